@@ -1,0 +1,237 @@
+"""The key of an artifact: the hard facts that must agree, their canonical text, and the digest that names them.
+
+The digest of a request and of every artifact that can serve it is the same, so that resolving is one indexed equality.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import pairwise
+from typing import Any
+
+from . import target
+from .errors import Usage
+from .fields import canonical, decode, fields, refuse, text
+from .target import BASE_ARCH, FAMILY_OF, GENERIC_ARCH, KINDS, VENDORS, DynamicDim, Inputs
+
+KEY_VERSION = 1
+
+MODEL = re.compile(r"xxh3:[0-9a-f]{32}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+FORM = re.compile(r"whole|ort:[0-9A-Za-z._:=+,-]{1,200}")
+ENV_NAME = re.compile(r"MIGRAPHX_[A-Z0-9_]{1,100}")
+
+GPU_FIELDS = ("vendor", "arch", "rocm")
+"""Left out of the key of a `ref` program: the reference target runs on any CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field in which two things differ, as JSON values. `found` is None where there is nothing to compare."""
+
+    field: str
+    asked: Any
+    found: Any
+
+    def __str__(self) -> str:
+        return f"{self.field}: asked {show(self.asked)}, found {show(self.found)}"
+
+
+def show(value: object) -> str:
+    """A JSON value for a person: texts without quotes."""
+    return value if isinstance(value, str) else "unknown" if value is None else canonical(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The hard facts. Made in any order and spelling, it is kept in its one canonical form.
+
+    `inputs` are (name, shape) pairs sorted by name, `precision` the words in the order applied (none is fp32), `env`
+    the `MIGRAPHX_*` variables that the compile sees. Raises `Usage` for a value that no key can have.
+    """
+
+    model: str
+    kind: str
+    migraphx: str
+    inputs: Inputs
+    vendor: str | None = None
+    arch: str | None = None
+    rocm: str | None = None
+    form: str = "whole"
+    precision: tuple[str, ...] = ()
+    calibration: str | None = None
+    offload_copy: bool = True
+    fast_math: bool = True
+    env: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("model", MODEL), ("form", FORM)):
+            if not allowed.fullmatch(getattr(self, name)):
+                raise refuse(name, f"the form {allowed.pattern}", getattr(self, name))
+        if self.kind not in KINDS:
+            raise refuse("kind", "gpu or ref", self.kind)
+        put = object.__setattr__
+        put(self, "inputs", _sorted_inputs(self.inputs))
+        put(self, "env", tuple(sorted(self.env)))
+        if self.kind == "ref":
+            for name in GPU_FIELDS:
+                put(self, name, None)
+        else:
+            self._check_gpu()
+        self._check_versions()
+        self._check_options()
+
+    def _check_gpu(self) -> None:
+        if self.vendor is None:
+            object.__setattr__(self, "vendor", "amd")
+        if self.vendor not in VENDORS:
+            raise refuse("vendor", "amd or hygon", self.vendor)
+        if self.arch is None:
+            raise Usage("The key needs an arch.", hint="Say it with --arch gfx908.")
+        if not (BASE_ARCH.fullmatch(self.arch) or GENERIC_ARCH.fullmatch(self.arch)):
+            raise refuse("arch", "a base arch such as gfx908", self.arch)
+        if self.rocm is None:
+            raise Usage("The key needs a ROCm version.", hint="Say it with --rocm 7.2.")
+
+    def _check_versions(self) -> None:
+        zeros = self.vendor == "hygon"
+        for name, version in (("migraphx", self.migraphx), ("rocm", self.rocm)):
+            if version is not None and target.split_version(version, name, zeros=zeros) != (version, None):
+                raise refuse(name, "MAJOR.MINOR", version)
+
+    def _check_options(self) -> None:
+        if self.precision and target.parse_precision("+".join(self.precision)) != self.precision:
+            raise refuse("precision", "fp32, or words joined by +", list(self.precision))
+        if self.calibration is not None:
+            if not SHA256.fullmatch(self.calibration):
+                raise refuse("calibration", "a sha256", self.calibration)
+            if not {"int8", "fp8"} & set(self.precision):
+                raise Usage("Calibration goes with int8 or fp8 only.", hint="Leave it out, or add --precision int8.")
+        names = [name for name, _ in self.env]
+        for name, value in self.env:
+            if not ENV_NAME.fullmatch(name) or names.count(name) > 1:
+                raise refuse("env", "MIGRAPHX_* names, each once", name)
+            text(value, f"env.{name}")
+
+    def to_json(self) -> dict[str, Any]:
+        """The key as a JSON object, every field written out; `ref` leaves out vendor, arch and rocm."""
+        document = {
+            "v": KEY_VERSION,
+            "model": self.model,
+            "form": self.form,
+            "kind": self.kind,
+            "vendor": self.vendor,
+            "arch": self.arch,
+            "migraphx": self.migraphx,
+            "rocm": self.rocm,
+            "inputs": {name: [target.dim_to_json(dim) for dim in shape] for name, shape in self.inputs},
+            "precision": "+".join(self.precision) or "fp32",
+            "calibration": self.calibration,
+            "offload_copy": self.offload_copy,
+            "fast_math": self.fast_math,
+            "env": dict(self.env),
+        }
+        if self.kind == "ref":
+            for name in GPU_FIELDS:
+                del document[name]
+        return document
+
+    @classmethod
+    def from_json(cls, document: object, where: str = "key") -> Key:
+        """The key that a JSON object holds. Raises `Usage` for unknown or missing fields and wrong values."""
+        written = decode(KeyDocument, document, where)
+        if written.v != KEY_VERSION:
+            raise refuse(f"{where}.v", f"key version {KEY_VERSION}", written.v)
+        return cls(
+            model=written.model,
+            kind=written.kind,
+            migraphx=written.migraphx,
+            inputs=inputs_from_json(written.inputs, f"{where}.inputs"),
+            vendor=written.vendor,
+            arch=written.arch,
+            rocm=written.rocm,
+            form=written.form,
+            precision=target.parse_precision(written.precision),
+            calibration=written.calibration,
+            offload_copy=written.offload_copy,
+            fast_math=written.fast_math,
+            env=tuple(written.env.items()),
+        )
+
+    @property
+    def canonical(self) -> str:
+        """The canonical text: JSON, sorted keys, no white space."""
+        return canonical(self.to_json())
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of the canonical text, in hex."""
+        return sha256(self.canonical.encode()).hexdigest()
+
+    def generic(self) -> Key | None:
+        """The key of the program of this arch's generic family, or None where there is none."""
+        family = FAMILY_OF.get(self.arch or "") if self.vendor == "amd" else None
+        return replace(self, arch=family) if family else None
+
+    def differences(self, found: Key) -> tuple[Difference, ...]:
+        """Each field in which `found` is not what this key asks, in the order of the key; inputs by name."""
+        asked_all, found_all = _flat(self.to_json()), _flat(found.to_json())
+        names = [*asked_all, *(name for name in found_all if name not in asked_all)]
+        pairs = ((name, asked_all.get(name), found_all.get(name)) for name in names)
+        return tuple(Difference(name, left, right) for name, left, right in pairs if left != right)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDocument:
+    """The fields of a key as JSON spells them."""
+
+    model: str
+    kind: str
+    migraphx: str
+    inputs: Mapping[str, Any]
+    offload_copy: bool
+    fast_math: bool
+    v: int = KEY_VERSION
+    form: str = "whole"
+    vendor: str | None = None
+    arch: str | None = None
+    rocm: str | None = None
+    precision: str = "fp32"
+    calibration: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def _sorted_inputs(inputs: Inputs) -> Inputs:
+    ordered = tuple(sorted(inputs, key=lambda pair: pair[0]))
+    for (left, _), (right, _) in pairwise(ordered):
+        if left == right:
+            raise refuse("inputs", "each input once", left)
+    return ordered
+
+
+def inputs_from_json(document: object, where: str) -> Inputs:
+    """Inputs from `{name: [dims]}`. Raises `Usage`."""
+    found = []
+    for name, dims in fields(document, where):
+        if not isinstance(dims, list) or len(dims) > 64:
+            raise refuse(f"{where}.{name}", "a list of at most 64 dims", dims)
+        found.append((name, tuple(target.dim_from_json(dim, f"{where}.{name}") for dim in dims)))
+    return tuple(found)
+
+
+def _flat(document: dict[str, Any]) -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    for name, value in document.items():
+        if name in ("inputs", "env"):
+            rows |= {f"{name}.{inner}": each for inner, each in value.items()}
+        elif name != "v":
+            rows[name] = value
+    return rows
+
+
+def dynamic(inputs: Inputs) -> bool:
+    """Whether any input has a dynamic dim."""
+    return any(isinstance(dim, DynamicDim) for _, shape in inputs for dim in shape)

@@ -1,0 +1,167 @@
+"""Where a program runs and how it was asked for: archs with their features, precisions, versions, input shapes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .errors import Usage
+from .fields import refuse
+
+KINDS = ("gpu", "ref")
+VENDORS = ("amd", "hygon")
+PRECISIONS = ("fp16", "bf16", "int8", "fp8", "int4w")
+TUNINGS = ("default", "exhaustive", "cross")
+FEATURES = ("sramecc", "xnack")
+
+BASE_ARCH = re.compile(r"gfx[1-9][0-9]?[0-9a-f]{2}")
+GENERIC_ARCH = re.compile(r"gfx[1-9][0-9]?(-[0-9])?-generic")
+
+SRAMECC = frozenset({"gfx906", "gfx908", "gfx90a", "gfx940", "gfx941", "gfx942", "gfx950", "gfx9-4-generic"})
+"""Archs whose code objects can say sramecc. Source: LLVM, AMDGPUUsage, "AMDGPU Processors"."""
+
+XNACK = SRAMECC | frozenset(
+    {"gfx801", "gfx810", "gfx900", "gfx902", "gfx904", "gfx909", "gfx90c"}
+    | {"gfx1010", "gfx1011", "gfx1012", "gfx1013", "gfx9-generic", "gfx10-1-generic"}
+)
+"""Archs whose code objects can say xnack. Source: LLVM, AMDGPUUsage, "AMDGPU Processors"."""
+
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "gfx9-generic": ("gfx900", "gfx902", "gfx904", "gfx906", "gfx909", "gfx90c"),
+    "gfx9-4-generic": ("gfx940", "gfx941", "gfx942", "gfx950"),
+    "gfx10-1-generic": ("gfx1010", "gfx1011", "gfx1012", "gfx1013"),
+    "gfx10-3-generic": ("gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"),
+    "gfx11-generic": tuple(f"gfx{n}" for n in (1100, 1101, 1102, 1103, 1150, 1151, 1152, 1153)),
+    "gfx12-generic": ("gfx1200", "gfx1201"),
+    "gfx12-5-generic": ("gfx1250", "gfx1251"),
+}
+"""Which archs run a generic program. Source: LLVM, AMDGPUUsage, "AMDGPU Generic Processors"."""
+
+FAMILY_OF: Mapping[str, str] = {arch: family for family, members in FAMILIES.items() for arch in members}
+
+
+def capable(arch: str, feature: str) -> bool:
+    """Whether programs for `arch` can be built for one setting of `feature` (sramecc or xnack)."""
+    return arch in (SRAMECC if feature == "sramecc" else XNACK)
+
+
+@dataclass(frozen=True, slots=True)
+class GfxArch:
+    """A base arch with its features: `gfx90a:sramecc+:xnack-`. A feature that is not written is None (open, or any)."""
+
+    base: str
+    sramecc: str | None = None
+    xnack: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> GfxArch:
+        """Read `gfx908`, `gfx90a:sramecc+:xnack-` or `gfx11-generic`. Raises `Usage`."""
+        base, *rest = text.strip().split(":")
+        if not (BASE_ARCH.fullmatch(base) or GENERIC_ARCH.fullmatch(base)):
+            raise Usage(f"{text!r} is not a GPU arch.", hint="Write it as gfx908, or gfx90a:sramecc+:xnack-.")
+        found: dict[str, str] = {}
+        for part in rest:
+            name, sign = part[:-1], part[-1:]
+            if name not in FEATURES or sign not in ("+", "-") or name in found:
+                raise Usage(f"{part!r} in {text!r} is not a feature.", hint="Features are sramecc+/- and xnack+/-.")
+            if not capable(base, name):
+                raise Usage(f"{base} has no {name} setting.", hint=f"Write --arch {base}.")
+            found[name] = sign
+        return cls(base, found.get("sramecc"), found.get("xnack"))
+
+    def __str__(self) -> str:
+        return self.base + "".join(f":{name}{sign}" for name in FEATURES if (sign := getattr(self, name)) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicDim:
+    """A dim that may take any size from `least` to `most`; `optimals` are the sizes that were tuned for."""
+
+    least: int
+    most: int
+    optimals: tuple[int, ...] = ()
+
+
+Dim = int | DynamicDim
+Shape = tuple[Dim, ...]
+Inputs = tuple[tuple[str, Shape], ...]
+
+
+def dim_from_json(value: object, where: str) -> Dim:
+    """A static dim (a whole number from 1), or `[min,max,[optimals]]`. A range of one size is that size."""
+    if type(value) is int:
+        return size_of(value, where)
+    if not (isinstance(value, list) and len(value) == 3 and isinstance(value[2], list)):
+        raise refuse(where, "a dim such as 4 or [1,8,[1,4]]", value)
+    least, most = size_of(value[0], where), size_of(value[1], where)
+    optimals = tuple(sorted({size_of(each, where) for each in value[2]}))
+    if least > most or any(not least <= each <= most for each in optimals):
+        raise refuse(where, "min <= optimals <= max", value)
+    return least if least == most else DynamicDim(least, most, optimals)
+
+
+def size_of(value: object, where: str) -> int:
+    """A dim's size: a whole number from 1 to 2^31 - 1."""
+    if type(value) is not int or not 1 <= value < 2**31:
+        raise refuse(where, "a size from 1 to 2147483647", value)
+    return value
+
+
+def dim_to_json(dim: Dim) -> int | list[object]:
+    """The JSON form of a dim."""
+    return dim if isinstance(dim, int) else [dim.least, dim.most, list(dim.optimals)]
+
+
+def show_dims(shape: Shape) -> str:
+    """A shape as one writes it on the command line: `1,3,224,224`, `1..8@1/4/8,3`."""
+    return ",".join(_show_dim(dim) for dim in shape)
+
+
+def _show_dim(dim: Dim) -> str:
+    if isinstance(dim, int):
+        return str(dim)
+    optimals = "@" + "/".join(map(str, dim.optimals)) if dim.optimals else ""
+    return f"{dim.least}..{dim.most}{optimals}"
+
+
+def parse_input(text: str) -> tuple[str, Shape]:
+    """Read `NAME=1,3,224,224`; a dynamic dim is `1..8@1/4/8`, a scalar is `NAME=`. Raises `Usage`."""
+    name, equals, dims = text.rpartition("=")
+    if not equals or not name:
+        raise Usage(f"{text!r} is not an input.", hint="Write --input NAME=1,3,224,224 (a dynamic dim is 1..8@1/4/8).")
+    return name, tuple(_parse_dim(part.strip(), text) for part in dims.split(",")) if dims.strip() else ()
+
+
+def _parse_dim(part: str, text: str) -> Dim:
+    found = re.fullmatch(r"(\d{1,10})(?:\.\.(\d{1,10})(?:@(\d{1,10}(?:/\d{1,10})*))?)?", part, re.ASCII)
+    if not found:
+        raise Usage(f"{part!r} in {text!r} is not a dim.", hint="Write 4, or 1..8@1/4/8 for a dynamic dim.")
+    least, most, optimals = found.groups()
+    if most is None:
+        return size_of(int(least), text)
+    return dim_from_json([int(least), int(most), [int(each) for each in (optimals or "").split("/") if each]], text)
+
+
+def parse_precision(text: str) -> tuple[str, ...]:
+    """Read `fp32` (nothing asked) or words joined by `+` in the order applied: `int8+fp16`. Raises `Usage`."""
+    words = tuple(text.strip().split("+"))
+    if words == ("fp32",):
+        return ()
+    if len(set(words)) != len(words) or any(word not in PRECISIONS for word in words):
+        known = " ".join(PRECISIONS)
+        raise Usage(f"{text!r} is not a precision.", hint=f"Write fp32, or some of {known} joined by +, each once.")
+    return words
+
+
+def split_version(text: str, name: str, *, zeros: bool = False) -> tuple[str, str | None]:
+    """`MAJOR.MINOR` and, where the text says more, the whole version: `7.2.1` is `("7.2", "7.2.1")`.
+
+    `zeros` allows leading zeros, as in Hygon's DTK 25.04. Raises `Usage`.
+    """
+    found = re.fullmatch(r"(\d{1,6})\.(\d{1,6})(\.[0-9A-Za-z.+~-]{1,60})?", text.strip(), re.ASCII)
+    parts = found.groups() if found else ()
+    if not parts or (not zeros and any(len(part) > 1 and part[0] == "0" for part in parts[:2])):
+        raise Usage(f"{text!r} is not a version of {name}.", hint=f"Write it as --{name} 7.2 or --{name} 7.2.1.")
+    short = f"{parts[0]}.{parts[1]}"
+    return short, short + parts[2] if parts[2] else None

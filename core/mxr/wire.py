@@ -1,0 +1,216 @@
+"""The words of API v1: what a client sends and what a registry answers, as frozen values.
+
+Bodies are read with `fields.decode` (strict), replies with `lenient`, so that an old client bears a newer registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import fields
+from .errors import Json
+from .keys import MODEL, Key
+from .manifest import Blob, Manifest, check_name, check_sha256
+from .qualities import Qualities, Request
+
+API = "/v1"
+MOST_PROVENANCE = 16 * 1024
+"""Bytes of canonical JSON that the provenance of an artifact may have."""
+
+MOST_ASKED = 20_000
+"""Blobs in one question for the missing ones."""
+
+__all__ = [
+    "Artifact",
+    "Artifacts",
+    "Hit",
+    "Miss",
+    "Misses",
+    "Missing",
+    "MissingRequest",
+    "Model",
+    "ModelInput",
+    "Models",
+]
+__all__ += ["Publish", "RegisterModel", "Request"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInput:
+    """An input as the ONNX file declares it: element type, and dims that are sizes, symbols, or None (open)."""
+
+    name: str
+    type: str
+    dims: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterModel:
+    """A model by its hash, with its identity (see `model_identity`) and inputs.
+
+    With `manifest` (the ONNX file under `onnx`, and its external files, all uploaded before) the registry checks the
+    hash over the bytes and keeps them for compiling; without it this is only the publisher's statement.
+    """
+
+    model: str
+    sha256: str
+    name: str
+    inputs: tuple[ModelInput, ...]
+    onnx: str | None = None
+    manifest: Manifest | None = None
+
+    def __post_init__(self) -> None:
+        check_model(self.model)
+        check_sha256(self.sha256)
+        check_name(self.name)
+        if (self.onnx is None) != (self.manifest is None):
+            raise fields.refuse("onnx", "the name of the ONNX file in the manifest", self.onnx)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that the registry knows. `complete`: its bytes are here and were checked."""
+
+    model: str
+    sha256: str
+    name: str
+    inputs: tuple[ModelInput, ...]
+    complete: bool = False
+    onnx: str | None = None
+    manifest: Manifest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The reply of `GET /v1/models`."""
+
+    models: tuple[Model, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """An artifact to publish: its key, its qualities, where it comes from, and its files by their blobs.
+
+    `model` says which model the key's hash stands for, so that the registry can refuse another one of the same hash.
+    """
+
+    key: Key
+    manifest: Manifest
+    qualities: Qualities = field(default_factory=Qualities)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    model: RegisterModel | None = None
+
+    def __post_init__(self) -> None:
+        self.qualities.check(self.key)
+        if len(fields.canonical(self.provenance).encode()) > MOST_PROVENANCE:
+            raise fields.refuse("provenance", f"at most {MOST_PROVENANCE} bytes", "more")
+        if self.model is not None and self.model.model != self.key.model:
+            raise fields.refuse("model.model", self.key.model, self.model.model)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A published artifact. `stated` names the facts that rest on the publisher's word, because no file tells them.
+
+    `sha256` and `size` are those of the file, or of the canonical list of files where there are several. Times are
+    seconds since 1970, by the registry's database; `promoted_at` is None where nobody promoted it.
+    """
+
+    id: str
+    digest: str
+    sha256: str
+    size: int
+    key: Key
+    qualities: Qualities
+    provenance: Mapping[str, Any]
+    published_at: float
+    promoted_at: float | None = None
+    stated: tuple[str, ...] = ()
+    description: Mapping[str, Any] | None = None
+    manifest: Manifest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Artifacts:
+    """The reply of `GET /v1/artifacts`: a page, and where the next one begins."""
+
+    artifacts: tuple[Artifact, ...]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """The reply of `POST /v1/resolve`: the artifact to take, how well it fits, and whole-file URLs by file name.
+
+    A URL that begins with `/` is on the registry itself.
+    """
+
+    artifact: Artifact
+    match: Mapping[str, Any]
+    urls: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRequest:
+    """Which of these blobs are not here yet?"""
+
+    blobs: tuple[Blob, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.blobs) > MOST_ASKED:
+            raise fields.refuse("blobs", f"at most {MOST_ASKED} blobs", len(self.blobs))
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The blobs to upload, by sha256. One that is not named stays at least `grace` seconds."""
+
+    missing: tuple[str, ...]
+    grace: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A request that found nothing: how often, when, and the nearest artifacts then."""
+
+    digest: str
+    request: Mapping[str, Any]
+    count: int
+    first_at: float
+    last_at: float
+    nearest: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Misses:
+    """The reply of `GET /v1/misses`, the latest first."""
+
+    misses: tuple[Miss, ...]
+
+
+def check_model(value: str, where: str = "model") -> str:
+    """`value`, when it is a model hash. Raises `Usage`."""
+    if not MODEL.fullmatch(value):
+        raise fields.refuse(where, "a model hash: xxh3: and 32 hex digits", value)
+    return value
+
+
+def model_identity(onnx: str, external: Mapping[str, str]) -> str:
+    """What a model is beyond doubt: the sha256 of the canonical list of the sha256s of its files.
+
+    `onnx` is the sha256 of the ONNX file, whose name does not count; `external` has those of the external files by
+    their location.
+    """
+    from hashlib import sha256
+
+    rows = [["", onnx], *sorted([name, value] for name, value in external.items())]
+    return sha256(fields.canonical({"v": 1, "files": rows}).encode()).hexdigest()
+
+
+def document(value: object) -> Json:
+    """The JSON object of a wire value."""
+    found = fields.encode(value)
+    assert isinstance(found, dict)
+    return found

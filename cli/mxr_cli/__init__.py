@@ -1,1 +1,1 @@
-""""""
+"""The `mxr` command: words on the screen, no logic."""

@@ -1,1 +1,41 @@
-"""mxr: the right compiled MIGraphX program for every GPU, and never a wrong one."""
+"""mxr: the right compiled MIGraphX program for every GPU, and never a wrong one.
+
+import mxr
+program = mxr.fetch("model.onnx", batch=8).path        # on a GPU host: everything else from the host
+print(mxr.describe_file(program).to_json()["archs"])
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .errors import MxrError
+
+_ROOMS = {
+    "fetch": "library",
+    "Options": "asking",
+    "Fetched": "fetching",
+    "Settings": "settings",
+    "Key": "keys",
+    "Request": "qualities",
+    "Demands": "qualities",
+    "Qualities": "qualities",
+    "DynamicDim": "target",
+    "Client": "client",
+    "Cache": "cache",
+    "describe_file": "program",
+    "detect": "host",
+}
+
+__all__ = ["MxrError", *_ROOMS]
+
+
+def __getattr__(name: str) -> Any:
+    """Opens a room when one of its names is first used: importing mxr must cost a starting program nothing."""
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'mxr' has no attribute {name!r}")
+    import importlib
+
+    found = getattr(importlib.import_module(f"mxr.{_ROOMS[name]}"), name)
+    globals()[name] = found
+    return found

@@ -75,6 +75,8 @@ def _scalar(kind: type, value: object, where: str) -> object:
         raise refuse(where, NAMES[kind], value)
     if isinstance(value, int) and abs(value) > HUGE:
         raise refuse(where, "a number within 2^53", value)
+    if isinstance(value, float) and value - value != 0:
+        raise refuse(where, "a finite number", value)
     if isinstance(value, str):
         text(value, where)
     return value

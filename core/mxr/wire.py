@@ -104,7 +104,11 @@ class Publish:
 
     def __post_init__(self) -> None:
         self.qualities.check(self.key)
-        if len(fields.canonical(self.provenance).encode()) > MOST_PROVENANCE:
+        try:
+            size = len(fields.canonical(self.provenance).encode())
+        except (ValueError, RecursionError):
+            raise fields.refuse("provenance", "finite numbers and texts without lone surrogates", "others") from None
+        if size > MOST_PROVENANCE:
             raise fields.refuse("provenance", f"at most {MOST_PROVENANCE} bytes", "more")
         if self.model is not None and self.model.model != self.key.model:
             raise fields.refuse("model.model", self.key.model, self.model.model)

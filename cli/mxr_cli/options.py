@@ -1,0 +1,160 @@
+"""The options that commands share, and the settings, cache, client and host made from them."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from mxr.asking import Options
+from mxr.errors import Usage
+from mxr.settings import Settings, load
+from mxr.target import parse_input
+
+if TYPE_CHECKING:
+    from mxr.cache import Cache
+    from mxr.client import Client
+    from mxr.host import Host
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One call of the program: its settings, and how its answer is printed."""
+
+    settings: Settings
+    as_json: bool
+
+    def cache(self) -> Cache:
+        """The local cache."""
+        from mxr.cache import Cache
+
+        return Cache(self.settings.cache_dir)
+
+    def client(self) -> Client:
+        """The registry; nothing is connected before it is asked."""
+        from mxr.client import Client
+
+        return Client(self.settings)
+
+    def host(self) -> Host:
+        """What this machine is, with a recorded set over it where one is given."""
+        from mxr.library import this_host
+
+        return this_host(self.settings)
+
+
+COMMON = (
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON document; messages go to standard error."),
+    click.option("--registry", metavar="URL", help="The registry [MXR_REGISTRY; default http://127.0.0.1:8765]."),
+    click.option("--token", metavar="TOKEN", help="The token to show it [MXR_TOKEN]."),
+    click.option("--cache-dir", metavar="DIR", help="The local cache [MXR_CACHE_DIR; default ~/.cache/mxr]."),
+    click.option("--debug", is_flag=True, help="Show the traceback of a failure."),
+)
+
+REQUEST = (
+    click.option("--arch", metavar="ARCH", help="The GPU: gfx908, or gfx90a:sramecc+:xnack-."),
+    click.option("--vendor", metavar="NAME", help="amd (default) or hygon."),
+    click.option("--kind", metavar="KIND", help="gpu (default), or ref: MIGraphX's CPU reference target."),
+    click.option("--num-cu", type=click.IntRange(1), metavar="N", help="Compute units as MIGraphX counts them."),
+    click.option("--chiplets", type=click.IntRange(1), metavar="N", help="Chiplets (XCCs) of the GPU."),
+    click.option("--rocm", metavar="VERSION", help="ROCm (or DTK) version: 7.2, or 7.2.1."),
+    click.option("--migraphx", metavar="VERSION", help="MIGraphX version: 2.15, or 2.15.0."),
+    click.option("--batch", type=click.IntRange(1), metavar="N", help="The open first dim of every input is N."),
+    click.option(
+        "--input", "inputs", multiple=True, metavar="NAME=DIMS", help="x=1,3,224,224; dynamic: x=1..8@1/4/8,3."
+    ),
+    click.option("--precision", metavar="P", help="fp32 (default), or fp16 bf16 int8 fp8 int4w joined by +, in order."),
+    click.option(
+        "--calibration", type=click.Path(path_type=Path), metavar="FILE", help="Calibration data (int8, fp8)."
+    ),
+    click.option("--offload-copy/--no-offload-copy", default=None, help="Program copies its buffers itself."),
+    click.option("--fast-math/--no-fast-math", default=None, help="Program uses fast math."),
+    click.option("--env", "env", multiple=True, metavar="K=V", help="A MIGRAPHX_* variable that the compile sees."),
+    click.option("--tuning", metavar="T", help="default, exhaustive, or cross (compiled without the GPU)."),
+    click.option("--for", "consumer", metavar="CONSUMER", help="Who loads it: python, driver, amdinfer, ort."),
+    click.option("--host", "host_file", metavar="FILE", help="Host facts recorded by `mxr host --json` [MXR_HOST]."),
+)
+
+MATCHING = (
+    click.option("--exact", is_flag=True, help="Every quality that is given must be equal."),
+    click.option("--allow", metavar="LIST", help="Let pass: cu, patch, cross (joined by commas)."),
+)
+
+
+def common(command: F) -> F:
+    """Adds the options of every command; the function gets a `session` made of them."""
+    folds = "options" in command.__code__.co_varnames[: command.__code__.co_argcount]
+
+    @functools.wraps(command)
+    def run(**rest: Any) -> Any:
+        rest.pop("debug")
+        as_json = rest.pop("as_json")
+        given = {name: rest.pop(name, None) for name in ("registry", "token", "cache_dir", "host_file")}
+        session = Session(load(os.environ, given), as_json)
+        return command(session, **_fold(rest, session.settings) if folds else rest)
+
+    return _decorate(cast(F, run), COMMON)
+
+
+def request(command: F) -> F:
+    """Adds the options of a request; the function gets them as one `options`."""
+    return _decorate(command, REQUEST)
+
+
+def matching(command: F) -> F:
+    """Adds the options that loosen or tighten the match."""
+    return _decorate(command, MATCHING)
+
+
+def _decorate(command: F, options: Sequence[Callable[[F], F]]) -> F:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+SAID = (
+    "arch",
+    "vendor",
+    "kind",
+    "num_cu",
+    "chiplets",
+    "rocm",
+    "migraphx",
+    "batch",
+    "precision",
+    "calibration",
+    "offload_copy",
+    "fast_math",
+    "tuning",
+    "consumer",
+)
+"""The options that are fields of `Options` under the same name."""
+
+
+def _fold(rest: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """Folds what belongs to a request into one `Options`."""
+    said = {name: rest.pop(name) for name in SAID}
+    inputs = tuple(parse_input(text) for text in rest.pop("inputs"))
+    names = [name for name, _ in inputs]
+    if len(set(names)) != len(names):
+        raise Usage("One input is given twice.", hint="Give each --input once.")
+    allow = tuple(part.strip() for part in (rest.pop("allow", None) or "").split(",") if part.strip())
+    env = dict(_pair(text) for text in rest.pop("env"))
+    if "exact" in rest:
+        said["consumer"] = said["consumer"] or settings.consumer
+    options = Options(**said, inputs=inputs, env=env, allow=allow, exact=rest.pop("exact", False))
+    return {**rest, "options": options}
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise Usage(f"{text!r} is not a variable.", hint="Write --env MIGRAPHX_NAME=VALUE.")
+    return name, value

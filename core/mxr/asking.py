@@ -1,0 +1,216 @@
+"""From what a person says, and what the host is, to a request: every fact comes from one place, and is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import consumers, target
+from .consumers import Consumer
+from .errors import Usage
+from .host import Host, HostTarget, HostToolchain
+from .keys import Key
+from .qualities import Demands, Request
+from .subject import Subject
+from .target import GfxArch, Inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a person says of a request; None is not said. The fields are the options of the commands."""
+
+    arch: str | None = None
+    vendor: str | None = None
+    kind: str | None = None
+    num_cu: int | None = None
+    chiplets: int | None = None
+    rocm: str | None = None
+    migraphx: str | None = None
+    batch: int | None = None
+    inputs: Inputs = ()
+    precision: str | None = None
+    calibration: Path | None = None
+    offload_copy: bool | None = None
+    fast_math: bool | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    tuning: str | None = None
+    consumer: str | None = None
+    exact: bool = False
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request with the consumer it is for, and notes that tell where its facts come from."""
+
+    request: Request
+    consumer: Consumer
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The target's side of a request."""
+
+    kind: str
+    vendor: str | None = None
+    arch: str | None = None
+    sramecc: str | None = None
+    xnack: str | None = None
+    num_cu: int | None = None
+    chiplets: int | None = None
+
+
+Toolchains = Callable[[str, str | None], list[str]]
+"""For the error: the toolchains for which the registry has this model and arch, as texts."""
+
+
+def ask(options: Options, subject: Subject, host: Host, toolchains: Toolchains | None = None) -> Asked:
+    """The request. Raises `Usage` for what is missing or contradicts, showing what to say."""
+    notes: list[str] = []
+    hardware, toolchain = choose_hardware(options, host, notes)
+    consumer = consumers.find(options.consumer) if options.consumer else consumers.DEFAULT
+    flags = choose_flags(options, consumer)
+    if options.consumer is None and None in (options.offload_copy, options.fast_math):
+        notes.append(f"no --for given: {consumer.name} (offload_copy {_on(flags[0])}, fast_math {_on(flags[1])})")
+    inputs = subject.bind(options.batch, options.inputs)
+    toolchain = choose_toolchain(options, toolchain)
+    rocm, migraphx = toolchain.rocm, toolchain.migraphx
+    if migraphx is None or (rocm is None and hardware.kind == "gpu"):
+        raise _no_toolchain(subject, hardware, toolchains, rocm, migraphx)
+    zeros = hardware.vendor == "hygon"
+    migraphx_short, migraphx_patch = target.split_version(migraphx, "migraphx", zeros=zeros)
+    rocm_short, rocm_patch = target.split_version(rocm, "rocm", zeros=zeros) if rocm else (None, None)
+    key = Key(
+        model=subject.model,
+        kind=hardware.kind,
+        vendor=hardware.vendor,
+        arch=hardware.arch,
+        migraphx=migraphx_short,
+        rocm=rocm_short,
+        inputs=inputs,
+        precision=target.parse_precision(options.precision) if options.precision else (),
+        calibration=calibration_sha256(options.calibration),
+        offload_copy=flags[0],
+        fast_math=flags[1],
+        env=tuple(options.env.items()),
+    )
+    demands = Demands(
+        sramecc=hardware.sramecc,
+        xnack=hardware.xnack,
+        num_cu=hardware.num_cu,
+        chiplets=hardware.chiplets,
+        rocm_patch=rocm_patch,
+        migraphx_patch=migraphx_patch,
+        build=toolchain.migraphx_build,
+        tuning=options.tuning,
+        exact=options.exact,
+        allow=options.allow,
+    )
+    return Asked(Request(key, demands), consumer, tuple(notes))
+
+
+def choose_toolchain(options: Options, toolchain: HostToolchain) -> HostToolchain:
+    """The toolchain as said, else the host's; the host's build goes with the host's MIGraphX only."""
+    return HostToolchain(
+        rocm=options.rocm or toolchain.rocm,
+        migraphx=options.migraphx or toolchain.migraphx,
+        migraphx_build=toolchain.migraphx_build if options.migraphx is None else None,
+        vendor=toolchain.vendor,
+    )
+
+
+def choose_flags(options: Options, consumer: Consumer) -> tuple[bool, bool]:
+    """offload_copy and fast_math: what is said explicitly, else what the consumer needs."""
+    offload_copy = consumer.offload_copy if options.offload_copy is None else options.offload_copy
+    return offload_copy, consumer.fast_math if options.fast_math is None else options.fast_math
+
+
+def calibration_sha256(path: Path | None) -> str | None:
+    """The sha256 of the calibration data."""
+    from .hashing import sha256_file
+
+    return sha256_file(path) if path else None
+
+
+def choose_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Hardware, HostToolchain]:
+    """The target asked for, with the host's facts where it is the host's own target, and the toolchain that goes on.
+
+    If vendor, kind or arch is said and differs from the host, nothing else is taken from the host; the reference
+    target runs on every host. Raises `Usage`.
+    """
+    said = GfxArch.parse(options.arch) if options.arch else None
+    if options.kind not in (None, *target.KINDS):
+        raise Usage(f"There is no kind {options.kind!r}.", hint="Kinds are gpu and ref.")
+    if options.kind == "ref":
+        notes.append(f"MIGraphX {host.toolchain.migraphx} taken from this host") if _lends(options, host) else None
+        return Hardware("ref"), HostToolchain(migraphx=host.toolchain.migraphx)
+    own = _own_target(options, said, host)
+    if own is None:
+        if said is None:
+            raise Usage(
+                "This host shows no GPU, and no arch is given.",
+                hint="Say --arch gfx908 (and --rocm, --migraphx), give --host FILE, or see `mxr host`.",
+                detail={"notes": list(host.notes)},
+            )
+        return _said_hardware(options, said, None), _toolchain_of_bare(host)
+    notes.append(f"facts of this host: {own.arch}, {own.num_cu or '?'} CUs, ROCm {host.toolchain.rocm or '?'}")
+    return _said_hardware(options, said, own), host.toolchain
+
+
+def _lends(options: Options, host: Host) -> bool:
+    return options.migraphx is None and host.toolchain.migraphx is not None
+
+
+def _toolchain_of_bare(host: Host) -> HostToolchain:
+    """A recorded toolchain without hardware was written to be used; that of a host with other GPUs was not."""
+    recorded = any(how.startswith("recorded") for how in host.found_by.values())
+    return host.toolchain if recorded and not host.targets else HostToolchain()
+
+
+def _own_target(options: Options, said: GfxArch | None, host: Host) -> HostTarget | None:
+    fits = [
+        each
+        for each in host.choices()
+        if (said is None or each.arch == said.base) and options.vendor in (None, each.vendor)
+    ]
+    if options.num_cu is not None and len(fits) > 1:
+        fits = [each for each in fits if each.num_cu == options.num_cu] or fits
+    if len(fits) > 1:
+        shown = ", ".join(f"{each.arch} with {each.num_cu or '?'} CUs" for each in fits)
+        raise Usage(f"This host has different GPUs: {shown}.", hint="Choose one with --arch and --num-cu.")
+    return fits[0] if fits else None
+
+
+def _said_hardware(options: Options, said: GfxArch | None, own: HostTarget | None) -> Hardware:
+    return Hardware(
+        kind="gpu",
+        vendor=options.vendor or (own.vendor if own else "amd"),
+        arch=said.base if said else own.arch if own else None,
+        sramecc=(said and said.sramecc) or (own.sramecc if own else None),
+        xnack=(said and said.xnack) or (own.xnack if own else None),
+        num_cu=options.num_cu if options.num_cu is not None else own.num_cu if own else None,
+        chiplets=options.chiplets if options.chiplets is not None else own.chiplets if own else None,
+    )
+
+
+def _no_toolchain(
+    subject: Subject, hardware: Hardware, toolchains: Toolchains | None, rocm: str | None, migraphx: str | None
+) -> Usage:
+    known = toolchains(subject.model, hardware.arch) if toolchains else []
+    unknown = " and ".join(
+        name
+        for name, value in (("ROCm", rocm), ("MIGraphX", migraphx))
+        if value is None and (name, hardware.kind) != ("ROCm", "ref")
+    )
+    have = f"The registry has this model for: {'; '.join(known)}." if known else "`mxr host` shows what was looked for."
+    return Usage(
+        f"The version of {unknown} is neither given, recorded nor found on this host.",
+        hint=f"Say --rocm 7.2 --migraphx 2.15, or give --host FILE. {have}",
+        detail={"toolchains": known},
+    )
+
+
+def _on(flag: bool) -> str:
+    return "on" if flag else "off"

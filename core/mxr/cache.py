@@ -1,0 +1,197 @@
+"""The local cache: programs by their sha256, what was answered to which request, and digests of files by their stat.
+
+    <cache_dir>/v1/                        a change of this tree is a new version beside it
+        files/ab/<sha256>                  a whole program, checked before it got this name, read-only
+        artifacts/<digest>/<id>.json       what the registry said of it: key, qualities, manifest
+        answers/ab/<request>.json          which artifact a request got, and how well it fitted
+        models/<xxh3>.json                 the inputs of a model, for requests by hash
+        memo/                              digests of files by device, inode, size and times
+        locks/<sha256>                     so that one process of a host downloads; nothing relies on it
+
+A cache that cannot be written still serves what it holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from . import disk, fields
+from .errors import MxrError
+from .hashing import StatMemo, sha256_file, sha256_memoised
+from .match import Candidate, Match, choose
+from .qualities import Request
+from .wire import Artifact, Model, document
+
+VERSION = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An artifact that a request got, and how well it fitted."""
+
+    artifact: Artifact
+    match: Match
+
+
+class Cache:
+    """The cache in one folder. Reading never fails: what is damaged or unreadable is as if it were not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / VERSION
+        self.memo = StatMemo(self.root / "memo")
+
+    def file(self, sha: str) -> Path:
+        """Where the program with this sha256 is, or would be."""
+        return self.root / "files" / sha[:2] / sha
+
+    def holds(self, sha: str) -> bool:
+        """Whether the program is here and still has this sha256; one that has not is removed, to be fetched again."""
+        path = self.file(sha)
+        try:
+            if sha256_memoised(path, self.memo) == sha:
+                return True
+        except (MxrError, OSError):
+            return False
+        with suppress(OSError):
+            path.unlink()
+        return False
+
+    def answer(self, request: Request) -> Answer | None:
+        """What the registry answered to this very request before."""
+        found = self._read(self._answer_path(request))
+        try:
+            artifact = self._artifact(self._artifact_path(request_digest(found), str(found["id"])))
+            match = found["match"]
+            if artifact is None:
+                return None
+            return Answer(artifact, Match(tuple(match["relaxed"]), dict(match["assumed"])))
+        except (KeyError, TypeError, MxrError):
+            return None
+
+    def choose(self, request: Request) -> Answer | None:
+        """The best of the artifacts held here for this request, by the registry's own rules."""
+        held: dict[str, Artifact] = {}
+        candidates = []
+        for key, generic in ((request.key, None), (request.key.generic(), True)):
+            if key is None:
+                continue
+            for artifact in self._artifacts(key.digest):
+                held[artifact.id] = artifact
+                candidates.append(
+                    Candidate(
+                        artifact.id,
+                        artifact.qualities,
+                        artifact.promoted_at or 0,
+                        round(artifact.published_at * 1000),
+                        key.arch if generic else None,
+                    )
+                )
+        found = choose(request.demands, candidates)
+        return Answer(held[found[0].id], found[1]) if found else None
+
+    def remember(self, request: Request, answer: Answer) -> None:
+        """Keep what the registry answered. Raises as `disk.faults` does."""
+        artifact = answer.artifact
+        self._write(self._artifact_path(artifact.digest, artifact.id), document(artifact))
+        row = {"digest": artifact.digest, "id": artifact.id, "match": answer.match.to_json()}
+        self._write(self._answer_path(request), row)
+
+    def model(self, xxh3: str) -> Model | None:
+        """What is known of a model by its hash."""
+        try:
+            return fields.decode(Model, self._read(self._model_path(xxh3)), "model", lenient=True)
+        except MxrError:
+            return None
+
+    def remember_model(self, model: Model) -> None:
+        """Keep a model's inputs for requests by hash; a cache that cannot be written is passed over."""
+        known = replace(model, complete=False, onnx=None, manifest=None)
+        if self.model(model.model) != known:
+            with suppress(MxrError):
+                self._write(self._model_path(model.model), document(known))
+
+    @contextmanager
+    def turn(self, sha: str) -> Iterator[None]:
+        """Waits for its turn to download a file, so that one process of a host does it; where locks fail, no wait."""
+        import fcntl
+
+        path = self.root / "locks" / sha
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = path.open("w")
+        except OSError:
+            yield
+            return
+        with handle:
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    path.unlink()
+
+    def entries(self) -> Iterator[tuple[Path, Artifact | None]]:
+        """Each program held here with what is known of it."""
+        known = {
+            file.sha256: each
+            for each in self._artifacts("*")
+            for file in (each.manifest.files if each.manifest else ())
+        }
+        for path in sorted((self.root / "files").glob("*/*")):
+            if not path.name.startswith(disk.PARTIAL):
+                yield path, known.get(path.name)
+
+    def verify(self) -> Iterator[tuple[Path, bool]]:
+        """Reads every program again, whatever the memo says; a damaged one is removed."""
+        for path, _ in self.entries():
+            with suppress(OSError):
+                good = sha256_file(path) == path.name
+                if not good:
+                    path.unlink(missing_ok=True)
+                yield path, good
+
+    def _artifacts(self, digest: str) -> Iterator[Artifact]:
+        for path in sorted((self.root / "artifacts").glob(f"{digest}/*.json")):
+            if artifact := self._artifact(path):
+                yield artifact
+
+    def _artifact(self, path: Path) -> Artifact | None:
+        try:
+            return fields.decode(Artifact, self._read(path), "artifact", lenient=True)
+        except MxrError:
+            return None
+
+    def _artifact_path(self, digest: str, identity: str) -> Path:
+        return self.root / "artifacts" / digest / f"{identity}.json"
+
+    def _answer_path(self, request: Request) -> Path:
+        name = sha256(fields.canonical(request.to_json()).encode()).hexdigest()
+        return self.root / "answers" / name[:2] / f"{name}.json"
+
+    def _model_path(self, xxh3: str) -> Path:
+        return self.root / "models" / f"{xxh3.removeprefix('xxh3:')}.json"
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            found = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _write(self, path: Path, row: dict[str, Any]) -> None:
+        disk.write_whole(path, fields.canonical(row).encode())
+
+
+def request_digest(answer: dict[str, Any]) -> str:
+    """The digest of the key that an answer belongs to: it names the folder of its artifact."""
+    from .manifest import check_sha256
+
+    return check_sha256(str(answer["digest"]))

@@ -1,0 +1,136 @@
+"""Will this program load here? Each requirement as needed by the file and as found on the host or in the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import evidence, target
+from .asking import Hardware
+from .host import HostToolchain
+
+Description = Mapping[str, Any]
+
+FILE_VERSIONS: Mapping[str, int] = (
+    {f"2.{minor}": 5 for minor in range(7)} | {"2.7": 6} | {f"2.{minor}": 7 for minor in range(8, 16)} | {"2.16": 8}
+)
+"""The file version that each MIGraphX reads; it must be equal. Source: MIGraphX, src/program.cpp, by release tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One requirement. `ok` is None where it cannot be told, `why` a sentence for the person."""
+
+    field: str
+    needed: Any
+    found: Any
+    ok: bool | None
+    why: str
+
+
+def check(description: Description, hardware: Hardware, toolchain: HostToolchain) -> tuple[Requirement, ...]:
+    """Each requirement of a program against a target and a toolchain; what is not known there cannot be told."""
+    rows = [_compiled(description), _kind(description, hardware)]
+    rows += _versions(description, toolchain)
+    if hardware.kind == "gpu":
+        rows += [_vendor(description, hardware), *_archs(description, hardware)]
+    rows += _libraries(description, toolchain)
+    return tuple(rows)
+
+
+def fits(requirements: tuple[Requirement, ...]) -> bool:
+    """Whether nothing stands against loading the program."""
+    return all(row.ok is not False for row in requirements)
+
+
+def to_json(requirements: tuple[Requirement, ...]) -> dict[str, Any]:
+    """The document of `mxr check --json`."""
+    return {"ok": fits(requirements), "requirements": [asdict(row) for row in requirements]}
+
+
+def _compiled(description: Description) -> Requirement:
+    compiled = description.get("compiled")
+    return Requirement("compiled", True, compiled, compiled, "a program saved before compiling runs on no GPU")
+
+
+def _kind(description: Description, hardware: Hardware) -> Requirement:
+    targets = list(description.get("targets") or ())
+    needed = "+".join(targets) or None
+    ok = None if not targets else all(kind in (hardware.kind, "ref") for kind in targets)
+    return Requirement("kind", needed, hardware.kind, ok, "the library of each target must be there (libmigraphx_*.so)")
+
+
+def _versions(description: Description, toolchain: HostToolchain) -> list[Requirement]:
+    made, here = description.get("migraphx"), toolchain.migraphx
+    if description.get("flavour") == "hygon":
+        return [Requirement("migraphx", made, here, _same_minor(made, here), "Hygon's MIGraphX numbers its own way")]
+    version, reads = description.get("file_version"), FILE_VERSIONS.get(_minor(here) or "")
+    same = None if version is None or reads is None else version == reads
+    return [
+        Requirement("file_version", version, reads, same, "MIGraphX refuses any other file version"),
+        Requirement(
+            "migraphx", made, here, _same_minor(made, here), _changed(made, here) or "operators change between releases"
+        ),
+    ]
+
+
+def _minor(version: str | None) -> str | None:
+    return ".".join(version.split(".")[:2]) if version else None
+
+
+def _same_minor(made: str | None, here: str | None) -> bool | None:
+    return None if not made or not here else _minor(made) == _minor(here)
+
+
+FIELD_CHANGES: tuple[tuple[int, str], ...] = (
+    (9, "gpu::gemm and gpu::convolution lost int8_x4_format in 2.9"),
+    (10, "pooling gained count_include_pad in 2.10"),
+    (11, "loop gained scan_output_directions in 2.11"),
+    (12, "gpu::code_object gained output_arg in 2.12"),
+    (15, "group_query_attention went in 2.15"),
+)
+"""Releases 2.N at which a field changed under one file version. Source: MIGraphX, reflect() of operators by release."""
+
+
+def _changed(made: str | None, here: str | None) -> str | None:
+    """Which known change lies between two releases."""
+    try:
+        first, second = sorted(int((version or "").split(".")[1]) for version in (made, here))
+    except (ValueError, IndexError):
+        return None
+    changes = [text for minor, text in FIELD_CHANGES if first < minor <= second]
+    return "; ".join(changes) or None
+
+
+def _vendor(description: Description, hardware: Hardware) -> Requirement:
+    flavour = description.get("flavour")
+    needed = None if flavour is None else "hygon" if flavour == "hygon" else "amd"
+    ok = None if needed is None else needed == hardware.vendor
+    return Requirement("vendor", needed, hardware.vendor, ok, "Hygon's files and AMD's do not load on one another")
+
+
+def _archs(description: Description, hardware: Hardware) -> list[Requirement]:
+    archs = evidence.archs_of(description)
+    if not archs:
+        return [Requirement("arch", None, hardware.arch, None, "the file has no code object that tells its arch")]
+    here = {hardware.arch, target.FAMILY_OF.get(hardware.arch or "")}
+    needed = "+".join(sorted({arch.base for arch in archs}))
+    ok = None if hardware.arch is None else all(arch.base in here for arch in archs)
+    rows = [Requirement("arch", needed, hardware.arch, ok, "HIP loads a code object on the arch it was built for only")]
+    for name in target.FEATURES:
+        built = evidence.strictest({getattr(arch, name) or "any" for arch in archs})
+        if built == "any":
+            continue
+        found = getattr(hardware, name)
+        fine = False if built is None else None if found is None else found == built
+        rows.append(Requirement(name, built or "+ and -", found, fine, f"a kernel built for {name}{built} needs it so"))
+    return rows
+
+
+def _libraries(description: Description, toolchain: HostToolchain) -> list[Requirement]:
+    names = list(description.get("libraries") or ())
+    if not names:
+        return []
+    why = "solutions of these libraries are tied to the ROCm that made them, which the file does not tell"
+    return [Requirement("libraries", "+".join(names), toolchain.rocm, None, why)]

@@ -1,0 +1,134 @@
+"""Landing bytes on a disk: a temporary name in the same folder, synced, renamed; and disk faults as errors of ours."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from .errors import DiskFull, MxrError, NotAllowed, Temporary, Usage
+
+PARTIAL = ".mxr-partial-"
+"""Begins the name of every file that is not whole yet."""
+
+FICLONE = 0x40049409
+"""The ioctl that makes a reflink. Source: Linux, include/uapi/linux/fs.h."""
+
+
+@contextmanager
+def faults(path: Path, doing: str = "write") -> Iterator[None]:
+    """Turns an `OSError` over `path` into an error of ours that says what to do."""
+    try:
+        yield
+    except OSError as problem:
+        raise fault(problem, path, doing) from problem
+
+
+def fault(problem: OSError, path: Path, doing: str = "write") -> MxrError:
+    """The error of ours for a disk fault."""
+    reason = problem.strerror or str(problem)
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return DiskFull(f"Cannot {doing} {path}: {reason}.")
+    if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return NotAllowed(f"Cannot {doing} {path}: {reason}.", hint="Give another folder, or the right to write there.")
+    if problem.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG):
+        return Usage(f"Cannot {doing} {path}: {reason}.", hint="Check the path.")
+    return Temporary(f"Cannot {doing} {path}: {reason}.", hint="Look at the disk, then try again.")
+
+
+def partial_name(folder: Path, name: str = "") -> Path:
+    """A temporary name in `folder` that no other process uses."""
+    return folder / f"{PARTIAL}{name[:40]}-{os.getpid()}-{os.urandom(6).hex()}"
+
+
+@contextmanager
+def landing(final: Path, mode: int = 0o644) -> Iterator[int]:
+    """A file descriptor to write to; on success its bytes appear under `final` whole, on any error not at all."""
+    with faults(final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        partial = partial_name(final.parent, final.name)
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            yield descriptor
+            with faults(final):
+                os.fchmod(descriptor, mode)
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        with faults(final):
+            partial.replace(final)
+            sync_folder(final.parent)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a rename in `folder` last through a power cut. File systems that cannot do it are passed over."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(final: Path, data: bytes, mode: int = 0o644) -> None:
+    """Writes a small file so that it is there whole or not at all. Raises as `faults` does."""
+    with landing(final, mode) as descriptor, faults(final):
+        write_at(descriptor, data, 0)
+
+
+def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
+    """Writes all of `data` at `offset`: one call may write less than it was given."""
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(descriptor, view, offset)
+        view, offset = view[done:], offset + done
+
+
+def copy_whole(source: Path, final: Path) -> None:
+    """Puts a reflink or a copy of `source` at `final`, never an inode shared with it."""
+    import fcntl
+
+    with source.open("rb") as origin, landing(final) as descriptor, faults(final):
+        try:
+            fcntl.ioctl(descriptor, FICLONE, origin.fileno())
+        except OSError:
+            _copy(origin.fileno(), descriptor)
+
+
+def _copy(source: int, target: int) -> None:
+    left, at = os.fstat(source).st_size, 0
+    while left:
+        try:
+            done = os.copy_file_range(source, target, left, at, at)
+        except OSError as problem:
+            if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            done = 0
+        if not done:
+            block = os.pread(source, 4 << 20, at)
+            if not block:
+                raise OSError(errno.EIO, "the file became shorter while it was copied")
+            write_at(target, block, at)
+            done = len(block)
+        left, at = left - done, at + done
+
+
+def link_whole(source: Path, final: Path) -> None:
+    """Puts a hard link of `source` at `final`, over what was there. Raises as `faults` does."""
+    with faults(final, "link"):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        partial = partial_name(final.parent, final.name)
+        os.link(source, partial)
+        try:
+            partial.replace(final)
+        finally:
+            # Renaming one link of an inode over another of the same does nothing and leaves both.
+            with suppress(OSError):
+                partial.unlink()

@@ -1,0 +1,147 @@
+"""What a program file tells about its key: contradictions refuse it, what the file cannot tell stays a statement.
+
+Absent evidence is unknown, never a contradiction. The description is the document of `mxr inspect --json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import target
+from .errors import Usage
+from .keys import Difference, Key, inputs_from_json
+from .qualities import Qualities
+from .target import GfxArch
+
+Description = Mapping[str, Any]
+
+
+def contradictions(key: Key, qualities: Qualities, description: Description) -> tuple[Difference, ...]:
+    """Each field of the key or the qualities that the file says otherwise: as asked, and as found in the file."""
+    found: list[Difference] = []
+    if description.get("compiled") is False:
+        found.append(Difference("compiled", True, False))
+    found += _targets(key, description)
+    found += _versions(key, qualities, description)
+    found += _archs(key, qualities, description)
+    found += _inputs(key, description)
+    found += _flags(key, description)
+    return tuple(found)
+
+
+def stated(key: Key, qualities: Qualities, description: Description) -> tuple[str, ...]:
+    """The fields that rest on the publisher's word alone, because the file does not tell them."""
+    told = {"kind": bool(description.get("targets")), "migraphx": bool(description.get("migraphx"))}
+    told["inputs"] = bool(description.get("inputs"))
+    if key.kind == "gpu":
+        archs = archs_of(description)
+        told |= {"vendor": description.get("flavour") == "hygon", "arch": bool(archs), "rocm": False}
+        told["offload_copy"] = description.get("offload_copy") is not None
+        for name in target.FEATURES:
+            if target.capable(key.arch or "", name):
+                told[name] = bool(archs)
+    else:
+        told["offload_copy"] = False
+    told |= {"model": False, "precision": False, "fast_math": False, "tuning": False}
+    for name in ("num_cu", "chiplets", "rocm_patch", "build"):
+        if getattr(qualities, name) is not None:
+            told[name] = False
+    return tuple(sorted(name for name, known in told.items() if not known))
+
+
+def archs_of(description: Description) -> tuple[GfxArch, ...]:
+    """The archs of the file's code objects; those that this version of mxr cannot read are left out."""
+    found = []
+    for text in description.get("archs") or ():
+        try:
+            found.append(GfxArch.parse(text))
+        except Usage:
+            continue
+    return tuple(found)
+
+
+def _targets(key: Key, description: Description) -> list[Difference]:
+    targets = list(description.get("targets") or ())
+    return [Difference("kind", key.kind, "+".join(targets))] if targets and targets != [key.kind] else []
+
+
+def _versions(key: Key, qualities: Qualities, description: Description) -> list[Difference]:
+    found = []
+    version = description.get("migraphx")
+    if version and not (version + ".").startswith(key.migraphx + "."):
+        found.append(Difference("migraphx", key.migraphx, version))
+    elif version and version.count(".") >= 2 and not _same_patch(qualities.migraphx_patch, version):
+        found.append(Difference("migraphx_patch", qualities.migraphx_patch, version))
+    flavour = description.get("flavour")
+    if key.kind == "gpu" and flavour and (flavour == "hygon") != (key.vendor == "hygon"):
+        found.append(Difference("vendor", key.vendor, "hygon" if flavour == "hygon" else "amd"))
+    return found
+
+
+def _same_patch(stated_patch: str | None, version: str) -> bool:
+    """Whether MAJOR.MINOR.PATCH agree: the file never tells what comes behind them."""
+    return stated_patch is None or stated_patch.split(".")[2:3] == version.split(".")[2:3]
+
+
+def _archs(key: Key, qualities: Qualities, description: Description) -> list[Difference]:
+    archs = archs_of(description)
+    texts = "+".join(map(str, archs))
+    if not archs or key.kind != "gpu":
+        return [Difference("arch", None, texts)] if archs else []
+    if any(arch.base != key.arch for arch in archs):
+        return [Difference("arch", key.arch, texts)]
+    found = []
+    for name in target.FEATURES:
+        signs = {getattr(arch, name) or "any" for arch in archs}
+        built_for = strictest(signs)
+        if built_for not in ("any", getattr(qualities, name)):
+            found.append(Difference(name, getattr(qualities, name), built_for or "+ and -"))
+    return found
+
+
+def strictest(signs: set[str]) -> str | None:
+    """What several code objects need together: the one explicit sign, `any`, or None when `+` meets `-`."""
+    explicit = signs - {"any"}
+    return None if len(explicit) > 1 else next(iter(explicit), "any")
+
+
+def _inputs(key: Key, description: Description) -> list[Difference]:
+    rows = description.get("inputs") or {}
+    if not rows:
+        return []
+    asked = {name: [target.dim_to_json(dim) for dim in shape] for name, shape in key.inputs}
+    told = dict(inputs_from_json({name: row.get("dims") for name, row in rows.items()}, "inputs"))
+    found = {name: [target.dim_to_json(dim) for dim in shape] for name, shape in told.items()}
+    names = sorted({*asked, *found})
+    return [
+        Difference(f"inputs.{name}", asked.get(name), found.get(name))
+        for name in names
+        if asked.get(name) != found.get(name) and not _pruned(name, asked, found)
+    ]
+
+
+def _pruned(name: str, asked: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """MIGraphX drops inputs that nothing uses, so one that only the key has is no contradiction."""
+    return name in asked and name not in found and bool(found)
+
+
+def _flags(key: Key, description: Description) -> list[Difference]:
+    found = []
+    offload = description.get("offload_copy")
+    if key.kind == "gpu" and offload is not None and offload != key.offload_copy:
+        found.append(Difference("offload_copy", key.offload_copy, offload))
+    return found + _precision(key, description)
+
+
+def _precision(key: Key, description: Description) -> list[Difference]:
+    """A precision that was asked for leaves its types in the program; one that was not asked proves nothing.
+
+    On a GPU only fp16 is sure to: bf16 and fp8 fall back to float where the arch lacks them, and int8 may show in the
+    kernels alone. Source: MIGraphX, src/targets/gpu/target.cpp, the passes that eliminate unsupported data types.
+    """
+    seen = description.get("precisions")
+    if not seen:
+        return []
+    absent = [word for word in key.precision if word not in seen and (key.kind == "ref" or word == "fp16")]
+    return [Difference("precision", "+".join(key.precision), "+".join(seen))] if absent else []

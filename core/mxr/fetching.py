@@ -1,0 +1,180 @@
+"""The way of a fetch: request -> cache -> registry -> bytes, checked -> cache -> where the person wants it.
+
+What is handed out was always read as the sha256 that the registry gave for an artifact of this very key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import disk, transfer
+from .asking import Asked
+from .cache import Answer, Cache
+from .client import Client
+from .errors import Damaged, NotAllowed, Unreachable, Usage
+from .manifest import File, Manifest, artifact_id
+from .match import Match
+from .qualities import Request
+from .subject import Subject
+
+Watch = Callable[[int], transfer.Progress]
+"""Told the bytes to come, it gives the function that is told of each part as it comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A program that is here: `path` of it (of its folder, where there are several files), and what it is.
+
+    `source` is `cache` or `registry`.
+    """
+
+    path: Path
+    source: str
+    answer: Answer
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `mxr fetch --json`."""
+        artifact = self.answer.artifact
+        return {
+            "path": str(self.path),
+            "source": self.source,
+            "id": artifact.id,
+            "sha256": artifact.sha256,
+            "digest": artifact.digest,
+            "key": artifact.key.to_json(),
+            "qualities": artifact.qualities.to_json(),
+            "match": self.answer.match.to_json(),
+        }
+
+
+def unwatched(_: int) -> transfer.Progress:
+    """A watch that shows nothing."""
+    return transfer.ignore
+
+
+def fetch(
+    request: Request,
+    cache: Cache,
+    client: Client | None,
+    *,
+    refresh: bool = False,
+    watch: Watch = unwatched,
+) -> Fetched:
+    """The right program for a request, in the cache.
+
+    A cached answer serves alone when it was exact for this very request, or when there is no `client` (offline).
+    `refresh` asks the registry in any case. Raises `NoSuchArtifact` with the nearest, `Unreachable` when the cache
+    could not serve either, `Damaged` when what comes is not what was promised.
+    """
+    before = None if refresh else cache.answer(request)
+    if before is not None and before.match.exact and _held(before, cache):
+        return Fetched(_path(before, cache), "cache", before)
+    if client is None:
+        return _offline(request, before, cache)
+    try:
+        hit = client.resolve(request)
+    except Unreachable as problem:
+        raise _unserved(request, before, cache, problem) from problem
+    match = Match(tuple(hit.match.get("relaxed", ())), dict(hit.match.get("assumed", {})))
+    answer = Answer(hit.artifact, match)
+    check_answer(request, answer)
+    source = "cache"
+    for file in files_of(answer):
+        if not cache.holds(file.sha256):
+            with cache.turn(file.sha256):
+                if not cache.holds(file.sha256):
+                    transfer.download(client, file, cache.file(file.sha256), watch(file.size))
+                    source = "registry"
+    cache.remember(request, answer)
+    return Fetched(_path(answer, cache), source, answer)
+
+
+def check_answer(request: Request, answer: Answer) -> None:
+    """Never trust the network: what a registry answers must be for this key, and be what its id says.
+
+    Raises `Damaged`.
+    """
+    artifact = answer.artifact
+    generic = request.key.generic()
+    digests = {request.key.digest, *([generic.digest] if generic and "arch" in answer.match.relaxed else [])}
+    files = artifact.manifest.files if artifact.manifest else ()
+    right = (
+        artifact.key.digest == artifact.digest
+        and artifact.digest in digests
+        and artifact_id(artifact.digest, files) == artifact.id
+        and artifact.manifest is not None
+        and artifact.manifest.sha256 == artifact.sha256
+    )
+    if not right:
+        raise Damaged(
+            "The registry answered with an artifact that is not for this request.",
+            hint="Its database is damaged, or a proxy mixes up answers: run `mxr-registry fsck` there.",
+            detail={"id": artifact.id, "digest": artifact.digest, "asked": request.key.digest},
+        )
+
+
+def place(fetched: Fetched, cache: Cache, asked: Asked, subject: Subject, output: Path, *, link: bool = False) -> Path:
+    """Puts a program where `-o` says: at that path, or in that folder under the name the consumer looks for.
+
+    A reflink or a copy, so that nobody who writes to it harms the cache, unless `link` asks for a hard link.
+    Raises `Usage`, or a disk fault.
+    """
+    files = files_of(fetched.answer)
+    if len(files) != 1:
+        raise Usage(f"This artifact has {len(files)} files, which mxr cannot lay out yet.", hint="Leave -o out.")
+    folder = output.is_dir() or str(output).endswith("/")
+    final = output / asked.consumer.file_name(subject.stem, asked.request.key) if folder else output
+    source = cache.file(files[0].sha256)
+    if final.exists() and final.samefile(source):
+        if link:
+            return final
+        raise NotAllowed(f"{final} is the file in the cache itself.", hint="Give another path with -o.")
+    (disk.link_whole if link else disk.copy_whole)(source, final)
+    return final
+
+
+def output_name(asked: Asked, subject: Subject, output: Path) -> None:
+    """Finds out before anything moves whether `output` can be written as asked. Raises `Usage`."""
+    if output.is_dir() or str(output).endswith("/"):
+        asked.consumer.file_name(subject.stem, asked.request.key)
+
+
+def files_of(answer: Answer) -> tuple[File, ...]:
+    """The files of an answer. Raises `Damaged` when it came without its manifest."""
+    manifest: Manifest | None = answer.artifact.manifest
+    if manifest is None:
+        raise Damaged("The registry answered without a manifest.", hint="Update mxr on both sides.")
+    return manifest.files
+
+
+def _held(answer: Answer, cache: Cache) -> bool:
+    return all(cache.holds(file.sha256) for file in files_of(answer))
+
+
+def _path(answer: Answer, cache: Cache) -> Path:
+    files = files_of(answer)
+    return cache.file(files[0].sha256) if len(files) == 1 else cache.root / "files"
+
+
+def _offline(request: Request, before: Answer | None, cache: Cache) -> Fetched:
+    answer = before if before is not None and _held(before, cache) else cache.choose(request)
+    if answer is None or not _held(answer, cache):
+        raise Unreachable(
+            "The cache has no program for this request, and --offline forbids asking the registry.",
+            hint="Run the same command once without --offline.",
+        )
+    return Fetched(_path(answer, cache), "cache", answer)
+
+
+def _unserved(request: Request, before: Answer | None, cache: Cache, problem: Unreachable) -> Unreachable:
+    """Says whether the cache has something that --offline would take."""
+    answer = before or cache.choose(request)
+    if answer is None or not _held(answer, cache):
+        return Unreachable(problem.message, hint=f"{problem.hint} The cache has no program for this request.")
+    return Unreachable(
+        f"{problem.message} The cache has a program that was not an exact match ({answer.match}).",
+        hint=f"Add --offline to take it, or bring the registry back. {problem.hint}",
+    )

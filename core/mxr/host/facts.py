@@ -1,0 +1,198 @@
+"""What a host is: its GPUs as MIGraphX sees them, its toolchain, how each was found. Recorded and read back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mxr.errors import Damaged, Usage
+from mxr.fields import decode, encode, fields, parse, refuse
+from mxr.target import BASE_ARCH, VENDORS
+
+VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,2}[0-9A-Za-z.+~-]{0,60}")
+UNIQUE_ID = re.compile(r"[0-9a-f]{16}")
+LARGEST_RECORD = 4 * 1024 * 1024
+"""Bytes. A recorded file of a host with 64 partitions is below 40 KB."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostTarget:
+    """One GPU (or one partition of a GPU) that a program can run on. None means unknown, or not a setting of this arch.
+
+    `num_cu` is the count that MIGraphX compiles for (HIP's multiProcessorCount: on RDNA half of the compute units that
+    the kernel and rocminfo print), `chiplets` the XCCs of the node, `real_arch` the arch of the silicon where
+    HSA_OVERRIDE_GFX_VERSION makes ROCm report `arch` instead. `node` is the KFD node, `render_minor` the N of
+    /dev/dri/renderD<N>, `unique_id` 16 hex digits that partitions of one GPU share, `partition` such as `cpx_nps4`,
+    `vram` bytes.
+    """
+
+    arch: str
+    sramecc: str | None = None
+    xnack: str | None = None
+    num_cu: int | None = None
+    chiplets: int | None = None
+    vendor: str = "amd"
+    kind: str = "gpu"
+    name: str | None = None
+    real_arch: str | None = None
+    node: int | None = None
+    render_minor: int | None = None
+    unique_id: str | None = None
+    partition: str | None = None
+    vram: int | None = None
+
+    def choice(self) -> HostTarget:
+        """The same without what does not matter to the choice of a program: name, node, device, partition, memory."""
+        return replace(self, name=None, node=None, render_minor=None, unique_id=None, partition=None, vram=None)
+
+
+@dataclass(frozen=True, slots=True)
+class HostToolchain:
+    """The userland that loads programs. `rocm` is as full as found (`7.2.1`), the DTK version for vendor hygon;
+    `migraphx` is `2.15.0`, `migraphx_build` its git description or package build.
+    """
+
+    rocm: str | None = None
+    migraphx: str | None = None
+    migraphx_build: str | None = None
+    vendor: str = "amd"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The facts of a host, one set. `found_by` says where each fact is from; `notes` are sentences for people."""
+
+    targets: tuple[HostTarget, ...] = ()
+    toolchain: HostToolchain = field(default_factory=HostToolchain)
+    found_by: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def choices(self) -> tuple[HostTarget, ...]:
+        """The GPUs that differ in a way that matters, first come first: equal ones are one target."""
+        first: dict[HostTarget, HostTarget] = {}
+        for target in self.targets:
+            first.setdefault(target.choice(), target)
+        return tuple(first.values())
+
+    def physical(self) -> tuple[tuple[HostTarget, ...], ...]:
+        """The targets by physical GPU: partitions of one GPU have the same unique id."""
+        groups: dict[str | int, list[HostTarget]] = {}
+        for index, target in enumerate(self.targets):
+            groups.setdefault(index if target.unique_id is None else target.unique_id, []).append(target)
+        return tuple(tuple(group) for group in groups.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"targets":[...],"toolchain":{...},"found_by":{...},"notes":[...]}`."""
+        return {
+            "targets": encode(self.targets),
+            "toolchain": encode(self.toolchain),
+            "found_by": dict(sorted(self.found_by.items())),
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, document: object, where: str = "") -> Host:
+        """Read back what `to_json` gave; every part may be left out. Raises `Damaged`, naming the field by its path."""
+        try:
+            host = _decode_host(document, where)
+        except Usage as problem:
+            raise Damaged(
+                f"The recorded host facts are not right: {problem.message}",
+                hint="Record them again with `mxr host --json` in the serving image. " + problem.hint,
+            ) from None
+        return host
+
+
+def read_recorded(path: Path) -> Host:
+    """The host facts in a file that `mxr host --json` wrote. Raises `Damaged`, or `Usage` when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_RECORD + 1)
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise Usage(f"{path} cannot be read: {reason}.", hint="Name a file that `mxr host --json` wrote.") from None
+    if len(data) > LARGEST_RECORD:
+        raise Damaged(f"{path} is too large for recorded host facts.", hint="Name a file that `mxr host --json` wrote.")
+    try:
+        document = parse(data, str(path))
+    except Usage as problem:
+        raise Damaged(problem.message, hint="Name a file that `mxr host --json` wrote.") from None
+    return Host.from_json(document)
+
+
+def record(host: Host, path: Path) -> None:
+    """Write `host` to `path` for `read_recorded`. Raises OSError."""
+    path.write_text(json.dumps(host.to_json(), indent=2) + "\n", encoding="utf-8")
+
+
+def combine(recorded: Host, local: Host) -> Host:
+    """The recorded facts, with the hardware of this node unless the record has targets of its own.
+
+    The toolchain is always the recorded one, even where it is unknown: facts of two images never mix. A record made
+    under Hygon's DTK makes the local GPUs Hygon's, since a container without DTK cannot tell.
+    """
+    if recorded.targets:
+        return recorded
+    targets = local.targets
+    taken = {"rocm", "migraphx", "migraphx_build"}
+    if recorded.toolchain.vendor != "amd":
+        targets = tuple(replace(target, vendor=recorded.toolchain.vendor) for target in targets)
+        taken.add("vendor")
+    found_by = {fact: how for fact, how in local.found_by.items() if fact not in taken}
+    found_by |= {fact: f"recorded: {how}" for fact, how in recorded.found_by.items() if fact in taken}
+    return Host(targets, recorded.toolchain, found_by, recorded.notes + local.notes)
+
+
+def _decode_host(document: object, where: str) -> Host:
+    parts: dict[str, Callable[[object, str], Any]] = {
+        "targets": lambda value, at: tuple(_checked_target(each, f"{at}[{n}]") for n, each in _items(value, at)),
+        "toolchain": _checked_toolchain,
+        "found_by": lambda value, at: decode(Mapping[str, str], value, at),  # type: ignore[type-abstract]
+        "notes": lambda value, at: decode(tuple[str, ...], value, at),
+    }
+    found = {}
+    for name, value in fields(document, where):
+        at = f"{where}.{name}" if where else name
+        if name not in parts:
+            raise Usage(f"{at}: there is no such field.", hint=f"Known fields: {', '.join(parts)}.")
+        found[name] = parts[name](value, at)
+    return Host(**found)
+
+
+def _items(value: object, where: str) -> list[tuple[int, object]]:
+    if not isinstance(value, list):
+        raise refuse(where, "a list", value)
+    return list(enumerate(value))
+
+
+def _checked_target(value: object, where: str) -> HostTarget:
+    target = decode(HostTarget, value, where)
+    _check(where, "arch", target.arch, BASE_ARCH, "an arch such as gfx908")
+    _check(where, "real_arch", target.real_arch, BASE_ARCH, "an arch such as gfx908")
+    _check(where, "unique_id", target.unique_id, UNIQUE_ID, "16 hex digits")
+    for name in ("sramecc", "xnack"):
+        _check(where, name, getattr(target, name), re.compile(r"[+-]"), '"+", "-" or null')
+    _check(where, "vendor", target.vendor, re.compile("|".join(VENDORS)), " or ".join(VENDORS))
+    _check(where, "kind", target.kind, re.compile("gpu"), "gpu")
+    for name, least in (("num_cu", 1), ("chiplets", 1), ("node", 0), ("render_minor", 0), ("vram", 0)):
+        number = getattr(target, name)
+        if number is not None and number < least:
+            raise refuse(f"{where}.{name}", f"a whole number from {least}", number)
+    return target
+
+
+def _checked_toolchain(value: object, where: str) -> HostToolchain:
+    toolchain = decode(HostToolchain, value, where)
+    _check(where, "rocm", toolchain.rocm, VERSION, "a version such as 7.2.1")
+    _check(where, "migraphx", toolchain.migraphx, VERSION, "a version such as 2.15.0")
+    _check(where, "vendor", toolchain.vendor, re.compile("|".join(VENDORS)), " or ".join(VENDORS))
+    return toolchain
+
+
+def _check(where: str, name: str, value: str | None, form: re.Pattern[str], expected: str) -> None:
+    if value is not None and not form.fullmatch(value):
+        raise refuse(f"{where}.{name}", expected, value)

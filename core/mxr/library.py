@@ -1,0 +1,77 @@
+"""The functions of `import mxr`: the same ways that the command takes, for programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from . import asking, fetching
+from . import subject as subjects
+from .asking import Asked, Options
+from .cache import Cache
+from .client import Client
+from .errors import MxrError
+from .fetching import Fetched
+from .host import Host, combine, detect, read_recorded
+from .settings import Settings, load
+from .subject import Subject
+from .target import Inputs, Shape
+
+
+def fetch(
+    model: str | os.PathLike[str],
+    *,
+    output: str | os.PathLike[str] | None = None,
+    offline: bool = False,
+    refresh: bool = False,
+    settings: Settings | None = None,
+    inputs: Mapping[str, Shape] | None = None,
+    **said: Any,
+) -> Fetched:
+    """The right program for a model; what is not said is taken from this host. `.path` is where it is.
+
+    `said` are the fields of `mxr.Options`: arch, rocm, migraphx, batch, precision, consumer, exact, allow and so on.
+    Raises an `mxr.MxrError`: `NoSuchArtifact` with the nearest, `Unreachable`, `Damaged`, `Usage`.
+
+        path = mxr.fetch("model.onnx", arch="gfx908", rocm="7.2", migraphx="2.15", batch=8).path
+    """
+    settings = settings or load(os.environ)
+    cache = Cache(settings.cache_dir)
+    client = None if offline else Client(settings)
+    options = Options(inputs=as_inputs(inputs), **({"consumer": settings.consumer} | said))
+    subject, asked = prepare(options, os.fspath(model), cache, client, this_host(settings))
+    final = Path(output) if output is not None else None
+    if final is not None:
+        fetching.output_name(asked, subject, final)
+    found = fetching.fetch(asked.request, cache, client, refresh=refresh)
+    if final is None:
+        return found
+    return Fetched(fetching.place(found, cache, asked, subject, final), found.source, found.answer)
+
+
+def prepare(options: Options, model: str, cache: Cache, client: Client | None, host: Host) -> tuple[Subject, Asked]:
+    """The model and the request about it; where the toolchain is unknown, the error lists the registry's."""
+    subject = subjects.find(model, cache, client)
+
+    def toolchains(xxh3: str, arch: str | None) -> list[str]:
+        try:
+            found = client.artifacts(model=xxh3, arch=arch, limit=1000).artifacts if client else ()
+        except MxrError:
+            return []
+        rows = {(each.key.rocm, each.key.migraphx) for each in found}
+        return sorted((f"--rocm {rocm} " if rocm else "") + f"--migraphx {migraphx}" for rocm, migraphx in rows)
+
+    return subject, asking.ask(options, subject, host, toolchains)
+
+
+def this_host(settings: Settings) -> Host:
+    """What this machine is, with a recorded set over it where the settings name one."""
+    local = detect(environ=os.environ)
+    return combine(read_recorded(settings.host_file), local) if settings.host_file else local
+
+
+def as_inputs(inputs: Mapping[str, Shape] | None) -> Inputs:
+    """Input shapes from a plain mapping of names to dims."""
+    return tuple((name, tuple(shape)) for name, shape in (inputs or {}).items())

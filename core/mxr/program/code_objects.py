@@ -1,0 +1,77 @@
+"""The code objects of a program, gathered: which ISAs they are for, and what is wrong with any of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mxr.program.bundle import MOST_INFLATED, read_code_object
+from mxr.program.container import Binary
+from mxr.program.description import Ground, Sureness
+from mxr.program.elf import Allowance
+from mxr.program.isa import can_meet
+from mxr.program.source import BytesSource, Source, SplicedSource
+from mxr.target import GfxArch
+
+_READ_WHOLE = 1 << 20
+_MOST_KINDS, _MOST_PROBLEMS = 256, 8
+
+
+class CodeObjects:
+    """Reads code objects one by one and keeps only what they say together."""
+
+    def __init__(self, source: Source, file_size: int) -> None:
+        self._source = source
+        self._allowance = Allowance(notes=file_size + (1 << 20), inflated=MOST_INFLATED)
+        self._kinds: Counter[frozenset[GfxArch]] = Counter()
+        self._packings: Counter[str] = Counter()
+        self._confirmed = 0
+        self.count = self.bytes = self.mlir = 0
+        self.problems: Counter[str] = Counter()
+
+    def add(self, binary: Binary, symbol: str) -> None:
+        """Read one more code object, of the kernel called `symbol`."""
+        self.count += 1
+        self.bytes += binary.size
+        self.mlir += symbol.startswith("mlir_")
+        found = read_code_object(self._view(binary), self._allowance)
+        self._packings[found.packing] += 1
+        self._confirmed += found.confirmed
+        if found.isas and (found.isas in self._kinds or len(self._kinds) < _MOST_KINDS):
+            self._kinds[found.isas] += 1
+        if found.problem and (found.problem in self.problems or len(self.problems) < _MOST_PROBLEMS):
+            self.problems[found.problem] += 1
+
+    def _view(self, binary: Binary) -> Source:
+        if len(binary.spans) == 1 and binary.size <= _READ_WHOLE:
+            return BytesSource(self._source.read_at(*binary.spans[0]))
+        return SplicedSource(self._source, binary.spans)
+
+    def archs(self) -> tuple[str, ...]:
+        """Every ISA of any code object, in order of the alphabet."""
+        return tuple(sorted({str(isa) for isas in self._kinds for isa in isas}))
+
+    def are_mixed(self) -> bool:
+        """Is there no device that could load them all?"""
+        return not can_meet(self._kinds)
+
+    def ground(self) -> Ground:
+        """What the archs rest on."""
+        known = sum(self._kinds.values())
+        if not known:
+            return Ground(Sureness.UNKNOWN, f"{_counted(self.count)}, none of which tells its ISA")
+        packed = ", ".join(name for name, _ in self._packings.most_common() if name not in ("ELF", "unknown"))
+        text = f"ELF flags of {_counted(known)}" + (f" ({packed})" if packed else "")
+        text += f", {self._confirmed} confirmed by a second witness" if self._confirmed else ""
+        sure = known == self.count and not self.problems
+        return Ground(Sureness.CERTAIN if sure else Sureness.STRONG, text)
+
+    def warnings(self) -> list[str]:
+        """What is wrong with any of them, in sentences."""
+        found = [f"{_counted(count).capitalize()} {problem}." for problem, count in self.problems.items()]
+        if self.are_mixed():
+            found.append(f"No one device can run all code objects: they are for {', '.join(self.archs())}.")
+        return found
+
+
+def _counted(count: int) -> str:
+    return "1 code object" if count == 1 else f"{count} code objects"

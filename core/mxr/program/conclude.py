@@ -1,0 +1,140 @@
+"""From what a program's header and nodes say to a description: each fact with what it rests on."""
+
+from __future__ import annotations
+
+from mxr.program.description import Description, Ground, Header, Kernels, Sizes, Sureness
+from mxr.program.header import KNOWN_FILE_VERSIONS, ROCM_OF
+from mxr.program.isa import read_isa
+from mxr.program.nodes import Nodes
+
+_CERTAIN, _STRONG, _HEURISTIC, _UNKNOWN = Sureness
+
+
+def conclude(header: Header, nodes: Nodes, file_size: int, trailing: int) -> Description:
+    """The description of a program whose header and nodes have been read; `trailing` bytes follow it in the file."""
+    precisions, precision_ground = nodes.precision.conclude()
+    archs, arch_ground = _archs(header, nodes)
+    offload_copy, offload_ground = _offload_copy(header, nodes)
+    rocm = _rocm(header)
+    code = nodes.code_objects
+    return Description(
+        header=header,
+        archs=archs,
+        mixed_arch=code.are_mixed(),
+        inputs=nodes.inputs(),
+        outputs=nodes.outputs(),
+        precisions=precisions,
+        offload_copy=offload_copy,
+        libraries=tuple(sorted(nodes.libraries)),
+        sizes=Sizes(file_size, nodes.literal_bytes, code.bytes),
+        kernels=Kernels(code.count, code.mlir, nodes.made_at_run_time),
+        operators=dict(nodes.operators.most_common()),
+        types=dict(nodes.types.most_common()),
+        modules=nodes.modules,
+        debug_symbols=nodes.debug_symbols,
+        rocm_hint=rocm,
+        sure={
+            **_header_grounds(header, rocm),
+            "archs": arch_ground,
+            "inputs": _inputs_ground(nodes),
+            "outputs": _outputs_ground(nodes),
+            "precisions": precision_ground,
+            "offload_copy": offload_ground,
+            "libraries": Ground(_CERTAIN, "operators"),
+            "sizes": Ground(_CERTAIN, "lengths in the file"),
+        },
+        warnings=tuple(_warnings(header, nodes)),
+        notes=tuple(_notes(header, nodes, trailing)),
+    )
+
+
+def _rocm(header: Header) -> str | None:
+    if header.migraphx is None or header.flavour != "upstream":
+        return None
+    return ROCM_OF.get(".".join(header.migraphx.split(".")[:2]))
+
+
+def _header_grounds(header: Header, rocm: str | None) -> dict[str, Ground]:
+    told = Ground(_CERTAIN, "header")
+    known = header.file_version in KNOWN_FILE_VERSIONS
+    version = told if header.migraphx else Ground(_UNKNOWN, "MIGraphX before 2.7 does not write its version")
+    hint = Ground(_HEURISTIC, "official builds of this MIGraphX") if rocm else Ground(_UNKNOWN, "no release known")
+    return {
+        "file_version": told,
+        "migraphx": version,
+        "rocm_hint": hint,
+        "flavour": Ground(_STRONG if known else _HEURISTIC, "layout of the header"),
+        "compiled": told,
+        "targets": told,
+    }
+
+
+def _archs(header: Header, nodes: Nodes) -> tuple[tuple[str, ...], Ground]:
+    code = nodes.code_objects
+    if code.archs():
+        return code.archs(), code.ground()
+    named = tuple(sorted(str(isa) for name in header.gfx_names if (isa := read_isa(name)) is not None))
+    if named:
+        return named, Ground(_STRONG, "arch named in the header")
+    if code.count:
+        return (), code.ground()
+    if not header.compiled:
+        return (), Ground(_UNKNOWN, "the program is not compiled, so it is for no arch")
+    if "gpu" not in header.targets:
+        return (), Ground(_UNKNOWN, f"no GPU arch: the target is {', '.join(header.targets)}")
+    return (), Ground(_UNKNOWN, "no code object in the file: only library calls, or kernels made at run time")
+
+
+def _offload_copy(header: Header, nodes: Nodes) -> tuple[bool | None, Ground]:
+    if header.offload_copy is not None:
+        return header.offload_copy, Ground(_CERTAIN, "header")
+    if "gpu" not in header.targets:
+        return None, Ground(_UNKNOWN, "only programs for a GPU show it")
+    if nodes.copies_param:
+        return True, Ground(_STRONG, "inputs are copied to the GPU by the program")
+    if nodes.output_buffers():
+        return False, Ground(_STRONG, "the caller gives the output buffers")
+    return None, Ground(_UNKNOWN, "neither copies of inputs nor output buffers in the program")
+
+
+def _inputs_ground(nodes: Nodes) -> Ground:
+    if not nodes.params:
+        return Ground(_CERTAIN, "the program has no parameters")
+    buffers = len(nodes.params) - len(nodes.inputs())
+    left_out = f", without {buffers} that are buffers by their names" if buffers else ""
+    return Ground(_STRONG if buffers else _CERTAIN, "parameters of the program" + left_out)
+
+
+def _outputs_ground(nodes: Nodes) -> Ground:
+    if nodes.returned:
+        return Ground(_STRONG, "shapes of what the program returns")
+    return Ground(_HEURISTIC if nodes.outputs() else _UNKNOWN, "the program has no return with inputs")
+
+
+def _warnings(header: Header, nodes: Nodes) -> list[str]:
+    found = nodes.code_objects.warnings()
+    if nodes.short_literals:
+        found.append(
+            f"{nodes.short_literals} of the weights have fewer bytes than their shapes need: the file is damaged, "
+            "and MIGraphX would read beyond them."
+        )
+    if not header.compiled and (nodes.on_gpu or nodes.on_ref):
+        found.append("The nodes are compiled, but the header names no target: it would load as uncompiled.")
+    return found
+
+
+def _notes(header: Header, nodes: Nodes, trailing: int) -> list[str]:
+    found = []
+    if header.file_version not in KNOWN_FILE_VERSIONS:
+        found.append(f"File version {header.file_version} is none that mxr knows: facts may be missing.")
+    if header.file_version == 5:
+        found.append("Written by some MIGraphX from 2.0 to 2.6 (ROCm 5.0 to 5.6): the file does not say which.")
+    if nodes.libraries and "gpu" in header.targets:
+        found.append(
+            f"Calls {', '.join(sorted(nodes.libraries))}: what these libraries bring for an arch is not in the file."
+        )
+    if nodes.made_at_run_time:
+        found.append(f"{nodes.made_at_run_time} kernels are only compiled when the program runs.")
+    if trailing:
+        found.append(f"{trailing} bytes follow the program; MIGraphX ignores them.")
+    return found

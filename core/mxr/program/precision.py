@@ -1,0 +1,85 @@
+"""Which reduced precisions a program shows, and by what: number types, operators, the names of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mxr.program.description import Ground, Sureness
+
+ORDER = ("fp16", "bf16", "int8", "fp8", "int4w")
+_OF_TYPE = {"half_type": "fp16", "bf16_type": "bf16"}
+_OF_OPERATOR = {
+    "quantizelinear": "int8",
+    "quant_dot": "int8",
+    "quant_convolution": "int8",
+    "quant_gemm": "int8",
+    "unpack_int4": "int4w",
+}
+_INT8_TYPES = ("int8_type", "uint8_type")
+_KERNEL_WORDS = (("unpack_int4", "int4w"), ("quant_", "int8"), ("quantizelinear", "int8"))
+
+
+class PrecisionClues:
+    """Gathers the clues node by node."""
+
+    __slots__ = ("_arguments", "_clues", "_types", "_weights")
+
+    def __init__(self) -> None:
+        self._clues: dict[str, tuple[Sureness, str]] = {}
+        self._types: set[str] = set()
+        self._weights: set[str] = set()
+        self._arguments: set[str] = set()
+
+    def see_type(self, number_type: str) -> None:
+        """The number type of a node."""
+        self._types.add(number_type)
+
+    def see_argument(self, number_type: str) -> None:
+        """The number type of a kernel's argument."""
+        self._arguments.add(number_type)
+
+    def see_weights(self, number_type: str) -> None:
+        """The number type of a literal."""
+        self._weights.add(number_type)
+
+    def see_operator(self, name: str, number_type: str | None) -> None:
+        """An operator by its plain name, with the type of what it makes."""
+        precision = _OF_OPERATOR.get(name)
+        if precision is None or (number_type or "").startswith("fp8"):
+            return
+        if name == "quantizelinear" and number_type not in _INT8_TYPES:
+            return
+        self._clues[precision] = (Sureness.STRONG, f"{name} operators")
+
+    def see_kernel(self, symbol: str) -> None:
+        """The name of a kernel, in which the fused operators stand."""
+        for word, precision in _KERNEL_WORDS:
+            if word in symbol:
+                self._clues.setdefault(precision, (Sureness.HEURISTIC, "names of kernels"))
+                return
+
+    def conclude(self) -> tuple[tuple[str, ...], Ground]:
+        """The precisions in the order of `ORDER`, or fp32 where only that is seen, and what this rests on."""
+        types = self._types | self._weights | self._arguments
+        found = {precision: (Sureness.CERTAIN, "number types") for precision in map(_of_type, types) if precision}
+        clues = dict(self._clues)
+        if "int8_type" in self._weights | self._arguments:
+            clues.setdefault("int8", (Sureness.HEURISTIC, "8-bit weights or arguments of kernels"))
+        if "fp8" in found and clues.get("int8", (Sureness.UNKNOWN, ""))[0] is Sureness.HEURISTIC:
+            clues.pop("int8")
+        found |= clues
+        if not found and "float_type" in types:
+            return ("fp32",), Ground(Sureness.CERTAIN, "no reduced number type in any node")
+        if not found:
+            return (), Ground(Sureness.UNKNOWN, "no floating-point type in any node")
+        return _ordered(found)
+
+
+def _of_type(number_type: str) -> str | None:
+    return "fp8" if number_type.startswith("fp8") else _OF_TYPE.get(number_type)
+
+
+def _ordered(found: Mapping[str, tuple[Sureness, str]]) -> tuple[tuple[str, ...], Ground]:
+    names = tuple(name for name in ORDER if name in found)
+    weakest = max((found[name][0] for name in names), key=list(Sureness).index)
+    return names, Ground(weakest, "; ".join(f"{name} from {found[name][1]}" for name in names))

@@ -1,0 +1,152 @@
+"""Reading a program: the header alone, or the whole file into a description, without MIGraphX and without a GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from mxr.errors import Damaged, Usage
+from mxr.program import header, json_form
+from mxr.program.conclude import conclude
+from mxr.program.container import Walker, damaged
+from mxr.program.description import Description, Header
+from mxr.program.foreign import refuse_foreign
+from mxr.program.nodes import Nodes
+from mxr.program.shapes import shape_folding
+from mxr.program.source import FileSource, Source
+
+_MODULES = "modules"
+
+
+def read_header(source: Source) -> Header:
+    """What stands before the nodes: some kilobytes are read. Raises `Damaged`."""
+    if json_form.is_json(source):
+        return _json_header(source)[1]
+
+    def stop(_: Walker) -> bool:
+        return False
+
+    return _unless_foreign(source, lambda: header.read_fields(_walk(Walker(source), stop), "msgpack"))
+
+
+def describe(source: Source) -> Description:
+    """All that the program tells of itself. Weights are never read. Raises `Damaged` with `detail.offset`."""
+    if json_form.is_json(source):
+        return _describe_json(source)
+    read_header(source)
+    nodes = Nodes(source, source.size)
+    walker = Walker(source, shape_folding())
+
+    def read_modules(walker: Walker) -> bool:
+        _read_modules(walker, nodes)
+        return True
+
+    found = header.read_fields(_walk(walker, read_modules), "msgpack")
+    return conclude(found, nodes, source.size, source.size - walker.position)
+
+
+def describe_file(path: str | os.PathLike[str]) -> Description:
+    """As `describe`, for a file. Raises `Damaged`, naming the file, and `Usage` where it cannot be opened."""
+    try:
+        if not Path(path).is_file():
+            raise Usage(f"{path} is not a file.", hint="Give the path of an .mxr file.")
+        with FileSource(path) as source:
+            return describe(source)
+    except OSError as error:
+        raise Usage(f"{path} cannot be read: {error.strerror}.", hint="Check the path and its permissions.") from error
+    except Damaged as error:
+        raise Damaged(
+            f"{path}: {error.message}", hint=error.hint, detail={**error.detail, "path": str(path)}
+        ) from error
+
+
+def _unless_foreign(source: Source, read: Callable[[], Header]) -> Header:
+    """What `read` returns; where it cannot read the head, say what the file is rather than which byte is odd."""
+    try:
+        return read()
+    except Damaged:
+        refuse_foreign(source)
+        raise
+
+
+def _walk(walker: Walker, modules: Callable[[Walker], bool]) -> dict[str, object]:
+    """The keys beside the modules; where `modules` returns False the walk ends there, if the version has been seen."""
+    fields: dict[str, object] = {}
+    for _ in range(walker.map_size()):
+        start = walker.position
+        key = walker.key()
+        if key in fields:
+            raise damaged(f"The key {key!r} is there twice", start)
+        if key != _MODULES:
+            fields[key] = _field(walker, key)
+            continue
+        fields[key] = None
+        if not modules(walker):
+            if "version" in fields:
+                return fields
+            walker.skip(depth=1)
+    if _MODULES not in fields:
+        raise damaged("No MIGraphX program: there are no 'modules'", 0)
+    return fields
+
+
+def _field(walker: Walker, key: str) -> object:
+    if key in header.KEYS:
+        return walker.tree(1)
+    walker.skip(depth=1)
+    return None
+
+
+def _read_modules(walker: Walker, nodes: Nodes) -> None:
+    start = walker.position
+    seen = set()
+    for _ in range(walker.map_size()):
+        name = walker.key()
+        if name in seen:
+            raise damaged(f"The module {name!r} is there twice", walker.position)
+        seen.add(name)
+        nodes.begin_module(name)
+        _read_module(walker, nodes)
+    if "main" not in seen:
+        raise damaged("The program has no module called 'main'", start)
+
+
+def _read_module(walker: Walker, nodes: Nodes) -> None:
+    seen = False
+    for _ in range(walker.map_size()):
+        if walker.key() != "nodes":
+            walker.skip(depth=3)
+            continue
+        if seen:
+            raise damaged("A module has its nodes twice", walker.position)
+        seen = True
+        for _ in range(walker.array_size()):
+            start = walker.position
+            nodes.add(walker.tree(4), start)
+
+
+def _json_header(source: Source) -> tuple[dict[str, object], Header, Source]:
+    try:
+        tree, blobs = json_form.load(source)
+        if _MODULES not in tree:
+            raise damaged("JSON of something else: there are no 'modules'", 0)
+        return tree, header.read_fields(tree, "json"), blobs
+    except Damaged as error:
+        if error.detail.get("offset") == 0:
+            error.hint = "Give an .mxr file, as MIGraphX's save() writes it."
+        raise
+
+
+def _describe_json(source: Source) -> Description:
+    tree, found, blobs = _json_header(source)
+    modules = tree[_MODULES]
+    if not isinstance(modules, dict) or "main" not in modules:
+        raise damaged("The program has no module called 'main'", 0)
+    nodes = Nodes(blobs, source.size)
+    for name, module in modules.items():
+        nodes.begin_module(name)
+        rows = module.get("nodes") if isinstance(module, dict) else None
+        for node in rows if isinstance(rows, list) else []:
+            nodes.add(node, 0)
+    return conclude(found, nodes, source.size, 0)

@@ -1,0 +1,137 @@
+"""Shapes as programs write them: the type, static lengths or dynamic ranges, and how many bytes they take."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+from mxr.program.container import Folding
+from mxr.target import DynamicDim, dim_to_json
+
+_BYTES = {
+    "bool_type": 1,
+    "half_type": 2,
+    "bf16_type": 2,
+    "float_type": 4,
+    "double_type": 8,
+    "fp8e4m3fnuz_type": 1,
+    "fp8e4m3fn_type": 1,
+    "fp8e5m2_type": 1,
+    "fp8e5m2fnuz_type": 1,
+}
+_BYTES |= {f"{sign}int{bits}_type": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_MOST_DIMS = 64
+
+
+Dim = int | DynamicDim | None
+"""A fixed size, an open one, or one that the file gives only as a symbol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one value of a program looks like. `type` is MIGraphX's own word, such as `half_type`."""
+
+    type: str
+    dims: tuple[Dim, ...]
+    strides: tuple[int, ...] = ()
+    parts: tuple[Shape, ...] = ()
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Is a dimension open, here or in a part?"""
+        return any(not isinstance(dim, int) for dim in self.dims) or any(part.is_dynamic for part in self.parts)
+
+    def bytes_needed(self) -> int | None:
+        """The bytes of a buffer of this shape; None where that cannot be told."""
+        width = _BYTES.get(self.type)
+        if width is None or self.is_dynamic:
+            return None
+        lens = [dim for dim in self.dims if isinstance(dim, int)]
+        if 0 in lens:
+            return 0
+        if len(self.strides) != len(lens):
+            return None
+        return width * (1 + sum((length - 1) * stride for length, stride in zip(lens, self.strides, strict=True)))
+
+    def to_json(self) -> dict[str, object]:
+        """`{"type","dims"}`, with `"parts"` for a tuple."""
+        dims = [None if dim is None else dim_to_json(dim) for dim in self.dims]
+        document: dict[str, object] = {"type": self.type, "dims": dims}
+        if self.parts:
+            document["parts"] = [part.to_json() for part in self.parts]
+        return document
+
+
+def read_shape(value: object) -> Shape | None:
+    """The shape that a map of a program tells of; None where it tells of none."""
+    if isinstance(value, Shape):
+        return value
+    return _read_shape(value, depth=0)
+
+
+def _read_shape(value: object, depth: int) -> Shape | None:
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str) or depth > 8:
+        return None
+    open_dims = value.get("dynamic_dimensions")
+    dims = _read_dims(open_dims) if open_dims else _read_lens(value.get("lens"))
+    strides = _read_lens(value.get("strides"))
+    parts = [_read_shape(part, depth + 1) for part in _items(value.get("sub_shapes"))]
+    if dims is None or strides is None:
+        return None
+    return Shape(value["type"], dims, strides, tuple(part for part in parts if part is not None))
+
+
+def _items(value: object) -> list[object]:
+    return value[:_MOST_DIMS] if isinstance(value, list) else []
+
+
+def _read_lens(value: object) -> tuple[int, ...] | None:
+    if value is None or value == {}:
+        return ()
+    if not isinstance(value, list) or len(value) > _MOST_DIMS:
+        return None
+    lens = tuple(number for number in value if _is_size(number))
+    return lens if len(lens) == len(value) else None
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _read_dims(value: object) -> tuple[Dim, ...] | None:
+    if not isinstance(value, list) or len(value) > _MOST_DIMS or not all(isinstance(dim, dict) for dim in value):
+        return None
+    return tuple(_read_dim(dim) for dim in value)
+
+
+def _read_dim(dim: dict[str, object]) -> Dim:
+    """A dimension in any release's form: {min,max,opt}, {min,max,optimals} or, from file version 8, {range,...}."""
+    bounds = dim.get("range") if "range" in dim else dim
+    if not isinstance(bounds, dict):
+        return None
+    least, most = bounds.get("min"), bounds.get("max")
+    if not isinstance(least, int) or not isinstance(most, int) or not (_is_size(least) and _is_size(most)):
+        return None
+    if least == most:
+        return least
+    wanted = dim.get("optimals", [dim.get("opt")])
+    optimals = {number for number in _items(wanted) if isinstance(number, int) and _is_size(number) and number}
+    return DynamicDim(least, most, tuple(sorted(optimals)))
+
+
+@functools.cache
+def shape_folding() -> Folding:
+    """How the walker knows a static shape at sight: programs hold the same few hundred shapes many thousand times.
+
+    The order of the keys is that of MIGraphX's own writing; a map in another order is only read more slowly.
+    """
+    number = rb"(?:[\x00-\x7f]|\xcc.|\xcd..|\xce.{4})"
+    numbers = rb"(?:\x90|" + b"|".join(bytes([0x91 + n]) + number + b"{%d}" % (n + 1) for n in range(6)) + b")"
+    names = (b"\xaasub_shapes\x90", b"\xa4lens" + numbers, b"\xa7strides" + numbers)
+    pattern = b"".join(names)
+    kind = rb"\xa4type[\xa0-\xbf][a-z0-9_]{1,31}?"
+    open_dims = rb"\xb2dynamic_dimensions\x90"
+    whole = rb"(?:\x84" + kind + pattern + rb"|\x85" + kind + pattern + open_dims
+    whole += rb"|\x86" + kind + pattern + open_dims + rb"\xabdyn_strides\x90)"
+    return Folding(re.compile(whole, re.DOTALL), lambda value: read_shape(value) or value)

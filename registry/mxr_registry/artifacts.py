@@ -1,0 +1,159 @@
+"""Artifacts: finding, listing, promoting and removing them, and the bytes of their files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mxr.errors import NotFound, Usage
+from mxr.manifest import File, Manifest
+from sqlalchemy import Row, delete, func, select, update
+
+from .db import Session, now
+from .tables import Artifact, ArtifactInput
+
+ID = re.compile(r"[0-9a-f]{8,64}")
+MOST_LISTED = 1_000
+
+COLUMNS = (
+    Artifact.seq,
+    Artifact.id,
+    Artifact.digest,
+    Artifact.sha256,
+    Artifact.size,
+    Artifact.key_json,
+    Artifact.qualities_json,
+    Artifact.provenance_json,
+    Artifact.published_at,
+    Artifact.promoted_at,
+    Artifact.stated_json,
+)
+"""What a list says of an artifact; the manifest and the description can be long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a list is narrowed to; None is all. `input` is the name of one. `after`: the `next` of the page before."""
+
+    model: str | None = None
+    digest: str | None = None
+    kind: str | None = None
+    vendor: str | None = None
+    arch: str | None = None
+    migraphx: str | None = None
+    rocm: str | None = None
+    precision: str | None = None
+    input: str | None = None
+    limit: int = 100
+    after: str | None = None
+
+    @classmethod
+    def read(cls, query: Mapping[str, str]) -> Filters:
+        """The filters of a query string. Raises `Usage` for one that there is not."""
+        known = set(cls.__dataclass_fields__)
+        for name in query:
+            if name not in known:
+                raise Usage(f"{name}: there is no such filter.", hint=f"Filters: {', '.join(sorted(known))}.")
+        limit, after = query.get("limit", "100"), query.get("after")
+        if not re.fullmatch(r"[1-9][0-9]{0,3}", limit, re.ASCII) or int(limit) > MOST_LISTED:
+            raise Usage(f"limit: expected 1 to {MOST_LISTED}, found {limit[:20]!r}.", hint="Correct it.")
+        if after is not None and not re.fullmatch(r"[0-9]{1,18}", after, re.ASCII):
+            raise Usage(f"after: {after[:40]!r} is not where a page ended.", hint="Use `next` of the page before.")
+        return cls(**{**query, "limit": int(limit)})  # type: ignore[arg-type]
+
+
+def listed(session: Session, namespace: str, filters: Filters) -> str:
+    """The JSON of a page of artifacts, the newest first."""
+    row = Artifact
+    asked = select(*COLUMNS).where(row.namespace == namespace)
+    for name in ("model", "digest", "kind", "vendor", "arch", "migraphx", "rocm", "precision"):
+        value = getattr(filters, name)
+        if value is not None:
+            asked = asked.where(getattr(row, name) == (value.partition(":")[0] if name == "arch" else value))
+    if filters.input is not None:
+        asked = asked.where(row.seq.in_(select(ArtifactInput.artifact).where(ArtifactInput.name == filters.input)))
+    if filters.after is not None:
+        asked = asked.where(row.seq < int(filters.after))
+    rows = session.execute(asked.order_by(row.seq.desc()).limit(filters.limit + 1)).all()
+    page = rows[: filters.limit]
+    following = json.dumps(str(page[-1].seq)) if len(rows) > len(page) else "null"
+    return '{"artifacts":[' + ",".join(f"{{{fields_of(each)}}}" for each in page) + f'],"next":{following}}}'
+
+
+def show(session: Session, namespace: str, id: str) -> str:
+    """The JSON of one artifact, with its manifest and description. Raises `NotFound`, `Usage`."""
+    row = find(session, namespace, id)
+    description = row.description_json or "null"
+    return f'{{{fields_of(row)},"description":{description},"manifest":{row.manifest_json}}}'
+
+
+def fields_of(row: Row[Any]) -> str:
+    """The fields of an artifact that every reply has, as they stand between braces."""
+    promoted_at = "null" if row.promoted_at is None else row.promoted_at
+    return (
+        f'"id":"{row.id}","digest":"{row.digest}","sha256":"{row.sha256}","size":{row.size},"key":{row.key_json},'
+        f'"qualities":{row.qualities_json},"provenance":{row.provenance_json},"published_at":{row.published_at},'
+        f'"promoted_at":{promoted_at},"stated":{row.stated_json}'
+    )
+
+
+def has(session: Session, namespace: str, id: str) -> bool:
+    """Whether there is an artifact of this whole id."""
+    asked = select(Artifact.seq).where(Artifact.namespace == namespace, Artifact.id == id)
+    return session.execute(asked).first() is not None
+
+
+def find(session: Session, namespace: str, id: str) -> Row[Any]:
+    """The row of the one artifact whose id begins so (8 digits or more).
+
+    Raises `NotFound`, and `Usage` where several begin so or it is no id.
+    """
+    if not ID.fullmatch(id):
+        raise Usage(f"{id[:80]!r} is not the id of an artifact.", hint="Give 8 to 64 of its lower-case hex digits.")
+    row = Artifact
+    asked = select(*COLUMNS, row.manifest_json, row.description_json).where(row.namespace == namespace)
+    found = session.execute(asked.where(row.id >= id, row.id < id + "g").limit(2)).all()
+    if not found:
+        raise NotFound(f"There is no artifact {id}.")
+    if len(found) > 1:
+        raise Usage(
+            f"More than one artifact begins with {id}.",
+            hint="Give more digits of the id; `mxr ls` shows them.",
+            detail={"ids": [each.id for each in found]},
+        )
+    return found[0]
+
+
+def file_of(session: Session, namespace: str, id: str, name: str) -> File:
+    """One file of an artifact. Raises `NotFound`."""
+    row = find(session, namespace, id)
+    files = Manifest.from_json(json.loads(row.manifest_json)).files
+    for file in files:
+        if file.name == name:
+            return file
+    known = ", ".join(file.name for file in files[:5])
+    raise NotFound(f"Artifact {row.id[:12]} has no file {name!r}.", hint=f"It has: {known}.")
+
+
+def promote(session: Session, namespace: str, id: str) -> str:
+    """Make an artifact the first choice of all that serve the same request; its JSON. The latest promotion wins."""
+    row = find(session, namespace, id)
+    latest = select(func.coalesce(func.max(Artifact.promoted), 0)).where(
+        Artifact.namespace == namespace, Artifact.digest == row.digest
+    )
+    place = session.execute(latest).scalar_one() + 1
+    session.execute(
+        update(Artifact).where(Artifact.seq == row.seq).values(promoted=place, promoted_at=now(session))
+    )
+    return show(session, namespace, row.id)
+
+
+def remove(session: Session, namespace: str, id: str) -> str:
+    """Remove an artifact; its JSON as it was. Its blobs stay until a sweep finds that nothing is made of them."""
+    row = find(session, namespace, id)
+    gone = show(session, namespace, row.id)
+    session.execute(delete(Artifact).where(Artifact.seq == row.seq))
+    return gone

@@ -1,0 +1,152 @@
+"""Models: which ONNX model a hash stands for, on a publisher's word or because its bytes are here and were checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import xxhash
+from mxr.errors import Conflict, Damaged, NoSuchBlob, NoSuchModel, Usage
+from mxr.fields import canonical, encode
+from mxr.manifest import Manifest
+from mxr.wire import RegisterModel, check_model, model_identity
+from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from . import blobs
+from .db import Database, Session, now
+from .storage.store import Store
+from .tables import Model, ModelBlob
+
+MOST_LISTED = 1_000
+
+
+def register(db: Database, store: Store, namespace: str, statement: RegisterModel) -> str:
+    """Write down a model, after checking its hash over its bytes where they were sent; its JSON.
+
+    Raises `NoSuchBlob`, `Damaged` where the bytes give another hash, `Conflict` where it names another model.
+    """
+    verify(db, store, namespace, statement)
+    try:
+        with db.writing() as session:
+            state(session, namespace, statement)
+            return show(session, namespace, statement.model)
+    except IntegrityError:
+        raise NoSuchBlob("A blob of this model was swept meanwhile.") from None
+
+
+def verify(db: Database, store: Store, namespace: str, statement: RegisterModel) -> None:
+    """Check a statement that came with a manifest: reads all of the model. Raises `NoSuchBlob` and `Damaged`."""
+    if statement.manifest is None:
+        return
+    files = {file.name: file for file in statement.manifest.files}
+    if statement.onnx not in files:
+        raise Usage(f"onnx: there is no file {statement.onnx!r} in the manifest.", hint="Name the ONNX file.")
+    blobs.demand(db, store, namespace, statement.manifest)
+    identity = model_identity(
+        files[statement.onnx].sha256, {name: file.sha256 for name, file in files.items() if name != statement.onnx}
+    )
+    if identity != statement.sha256:
+        raise _wrong("sha256", statement.sha256, identity)
+    found = hash_of(store, statement.manifest, statement.onnx)
+    if found != statement.model:
+        raise _wrong("model", statement.model, found)
+
+
+def _wrong(field: str, asked: str, found: str) -> Damaged:
+    return Damaged(
+        f"The files of this model give the {field} {found}, not {asked}.",
+        hint="Push the model again; it changed while it was read.",
+        detail={"differences": [{"field": field, "asked": asked, "found": found}]},
+    )
+
+
+def hash_of(store: Store, manifest: Manifest, onnx: str) -> str:
+    """The model's hash: XXH3-128 over the ONNX bytes, then each external file with its name and size before it."""
+    found = xxhash.xxh3_128(seed=0)
+    external = sorted((file for file in manifest.files if file.name != onnx), key=lambda file: file.name.encode())
+    for file in (*(file for file in manifest.files if file.name == onnx), *external):
+        if file.name != onnx:
+            name = file.name.encode()
+            found.update(len(name).to_bytes(4, "little") + name + file.size.to_bytes(8, "little"))
+        for data in blobs.contents(store, file):
+            found.update(data)
+    return f"xxh3:{found.hexdigest()}"
+
+
+def state(session: Session, namespace: str, statement: RegisterModel) -> None:
+    """Write down a statement that was verified before. What was checked replaces what was only said.
+
+    Raises `Conflict` where the hash already stands for another model.
+    """
+    complete = statement.manifest is not None
+    row = _find(session, namespace, statement.model)
+    if row is not None and row.sha256 != statement.sha256 and (row.complete or not complete):
+        raise Conflict(
+            f"{statement.model} already stands for another model here.",
+            hint="Two models with one hash: change one of them (its doc string, say) and compile it again.",
+            detail={"differences": [{"field": "sha256", "asked": statement.sha256, "found": row.sha256}]},
+        )
+    if row is not None and (row.complete or not complete):
+        return
+    values: dict[str, Any] = {
+        "sha256": statement.sha256,
+        "name": statement.name,
+        "inputs_json": canonical(encode(statement.inputs)),
+        "complete": complete,
+        "onnx": statement.onnx,
+        "manifest_json": canonical(statement.manifest.to_json()) if statement.manifest else None,
+    }
+    if row is None:
+        values |= {"namespace": namespace, "model": statement.model, "created_at": now(session)}
+        session.execute(insert(Model).values(values))
+        row = _find(session, namespace, statement.model)
+        assert row is not None
+    else:
+        session.execute(update(Model).where(Model.seq == row.seq).values(values))
+    if statement.manifest is not None:
+        _bind(session, namespace, row.seq, (blob.sha256 for blob in statement.manifest.blobs()))
+
+
+def _bind(session: Session, namespace: str, model: int, names: Iterable[str]) -> None:
+    session.execute(delete(ModelBlob).where(ModelBlob.model == model))
+    rows = [{"model": model, "namespace": namespace, "sha256": name} for name in names]
+    if rows:
+        session.execute(insert(ModelBlob), rows)
+
+
+def _find(session: Session, namespace: str, model: str) -> Row[Any] | None:
+    return session.execute(_select(namespace).where(Model.model == model)).one_or_none()
+
+
+def _select(namespace: str) -> Any:
+    columns = Model.__table__.c
+    return select(*columns).where(Model.namespace == namespace)
+
+
+def known(session: Session, namespace: str, model: str) -> bool:
+    """Whether the registry knows this model."""
+    return _find(session, namespace, model) is not None
+
+
+def show(session: Session, namespace: str, model: str) -> str:
+    """The JSON of one model, with its manifest. Raises `NoSuchModel`."""
+    row = _find(session, namespace, check_model(model))
+    if row is None:
+        raise NoSuchModel(f"The registry does not know the model {model}.")
+    return _written(row, row.manifest_json)
+
+
+def listed(session: Session, namespace: str) -> str:
+    """The JSON of the newest models, without their manifests."""
+    rows = session.execute(_select(namespace).order_by(Model.seq.desc()).limit(MOST_LISTED))
+    return '{"models":[' + ",".join(_written(row, None) for row in rows) + "]}"
+
+
+def _written(row: Row[Any], manifest: str | None) -> str:
+    name, onnx, complete = (json.dumps(each) for each in (row.name, row.onnx, row.complete))
+    return (
+        f'{{"model":"{row.model}","sha256":"{row.sha256}","name":{name},"inputs":{row.inputs_json},'
+        f'"complete":{complete},"onnx":{onnx},"manifest":{manifest or "null"}}}'
+    )

@@ -1,0 +1,167 @@
+"""Publishing: an artifact becomes visible after its bytes were checked and its program agreed with its key.
+
+    demand the blobs -> read every file once -> let the program speak -> one transaction: model, artifact, its blobs
+
+All but the last step holds no transaction. Constraints of the database decide between two who publish at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mxr import evidence
+from mxr.errors import Mismatch, NoSuchBlob, Usage
+from mxr.fields import canonical
+from mxr.keys import Difference
+from mxr.manifest import File, Manifest, artifact_id
+from mxr.wire import Publish
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from . import artifacts, blobs, models
+from .db import Database, Session, now
+from .inspection import Description
+from .storage.store import Store
+from .tables import Artifact, ArtifactBlob, ArtifactInput
+
+Inspect = Callable[[Sequence[File]], tuple[Description, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A publication whose bytes are right and whose programs do not contradict it."""
+
+    wanted: Publish
+    digest: str
+    id: str
+    stated: tuple[str, ...]
+    description: Description
+
+
+def publish(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: Publish) -> tuple[str, bool]:
+    """Publish an artifact: its JSON, and whether it is new here.
+
+    Raises `NoSuchBlob`, `Damaged`, `DamagedBlob`, `Mismatch` where a program contradicts its key, and `Conflict`.
+    """
+    checked = check(db, store, inspect, namespace, wanted)
+    try:
+        with db.writing() as session:
+            new = record(session, store, namespace, checked)
+            return artifacts.show(session, namespace, checked.id), new
+    except IntegrityError:
+        with db.reading() as session:
+            if artifacts.has(session, namespace, checked.id):
+                return artifacts.show(session, namespace, checked.id), False
+        raise NoSuchBlob("A blob of this artifact was swept meanwhile.") from None
+
+
+def check(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: Publish) -> Checked:
+    """All that has to be right before the transaction: reads every byte, and runs the reader of programs."""
+    files = wanted.manifest.files
+    if wanted.key.form == "whole" and len(files) != 1:
+        raise Usage(
+            f"An artifact of the form whole is one file, and this manifest has {len(files)}.",
+            hint="Publish each program by itself.",
+        )
+    blobs.demand(db, store, namespace, wanted.manifest)
+    for file in files:
+        for _ in blobs.contents(store, file):
+            pass
+    descriptions = inspect(files)
+    refuse_contradictions(wanted, files, descriptions)
+    if wanted.model is not None:
+        models.verify(db, store, namespace, wanted.model)
+    digest = wanted.key.digest
+    stated = {name for each in descriptions for name in evidence.stated(wanted.key, wanted.qualities, each)}
+    return Checked(wanted, digest, artifact_id(digest, files), tuple(sorted(stated)), _together(files, descriptions))
+
+
+def refuse_contradictions(wanted: Publish, files: Iterable[File], descriptions: Iterable[Description]) -> None:
+    """Raises `Mismatch` that lists each field as the key asks and as a program says."""
+    found: list[Difference] = []
+    names = []
+    for file, description in zip(files, descriptions, strict=True):
+        against = evidence.contradictions(wanted.key, wanted.qualities, description)
+        found += [each for each in against if each not in found]
+        names += [file.name] if against else []
+    if found:
+        raise Mismatch(
+            f"{names[0]} is not what its key says: {'; '.join(map(str, found[:3]))}.",
+            hint="Publish it under the key that it was compiled for: `mxr inspect` shows what the file tells.",
+            detail={
+                "differences": [{"field": each.field, "asked": each.asked, "found": each.found} for each in found],
+                "files": names,
+            },
+        )
+
+
+def _together(files: Sequence[File], descriptions: Sequence[Description]) -> Description:
+    if len(files) == 1:
+        return descriptions[0]
+    return {"files": {file.name: each for file, each in zip(files, descriptions, strict=True)}}
+
+
+def record(session: Session, store: Store, namespace: str, checked: Checked) -> bool:
+    """Write a checked publication down, within the caller's transaction; whether it is new here.
+
+    What is here keeps its first manifest, unless blobs of that one were lost: then the new one repairs it.
+    """
+    if checked.wanted.model is not None:
+        models.state(session, namespace, checked.wanted.model)
+    row = Artifact
+    known = select(row.seq, row.manifest_json).where(row.namespace == namespace, row.id == checked.id)
+    found = session.execute(known).one_or_none()
+    if found is not None:
+        if not _whole(store, Manifest.from_json(json.loads(found.manifest_json))):
+            manifest = canonical(checked.wanted.manifest.to_json())
+            session.execute(update(row).where(row.seq == found.seq).values(manifest_json=manifest))
+            _bind(session, namespace, found.seq, checked.wanted.manifest)
+        return False
+    seq = session.execute(insert(row).values(_values(session, namespace, checked)).returning(row.seq)).scalar_one()
+    _bind(session, namespace, seq, checked.wanted.manifest)
+    inputs = [{"artifact": seq, "name": name} for name, _ in checked.wanted.key.inputs]
+    if inputs:
+        session.execute(insert(ArtifactInput), inputs)
+    return True
+
+
+def _whole(store: Store, manifest: Manifest) -> bool:
+    return all(store.stat(blob.sha256) == blob.size for blob in manifest.blobs())
+
+
+def _bind(session: Session, namespace: str, artifact: int, manifest: Manifest) -> None:
+    session.execute(delete(ArtifactBlob).where(ArtifactBlob.artifact == artifact))
+    rows = [{"artifact": artifact, "namespace": namespace, "sha256": blob.sha256} for blob in manifest.blobs()]
+    if rows:
+        session.execute(insert(ArtifactBlob), rows)
+
+
+def _values(session: Session, namespace: str, checked: Checked) -> dict[str, Any]:
+    wanted, key = checked.wanted, checked.wanted.key
+    return {
+        "namespace": namespace,
+        "id": checked.id,
+        "digest": checked.digest,
+        "model": key.model,
+        "kind": key.kind,
+        "vendor": key.vendor,
+        "arch": key.arch,
+        "migraphx": key.migraphx,
+        "rocm": key.rocm,
+        "precision": "+".join(key.precision) or "fp32",
+        "sha256": wanted.manifest.sha256,
+        "size": wanted.manifest.size,
+        "key_json": key.canonical,
+        "qualities_json": canonical(wanted.qualities.to_json()),
+        "provenance_json": canonical(dict(wanted.provenance)),
+        "stated_json": canonical(list(checked.stated)),
+        "names_json": canonical([file.name for file in wanted.manifest.files]),
+        "published_at": now(session),
+        "promoted_at": None,
+        "promoted": 0,
+        "manifest_json": canonical(wanted.manifest.to_json()),
+        "description_json": canonical(dict(checked.description)),
+    }

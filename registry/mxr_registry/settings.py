@@ -1,0 +1,71 @@
+"""What one registry process was told, from its flags and its environment: one frozen value, made once in main."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what clients can make the registry do. Bytes and seconds.
+
+    `inspect_memory`, `inspect_cpu` and `inspect_wall` bound the child that reads a published program.
+    """
+
+    body: int = 8 * 2**20
+    blob: int = 64 * 2**30
+    inspect_memory: int = 2**30
+    inspect_cpu: int = 60
+    inspect_wall: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where a registry keeps its data, and how it serves.
+
+    `grace`: seconds for which a blob that was said to be here stays, whether anything is made of it or not.
+    """
+
+    data: Path
+    database_url: str
+    store_url: str
+    host: str = "127.0.0.1"
+    port: int = 8765
+    insecure: bool = False
+    verbose: bool = False
+    grace: float = 24 * 3600.0
+    limits: Limits = Limits()
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str], data: Path | None = None) -> Settings:
+        """The settings that an environment gives; `data` is the flag, which wins.
+
+        Reads MXR_DATABASE_URL, MXR_STORE_URL, XDG_DATA_HOME and HOME.
+        """
+        folder = (data or usual_place(environ)).absolute()
+        return cls(
+            data=folder,
+            database_url=environ.get("MXR_DATABASE_URL") or f"sqlite:///{quote_sqlite(folder / 'registry.db')}",
+            store_url=environ.get("MXR_STORE_URL") or "file://" + quote(str(folder / "store")),
+        )
+
+    @property
+    def shown(self) -> str:
+        """Where the data is, without secrets."""
+        return str(self.data)
+
+
+def usual_place(environ: Mapping[str, str]) -> Path:
+    """The platform's folder for the data of this user's programs. Source: XDG Base Directory Specification."""
+    base = environ.get("XDG_DATA_HOME") or ""
+    if not base.startswith("/"):
+        base = str(Path(environ.get("HOME") or Path.home()) / ".local" / "share")
+    return Path(base) / "mxr-registry"
+
+
+def quote_sqlite(path: Path) -> str:
+    """A path as the database part of a URL, which SQLAlchemy takes up to the first question mark."""
+    return str(path).replace("%", "%25").replace("?", "%3F")

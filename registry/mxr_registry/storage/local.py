@@ -1,0 +1,287 @@
+"""Blobs as files in a folder.
+
+    <root>/
+    ├── blobs/
+    │   └── ab/cd/
+    │       ├── abcd...(64)              one blob, read-only, named by its sha256: whole and checked, or not there
+    │       └── .upload-abcd1234-x7f     an upload on its way; renamed when all of it is here, checked and synced
+    └── damaged/
+        └── abcd...(64).1700000000000    bytes that no longer gave their sha256, set aside
+
+That bytes were checked is remembered by the file's device, inode, size, mtime and ctime for the life of the process. A
+file that is not remembered so is read and hashed once before anyone gets a byte of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from hashlib import sha256 as new_sha256
+from pathlib import Path
+
+from mxr.errors import DamagedBlob, DiskFull, MxrError, NoSuchBlob, Temporary
+
+from .store import CHUNK, Kept, Reader, Upload
+
+log = logging.getLogger("mxr_registry")
+
+TEMPORARY = ".upload-"
+STALE = 86_400.0
+"""Seconds after which an upload that was never finished is removed at start."""
+
+NAME = re.compile(r"[0-9a-f]{64}")
+
+Stamp = tuple[int, int, int, int, int]
+
+
+class LocalStore:
+    """A `Store` in a folder of this machine."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+        self._checked: dict[str, Stamp] = {}
+        self._locks = tuple(threading.Lock() for _ in range(64))
+
+    def path(self, sha256: str) -> Path:
+        """Where a blob lies: the only place that spells it."""
+        return self.root / "blobs" / sha256[:2] / sha256[2:4] / sha256
+
+    def begin(self, sha256: str, size: int | None = None) -> Upload:
+        """See `Store.begin`."""
+        with translated():
+            return LocalUpload(self, sha256, size)
+
+    def check(self, sha256: str) -> int:
+        """See `Store.check`."""
+        descriptor = self._open(sha256)
+        try:
+            return self._check(sha256, descriptor)
+        finally:
+            os.close(descriptor)
+
+    def open(self, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
+        """See `Store.open`: what was checked is the very file that is then read."""
+        reader = self.read(sha256, offset, length)
+        try:
+            self._check(sha256, reader.descriptor)
+        except BaseException:
+            reader.close()
+            raise
+        return reader
+
+    def read(self, sha256: str, offset: int = 0, length: int | None = None) -> LocalReader:
+        """See `Store.read`."""
+        return LocalReader(self._open(sha256), offset, length)
+
+    def url(self, sha256: str) -> str | None:
+        """None: only the registry can reach these files."""
+        return None
+
+    def stat(self, sha256: str) -> int | None:
+        """See `Store.stat`."""
+        try:
+            return self.path(sha256).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def delete(self, sha256: str) -> None:
+        """See `Store.delete`."""
+        self._checked.pop(sha256, None)
+        self.path(sha256).unlink(missing_ok=True)
+
+    def set_aside(self, sha256: str) -> None:
+        """See `Store.set_aside`."""
+        self._checked.pop(sha256, None)
+        aside = self.root / "damaged"
+        aside.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            self.path(sha256).rename(aside / f"{sha256}.{time.time_ns() // 1_000_000}")
+
+    def walk(self) -> Iterator[Kept]:
+        """See `Store.walk`."""
+        for folder, _, names in os.walk(self.root / "blobs"):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    found = Path(folder, name).stat()
+                    known = NAME.fullmatch(name) and self.path(name).parent == Path(folder)
+                    yield Kept(str(Path(folder, name)), name if known else None, found.st_size, found.st_mtime)
+
+    def drop(self, kept: Kept) -> None:
+        """See `Store.drop`: removes uploads that were never finished, and nothing else."""
+        if Path(kept.name).name.startswith(TEMPORARY):
+            Path(kept.name).unlink(missing_ok=True)
+
+    def drop_stale(self, age: float = STALE) -> int:
+        """Remove uploads that nobody wrote to for `age` seconds; how many there were."""
+        stale = [each for each in self.walk() if each.sha256 is None and each.modified < time.time() - age]
+        for each in stale:
+            self.drop(each)
+        return len(stale)
+
+    def ready(self) -> None:
+        """See `Store.ready`."""
+        with translated():
+            (self.root / "blobs").mkdir(parents=True, exist_ok=True)
+        if not os.access(self.root / "blobs", os.W_OK):
+            raise Temporary("The registry's store is read-only.", hint=f"Make {self.root} writable for the registry.")
+
+    def remember(self, sha256: str, descriptor: int) -> None:
+        """Remember that the bytes of this open file are right."""
+        self._checked[sha256] = _stamp(descriptor)
+
+    def _open(self, sha256: str) -> int:
+        try:
+            return os.open(self.path(sha256), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise NoSuchBlob(f"The registry does not have blob {sha256}.", detail={"missing": [sha256]}) from None
+
+    def _check(self, sha256: str, descriptor: int) -> int:
+        stamp = _stamp(descriptor)
+        if self._checked.get(sha256) == stamp:
+            return stamp[2]
+        with self._locks[int(sha256[:2], 16) % len(self._locks)]:
+            if self._checked.get(sha256) != stamp:
+                if _sha256_of(descriptor) != sha256:
+                    self._set_aside_this(sha256, stamp)
+                    raise damaged(sha256)
+                self._checked[sha256] = stamp
+        return stamp[2]
+
+
+    def _set_aside_this(self, sha256: str, stamp: Stamp) -> None:
+        """Not what someone has put in its place meanwhile."""
+        with contextlib.suppress(FileNotFoundError):
+            found = self.path(sha256).stat()
+            if (found.st_dev, found.st_ino) == stamp[:2]:
+                log.error("blob %s is damaged: set aside in %s", sha256, self.root / "damaged")
+                self.set_aside(sha256)
+
+
+class LocalUpload(Upload):
+    """An upload into a file beside the one that it will be."""
+
+    def __init__(self, store: LocalStore, sha256: str, size: int | None) -> None:
+        super().__init__(sha256, size)
+        self._store = store
+        self._final = store.path(sha256)
+        _make_folders(self._final.parent)
+        self._file, self._temporary = tempfile.mkstemp(prefix=f"{TEMPORARY}{sha256[:8]}-", dir=self._final.parent)
+        self._open = True
+
+    def _put(self, data: bytes | bytearray | memoryview) -> None:
+        with translated():
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._file, view) :]
+
+    def _keep(self) -> None:
+        try:
+            with translated():
+                os.fchmod(self._file, 0o444)
+                os.fsync(self._file)
+                os.rename(self._temporary, self._final)
+                _sync_folder(self._final.parent)
+            self._store.remember(self.sha256, self._file)
+        except BaseException:
+            self.discard()
+            raise
+        self._open = False
+        os.close(self._file)
+
+    def discard(self) -> None:
+        """See `Upload.discard`."""
+        if self._open:
+            self._open = False
+            os.close(self._file)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._temporary)  # noqa: PTH108
+
+
+class LocalReader:
+    """Chunks of an open file, read by position."""
+
+    def __init__(self, descriptor: int, offset: int, length: int | None) -> None:
+        self.descriptor = descriptor
+        self._at = offset
+        self._left = length
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        wanted = CHUNK if self._left is None else min(CHUNK, self._left)
+        data = os.pread(self.descriptor, wanted, self._at) if wanted and self.descriptor >= 0 else b""
+        if not data:
+            self.close()
+            raise StopIteration
+        self._at += len(data)
+        if self._left is not None:
+            self._left -= len(data)
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def damaged(sha256: str) -> DamagedBlob:
+    """The error for stored bytes that no longer give their sha256."""
+    return DamagedBlob(f"Blob {sha256} is damaged in the registry's store.", detail={"sha256": sha256})
+
+
+def _sha256_of(descriptor: int) -> str:
+    found, at = new_sha256(), 0
+    while data := os.pread(descriptor, CHUNK, at):
+        found.update(data)
+        at += len(data)
+    return found.hexdigest()
+
+
+def _stamp(descriptor: int) -> Stamp:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _make_folders(folder: Path) -> None:
+    if folder.is_dir():
+        return
+    _make_folders(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Turns the file system's troubles into ours."""
+    try:
+        yield
+    except OSError as problem:
+        raise _trouble(problem) from problem
+
+
+def _trouble(problem: OSError) -> MxrError:
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return DiskFull("The disk that holds the registry's store is full.")
+    if problem.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return Temporary("The registry's store is read-only.", hint="Make its folder writable for the registry.")
+    return Temporary(f"The registry's store cannot be written: {problem.strerror or problem}.")

@@ -1,0 +1,406 @@
+"""Model hashes against the words of the contract, files that change meanwhile, and a memo that never misleads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mxr import hashing
+from mxr.errors import Temporary, Usage
+from mxr.hashing import (
+    BLOCK,
+    MOST_DIGESTS,
+    FileDigest,
+    StatMemo,
+    hash_model,
+    model_hash,
+    model_hash_memoised,
+    sha256_file,
+    sha256_hex,
+    sha256_memoised,
+)
+
+SECOND = 1_000_000_000
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+@pytest.fixture(scope="session")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for the many files that hypothesis makes."""
+    return tmp_path_factory.mktemp("hashing")
+
+
+# --- the hash ---
+
+
+def by_the_contract(onnx: bytes, external: dict[str, bytes]) -> str:
+    text = onnx
+    for name in sorted(external, key=str.encode):
+        text += struct.pack("<I", len(name.encode())) + name.encode() + struct.pack("<Q", len(external[name]))
+        text += external[name]
+    return "xxh3:" + xxhash.xxh3_128(text, seed=0).digest().hex()
+
+
+def test_known_answers(tmp_path: Path) -> None:
+    """Source of the first value: the XXH3-128 of no bytes in the test vectors of github.com/Cyan4973/xxHash."""
+    assert model_hash(written(tmp_path / "a", b""), ()) == "xxh3:99aa06d3014798d86001c324468d497f"
+    assert sha256_hex(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert sha256_file(written(tmp_path / "b", b"abc")) == sha256_hex(b"abc")
+
+
+FILES = st.dictionaries(
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5),
+    st.binary(max_size=9),
+    max_size=4,
+)
+
+
+@given(st.binary(max_size=20), FILES, st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_the_hash_is_as_the_contract_says_in_any_order(
+    room: Path, onnx: bytes, external: dict[str, bytes], rng: random.Random
+) -> None:
+    model = written(room / "model.onnx", onnx)
+    files = [(name, written(room / f"data{at}", content)) for at, (name, content) in enumerate(external.items())]
+    rng.shuffle(files)
+    found = hash_model(model, files, with_sha256=True)
+    assert found.xxh3 == model_hash(model, files) == by_the_contract(onnx, external)
+    expected = [("model.onnx", onnx), *sorted(external.items(), key=lambda item: item[0].encode())]
+    assert found.files == tuple(FileDigest(name, len(body), sha256_hex(body)) for name, body in expected)
+
+
+def test_names_and_places_of_bytes_matter(tmp_path: Path) -> None:
+    model, empty = written(tmp_path / "m", b"onnx"), written(tmp_path / "e", b"")
+    data, longer = written(tmp_path / "d", b"data"), written(tmp_path / "l", b"onnxdata")
+    hashes = [
+        model_hash(*asked)
+        for asked in (
+            (model, ()),
+            (longer, ()),
+            (model, [("d", data)]),
+            (model, [("e", data)]),
+            (model, [("d", data), ("e", empty)]),
+            (model, [("d", empty), ("e", data)]),
+            (longer, [("d", empty)]),
+        )
+    ]
+    assert len(set(hashes)) == len(hashes)
+
+
+@pytest.mark.parametrize("size", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK])
+def test_files_of_about_a_block(tmp_path: Path, size: int) -> None:
+    content = random.Random(size).randbytes(size)
+    model = written(tmp_path / "m", content)
+    assert model_hash(model, [("d", model)]) == by_the_contract(content, {"d": content})
+    assert sha256_file(model) == hashlib.sha256(content).hexdigest()
+
+
+def test_without_sha256_there_is_none(tmp_path: Path) -> None:
+    found = hash_model(written(tmp_path / "m", b"onnx"), [("d", written(tmp_path / "d", b"data"))])
+    assert found.files == (FileDigest("m", 4, None), FileDigest("d", 4, None))
+
+
+def test_files_that_cannot_be_read_are_usage(tmp_path: Path) -> None:
+    model = written(tmp_path / "m", b"onnx")
+    with pytest.raises(Usage, match="There is no file"):
+        model_hash(tmp_path / "absent", ())
+    with pytest.raises(Usage, match=r"There is no file .*absent"):
+        model_hash(model, [("d", tmp_path / "absent")])
+    with pytest.raises(Usage, match="cannot be read"):
+        model_hash(tmp_path, ())
+    with pytest.raises(FileNotFoundError):
+        sha256_file(tmp_path / "absent")
+
+
+# --- files that change meanwhile ---
+
+
+class Meddler:
+    """A digest that does something to a file when it is first given bytes."""
+
+    def __init__(self, meddle: Callable[[], object]) -> None:
+        self.meddle: Callable[[], object] | None = meddle
+
+    def update(self, data: object) -> None:
+        if self.meddle:
+            self.meddle()
+            self.meddle = None
+
+    def hexdigest(self) -> str:
+        return "0" * 32
+
+
+def grow(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
+def replace(path: Path) -> None:
+    written(path.with_name("other"), b"other").replace(path)
+
+
+MEDDLINGS: list[Callable[[Path], object]] = [
+    grow,
+    replace,
+    lambda path: os.truncate(path, 3),
+    lambda path: path.write_bytes(b"NEW!!"),
+    lambda path: os.utime(path, ns=(2, 2)),
+]
+
+
+@pytest.mark.parametrize("meddle", MEDDLINGS)
+@pytest.mark.parametrize("victim", ["model", "data"])
+def test_a_file_that_changes_while_it_is_hashed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddle: Callable[[Path], object], victim: str
+) -> None:
+    """The meddling is during the model's bytes: its data changes between stat and reading."""
+    files = {name: written(tmp_path / name, b"bytes") for name in ("model", "data")}
+    for path in files.values():
+        os.utime(path, ns=(1, 1))  # so that the change shows, however coarse the clock of the file system is
+    monkeypatch.setattr(hashing.xxhash, "xxh3_128", lambda: Meddler(lambda: meddle(files[victim])))
+    with pytest.raises(Temporary, match=f"{victim} changed while it was being read") as caught:
+        model_hash(files["model"], [("data", files["data"])])
+    assert caught.value.exit == 75
+
+
+@pytest.mark.parametrize("meddle", MEDDLINGS)
+def test_a_file_that_changes_while_it_is_digested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddle: Callable[[Path], object]
+) -> None:
+    path = written(tmp_path / "file", b"bytes")
+    os.utime(path, ns=(1, 1))
+    monkeypatch.setattr(hashing.hashlib, "sha256", lambda: Meddler(lambda: meddle(path)))
+    with pytest.raises(Temporary, match="changed while it was being read"):
+        sha256_file(path)
+
+
+def test_the_model_changes_while_its_data_is_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data = written(tmp_path / "model", b""), written(tmp_path / "data", b"bytes")
+    os.utime(model, ns=(1, 1))
+    monkeypatch.setattr(hashing.xxhash, "xxh3_128", lambda: Meddler(lambda: grow(model)))  # an empty file: no update
+    with pytest.raises(Temporary, match="model changed"):
+        model_hash(model, [("data", data)])
+
+
+# --- the memo ---
+
+
+class Clock:
+    """The clock of the memo, set by hand; `monotonic_ns` is only there to name temporary files."""
+
+    def __init__(self) -> None:
+        self.now = time.time_ns() + 60 * SECOND
+        self.monotonic_ns = time.monotonic_ns
+
+    def time_ns(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock that stands a minute in the future, where files of this test are settled."""
+    made = Clock()
+    monkeypatch.setattr(hashing, "time", made)
+    return made
+
+
+@pytest.fixture
+def memo(tmp_path: Path) -> StatMemo:
+    """A memo whose folder does not exist yet."""
+    return StatMemo(tmp_path / "cache" / "memo")
+
+
+def forbid_hashing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden() -> Any:
+        raise AssertionError("the file was read")
+
+    monkeypatch.setattr(hashing.xxhash, "xxh3_128", forbidden)
+    monkeypatch.setattr(hashing.hashlib, "sha256", forbidden)
+
+
+def last_change(path: Path) -> int:
+    return max(path.stat().st_mtime_ns, path.stat().st_ctime_ns)
+
+
+def rewrite(path: Path, content: bytes) -> None:
+    """Other bytes of the same length with the old mtime, as a careful restore leaves them; only ctime tells."""
+    before = path.stat()
+    while path.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of the file system moves every few milliseconds
+        path.write_bytes(content)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+
+def test_the_second_time_reads_nothing(
+    tmp_path: Path, clock: Clock, memo: StatMemo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, data = written(tmp_path / "m", b"onnx"), written(tmp_path / "d", b"data")
+    first = [
+        model_hash_memoised(model, (), memo),
+        model_hash_memoised(model, [("d", data)], memo),
+        sha256_memoised(model, memo),
+    ]
+    assert first == [model_hash(model, ()), model_hash(model, [("d", data)]), sha256_file(model)]
+    forbid_hashing(monkeypatch)
+    again = StatMemo(memo.folder)
+    assert model_hash_memoised(model, (), again) == first[0]
+    assert model_hash_memoised(model, [("d", data)], again) == first[1]
+    assert sha256_memoised(model, again) == first[2]
+
+
+@pytest.mark.parametrize("age", [-60 * SECOND, -1, 0, SECOND, 2 * SECOND])
+def test_a_file_that_changed_within_two_seconds_is_not_remembered(
+    tmp_path: Path, clock: Clock, memo: StatMemo, age: int
+) -> None:
+    model, data = written(tmp_path / "m", b"onnx"), written(tmp_path / "d", b"data")
+    clock.now = max(map(last_change, (model, data))) + age
+    model_hash_memoised(model, [("d", data)], memo)
+    sha256_memoised(data, memo)
+    assert not memo.folder.exists()
+    clock.now += 2 * SECOND + 1 - age
+    sha256_memoised(data, memo)
+    assert len(list(memo.folder.iterdir())) == 1
+
+
+@pytest.mark.parametrize("age", [-60 * SECOND, -1, 0, SECOND, 2 * SECOND])
+def test_what_is_remembered_is_not_used_when_the_clock_is_set_back(
+    tmp_path: Path, clock: Clock, memo: StatMemo, age: int
+) -> None:
+    path = written(tmp_path / "m", b"onnx")
+    digest = sha256_memoised(path, memo)
+    assert memo.get(path.stat(), "sha256") == digest
+    clock.now = last_change(path) + age
+    assert memo.get(path.stat(), "sha256") is None
+
+
+@pytest.mark.parametrize("offset", [60, 24 * 3600])
+def test_a_time_stamp_in_the_future_is_never_trusted(tmp_path: Path, clock: Clock, memo: StatMemo, offset: int) -> None:
+    path = written(tmp_path / "m", b"onnx")
+    stamp = clock.now + offset * SECOND
+    os.utime(path, ns=(stamp, stamp))
+    assert sha256_memoised(path, memo) == sha256_hex(b"onnx")
+    assert not memo.folder.exists()
+
+
+def test_one_unsettled_data_file_is_enough_to_read_all_again(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
+    model, data = written(tmp_path / "m", b"onnx"), written(tmp_path / "d", b"data")
+    os.utime(data, ns=(clock.now, clock.now))
+    model_hash_memoised(model, [("d", data)], memo)
+    assert not memo.folder.exists()
+
+
+def test_the_age_counts_from_before_the_reading(
+    tmp_path: Path, clock: Clock, memo: StatMemo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "m", b"onnx")
+    clock.now = last_change(path) + SECOND
+
+    def slow_digest() -> Any:
+        clock.now += 60 * SECOND
+        return real()
+
+    real = hashlib.sha256
+    monkeypatch.setattr(hashing.hashlib, "sha256", slow_digest)
+    sha256_memoised(path, memo)
+    assert not memo.folder.exists()
+
+
+def test_changed_files_are_read_again(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
+    model, data = written(tmp_path / "m", b"onnx"), written(tmp_path / "d", b"data")
+    before = model_hash_memoised(model, [("d", data)], memo), sha256_memoised(data, memo)
+    rewrite(data, b"DATA")
+    after = model_hash_memoised(model, [("d", data)], memo), sha256_memoised(data, memo)
+    assert before == (by_the_contract(b"onnx", {"d": b"data"}), sha256_hex(b"data"))
+    assert after == (by_the_contract(b"onnx", {"d": b"DATA"}), sha256_hex(b"DATA"))
+    rewrite(model, b"ONNX")
+    assert model_hash_memoised(model, [("d", data)], memo) == by_the_contract(b"ONNX", {"d": b"DATA"})
+
+
+def test_a_replaced_file_is_read_again(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
+    path = written(tmp_path / "m", b"onnx")
+    sha256_memoised(path, memo)
+    written(tmp_path / "n", b"ONNX").replace(path)
+    assert sha256_memoised(path, memo) == sha256_hex(b"ONNX")
+
+
+def test_the_same_files_under_other_locations_are_another_model(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
+    model, a, b = (written(tmp_path / name, name.encode()) for name in "mab")
+    asked = [(), [("a", a)], [("b", a)], [("a", b)], [("a", a), ("b", b)], [("a", b), ("b", a)]]
+    first = [model_hash_memoised(model, external, memo) for external in asked]
+    assert first == [model_hash(model, external) for external in asked]
+    assert [model_hash_memoised(model, external, memo) for external in asked] == first
+    assert len(set(first)) == len(first)
+
+
+def test_damage_to_the_memo_is_forgotten_and_never_believed(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
+    path = written(tmp_path / "m", b"onnx")
+    digest = sha256_memoised(path, memo)
+    (record,) = memo.folder.iterdir()
+    good = record.read_bytes()
+    for at in range(len(good)):
+        for bad in (good[:at], good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :]):
+            record.write_bytes(bad)
+            assert memo.get(path.stat(), "sha256") is None
+    others = ["[]", "null", "5", '"check"', "{}", '{"check": 1}', "[" * 100_000, '{"check":"x","v":1,"digests":7}']
+    for text in others:
+        record.write_text(text)
+        assert sha256_memoised(path, memo) == digest
+        assert memo.get(path.stat(), "sha256") == digest
+
+
+def test_a_memo_of_another_version_is_not_read(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
+    path = written(tmp_path / "m", b"onnx")
+    sha256_memoised(path, memo)
+    (record,) = memo.folder.iterdir()
+    body = json.loads(record.read_bytes()) | {"v": 2}
+    del body["check"]
+    record.write_text(json.dumps(body | {"check": hashing._check(body)}))
+    assert memo.get(path.stat(), "sha256") is None
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, clock: Clock) -> None:
+    path = written(tmp_path / "m", b"onnx")
+    memo = StatMemo(path / "below a file")
+    assert sha256_memoised(path, memo) == sha256_memoised(path, memo) == sha256_hex(b"onnx")
+    assert memo.get(path.stat(), "sha256") is None
+
+
+def test_a_full_disk_is_no_error_and_leaves_nothing(
+    tmp_path: Path, clock: Clock, memo: StatMemo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "m", b"onnx")
+
+    def full(place: Path, *_: object, **__: object) -> None:
+        place.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert sha256_memoised(path, memo) == sha256_hex(b"onnx")
+    assert list(memo.folder.iterdir()) == []
+
+
+def test_the_memo_of_a_file_is_bounded_and_keeps_the_latest(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
+    path = written(tmp_path / "m", b"onnx")
+    for number in range(3 * MOST_DIGESTS):
+        memo.put(path.stat(), "sha256", "first", started_ns=clock.now)
+        memo.put(path.stat(), f"kind {number}", str(number), started_ns=clock.now)
+    (record,) = memo.folder.iterdir()
+    assert len(json.loads(record.read_bytes())["digests"]) == MOST_DIGESTS
+    assert memo.get(path.stat(), "sha256") == "first"
+    assert memo.get(path.stat(), f"kind {3 * MOST_DIGESTS - 1}") == str(3 * MOST_DIGESTS - 1)
+    assert memo.get(path.stat(), "kind 0") is None

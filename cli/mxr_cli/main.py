@@ -18,6 +18,8 @@ COMMANDS = {
     "push": ("push", "Publish a compiled program."),
     "inspect": ("programs", "Tell what a .mxr file was compiled for."),
     "check": ("programs", "Tell whether a .mxr file will load here."),
+    "diff": ("programs", "Show how two .mxr files differ."),
+    "explain": ("explain", "Say in plain words what an error text means, and what fixes it."),
     "ls": ("artifacts", "List what the registry has."),
     "show": ("artifacts", "Show one artifact."),
     "promote": ("artifacts", "Make an artifact the first choice for its key."),

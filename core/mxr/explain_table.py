@@ -62,7 +62,7 @@ FAILURES: tuple[Failure, ...] = (
         r"program version mismatch\. mxr file was created using program file version: (?P<made>\d{1,9}), "
         r"while installed migraphx is using program file version: (?P<here>\d{1,9})",
         "The file has .mxr format {made} and the MIGraphX here reads only format {here}; nothing converts one into the "
-        "other. Format 5 is ROCm 5.0 to 5.6, 6 is 5.7, 7 is 6.0 to 7.2, 8 is MIGraphX 2.16 and later.",
+        "other. Format 5 is ROCm 5.0 to 5.6, 6 is 5.7, 7 is 6.0 to 7.2, 8 is MIGraphX 2.16.",
         f"{_RECOMPILE}; {_CHECK}.",
         "MIGraphX src/program.cpp, program::from_value; run",
         covers=("file-version-unsaid",),

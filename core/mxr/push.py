@@ -195,7 +195,7 @@ def _demand_rest(
     if flags["offload_copy"] is None or flags["fast_math"] is None:
         names = [name for name in ("offload_copy", "fast_math") if flags[name] is None]
         needs.append((" and ".join(names), "--for CONSUMER, or --fast-math/--no-fast-math and --offload-copy/--no-..."))
-    seen = description.get("precisions")
+    seen = [word for word in description.get("precisions") or () if word != "fp32"]
     if options.precision is None and seen:
         words = "+".join(seen)
         needs.append(

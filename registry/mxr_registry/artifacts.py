@@ -6,10 +6,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from mxr.errors import NotFound, Usage
+from mxr.fields import decode
 from mxr.manifest import File, Manifest
+from mxr.qualities import Qualities
 from sqlalchemy import Row, delete, func, select, update
 
 from .db import Session, now
@@ -98,6 +101,12 @@ def fields_of(row: Row[Any]) -> str:
         f'"qualities":{row.qualities_json},"provenance":{row.provenance_json},"published_at":{row.published_at},'
         f'"promoted_at":{promoted_at},"stated":{row.stated_json}'
     )
+
+
+@lru_cache(maxsize=4_096)
+def qualities_of(text: str) -> Qualities:
+    """Stored qualities; most artifacts of a fleet have one of a few texts."""
+    return decode(Qualities, json.loads(text), lenient=True)
 
 
 def has(session: Session, namespace: str, id: str) -> bool:

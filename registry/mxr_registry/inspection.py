@@ -63,9 +63,11 @@ def _run(order: bytes, wall: float) -> dict[str, Any]:
         try:
             said, noise = child.communicate(order, timeout=wall)
         except subprocess.TimeoutExpired:
-            raise too_far(f"reading it took more than {wall:g} seconds") from None
-        finally:
             _kill(child.pid)
+            raise too_far(f"reading it took more than {wall:g} seconds") from None
+        except BaseException:
+            _kill(child.pid)
+            raise
     if child.returncode != 0:
         raise too_far(_ending(child.returncode, noise))
     answer = json.loads(said)

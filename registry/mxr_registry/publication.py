@@ -32,13 +32,17 @@ Inspect = Callable[[Sequence[File]], tuple[Description, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A publication whose bytes are right and whose programs do not contradict it."""
+    """A publication whose bytes are right and whose programs do not contradict it.
+
+    `repairs`: the artifact is here already, and the store lost blobs of its first manifest.
+    """
 
     wanted: Publish
     digest: str
     id: str
     stated: tuple[str, ...]
     description: Description
+    repairs: bool = False
 
 
 def publish(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: Publish) -> tuple[str, bool]:
@@ -49,7 +53,7 @@ def publish(db: Database, store: Store, inspect: Inspect, namespace: str, wanted
     checked = check(db, store, inspect, namespace, wanted)
     try:
         with db.writing() as session:
-            new = record(session, store, namespace, checked)
+            new = record(session, namespace, checked)
             return artifacts.show(session, namespace, checked.id), new
     except IntegrityError:
         with db.reading() as session:
@@ -76,7 +80,18 @@ def check(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: 
         models.verify(db, store, namespace, wanted.model)
     digest = wanted.key.digest
     stated = {name for each in descriptions for name in evidence.stated(wanted.key, wanted.qualities, each)}
-    return Checked(wanted, digest, artifact_id(digest, files), tuple(sorted(stated)), _together(files, descriptions))
+    id = artifact_id(digest, files)
+    repairs = _lost(db, store, namespace, id)
+    return Checked(wanted, digest, id, tuple(sorted(stated)), _together(files, descriptions), repairs)
+
+
+def _lost(db: Database, store: Store, namespace: str, id: str) -> bool:
+    with db.reading() as session:
+        if not artifacts.has(session, namespace, id):
+            return False
+        row = artifacts.find(session, namespace, id)
+    first = Manifest.from_json(json.loads(row.manifest_json))
+    return any(store.stat(blob.sha256) != blob.size for blob in first.blobs())
 
 
 def refuse_contradictions(wanted: Publish, files: Iterable[File], descriptions: Iterable[Description]) -> None:
@@ -104,7 +119,7 @@ def _together(files: Sequence[File], descriptions: Sequence[Description]) -> Des
     return {"files": {file.name: each for file, each in zip(files, descriptions, strict=True)}}
 
 
-def record(session: Session, store: Store, namespace: str, checked: Checked) -> bool:
+def record(session: Session, namespace: str, checked: Checked) -> bool:
     """Write a checked publication down, within the caller's transaction; whether it is new here.
 
     What is here keeps its first manifest, unless blobs of that one were lost: then the new one repairs it.
@@ -112,13 +127,12 @@ def record(session: Session, store: Store, namespace: str, checked: Checked) -> 
     if checked.wanted.model is not None:
         models.state(session, namespace, checked.wanted.model)
     row = Artifact
-    known = select(row.seq, row.manifest_json).where(row.namespace == namespace, row.id == checked.id)
-    found = session.execute(known).one_or_none()
+    found = session.execute(select(row.seq).where(row.namespace == namespace, row.id == checked.id)).scalar()
     if found is not None:
-        if not _whole(store, Manifest.from_json(json.loads(found.manifest_json))):
+        if checked.repairs:
             manifest = canonical(checked.wanted.manifest.to_json())
-            session.execute(update(row).where(row.seq == found.seq).values(manifest_json=manifest))
-            _bind(session, namespace, found.seq, checked.wanted.manifest)
+            session.execute(update(row).where(row.seq == found).values(manifest_json=manifest))
+            _bind(session, namespace, found, checked.wanted.manifest)
         return False
     seq = session.execute(insert(row).values(_values(session, namespace, checked)).returning(row.seq)).scalar_one()
     _bind(session, namespace, seq, checked.wanted.manifest)
@@ -126,10 +140,6 @@ def record(session: Session, store: Store, namespace: str, checked: Checked) -> 
     if inputs:
         session.execute(insert(ArtifactInput), inputs)
     return True
-
-
-def _whole(store: Store, manifest: Manifest) -> bool:
-    return all(store.stat(blob.sha256) == blob.size for blob in manifest.blobs())
 
 
 def _bind(session: Session, namespace: str, artifact: int, manifest: Manifest) -> None:

@@ -1,0 +1,119 @@
+"""Measures the reader of programs against its promises: time and extra memory, over generated files.
+
+    python bench/bench_reader.py [--repeat N] [--folder DIR]
+
+Each figure is taken in a process of its own, so that memory is that of one task; the best of N times is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "core" / "program"))
+
+import program_maker as make  # noqa: E402
+
+MIB = 1 << 20
+
+CHILD = """
+import sys, time
+from mxr.program import {names}
+
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+
+path = sys.argv[1]
+before = peak()
+start = time.perf_counter()
+{task}
+took = time.perf_counter() - start
+print(took, (peak() - before) / 1024)
+"""
+
+TASKS = {
+    "header": ("FileSource, read_header", "with FileSource(path) as source: read_header(source)"),
+    "describe": ("describe_file", "describe_file(path)"),
+    "cut points": ("FileSource, cut_points", "with FileSource(path) as source: cut_points(source)"),
+}
+
+
+def write_weights(path: Path, count: int, each: int) -> None:
+    """A program of `count` literals of `each` bytes, whose weights are holes in the file."""
+    form = make.shape("float", each // 4)
+    mark = b"\xc4\x07WEIGHTS"
+    nodes = [make.literal(f"@{n}", form, make.Raw(b"\x91" + mark)) for n in range(count)]
+    text = make.program([*nodes, *make.add_relu(code=make.hsaco("gfx1100.cov5.hsaco"))])
+    with path.open("wb") as file:
+        *before, last = text.split(mark)
+        for part in before:
+            file.write(part + make.bin_head(each))
+            file.seek(each, os.SEEK_CUR)
+        file.write(last)
+
+
+def write_kernels(path: Path, count: int) -> None:
+    """A program of `count` kernels, no two of the same shape or bytes."""
+    code = make.hsaco("gfx90a_sramecc+_xnack-.cov5.hsaco")
+    nodes = []
+    for n in range(count):
+        form = make.shape("float", 4, 64, 1 + n % 256, 32)
+        nodes.append(
+            make.code_object(f"@{n}", form, make.Chunks([code + n.to_bytes(4, "big")]), [f"@{n - 1}"], f"mlir_dot_{n}")
+        )
+    path.write_bytes(make.program([make.param("x", make.shape("float", 4)), *nodes]))
+
+
+def measure(path: Path, task: str, repeat: int) -> tuple[float, float]:
+    """Seconds and MiB of the best run."""
+    names, line = TASKS[task]
+    runs = []
+    for _ in range(repeat):
+        command = [sys.executable, "-c", CHILD.format(names=names, task=line), str(path)]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        runs.append(tuple(map(float, text.split())))
+    return min(seconds for seconds, _ in runs), min(mib for _, mib in runs)
+
+
+def main() -> None:
+    """Print the table, and exit with 1 where a promise is not kept."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--folder", help="where the generated files go (sparse; under 30 MiB on the disk)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        weights, kernels = Path(folder, "weights.mxr"), Path(folder, "kernels.mxr")
+        write_weights(weights, 8, 64 * MIB)
+        write_kernels(kernels, 5000)
+        rows = [
+            ("header of 512 MiB", weights, "header", 0.005, 32.0),
+            ("describe 512 MiB of weights", weights, "describe", 0.060, 32.0),
+            ("cut points of 512 MiB", weights, "cut points", 0.060, 32.0),
+            ("describe 5000 code objects", kernels, "describe", 1.0, 32.0),
+            ("cut points of 5000 code objects", kernels, "cut points", 1.0, 32.0),
+        ]
+        found = []
+        for title, path, task, most_seconds, most_mib in rows:
+            seconds, mib = measure(path, task, arguments.repeat)
+            kept = seconds <= most_seconds and mib <= most_mib
+            found.append({"what": title, "seconds": seconds, "extra_mib": mib, "limit": most_seconds, "kept": kept})
+    if arguments.json:
+        print(json.dumps(found))
+    else:
+        for row in found:
+            state = "ok" if row["kept"] else "TOO MUCH"
+            print(f"{row['what']:34} {1000 * row['seconds']:8.1f} ms of {1000 * row['limit']:5.0f}", end="")
+            print(f" {row['extra_mib']:6.1f} MiB extra  {state}")
+    sys.exit(0 if all(row["kept"] for row in found) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Resolving: one indexed equality, a choice among few, and an answer put together from what is stored.
+
+This is the path that a whole fleet takes at once: a hit reads once and encodes nothing that is stored as JSON. What a
+request says of itself (its digests) is worked out once for the many hosts that send the same one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote
+
+from mxr import fields, match
+from mxr.match import Candidate, Match
+from mxr.qualities import Request
+from mxr.wire import API
+from sqlalchemy import Row, bindparam, or_, select
+
+from . import artifacts, misses, refusal
+from .db import Database, Session
+from .tables import Artifact
+
+ASKED = (
+    select(*artifacts.COLUMNS, Artifact.promoted, Artifact.names_json, Artifact.manifest_json)
+    .where(Artifact.namespace == bindparam("namespace"))
+    .where(or_(Artifact.digest == bindparam("digest"), Artifact.digest == bindparam("generic")))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, the digest that artifacts for it have, and that of its generic family with the family's name."""
+
+    request: Request
+    digest: str
+    generic_digest: str | None
+    family: str | None
+
+    @classmethod
+    def of(cls, request: Request) -> Asked:
+        """What follows from a request."""
+        generic = request.key.generic()
+        return cls(request, request.key.digest, generic.digest if generic else None, generic.arch if generic else None)
+
+
+def read(body: bytes) -> Asked:
+    """The request in the body of a resolve. Raises `Usage`."""
+    return _remembered(body) if len(body) <= 4_096 else _read(body)
+
+
+def _read(body: bytes) -> Asked:
+    return Asked.of(fields.decode(Request, fields.parse(body, "The body")))
+
+
+_remembered = lru_cache(maxsize=4_096)(_read)
+
+
+def resolve(db: Database, namespace: str, asked: Asked) -> str:
+    """The JSON of a `wire.Hit`.
+
+    Raises `NoSuchArtifact` that says why and what to do (and the miss is counted), `Usage` where a feature is open and
+    those that would serve disagree.
+    """
+    with db.reading() as session:
+        hit = find(session, namespace, asked)
+        if hit is not None:
+            return hit
+        reason, nearest = refusal.explain(session, namespace, asked.request, asked.digest, asked.family)
+    misses.record(db, namespace, asked.request, asked.digest, nearest)
+    raise reason
+
+
+def find(session: Session, namespace: str, asked: Asked) -> str | None:
+    """The JSON of the hit, or None. Raises `Usage` as `resolve` does."""
+    wanted = {"namespace": namespace, "digest": asked.digest, "generic": asked.generic_digest or asked.digest}
+    rows = session.execute(ASKED, wanted).all()
+    chosen = match.choose(asked.request.demands, candidates(rows, asked.digest, asked.family)) if rows else None
+    if chosen is None:
+        return None
+    candidate, fit = chosen
+    return _written(next(row for row in rows if row.id == candidate.id), fit)
+
+
+def candidates(rows: Sequence[Row[Any]], digest: str, family: str | None) -> list[Candidate]:
+    """The rows as the rules of choice see them."""
+    return [
+        Candidate(
+            id=row.id,
+            qualities=artifacts.qualities_of(row.qualities_json),
+            promoted=row.promoted,
+            order=row.seq,
+            generic=None if row.digest == digest else family,
+        )
+        for row in rows
+    ]
+
+
+def _written(row: Row[Any], fit: Match) -> str:
+    return (
+        f'{{"artifact":{{{artifacts.fields_of(row)},"manifest":{row.manifest_json}}},'
+        f'"match":{json.dumps(fit.to_json())},"urls":{{{_urls(row.id, row.names_json)}}}}}'
+    )
+
+
+def _urls(id: str, names: str) -> str:
+    base = f"{API}/artifacts/{id}/files/"
+    return ",".join(f'{json.dumps(name)}:"{base}{quote(name)}"' for name in json.loads(names))

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import xxhash
+
 from mxr.hashing import UNSETTLED_NS, StatMemo, hash_model, model_hash, model_hash_memoised
 
 BLOCK = 4 << 20

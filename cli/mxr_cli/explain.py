@@ -46,7 +46,7 @@ def explain(session: Session, text: tuple[str, ...], file: Path | None) -> None:
     if not found:
         problem = NotFound(
             "Nothing in this text is a failure that mxr knows.",
-            hint="Give the whole log, not its last line alone; `mxr check FILE` tells whether a program fits this host.",
+            hint="Give the whole log, not its last line alone; `mxr check FILE` tells whether a file fits.",
         )
         if session.as_json:
             raise click.exceptions.Exit(problem.exit)

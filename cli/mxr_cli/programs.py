@@ -22,7 +22,7 @@ def inspect(session: Session, file: Path) -> None:
     """Tell what FILE was compiled for, without MIGraphX and without a GPU. What the file does not tell is unknown."""
     from mxr.program import describe_file
 
-    found = describe_file(file).to_json()
+    found: dict[str, Any] = describe_file(file).to_json()
     if session.as_json:
         document(found)
         return

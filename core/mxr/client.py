@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
-
-import urllib3
 
 from . import fields, wire
 from .errors import Json, MxrError, Unreachable, from_json
 from .manifest import Blob
 from .qualities import Request
 from .settings import Settings
+
+if TYPE_CHECKING:
+    import urllib3
 
 T = TypeVar("T")
 
@@ -24,17 +26,28 @@ CHUNK = 1 << 20
 
 
 class Client:
-    """A registry at one URL. Every method raises `Unreachable` when it does not answer, else the error it answered."""
+    """A registry at one URL. Every method raises `Unreachable` when it does not answer, else the error it answered.
+
+    urllib3 is loaded with the first request: a fetch that the cache answers must not pay for it.
+    """
 
     def __init__(self, settings: Settings, *, connections: int = 8) -> None:
         self.url = settings.registry
+        self._settings = settings
+        self._connections = connections
+
+    @cached_property
+    def _pool(self) -> urllib3.PoolManager:
+        import urllib3
+
         headers = {"User-Agent": "mxr/1", "Accept-Encoding": "identity"}
-        if settings.token:
-            headers["Authorization"] = f"Bearer {settings.token}"
-        self._pool = urllib3.PoolManager(
-            maxsize=connections,
+        if self._settings.token:
+            headers["Authorization"] = f"Bearer {self._settings.token}"
+        timeout = self._settings.timeout
+        return urllib3.PoolManager(
+            maxsize=self._connections,
             headers=headers,
-            timeout=urllib3.Timeout(connect=min(10.0, settings.timeout), read=settings.timeout),
+            timeout=urllib3.Timeout(connect=min(10.0, timeout), read=timeout),
             retries=False,
         )
 
@@ -85,6 +98,8 @@ class Client:
             yield self._chunks(reply)
 
     def _chunks(self, reply: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+        import urllib3
+
         try:
             yield from reply.stream(CHUNK)
         except (urllib3.exceptions.HTTPError, OSError) as problem:
@@ -134,6 +149,8 @@ class Client:
     def _send(
         self, method: str, path: str, body: bytes | Iterable[bytes] | None, headers: Mapping[str, str], attempts: int
     ) -> urllib3.BaseHTTPResponse:
+        import urllib3
+
         retries = urllib3.Retry(
             total=attempts - 1,
             backoff_factor=0.2,
@@ -159,6 +176,8 @@ def _query(filters: Mapping[str, str | int | None]) -> str:
 
 def _reason(problem: Exception) -> str:
     """The innermost reason in one line, without addresses of Python objects."""
+    import urllib3
+
     while isinstance(problem, urllib3.exceptions.MaxRetryError) and problem.reason is not None:
         problem = problem.reason
     text = str(problem).split(">: ")[-1] if ">: " in str(problem) else str(problem)

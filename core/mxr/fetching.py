@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import disk, transfer
+from . import disk
 from .asking import Asked
 from .cache import Answer, Cache
 from .client import Client
@@ -20,7 +20,8 @@ from .match import Match
 from .qualities import Request
 from .subject import Subject
 
-Watch = Callable[[int], transfer.Progress]
+Progress = Callable[[int], None]
+Watch = Callable[[int], Progress]
 """Told the bytes to come, it gives the function that is told of each part as it comes."""
 
 
@@ -50,9 +51,9 @@ class Fetched:
         }
 
 
-def unwatched(_: int) -> transfer.Progress:
+def unwatched(_: int) -> Progress:
     """A watch that shows nothing."""
-    return transfer.ignore
+    return lambda _: None
 
 
 def fetch(
@@ -81,15 +82,23 @@ def fetch(
     match = Match(tuple(hit.match.get("relaxed", ())), dict(hit.match.get("assumed", {})))
     answer = Answer(hit.artifact, match)
     check_answer(request, answer)
-    source = "cache"
+    source = "registry" if _complete(answer, cache, client, watch) else "cache"
+    cache.remember(request, answer)
+    return Fetched(_path(answer, cache), source, answer)
+
+
+def _complete(answer: Answer, cache: Cache, client: Client, watch: Watch) -> bool:
+    """Downloads what the cache lacks of an answer; whether anything was."""
+    from . import transfer
+
+    moved = False
     for file in files_of(answer):
         if not cache.holds(file.sha256):
             with cache.turn(file.sha256):
                 if not cache.holds(file.sha256):
                     transfer.download(client, file, cache.file(file.sha256), watch(file.size))
-                    source = "registry"
-    cache.remember(request, answer)
-    return Fetched(_path(answer, cache), source, answer)
+                    moved = True
+    return moved
 
 
 def check_answer(request: Request, answer: Answer) -> None:

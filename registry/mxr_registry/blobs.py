@@ -136,3 +136,19 @@ def _batches(names: Iterable[str], most: int = 500) -> Iterator[list[str]]:
     rest = iter(names)
     while some := list(islice(rest, most)):
         yield some
+
+
+def stretch(store: Store, file: File, start: int, length: int) -> Iterator[bytes]:
+    """`length` bytes of a file from `start`. Every blob in it is checked before the first byte is handed out.
+
+    Raises `DamagedBlob`, at once and not at the first `next`.
+    """
+    parts: list[tuple[Blob, int, int]] = []
+    begin = 0
+    for blob in file.blobs:
+        first, last = max(start, begin), min(start + length, begin + blob.size)
+        if first < last:
+            check(store, blob)
+            parts.append((blob, first - begin, last - first))
+        begin += blob.size
+    return (data for blob, offset, size in parts for data in present(store, blob, offset, size))

@@ -48,14 +48,19 @@ class Settings:
         folder = (data or usual_place(environ)).absolute()
         return cls(
             data=folder,
-            database_url=environ.get("MXR_DATABASE_URL") or f"sqlite:///{quote_sqlite(folder / 'registry.db')}",
+            database_url=environ.get("MXR_DATABASE_URL") or _embedded_url(folder),
             store_url=environ.get("MXR_STORE_URL") or "file://" + quote(str(folder / "store")),
         )
 
     @property
-    def shown(self) -> str:
-        """Where the data is, without secrets."""
-        return str(self.data)
+    def database(self) -> Path:
+        """The file of the embedded database."""
+        return self.data / "registry.db"
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the database is the embedded one in the data directory."""
+        return self.database_url == _embedded_url(self.data)
 
 
 def usual_place(environ: Mapping[str, str]) -> Path:
@@ -66,6 +71,6 @@ def usual_place(environ: Mapping[str, str]) -> Path:
     return Path(base) / "mxr-registry"
 
 
-def quote_sqlite(path: Path) -> str:
-    """A path as the database part of a URL, which SQLAlchemy takes up to the first question mark."""
-    return str(path).replace("%", "%25").replace("?", "%3F")
+def _embedded_url(folder: Path) -> str:
+    path = str(folder / "registry.db").replace("%", "%25").replace("?", "%3F")
+    return f"sqlite:///{path}"

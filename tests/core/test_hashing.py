@@ -16,6 +16,7 @@ import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from mxr import hashing
 from mxr.errors import Temporary, Usage
 from mxr.hashing import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from mxr.program.bundle import MOST_INFLATED, read_code_object
-from mxr.program.container import Binary
 from mxr.program.description import Ground, Sureness
 from mxr.program.elf import Allowance
 from mxr.program.isa import can_meet
 from mxr.program.source import BytesSource, Source, SplicedSource
+from mxr.program.tokens import Binary
 from mxr.target import GfxArch
 
 _READ_WHOLE = 1 << 20

@@ -11,88 +11,66 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-from mxr.errors import Damaged
 from mxr.program.source import Source, Span
-from mxr.program.tokens import ARRAY, BIN, FOREIGN, KINDS, MAP, SCALARS, SIGNED, TEXT
+from mxr.program.tokens import ARRAY, BIN, FOREIGN, INT, MAP, SCALARS, SIGNED, TEXT, Binary, TokenReader, damaged
 
 DEPTH = 128
 """Containers within containers, at most: programs need about a dozen, and MIGraphX itself crashes on 100,000."""
 CHUNKS = 4096
 """Chunks of one binary, at most: a real chunk holds 4 GiB."""
-LONGEST_TEXT = 1 << 16
-"""Bytes of a text that is read; a longer one is stepped over like a binary."""
 VALUES = 250_000
 """Values that one tree may hold, at most: a node of a real program has some hundreds."""
 
-_FIRST_WINDOW, _LAST_WINDOW = 1 << 12, 1 << 18
 _FLAT_RUN = re.compile(rb"[\x00-\x80\x90\xa0\xc0\xc2\xc3\xe0-\xff]+")
+_MOST_FOLDED = 4096
 _BINS = (0xC4, 0xC5, 0xC6)
-
-
-class Binary(NamedTuple):
-    """A binary that was stepped over: where its chunks lie in the source."""
-
-    spans: tuple[Span, ...]
-
-    @property
-    def size(self) -> int:
-        """Bytes in all chunks."""
-        return sum(span.size for span in self.spans)
+_CONTAINERS, _NUMBERS = (ARRAY, MAP), (INT, SIGNED)
 
 
 class Folding(NamedTuple):
-    """A kind of map that comes again and again: what matches `pattern` is made once and then known by its bytes."""
+    """A kind of map that comes again and again: what matches `pattern` is made once and then known by its bytes.
+
+    A match must be exactly one whole map, for the walk goes on where it ends.
+    """
 
     pattern: re.Pattern[bytes]
     make: Callable[[dict[str, object]], object]
 
 
-def damaged(message: str, offset: int) -> Damaged:
-    """The error for something wrong at a byte of the file."""
-    return Damaged(f"{message} at byte {offset}.", detail={"offset": offset})
-
-
-class Walker:
+class Walker(TokenReader):
     """Walks over MessagePack values in a source, reading it in small windows; nothing that is skipped is read.
 
     Every method raises `Damaged` with `detail.offset` where the bytes are not what they should be.
     """
 
-    __slots__ = ("_base", "_end", "_folded", "_folding", "_next_window", "_pos", "_source", "_window", "budget", "size")
+    __slots__ = ("_folded", "_folding", "budget")
 
     def __init__(self, source: Source, folding: Folding | None = None) -> None:
-        self._source = source
+        super().__init__(source)
         self._folding = folding
         self._folded: dict[bytes, object] = {}
-        self._window = b""
-        self._base = self._pos = self._end = 0
-        self._next_window = _FIRST_WINDOW
-        self.size = source.size
         self.budget = VALUES
-
-    @property
-    def position(self) -> int:
-        """The offset of the next value in the source."""
-        return self._base + self._pos
 
     def map_size(self) -> int:
         """Enter a map (or the empty array that stands for an empty map): how many pairs follow."""
-        start = self.position
         kind, number = self._token()
         if kind == MAP or (kind == ARRAY and number == 0):
-            return self._count(number, 2, start)
-        raise damaged("There should be a map", start)
+            return self._count(number, 2)
+        raise damaged("There should be a map", self._head)
 
     def array_size(self) -> int:
         """Enter an array: how many values follow."""
-        start = self.position
         kind, number = self._token()
         if kind != ARRAY:
-            raise damaged("There should be an array", start)
-        return self._count(number, 1, start)
+            raise damaged("There should be an array", self._head)
+        return self._count(number, 1)
 
     def key(self) -> str:
         """The next value, which must be a text of moderate length."""
+        pos = self._pos
+        if pos < self._end and 0xA0 <= (tag := self._window[pos]) < 0xC0 and (stop := pos + tag - 0x9F) <= self._end:
+            self._pos = stop
+            return self._window[pos + 1 : stop].decode("utf-8", "backslashreplace")
         start = self.position
         kind, number = self._token()
         text = self._text(number) if kind == TEXT else None
@@ -112,73 +90,69 @@ class Walker:
             if not left:
                 left = above.pop()
                 continue
-            start = self.position
             kind, number = self._token()
             left -= 1
-            if kind in (BIN, TEXT):
-                self._note_span(number, least, found if kind == BIN else None)
-            elif kind in (ARRAY, MAP):
+            if kind == TEXT:
+                self._step_over(number)
+            elif kind == BIN:
+                if found is not None and number >= least:
+                    found.append(Span(self.position, number))
+                self._step_over(number)
+            elif kind in _CONTAINERS:
                 above.append(left)
-                if len(above) > DEPTH:
-                    self._too_deep(start)
-                left = self._children(kind, number, start)
+                left = self._children(kind, number, len(above))
             elif kind == FOREIGN:
-                self._foreign(start)
+                self._foreign()
 
-    def _children(self, kind: int, number: int, start: int) -> int:
+    def _children(self, kind: int, number: int, depth: int) -> int:
         """How many values of a container are left to skip, after what can be skipped at one stroke."""
-        if kind == MAP:
-            matched = self._match_folding(number)
-            if matched is not None:
-                self._pos = matched.end()
-                return 0
-        count = self._count(number, 1 + (kind == MAP), start) * (1 + (kind == MAP))
-        if kind == ARRAY and count == 3 and self._is_hollow_binary():
+        if depth > DEPTH:
+            self._too_deep()
+        width = 2 if kind == MAP else 1
+        if width == 2 and (matched := self._match_folding(number)) is not None:
+            self._pos = matched.end()
+            return 0
+        count = self._count(number, width) * width
+        if count == 3 and width == 1 and self._is_hollow_binary():
             self._pos += 2
             return 0
         run = _FLAT_RUN.match(self._window, self._pos, min(self._end, self._pos + count))
         if run is None:
             return count
+        count -= run.end() - self._pos
         self._pos = run.end()
-        return count - (run.end() - run.start())
-
-    def _note_span(self, size: int, least: int, found: list[Span] | None) -> None:
-        if found is not None and size >= least:
-            found.append(Span(self.position, size))
-        self._step_over(size)
+        return count
 
     def _value(self, depth: int) -> object:
-        start = self.position
         kind, number = self._token()
-        scalar = SCALARS.get(kind)
-        if scalar is not None:
-            return scalar(number)
+        if kind in _NUMBERS:
+            return number
         if kind == TEXT:
             return self._text(number)
+        if kind in _CONTAINERS:
+            if depth >= DEPTH:
+                self._too_deep()
+            return self._array(number, depth + 1) if kind == ARRAY else self._map(number, depth + 1)
         if kind == BIN:
             return Binary((self._span(number),))
-        if depth >= DEPTH:
-            self._too_deep(start)
-        if kind == ARRAY:
-            return self._array(number, start, depth + 1)
-        if kind != MAP:
-            self._foreign(start)
-        return self._map(number, start, depth + 1)
+        if kind == FOREIGN:
+            self._foreign()
+        return SCALARS[kind](number)
 
-    def _array(self, number: int, start: int, depth: int) -> object:
-        count = self._count(number, 1, start)
+    def _array(self, number: int, depth: int) -> object:
+        count = self._count(number, 1)
         if count and self._peek() in _BINS:
-            return self._chunks(count, start)
-        self._spend(count, start)
+            return self._chunks(count)
+        self._spend(count)
         value = self._value
         return [value(depth) for _ in range(count)]
 
-    def _chunks(self, count: int, start: int) -> Binary:
+    def _chunks(self, count: int) -> Binary:
         if count == 3 and self._is_hollow_binary():
             self._pos += 2
             return Binary(())
         if count > CHUNKS:
-            raise damaged(f"A binary in {count} chunks", start)
+            raise damaged(f"A binary in {count} chunks", self.position)
         spans = []
         for _ in range(count):
             at = self.position
@@ -199,23 +173,24 @@ class Walker:
         head = self._window[self._pos : self._pos + 3]
         return head[:2] == b"\xc4\x00" and (len(head) < 3 or head[2] not in _BINS)
 
-    def _map(self, number: int, start: int, depth: int) -> object:
+    def _map(self, number: int, depth: int) -> object:
         matched = self._match_folding(number)
         if matched is not None:
             known = self._folded.get(matched.group())
             if known is not None:
                 self._pos = matched.end()
                 return known
-        value = self._pairs(self._count(number, 2, start), start, depth)
+        value = self._pairs(self._count(number, 2), depth)
         if matched is None or self._folding is None:
             return value
         made = self._folding.make(value)
-        if len(self._folded) < CHUNKS:
+        if len(self._folded) < _MOST_FOLDED:
             self._folded[matched.group()] = made
         return made
 
-    def _pairs(self, count: int, start: int, depth: int) -> dict[str, object]:
-        self._spend(2 * count, start)
+    def _pairs(self, count: int, depth: int) -> dict[str, object]:
+        start = self.position
+        self._spend(2 * count)
         found: dict[str, object] = {}
         for _ in range(count):
             key = self.key()
@@ -229,73 +204,20 @@ class Walker:
             return None
         return self._folding.pattern.match(self._window, self._pos - 1, self._end)
 
-    def _text(self, size: int) -> object:
-        if size > LONGEST_TEXT:
-            return Binary((self._span(size),))
-        pos = self._pos
-        if self._end - pos < size:
-            pos = self._room(size)
-            if self._end - pos < size:
-                raise damaged("The file ends inside a text", self.size)
-        self._pos = pos + size
-        return self._window[pos : pos + size].decode("utf-8", "backslashreplace")
-
-    def _span(self, size: int) -> Span:
-        span = Span(self.position, size)
-        self._step_over(size)
-        return span
-
-    def _step_over(self, size: int) -> None:
-        self._pos += size
-        if self._pos > self._end:
-            if self.position > self.size:
-                raise damaged(f"The file ends inside a binary or text of {size} bytes", self.size)
-            self._base, self._pos, self._end, self._window = self.position, 0, 0, b""
-            self._next_window = _FIRST_WINDOW
-
-    def _count(self, number: int, least: int, start: int) -> int:
+    def _count(self, number: int, least: int) -> int:
         """A count of values, refused where the rest of the file could not hold them at `least` bytes each."""
-        if number * least > self.size - self.position:
-            raise damaged(f"{number} values are announced where {self.size - self.position} bytes are left", start)
+        left = self.size - self._base - self._pos
+        if number * least > left:
+            raise damaged(f"{number} values are announced where {left} bytes are left", self._head)
         return number
 
-    def _spend(self, values: int, start: int) -> None:
+    def _spend(self, values: int) -> None:
         self.budget -= values
         if self.budget < 0:
-            raise damaged(f"One value holds more than {VALUES} others", start)
+            raise damaged(f"One value holds more than {VALUES} others", self._head)
 
-    def _peek(self) -> int:
-        if self._pos >= self._end:
-            self._room(1)
-        return self._window[self._pos] if self._pos < self._end else 0xC1
+    def _too_deep(self) -> NoReturn:
+        raise damaged(f"More than {DEPTH} values lie within each other", self._head)
 
-    def _token(self) -> tuple[int, int]:
-        pos = self._pos
-        if self._end - pos < 9:
-            pos = self._room(9)
-            if pos >= self._end:
-                raise damaged("The file ends where a value should begin", self.size)
-        kind, width, number = KINDS[self._window[pos]]
-        pos += 1
-        if width:
-            number = int.from_bytes(self._window[pos : pos + width], "big", signed=kind == SIGNED)
-            pos += width
-            if pos > self._end:
-                raise damaged("The file ends inside a number", self.size)
-        self._pos = pos
-        return kind, number
-
-    def _room(self, size: int) -> int:
-        """Read on, so that `size` bytes lie in the window where the source has them: the position in the window."""
-        here = self.position
-        if self._base + self._end < self.size:
-            self._window = self._source.read_at(here, min(max(size, self._next_window), self.size - here))
-            self._base, self._pos, self._end = here, 0, len(self._window)
-            self._next_window = min(4 * self._next_window, _LAST_WINDOW)
-        return self._pos
-
-    def _too_deep(self, start: int) -> NoReturn:
-        raise damaged(f"More than {DEPTH} values lie within each other", start)
-
-    def _foreign(self, start: int) -> NoReturn:
-        raise damaged("A kind of value that no MIGraphX program has", start)
+    def _foreign(self) -> NoReturn:
+        raise damaged("A kind of value that no MIGraphX program has", self._head)

@@ -56,9 +56,11 @@ def _largest(size: int) -> int:
 
 
 def _large_binaries(source: Source) -> list[Span]:
+    from mxr.program.shapes import shape_folding  # only when there is something to cut: it is slow to make
+
     found: list[Span] = []
     try:
-        Walker(source).skip(LARGE, found)
+        Walker(source, shape_folding()).skip(LARGE, found)
     except Damaged:
         return []
     return found

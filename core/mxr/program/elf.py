@@ -23,6 +23,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _NOTE_SEGMENT, _NOTE_SECTION = 4, 7
 _METADATA, _OLD_ISA_VERSION, _OLD_ISA_NAME = 32, 3, 11
 _MOST_TABLE_ROWS, _MOST_NOTES, _LONGEST_NOTES = 64, 64, 1 << 20
+_TARGET_KEY = b"\xadamdhsa.target"
 _SWITCH = (None, None, "-", "+")
 
 
@@ -159,13 +160,14 @@ def _isa_of_note(kind: int, owner: bytes, text: bytes) -> GfxArch | None:
 
 
 def _isa_of_metadata(text: bytes) -> GfxArch | None:
-    walker = Walker(BytesSource(text))
+    """The target that the metadata map names.
+
+    Its key is looked for by its bytes, not by walking the kernels before it: that would cost more than all else.
+    """
+    at = text.rfind(_TARGET_KEY)
+    if at < 0:
+        return None
     try:
-        for _ in range(walker.map_size()):
-            if walker.key() != "amdhsa.target":
-                walker.skip()
-                continue
-            return read_isa(walker.key())
+        return read_isa(Walker(BytesSource(text[at + len(_TARGET_KEY) :][:256])).key())
     except Damaged:
         return None
-    return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mxr.program.container import damaged
 from mxr.program.description import Header
+from mxr.program.tokens import damaged
 
 KEYS = frozenset({"version", "migraphx_version", "target", "targets", "context", "contexts", "offload_copy"})
 """The keys of a program beside `modules`; others are stepped over."""

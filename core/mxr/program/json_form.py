@@ -9,8 +9,8 @@ import json
 import re
 
 from mxr.errors import Damaged
-from mxr.program.container import Binary, damaged
 from mxr.program.source import BytesSource, Source, Span
+from mxr.program.tokens import Binary, damaged
 
 LARGEST = 32 << 20
 """Bytes of the largest JSON save that is read."""

@@ -9,12 +9,13 @@ from pathlib import Path
 from mxr.errors import Damaged, Usage
 from mxr.program import header, json_form
 from mxr.program.conclude import conclude
-from mxr.program.container import Walker, damaged
+from mxr.program.container import Walker
 from mxr.program.description import Description, Header
 from mxr.program.foreign import refuse_foreign
 from mxr.program.nodes import Nodes
 from mxr.program.shapes import shape_folding
 from mxr.program.source import FileSource, Source
+from mxr.program.tokens import damaged
 
 _MODULES = "modules"
 

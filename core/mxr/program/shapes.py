@@ -130,7 +130,8 @@ def shape_folding() -> Folding:
     numbers = rb"(?:\x90|" + b"|".join(bytes([0x91 + n]) + number + b"{%d}" % (n + 1) for n in range(6)) + b")"
     names = (b"\xaasub_shapes\x90", b"\xa4lens" + numbers, b"\xa7strides" + numbers)
     pattern = b"".join(names)
-    kind = rb"\xa4type[\xa0-\xbf][a-z0-9_]{1,31}?"
+    kinds = (bytes([0xA0 + len(name)]) + name.encode() for name in sorted(_BYTES))
+    kind = b"\xa4type(?:" + b"|".join(map(re.escape, kinds)) + b")"
     open_dims = rb"\xb2dynamic_dimensions\x90"
     whole = rb"(?:\x84" + kind + pattern + rb"|\x85" + kind + pattern + open_dims
     whole += rb"|\x86" + kind + pattern + open_dims + rb"\xabdyn_strides\x90)"

@@ -1,4 +1,4 @@
-"""The first byte of a MessagePack value: what kind it is, and where its number stands.
+"""The smallest parts of a MessagePack value: kinds, numbers and stretches, read through a small window on a source.
 
 Source: the MessagePack specification, https://github.com/msgpack/msgpack/blob/master/spec.md
 """
@@ -7,9 +7,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import NamedTuple
+
+from mxr.errors import Damaged
+from mxr.program.source import Source, Span
 
 NIL, FALSE, TRUE, INT, SIGNED, FLOAT, DOUBLE, TEXT, BIN, ARRAY, MAP, FOREIGN = range(12)
 """The kinds of value; extension types, which MIGraphX refuses, are FOREIGN."""
+
+LONGEST_TEXT = 1 << 16
+"""Bytes of a text that is read; a longer one is stepped over like a binary."""
+
+_FIRST_WINDOW, _LAST_WINDOW = 1 << 12, 1 << 18
 
 
 def _kinds() -> list[tuple[int, int, int]]:
@@ -37,3 +46,92 @@ SCALARS: dict[int, Callable[[int], object]] = {
     DOUBLE: lambda bits: struct.unpack(">d", bits.to_bytes(8, "big"))[0],
 }
 """By kind: what value its number stands for."""
+
+
+class Binary(NamedTuple):
+    """A binary that was stepped over: where its chunks lie in the source."""
+
+    spans: tuple[Span, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes in all chunks."""
+        return sum(span.size for span in self.spans)
+
+
+def damaged(message: str, offset: int) -> Damaged:
+    """The error for something wrong at a byte of the file."""
+    return Damaged(f"{message} at byte {offset}.", detail={"offset": offset})
+
+
+class TokenReader:
+    """Reads token after token, going through the source in small windows; what is stepped over is not read."""
+
+    __slots__ = ("_base", "_end", "_head", "_next_window", "_pos", "_source", "_window", "size")
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._window = b""
+        self._base = self._pos = self._end = self._head = 0
+        self._next_window = _FIRST_WINDOW
+        self.size = source.size
+
+    @property
+    def position(self) -> int:
+        """The offset of the next value in the source."""
+        return self._base + self._pos
+
+    def _token(self) -> tuple[int, int]:
+        pos = self._pos
+        if self._end - pos < 9:
+            pos = self._room(9)
+            if pos >= self._end:
+                raise damaged("The file ends where a value should begin", self.size)
+        self._head = self._base + pos
+        kind, width, number = KINDS[self._window[pos]]
+        pos += 1
+        if width:
+            number = int.from_bytes(self._window[pos : pos + width], "big", signed=kind == SIGNED)
+            pos += width
+            if pos > self._end:
+                raise damaged("The file ends inside a number", self.size)
+        self._pos = pos
+        return kind, number
+
+    def _room(self, size: int) -> int:
+        """Read on, so that `size` bytes lie in the window where the source has them: the position in the window."""
+        here = self.position
+        if self._base + self._end < self.size:
+            self._window = self._source.read_at(here, min(max(size, self._next_window), self.size - here))
+            self._base, self._pos, self._end = here, 0, len(self._window)
+            self._next_window = min(4 * self._next_window, _LAST_WINDOW)
+        return self._pos
+
+    def _peek(self) -> int:
+        if self._pos >= self._end:
+            self._room(1)
+        return self._window[self._pos] if self._pos < self._end else 0xC1
+
+    def _text(self, size: int) -> object:
+        if size > LONGEST_TEXT:
+            return Binary((self._span(size),))
+        pos = self._pos
+        if self._end - pos < size:
+            pos = self._room(size)
+            if self._end - pos < size:
+                raise damaged("The file ends inside a text", self.size)
+        self._pos = pos + size
+        return self._window[pos : pos + size].decode("utf-8", "backslashreplace")
+
+    def _span(self, size: int) -> Span:
+        span = Span(self.position, size)
+        self._step_over(size)
+        return span
+
+    def _step_over(self, size: int) -> None:
+        self._pos += size
+        if self._pos > self._end:
+            if self.position > self.size:
+                raise damaged(f"The file ends inside a binary or text of {size} bytes", self.size)
+            self._base, self._pos, self._end, self._window = self.position, 0, 0, b""
+            self._next_window = _FIRST_WINDOW

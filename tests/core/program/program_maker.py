@@ -1,4 +1,4 @@
-"""Makes program files byte by byte, right ones and wrong ones, for the tests, the fuzzer and the bench of the reader."""
+"""Makes program files byte by byte, right ones and wrong ones, for the reader's tests, fuzzer and bench."""
 
 from __future__ import annotations
 
@@ -160,7 +160,9 @@ def note(owner: bytes, kind: int, text: bytes) -> bytes:
 
 def metadata(target: str, kernels: list | None = None) -> bytes:
     """The AMDGPU metadata note."""
-    return note(b"AMDGPU", 32, pack({"amdhsa.kernels": kernels or [], "amdhsa.target": target, "amdhsa.version": [1, 2]}))
+    return note(
+        b"AMDGPU", 32, pack({"amdhsa.kernels": kernels or [], "amdhsa.target": target, "amdhsa.version": [1, 2]})
+    )
 
 
 def bundle(entries: list[tuple[str, bytes]]) -> bytes:

@@ -1,0 +1,17 @@
+"""Run by Alembic: applies the steps on the connection and in the transaction that the registry hands in."""
+
+from __future__ import annotations
+
+from alembic import context
+from mxr_registry.tables import Base
+
+connection = context.config.attributes["connection"]
+
+context.configure(
+    connection=connection,
+    target_metadata=Base.metadata,
+    render_as_batch=connection.dialect.name == "sqlite",
+    transactional_ddl=True,
+    compare_type=True,
+)
+context.run_migrations()

@@ -1,0 +1,184 @@
+"""Has every row its bytes, and every byte its row? Looks at everything, and says what it finds line by line."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from mxr.errors import MxrError, NoSuchBlob
+from mxr.fields import canonical
+from mxr.manifest import Manifest, artifact_id
+from sqlalchemy import select, text
+
+from .db import Database, Session
+from .storage.store import Kept, Store
+from .tables import Artifact, ArtifactBlob, Blob, Model, ModelBlob
+
+DAMAGE = ("database", "row", "missing", "size", "bytes")
+"""Kinds of findings that something is lost or wrong; the others are leftovers that do no harm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be, and what was done about it."""
+
+    kind: str
+    name: str
+    words: str
+    repaired: bool = False
+
+    @property
+    def damage(self) -> bool:
+        """Whether something is lost or wrong."""
+        return self.kind in DAMAGE
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.name}: {self.words}{' (repaired)' if self.repaired else ''}"
+
+
+@dataclass(slots=True)
+class Report:
+    """What was looked at, and what was found."""
+
+    findings: list[Finding] = field(default_factory=list)
+    artifacts: int = 0
+    models: int = 0
+    blobs: int = 0
+    stored: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is lost or wrong. Damaged bytes stay damage after they were set aside: they are gone."""
+        return not any(each.damage for each in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"ok","artifacts","models","blobs","stored","findings":[{"kind","name","words","repaired","damage"}]}`."""
+        rows = [asdict(each) | {"damage": each.damage} for each in self.findings]
+        counts = {name: getattr(self, name) for name in ("artifacts", "models", "blobs", "stored")}
+        return {"ok": self.ok, **counts, "findings": rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Fsck:
+    """One inspection. `say` hears of each finding at once. `grace`: seconds for which leftovers are left alone.
+
+    `repair` removes old leftovers and sets damaged bytes aside; no row is touched.
+    """
+
+    db: Database
+    store: Store
+    grace: float
+    say: Callable[[Finding], None]
+    repair: bool = False
+    quick: bool = False
+    report: Report = field(default_factory=Report)
+
+    def run(self) -> Report:
+        """Look at the database, the rows, and the store."""
+        with self.db.reading() as session:
+            for kind, name, words in _database(session):
+                self._found(kind, name, words)
+            for kind, name, words in self._manifests(session):
+                self._found(kind, name, words)
+            rows = session.execute(select(Blob.sha256, Blob.size).distinct()).all()
+        self.report.blobs = len(rows)
+        for row in rows:
+            self._blob(row.sha256, row.size)
+        for kept in list(self.store.walk()):
+            self._stored(kept)
+        return self.report
+
+    def _found(self, kind: str, name: str, words: str, repaired: bool = False) -> None:
+        finding = Finding(kind, name, words, repaired)
+        self.report.findings.append(finding)
+        self.say(finding)
+
+    def _manifests(self, session: Session) -> Iterator[tuple[str, str, str]]:
+        artifact, blob = Artifact, ArtifactBlob
+        asked = select(artifact.seq, artifact.id, artifact.digest, artifact.key_json, artifact.manifest_json)
+        for row in session.execute(asked):
+            self.report.artifacts += 1
+            bound = set(session.execute(select(blob.sha256).where(blob.artifact == row.seq)).scalars())
+            for words in _wrong(row.manifest_json, bound):
+                yield "row", f"artifact {row.id}", words
+            if sha256(row.key_json.encode()).hexdigest() != row.digest:
+                yield "row", f"artifact {row.id}", "its digest is not that of its key"
+            elif artifact_id(row.digest, Manifest.from_json(json.loads(row.manifest_json)).files) != row.id:
+                yield "row", f"artifact {row.id}", "its id is not that of its files"
+        for row in session.execute(select(Model.seq, Model.model, Model.manifest_json)):
+            self.report.models += 1
+            bound = set(session.execute(select(ModelBlob.sha256).where(ModelBlob.model == row.seq)).scalars())
+            for words in _wrong(row.manifest_json, bound) if row.manifest_json else ():
+                yield "row", f"model {row.model}", words
+
+    def _blob(self, name: str, size: int) -> None:
+        stored = self.store.stat(name)
+        if stored is None:
+            self._found("missing", f"blob {name}", "it has a row, and no bytes in the store")
+        elif stored != size:
+            self._found("size", f"blob {name}", f"{stored} bytes in the store, {size} in its row", self._aside(name))
+        elif not self.quick and not self._right(name):
+            self._found("bytes", f"blob {name}", "its bytes no longer give its sha256", self._aside(name))
+
+    def _right(self, name: str) -> bool:
+        found = sha256()
+        try:
+            for data in self.store.read(name):
+                found.update(data)
+        except (NoSuchBlob, OSError):
+            return False
+        return found.hexdigest() == name
+
+    def _aside(self, name: str) -> bool:
+        if self.repair:
+            self.store.set_aside(name)
+        return self.repair
+
+    def _stored(self, kept: Kept) -> None:
+        self.report.stored += 1
+        old = kept.modified < time.time() - self.grace
+        if kept.sha256 is None:
+            if self.repair and old:
+                self.store.drop(kept)
+            self._found("temporary", kept.name, "an upload that was not finished", self.repair and old)
+        elif not self._has_row(kept.sha256):
+            dropped = self.repair and old and self._drop_orphan(kept.sha256)
+            self._found("orphan", f"blob {kept.sha256}", f"{kept.size} bytes without a row", dropped)
+
+    def _has_row(self, name: str) -> bool:
+        with self.db.reading() as session:
+            return session.execute(select(Blob.sha256).where(Blob.sha256 == name).limit(1)).first() is not None
+
+    def _drop_orphan(self, name: str) -> bool:
+        """Within a writing transaction, so that no upload of the same bytes gets its row between look and deed."""
+        with self.db.writing() as session:
+            if session.execute(select(Blob.sha256).where(Blob.sha256 == name).limit(1)).first() is not None:
+                return False
+            self.store.delete(name)
+        return True
+
+
+def _database(session: Session) -> Iterator[tuple[str, str, str]]:
+    if session.dialect.name != "sqlite":
+        return
+    for (words,) in session.execute(text("PRAGMA integrity_check(20)")).all():
+        if words != "ok":
+            yield "database", "integrity", str(words)
+    for row in session.execute(text("PRAGMA foreign_key_check")).all():
+        yield "database", f"table {row[0]}", f"row {row[1]} refers to a row of {row[2]} that is not there"
+
+
+def _wrong(manifest_json: str, bound: set[str]) -> Iterator[str]:
+    try:
+        manifest = Manifest.from_json(json.loads(manifest_json))
+    except (MxrError, ValueError) as problem:
+        yield f"its manifest cannot be read: {problem}"
+        return
+    if canonical(manifest.to_json()) != manifest_json:
+        yield "its manifest is not in canonical form"
+    if {blob.sha256 for blob in manifest.blobs()} != bound:
+        yield "it is not bound to the blobs that its manifest names"

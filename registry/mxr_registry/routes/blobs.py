@@ -1,0 +1,48 @@
+"""Blobs over HTTP: which are missing, one in, one out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+from mxr import fields, wire
+from mxr.manifest import Blob, check_sha256
+
+from .. import blobs
+from .deps import Body, By, InRooms, read, reply
+from .intake import receive
+from .ranges import answer
+from .schemas import body
+
+router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
+
+
+@router.post("/missing", summary="Which of these are not here yet?", openapi_extra=body(wire.MissingRequest))
+def missing(asked: Body, rooms: InRooms, by: By) -> Response:
+    """The blobs to upload. One that is not named stays at least `grace` seconds."""
+    wanted = read(wire.MissingRequest, asked)
+    found = blobs.missing(rooms.db, rooms.store, by.namespace, wanted.blobs)
+    return reply(fields.canonical({"missing": found, "grace": rooms.settings.grace}))
+
+
+@router.put("/{sha256}", summary="Upload a blob", status_code=201)
+async def upload(sha256: str, request: Request, rooms: InRooms, by: By) -> Response:
+    """The raw bytes as the body, checked while they are read. The same bytes twice is fine."""
+    size = await receive(request, rooms, by.namespace, check_sha256(sha256))
+    return reply(fields.canonical({"sha256": sha256, "size": size}), 201)
+
+
+@router.api_route("/{sha256}", methods=["GET", "HEAD"], summary="The bytes of a blob")
+def blob_bytes(sha256: str, request: Request, rooms: InRooms, by: By) -> Response:
+    """The blob or one range of it; or a redirect to a signed URL."""
+    size = blobs.size_of(rooms.db, by.namespace, check_sha256(sha256))
+    elsewhere = rooms.store.url(sha256)
+    if elsewhere is not None:
+        return RedirectResponse(elsewhere, 307)
+
+    def chunks(start: int, length: int) -> Iterator[bytes]:
+        blobs.check(rooms.store, Blob(sha256, size))
+        return iter(rooms.store.open(sha256, start, length))
+
+    return answer(request, sha256, size, chunks, {"cache-control": "private, max-age=31536000, immutable"})

@@ -1,0 +1,72 @@
+"""What routes ask for: the rooms of the service, the caller, a bounded body; and the one form of a JSON reply.
+
+Dependencies are `async` though nothing in them waits, because FastAPI would send each plain one to a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, Request, Response
+from mxr import fields
+from mxr.errors import Usage
+
+from ..auth import Caller, caller_of
+from ..db import Database
+from ..publication import Inspect
+from ..settings import Settings
+from ..storage.store import Store
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """What the routes work with, made once by `create_app`."""
+
+    settings: Settings
+    db: Database
+    store: Store
+    inspect: Inspect
+
+
+async def _rooms(request: Request) -> Rooms:
+    found = request.app.state.rooms
+    assert isinstance(found, Rooms)
+    return found
+
+
+async def _caller(request: Request) -> Caller:
+    return caller_of(request.headers.get("authorization"))
+
+
+async def _body(request: Request) -> bytes:
+    found = await _rooms(request)
+    most = found.settings.limits.body
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise Usage(f"The body is larger than {most} bytes.", hint="Send less at once.")
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+InRooms = Annotated[Rooms, Depends(_rooms)]
+By = Annotated[Caller, Depends(_caller)]
+Body = Annotated[bytes, Depends(_body)]
+
+
+def read(kind: type[T], body: bytes) -> T:
+    """The value of a request's JSON body. Raises `Usage` that names the field."""
+    return fields.decode(kind, fields.parse(body, "The body"))
+
+
+def reply(text: str, status: int = 200) -> Response:
+    """A reply whose JSON is ready."""
+    return Response(text.encode(), status, media_type="application/json")
+
+
+Route = Callable[..., Response]

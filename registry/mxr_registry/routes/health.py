@@ -1,0 +1,25 @@
+"""Is it alive, and can it serve?"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from sqlalchemy import text
+
+from .deps import InRooms, reply
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz", summary="Is the process alive?")
+async def healthz() -> Response:
+    """Answers as long as the process does."""
+    return reply('{"ok":true}')
+
+
+@router.get("/readyz", summary="Can it serve: database and store?")
+def readyz(rooms: InRooms) -> Response:
+    """Answers with success when the database and the store do; else with the error."""
+    with rooms.db.reading() as session:
+        session.execute(text("SELECT 1"))
+    rooms.store.ready()
+    return reply('{"ok":true}')

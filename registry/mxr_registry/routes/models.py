@@ -1,0 +1,33 @@
+"""Models over HTTP."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from mxr import wire
+
+from .. import models
+from .deps import Body, By, InRooms, read, reply
+from .schemas import body
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+
+@router.post("", summary="Register a model", openapi_extra=body(wire.RegisterModel))
+def register(stated: Body, rooms: InRooms, by: By) -> Response:
+    """With a manifest its hash is checked over the bytes, and they are kept for compiling."""
+    statement = read(wire.RegisterModel, stated)
+    return reply(models.register(rooms.db, rooms.store, by.namespace, statement))
+
+
+@router.get("", summary="Models, the newest first")
+def list_models(rooms: InRooms, by: By) -> Response:
+    """Without their manifests."""
+    with rooms.db.reading() as session:
+        return reply(models.listed(session, by.namespace))
+
+
+@router.get("/{model}", summary="One model with its manifest")
+def show_model(model: str, rooms: InRooms, by: By) -> Response:
+    """By its hash: `xxh3:` and 32 hex digits."""
+    with rooms.db.reading() as session:
+        return reply(models.show(session, by.namespace, model))

@@ -1,0 +1,64 @@
+"""What OpenAPI says of request bodies, drawn from the same dataclasses that read them."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from typing import Any, Union, get_args, get_origin
+
+from mxr.fields import shape_of
+from mxr.keys import Key, KeyDocument
+from mxr.manifest import File, Manifest
+
+SCALARS: dict[Any, dict[str, Any]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    type(None): {"type": "null"},
+    Any: {},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ManifestDocument:
+    """The fields of a manifest as JSON spells them."""
+
+    files: tuple[File, ...]
+    v: int = 1
+
+
+WRITTEN_AS: dict[Any, Any] = {Key: KeyDocument, Manifest: ManifestDocument}
+
+
+def body(kind: Any) -> dict[str, Any]:
+    """`openapi_extra` for a route whose body is the JSON of `kind`."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema(kind)}}}}
+
+
+def schema(kind: Any) -> dict[str, Any]:
+    """The JSON schema of a dataclass, or of any type hint that `fields.decode` reads."""
+    kind = WRITTEN_AS.get(kind, kind)
+    if kind in SCALARS:
+        return SCALARS[kind]
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [schema(each) for each in inner]}
+    if origin is tuple:
+        return {"type": "array", "items": schema(inner[0])}
+    if origin is not None and issubclass(origin, Mapping):
+        return {"type": "object", "additionalProperties": schema(inner[1])}
+    return _object(kind)
+
+
+def _object(kind: Any) -> dict[str, Any]:
+    hints, needed = shape_of(kind)
+    return {
+        "title": kind.__name__.removesuffix("Document"),
+        "description": (kind.__doc__ or "").strip(),
+        "type": "object",
+        "properties": {name: schema(hint) for name, hint in hints.items()},
+        "required": list(needed),
+        "additionalProperties": False,
+    }

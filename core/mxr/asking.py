@@ -154,7 +154,8 @@ def choose_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Har
                 hint="Say --arch gfx908 (and --rocm, --migraphx), give --host FILE, or see `mxr host`.",
                 detail={"notes": list(host.notes)},
             )
-        return _said_hardware(options, said, None), _toolchain_of_bare(host)
+        bare = _toolchain_of_bare(options, host)
+        return _said_hardware(options, said, None, bare.vendor), bare
     notes.append(f"facts of this host: {own.arch}, {own.num_cu or '?'} CUs, ROCm {host.toolchain.rocm or '?'}")
     return _said_hardware(options, said, own), host.toolchain
 
@@ -163,10 +164,11 @@ def _lends(options: Options, host: Host) -> bool:
     return options.migraphx is None and host.toolchain.migraphx is not None
 
 
-def _toolchain_of_bare(host: Host) -> HostToolchain:
+def _toolchain_of_bare(options: Options, host: Host) -> HostToolchain:
     """A recorded toolchain without hardware was written to be used; that of a host with other GPUs was not."""
     recorded = any(how.startswith("recorded") for how in host.found_by.values())
-    return host.toolchain if recorded and not host.targets else HostToolchain()
+    fits = options.vendor in (None, host.toolchain.vendor)
+    return host.toolchain if recorded and fits and not host.targets else HostToolchain()
 
 
 def _own_target(options: Options, said: GfxArch | None, host: Host) -> HostTarget | None:
@@ -175,18 +177,25 @@ def _own_target(options: Options, said: GfxArch | None, host: Host) -> HostTarge
         for each in host.choices()
         if (said is None or each.arch == said.base) and options.vendor in (None, each.vendor)
     ]
-    if options.num_cu is not None and len(fits) > 1:
-        fits = [each for each in fits if each.num_cu == options.num_cu] or fits
+    for source, name in ((options, "num_cu"), (options, "chiplets"), (said, "sramecc"), (said, "xnack")):
+        wanted = getattr(source, name, None)
+        if wanted is not None and len(fits) > 1:
+            fits = [each for each in fits if getattr(each, name) == wanted] or fits
     if len(fits) > 1:
-        shown = ", ".join(f"{each.arch} with {each.num_cu or '?'} CUs" for each in fits)
-        raise Usage(f"This host has different GPUs: {shown}.", hint="Choose one with --arch and --num-cu.")
+        shown = ", ".join(f"{GfxArch(each.arch, each.sramecc, each.xnack)} with {_counted(each)}" for each in fits)
+        raise Usage(f"This host has different GPUs: {shown}.", hint="Choose one with --arch, --num-cu and --chiplets.")
     return fits[0] if fits else None
 
 
-def _said_hardware(options: Options, said: GfxArch | None, own: HostTarget | None) -> Hardware:
+def _counted(gpu: HostTarget) -> str:
+    chiplets = f" on {gpu.chiplets} chiplets" if (gpu.chiplets or 1) > 1 else ""
+    return f"{gpu.num_cu or '?'} CUs{chiplets}"
+
+
+def _said_hardware(options: Options, said: GfxArch | None, own: HostTarget | None, vendor: str = "amd") -> Hardware:
     return Hardware(
         kind="gpu",
-        vendor=options.vendor or (own.vendor if own else "amd"),
+        vendor=options.vendor or (own.vendor if own else vendor),
         arch=said.base if said else own.arch if own else None,
         sramecc=(said and said.sramecc) or (own.sramecc if own else None),
         xnack=(said and said.xnack) or (own.xnack if own else None),

@@ -69,10 +69,10 @@ class Cache:
         try:
             artifact = self._artifact(self._artifact_path(request_digest(found), str(found["id"])))
             match = found["match"]
-            if artifact is None:
+            if artifact is None or artifact.digest not in _digests(request):
                 return None
             return Answer(artifact, Match(tuple(match["relaxed"]), dict(match["assumed"])))
-        except (KeyError, TypeError, MxrError):
+        except (KeyError, TypeError, ValueError, MxrError):
             return None
 
     def choose(self, request: Request) -> Answer | None:
@@ -165,9 +165,10 @@ class Cache:
 
     def _artifact(self, path: Path) -> Artifact | None:
         try:
-            return fields.decode(Artifact, self._read(path), "artifact", lenient=True)
+            artifact = fields.decode(Artifact, self._read(path), "artifact", lenient=True)
         except MxrError:
             return None
+        return artifact if artifact.sound and path == self._artifact_path(artifact.digest, artifact.id) else None
 
     def _artifact_path(self, digest: str, identity: str) -> Path:
         return self.root / "artifacts" / digest / f"{identity}.json"
@@ -188,6 +189,11 @@ class Cache:
 
     def _write(self, path: Path, row: dict[str, Any]) -> None:
         disk.write_whole(path, fields.canonical(row).encode())
+
+
+def _digests(request: Request) -> set[str]:
+    """Of the keys whose artifacts may serve a request: its own, and that of its generic family."""
+    return {key.digest for key in (request.key, request.key.generic()) if key is not None}
 
 
 def request_digest(answer: dict[str, Any]) -> str:

@@ -124,7 +124,8 @@ def _archs(description: Description, hardware: Hardware) -> list[Requirement]:
             continue
         found = getattr(hardware, name)
         fine = False if built is None else None if found is None else found == built
-        rows.append(Requirement(name, built or "+ and -", found, fine, f"a kernel built for {name}{built} needs it so"))
+        needed = built or "+ and -"
+        rows.append(Requirement(name, needed, found, fine, f"a kernel built for {name} {needed} needs it so"))
     return rows
 
 

@@ -33,8 +33,10 @@ def fault(problem: OSError, path: Path, doing: str = "write") -> MxrError:
         return DiskFull(f"Cannot {doing} {path}: {reason}.")
     if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return NotAllowed(f"Cannot {doing} {path}: {reason}.", hint="Give another folder, or the right to write there.")
-    if problem.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG):
+    if problem.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG):
         return Usage(f"Cannot {doing} {path}: {reason}.", hint="Check the path.")
+    if problem.errno == errno.EXDEV:
+        return Usage(f"Cannot {doing} {path}: {reason}.", hint="Hard links stay on one file system: leave --link out.")
     return Temporary(f"Cannot {doing} {path}: {reason}.", hint="Look at the disk, then try again.")
 
 
@@ -68,13 +70,13 @@ def landing(final: Path, mode: int = 0o644) -> Iterator[int]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a rename in `folder` last through a power cut. File systems that cannot do it are passed over."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with suppress(OSError):
+    """Makes a rename in `folder` last through a power cut. Where it cannot be done, that is passed over."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
             os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_whole(final: Path, data: bytes, mode: int = 0o644) -> None:
@@ -95,7 +97,9 @@ def copy_whole(source: Path, final: Path) -> None:
     """Puts a reflink or a copy of `source` at `final`, never an inode shared with it."""
     import fcntl
 
-    with source.open("rb") as origin, landing(final) as descriptor, faults(final):
+    with faults(source, "read"):
+        origin = source.open("rb")
+    with origin, landing(final) as descriptor, faults(final):
         try:
             fcntl.ioctl(descriptor, FICLONE, origin.fileno())
         except OSError:

@@ -5,6 +5,7 @@ Absent evidence is unknown, never a contradiction. The description is the docume
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from . import target
 from .errors import Usage
 from .keys import Difference, Key, inputs_from_json
 from .qualities import Qualities
-from .target import GfxArch
+from .target import GfxArch, Inputs
 
 Description = Mapping[str, Any]
 
@@ -61,6 +62,17 @@ def archs_of(description: Description) -> tuple[GfxArch, ...]:
     return tuple(found)
 
 
+def inputs_of(description: Description) -> Inputs:
+    """The inputs whose shapes the file tells in full; one with a symbol or an odd size for a dim is left out."""
+    found: list[tuple[str, target.Shape]] = []
+    for name, row in (description.get("inputs") or {}).items():
+        try:
+            found += inputs_from_json({name: row.get("dims")}, "inputs")
+        except Usage:
+            continue
+    return tuple(found)
+
+
 def _targets(key: Key, description: Description) -> list[Difference]:
     targets = list(description.get("targets") or ())
     return [Difference("kind", key.kind, "+".join(targets))] if targets and targets != [key.kind] else []
@@ -81,7 +93,11 @@ def _versions(key: Key, qualities: Qualities, description: Description) -> list[
 
 def _same_patch(stated_patch: str | None, version: str) -> bool:
     """Whether MAJOR.MINOR.PATCH agree: the file never tells what comes behind them."""
-    return stated_patch is None or stated_patch.split(".")[2:3] == version.split(".")[2:3]
+    return stated_patch is None or _three_numbers(stated_patch) == _three_numbers(version)
+
+
+def _three_numbers(version: str) -> list[str]:
+    return re.findall(r"[0-9]+", version)[:3]
 
 
 def _archs(key: Key, qualities: Qualities, description: Description) -> list[Difference]:
@@ -111,19 +127,20 @@ def _inputs(key: Key, description: Description) -> list[Difference]:
     if not rows:
         return []
     asked = {name: [target.dim_to_json(dim) for dim in shape] for name, shape in key.inputs}
-    told = dict(inputs_from_json({name: row.get("dims") for name, row in rows.items()}, "inputs"))
-    found = {name: [target.dim_to_json(dim) for dim in shape] for name, shape in told.items()}
-    names = sorted({*asked, *found})
-    return [
-        Difference(f"inputs.{name}", asked.get(name), found.get(name))
-        for name in names
-        if asked.get(name) != found.get(name) and not _pruned(name, asked, found)
-    ]
+    found = {name: [target.dim_to_json(dim) for dim in shape] for name, shape in inputs_of(description)}
+    foreign = [Difference(f"inputs.{name}", None, rows[name].get("dims")) for name in sorted({*rows} - {*asked})]
+    # MIGraphX drops inputs that nothing uses, so one that only the key has is no contradiction.
+    both = sorted({*found} & {*asked})
+    other = [Difference(f"inputs.{name}", asked[name], found[name]) for name in both if asked[name] != found[name]]
+    return foreign + [each for each in other if not is_scalar(each.asked, each.found)]
 
 
-def _pruned(name: str, asked: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """MIGraphX drops inputs that nothing uses, so one that only the key has is no contradiction."""
-    return name in asked and name not in found and bool(found)
+def is_scalar(asked: object, found: object) -> bool:
+    """Whether a scalar is asked, and one element found: MIGraphX keeps it so.
+
+    Source: MIGraphX, src/onnx/onnx_parser.cpp, parse_type.
+    """
+    return (asked, found) == ([], [1])
 
 
 def _flags(key: Key, description: Description) -> list[Difference]:

@@ -31,7 +31,10 @@ def canonical(value: object) -> str:
 
 def refuse(where: str, expected: str, found: object) -> Usage:
     """The error for a field that is not what it should be; what was found is shown shortened."""
-    text = json.dumps(found, default=str, ensure_ascii=True)
+    try:
+        text = json.dumps(found, default=str, ensure_ascii=True)
+    except (RecursionError, TypeError, ValueError):
+        text = "something that is no JSON value, or one too deep"
     shown = text if len(text) <= 60 else text[:57] + "..."
     return Usage(f"{where or 'the document'}: expected {expected}, found {shown}.", hint="Correct this field.")
 

@@ -74,7 +74,7 @@ class Key:
         if self.kind not in KINDS:
             raise refuse("kind", "gpu or ref", self.kind)
         put = object.__setattr__
-        put(self, "inputs", _sorted_inputs(self.inputs))
+        put(self, "inputs", _canonical_inputs(self.inputs))
         put(self, "env", tuple(sorted(self.env)))
         if self.kind == "ref":
             for name in GPU_FIELDS:
@@ -103,6 +103,9 @@ class Key:
                 raise refuse(name, "MAJOR.MINOR", version)
 
     def _check_options(self) -> None:
+        for name in ("offload_copy", "fast_math"):
+            if not isinstance(getattr(self, name), bool):
+                raise refuse(name, "true or false", getattr(self, name))
         if self.precision and target.parse_precision("+".join(self.precision)) != self.precision:
             raise refuse("precision", "fp32, or words joined by +", list(self.precision))
         if self.calibration is not None:
@@ -204,12 +207,19 @@ class KeyDocument:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def _sorted_inputs(inputs: Inputs) -> Inputs:
-    ordered = tuple(sorted(inputs, key=lambda pair: pair[0]))
+def _canonical_inputs(inputs: Inputs) -> Inputs:
+    """Sorted by name, each dim in its one form: a range of one size is that size, optimals are sorted."""
+    ordered = sorted(inputs, key=lambda pair: pair[0])
     for (left, _), (right, _) in pairwise(ordered):
         if left == right:
             raise refuse("inputs", "each input once", left)
-    return ordered
+    return tuple(
+        (
+            text(name, "inputs"),
+            tuple(target.dim_from_json(target.dim_to_json(dim), f"inputs.{name}") for dim in shape),
+        )
+        for name, shape in ordered
+    )
 
 
 def inputs_from_json(document: object, where: str) -> Inputs:

@@ -158,14 +158,8 @@ def _rank(demands: Demands, candidate: Candidate, verdict: Verdict) -> tuple[Any
     return (
         candidate.generic is not None,
         -candidate.promoted,
-        *(_distance(getattr(demands, name), getattr(has, name)) for name in ("num_cu", "chiplets")),
+        *(getattr(demands, name) != getattr(has, name) for name in ("num_cu", "chiplets")),
         sum(getattr(has, name) == "any" for name in FEATURES),
         sum(name in relaxed_or_assumed for name in ("rocm_patch", "migraphx_patch", "build")),
         candidate.order,
     )
-
-
-def _distance(asked: int | None, found: int | None) -> int:
-    if asked == found:
-        return 0
-    return 1 if asked is None or found is None else 1 + abs(asked - found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,7 @@ from . import consumers, disk, evidence, target, transfer, wire
 from .asking import Options, calibration_sha256
 from .client import Client
 from .errors import Mismatch, Usage
-from .keys import Difference, Key, inputs_from_json
+from .keys import Difference, Key
 from .manifest import Blob, File, Manifest
 from .qualities import Qualities
 from .subject import Subject
@@ -223,18 +223,19 @@ def _demand_hardware(description: Mapping[str, Any], arch: GfxArch | None) -> li
 
 
 def _inputs(options: Options, subject: Subject, description: Mapping[str, Any]) -> Inputs:
-    """The inputs as said, else as the file's parameters have them. Raises `Mismatch` for another model's program."""
+    """The inputs as said, else as the file's parameters have them.
+
+    Raises `Mismatch` for another model's program, `Usage` where the file leaves a dim of the model open.
+    """
     if options.batch is not None or options.inputs:
         return subject.bind(options.batch, options.inputs)
     rows = description.get("inputs") or {}
-    told = inputs_from_json({name: row.get("dims") for name, row in rows.items()}, "inputs")
-    foreign = [name for name, _ in told if name not in {each.name for each in subject.onnx.inputs}]
-    try:
-        if not foreign:
-            return subject.bind(None, told)
-        problem = f"it has an input {foreign[0]}, and the model has none of this name"
-    except Usage as misfit:
-        problem = misfit.message.rstrip(".")
+    scalars = {each.name for each in subject.onnx.inputs if each.dims == ()}
+    found = evidence.inputs_of(description)
+    told = tuple((name, () if name in scalars and shape == (1,) else shape) for name, shape in found)
+    problem = _misfit(subject, rows, told)
+    if problem is None:
+        return subject.bind(None, told)
     raise Mismatch(
         f"This program does not fit the model: {problem}.",
         hint="Push it with the model that it was compiled from; `mxr inspect FILE` shows its inputs.",
@@ -244,6 +245,20 @@ def _inputs(options: Options, subject: Subject, description: Mapping[str, Any]) 
             ]
         },
     )
+
+
+def _misfit(subject: Subject, rows: Mapping[str, Any], told: Inputs) -> str | None:
+    """Why the file's inputs cannot be those of the model; None when they can, told or not."""
+    foreign = [name for name in rows if name not in {each.name for each in subject.onnx.inputs}]
+    if foreign:
+        return f"it has an input {foreign[0]}, and the model has none of this name"
+    names = {name for name, _ in told}
+    inputs = tuple(each for each in subject.onnx.inputs if each.name in names)
+    try:
+        replace(subject, onnx=replace(subject.onnx, inputs=inputs)).bind(None, told)
+    except Usage as misfit:
+        return misfit.message.rstrip(".")
+    return None
 
 
 def _patch(options: Options, description: Mapping[str, Any], short: str, *, zeros: bool) -> str | None:

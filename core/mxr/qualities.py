@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from .fields import refuse
 from .keys import Key
 
 ALLOWANCES = ("cu", "patch", "cross")
+PATCH = r"\.[0-9A-Za-z.+~-]{1,60}"
 LIBRARIES = ("miopen", "rocblas", "hipblaslt")
 
 
@@ -121,7 +123,7 @@ class Request:
 
 
 def _check_patch(where: str, version: str | None, short: str | None) -> None:
-    if version is not None and not (short and version.startswith(short + ".") and len(version) <= 80):
+    if version is not None and not (short and re.fullmatch(re.escape(short) + PATCH, version)):
         raise refuse(where, f"a version of {short or 'nothing: this kind has none'}", version)
 
 

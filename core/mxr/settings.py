@@ -44,7 +44,7 @@ def load(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> 
     found |= {name: value for name, value in (given or {}).items() if value is not None}
     for name in ("cache_dir", "host_file"):
         if found.get(name) is not None:
-            found[name] = Path(found[name]).expanduser()
+            found[name] = _path(found[name])
     return Settings(**found | {"registry": _url(found), "timeout": _seconds(found)})
 
 
@@ -63,9 +63,16 @@ def _from_file(path: Path) -> dict[str, Any]:
     for name, value in found.items():
         if name not in known:
             raise Usage(f"{path}: there is no setting {name!r}.", hint="Known: " + ", ".join(sorted(known)) + ".")
-        if not isinstance(value, (int, float) if name == "timeout" else str):
+        if not isinstance(value, (int, float) if name == "timeout" else str) or isinstance(value, bool):
             raise Usage(f"{path}: {name} has a value of the wrong type.", hint="Correct it.")
     return found
+
+
+def _path(text: str | Path) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise Usage(f"{text} begins with the home of a user that there is not.", hint="Write the whole path.") from None
 
 
 def _url(found: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from . import fields
 from .errors import Json
 from .keys import MODEL, Key
-from .manifest import Blob, Manifest, check_name, check_sha256
+from .manifest import Blob, Manifest, artifact_id, check_name, check_sha256
 from .qualities import Qualities, Request
 
 API = "/v1"
@@ -134,6 +134,16 @@ class Artifact:
     stated: tuple[str, ...] = ()
     description: Mapping[str, Any] | None = None
     manifest: Manifest | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Whether its manifest came with it, and its digest, id and sha256 are those of its key and manifest."""
+        return (
+            self.manifest is not None
+            and self.key.digest == self.digest
+            and artifact_id(self.digest, self.manifest.files) == self.id
+            and self.manifest.sha256 == self.sha256
+        )
 
 
 @dataclass(frozen=True, slots=True)

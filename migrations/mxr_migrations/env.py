@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from alembic import context
+
 from mxr_registry.tables import Base
 
 connection = context.config.attributes["connection"]

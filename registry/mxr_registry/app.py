@@ -10,9 +10,10 @@ from http import HTTPStatus
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from mxr.errors import MxrError, NotFound, Usage
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
+
+from mxr.errors import MxrError, NotFound, Usage
 
 from . import inspection
 from .db import Database
@@ -75,7 +76,7 @@ def _known(request: Request, problem: Exception) -> Response:
     return JSONResponse(problem.to_json(), problem.status)
 
 
-def _unreadable(request: Request, problem: Exception) -> Response:
+def _unreadable(_request: Request, problem: Exception) -> Response:
     return JSONResponse(Usage(f"The request cannot be read: {problem}"[:500], hint="Correct it.").to_json(), 422)
 
 

@@ -7,15 +7,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+
+from sqlalchemy import delete, func, select, update
 
 from mxr.errors import NotFound, Usage
 from mxr.fields import decode
 from mxr.manifest import File, Manifest
 from mxr.qualities import Qualities
-from sqlalchemy import Row, delete, func, select, update
 
-from .db import Session, now
+from .db import Row, Session, now
 from .tables import Artifact, ArtifactInput
 
 ID = re.compile(r"[0-9a-f]{8,64}")
@@ -93,7 +93,7 @@ def show(session: Session, namespace: str, id: str) -> str:
     return f'{{{fields_of(row)},"description":{description},"manifest":{row.manifest_json}}}'
 
 
-def fields_of(row: Row[Any]) -> str:
+def fields_of(row: Row) -> str:
     """The fields of an artifact that every reply has, as they stand between braces."""
     promoted_at = "null" if row.promoted_at is None else row.promoted_at
     return (
@@ -115,7 +115,7 @@ def has(session: Session, namespace: str, id: str) -> bool:
     return session.execute(asked).first() is not None
 
 
-def find(session: Session, namespace: str, id: str) -> Row[Any]:
+def find(session: Session, namespace: str, id: str) -> Row:
     """The row of the one artifact whose id begins so (8 digits or more).
 
     Raises `NotFound`, and `Usage` where several begin so or it is no id.
@@ -154,9 +154,7 @@ def promote(session: Session, namespace: str, id: str) -> str:
         Artifact.namespace == namespace, Artifact.digest == row.digest
     )
     place = session.execute(latest).scalar_one() + 1
-    session.execute(
-        update(Artifact).where(Artifact.seq == row.seq).values(promoted=place, promoted_at=now(session))
-    )
+    session.execute(update(Artifact).where(Artifact.seq == row.seq).values(promoted=place, promoted_at=now(session)))
     return show(session, namespace, row.id)
 
 

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256 as new_sha256
 from itertools import islice
 
+from sqlalchemy import select, update
+
 from mxr.errors import Damaged, DamagedBlob, NoSuchBlob, Temporary
 from mxr.manifest import Blob, File, Manifest
-from sqlalchemy import select, update
 
 from . import tables
 from .db import Database, Session, now, upsert

@@ -14,17 +14,21 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mxr.errors import DiskFull, MxrError, Temporary, Usage
 from sqlalchemy import Connection, Engine, Float, create_engine, event, make_url, select
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from mxr.errors import DiskFull, MxrError, Temporary, Usage
+
 log = logging.getLogger("mxr_registry")
 
 Session = Connection
 """One transaction. Rows, not entities: a resolve with mapped entities costs twice as much."""
+
+Row = Any
+"""One row of an answer, its columns by their names."""
 
 BUSY = 10.0
 """Seconds that a writer waits for its turn on SQLite."""
@@ -40,12 +44,12 @@ class Now(FunctionElement[float]):
 
 
 @compiles(Now, "sqlite")
-def _now_sqlite(element: Now, compiler: Any, **options: Any) -> str:
+def _now_sqlite(_element: Now, _compiler: Any, **_options: Any) -> str:
     return "((julianday('now') - 2440587.5) * 86400.0)"
 
 
 @compiles(Now)
-def _now_elsewhere(element: Now, compiler: Any, **options: Any) -> str:
+def _now_elsewhere(_element: Now, _compiler: Any, **_options: Any) -> str:
     return "EXTRACT(EPOCH FROM clock_timestamp())"
 
 
@@ -115,7 +119,7 @@ def engine_of(url: str) -> Engine:
     return engine
 
 
-def _prepare_sqlite(connection: sqlite3.Connection, record: object) -> None:
+def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None
     connection.execute(f"PRAGMA busy_timeout={int(BUSY * 1000)}")
     for pragma in PRAGMAS:

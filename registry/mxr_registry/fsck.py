@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any
 
+from sqlalchemy import select, text
+
 from mxr.errors import MxrError, NoSuchBlob
 from mxr.fields import canonical
 from mxr.manifest import Manifest, artifact_id
-from sqlalchemy import select, text
 
 from .db import Database, Session
 from .storage.store import Kept, Store
@@ -109,11 +110,11 @@ class Fsck:
                 yield "row", f"artifact {row.id}", "its digest is not that of its key"
             elif artifact_id(row.digest, Manifest.from_json(json.loads(row.manifest_json)).files) != row.id:
                 yield "row", f"artifact {row.id}", "its id is not that of its files"
-        for row in session.execute(select(Model.seq, Model.model, Model.manifest_json)):
+        for seq, model, manifest_json in session.execute(select(Model.seq, Model.model, Model.manifest_json)):
             self.report.models += 1
-            bound = set(session.execute(select(ModelBlob.sha256).where(ModelBlob.model == row.seq)).scalars())
-            for words in _wrong(row.manifest_json, bound) if row.manifest_json else ():
-                yield "row", f"model {row.model}", words
+            bound = set(session.execute(select(ModelBlob.sha256).where(ModelBlob.model == seq)).scalars())
+            for words in _wrong(manifest_json, bound) if manifest_json else ():
+                yield "row", f"model {model}", words
 
     def _blob(self, name: str, size: int) -> None:
         stored = self.store.stat(name)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from mxr.errors import Damaged, DiskFull, Interrupted, MxrError, NotAllowed, NotFound, Temporary, Usage
 from mxr.fields import canonical
 
@@ -82,9 +83,7 @@ _data = click.option(
 @click.option("--verbose", is_flag=True, help="Log every request.")
 def serve(host: str, port: int, data: Path | None, insecure: bool, verbose: bool) -> None:
     """Serve the registry until told to stop."""
-    settings = replace(
-        Settings.read(os.environ, data), host=host, port=port, insecure=insecure, verbose=verbose
-    )
+    settings = replace(Settings.read(os.environ, data), host=host, port=port, insecure=insecure, verbose=verbose)
     listener = _listen(settings)
     _prepare(settings)
     _serve(settings, listener)
@@ -129,7 +128,7 @@ def fsck(data: Path | None, repair: bool, quick: bool, as_json: bool) -> None:
     else:
         damage = sum(each.damage for each in report.findings)
         click.echo(
-            f"{report.artifacts} artifacts, {report.models} models, {report.blobs} blobs, {report.stored} stored files: "
+            f"{report.artifacts} artifacts, {report.models} models, {report.blobs} blobs, {report.stored} files: "
             f"{damage} damaged or lost, {len(report.findings) - damage} leftovers."
         )
     if not report.ok:
@@ -231,7 +230,7 @@ def _serve(settings: Settings, listener: socket.socket) -> None:
     app.state.rooms.db.close()
 
 
-def _nothing(number: int, frame: Any) -> None:
+def _nothing(_number: int, _frame: Any) -> None:
     return
 
 

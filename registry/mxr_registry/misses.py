@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+
 from mxr.errors import MxrError
 from mxr.fields import canonical
 from mxr.qualities import Request
-from sqlalchemy import select
-from sqlalchemy.exc import SQLAlchemyError
 
 from .db import Database, Session, now, upsert
 from .tables import Miss

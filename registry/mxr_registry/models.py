@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from typing import Any
 
 import xxhash
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
 from mxr.errors import Conflict, Damaged, NoSuchBlob, NoSuchModel, Usage
 from mxr.fields import canonical, encode
 from mxr.manifest import Manifest
 from mxr.wire import RegisterModel, check_model, model_identity
-from sqlalchemy import Row, delete, insert, select, update
-from sqlalchemy.exc import IntegrityError
 
 from . import blobs
-from .db import Database, Session, now
+from .db import Database, Row, Session, now
 from .storage.store import Store
 from .tables import Model, ModelBlob
 
@@ -116,7 +117,7 @@ def _bind(session: Session, namespace: str, model: int, names: Iterable[str]) ->
         session.execute(insert(ModelBlob), rows)
 
 
-def _find(session: Session, namespace: str, model: str) -> Row[Any] | None:
+def _find(session: Session, namespace: str, model: str) -> Row | None:
     return session.execute(_select(namespace).where(Model.model == model)).one_or_none()
 
 
@@ -144,7 +145,7 @@ def listed(session: Session, namespace: str) -> str:
     return '{"models":[' + ",".join(_written(row, None) for row in rows) + "]}"
 
 
-def _written(row: Row[Any], manifest: str | None) -> str:
+def _written(row: Row, manifest: str | None) -> str:
     name, onnx, complete = (json.dumps(each) for each in (row.name, row.onnx, row.complete))
     return (
         f'{{"model":"{row.model}","sha256":"{row.sha256}","name":{name},"inputs":{row.inputs_json},'

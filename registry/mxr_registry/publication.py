@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
 from mxr import evidence
 from mxr.errors import Mismatch, NoSuchBlob, Usage
 from mxr.fields import canonical
 from mxr.keys import Difference
 from mxr.manifest import File, Manifest, artifact_id
 from mxr.wire import Publish
-from sqlalchemy import delete, insert, select, update
-from sqlalchemy.exc import IntegrityError
 
 from . import artifacts, blobs, models
 from .db import Database, Session, now

@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
+from sqlalchemy import select
+
 from mxr import match, target
 from mxr.errors import NoSuchArtifact
 from mxr.keys import Difference, Key, show
 from mxr.match import Candidate
 from mxr.qualities import ALLOWANCES, Demands, Request
-from sqlalchemy import Row, select
 
 from . import artifacts, models
-from .db import Session
+from .db import Row, Session
 from .tables import Artifact
 
 LOOKED_AT = 500
@@ -76,7 +77,7 @@ def nearest(session: Session, namespace: str, request: Request, family: str | No
     return sorted((each for each in found if each.differences), key=lambda each: len(each.differences))
 
 
-def _rows(session: Session, namespace: str, key: Key) -> Iterator[Row[Any]]:
+def _rows(session: Session, namespace: str, key: Key) -> Iterator[Row]:
     row = Artifact
     asked = (
         select(row.seq, row.id, row.key_json, row.qualities_json, row.promoted)
@@ -90,7 +91,7 @@ def _rows(session: Session, namespace: str, key: Key) -> Iterator[Row[Any]]:
         yield from session.execute(other)
 
 
-def _compare(request: Request, row: Row[Any], family: str | None) -> Near:
+def _compare(request: Request, row: Row, family: str | None) -> Near:
     key = Key.from_json(json.loads(row.key_json))
     generic = family if key.arch == family and family else None
     has = Candidate(row.id, artifacts.qualities_of(row.qualities_json), row.promoted, row.seq, generic)
@@ -106,7 +107,9 @@ def advice(request: Request, near: list[Near]) -> str:
     for each in near:
         flag = _would_serve(request.demands, each) if each.same_key else None
         if flag:
-            return f"If that is right for you, {flag} takes {each.candidate.id[:12]}. Else publish: {push_line(request)}"
+            return (
+                f"If that is right for you, {flag} takes {each.candidate.id[:12]}. Else publish: {push_line(request)}"
+            )
     return f"Compile it and publish it: {push_line(request)}"
 
 

@@ -10,17 +10,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 from urllib.parse import quote
+
+from sqlalchemy import bindparam, or_, select
 
 from mxr import fields, match
 from mxr.match import Candidate, Match
 from mxr.qualities import Request
 from mxr.wire import API
-from sqlalchemy import Row, bindparam, or_, select
 
 from . import artifacts, misses, refusal
-from .db import Database, Session
+from .db import Database, Row, Session
 from .tables import Artifact
 
 ASKED = (
@@ -84,7 +84,7 @@ def find(session: Session, namespace: str, asked: Asked) -> str | None:
     return _written(next(row for row in rows if row.id == candidate.id), fit)
 
 
-def candidates(rows: Sequence[Row[Any]], digest: str, family: str | None) -> list[Candidate]:
+def candidates(rows: Sequence[Row], digest: str, family: str | None) -> list[Candidate]:
     """The rows as the rules of choice see them."""
     return [
         Candidate(
@@ -98,7 +98,7 @@ def candidates(rows: Sequence[Row[Any]], digest: str, family: str | None) -> lis
     ]
 
 
-def _written(row: Row[Any], fit: Match) -> str:
+def _written(row: Row, fit: Match) -> str:
     return (
         f'{{"artifact":{{{artifacts.fields_of(row)},"manifest":{row.manifest_json}}},'
         f'"match":{json.dumps(fit.to_json())},"urls":{{{_urls(row.id, row.names_json)}}}}}'

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mxr.errors import MxrError, Temporary
 from sqlalchemy import inspect
+
+from mxr.errors import MxrError, Temporary
 
 from .db import Database, Session
 
@@ -35,7 +36,7 @@ def upgrade(db: Database) -> str:
 
 
 def check(db: Database) -> None:
-    """Returns when the schema is the one that this code needs. Raises `Temporary` when it is behind, else `MxrError`."""
+    """Returns when the schema is the one that this code needs. Raises `Temporary` when it is behind."""
     with db.reading() as session:
         found = known(session)
     if found != newest():
@@ -46,7 +47,7 @@ def check(db: Database) -> None:
 
 
 def known(session: Session) -> str | None:
-    """The revision of the database, or None where it is empty. Raises `MxrError` for one that this code never heard of."""
+    """The revision of the database, or None where it is empty. Raises `MxrError` for one of a newer registry."""
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
 

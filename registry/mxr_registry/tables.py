@@ -9,8 +9,20 @@ in `_json` hold canonical JSON, which replies repeat as it is. Times are seconds
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, Integer, MetaData, String, Text
-from sqlalchemy import UniqueConstraint
+from typing import ClassVar
+
+from sqlalchemy import (
+    BigInteger,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 NAMING = {
@@ -33,6 +45,7 @@ class Base(DeclarativeBase):
     """All tables, under one naming of constraints, so that later migrations can name them."""
 
     metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map: ClassVar = {float: Double, int: BigInteger}
 
 
 class Blob(Base):
@@ -42,7 +55,7 @@ class Blob(Base):
 
     namespace: Mapped[str] = mapped_column(Namespace, primary_key=True)
     sha256: Mapped[str] = mapped_column(Hash, primary_key=True)
-    size: Mapped[int] = mapped_column(BigInteger)
+    size: Mapped[int]
     created_at: Mapped[float]
     touched_at: Mapped[float]
 
@@ -100,7 +113,7 @@ class Artifact(Base):
     rocm: Mapped[str | None] = mapped_column(Word)
     precision: Mapped[str] = mapped_column(Word)
     sha256: Mapped[str] = mapped_column(Hash)
-    size: Mapped[int] = mapped_column(BigInteger)
+    size: Mapped[int]
     key_json: Mapped[str] = mapped_column(Text)
     qualities_json: Mapped[str] = mapped_column(Text)
     provenance_json: Mapped[str] = mapped_column(Text)
@@ -115,6 +128,8 @@ class Artifact(Base):
     __table_args__ = (
         UniqueConstraint("namespace", "id"),
         Index(None, "namespace", "digest"),
+        Index(None, "namespace", "seq"),
+        Index(None, "namespace", "model", "seq"),
         Index(None, "namespace", "model", "arch", "seq"),
         Index(None, "namespace", "arch", "seq"),
         {"sqlite_autoincrement": True},
@@ -157,7 +172,7 @@ class Miss(Base):
     digest: Mapped[str] = mapped_column(Hash)
     request_json: Mapped[str] = mapped_column(Text)
     nearest_json: Mapped[str] = mapped_column(Text)
-    count: Mapped[int] = mapped_column(BigInteger)
+    count: Mapped[int]
     first_at: Mapped[float]
     last_at: Mapped[float]
 

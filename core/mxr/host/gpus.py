@@ -32,10 +32,10 @@ class Gpus:
     hows: list[dict[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def keep(self, indexes: Sequence[int]) -> None:
-        """Leave only these, in this order."""
-        self.targets = [self.targets[index] for index in indexes]
-        self.hows = [self.hows[index] for index in indexes]
+    def note_hidden(self, count: int, said: Sequence[str]) -> None:
+        """Say which variables hide how many GPUs, if any."""
+        if count and said:
+            self.notes.append(f"{' and '.join(said)} {'hides' if len(said) == 1 else 'hide'} {count} of the GPUs here.")
 
     def found_by(self) -> dict[str, str]:
         """For each fact where it is from, with the nodes that it is from: `kfd topology nodes 1-8`."""
@@ -58,11 +58,8 @@ def find_gpus(root: Root, environ: Mapping[str, str], run: Run | None, *, hygon:
     agents = parse_rocminfo(run(["rocminfo"], TIMEOUT) or "") if run and silent and reachable else []
     if any(node.gpu for node in mine):
         _from_nodes(gpus, mine, environ, agents, root.line("/sys/module/amdgpu/parameters/noretry"))
-        _filter(gpus, *visible(environ, [target.unique_id for target in gpus.targets]))
-    elif not any(node.gpu for node in nodes):
-        # rocminfo ran in this environment: what ROCr hides and overrides is done already.
-        _from_agents(gpus, agents)
-        _filter(gpus, *hip_layer(environ, [target.unique_id for target in gpus.targets]))
+    else:
+        _from_agents(gpus, agents, environ)
     if hygon:
         gpus.targets = [replace(target, vendor="hygon") for target in gpus.targets]
     _note_surroundings(gpus, root, environ, bool(nodes))
@@ -98,10 +95,12 @@ def _from_nodes(
     archs = [node.arch for node in nodes if node.gpu and node.arch]
     asked = environ.get("HSA_XNACK")
     on = features.xnack_mode(archs, asked, noretry)
-    # ROCr numbers the nodes that it may use, CPUs too; so does the per-node override.
-    for number, node in enumerate(nodes):
-        if not node.gpu:
-            continue
+    # ROCr numbers the nodes that it may use, CPUs too, and so does the per-node override; the variables that hide GPUs
+    # count the GPUs alone, those that mxr does not know too.
+    numbered = [(number, node) for number, node in enumerate(nodes) if node.gpu]
+    order, said = visible(environ, [node.unique_id for _, node in numbered])
+    gpus.note_hidden(len(numbered) - len(order), said)
+    for number, node in (numbered[index] for index in order):
         agent = next((each for each in agents if each.node == node.number), None)
         arch, name = features.overridden(environ, number)
         if name and not arch:
@@ -141,9 +140,12 @@ def _hows(node: Node, override: str | None, xnack: str) -> dict[str, str]:
     )
 
 
-def _from_agents(gpus: Gpus, agents: list[Agent]) -> None:
-    gpus.targets = [_agent_target(agent, None) for agent in agents]
-    gpus.hows = [dict(BY_ROCMINFO) for _ in agents]
+def _from_agents(gpus: Gpus, agents: list[Agent], environ: Mapping[str, str]) -> None:
+    # rocminfo ran in this environment: what ROCr hides and overrides is done already.
+    order, said = hip_layer(environ, [agent.unique_id for agent in agents])
+    gpus.note_hidden(len(agents) - len(order), said)
+    gpus.targets = [_agent_target(agents[index], None) for index in order]
+    gpus.hows = [dict(BY_ROCMINFO) for _ in order]
 
 
 def _agent_target(agent: Agent, node: Node | None) -> HostTarget:
@@ -161,13 +163,6 @@ def _agent_target(agent: Agent, node: Node | None) -> HostTarget:
         partition=node.partition if node else None,
         vram=node.vram if node else None,
     )
-
-
-def _filter(gpus: Gpus, indexes: list[int], said: list[str]) -> None:
-    hidden = len(gpus.targets) - len(indexes)
-    gpus.keep(indexes)
-    if hidden and said:
-        gpus.notes.append(f"{' and '.join(said)} {'hides' if len(said) == 1 else 'hide'} {hidden} of the GPUs here.")
 
 
 def _note_surroundings(gpus: Gpus, root: Root, environ: Mapping[str, str], topology: bool) -> None:

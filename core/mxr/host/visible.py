@@ -35,7 +35,7 @@ def hip_layer(environ: Mapping[str, str], uuids: Uuids) -> tuple[list[int], list
 def rocr_visible(text: str, uuids: Uuids) -> list[int]:
     """The order that ROCR_VISIBLE_DEVICES asks for: indexes or starts of `GPU-<uuid>`. A GPU named twice ends it."""
     chosen: list[int] = []
-    for word in text.split(",")[: len(uuids)]:
+    for word in text.split(","):
         index = _rocr_index(word.strip().upper(), uuids)
         if index is None or index in chosen:
             break

@@ -154,9 +154,20 @@ def _isa_of_note(kind: int, owner: bytes, text: bytes) -> GfxArch | None:
     if owner == b"AMD" and kind == _OLD_ISA_NAME:
         return read_isa(text.rstrip(b"\0").decode("ascii", "replace"))
     if owner == b"AMD" and kind == _OLD_ISA_VERSION and len(text) >= 16:
-        major, minor, stepping = struct.unpack_from("<III", text, 4)
-        return read_isa(f"gfx{major}{minor:x}{stepping:x}") if max(major, minor, stepping) < 100 else None
+        return _isa_of_version(*struct.unpack_from("<III", text, 4))
     return None
+
+
+def _isa_of_version(major: int, minor: int, stepping: int) -> GfxArch | None:
+    """The ISA of a version 2 note, in which gfx901, 903, 905 and 907 are 900, 902, 904 and 906 with xnack.
+
+    Source: LLVM's docs/AMDGPUUsage, "Code Object V2 Note Records".
+    """
+    if max(major, minor, stepping) > 99:
+        return None
+    if (major, minor) == (9, 0) and stepping in (1, 3, 5, 7):
+        return GfxArch(f"gfx90{stepping - 1}", xnack="+")
+    return read_isa(f"gfx{major}{minor:x}{stepping:x}")
 
 
 def _isa_of_metadata(text: bytes) -> GfxArch | None:

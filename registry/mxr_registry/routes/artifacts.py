@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
-from mxr import wire
 
-from .. import artifacts, blobs, publication
+from mxr import wire
+from mxr_registry import artifacts, blobs, publication
+
 from .deps import Body, By, InRooms, read, reply
 from .ranges import answer
 from .schemas import body
@@ -68,4 +69,6 @@ def file_bytes(id: str, name: str, request: Request, rooms: InRooms, by: By) -> 
         return blobs.stretch(rooms.store, file, start, length)
 
     last = quote(file.name.rpartition("/")[2])
-    return answer(request, file.sha256, file.size, chunks, {"content-disposition": f"attachment; filename*=UTF-8''{last}"})
+    return answer(
+        request, file.sha256, file.size, chunks, {"content-disposition": f"attachment; filename*=UTF-8''{last}"}
+    )

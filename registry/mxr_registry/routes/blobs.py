@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
+
 from mxr import fields, wire
 from mxr.manifest import Blob, check_sha256
+from mxr_registry import blobs
 
-from .. import blobs
 from .deps import Body, By, InRooms, read, reply
 from .intake import receive
 from .ranges import answer

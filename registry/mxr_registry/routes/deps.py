@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request, Response
+
 from mxr import fields
 from mxr.errors import Usage
-
-from ..auth import Caller, caller_of
-from ..db import Database
-from ..publication import Inspect
-from ..settings import Settings
-from ..storage.store import Store
+from mxr_registry.auth import Caller, caller_of
+from mxr_registry.db import Database
+from mxr_registry.publication import Inspect
+from mxr_registry.settings import Settings
+from mxr_registry.storage.store import Store
 
 T = TypeVar("T")
 

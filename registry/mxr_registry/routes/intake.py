@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
-from mxr.errors import Interrupted, Usage
 from starlette.requests import ClientDisconnect
 
-from .. import blobs
-from ..storage.store import CHUNK
+from mxr.errors import Interrupted, Usage
+from mxr_registry import blobs
+from mxr_registry.storage.store import CHUNK
+
 from .deps import Rooms
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
-from mxr import wire
 
-from .. import models
+from mxr import wire
+from mxr_registry import models
+
 from .deps import Body, By, InRooms, read, reply
 from .schemas import body
 

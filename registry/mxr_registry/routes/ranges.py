@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+
 from mxr.errors import Usage
 
 RANGE = re.compile(r"bytes\s*=\s*([0-9]{0,18})\s*-\s*([0-9]{0,18})", re.ASCII | re.IGNORECASE)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
-from mxr.qualities import Request as Asking
 
-from .. import misses, resolution
+from mxr.qualities import Request as Asking
+from mxr_registry import misses, resolution
+
 from .deps import Body, By, InRooms, reply
 from .schemas import body
 

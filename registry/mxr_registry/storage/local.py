@@ -80,7 +80,7 @@ class LocalStore:
         """See `Store.read`."""
         return LocalReader(self._open(sha256), offset, length)
 
-    def url(self, sha256: str) -> str | None:
+    def url(self, sha256: str) -> str | None:  # noqa: ARG002
         """None: only the registry can reach these files."""
         return None
 
@@ -154,7 +154,6 @@ class LocalStore:
                 self._checked[sha256] = stamp
         return stamp[2]
 
-
     def _set_aside_this(self, sha256: str, stamp: Stamp) -> None:
         """Not what someone has put in its place meanwhile."""
         with contextlib.suppress(FileNotFoundError):
@@ -186,7 +185,7 @@ class LocalUpload(Upload):
             with translated():
                 os.fchmod(self._file, 0o444)
                 os.fsync(self._file)
-                os.rename(self._temporary, self._final)
+                Path(self._temporary).rename(self._final)
                 _sync_folder(self._final.parent)
             self._store.remember(self.sha256, self._file)
         except BaseException:
@@ -201,7 +200,7 @@ class LocalUpload(Upload):
             self._open = False
             os.close(self._file)
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._temporary)  # noqa: PTH108
+                Path(self._temporary).unlink()
 
 
 class LocalReader:

@@ -52,7 +52,7 @@ class Upload(ABC):
         self.discard()
         return Damaged(
             f"The bytes sent as blob {self.sha256} are not those: the registry received {found}.",
-            hint="Send the file again; if this repeats, it changes while it is read, or something on the way alters it.",
+            hint="Send the file again. If this repeats, it changes while it is read, or is altered on the way.",
             detail={"sha256": self.sha256, "received": self.received},
         )
 

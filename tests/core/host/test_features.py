@@ -19,6 +19,7 @@ from mxr.host import features
         (64, "gfx1201", 32),
         (1, "gfx1100", None),
         (0, "gfx908", None),
+        (2**60, "gfx908", None),
         (None, "gfx908", None),
         (64, "gfx1250", None),
     ],

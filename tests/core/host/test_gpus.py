@@ -60,6 +60,18 @@ def test_hidden_gpus(tree) -> None:
     assert host.notes == ("CUDA_VISIBLE_DEVICES hides 3 of the GPUs here.",)
 
 
+def test_the_order_that_is_asked_for_is_kept(tree) -> None:
+    tree.node(1, "MI100").node(2, "MI210", drm_render_minor=129)
+    assert [target.arch for target in detect(tree.top, {"ROCR_VISIBLE_DEVICES": "1,0"}).targets] == ["gfx90a", "gfx908"]
+
+
+def test_an_unknown_gpu_still_counts_among_the_indexes(tree) -> None:
+    tree.node(1, "MI300X", gfx_target_version=None).node(2, "MI210", drm_render_minor=129)
+    host = detect(tree.top, {"HIP_VISIBLE_DEVICES": "1"})
+    assert [target.arch for target in host.targets] == ["gfx90a"]
+    assert host.notes == ("HIP_VISIBLE_DEVICES hides 1 of the GPUs here.",)
+
+
 def test_opencl_ordinals_hide_nothing(tree) -> None:
     host = detect(tree.node(1, "MI100").top, {"GPU_DEVICE_ORDINAL": ""})
     assert len(host.targets) == 1

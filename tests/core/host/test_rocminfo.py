@@ -72,7 +72,15 @@ def test_a_paste_that_lost_its_indentation_reads_the_same() -> None:
     assert parse_rocminfo(flat) == parse_rocminfo(text)
 
 
-@pytest.mark.parametrize("text", ["", "ROCk module is NOT loaded", CPU, gpu("gfx9-4-generic"), gpu("gfx000")])
+def test_features_are_those_of_the_gpus_own_isa() -> None:
+    (agent,) = parse_rocminfo(gpu("gfx906", "gfx900:xnack+", "gfx906:sramecc+:xnack-"))
+    assert (agent.sramecc, agent.xnack) == ("+", "-")
+
+
+NO_GPU = [CPU, gpu("gfx9-4-generic"), gpu("gfx000"), gpu("gfx942").replace("GPU\n  Chip", "DSP\n  Chip")]
+
+
+@pytest.mark.parametrize("text", ["", "ROCk module is NOT loaded", *NO_GPU])
 def test_what_shows_no_gpu_gives_none(text: str) -> None:
     assert parse_rocminfo(text) == []
 

@@ -208,10 +208,11 @@ def test_a_python_distribution_is_never_believed(tree) -> None:
 
 
 def test_hygons_toolkit_is_not_mixed_with_rocm(tree) -> None:
-    tree.write("opt/dtk-25.04/.info/version", "not told").write("opt/dtk-25.04/.info/rocm_version", "25.04.4\n")
+    tree.write("opt/dtk-25.04/.info/version", "24.1").write("opt/dtk-25.04/.info/rocm_version", "25.04.4\n")
     tree.link("opt/dtk", "dtk-25.04").write("opt/rocm/.info/version", "7.2.1")
     tree.write("opt/rocm/include/migraphx/version.h", HEADER.format(2, 15, 0, ""))
     tree.write("var/lib/dpkg/status", stanza("migraphx", "2.15.0.70200-43~24.04"))
+    tree.write("usr/lib64/libmigraphx.so.2014000.0")
     assert found(tree)[0] == HostToolchain("25.04.4", vendor="hygon")
     tree.write("opt/dtk-25.04/lib/libmigraphx.so.4000000.0")
     assert found(tree)[0] == HostToolchain("25.04.4", "4.0.0", vendor="hygon")

@@ -59,8 +59,8 @@ def test_hip(text: str, order: list[int]) -> None:
 
 
 def test_the_layers_stack_and_hip_counts_what_rocr_left() -> None:
-    assert visible({"ROCR_VISIBLE_DEVICES": "2,1", "HIP_VISIBLE_DEVICES": "1"}, UUIDS) == (
-        [1],
+    assert visible({"ROCR_VISIBLE_DEVICES": "2,0", "HIP_VISIBLE_DEVICES": "0"}, UUIDS) == (
+        [2],
         ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"],
     )
 

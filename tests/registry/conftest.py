@@ -1,0 +1,158 @@
+"""Parts for the registry's tests: a real `mxr-registry serve` as a process, and what a client would say to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+DATA = Path(__file__).parent.parent / "data"
+GFX908 = DATA / "mxr_spliced" / "v7_gfx908_sramecc+_xnack-.cov5.mxr"
+GFX942 = DATA / "mxr_spliced" / "v7_gfx942_sramecc+_xnack-.cov5.mxr"
+REF = DATA / "mxr_real" / "convnet_b4_fp16_ref.mxr"
+MODEL = "xxh3:" + "ab" * 16
+
+
+class Server:
+    """A registry process, and requests to it."""
+
+    def __init__(self, data: Path, *flags: str) -> None:
+        self.data = data
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")}
+        command = [sys.executable, "-m", "mxr_registry.main", "serve", "--port", "0", "--data", str(data), *flags]
+        self.log = data.parent / f"{data.name}.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environ)
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        found = re.search(r"http://\S+", self.line)
+        assert found, self.log.read_text()
+        self.url = found[0]
+        self.http = urllib3.PoolManager(retries=False, timeout=30)
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+        """Status and JSON of a reply; a body that is no bytes is sent as JSON."""
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        reply = self.http.request(method, self.url + path, body=data, headers=headers)
+        return reply.status, json.loads(reply.data) if reply.data else None
+
+    def get(self, path: str, **headers: str) -> urllib3.BaseHTTPResponse:
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.http.request("GET", self.url + path, headers=names, redirect=False)
+
+    def upload(self, data: bytes) -> dict[str, Any]:
+        """Send a blob; its words in a manifest."""
+        name = sha256(data).hexdigest()
+        status, said = self.ask("PUT", f"/v1/blobs/{name}", data)
+        assert status == 201, said
+        return {"sha256": name, "size": len(data)}
+
+    def manifest(self, data: bytes, name: str = "model.mxr", cut: int | None = None) -> dict[str, Any]:
+        """Send a file, cut into blobs of `cut` bytes; its manifest."""
+        step = cut or len(data)
+        blobs = [self.upload(data[at : at + step]) for at in range(0, len(data), step)]
+        file = {"name": name, "size": len(data), "sha256": sha256(data).hexdigest(), "blobs": blobs}
+        return {"v": 1, "files": [file]}
+
+    def publish(self, data: bytes, key: dict[str, Any], *, cut: int | None = None, **more: Any) -> tuple[int, Any]:
+        return self.ask("POST", "/v1/artifacts", {"key": key, "manifest": self.manifest(data, cut=cut), **more})
+
+    def stop(self, how: int = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        code = self.process.wait(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.http.clear()
+        return code
+
+    def blob_path(self, name: str) -> Path:
+        return self.data / "store" / "blobs" / name[:2] / name[2:4] / name
+
+    def spoil(self, name: str) -> None:
+        """Change one byte of a stored blob, as a bad disk would."""
+        path = self.blob_path(name)
+        path.chmod(0o644)
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        os.utime(path, ns=(1, time.time_ns() + 1))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    found = Server(tmp_path_factory.mktemp("registry") / "data")
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    """Starts servers of its own; all are stopped at the end."""
+    running: list[Server] = []
+
+    def begin(*flags: str, data: Path | None = None) -> Server:
+        running.append(Server(data or tmp_path / "data", *flags))
+        return running[-1]
+
+    yield begin
+    for each in running:
+        each.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def fsck() -> Any:
+    """Runs `mxr-registry fsck --json`: its exit number and document."""
+
+    def run(data: Path, *flags: str) -> tuple[int, dict[str, Any]]:
+        command = [sys.executable, "-m", "mxr_registry.main", "fsck", "--json", "--data", str(data), *flags]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture
+def key() -> dict[str, Any]:
+    """The key of the spliced gfx908 program."""
+    return gpu_key()
+
+
+@pytest.fixture
+def parts() -> Any:
+    """The example files, and the keys that they go with."""
+
+    class Parts:
+        gfx908, gfx942, ref = GFX908.read_bytes(), GFX942.read_bytes(), REF.read_bytes()
+        model = MODEL
+        gpu_key = staticmethod(gpu_key)
+        ref_key = staticmethod(ref_key)
+        explicit: dict[str, Any] = {"qualities": {"sramecc": "+", "xnack": "-"}}  # noqa: RUF012
+
+    return Parts
+
+
+def gpu_key(arch: str = "gfx908", **other: Any) -> dict[str, Any]:
+    base = {"model": MODEL, "kind": "gpu", "vendor": "amd", "arch": arch, "migraphx": "2.15", "rocm": "7.2"}
+    return {**base, "inputs": {"x": [4, 3, 32, 32]}, "offload_copy": True, "fast_math": True, **other}
+
+
+def ref_key(**other: Any) -> dict[str, Any]:
+    base = {"model": MODEL, "kind": "ref", "migraphx": "2.16", "inputs": {"x": [4, 3, 32, 32]}, "precision": "fp16"}
+    return {**base, "offload_copy": True, "fast_math": True, **other}

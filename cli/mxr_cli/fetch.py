@@ -86,7 +86,7 @@ def _fetch(
         fetching.output_name(asked, subject, final)
     found = fetching.fetch(asked.request, cache, client, refresh=refresh, watch=watch("fetching"))
     if not found.answer.match.exact:
-        note(f"mxr: not an exact match: {found.answer.match}")
+        note(f"mxr: not an exact match: {fetching.shortfall(asked.request, found.answer)}")
     path = fetching.place(found, cache, asked, subject, Path(str(output)), link=link) if final else found.path
     return found.to_json() | {"path": str(path)}
 

@@ -15,6 +15,7 @@ from .asking import Asked
 from .cache import Answer, Cache
 from .client import Client
 from .errors import Damaged, NotAllowed, Unreachable, Usage
+from .keys import show
 from .manifest import File, Manifest, artifact_id
 from .match import Match
 from .qualities import Request
@@ -101,6 +102,22 @@ def _complete(answer: Answer, cache: Cache, client: Client, watch: Watch) -> boo
     return moved
 
 
+def shortfall(request: Request, answer: Answer) -> str:
+    """What was let pass and what was taken on trust, in one line for the person; empty for an exact match."""
+    artifact, asked = answer.artifact, request.demands
+    parts = []
+    for name in answer.match.relaxed:
+        if name == "arch":
+            parts.append(f"arch {artifact.key.arch} serves {request.key.arch}")
+        else:
+            wanted = getattr(asked, name) or "the default"
+            parts.append(f"{name} {show(getattr(artifact.qualities, name))} instead of {show(wanted)}")
+    for name, value in answer.match.assumed.items():
+        silent = "the request" if getattr(asked, name) is None else "the program"
+        parts.append(f"{name} {show(value)} assumed, since {silent} does not say")
+    return "; ".join(parts)
+
+
 def check_answer(request: Request, answer: Answer) -> None:
     """Never trust the network: what a registry answers must be for this key, and be what its id says.
 
@@ -184,6 +201,6 @@ def _unserved(request: Request, before: Answer | None, cache: Cache, problem: Un
     if answer is None or not _held(answer, cache):
         return Unreachable(problem.message, hint=f"{problem.hint} The cache has no program for this request.")
     return Unreachable(
-        f"{problem.message} The cache has a program that was not an exact match ({answer.match}).",
+        f"{problem.message} The cache has a program that was not an exact match ({shortfall(request, answer)}).",
         hint=f"Add --offline to take it, or bring the registry back. {problem.hint}",
     )

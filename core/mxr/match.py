@@ -46,11 +46,6 @@ class Match:
         """`{"exact","relaxed","assumed"}`."""
         return {"exact": self.exact, "relaxed": list(self.relaxed), "assumed": dict(self.assumed)}
 
-    def __str__(self) -> str:
-        parts = [f"another {name} was let pass" for name in self.relaxed]
-        parts += [f"{name} {value} was assumed" for name, value in self.assumed.items()]
-        return "; ".join(parts)
-
 
 @dataclass(slots=True)
 class Verdict:

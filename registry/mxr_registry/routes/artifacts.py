@@ -59,7 +59,8 @@ def remove(id: str, rooms: InRooms, by: By) -> Response:
         return reply(artifacts.remove(session, by.namespace, id))
 
 
-@router.api_route("/{id}/files/{name:path}", methods=["GET", "HEAD"], summary="The bytes of one file")
+@router.head("/{id}/files/{name:path}", include_in_schema=False)
+@router.get("/{id}/files/{name:path}", summary="The bytes of one file")
 def file_bytes(id: str, name: str, request: Request, rooms: InRooms, by: By) -> Response:
     """The whole file, or one range of it; the entity tag is its sha256."""
     with rooms.db.reading() as session:

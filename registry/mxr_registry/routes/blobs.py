@@ -34,7 +34,8 @@ async def upload(sha256: str, request: Request, rooms: InRooms, by: By) -> Respo
     return reply(fields.canonical({"sha256": sha256, "size": size}), 201)
 
 
-@router.api_route("/{sha256}", methods=["GET", "HEAD"], summary="The bytes of a blob")
+@router.head("/{sha256}", include_in_schema=False)
+@router.get("/{sha256}", summary="The bytes of a blob")
 def blob_bytes(sha256: str, request: Request, rooms: InRooms, by: By) -> Response:
     """The blob or one range of it; or a redirect to a signed URL."""
     size = blobs.size_of(rooms.db, by.namespace, check_sha256(sha256))

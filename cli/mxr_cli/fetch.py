@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -55,7 +54,7 @@ def fetch(
     """
     if on_miss not in ON_MISS:
         raise Usage(f"--on-miss {on_miss} is not known.", hint="Choose one of: " + ", ".join(ON_MISS) + ".")
-    if link and not output:
+    if link and output is None:
         raise Usage("--link goes with -o.", hint="Give -o PATH.")
     try:
         document_ = _fetch(session, options, model, output, link, offline, refresh)
@@ -81,14 +80,13 @@ def _fetch(
     subject, asked = prepare(options, model, cache, client, session.host())
     for line in asked.notes:
         note(f"mxr: {line}")
-    final = Path(output) if output else None
-    if final:
-        fetching.output_name(asked, subject, final)
+    if output is not None:
+        fetching.output_name(asked, subject, output)
     found = fetching.fetch(asked.request, cache, client, refresh=refresh, watch=watch("fetching"))
     if not found.answer.match.exact:
         note(f"mxr: not an exact match: {fetching.shortfall(asked.request, found.answer)}")
-    path = fetching.place(found, cache, asked, subject, Path(str(output)), link=link) if final else found.path
-    return found.to_json() | {"path": str(path)}
+    placed = fetching.place(found, cache, asked, subject, output, link=link) if output is not None else found.path
+    return found.to_json() | {"path": str(placed)}
 
 
 def _go_on(session: Session, problem: MxrError) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -15,6 +14,7 @@ from mxr.asking import Options
 from mxr.errors import Usage
 from mxr.settings import Settings, load
 from mxr.target import parse_input
+from mxr.value import dataclass
 
 if TYPE_CHECKING:
     from mxr.cache import Cache

@@ -7,13 +7,13 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from mxr.errors import MxrError
 from mxr.keys import show
+from mxr.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
-from . import consumers, target
+from . import consumers, disk, target
 from .consumers import Consumer
 from .errors import Usage
 from .host import Host, HostTarget, HostToolchain
@@ -14,6 +14,7 @@ from .keys import Key
 from .qualities import Demands, Request
 from .subject import Subject
 from .target import GfxArch, Inputs
+from .value import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +129,13 @@ def choose_flags(options: Options, consumer: Consumer) -> tuple[bool, bool]:
 
 
 def calibration_sha256(path: Path | None) -> str | None:
-    """The sha256 of the calibration data."""
+    """The sha256 of the calibration data. Raises as `disk.faults` does."""
     from .hashing import sha256_file
 
-    return sha256_file(path) if path else None
+    if path is None:
+        return None
+    with disk.faults(path, "read"):
+        return sha256_file(path)
 
 
 def choose_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Hardware, HostToolchain]:

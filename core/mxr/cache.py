@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,9 @@ from . import disk, fields
 from .errors import MxrError
 from .hashing import StatMemo, sha256_file, sha256_memoised
 from .match import Candidate, Match, choose
+from .published import Artifact, Model
 from .qualities import Request
-from .wire import Artifact, Model, document
+from .value import dataclass
 
 VERSION = "v1"
 
@@ -99,7 +100,7 @@ class Cache:
     def remember(self, request: Request, answer: Answer) -> None:
         """Keep what the registry answered. Raises as `disk.faults` does."""
         artifact = answer.artifact
-        self._write(self._artifact_path(artifact.digest, artifact.id), document(artifact))
+        self._write(self._artifact_path(artifact.digest, artifact.id), fields.encode(artifact))
         row = {"digest": artifact.digest, "id": artifact.id, "match": answer.match.to_json()}
         self._write(self._answer_path(request), row)
 
@@ -115,7 +116,7 @@ class Cache:
         known = replace(model, complete=False, onnx=None, manifest=None)
         if self.model(model.model) != known:
             with suppress(MxrError):
-                self._write(self._model_path(model.model), document(known))
+                self._write(self._model_path(model.model), fields.encode(known))
 
     @contextmanager
     def turn(self, sha: str) -> Iterator[None]:

@@ -73,8 +73,8 @@ class Client:
 
     def remove(self, identity: str) -> None:
         """Take an artifact out of the registry; its bytes go with the next sweep."""
-        with self._reply("DELETE", f"/artifacts/{quote(identity, safe='')}"):
-            pass
+        with self._reply("DELETE", f"/artifacts/{quote(identity, safe='')}") as reply:
+            self._read(reply)
 
     def model(self, model: str) -> wire.Model:
         """What the registry knows of a model."""
@@ -87,8 +87,8 @@ class Client:
     def put_blob(self, blob: Blob, chunks: Iterable[bytes]) -> None:
         """Upload one blob. It is not repeated here: the caller can make the chunks again."""
         headers = {"Content-Length": str(blob.size), "Content-Type": "application/octet-stream"}
-        with self._reply("PUT", f"/blobs/{blob.sha256}", chunks, headers, attempts=1):
-            pass
+        with self._reply("PUT", f"/blobs/{blob.sha256}", chunks, headers, attempts=1) as reply:
+            self._read(reply)
 
     @contextmanager
     def blob(self, sha: str, offset: int = 0) -> Iterator[Iterator[bytes]]:

@@ -5,21 +5,25 @@ What is handed out was always read as the sha256 that the registry gave for an a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import disk
 from .asking import Asked
 from .cache import Answer, Cache
-from .client import Client
-from .errors import Damaged, NotAllowed, Unreachable, Usage
+from .errors import Damaged, MxrError, NotAllowed, Unreachable, Usage
 from .keys import show
 from .manifest import File, Manifest, artifact_id
 from .match import Match
 from .qualities import Request
 from .subject import Subject
+from .value import dataclass
+
+if TYPE_CHECKING:
+    from .client import Client
 
 Progress = Callable[[int], None]
 Watch = Callable[[int], Progress]
@@ -83,9 +87,11 @@ def fetch(
     match = Match(tuple(hit.match.get("relaxed", ())), dict(hit.match.get("assumed", {})))
     answer = Answer(hit.artifact, match)
     check_answer(request, answer)
-    source = "registry" if _complete(answer, cache, client, watch) else "cache"
-    cache.remember(request, answer)
-    return Fetched(_path(answer, cache), source, answer)
+    moved = _complete(answer, cache, client, watch)
+    # A cache that cannot be written serves what it holds; only what had to be written there is in need of it.
+    with nullcontext() if moved else suppress(MxrError):
+        cache.remember(request, answer)
+    return Fetched(_path(answer, cache), "registry" if moved else "cache", answer)
 
 
 def _complete(answer: Answer, cache: Cache, client: Client, watch: Watch) -> bool:
@@ -142,17 +148,27 @@ def check_answer(request: Request, answer: Answer) -> None:
         )
 
 
-def place(fetched: Fetched, cache: Cache, asked: Asked, subject: Subject, output: Path, *, link: bool = False) -> Path:
+def place(
+    fetched: Fetched,
+    cache: Cache,
+    asked: Asked,
+    subject: Subject,
+    output: str | os.PathLike[str],
+    *,
+    link: bool = False,
+) -> Path:
     """Puts a program where `-o` says: at that path, or in that folder under the name the consumer looks for.
 
-    A reflink or a copy, so that nobody who writes to it harms the cache, unless `link` asks for a hard link.
+    A path that ends with a slash is a folder, there or not (a `Path` forgets the slash). What is put there is a reflink
+    or a copy, so that nobody who writes to it harms the cache, unless `link` asks for a hard link.
     Raises `Usage`, or a disk fault.
     """
     files = files_of(fetched.answer)
     if len(files) != 1:
         raise Usage(f"This artifact has {len(files)} files, which mxr cannot lay out yet.", hint="Leave -o out.")
-    folder = output.is_dir() or str(output).endswith("/")
-    final = output / asked.consumer.file_name(subject.stem, asked.request.key) if folder else output
+    final = Path(output)
+    if _is_folder(output):
+        final /= asked.consumer.file_name(subject.stem, asked.request.key)
     source = cache.file(files[0].sha256)
     if final.exists() and final.samefile(source):
         if link:
@@ -162,10 +178,16 @@ def place(fetched: Fetched, cache: Cache, asked: Asked, subject: Subject, output
     return final
 
 
-def output_name(asked: Asked, subject: Subject, output: Path) -> None:
+def output_name(asked: Asked, subject: Subject, output: str | os.PathLike[str]) -> None:
     """Finds out before anything moves whether `output` can be written as asked. Raises `Usage`."""
-    if output.is_dir() or str(output).endswith("/"):
+    if not os.fspath(output):
+        raise Usage("The output path is empty.", hint="Give -o PATH, or leave it out.")
+    if _is_folder(output):
         asked.consumer.file_name(subject.stem, asked.request.key)
+
+
+def _is_folder(output: str | os.PathLike[str]) -> bool:
+    return os.fspath(output).endswith("/") or Path(output).is_dir()
 
 
 def files_of(answer: Answer) -> tuple[File, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -21,12 +22,17 @@ T = TypeVar("T")
 HUGE = 2**53
 """Whole numbers beyond this are refused: other JSON readers would round them."""
 
+UNFIT = re.compile("[\0\ud800-\udfff]")
+"""What a text may not hold: no UTF-8 file has half a surrogate pair, no database a NUL."""
+
+CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
 NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
 
 
 def canonical(value: object) -> str:
     """Canonical JSON: keys sorted by code point, no white space, UTF-8 written as it is, no NaN."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return CANONICAL.encode(value)
 
 
 def refuse(where: str, expected: str, found: object) -> Usage:
@@ -87,7 +93,7 @@ def _scalar(kind: type, value: object, where: str) -> object:
 
 def text(value: str, where: str) -> str:
     """`value`, unless it holds half of a surrogate pair or a NUL, which no UTF-8 file and no database can hold."""
-    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+    if UNFIT.search(value):
         raise refuse(where, "a text without NUL and lone surrogates", value)
     return value
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
@@ -16,6 +16,7 @@ from . import target
 from .errors import Usage
 from .fields import canonical, decode, fields, refuse, text
 from .target import BASE_ARCH, FAMILY_OF, GENERIC_ARCH, KINDS, VENDORS, DynamicDim, Inputs
+from .value import dataclass
 
 KEY_VERSION = 1
 
@@ -240,6 +241,13 @@ def _flat(document: dict[str, Any]) -> dict[str, Any]:
         elif name != "v":
             rows[name] = value
     return rows
+
+
+def check_model(value: str, where: str = "model") -> str:
+    """`value`, when it is a model hash. Raises `Usage`."""
+    if not MODEL.fullmatch(value):
+        raise refuse(where, "a model hash: xxh3: and 32 hex digits", value)
+    return value
 
 
 def dynamic(inputs: Inputs) -> bool:

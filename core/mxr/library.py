@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import asking, fetching
 from . import subject as subjects
 from .asking import Asked, Options
 from .cache import Cache
-from .client import Client
 from .errors import MxrError
 from .fetching import Fetched
 from .host import Host, combine, detect, read_recorded
 from .settings import Settings, load
 from .subject import Subject
 from .target import Inputs, Shape
+
+if TYPE_CHECKING:
+    from .client import Client
 
 
 def fetch(
@@ -37,18 +38,19 @@ def fetch(
 
         path = mxr.fetch("model.onnx", arch="gfx908", rocm="7.2", migraphx="2.15", batch=8).path
     """
+    from .client import Client
+
     settings = settings or load(os.environ)
     cache = Cache(settings.cache_dir)
     client = None if offline else Client(settings)
     options = Options(inputs=as_inputs(inputs), **({"consumer": settings.consumer} | said))
     subject, asked = prepare(options, os.fspath(model), cache, client, this_host(settings))
-    final = Path(output) if output is not None else None
-    if final is not None:
-        fetching.output_name(asked, subject, final)
+    if output is not None:
+        fetching.output_name(asked, subject, output)
     found = fetching.fetch(asked.request, cache, client, refresh=refresh)
-    if final is None:
+    if output is None:
         return found
-    return Fetched(fetching.place(found, cache, asked, subject, final), found.source, found.answer)
+    return Fetched(fetching.place(found, cache, asked, subject, output), found.source, found.answer)
 
 
 def prepare(options: Options, model: str, cache: Cache, client: Client | None, host: Host) -> tuple[Subject, Asked]:

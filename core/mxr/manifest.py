@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from .errors import Usage
 from .fields import HUGE, canonical, decode, refuse, text
+from .value import dataclass
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 EMPTY = sha256(b"").hexdigest()

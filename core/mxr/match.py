@@ -7,13 +7,14 @@ it refuses (`refused`). Nothing is relaxed or assumed in silence: all of it reac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from .errors import Usage
 from .keys import Difference
 from .qualities import Demands, Qualities
 from .target import FEATURES
+from .value import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,15 @@ class Match:
         return {"exact": self.exact, "relaxed": list(self.relaxed), "assumed": dict(self.assumed)}
 
 
-@dataclass(slots=True)
 class Verdict:
-    """What the rules say of one candidate."""
+    """What the rules say of one candidate: lets pass, takes on trust, refuses."""
 
-    relaxed: list[str] = field(default_factory=list)
-    assumed: dict[str, Any] = field(default_factory=dict)
-    refused: list[Difference] = field(default_factory=list)
+    __slots__ = ("assumed", "refused", "relaxed")
+
+    def __init__(self) -> None:
+        self.relaxed: list[str] = []
+        self.assumed: dict[str, Any] = {}
+        self.refused: list[Difference] = []
 
 
 def judge(demands: Demands, candidate: Candidate) -> Verdict:

@@ -10,11 +10,11 @@ import mmap
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from .errors import Damaged, Usage
+from .value import dataclass
 
 Dim: TypeAlias = int | tuple[int, int, tuple[int, ...]]  # static, or (min, max, optimals)
 _Bytes: TypeAlias = mmap.mmap | bytes

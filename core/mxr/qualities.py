@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 from . import target
 from .errors import Usage
 from .fields import refuse
 from .keys import Key
+from .value import dataclass
 
 ALLOWANCES = ("cu", "patch", "cross")
 PATCH = r"\.[0-9A-Za-z.+~-]{1,60}"

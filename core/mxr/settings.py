@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from .errors import Usage
+from .value import dataclass
 
 DEFAULT_REGISTRY = "http://127.0.0.1:8765"
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from . import hashing, onnxfile, wire
+from . import hashing, onnxfile
 from .cache import Cache
-from .client import Client
 from .errors import NoSuchModel
+from .keys import check_model
 from .onnxfile import OnnxInput, OnnxModel
+from .published import Model, ModelInput
 from .target import DynamicDim, Inputs, Shape
+from .value import dataclass
+
+if TYPE_CHECKING:
+    from . import wire
+    from .client import Client
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,8 @@ class Subject:
         """What a publisher states of the model: reads the file whole once for its sha256; None without the file."""
         if self.path is None:
             return None
+        from . import wire
+
         found = hashing.hash_model(self.path, self.external, with_sha256=True)
         onnx, *external = found.files
         shas = {file.name: file.sha256 or "" for file in external}
@@ -45,20 +53,20 @@ class Subject:
             model=self.model,
             sha256=wire.model_identity(onnx.sha256 or "", shas),
             name=_name(self.path),
-            inputs=tuple(wire.ModelInput(each.name, each.elem_type, each.dims) for each in self.onnx.inputs),
+            inputs=tuple(ModelInput(each.name, each.elem_type, each.dims) for each in self.onnx.inputs),
         )
 
 
 def find(text: str, cache: Cache, client: Client | None) -> Subject:
     """The model that `text` names. Raises `Damaged` for a file that is no ONNX model, `NoSuchModel` for a hash."""
     if text.startswith("xxh3:"):
-        return _by_hash(wire.check_model(text), cache, client)
+        return _by_hash(check_model(text), cache, client)
     path = Path(text)
     onnx = onnxfile.read_model(path)
     external = onnxfile.external_files(onnx)
     model = hashing.model_hash_memoised(path, external, cache.memo)
-    inputs = tuple(wire.ModelInput(each.name, each.elem_type, each.dims) for each in onnx.inputs)
-    cache.remember_model(wire.Model(model, "0" * 64, _name(path), inputs))
+    inputs = tuple(ModelInput(each.name, each.elem_type, each.dims) for each in onnx.inputs)
+    cache.remember_model(Model(model, "0" * 64, _name(path), inputs))
     return Subject(model, onnx, path, external)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from .errors import Usage
 from .fields import refuse
+from .value import dataclass
 
 KINDS = ("gpu", "ref")
 VENDORS = ("amd", "hygon")

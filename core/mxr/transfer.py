@@ -39,12 +39,14 @@ def download(client: Client, file: File, final: Path, progress: Progress = ignor
                 os.posix_fallocate(descriptor, 0, file.size)
         done = [threading.Event() for _ in file.blobs]
         offsets = _offsets(file)
+        # Threads can outlive an interrupted landing, and the number of its descriptor may be another file's by then.
+        own = os.dup(descriptor)
 
         def fetch(index: int) -> None:
-            _fetch_blob(client, file.blobs[index], descriptor, offsets[index], final, progress)
+            _fetch_blob(client, file.blobs[index], own, offsets[index], final, progress)
             done[index].set()
 
-        with Crew(fetch, range(len(file.blobs)), AT_ONCE) as crew:
+        with Crew(fetch, range(len(file.blobs)), AT_ONCE, lambda: os.close(own)) as crew:
             if len(file.blobs) > 1:
                 _check_whole(file, descriptor, offsets, done, crew)
 
@@ -137,40 +139,61 @@ def _slices(descriptor: int, offset: int, size: int) -> Iterator[bytes]:
 
 
 class Crew(Generic[T]):
-    """A few threads that work through a list; the first failure stops them all and is raised when the block ends."""
+    """A few threads that work through a list; the first failure stops them all and is raised when the block ends.
 
-    def __init__(self, work: Callable[[T], None], items: Sequence[T], most: int) -> None:
+    An interrupted block ends at once, without those that wait for the network. `last` is called when no thread is left.
+    """
+
+    def __init__(
+        self, work: Callable[[T], None], items: Sequence[T], most: int, last: Callable[[], None] | None = None
+    ) -> None:
         self.failure: BaseException | None = None
         self._work = work
+        self._last = last
         self._queue: SimpleQueue[T] = SimpleQueue()
         for item in items:
             self._queue.put(item)
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(min(most, len(items)))]
+        self._running = len(self._threads)
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Crew[T]:
         for thread in self._threads:
             thread.start()
+        if not self._threads and self._last is not None:
+            self._last()
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self._drain()
-        for thread in self._threads:
-            thread.join()
+        if kind is None or issubclass(kind, Exception):
+            self._wait()
         if kind is None and self.failure is not None:
             raise self.failure
 
+    def _wait(self) -> None:
+        try:
+            for thread in self._threads:
+                thread.join()
+        except BaseException:
+            self._drain()
+            raise
+
     def _run(self) -> None:
-        while self.failure is None:
-            try:
-                item = self._queue.get_nowait()
-            except Empty:
-                return
-            try:
-                self._work(item)
-            except BaseException as problem:
-                self.failure = self.failure or problem
-                self._drain()
+        try:
+            while self.failure is None:
+                self._work(self._queue.get_nowait())
+        except Empty:
+            pass
+        except BaseException as problem:
+            self.failure = self.failure or problem
+            self._drain()
+        with self._lock:
+            self._running -= 1
+            gone = self._running == 0
+        if gone and self._last is not None:
+            self._last()
 
     def _drain(self) -> None:
         with suppress(Empty):

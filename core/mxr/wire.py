@@ -6,14 +6,16 @@ Bodies are read with `fields.decode` (strict), replies with `lenient`, so that a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from . import fields
 from .errors import Json
-from .keys import MODEL, Key
-from .manifest import Blob, Manifest, artifact_id, check_name, check_sha256
+from .keys import Key, check_model
+from .manifest import Blob, Manifest, check_name, check_sha256
+from .published import Artifact, Model, ModelInput
 from .qualities import Qualities, Request
+from .value import dataclass
 
 API = "/v1"
 MOST_PROVENANCE = 16 * 1024
@@ -33,17 +35,11 @@ __all__ = [
     "Model",
     "ModelInput",
     "Models",
+    "Publish",
+    "RegisterModel",
+    "Request",
+    "check_model",
 ]
-__all__ += ["Publish", "RegisterModel", "Request"]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInput:
-    """An input as the ONNX file declares it: element type, and dims that are sizes, symbols, or None (open)."""
-
-    name: str
-    type: str
-    dims: tuple[int | str | None, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +63,6 @@ class RegisterModel:
         check_name(self.name)
         if (self.onnx is None) != (self.manifest is None):
             raise fields.refuse("onnx", "the name of the ONNX file in the manifest", self.onnx)
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A model that the registry knows. `complete`: its bytes are here and were checked."""
-
-    model: str
-    sha256: str
-    name: str
-    inputs: tuple[ModelInput, ...]
-    complete: bool = False
-    onnx: str | None = None
-    manifest: Manifest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,38 +95,6 @@ class Publish:
             raise fields.refuse("provenance", f"at most {MOST_PROVENANCE} bytes", "more")
         if self.model is not None and self.model.model != self.key.model:
             raise fields.refuse("model.model", self.key.model, self.model.model)
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """A published artifact. `stated` names the facts that rest on the publisher's word, because no file tells them.
-
-    `sha256` and `size` are those of the file, or of the canonical list of files where there are several. Times are
-    seconds since 1970, by the registry's database; `promoted_at` is None where nobody promoted it.
-    """
-
-    id: str
-    digest: str
-    sha256: str
-    size: int
-    key: Key
-    qualities: Qualities
-    provenance: Mapping[str, Any]
-    published_at: float
-    promoted_at: float | None = None
-    stated: tuple[str, ...] = ()
-    description: Mapping[str, Any] | None = None
-    manifest: Manifest | None = None
-
-    @property
-    def sound(self) -> bool:
-        """Whether its manifest came with it, and its digest, id and sha256 are those of its key and manifest."""
-        return (
-            self.manifest is not None
-            and self.key.digest == self.digest
-            and artifact_id(self.digest, self.manifest.files) == self.id
-            and self.manifest.sha256 == self.sha256
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +153,6 @@ class Misses:
     """The reply of `GET /v1/misses`, the latest first."""
 
     misses: tuple[Miss, ...]
-
-
-def check_model(value: str, where: str = "model") -> str:
-    """`value`, when it is a model hash. Raises `Usage`."""
-    if not MODEL.fullmatch(value):
-        raise fields.refuse(where, "a model hash: xxh3: and 32 hex digits", value)
-    return value
 
 
 def model_identity(onnx: str, external: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ that number: one that lost its lease can neither publish nor finish over its suc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .fields import refuse
@@ -16,7 +16,7 @@ from .host import HostTarget, HostToolchain
 from .keys import Key
 from .manifest import Manifest, check_sha256
 from .match import Candidate, judge
-from .qualities import Demands, Qualities, Request
+from .qualities import LIBRARIES, Demands, Qualities, Request
 from .target import split_version
 from .wire import MOST_PROVENANCE, Publish
 
@@ -276,10 +276,25 @@ def able(can: Can, request: Request) -> int | None:
                 continue
             if split_version(rocm, "rocm", zeros=zeros)[0] != key.rocm:
                 continue
-        tuning = demands.tuning if demands.tuning in ("default", "exhaustive") else "default"
-        if not judge(demands, Candidate("", made_by(target, can.toolchain, tuning))).refused:
+        if serves(demands, target, can.toolchain):
             return index
     return None
+
+
+def tuning_for(demands: Demands) -> str:
+    """How a job with these demands is tuned when it is compiled on the GPU itself."""
+    return demands.tuning if demands.tuning in ("default", "exhaustive") else "default"
+
+
+def serves(demands: Demands, target: HostTarget, toolchain: HostToolchain, tuning: str | None = None) -> bool:
+    """Whether every program that this target and toolchain may make would serve.
+
+    Which libraries the program will call is not known before: it is judged as one that calls them all, so that nothing
+    is compiled for hours and refused at the end.
+    """
+    made = made_by(target, toolchain, tuning or tuning_for(demands))
+    made = replace(made, libraries=LIBRARIES if target.kind == "gpu" else ())
+    return not judge(demands, Candidate("", made)).refused
 
 
 def covers(permitted: Demands, asked: Demands) -> bool:

@@ -15,12 +15,15 @@ from starlette.types import Receive, Scope, Send
 
 from mxr.errors import MxrError, NotFound, Usage
 
-from . import inspection
+from . import inspection, metrics
 from .db import Database
-from .routes import artifacts, blobs, health, models, resolve
+from .routes import artifacts, blobs, health, jobs, models, queue, resolve, workers
+from .routes import metrics as figures
 from .routes.deps import Rooms
+from .rules import Rules
 from .settings import Settings
 from .storage.store import open_store
+from .waiting import Bus
 
 log = logging.getLogger("mxr_registry")
 
@@ -37,7 +40,12 @@ def create_app(settings: Settings) -> FastAPI:
     )
     inspect = partial(inspection.inspect, settings.store_url, limits=settings.limits)
     app.state.rooms = Rooms(settings, Database(settings.database_url), open_store(settings.store_url), inspect)
-    for room in (health, resolve, artifacts, blobs, models):
+    app.state.rules = settings.rules or Rules()
+    app.state.bus = Bus(app.state.rooms.db, app.state.rules)
+    app.state.counters = metrics.Counters()
+    app.add_middleware(figures.Counted, counters=app.state.counters)
+    app.include_router(resolve.straight)
+    for room in (health, resolve, artifacts, blobs, models, jobs, workers, queue, figures):
         app.include_router(room.router)
     app.add_exception_handler(MxrError, _known)
     app.add_exception_handler(RequestValidationError, _unreadable)
@@ -73,6 +81,7 @@ def _known(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, MxrError)
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("%s %s: %s", request.method, request.url.path, problem.message)
+    request.app.state.counters.refused(request.url.path, problem)
     return JSONResponse(problem.to_json(), problem.status)
 
 

@@ -20,7 +20,7 @@ from mxr.qualities import Request
 from mxr.wire import API
 
 from . import artifacts, misses, refusal
-from .db import Database, Row, Session
+from .db import Database, Question, Row
 from .tables import Artifact
 
 ASKED = (
@@ -28,6 +28,9 @@ ASKED = (
     .where(Artifact.namespace == bindparam("namespace"))
     .where(or_(Artifact.digest == bindparam("digest"), Artifact.digest == bindparam("generic")))
 )
+"""Given `namespace`, `digest` and `generic` (the digest again where there is none): all that could serve."""
+
+QUICK = Question(ASKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +67,19 @@ def resolve(db: Database, namespace: str, asked: Asked) -> str:
     Raises `NoSuchArtifact` that says why and what to do (and the miss is counted), `Usage` where a feature is open and
     those that would serve disagree.
     """
+    hit = find(db, namespace, asked)
+    if hit is not None:
+        return hit
     with db.reading() as session:
-        hit = find(session, namespace, asked)
-        if hit is not None:
-            return hit
         reason, nearest = refusal.explain(session, namespace, asked.request, asked.digest, asked.family)
     misses.record(db, namespace, asked.request, asked.digest, nearest)
     raise reason
 
 
-def find(session: Session, namespace: str, asked: Asked) -> str | None:
+def find(db: Database, namespace: str, asked: Asked) -> str | None:
     """The JSON of the hit, or None. Raises `Usage` as `resolve` does."""
     wanted = {"namespace": namespace, "digest": asked.digest, "generic": asked.generic_digest or asked.digest}
-    rows = session.execute(ASKED, wanted).all()
+    rows = db.glance(QUICK, wanted)
     chosen = match.choose(asked.request.demands, candidates(rows, asked.digest, asked.family)) if rows else None
     if chosen is None:
         return None

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from .rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,8 @@ class Limits:
 class Settings:
     """Where a registry keeps its data, and how it serves.
 
-    `grace`: seconds for which a blob that was said to be here stays, whether anything is made of it or not.
+    `grace`: seconds for which a blob that was said to be here stays, whether anything is made of it or not. `rules`:
+    those of compiling; None are the usual ones.
     """
 
     data: Path
@@ -38,18 +43,24 @@ class Settings:
     verbose: bool = False
     grace: float = 24 * 3600.0
     limits: Limits = Limits()
+    rules: Rules | None = None
 
     @classmethod
-    def read(cls, environ: Mapping[str, str], data: Path | None = None) -> Settings:
-        """The settings that an environment gives; `data` is the flag, which wins.
+    def read(cls, environ: Mapping[str, str], data: Path | None = None, config: Path | None = None) -> Settings:
+        """The settings that an environment gives; `data` and `config` are flags, which win.
 
-        Reads MXR_DATABASE_URL, MXR_STORE_URL, XDG_DATA_HOME and HOME.
+        Reads MXR_DATABASE_URL, MXR_STORE_URL, MXR_REGISTRY_CONFIG, MXR_LEASE_SECONDS, XDG_DATA_HOME and HOME. Raises
+        `Usage`.
         """
+        # The child that reads programs imports this file, and should start quickly.
+        from .rules import Rules
+
         folder = (data or usual_place(environ)).absolute()
         return cls(
             data=folder,
             database_url=environ.get("MXR_DATABASE_URL") or _embedded_url(folder),
             store_url=environ.get("MXR_STORE_URL") or "file://" + quote(str(folder / "store")),
+            rules=Rules.read(environ, config),
         )
 
     @property

@@ -18,8 +18,10 @@ import pytest
 import urllib3
 
 DATA = Path(__file__).parent.parent / "data"
-GFX908 = DATA / "mxr_spliced" / "v7_gfx908_sramecc+_xnack-.cov5.mxr"
-GFX942 = DATA / "mxr_spliced" / "v7_gfx942_sramecc+_xnack-.cov5.mxr"
+SPLICED = DATA / "mxr_spliced"
+SAME = ("layout_gfx90a", "miopen_solution")
+GFX908 = SPLICED / "v7_gfx908_sramecc+_xnack-.cov5.mxr"
+GFX942 = SPLICED / "v7_gfx942_sramecc+_xnack-.cov5.mxr"
 REF = DATA / "mxr_real" / "convnet_b4_fp16_ref.mxr"
 MODEL = "xxh3:" + "ab" * 16
 
@@ -134,12 +136,17 @@ def key() -> dict[str, Any]:
     return gpu_key()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def parts() -> Any:
     """The example files, and the keys that they go with."""
 
     class Parts:
         gfx908, gfx942, ref = GFX908.read_bytes(), GFX942.read_bytes(), REF.read_bytes()
+        uncompiled = (DATA / "mxr_real" / "convnet_b4_uncompiled.mxr").read_bytes()
+        generic = (SPLICED / "v7_gfx11-generic.cov6.mxr").read_bytes()
+        gfx90a_plus = (SPLICED / "v7_gfx90a_sramecc+_xnack+.cov5.mxr").read_bytes()
+        gfx90a_minus = (SPLICED / "v7_gfx90a_sramecc+_xnack-.bundle.mxr").read_bytes()
+        same_key = (gfx90a_minus, *((SPLICED / f"v7_{name}.mxr").read_bytes() for name in SAME))
         model = MODEL
         gpu_key = staticmethod(gpu_key)
         ref_key = staticmethod(ref_key)

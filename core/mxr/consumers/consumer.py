@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from mxr.errors import Usage
 from mxr.keys import Key
+from mxr.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from mxr.errors import Damaged, Usage
 from mxr.fields import decode, encode, fields, parse, refuse
 from mxr.target import BASE_ARCH, VENDORS
+from mxr.value import dataclass
 
 VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,2}[0-9A-Za-z.+~-]{0,60}")
 UNIQUE_ID = re.compile(r"[0-9a-f]{16}")

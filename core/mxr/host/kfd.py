@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from mxr.target import BASE_ARCH
+from mxr.value import dataclass
 
 from .root import Root, properties
 

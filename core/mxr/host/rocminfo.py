@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from mxr.target import BASE_ARCH
+from mxr.value import dataclass
 
 ISA = re.compile(r"amdgcn-amd-amdhsa--(gfx[0-9a-f]+)((?::(?:sramecc|xnack)[+-])*)")
 

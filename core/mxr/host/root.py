@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from mxr.value import dataclass
 
 SYSFS_LIMIT = 64 * 1024
 """Bytes. sysfs hands out at most one page per attribute."""

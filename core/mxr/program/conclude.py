@@ -12,10 +12,13 @@ _CERTAIN, _STRONG, _HEURISTIC, _UNKNOWN = Sureness
 
 def conclude(header: Header, nodes: Nodes, file_size: int, trailing: int) -> Description:
     """The description of a program whose header and nodes have been read; `trailing` bytes follow it in the file."""
-    precisions, precision_ground = nodes.precision.conclude()
-    archs, arch_ground = _archs(header, nodes)
-    offload_copy, offload_ground = _offload_copy(header, nodes)
-    rocm = _rocm(header)
+    sure = _header_grounds(header)
+    precisions, sure["precisions"] = nodes.precision.conclude()
+    archs, sure["archs"] = _archs(header, nodes)
+    offload_copy, sure["offload_copy"] = _offload_copy(header, nodes)
+    sure["inputs"], sure["outputs"] = _inputs_ground(nodes), _outputs_ground(nodes)
+    sure["libraries"] = Ground(_CERTAIN, "operators")
+    sure["sizes"] = Ground(_CERTAIN, "lengths in the file")
     code = nodes.code_objects
     return Description(
         header=header,
@@ -32,17 +35,8 @@ def conclude(header: Header, nodes: Nodes, file_size: int, trailing: int) -> Des
         types=dict(nodes.types.most_common()),
         modules=nodes.modules,
         debug_symbols=nodes.debug_symbols,
-        rocm_hint=rocm,
-        sure={
-            **_header_grounds(header, rocm),
-            "archs": arch_ground,
-            "inputs": _inputs_ground(nodes),
-            "outputs": _outputs_ground(nodes),
-            "precisions": precision_ground,
-            "offload_copy": offload_ground,
-            "libraries": Ground(_CERTAIN, "operators"),
-            "sizes": Ground(_CERTAIN, "lengths in the file"),
-        },
+        rocm_hint=_rocm(header),
+        sure=sure,
         warnings=tuple(_warnings(header, nodes)),
         notes=tuple(_notes(header, nodes, trailing)),
     )
@@ -54,11 +48,12 @@ def _rocm(header: Header) -> str | None:
     return ROCM_OF.get(".".join(header.migraphx.split(".")[:2]))
 
 
-def _header_grounds(header: Header, rocm: str | None) -> dict[str, Ground]:
+def _header_grounds(header: Header) -> dict[str, Ground]:
     told = Ground(_CERTAIN, "header")
     known = header.file_version in KNOWN_FILE_VERSIONS
     version = told if header.migraphx else Ground(_UNKNOWN, "MIGraphX before 2.7 does not write its version")
-    hint = Ground(_HEURISTIC, "official builds of this MIGraphX") if rocm else Ground(_UNKNOWN, "no release known")
+    official = Ground(_HEURISTIC, "official builds of this MIGraphX")
+    hint = official if _rocm(header) else Ground(_UNKNOWN, "no release known")
     return {
         "file_version": told,
         "migraphx": version,

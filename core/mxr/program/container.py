@@ -20,9 +20,12 @@ CHUNKS = 4096
 """Chunks of one binary, at most: a real chunk holds 4 GiB."""
 VALUES = 250_000
 """Values that one tree may hold, at most: a node of a real program has some hundreds."""
+FREE_VALUES, BYTES_PER_VALUE = 250_000, 4
+"""Values of a whole file, at most: some, and one more for so many bytes. Real programs have one for five to ten."""
 
+_SMALL_RUN = re.compile(rb"[\x00-\x7f]*")
 _FLAT_RUN = re.compile(rb"[\x00-\x80\x90\xa0\xc0\xc2\xc3\xe0-\xff]+")
-_MOST_FOLDED = 4096
+_MOST_FOLDED, _LONG = 4096, 64
 _BINS = (0xC4, 0xC5, 0xC6)
 _CONTAINERS, _NUMBERS = (ARRAY, MAP), (INT, SIGNED)
 
@@ -43,13 +46,14 @@ class Walker(TokenReader):
     Every method raises `Damaged` with `detail.offset` where the bytes are not what they should be.
     """
 
-    __slots__ = ("_folded", "_folding", "budget")
+    __slots__ = ("_folded", "_folding", "_left", "_left_in_tree")
 
     def __init__(self, source: Source, folding: Folding | None = None) -> None:
         super().__init__(source)
         self._folding = folding
         self._folded: dict[bytes, object] = {}
-        self.budget = VALUES
+        self._left_in_tree = VALUES
+        self._left = FREE_VALUES + self.size // BYTES_PER_VALUE
 
     def map_size(self) -> int:
         """Enter a map (or the empty array that stands for an empty map): how many pairs follow."""
@@ -80,18 +84,19 @@ class Walker(TokenReader):
 
     def tree(self, depth: int = 8) -> object:
         """The next value whole, and no more than `VALUES` values of it. Binaries and long texts become `Binary`."""
-        self.budget = VALUES
+        self._left_in_tree = VALUES
         return self._value(depth)
 
     def skip(self, least: int = 0, found: list[Span] | None = None, depth: int = 0) -> None:
         """Step over the next value, noting in `found` the binaries of at least `least` bytes."""
-        left, above = 1, [0] * depth
-        while left or len(above) > depth:
+        left, above, allowed = 1, [0] * depth, self._left
+        while allowed >= 0 and (left or len(above) > depth):
             if not left:
                 left = above.pop()
                 continue
             kind, number = self._token()
             left -= 1
+            allowed -= 1
             if kind == TEXT:
                 self._step_over(number)
             elif kind == BIN:
@@ -103,6 +108,19 @@ class Walker(TokenReader):
                 left = self._children(kind, number, len(above))
             elif kind == FOREIGN:
                 self._foreign()
+            elif left > _LONG:
+                left -= self._flat_run(left)
+        self._left = allowed
+        if allowed < 0:
+            self._too_many()
+
+    def _flat_run(self, most: int) -> int:
+        """Step over one-byte values at one stroke: how many of at most `most` they were."""
+        run = _FLAT_RUN.match(self._window, self._pos, min(self._end, self._pos + most))
+        if run is None:
+            return 0
+        self._pos = run.end()
+        return run.end() - run.start()
 
     def _children(self, kind: int, number: int, depth: int) -> int:
         """How many values of a container are left to skip, after what can be skipped at one stroke."""
@@ -116,11 +134,6 @@ class Walker(TokenReader):
         if count == 3 and width == 1 and self._is_hollow_binary():
             self._pos += 2
             return 0
-        run = _FLAT_RUN.match(self._window, self._pos, min(self._end, self._pos + count))
-        if run is None:
-            return count
-        count -= run.end() - self._pos
-        self._pos = run.end()
         return count
 
     def _value(self, depth: int) -> object:
@@ -143,6 +156,11 @@ class Walker(TokenReader):
         count = self._count(number, 1)
         if count and self._peek() in _BINS:
             return self._chunks(count)
+        small = _SMALL_RUN.match(self._window, self._pos, min(self._end, self._pos + count))
+        if small is not None and small.end() - self._pos == count:
+            self._pos += count
+            self._spend(1)
+            return list(small.group())
         self._spend(count)
         value = self._value
         return [value(depth) for _ in range(count)]
@@ -212,9 +230,13 @@ class Walker(TokenReader):
         return number
 
     def _spend(self, values: int) -> None:
-        self.budget -= values
-        if self.budget < 0:
-            raise damaged(f"One value holds more than {VALUES} others", self._head)
+        self._left_in_tree -= values
+        self._left -= values
+        if self._left_in_tree < 0 or self._left < 0:
+            self._too_many()
+
+    def _too_many(self) -> NoReturn:
+        raise damaged("More values than any program holds", self._head)
 
     def _too_deep(self) -> NoReturn:
         raise damaged(f"More than {DEPTH} values lie within each other", self._head)

@@ -134,7 +134,7 @@ def _json_header(source: Source) -> tuple[dict[str, object], Header, Source]:
             raise damaged("JSON of something else: there are no 'modules'", 0)
         return tree, header.read_fields(tree, "json"), blobs
     except Damaged as error:
-        if error.detail.get("offset") == 0:
+        if error.hint == Damaged.usual_hint:
             error.hint = "Give an .mxr file, as MIGraphX's save() writes it."
         raise
 

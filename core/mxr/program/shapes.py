@@ -65,12 +65,12 @@ class Shape:
 
 def read_shape(value: object) -> Shape | None:
     """The shape that a map of a program tells of; None where it tells of none."""
-    if isinstance(value, Shape):
-        return value
     return _read_shape(value, depth=0)
 
 
 def _read_shape(value: object, depth: int) -> Shape | None:
+    if isinstance(value, Shape):
+        return value
     if not isinstance(value, dict) or not isinstance(value.get("type"), str) or depth > 8:
         return None
     open_dims = value.get("dynamic_dimensions")

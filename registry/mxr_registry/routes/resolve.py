@@ -7,13 +7,14 @@ from fastapi import APIRouter, Response
 from mxr.qualities import Request as Asking
 from mxr_registry import misses, resolution
 
-from .deps import Body, By, InRooms, reply
+from .deps import Body, By, InRooms, Straight, reply
 from .schemas import body
 
 router = APIRouter(tags=["resolve"])
+straight = APIRouter(tags=["resolve"], route_class=Straight)
 
 
-@router.post("/v1/resolve", summary="The artifact that serves a request", openapi_extra=body(Asking))
+@straight.post("/v1/resolve", summary="The artifact that serves a request", openapi_extra=body(Asking))
 def resolve(asked: Body, rooms: InRooms, by: By) -> Response:
     """A hit with manifest and URLs; or 404 with the nearest artifacts and why they do not serve."""
     return reply(resolution.resolve(rooms.db, by.namespace, resolution.read(asked)))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
+
+from mxr.program.container import Walker
+from mxr.program.source import BytesSource
+from mxr.program.tokens import Binary
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 
@@ -182,3 +187,17 @@ def compressed(payload: bytes, raw_size: int, *, version: int, method: int) -> b
         return top + struct.pack("<IQ", raw_size, 0) + payload
     form, size = ("<IIQ", 24) if version == 2 else ("<QQQ", 32)
     return top + struct.pack(form, size + len(payload), raw_size, 0) + payload
+
+
+def unpacked(value, data: bytes):
+    """A tree that the reader made of `data`, with its binaries as arrays of their bytes."""
+    if isinstance(value, Binary):
+        return [byte for span in value.spans for byte in data[span.offset : span.end]]
+    if isinstance(value, list):
+        return [unpacked(each, data) for each in value]
+    return {key: unpacked(each, data) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def as_json(data: bytes) -> bytes:
+    """A program file in the form of save(..., format="json")."""
+    return json.dumps(unpacked(Walker(BytesSource(data)).tree(), data)).encode()

@@ -7,6 +7,7 @@ import zlib
 import program_maker as make
 import pytest
 import zstandard
+
 from mxr.program.bundle import MOST_INFLATED, read_code_object
 from mxr.program.elf import Allowance
 from mxr.program.isa import MACHINES, can_meet, meet, read_isa
@@ -102,7 +103,9 @@ def test_a_note_stands_in_for_an_unknown_machine():
 
 
 def test_version_2_notes():
-    version = make.note(b"AMD", 3, (4).to_bytes(2, "little") + (7).to_bytes(2, "little") + b"\x09\0\0\0\0\0\0\0\x0a\0\0\0")
+    version = make.note(
+        b"AMD", 3, (4).to_bytes(2, "little") + (7).to_bytes(2, "little") + b"\x09\0\0\0\0\0\0\0\x0a\0\0\0"
+    )
     assert archs(read(make.elf(0, abi=0, notes=version))) == ["gfx90a"]
     name = make.note(b"AMD", 11, b"amdgcn-amd-amdhsa--gfx906+xnack\0")
     assert archs(read(make.elf(0, abi=0, notes=name))) == ["gfx906:xnack+"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from mxr.program import Sureness, describe_file
 from program_maker import DATA
+
+from mxr.program import Sureness, describe_file
 
 HEADS = {5: None, 6: ("2.7.0", "5.7"), 7: ("2.15.0", "7.2"), 8: ("2.16.0", None)}
 

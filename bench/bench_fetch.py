@@ -1,0 +1,165 @@
+"""Fetching: a cold 1 GiB over loopback against curl from nginx and sha256sum; 100 MiB from the cache against an import.
+
+    python bench/bench_fetch.py [--mib 1024] [--rounds 5]
+
+The last line is one JSON document. Everything is in the page cache, and client and server share the machine's cores; the
+cold fetch is skipped, and that is said, where curl or nginx is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from registry_process import registry
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "core" / "program"))
+
+import program_maker as make  # noqa: E402
+
+BIN = Path(sys.executable).parent
+MODEL = ROOT / "examples" / "models" / "convnet.onnx"
+ASKED = ["--kind", "ref", "--migraphx", "2.15", "--batch", "1", "--for", "python"]
+
+
+def write_program(path: Path, mib: int) -> None:
+    """A readable program for the reference target with `mib` MiB of random weights in literals of 32 MiB."""
+    each = 32 << 20
+    form = make.shape("float", each // 4)
+    mark = b"\xc4\x07WEIGHTS"
+    literals = [make.literal(f"@{n}", form, make.Raw(b"\x91" + mark)) for n in range(-(-mib // 32))]
+    nodes = [make.param("x", make.shape("float", 1, 3, 32, 32)), *literals]
+    text = make.program(nodes, target="ref")
+    with path.open("wb") as file:
+        *before, last = text.split(mark)
+        for part in before:
+            file.write(part + make.bin_head(each) + os.urandom(each))
+        file.write(last)
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Seconds of one run."""
+    begun = time.perf_counter()
+    action()
+    return time.perf_counter() - begun
+
+
+def paired(first: Callable[[], object], second: Callable[[], object], rounds: int) -> tuple[float, float, float]:
+    """The medians of both, run in turn, and of the ratio pair by pair."""
+    pairs = [(timed(first), timed(second)) for _ in range(rounds)]
+    ones, others = zip(*pairs, strict=True)
+    return statistics.median(ones), statistics.median(others), statistics.median(a / b for a, b in pairs)
+
+
+def mxr(environ: dict[str, str], *words: str) -> None:
+    """Runs the command."""
+    subprocess.run([str(BIN / "mxr"), *words], env=environ, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@contextmanager
+def nginx(folder: Path) -> Iterator[str]:
+    """nginx serving one folder with its defaults for static files (sendfile)."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    conf = folder / "nginx.conf"
+    conf.write_text(
+        f"daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log; user root;\n"
+        "events {}\nhttp { access_log off; sendfile on; tcp_nopush on;\n"
+        f"server {{ listen 127.0.0.1:{port}; root {folder}; }} }}\n"
+    )
+    server = subprocess.Popen(["nginx", "-c", str(conf), "-p", str(folder)], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(100):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def cold(folder: Path, environ: dict[str, str], mib: int, rounds: int) -> dict[str, float] | None:
+    """The cold fetch against curl and sha256sum of the same file."""
+    path = folder / "program.mxr"
+    write_program(path, mib)
+    mxr(environ, "push", str(path), "--model", str(MODEL), "--for", "python", "--precision", "fp32")
+    if not (shutil.which("nginx") and shutil.which("curl")):
+        print("cold fetch: skipped, because nginx or curl is not installed")
+        return None
+    cache, copy = folder / "cold-cache", folder / "copy.mxr"
+
+    def fetch() -> None:
+        mxr(environ | {"MXR_CACHE_DIR": str(cache)}, "fetch", str(MODEL), *ASKED)
+
+    def curl(url: str) -> None:
+        subprocess.run(f"curl -s -o {copy} {url}/program.mxr && sha256sum {copy}", shell=True, check=True, stdout=subprocess.DEVNULL)
+
+    with nginx(folder) as url:
+        pairs = []
+        for _ in range(rounds):
+            shutil.rmtree(cache, ignore_errors=True)
+            copy.unlink(missing_ok=True)
+            os.sync()
+            ours = timed(fetch)
+            shutil.rmtree(cache, ignore_errors=True)
+            os.sync()
+            pairs.append((ours, timed(lambda: curl(url))))
+    ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratio = statistics.median(a / b for a, b in pairs)
+    print(f"cold fetch of {mib} MiB: {ours:.2f} s; curl from nginx, then sha256sum: {theirs:.2f} s; ratio {ratio:.2f} (at most 1)")
+    return {"mib": mib, "fetch": ours, "curl": theirs, "ratio": ratio}
+
+
+def cached(folder: Path, environ: dict[str, str], rounds: int) -> dict[str, float]:
+    """A fetch of 100 MiB that the cache answers, against the import of its two libraries."""
+    path = folder / "hundred.mxr"
+    write_program(path, 100)  # 128 MiB: literals are 32 each
+    environ = environ | {"MXR_CACHE_DIR": str(folder / "warm-cache")}
+    mxr(environ, "push", str(path), "--model", str(MODEL), "--for", "ort", "--precision", "fp32")
+    asked = ["fetch", str(MODEL), *ASKED[:-1], "ort"]
+    mxr(environ, *asked)
+    time.sleep(2.5)  # the memo trusts no file younger than two seconds
+    mxr(environ, *asked)
+
+    def bare() -> None:
+        subprocess.run([sys.executable, "-c", "import click, xxhash"], check=True)
+
+    ours, theirs, ratio = paired(lambda: mxr(environ, *asked), bare, rounds * 4)
+    print(f"fetch of 100 MiB from the cache: {ours * 1000:.0f} ms; import click, xxhash: {theirs * 1000:.0f} ms; ratio {ratio:.2f} (at most 2.5)")
+    return {"fetch": ours, "import": theirs, "ratio": ratio}
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="mxr-bench-") as name:
+        folder = Path(name)
+        # nginx drops its rights where root runs this, and then reads the folder as somebody else.
+        folder.chmod(0o755)
+        with registry(folder / "data") as url:
+            environ = os.environ | {"MXR_REGISTRY": url, "MXR_CACHE_DIR": str(folder / "cache"), "HOME": str(folder)}
+            warm = cached(folder, environ, options.rounds)
+            rows = {"cached": warm, "cold": cold(folder, environ, options.mib, options.rounds)}
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

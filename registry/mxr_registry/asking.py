@@ -1,0 +1,243 @@
+"""Asking for a compile: attach to an open job that will serve, or make one; decided in one transaction.
+
+    served already?  ->  done
+    an open job whose every result would serve?  ->  that one
+    can it be compiled at all: model, calibration data, somebody able?
+    did it fail on every toolchain that could?  ->  failed, with what is remembered
+    else a new job
+
+Askers who come at the same moment take turns; the database's constraint on open jobs has the last word.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.exc import IntegrityError
+
+from mxr import work
+from mxr.errors import NoSuchBlob, NoSuchModel, Temporary, Usage
+from mxr.fields import canonical, encode
+from mxr.match import Candidate, judge
+from mxr.qualities import LIBRARIES, Demands, Qualities, Request
+
+from . import artifacts, blobs, changes, endings, failures, jobs, lanes, serving, workers
+from .db import Database, Row, Session, now
+from .rules import Rules
+from .storage.store import Store
+from .tables import Model
+from .work_tables import Job
+
+TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What follows from an ask, worked out before any transaction. `here`: the calibration data are in the store."""
+
+    ask: work.Ask
+    request: Request
+    digest: str
+    demands: str
+    terms: str
+    lane: str
+    here: bool
+
+
+def ask(db: Database, store: Store, rules: Rules, namespace: str, wanted: work.Ask) -> str:
+    """The JSON of the job to wait for; one that is done has no id where no job was needed.
+
+    Raises `NoSuchModel` and `NoSuchBlob` for what has to be uploaded first, `NoWorker` where the asker waits and
+    nothing live or declared could do it, and `Usage`.
+    """
+    asked = _prepare(store, wanted)
+    endings.expire(db, rules)
+    for _ in range(TRIES):
+        try:
+            with db.reading() as session:
+                found = _without_change(session, rules, namespace, asked)
+            if found is not None:
+                return found
+            with changes.turn(db) as session:
+                return _decide(session, rules, namespace, asked)
+        except IntegrityError:
+            continue
+    raise Temporary("Many ask for this at once.")
+
+
+def _prepare(store: Store, wanted: work.Ask) -> _Asked:
+    request, key = wanted.request, wanted.request.key
+    if key.form != "whole":
+        raise Usage(
+            "Only whole models can be compiled here, no parts of ONNX Runtime's.",
+            hint="Record such programs where ONNX Runtime makes them, and publish them with `mxr push`.",
+        )
+    demands = canonical(request.to_json()["demands"])
+    terms = sha256(demands.encode()).hexdigest()
+    here = key.calibration is None or store.stat(key.calibration) is not None
+    return _Asked(wanted, request, key.digest, demands, terms, lanes.lane_of(key), here)
+
+
+def _without_change(session: Session, rules: Rules, namespace: str, asked: _Asked) -> str | None:
+    """The answer where nothing has to be written."""
+    artifact = serving.artifact_of(session, namespace, asked.request)
+    if artifact is not None:
+        return _done(session, namespace, asked, artifact)
+    row = _open_job(session, namespace, asked)
+    if row is None or row.cancelling or asked.ask.retry or -asked.ask.priority < row.rank:
+        return None
+    _demand_worker(session, rules, namespace, asked, row)
+    return jobs.shown(session, row).text
+
+
+def _decide(session: Session, rules: Rules, namespace: str, asked: _Asked) -> str:
+    artifact = serving.artifact_of(session, namespace, asked.request)
+    if artifact is not None:
+        return _done(session, namespace, asked, artifact)
+    if asked.ask.retry:
+        failures.forget(session, namespace, asked.digest)
+    row = _open_job(session, namespace, asked)
+    if row is None:
+        _demand_parts(session, namespace, asked)
+    able = _demand_worker(session, rules, namespace, asked, row)
+    if row is not None:
+        return _attach(session, row, asked)
+    failure = failures.against_all(session, namespace, asked.digest, asked.terms, able)
+    if failure is not None:
+        return _failed(session, namespace, asked, failure)
+    return jobs.at(session, _make(session, namespace, asked)).text
+
+
+def _open_job(session: Session, namespace: str, asked: _Asked) -> Row | None:
+    """The first open job whose every result would satisfy this asker."""
+    rows = session.execute(
+        jobs.select_jobs(namespace).where(Job.digest == asked.digest, Job.state.in_(work.OPEN)).order_by(Job.seq)
+    )
+    demands = asked.request.demands
+    for row in rows:
+        if row.terms == asked.terms or work.covers(lanes.demands_of(row.demands_json), demands):
+            return row
+        if row.state == work.RUNNING and _sure(demands, artifacts.qualities_of(row.pinned_json)):
+            return row
+    return None
+
+
+def _sure(demands: Demands, pinned: Qualities) -> bool:
+    """Whether what a worker makes will satisfy these demands, whatever it has left open and whatever it will call."""
+    if demands.exact and (demands.sramecc or demands.xnack):
+        return False
+    for name in ("sramecc", "xnack", "num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build"):
+        if getattr(demands, name) is not None and getattr(pinned, name) in (None, "any"):
+            return False
+    called = LIBRARIES if demands.rocm_patch else ()
+    return not judge(demands, Candidate("", replace(pinned, libraries=called))).refused
+
+
+def _demand_worker(
+    session: Session, rules: Rules, namespace: str, asked: _Asked, row: Row | None
+) -> list[Mapping[str, Any]]:
+    if row is not None and (row.state == work.RUNNING or not asked.ask.wait):
+        return []
+    able = workers.able(session, rules, namespace, asked.lane, asked.demands)
+    if asked.ask.wait and not able:
+        raise workers.refusal(asked.request)
+    return able
+
+
+def _demand_parts(session: Session, namespace: str, asked: _Asked) -> None:
+    key = asked.request.key
+    model = session.execute(
+        select(Model.complete).where(Model.namespace == namespace, Model.model == key.model)
+    ).scalar_one_or_none()
+    if not model:
+        known = "does not know" if model is None else "knows, but does not have the bytes of,"
+        raise NoSuchModel(
+            f"The registry {known} the model {key.model}.",
+            hint="Give the ONNX file itself, so that it can be uploaded (POST /v1/models with its manifest).",
+            detail={"model": key.model, "known": model is not None},
+        )
+    if key.calibration and not (asked.here and blobs.sizes(session, namespace, [key.calibration])):
+        raise NoSuchBlob(
+            f"The registry does not have the calibration data {key.calibration}.",
+            hint="Upload them first: --calibration FILE names them.",
+            detail={"missing": [key.calibration]},
+        )
+
+
+def _attach(session: Session, row: Row, asked: _Asked) -> str:
+    values: dict[str, Any] = {}
+    if -asked.ask.priority < row.rank and row.state == work.QUEUED:
+        values["rank"] = -asked.ask.priority
+    if asked.ask.retry and row.state == work.QUEUED and row.next_at > 0:
+        values["next_at"] = 0.0
+    if row.cancelling:
+        values["cancelling"] = False
+    if values:
+        changes.change(session, row.seq, Job.state == row.state, **values)
+    return jobs.at(session, row.seq).text
+
+
+def _done(session: Session, namespace: str, asked: _Asked, artifact: str) -> str:
+    """The job that made this artifact; or, where none did, one without an id that says so."""
+    made = jobs.select_jobs(namespace).where(Job.digest == asked.digest, Job.artifact == artifact)
+    row = session.execute(made.order_by(Job.seq.desc()).limit(1)).first()
+    if row is not None:
+        return jobs.shown(session, row).text
+    moment = now(session)
+    none_needed = work.Job("", work.DONE, asked.digest, asked.request, 0, 0, moment, moment, artifact=artifact)
+    return canonical(encode(none_needed))
+
+
+def _failed(session: Session, namespace: str, asked: _Asked, failure: Row) -> str:
+    """A job that failed before it began; the same one for all who ask until that failure is forgotten."""
+    before = jobs.select_jobs(namespace).where(
+        Job.digest == asked.digest,
+        Job.terms == asked.terms,
+        Job.state == work.FAILED,
+        Job.attempts == 0,
+        Job.created_at >= failure.created_at,
+    )
+    row = session.execute(before.order_by(Job.seq.desc()).limit(1)).first()
+    if row is not None:
+        return jobs.shown(session, row).text
+    seq = _make(session, namespace, asked)
+    endings.close_failed(session, seq, failure.failure_json)
+    changes.note(session, seq, work.FAILED, "it failed before on every toolchain that could compile it")
+    return jobs.at(session, seq).text
+
+
+def _make(session: Session, namespace: str, asked: _Asked) -> int:
+    key, moment = asked.request.key, now(session)
+    number = changes.draw(session)
+    values = {
+        "namespace": namespace,
+        "id": secrets.token_hex(16),
+        "state": work.QUEUED,
+        "digest": asked.digest,
+        "terms": asked.terms,
+        "model": key.model,
+        "arch": key.arch,
+        "lane": asked.lane,
+        "rank": -asked.ask.priority,
+        "key_json": key.canonical,
+        "demands_json": asked.demands,
+        "calibration": key.calibration,
+        "attempts": 0,
+        "fence": 0,
+        "lost": 0,
+        "version": number,
+        "touched": number,
+        "next_at": 0.0,
+        "cancelling": False,
+        "log_size": 0,
+        "created_at": moment,
+        "updated_at": moment,
+    }
+    seq = session.execute(insert(Job).values(values).returning(Job.seq)).scalar_one()
+    changes.note(session, seq, work.QUEUED, "asked for")
+    return int(seq)

@@ -1,0 +1,107 @@
+"""Every change of a job goes through here: guarded, numbered, and written down as an event where its state changes.
+
+The number is drawn first in each transaction, which on any database lets one transaction at a time change jobs, and
+makes changes visible in the order of their numbers: whoever has seen all up to one misses none by asking for larger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select, update
+
+from mxr.fields import canonical
+
+from .db import Database, Row, Session, now
+from .work_tables import Counter, Job, JobEvent
+
+MOST_EVENTS = 100
+"""Events kept per job: the latest."""
+
+MOST_NOTE = 1_000
+LOOKED_AT = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a process learns of a job that changed."""
+
+    seq: int
+    namespace: str
+    id: str
+    lane: str
+    state: str
+    version: int
+    touched: int
+
+
+@contextlib.contextmanager
+def turn(db: Database) -> Iterator[Session]:
+    """A transaction that may change jobs; others that may wait for it to end. Raises `Temporary`."""
+    with db.writing() as session:
+        draw(session)
+        yield session
+
+
+def draw(session: Session) -> int:
+    """The next number of the counter of changes."""
+    step = update(Counter).where(Counter.name == "jobs").values(value=Counter.value + 1).returning(Counter.value)
+    found = session.execute(step).scalar()
+    if found is None:
+        session.execute(insert(Counter).values(name="jobs", value=1))
+        found = 1
+    return int(found)
+
+
+def change(session: Session, seq: int, *guards: Any, seen: bool = True, **values: Any) -> bool:
+    """Change a job where the guards still hold; whether they did. `seen`: askers can see the change."""
+    number = draw(session)
+    values |= {"touched": number} | ({"version": number, "updated_at": now(session)} if seen else {})
+    return session.execute(update(Job).where(Job.seq == seq, *guards).values(values)).rowcount == 1
+
+
+def note(session: Session, seq: int, state: str, words: str, worker: str | None = None, detail: Any = None) -> None:
+    """Write an event of a job; only the latest are kept."""
+    row = JobEvent
+    session.execute(
+        insert(row).values(
+            job=seq,
+            at=now(session),
+            state=state,
+            worker=worker,
+            note=words[:MOST_NOTE],
+            detail_json=canonical(detail) if detail else None,
+        )
+    )
+    oldest = select(row.seq).where(row.job == seq).order_by(row.seq.desc()).offset(MOST_EVENTS).limit(1)
+    session.execute(delete(row).where(row.job == seq, row.seq <= oldest.scalar_subquery()))
+
+
+def latest(session: Session) -> int:
+    """The number of the last change."""
+    return int(session.execute(select(func.coalesce(func.max(Job.touched), 0))).scalar_one())
+
+
+def since(session: Session, number: int) -> list[Change]:
+    """What changed after this number, in order; at most a good many, and the rest the next time."""
+    row = Job
+    asked = select(row.seq, row.namespace, row.id, row.lane, row.state, row.version, row.touched)
+    rows = session.execute(asked.where(row.touched > number).order_by(row.touched).limit(LOOKED_AT))
+    return [Change(*each) for each in rows]
+
+
+def due(session: Session, after: float, until: float) -> list[tuple[str, str]]:
+    """Namespace and lane of jobs whose time to be tried again came between these times."""
+    row = Job
+    asked = select(row.namespace, row.lane).where(row.state == "queued", row.next_at > after, row.next_at <= until)
+    return [(each.namespace, each.lane) for each in session.execute(asked.distinct())]
+
+
+def events(session: Session, seq: int, after: int) -> list[Row]:
+    """The events of a job after the one of this number."""
+    row = JobEvent
+    asked = select(row.seq, row.at, row.state, row.worker, row.note, row.detail_json)
+    return list(session.execute(asked.where(row.job == seq, row.seq > after).order_by(row.seq)))

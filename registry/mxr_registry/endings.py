@@ -1,0 +1,117 @@
+"""How a lease ends without a program: failed, handed back, or lost. Each asks first whether the lease still holds.
+
+A lease holds for the worker that has its fencing number, until its time has passed by the database's clock. One whose
+time has passed is lost, whether anybody noticed already or not: what its worker says of the job is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+
+from mxr import work
+from mxr.errors import Conflict
+
+from . import changes, failures, jobs, logs, workers
+from .db import Database, Row, Session, now
+from .rules import Rules
+from .work_tables import Job
+
+NO_LEASE: dict[str, Any] = {"lease_until": None, "phase": None, "cancelling": False}
+CLOSED: dict[str, Any] = NO_LEASE | {"calibration": None}
+AGAIN: dict[str, Any] = NO_LEASE | {
+    "state": work.QUEUED,
+    "worker": None,
+    "worker_name": None,
+    "pinned_json": None,
+    "toolchain_json": None,
+}
+
+
+def held(session: Session, namespace: str, id: str, fence: int) -> Row:
+    """The row of a job whose lease still holds. Raises `Conflict`."""
+    row = jobs.find(session, namespace, id)
+    if row.state != work.RUNNING or row.fence != fence or row.lease_until < now(session):
+        raise Conflict(
+            f"Job {row.id[:12]}: this lease is lost.",
+            hint="Stop working on it: the job was given to another worker, or is closed.",
+            detail={"job": row.id, "fence": fence, "state": row.state, "current": row.fence},
+        )
+    return row
+
+
+def ours(row: Row) -> tuple[Any, ...]:
+    """The conditions under which a running job is still what this row says."""
+    return (Job.state == work.RUNNING, Job.fence == row.fence)
+
+
+def fail(db: Database, rules: Rules, namespace: str, id: str, failed: work.Fail) -> str:
+    """A worker says that a job failed there; the job's JSON. Raises `Conflict` for a lost lease."""
+    with changes.turn(db) as session:
+        row = held(session, namespace, id, failed.fence)
+        logs.append(session, row.seq, failed.log)
+        _settle(session, rules, row, failed.failure, lost=0, detail=dict(failed.provenance))
+        workers.seen(session, namespace, row.worker, now(session))
+        return jobs.at(session, row.seq).text
+
+
+def hand_back(db: Database, namespace: str, id: str, fence: int) -> str:
+    """A worker that stops gives its job back, which counts as no attempt; the job's JSON. Raises `Conflict`."""
+    with changes.turn(db) as session:
+        row = held(session, namespace, id, fence)
+        if row.cancelling:
+            _cancelled(session, row)
+        else:
+            attempts = max(0, row.attempts - 1)
+            changes.change(session, row.seq, *ours(row), **AGAIN, attempts=attempts, next_at=0.0)
+            changes.note(session, row.seq, work.QUEUED, "handed back", row.worker_name)
+        workers.seen(session, namespace, row.worker, now(session))
+        return jobs.at(session, row.seq).text
+
+
+def expire(db: Database, rules: Rules) -> None:
+    """Queue again what lost its worker, in all namespaces. Writes only where there is such a job."""
+    with db.reading() as session:
+        if not _expired(session):
+            return
+    with changes.turn(db) as session:
+        for row in _expired(session):
+            lost = row.lost + 1
+            kind = work.POISON if lost >= rules.poison_after else work.TRANSIENT
+            times = f" {lost} times in a row" if lost > 1 else ""
+            words = f"A worker was lost while it compiled this{times}, the last one {row.worker_name}."
+            _settle(session, rules, row, work.Failure(kind, words, "lost_worker"), lost=lost)
+
+
+def _expired(session: Session) -> list[Row]:
+    asked = select(*Job.__table__.c).where(Job.state == work.RUNNING, Job.lease_until < now(session))
+    return list(session.execute(asked))
+
+
+def _settle(session: Session, rules: Rules, row: Row, failure: work.Failure, *, lost: int, detail: Any = None) -> None:
+    """What follows from a failed attempt: closed, or queued again for later and rather for another worker."""
+    if row.cancelling:
+        _cancelled(session, row)
+        return
+    words = f"{failure.kind} {failure.name}: {failure.message}"
+    if failure.kind != work.TRANSIENT or row.attempts >= rules.attempts:
+        failures.remember(session, rules, row, failure)
+        changes.change(session, row.seq, *ours(row), lost=lost)
+        close_failed(session, row.seq, failures.text_of(failure))
+        changes.note(session, row.seq, work.FAILED, words, row.worker_name, detail)
+        return
+    pause = min(rules.backoff_most, rules.backoff * 2 ** min(60, max(0, row.attempts - 1)))
+    later = {"lost": lost, "avoid": row.worker, "next_at": now(session) + pause}
+    changes.change(session, row.seq, *ours(row), **AGAIN, **later)
+    changes.note(session, row.seq, work.QUEUED, f"{words} (again in {pause:g} s)", row.worker_name, detail)
+
+
+def close_failed(session: Session, seq: int, failure: str) -> None:
+    """Close an open job as failed."""
+    changes.change(session, seq, Job.state.in_(work.OPEN), **CLOSED, state=work.FAILED, failure_json=failure)
+
+
+def _cancelled(session: Session, row: Row) -> None:
+    changes.change(session, row.seq, *ours(row), **CLOSED, state=work.CANCELLED)
+    changes.note(session, row.seq, work.CANCELLED, "its worker stopped", row.worker_name)

@@ -1,0 +1,108 @@
+"""Finishing a job: the program is checked like any publication, then published and the job closed, both or neither."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from sqlalchemy.exc import IntegrityError
+
+from mxr import work
+from mxr.errors import Damaged, Mismatch, NoSuchBlob
+from mxr.keys import Difference, Key
+from mxr.manifest import artifact_id
+from mxr.match import Candidate, judge
+from mxr.qualities import Qualities
+
+from . import artifacts, changes, endings, estimates, jobs, lanes, logs, publication, workers
+from .db import Database, Row, Session, now
+from .publication import Inspect
+from .rules import Rules
+from .storage.store import Store
+
+KNOWN = ("num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build")
+PROMISED = ("sramecc", "xnack", *KNOWN)
+"""What a claim says of the program to come: those who attached since rely on it."""
+
+
+def finish(
+    db: Database, store: Store, inspect: Inspect, rules: Rules, namespace: str, id: str, done: work.Finish
+) -> str:
+    """Publish what came of a job and close it; the job's JSON. The same call once more gives the same answer.
+
+    Raises `Conflict` for a lost lease, `Mismatch` and `Damaged` for a program that is not what was wanted (the job is
+    then tried elsewhere), `NoSuchBlob`. Reading a large program takes a while: its worker goes on with its heartbeats.
+    """
+    with changes.turn(db) as session:
+        row = jobs.find(session, namespace, id)
+        if _answered(row, done):
+            return jobs.shown(session, row).text
+        row = endings.held(session, namespace, id, done.fence)
+        until = max(row.lease_until, now(session) + rules.lease)
+        changes.change(session, row.seq, *endings.ours(row), phase="publish", lease_until=until)
+    done = _completed(row, done)
+    try:
+        _refuse_others(row, done)
+        checked = publication.check(db, store, inspect, namespace, done.artifact)
+    except (Mismatch, Damaged) as problem:
+        name = "wrong_program" if isinstance(problem, Mismatch) else "damaged_program"
+        # Tried elsewhere: only what MIGraphX itself refuses is permanent.
+        failure = work.Failure(work.TRANSIENT, problem.message, name)
+        endings.fail(db, rules, namespace, row.id, work.Fail(done.fence, failure, done.log))
+        raise
+    for _ in range(2):
+        try:
+            with changes.turn(db) as session:
+                row = endings.held(session, namespace, row.id, done.fence)
+                _close(session, row, done, checked)
+                return jobs.at(session, row.seq).text
+        except IntegrityError:
+            continue
+    raise NoSuchBlob("A blob of this artifact was swept meanwhile.")
+
+
+def _answered(row: Row, done: work.Finish) -> bool:
+    """Whether this very call was carried out before, and the answer did not arrive."""
+    if row.state != work.DONE or row.fence != done.fence:
+        return False
+    return bool(row.artifact == artifact_id(done.artifact.key.digest, done.artifact.manifest.files))
+
+
+def _completed(row: Row, done: work.Finish) -> work.Finish:
+    """What its worker leaves unsaid of the artifact is what the claim said of it."""
+    pinned, made = artifacts.qualities_of(row.pinned_json), done.artifact.qualities
+    unsaid = {name: getattr(pinned, name) for name in KNOWN if getattr(made, name) is None}
+    return replace(done, artifact=replace(done.artifact, qualities=replace(made, **unsaid)))
+
+
+def _refuse_others(row: Row, done: work.Finish) -> None:
+    """Raises `Mismatch` for an artifact of another key, or one that an asker of this job could not take."""
+    key, made = done.artifact.key, done.artifact.qualities
+    refused: list[Difference] = []
+    if key.digest != row.digest:
+        refused += Key.from_json(json.loads(row.key_json)).differences(key)
+    refused += judge(lanes.demands_of(row.demands_json), Candidate("", made)).refused
+    refused += _broken_promises(artifacts.qualities_of(row.pinned_json), made)
+    if refused:
+        rows = [{"field": each.field, "asked": each.asked, "found": each.found} for each in refused]
+        raise Mismatch(
+            f"This is not what job {row.id[:12]} wants: {'; '.join(map(str, refused[:3]))}.",
+            detail={"differences": rows},
+        )
+
+
+def _broken_promises(pinned: Qualities, made: Qualities) -> list[Difference]:
+    pairs = ((name, getattr(pinned, name), getattr(made, name)) for name in PROMISED)
+    return [Difference(name, said, now) for name, said, now in pairs if said not in (None, "any", now) and now != "any"]
+
+
+def _close(session: Session, row: Row, done: work.Finish, checked: publication.Checked) -> None:
+    seconds = estimates.seconds_in(dict(done.artifact.provenance))
+    if seconds is None:
+        seconds = now(session) - (row.started_at or now(session))
+    closing = endings.CLOSED | {"state": work.DONE, "artifact": checked.id, "seconds": seconds, "failure_json": None}
+    changes.change(session, row.seq, *endings.ours(row), **closing)
+    publication.record(session, row.namespace, checked)
+    logs.append(session, row.seq, done.log)
+    changes.note(session, row.seq, work.DONE, f"published {checked.id}", row.worker_name)
+    workers.seen(session, row.namespace, row.worker, now(session))

@@ -1,0 +1,166 @@
+"""Jobs as askers see them: one, many, and cancelling one. Asking is in `asking`, working in `leases` and `endings`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, or_, select
+
+from mxr import work
+from mxr.errors import NotFound, Usage
+from mxr.fields import canonical
+
+from . import changes, estimates
+from .db import Row, Session
+from .work_tables import Job
+
+MOST_LISTED = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A job's document, with what decides whether a waiter wants it."""
+
+    seq: int
+    id: str
+    version: int
+    state: str
+    log_size: int
+    text: str
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more will come."""
+        return self.state not in work.OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a list of jobs is narrowed to; None is all. `state` may also be `open`. `after`: a page's `next`."""
+
+    state: str | None = None
+    model: str | None = None
+    digest: str | None = None
+    arch: str | None = None
+    limit: int = 100
+    after: str | None = None
+
+    @classmethod
+    def read(cls, query: Mapping[str, str]) -> Filters:
+        """The filters of a query string. Raises `Usage` for one that there is not."""
+        for name in query:
+            if name not in cls.__dataclass_fields__:
+                raise Usage(
+                    f"{name}: there is no such filter.", hint=f"Filters: {', '.join(cls.__dataclass_fields__)}."
+                )
+        limit, after = query.get("limit", "100"), query.get("after")
+        if not re.fullmatch(r"[1-9][0-9]{0,3}", limit, re.ASCII) or int(limit) > MOST_LISTED:
+            raise Usage(f"limit: expected 1 to {MOST_LISTED}, found {limit[:20]!r}.", hint="Correct it.")
+        if after is not None and not re.fullmatch(r"[0-9]{1,18}", after, re.ASCII):
+            raise Usage(f"after: {after[:40]!r} is not where a page ended.", hint="Use `next` of the page before.")
+        if query.get("state", "open") not in (*work.STATES, "open"):
+            raise Usage(f"state: {query['state'][:40]!r} is no state.", hint=f"States: {', '.join(work.STATES)}, open.")
+        return cls(**{**query, "limit": int(limit)})  # type: ignore[arg-type]
+
+
+def select_jobs(namespace: str) -> Any:
+    """The statement for rows of jobs."""
+    return select(*Job.__table__.c).where(Job.namespace == namespace)
+
+
+def find(session: Session, namespace: str, id: str) -> Row:
+    """The one job whose id begins so (8 digits or more). Raises `NotFound`, and `Usage` where several do."""
+    work.check_job(id)
+    found = session.execute(select_jobs(namespace).where(Job.id >= id, Job.id < id + "g").limit(2)).all()
+    if not found:
+        raise NotFound(f"There is no job {id}.", hint="`mxr jobs` lists them.")
+    if len(found) > 1:
+        raise Usage(f"More than one job begins with {id}.", hint="Give more digits of the id; `mxr jobs` shows them.")
+    return found[0]
+
+
+def show(session: Session, namespace: str, id: str) -> Shown:
+    """One job. Raises `NotFound`, `Usage`."""
+    return shown(session, find(session, namespace, id))
+
+
+def at(session: Session, seq: int) -> Shown:
+    """The job of this row."""
+    return shown(session, session.execute(select(*Job.__table__.c).where(Job.seq == seq)).one())
+
+
+def shown(session: Session, row: Row) -> Shown:
+    """A row with its document: place and estimate are worked out for an open job."""
+    place = place_of(session, row) if row.state == work.QUEUED else None
+    seconds, rests_on = None, None
+    if row.state in work.OPEN:
+        seconds, rests_on = estimates.estimate(session, row.namespace, row.model, row.arch)
+    document = _document(row) | {"place": place, "estimate": seconds, "estimate_from": rests_on}
+    return Shown(row.seq, row.id, row.version, row.state, row.log_size, canonical(document))
+
+
+def place_of(session: Session, row: Row) -> int:
+    """1 for the job that comes next among those for the same kind of worker."""
+    ahead = select(func.count()).where(
+        Job.namespace == row.namespace,
+        Job.state == work.QUEUED,
+        Job.lane == row.lane,
+        or_(Job.rank < row.rank, (Job.rank == row.rank) & (Job.seq < row.seq)),
+    )
+    return int(session.execute(ahead).scalar_one()) + 1
+
+
+def _document(row: Row) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "state": row.state,
+        "digest": row.digest,
+        "request": {"key": json.loads(row.key_json), "demands": json.loads(row.demands_json)},
+        "attempts": row.attempts,
+        "version": row.version,
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+        "priority": -row.rank,
+        "started_at": row.started_at,
+        "phase": row.phase,
+        "worker": row.worker_name,
+        "place": None,
+        "estimate": None,
+        "estimate_from": None,
+        "artifact": row.artifact,
+        "failure": json.loads(row.failure_json) if row.failure_json else None,
+    }
+
+
+def listed(session: Session, namespace: str, filters: Filters) -> str:
+    """The JSON of a page of jobs, the latest first, without place and estimate."""
+    asked = select_jobs(namespace)
+    if filters.state is not None:
+        asked = asked.where(Job.state.in_(work.OPEN if filters.state == "open" else (filters.state,)))
+    for name in ("model", "digest", "arch"):
+        value = getattr(filters, name)
+        if value is not None:
+            asked = asked.where(getattr(Job, name) == (value.partition(":")[0] if name == "arch" else value))
+    if filters.after is not None:
+        asked = asked.where(Job.seq < int(filters.after))
+    rows = session.execute(asked.order_by(Job.seq.desc()).limit(filters.limit + 1)).all()
+    page = rows[: filters.limit]
+    following = str(page[-1].seq) if len(rows) > len(page) else None
+    return canonical({"jobs": [_document(row) for row in page], "next": following})
+
+
+def cancel(session: Session, namespace: str, id: str) -> Shown:
+    """Cancel a job: at once where it is queued; where it runs, its worker is told. A closed one stays as it is."""
+    row = find(session, namespace, id)
+    if row.state == work.QUEUED:
+        closing: dict[str, Any] = {"state": work.CANCELLED, "calibration": None, "phase": None}
+        changes.change(session, row.seq, Job.state == work.QUEUED, **closing)
+        changes.note(session, row.seq, work.CANCELLED, "cancelled in the queue")
+    elif row.state == work.RUNNING and not row.cancelling:
+        changes.change(session, row.seq, Job.state == work.RUNNING, cancelling=True)
+        changes.note(session, row.seq, work.RUNNING, "its worker is told to stop", row.worker_name)
+    return at(session, row.seq)

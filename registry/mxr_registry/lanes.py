@@ -1,0 +1,84 @@
+"""Lanes: what of a request the database can choose by, so that a claim looks only at jobs that a worker may do.
+
+A lane is the kind, and for a GPU vendor and arch, with the short versions: `gpu amd gfx908 2.15 7.2`, `ref 2.16`.
+Whether a worker can do a job follows from the job's lane and demands alone, and is worked out once for equal ones.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+from mxr import work
+from mxr.fields import decode, refuse
+from mxr.keys import Key
+from mxr.qualities import Demands, Qualities, Request
+from mxr.target import split_version
+from mxr.work import Can
+
+NO_MODEL = "xxh3:" + 32 * "0"
+
+
+def lane_of(key: Key) -> str:
+    """The lane of a job."""
+    if key.kind == "ref":
+        return f"ref {key.migraphx}"
+    return f"gpu {key.vendor} {key.arch} {key.migraphx} {key.rocm}"
+
+
+def lanes_of(can: Can) -> tuple[str, ...]:
+    """The lanes that a worker may look at."""
+    zeros = can.toolchain.vendor == "hygon"
+    if can.toolchain.migraphx is None:
+        return ()
+    migraphx = split_version(can.toolchain.migraphx, "migraphx", zeros=zeros)[0]
+    rocm = split_version(can.toolchain.rocm, "rocm", zeros=zeros)[0] if can.toolchain.rocm else None
+    found = []
+    for target in can.targets:
+        if target.kind == "ref":
+            found.append(f"ref {migraphx}")
+        elif rocm is not None:
+            found.append(f"gpu {target.vendor} {target.arch} {migraphx} {rocm}")
+    return tuple(dict.fromkeys(found))
+
+
+def key_in(lane: str) -> Key:
+    """A key of this lane, with nothing else in it."""
+    words = lane.split()
+    if words[0] == "ref":
+        return Key(NO_MODEL, "ref", words[1], ())
+    return Key(NO_MODEL, "gpu", words[3], (), vendor=words[1], arch=words[2], rocm=words[4])
+
+
+@lru_cache(maxsize=4_096)
+def can_of(text: str) -> Can:
+    """What a worker can do, from its JSON."""
+    return decode(Can, json.loads(text), lenient=True)
+
+
+@lru_cache(maxsize=4_096)
+def demands_of(text: str) -> Demands:
+    """A job's demands, from their JSON."""
+    return decode(Demands, json.loads(text), lenient=True)
+
+
+@lru_cache(maxsize=65_536)
+def fitting(can: str, lane: str, demands: str) -> int | None:
+    """The index of the first target on which what `can` says can do a job of this lane and demands; None for none."""
+    return work.able(can_of(can), Request(key_in(lane), demands_of(demands)))
+
+
+def pinned(can: Can, target: int, demands: Demands) -> Qualities:
+    """The qualities of what comes of a job with these demands on this target of a worker."""
+    return work.made_by(can.targets[target], can.toolchain, work.tuning_for(demands))
+
+
+def check_can(can: Can, where: str = "can") -> None:
+    """Returns when every target and version in it can be read. Raises `Usage`."""
+    for target in can.targets:
+        if target.kind not in ("gpu", "ref"):
+            raise refuse(f"{where}.targets.kind", "gpu or ref", target.kind)
+        if target.kind == "gpu":
+            Key(NO_MODEL, "gpu", "1.0", (), vendor=target.vendor, arch=target.arch, rocm="1.0")
+        work.made_by(target, can.toolchain)
+    lanes_of(can)

@@ -1,0 +1,192 @@
+"""Claiming a job, and keeping it: a lease that goes on with every heartbeat, under a number that only grows.
+
+A claim that finds nothing only reads. What it finds is taken in a transaction of its own that looks once more, the
+highest priority first, then the oldest. Nothing is compiled that was published meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, or_, select
+
+from mxr import work
+from mxr.fields import canonical, encode
+from mxr.keys import Key
+from mxr.qualities import Request
+
+from . import changes, endings, failures, jobs, lanes, logs, serving, workers
+from .db import Database, Row, Session, now
+from .rules import Rules
+from .tables import Model
+from .work_tables import Job
+
+PAGES = (20, 200, 2_000)
+"""Rows that are looked at first, then, then at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What one worker may look at, for as long as it waits. `job`: the only one that it wants, by its whole id."""
+
+    worker: str
+    namespace: str
+    lanes: tuple[str, ...]
+    job: str | None = None
+
+    def topics(self) -> list[str]:
+        """What news would be worth another look."""
+        return [self.job] if self.job else [f"{self.namespace} {lane}" for lane in self.lanes]
+
+
+def begin(db: Database, namespace: str, wanted: work.Claim) -> Claims:
+    """What a claim is about. Raises `NotFound` for an unknown worker or job, `NoWorker` for a job beyond the worker."""
+    with db.reading() as session:
+        worker = workers.find(session, namespace, wanted.worker)
+        job = jobs.find(session, namespace, wanted.job) if wanted.job else None
+    if job is not None and lanes.fitting(worker.can_json, job.lane, job.demands_json) is None:
+        raise workers.refusal(_request(job))
+    return Claims(worker.id, namespace, lanes.lanes_of(lanes.can_of(worker.can_json)), job.id if job else None)
+
+
+def _request(row: Row) -> Request:
+    return Request(Key.from_json(json.loads(row.key_json)), lanes.demands_of(row.demands_json))
+
+
+def claim(db: Database, rules: Rules, claims: Claims) -> str | None:
+    """The JSON of a lease, or None where there is nothing for this worker now."""
+    endings.expire(db, rules)
+    with db.reading() as session:
+        worker = workers.find(session, claims.namespace, claims.worker)
+        quiet = workers.stale(worker, now(session), rules)
+        found = _next(session, rules, worker, claims)
+    if found is None and not quiet:
+        return None
+    with changes.turn(db) as session:
+        workers.seen(session, claims.namespace, worker.id, now(session))
+        while found is not None and (row := _next(session, rules, worker, claims)) is not None:
+            lease = _take(session, rules, worker, row)
+            if lease is not None:
+                return lease
+    return None
+
+
+def over(db: Database, claims: Claims) -> bool:
+    """Whether the one job that is wanted will never come: it is closed."""
+    if claims.job is None:
+        return False
+    with db.reading() as session:
+        return jobs.find(session, claims.namespace, claims.job).state not in work.OPEN
+
+
+def _next(session: Session, rules: Rules, worker: Row, claims: Claims) -> Row | None:
+    if claims.job:
+        # Named by a person or their program: neither back-off nor what failed before stands in the way.
+        row = jobs.find(session, claims.namespace, claims.job)
+        return row if row.state == work.QUEUED else None
+    firsts = [next(_suited(session, rules, worker, lane), None) for lane in claims.lanes]
+    return min((row for row in firsts if row is not None), key=lambda row: (row.rank, row.seq), default=None)
+
+
+def _suited(session: Session, rules: Rules, worker: Row, lane: str) -> Iterator[Row]:
+    """The jobs of a lane that this worker can do now, in order."""
+    for row in _waiting(session, worker, lane):
+        if lanes.fitting(worker.can_json, lane, row.demands_json) is None:
+            continue
+        if row.avoid != worker.id or not workers.another(session, rules, worker, row):
+            yield row
+
+
+def _waiting(session: Session, worker: Row, lane: str) -> Iterator[Row]:
+    """The jobs of a lane whose time has come and that did not fail on this toolchain, in order, by pages."""
+    moment = now(session)
+    asked = jobs.select_jobs(worker.namespace).where(
+        Job.state == work.QUEUED,
+        Job.lane == lane,
+        Job.next_at <= moment,
+        ~failures.stands_against(worker.toolchain, moment),
+    )
+    after: ColumnElement[bool] | None = None
+    for size in _sizes():
+        narrowed = asked if after is None else asked.where(after)
+        page = session.execute(narrowed.order_by(Job.rank, Job.seq).limit(size)).all()
+        yield from page
+        if len(page) < size:
+            return
+        last = page[-1]
+        after = and_(Job.rank >= last.rank, or_(Job.rank > last.rank, Job.seq > last.seq))
+
+
+def _sizes() -> Iterator[int]:
+    yield from PAGES
+    while True:
+        yield PAGES[-1]
+
+
+def _take(session: Session, rules: Rules, worker: Row, row: Row) -> str | None:
+    """Give a queued job to this worker; or close it where nothing is to be compiled."""
+    request = _request(row)
+    artifact = serving.artifact_for(session, row.namespace, request)
+    if artifact is not None:
+        done = endings.CLOSED | {"state": work.DONE, "artifact": artifact}
+        changes.change(session, row.seq, Job.state == work.QUEUED, **done)
+        changes.note(session, row.seq, work.DONE, f"published meanwhile: {artifact}")
+        return None
+    asked = select(Model.onnx, Model.manifest_json).where(Model.namespace == row.namespace, Model.model == row.model)
+    model = session.execute(asked.where(Model.complete)).first()
+    if model is None:
+        words = "The registry no longer has the bytes of this model."
+        endings.close_failed(session, row.seq, failures.text_of(work.Failure(work.TRANSIENT, words, "no_model")))
+        changes.note(session, row.seq, work.FAILED, words)
+        return None
+    target = _lease(session, rules, worker, row)
+    document = {
+        "job": row.id,
+        "fence": row.fence + 1,
+        "seconds": rules.lease,
+        "key": json.loads(row.key_json),
+        "demands": json.loads(row.demands_json),
+        "model": json.loads(model.manifest_json),
+        "onnx": model.onnx,
+        "target": target,
+        "attempt": row.attempts + 1,
+    }
+    return canonical(document)
+
+
+def _lease(session: Session, rules: Rules, worker: Row, row: Row) -> int:
+    can = lanes.can_of(worker.can_json)
+    target = lanes.fitting(worker.can_json, row.lane, row.demands_json)
+    assert target is not None
+    moment = now(session)
+    values: dict[str, Any] = {
+        "state": work.RUNNING,
+        "phase": "claimed",
+        "worker": worker.id,
+        "worker_name": worker.name,
+        "toolchain_json": worker.toolchain_json,
+        "pinned_json": canonical(encode(lanes.pinned(can, target, lanes.demands_of(row.demands_json)))),
+        "fence": row.fence + 1,
+        "attempts": row.attempts + 1,
+        "lease_until": moment + rules.lease,
+        "started_at": moment,
+    }
+    changes.change(session, row.seq, Job.state == work.QUEUED, Job.version == row.version, **values)
+    changes.note(session, row.seq, work.RUNNING, f"attempt {row.attempts + 1}", worker.name)
+    logs.append(session, row.seq, f"== attempt {row.attempts + 1} on {worker.name} ==\n")
+    return target
+
+
+def heartbeat(db: Database, rules: Rules, namespace: str, id: str, beat: work.Heartbeat) -> str:
+    """Keep a lease, with the phase and what came to the log; the JSON of a `work.Beat`. Raises `Conflict`."""
+    with changes.turn(db) as session:
+        row = endings.held(session, namespace, id, beat.fence)
+        until = max(row.lease_until, now(session) + rules.lease)
+        news = row.phase != beat.phase
+        changes.change(session, row.seq, *endings.ours(row), seen=news, phase=beat.phase, lease_until=until)
+        logs.append(session, row.seq, beat.log)
+        workers.seen(session, namespace, row.worker, now(session))
+        return canonical({"seconds": rules.lease, "cancelled": bool(row.cancelling)})

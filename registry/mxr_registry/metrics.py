@@ -1,0 +1,132 @@
+"""Figures for Prometheus, in its text form. Jobs and workers are counted in the database, resolves by each process.
+
+Source: Prometheus, "Exposition formats", text format 0.0.4.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+
+from sqlalchemy import case, func, select
+
+from mxr import work
+from mxr.errors import MxrError, NoSuchArtifact
+
+from .db import Session, now
+from .rules import Rules
+from .work_tables import Job, Worker
+
+REASONS = frozenset(
+    {"kind", "vendor", "arch", "migraphx", "rocm", "inputs", "precision", "calibration", "offload_copy", "fast_math"}
+    | {"env", "form", "sramecc", "xnack", "num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "tuning"}
+)
+"""Fields in which the nearest artifact differs; others count as `other`."""
+
+Line = tuple[Mapping[str, str], float]
+
+
+class Counters:
+    """What one process counted since it began."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.hits = 0
+        self.misses: dict[str, int] = {}
+
+    def hit(self) -> None:
+        """A resolve found an artifact."""
+        with self._lock:
+            self.hits += 1
+
+    def refused(self, path: str, problem: MxrError) -> None:
+        """A request was answered with an error; a resolve's is counted by its reason."""
+        if path != "/v1/resolve":
+            return
+        reason = reason_of(problem)
+        with self._lock:
+            self.misses[reason] = self.misses.get(reason, 0) + 1
+
+
+def reason_of(problem: MxrError) -> str:
+    """In what the nearest artifact differs first; `nothing` where the model has none, or the error's code."""
+    if not isinstance(problem, NoSuchArtifact):
+        return problem.code
+    nearest = problem.detail.get("nearest") or []
+    if not nearest:
+        return "nothing"
+    field = str(nearest[0]["differences"][0]["field"]).partition(".")[0]
+    return field if field in REASONS else "other"
+
+
+def text(session: Session, rules: Rules, counters: Counters) -> str:
+    """All figures."""
+    parts = [
+        _family("mxr_jobs", "gauge", "Jobs by state.", _jobs(session)),
+        _family("mxr_queue_jobs", "gauge", "Open jobs by what they need.", _queue(session)),
+        _family("mxr_queue_oldest_seconds", "gauge", "How long the oldest queued job waits.", _oldest(session)),
+        _family("mxr_workers", "gauge", "Workers by state.", _workers(session, rules)),
+        *_compiles(session),
+        _family("mxr_resolve_hits_total", "counter", "Resolves that found an artifact.", [({}, counters.hits)]),
+        _family(
+            "mxr_resolve_misses_total",
+            "counter",
+            "Resolves that found none, by what the nearest artifact differs in first.",
+            [({"reason": reason}, count) for reason, count in sorted(counters.misses.items())],
+        ),
+    ]
+    return "".join(parts)
+
+
+def _family(name: str, kind: str, words: str, lines: Iterable[Line]) -> str:
+    return f"# HELP {name} {words}\n# TYPE {name} {kind}\n" + "".join(_line(name, *each) for each in lines)
+
+
+def _line(name: str, labels: Mapping[str, str], value: float) -> str:
+    written = ",".join(f'{label}="{_escaped(each)}"' for label, each in labels.items())
+    return f"{name}{{{written}}} {value:.12g}\n" if written else f"{name} {value:.12g}\n"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _jobs(session: Session) -> list[Line]:
+    found = dict(session.execute(select(Job.state, func.count()).group_by(Job.state)).tuples().all())
+    return [({"state": state}, found.get(state, 0)) for state in work.STATES]
+
+
+def _queue(session: Session) -> list[Line]:
+    asked = select(Job.lane, Job.state, func.count()).where(Job.state.in_(work.OPEN)).group_by(Job.lane, Job.state)
+    return [(_labels(lane) | {"state": state}, count) for lane, state, count in session.execute(asked)]
+
+
+def _labels(lane: str) -> dict[str, str]:
+    words = lane.split()
+    names = ("kind", "migraphx") if words[0] == "ref" else ("kind", "vendor", "arch", "migraphx", "rocm")
+    return dict(zip(names, words, strict=True))
+
+
+def _oldest(session: Session) -> list[Line]:
+    oldest = session.execute(select(func.min(Job.created_at)).where(Job.state == work.QUEUED)).scalar()
+    return [({}, max(0.0, now(session) - oldest) if oldest is not None else 0.0)]
+
+
+def _workers(session: Session, rules: Rules) -> list[Line]:
+    busy = select(Job.seq).where(Job.state == work.RUNNING, Job.worker == Worker.id).exists()
+    lost = Worker.seen_at < now(session) - rules.lost_after
+    state = case((lost, "lost"), (busy, "busy"), else_="idle")
+    found = {name: count for name, count in session.execute(select(state, func.count()).group_by(state))}
+    return [({"state": name}, found.get(name, 0)) for name in ("idle", "busy", "lost")]
+
+
+def _compiles(session: Session) -> list[str]:
+    asked = select(Job.arch, func.sum(Job.seconds), func.count(Job.seconds)).where(Job.state == work.DONE)
+    rows = session.execute(asked.where(Job.seconds.is_not(None)).group_by(Job.arch)).all()
+    name = "mxr_compile_seconds"
+    found = [({"arch": arch or "ref"}, total or 0.0, count) for arch, total, count in rows]
+    head = f"# HELP {name} Seconds of finished compiles by arch.\n# TYPE {name} summary\n"
+    lines = (
+        _line(f"{name}_sum", labels, total) + _line(f"{name}_count", labels, count) for labels, total, count in found
+    )
+    return [head, *lines]

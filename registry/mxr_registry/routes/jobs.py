@@ -1,0 +1,258 @@
+"""Jobs over HTTP: asking and following for those who wait, claiming and reporting for those who work.
+
+What waits is `async` and holds no thread and no session meanwhile; its short looks at the database run in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+
+from mxr import work
+from mxr.errors import Usage
+from mxr.fields import canonical
+from mxr_registry import asking, changes, endings, finishing, jobs, leases, logs
+from mxr_registry.rules import Rules
+from mxr_registry.waiting import Bus, Ear
+
+from .deps import Body, By, InRooms, Rooms, read, reply
+from .schemas import body
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+LONGEST_WAIT = 60.0
+AGAIN = 5.0
+"""Seconds after which a waiting claim looks again unasked: another worker may have become busy, or lost."""
+
+ALIVE = 15.0
+"""Seconds of silence after which a stream sends a comment."""
+
+WAITS = [
+    {"name": "wait", "in": "query", "schema": {"type": "number", "maximum": LONGEST_WAIT}},
+    {"name": "version", "in": "query", "schema": {"type": "integer"}},
+]
+FILTERS = [
+    {"name": name, "in": "query", "required": False, "schema": {"type": "integer" if name == "limit" else "string"}}
+    for name in jobs.Filters.__dataclass_fields__
+]
+
+
+async def bus_of(request: Request) -> Bus:
+    """The news of this process."""
+    found = request.app.state.bus
+    assert isinstance(found, Bus)
+    return found
+
+
+async def rules_of(request: Request) -> Rules:
+    """The rules of compiling."""
+    found = request.app.state.rules
+    assert isinstance(found, Rules)
+    return found
+
+
+InBus = Annotated[Bus, Depends(bus_of)]
+UnderRules = Annotated[Rules, Depends(rules_of)]
+
+
+@router.post("", summary="Ask for a compile", openapi_extra=body(work.Ask))
+def ask(wanted: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
+    """The job to wait for, an open one or a new one; or done, where the program is here already."""
+    text = asking.ask(rooms.db, rooms.store, rules, by.namespace, read(work.Ask, wanted))
+    bus.kick()
+    return reply(text)
+
+
+@router.get("", summary="Jobs, the latest first", openapi_extra={"parameters": FILTERS})
+def list_jobs(request: Request, rooms: InRooms, by: By) -> Response:
+    """A page of jobs; `state=open` are those that are queued or running."""
+    filters = jobs.Filters.read(request.query_params)
+    with rooms.db.reading() as session:
+        return reply(jobs.listed(session, by.namespace, filters))
+
+
+@router.post("/claim", summary="A worker asks for a job", openapi_extra=body(work.Claim))
+async def claim(wanted: Body, request: Request, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
+    """A lease; or none after the wait."""
+    asked = read(work.Claim, wanted)
+    claims = await run_in_threadpool(leases.begin, rooms.db, by.namespace, asked)
+    deadline = asyncio.get_running_loop().time() + asked.wait
+    async with bus.listen(claims.topics(), request.receive) as ear:
+        lease = None
+        while not ear.gone:
+            lease = await run_in_threadpool(leases.claim, rooms.db, rules, claims)
+            left = deadline - asyncio.get_running_loop().time()
+            if lease or left <= 0 or await run_in_threadpool(leases.over, rooms.db, claims):
+                break
+            await ear.news(min(AGAIN, left))
+    bus.kick()
+    return reply(f'{{"lease":{lease or "null"}}}')
+
+
+@router.get("/{id}", summary="One job; with `wait`, once it changed", openapi_extra={"parameters": WAITS})
+async def show(id: str, request: Request, rooms: InRooms, by: By, bus: InBus) -> Response:
+    """`id` may be cut short to 8 digits or more; so everywhere below.
+
+    `wait` (seconds, at most 60) waits until the job's version is larger than `version` (default: the one it has), or
+    the job is closed.
+    """
+    seconds, version = _number(request, "wait", LONGEST_WAIT), _number(request, "version", 2**53)
+    mark = bus.mark()
+    found = await run_in_threadpool(_show, rooms, by.namespace, id)
+    known = found.version if version is None else version
+    if not seconds or found.closed or found.version > known:
+        return reply(found.text)
+    async with bus.listen([found.id], request.receive) as ear:
+        if mark is None or bus.mark() != mark:
+            found = await run_in_threadpool(_show, rooms, by.namespace, found.id)
+        deadline = asyncio.get_running_loop().time() + seconds
+        while found.version <= known and not found.closed:
+            if not await ear.news(deadline - asyncio.get_running_loop().time()):
+                break
+            found = ear.shown or found
+    return reply(found.text)
+
+
+def _show(rooms: Rooms, namespace: str, id: str) -> jobs.Shown:
+    with rooms.db.reading() as session:
+        return jobs.show(session, namespace, id)
+
+
+def _number(request: Request, name: str, most: float) -> float | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,16}(\.[0-9]{1,9})?", text, re.ASCII) or float(text) > most:
+        raise Usage(f"{name}: expected a number up to {most:g}, found {text[:20]!r}.", hint="Correct it.")
+    return float(text)
+
+
+@router.get("/{id}/log", summary="The log of a job as plain text")
+def show_log(id: str, request: Request, rooms: InRooms, by: By) -> Response:
+    """From `offset` in bytes on (default 0). The header `mxr-log-next` is the offset to go on from."""
+    offset = int(_number(request, "offset", 2**53) or 0)
+    with rooms.db.reading() as session:
+        found = jobs.show(session, by.namespace, id)
+        pieces = logs.read(session, found.seq, offset)
+    following = pieces[-1].next if pieces else max(offset, found.log_size)
+    headers = {"mxr-log-next": str(following), "mxr-job-state": found.state}
+    return Response(logs.text_of(pieces), headers=headers, media_type="text/plain; charset=utf-8")
+
+
+@router.get("/{id}/events", summary="A job as server-sent events, until it is closed")
+async def events(id: str, request: Request, rooms: InRooms, by: By, bus: InBus) -> Response:
+    """`job`: its document at each change; `event`: each change of state; `log`: what came to the log.
+
+    A stream that was cut goes on with `Last-Event-ID`; `offset` is where in the log to begin (-1: what comes from now).
+    """
+    found = await run_in_threadpool(_show, rooms, by.namespace, id)
+    stream = _stream(request, rooms, bus, found, _resumed(request, found))
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+
+def _resumed(request: Request, found: jobs.Shown) -> tuple[int, int]:
+    """The last event that the client has, and how far in the log it is."""
+    last = re.fullmatch(r"([0-9]{1,16})-([0-9]{1,16})", request.headers.get("last-event-id", ""), re.ASCII)
+    if last:
+        return int(last[1]), int(last[2])
+    if request.query_params.get("offset") == "-1":
+        return 0, found.log_size
+    return 0, int(_number(request, "offset", 2**53) or 0)
+
+
+async def _stream(
+    request: Request, rooms: Rooms, bus: Bus, found: jobs.Shown, cursor: tuple[int, int]
+) -> AsyncIterator[str]:
+    version = 0
+    async with bus.listen([found.id], request.receive) as ear:
+        while not ear.gone:
+            batch = await bus.run(lambda: _batch(rooms, found.seq, cursor))  # noqa: B023
+            text, cursor, shown, more = batch
+            if shown.version > version:
+                version = shown.version
+                text += _event("job", shown.text, cursor)
+            if text:
+                yield text
+            if more:
+                continue
+            if shown.closed:
+                return
+            if not await _patient(ear):
+                yield ": still here\n\n"
+
+
+async def _patient(ear: Ear) -> bool:
+    return await ear.news(ALIVE) or ear.gone
+
+
+def _batch(rooms: Rooms, seq: int, cursor: tuple[int, int]) -> tuple[str, tuple[int, int], jobs.Shown, bool]:
+    """The events and a page of the log after the cursor, the cursor then, the job, and whether there is more log."""
+    event, offset = cursor
+    parts = []
+    with rooms.db.reading() as session:
+        shown = jobs.at(session, seq)
+        for row in changes.events(session, seq, event):
+            event = row.seq
+            document = {"at": row.at, "state": row.state, "worker": row.worker, "note": row.note}
+            document["detail"] = json.loads(row.detail_json) if row.detail_json else None
+            parts.append(_event("event", canonical(document), (event, offset)))
+        pieces = logs.read(session, seq, offset, logs.PAGE)
+    if pieces:
+        offset = pieces[-1].next
+        written = {"offset": pieces[0].start, "next": offset, "text": logs.text_of(pieces).decode("utf-8", "replace")}
+        parts.append(_event("log", canonical(written), (event, offset)))
+    return "".join(parts), (event, offset), shown, offset < shown.log_size
+
+
+def _event(kind: str, document: str, cursor: tuple[int, int]) -> str:
+    return f"event: {kind}\nid: {cursor[0]}-{cursor[1]}\ndata: {document}\n\n"
+
+
+@router.post("/{id}/cancel", summary="Cancel a job")
+def cancel(id: str, rooms: InRooms, by: By, bus: InBus) -> Response:
+    """At once where it is queued; where it runs, its worker is told with the next heartbeat."""
+    with changes.turn(rooms.db) as session:
+        found = jobs.cancel(session, by.namespace, id)
+    bus.kick()
+    return reply(found.text)
+
+
+@router.post("/{id}/heartbeat", summary="A worker keeps its lease", openapi_extra=body(work.Heartbeat))
+def heartbeat(id: str, beat: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
+    """How long the lease goes on, and whether somebody cancelled the job."""
+    text = leases.heartbeat(rooms.db, rules, by.namespace, id, read(work.Heartbeat, beat))
+    bus.kick()
+    return reply(text)
+
+
+@router.post("/{id}/finish", summary="A worker is done", openapi_extra=body(work.Finish))
+def finish(id: str, done: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
+    """Publishes the artifact and closes the job, both or neither."""
+    finished = read(work.Finish, done)
+    try:
+        return reply(finishing.finish(rooms.db, rooms.store, rooms.inspect, rules, by.namespace, id, finished))
+    finally:
+        bus.kick()
+
+
+@router.post("/{id}/fail", summary="A worker failed", openapi_extra=body(work.Fail))
+def fail(id: str, failed: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
+    """The job is closed, or queued again for later."""
+    text = endings.fail(rooms.db, rules, by.namespace, id, read(work.Fail, failed))
+    bus.kick()
+    return reply(text)
+
+
+@router.post("/{id}/handback", summary="A worker gives its job back", openapi_extra=body(work.HandBack))
+def hand_back(id: str, given: Body, rooms: InRooms, by: By, bus: InBus) -> Response:
+    """The job is queued again, and this counts as no attempt."""
+    text = endings.hand_back(rooms.db, by.namespace, id, read(work.HandBack, given).fence)
+    bus.kick()
+    return reply(text)

@@ -1,0 +1,29 @@
+"""Workers over HTTP."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from mxr import work
+from mxr_registry import workers
+
+from .deps import Body, By, InRooms, read, reply
+from .jobs import UnderRules
+from .schemas import body
+
+router = APIRouter(prefix="/v1/workers", tags=["workers"])
+
+
+@router.post("", summary="A worker says what it can do", openapi_extra=body(work.RegisterWorker))
+def register(stated: Body, rooms: InRooms, by: By, rules: UnderRules) -> Response:
+    """The same name keeps its id; claims and heartbeats keep the worker alive."""
+    wanted = read(work.RegisterWorker, stated)
+    with rooms.db.writing() as session:
+        return reply(workers.register(session, rules, by.namespace, wanted))
+
+
+@router.get("", summary="Workers and declared pools")
+def list_workers(rooms: InRooms, by: By, rules: UnderRules) -> Response:
+    """Each worker idle, busy or lost; each pool with the jobs that it could do, or that run for it."""
+    with rooms.db.reading() as session:
+        return reply(workers.listed(session, rules, by.namespace))

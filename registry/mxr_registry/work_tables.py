@@ -1,0 +1,159 @@
+"""The tables of compiling, beside those of artifacts.
+
+    jobs ──< job_events, job_logs        workers        failures        counters
+
+A job's `rank` is its priority turned round, so that what is claimed next comes first in ascending order. `version` is
+the number of the last change that an asker can see, `touched` that of the last change of any kind: both are drawn from
+one counter of the database, so that a process finds what others changed by asking for larger ones.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, LargeBinary, String, Text, UniqueConstraint, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from .tables import Base, Hash, Namespace, Serial, Word
+
+OPEN = text("state IN ('queued', 'running')")
+
+
+class Job(Base):
+    """One wanted compile. `terms` is the sha256 of the canonical demands.
+
+    `fence` grows with every claim, `attempts` counts those that were not handed back, `lost` the leases lost in a row.
+    `pinned_json`: the qualities of what the claiming worker makes. `avoid`: the worker that failed it last.
+    """
+
+    __tablename__ = "jobs"
+
+    seq: Mapped[int] = mapped_column(Serial, primary_key=True)
+    namespace: Mapped[str] = mapped_column(Namespace)
+    id: Mapped[str] = mapped_column(String(32))
+    state: Mapped[str] = mapped_column(String(20))
+    digest: Mapped[str] = mapped_column(Hash)
+    terms: Mapped[str] = mapped_column(Hash)
+    model: Mapped[str] = mapped_column(String(37))
+    arch: Mapped[str | None] = mapped_column(Word)
+    lane: Mapped[str] = mapped_column(String(600))
+    rank: Mapped[int]
+    key_json: Mapped[str] = mapped_column(Text)
+    demands_json: Mapped[str] = mapped_column(Text)
+    calibration: Mapped[str | None] = mapped_column(Hash)
+    attempts: Mapped[int]
+    fence: Mapped[int]
+    lost: Mapped[int]
+    version: Mapped[int]
+    touched: Mapped[int]
+    phase: Mapped[str | None] = mapped_column(String(40))
+    worker: Mapped[str | None] = mapped_column(String(32))
+    worker_name: Mapped[str | None] = mapped_column(String(200))
+    toolchain_json: Mapped[str | None] = mapped_column(Text)
+    pinned_json: Mapped[str | None] = mapped_column(Text)
+    next_at: Mapped[float]
+    lease_until: Mapped[float | None]
+    cancelling: Mapped[bool]
+    avoid: Mapped[str | None] = mapped_column(String(32))
+    artifact: Mapped[str | None] = mapped_column(Hash)
+    failure_json: Mapped[str | None] = mapped_column(Text)
+    seconds: Mapped[float | None]
+    log_size: Mapped[int]
+    created_at: Mapped[float]
+    updated_at: Mapped[float]
+    started_at: Mapped[float | None]
+
+    __table_args__ = (
+        UniqueConstraint("namespace", "id"),
+        ForeignKeyConstraint(["namespace", "calibration"], ["blobs.namespace", "blobs.sha256"]),
+        Index(
+            "uq_jobs_open",
+            "namespace",
+            "digest",
+            "terms",
+            unique=True,
+            sqlite_where=OPEN,
+            postgresql_where=OPEN,
+        ),
+        Index(None, "namespace", "digest", "seq"),
+        Index(None, "namespace", "state", "lane", "rank", "seq"),
+        Index(None, "namespace", "model", "seq"),
+        Index(None, "namespace", "seq"),
+        Index(None, "state", "lease_until"),
+        Index(None, "state", "next_at"),
+        Index(None, "state", "worker"),
+        Index(None, "touched"),
+        {"sqlite_autoincrement": True},
+    )
+
+
+class JobEvent(Base):
+    """One change of a job's state. `detail_json`: what a worker said of a failure beyond its message."""
+
+    __tablename__ = "job_events"
+
+    seq: Mapped[int] = mapped_column(Serial, primary_key=True)
+    job: Mapped[int] = mapped_column(Serial, ForeignKey("jobs.seq", ondelete="CASCADE"))
+    at: Mapped[float]
+    state: Mapped[str] = mapped_column(String(20))
+    worker: Mapped[str | None] = mapped_column(String(200))
+    note: Mapped[str] = mapped_column(Text)
+    detail_json: Mapped[str | None] = mapped_column(Text)
+
+    __table_args__ = (Index(None, "job", "seq"), {"sqlite_autoincrement": True})
+
+
+class JobLog(Base):
+    """A stretch of a job's log: `start` is its offset, `size` its length, in bytes of UTF-8."""
+
+    __tablename__ = "job_logs"
+
+    job: Mapped[int] = mapped_column(Serial, ForeignKey("jobs.seq", ondelete="CASCADE"), primary_key=True)
+    start: Mapped[int] = mapped_column(Serial, primary_key=True)
+    size: Mapped[int]
+    data: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class Worker(Base):
+    """A worker by its name. `toolchain` is the sha256 of the canonical JSON of its toolchain."""
+
+    __tablename__ = "workers"
+
+    seq: Mapped[int] = mapped_column(Serial, primary_key=True)
+    namespace: Mapped[str] = mapped_column(Namespace)
+    id: Mapped[str] = mapped_column(String(32))
+    name: Mapped[str] = mapped_column(String(200))
+    can_json: Mapped[str] = mapped_column(Text)
+    toolchain: Mapped[str] = mapped_column(Hash)
+    toolchain_json: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[float]
+    seen_at: Mapped[float]
+
+    __table_args__ = (
+        UniqueConstraint("namespace", "id"),
+        UniqueConstraint("namespace", "name"),
+        Index(None, "namespace", "seen_at"),
+        {"sqlite_autoincrement": True},
+    )
+
+
+class RememberedFailure(Base):
+    """A failure of a request on a toolchain, until `expires_at`."""
+
+    __tablename__ = "failures"
+
+    namespace: Mapped[str] = mapped_column(Namespace, primary_key=True)
+    digest: Mapped[str] = mapped_column(Hash, primary_key=True)
+    terms: Mapped[str] = mapped_column(Hash, primary_key=True)
+    toolchain: Mapped[str] = mapped_column(Hash, primary_key=True)
+    toolchain_json: Mapped[str] = mapped_column(Text)
+    failure_json: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[float]
+    expires_at: Mapped[float]
+
+
+class Counter(Base):
+    """A number that only grows. `jobs`: the changes of all jobs."""
+
+    __tablename__ = "counters"
+
+    name: Mapped[str] = mapped_column(String(40), primary_key=True)
+    value: Mapped[int]

@@ -1,0 +1,25 @@
+"""The bounded log: what it keeps is the beginning and the end of what came, whatever the pieces."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxr_workers.childlog import ChildLog
+
+
+@given(st.lists(st.binary(max_size=40), max_size=40), st.integers(0, 50), st.integers(1, 50))
+def test_it_keeps_the_ends_and_digests_the_whole(pieces: list[bytes], head: int, tail: int) -> None:
+    log, whole = ChildLog(head, tail), b"".join(pieces)
+    for piece in pieces:
+        log.add(piece)
+    assert log.sha256 == sha256(whole).hexdigest() and log.size == len(whole)
+    if len(whole) <= head + tail:
+        assert log.kept == whole
+    else:
+        gap = f"\n[{len(whole) - head - tail} bytes are left out here]\n".encode()
+        assert log.kept == whole[:head] + gap + whole[-tail:]
+    assert whole.endswith(log.tail) and (log.tail or not whole)
+    assert len(log._head) + len(log._tail) <= head + 2 * tail + 40

@@ -1,0 +1,77 @@
+"""The consumers: their flags, and the file that each looks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from strategies import GPU
+
+from mxr import consumers
+from mxr.errors import Usage
+from mxr.target import DynamicDim
+
+
+@pytest.mark.parametrize(
+    ("name", "offload_copy", "fast_math"),
+    [("python", True, True), ("amdinfer", True, True), ("driver", False, True), ("ort", False, False)],
+)
+def test_flags(name: str, offload_copy: bool, fast_math: bool) -> None:
+    found = consumers.find(name)
+    assert (found.name, found.offload_copy, found.fast_math) == (name, offload_copy, fast_math)
+    assert found.summary and found.source
+
+
+def test_there_are_no_others_and_python_is_the_usual_one() -> None:
+    assert set(consumers.CONSUMERS) == {"python", "driver", "amdinfer", "ort"}
+    assert consumers.DEFAULT is consumers.find("python")
+
+
+@pytest.mark.parametrize("name", ["", "Python", "torch", "python "])
+def test_an_unknown_consumer(name: str) -> None:
+    with pytest.raises(Usage, match="no consumer") as caught:
+        consumers.find(name)
+    assert "amdinfer" in caught.value.hint and "mxr consumers" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["python", "driver"])
+def test_the_plain_name(name: str) -> None:
+    assert consumers.find(name).file_name("resnet50", GPU) == "resnet50.mxr"
+
+
+def test_ort_has_no_layout_yet() -> None:
+    with pytest.raises(Usage, match="ort has no folder layout") as caught:
+        consumers.find("ort").file_name("resnet50", GPU)
+    assert "-o FOLDER/" in caught.value.hint
+
+
+AMDINFER = consumers.find("amdinfer")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "name"),
+    [
+        ((("x", (8, 3, 224, 224)),), "m_b8.mxr"),
+        ((("x", (64,)), ("y", (64, 128))), "m_b64.mxr"),
+        ((("x", (8, 3)), ("scale", ())), "m_b8.mxr"),
+    ],
+)
+def test_amdinfer_looks_for_the_batch(inputs: tuple[tuple[str, tuple[int, ...]], ...], name: str) -> None:
+    assert AMDINFER.file_name("m", replace(GPU, inputs=inputs)) == name
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        replace(GPU, inputs=(("x", (8, 3)), ("y", (1, 3)))),
+        replace(GPU, inputs=(("x", (DynamicDim(1, 8), 3)),)),
+        replace(GPU, inputs=(("x", ()),)),
+        replace(GPU, inputs=()),
+        replace(GPU, offload_copy=False),
+    ],
+    ids=["two batches", "an open batch", "scalars", "no inputs", "without offload_copy"],
+)
+def test_what_amdinfer_cannot_use(key: consumers.consumer.Key) -> None:
+    with pytest.raises(Usage, match="amdinfer needs") as caught:
+        AMDINFER.file_name("m", key)
+    assert caught.value.hint

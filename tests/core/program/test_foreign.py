@@ -1,0 +1,84 @@
+"""Files that are no programs: each is called by its name, with a hint, at exit 65."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import pickle
+import tarfile
+import zipfile
+
+import program_maker as make
+import pytest
+
+from mxr.errors import Damaged
+from mxr.program import BytesSource, describe, read_header
+
+
+def zipped() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a", "b")
+    return file.getvalue()
+
+
+def tarred() -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("model.mxr"))
+    return file.getvalue()
+
+
+SAFETENSORS = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+FILES = {
+    "an HTML page": b"<!DOCTYPE html><html><body>404</body></html>",
+    "an XML document": b'<?xml version="1.0"?><Error><Code>NoSuchKey</Code></Error>',
+    "a gzip archive": gzip.compress(make.program([])),
+    "a zip archive": zipped(),
+    "a tar archive": tarred(),
+    "a zstd archive": b"\x28\xb5\x2f\xfd\x04\x00",
+    "a git-lfs pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+    "an ELF file": make.hsaco("gfx1100.cov5.hsaco"),
+    "a bundle of GPU code objects": make.hsaco("gfx90a_sramecc+_xnack-.bundle.co"),
+    "an ONNX model": (make.DATA / "models" / "convnet.onnx").read_bytes(),
+    "a safetensors file": len(SAFETENSORS).to_bytes(8, "little") + SAFETENSORS + bytes(4),
+    "a NumPy array": b"\x93NUMPY\x01\x00v\x00{'descr'",
+    "a Python pickle": pickle.dumps({"a": 1}),
+    "a text file": b"The model is in the other folder.\n",
+}
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_foreign_file(what):
+    for read in (describe, read_header):
+        with pytest.raises(Damaged, match=what) as caught:
+            read(BytesSource(FILES[what]))
+        assert caught.value.exit == 65
+        assert caught.value.detail["offset"] == 0
+        assert caught.value.detail["looks_like"].startswith(what)
+        assert caught.value.hint
+
+
+def test_an_empty_file():
+    with pytest.raises(Damaged, match="The file is empty"):
+        describe(BytesSource(b""))
+
+
+@pytest.mark.parametrize("model", ["block", "convrelu", "mlp_ext"])
+def test_every_model_is_called_an_onnx_model(model):
+    with pytest.raises(Damaged, match="an ONNX model"):
+        describe(BytesSource((make.DATA / "models" / f"{model}.onnx").read_bytes()))
+
+
+def test_other_messagepack_and_other_json():
+    with pytest.raises(Damaged, match="there are no 'modules'"):
+        describe(BytesSource(make.pack({"a": 1, "b": [1, 2]})))
+    for text in (b'{"a": 1}', b"{", b'{"modules": {}}', b"[1, 2]"):
+        with pytest.raises(Damaged):
+            describe(BytesSource(text))
+
+
+def test_a_program_cut_off_in_its_head_is_called_cut_off():
+    with pytest.raises(Damaged, match="The file ends"):
+        describe(BytesSource(make.program(make.add_relu())[:30]))

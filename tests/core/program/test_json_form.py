@@ -1,0 +1,102 @@
+"""Programs saved as JSON: the same description as the MessagePack form gives."""
+
+from __future__ import annotations
+
+import json
+
+import program_maker as make
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mxr.errors import Damaged
+from mxr.program import BytesSource, describe, json_form, read_header
+
+CODE = make.hsaco("gfx1100.cov5.hsaco")
+
+
+SAMPLES = ["mxr_spliced/v7_bf16_b1.mxr", "mxr_spliced/v6_layout_gfx90a.mxr", "mxr_real/mlp_ext_b4_fp16_ref.mxr"]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_same_description(name):
+    data = (make.DATA / name).read_bytes()
+    expected = describe(BytesSource(data)).to_json()
+    text = make.as_json(data)
+    found = describe(BytesSource(text)).to_json()
+    assert found["sizes"]["file"] == len(text)
+    assert found["form"] == "json"
+    changed = {"form": "msgpack", "sizes": found["sizes"] | {"file": len(data)}}
+    assert found | changed == expected
+    assert read_header(BytesSource(text)).form == "json"
+
+
+def test_short_binaries_and_large_lens():
+    form = make.shape("float", 1)
+    wide = make.shape("float", *[1000] * 70)
+    nodes = [
+        make.literal("@0", form, [1, 2, 3, 4]),
+        make.literal("@1", form, []),
+        make.literal("@2", form, [[1, 2], [3, 4]]),
+        make.node("@3", "relu", wide),
+    ]
+    found = describe(BytesSource(json.dumps(make.fields(nodes)).encode()))
+    assert found.sizes.literals == 8
+    assert len(found.warnings) == 1
+
+
+def test_code_objects_are_read():
+    top = make.fields(make.add_relu(code=CODE))
+    top["modules"]["main"]["nodes"][2]["operator"]["code_object"] = list(CODE)
+    assert describe(BytesSource(json.dumps(top, indent=4).encode())).archs == ("gfx1100",)
+
+
+def test_a_mark_that_the_file_brings_along_points_nowhere():
+    nodes = [make.literal("@0", make.shape("float", 1), "mxr binary 0:99999999999")]
+    assert describe(BytesSource(json.dumps(make.fields(nodes)).encode())).sizes.literals == 0
+
+
+def test_too_large_a_save_is_refused_unread():
+    class Large:
+        size = json_form.LARGEST + 1
+
+        def read_at(self, offset: int, length: int) -> bytes:
+            assert length <= 4096
+            return b"{" + b" " * (length - 1)
+
+    with pytest.raises(Damaged, match="too large") as caught:
+        describe(Large())
+    assert "MessagePack" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a":' * 100_000,
+        b'{"a": [' + b"[]," * 2_000_000 + b"1]}",
+        b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"version": ' + b"9" * 10_000 + b', "modules": {}}',
+        b'{"a": "\xff"}',
+        b'{"version": 7, "version": 8, "modules": {}}',
+        b'{"version": 7, "targets": [], "modules": {"main": {"nodes": [1]}}}',
+        b'{"version": 7, "targets": [], "modules": []}',
+        b'{"data": [' + b"1,  " * 70 + b"}",
+    ],
+)
+def test_wrong_json(text):
+    with pytest.raises(Damaged) as caught:
+        describe(BytesSource(text))
+    assert 0 <= caught.value.detail["offset"] <= len(text)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 300), min_size=60, max_size=70), st.sampled_from([",", " , ", ",\n  "]))
+def test_arrays_of_bytes_and_of_other_numbers(numbers, comma):
+    text = '{"data": [' + comma.join(map(str, numbers)) + '], "lens": [1]}'
+    tree, blobs = json_form.load(BytesSource(text.encode()))
+    assert tree["lens"] == [1]
+    if max(numbers) < 256:
+        (span,) = tree["data"].spans
+        assert blobs.read_at(*span) == bytes(numbers)
+    else:
+        assert tree["data"] == numbers

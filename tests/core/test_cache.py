@@ -1,0 +1,295 @@
+"""The cache: what it holds is what it says, and what is damaged or unreadable is as if it were not there."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import GPU, MODEL
+
+from mxr import disk, fields
+from mxr.cache import Answer, Cache
+from mxr.errors import Usage
+from mxr.keys import Key
+from mxr.manifest import Blob, File, Manifest, artifact_id
+from mxr.match import Match
+from mxr.qualities import Demands, Qualities, Request
+from mxr.wire import Artifact, Model, ModelInput
+
+REQUEST = Request(GPU)
+MODEL_SEEN = Model(MODEL, "0" * 64, "m.onnx", (ModelInput("x", "float32", ("N", 3)),))
+
+
+def artifact(data: bytes = b"program", key: Key = GPU, has: Qualities | None = None, at: float = 1.0) -> Artifact:
+    sha = sha256(data).hexdigest()
+    manifest = Manifest((File("model.mxr", len(data), sha, (Blob(sha, len(data)),)),))
+    id = artifact_id(key.digest, manifest.files)
+    return Artifact(id, key.digest, sha, len(data), key, has or Qualities(), {}, at, manifest=manifest)
+
+
+def put(cache: Cache, data: bytes) -> Path:
+    """The program in the cache, old enough for its stat to be trusted."""
+    path = cache.file(sha256(data).hexdigest())
+    disk.write_whole(path, data, 0o444)
+    os.utime(path, ns=(10**18, 10**18))
+    return path
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path)
+
+
+def test_what_was_answered_is_answered_again(cache: Cache, tmp_path: Path) -> None:
+    said = Answer(artifact(), Match(("rocm_patch",), {"xnack": "-"}))
+    assert cache.answer(REQUEST) is None
+    cache.remember(REQUEST, said)
+    assert cache.answer(REQUEST) == said
+    assert Cache(tmp_path).answer(REQUEST) == said, "another process"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Request(GPU, Demands(num_cu=104)),
+        Request(GPU, Demands(exact=True)),
+        Request(GPU, Demands(allow=("cu",))),
+        Request(GPU, Demands(xnack="-")),
+        Request(replace(GPU, migraphx="2.16")),
+        Request(replace(GPU, kind="ref")),
+    ],
+    ids=repr,
+)
+def test_an_answer_is_for_that_very_request(cache: Cache, other: Request) -> None:
+    cache.remember(REQUEST, Answer(artifact(), Match()))
+    assert cache.answer(other) is None
+
+
+def test_an_answer_of_the_generic_family(cache: Cache) -> None:
+    key = replace(GPU, arch="gfx1100")
+    family = key.generic()
+    assert family is not None
+    said = Answer(artifact(key=family), Match(("arch",)))
+    cache.remember(Request(key), said)
+    assert cache.answer(Request(key)) == said
+    assert cache.choose(Request(key)) == said
+    assert cache.choose(Request(key, Demands(exact=True))) is None
+
+
+def test_the_cache_chooses_by_the_registrys_rules(cache: Cache) -> None:
+    later = artifact(b"later", has=Qualities(num_cu=110), at=2.0)
+    first = artifact(b"first", has=Qualities(num_cu=104), at=1.0)
+    for each in (later, first):
+        cache.remember(Request(GPU, Demands(num_cu=each.qualities.num_cu)), Answer(each, Match()))
+    assert cache.choose(Request(GPU, Demands(num_cu=110))) == Answer(later, Match())
+    assert cache.choose(Request(GPU, Demands(num_cu=108))) is None
+    assert cache.choose(Request(GPU, Demands(num_cu=108, allow=("cu",)))) == Answer(first, Match(("num_cu",)))
+    assert cache.choose(REQUEST) == Answer(first, Match((), {"num_cu": 104}))
+    promoted = replace(later, promoted_at=5.0)
+    cache.remember(REQUEST, Answer(promoted, Match()))
+    assert cache.choose(REQUEST) == Answer(promoted, Match((), {"num_cu": 110}))
+    assert cache.choose(Request(replace(GPU, arch="gfx908"))) is None
+
+
+def test_signs_that_disagree_in_the_cache_are_a_usage_error(cache: Cache) -> None:
+    for sign in ("+", "-"):
+        row = artifact(sign.encode(), has=Qualities(xnack=sign))
+        cache.remember(Request(GPU, Demands(xnack=sign)), Answer(row, Match()))
+    with pytest.raises(Usage, match="xnack"):
+        cache.choose(REQUEST)
+
+
+def test_it_holds_what_it_holds(cache: Cache) -> None:
+    data = b"program"
+    sha = sha256(data).hexdigest()
+    assert not cache.holds(sha)
+    path = put(cache, data)
+    assert cache.holds(sha) and cache.holds(sha)
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["never read", "read and remembered before"])
+@pytest.mark.parametrize("damage", [b"progrAm", b"", b"program and more"])
+def test_a_damaged_file_is_dropped_and_not_served(cache: Cache, damage: bytes, known: bool) -> None:
+    sha = sha256(b"program").hexdigest()
+    path = put(cache, b"program")
+    assert not known or cache.holds(sha)
+    path.chmod(0o644)
+    path.write_bytes(damage)
+    assert not cache.holds(sha)
+    assert not path.exists(), "so that it is fetched again"
+    put(cache, b"program")
+    assert cache.holds(sha)
+
+
+def test_damage_that_keeps_every_stat_is_found_by_verify(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = put(cache, b"good"), put(cache, b"program")
+    sha = sha256(b"program").hexdigest()
+    monkeypatch.setattr("mxr.hashing.StatMemo.get", lambda *_: sha)
+    bad.chmod(0o644)
+    bad.write_bytes(b"PROGRAM")
+    assert cache.holds(sha), "the memo is believed here"
+    assert dict(cache.verify()) == {good: True, bad: False}
+    assert good.exists() and not bad.exists()
+
+
+def files(cache: Cache, folder: str) -> list[Path]:
+    return [path for path in (cache.root / folder).rglob("*") if path.is_file()]
+
+
+GARBAGE = [
+    *(b"", b"\0" * 100, b"{", b"null", b"[]", b'"x"', b"7", b"{}", b"\xff\xfe", b"<html>", b"[" * 100_000),
+    *(b'{"digest":1,"id":2,"match":3}', b'{"v":NaN}', b'{"model":{}}'),
+]
+
+
+@pytest.mark.parametrize("data", GARBAGE, ids=lambda data: ascii(data)[:20])
+@pytest.mark.parametrize("folder", ["answers", "artifacts", "models"])
+def test_garbage_is_as_if_it_were_not_there(cache: Cache, folder: str, data: bytes) -> None:
+    said = Answer(artifact(), Match())
+    for once in range(2):
+        cache.remember(REQUEST, said)
+        cache.remember_model(MODEL_SEEN)
+        assert cache.answer(REQUEST) == said and cache.model(MODEL) == MODEL_SEEN
+        if once == 0:
+            for path in files(cache, folder):
+                path.write_bytes(data)
+            assert (cache.answer(REQUEST) is None) == (folder != "models")
+            assert (cache.choose(REQUEST) is None) == (folder == "artifacts")
+            assert (cache.model(MODEL) is None) == (folder == "models")
+            assert list(cache.entries()) == []
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=60)
+def test_a_changed_byte_never_makes_another_program_fit(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    cache = Cache(tmp_path_factory.mktemp("cache"))
+    said = Answer(artifact(has=Qualities("+", "-", 104)), Match())
+    request = Request(GPU, Demands("+", "-", 104))
+    cache.remember(request, said)
+    path = data.draw(st.sampled_from(files(cache, "artifacts") + files(cache, "answers")))
+    text = bytearray(path.read_bytes())
+    at = data.draw(st.integers(0, len(text) - 1))
+    text[at] = data.draw(st.integers(32, 126))
+    path.write_bytes(text)
+    for found in (cache.answer(request), cache.choose(request)):
+        if found is not None:
+            assert (found.artifact.key, found.artifact.id, found.artifact.sha256) == (
+                GPU,
+                said.artifact.id,
+                said.artifact.sha256,
+            )
+            assert found.artifact.manifest == said.artifact.manifest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"match": {"relaxed": [], "assumed": "ab"}},
+        {"match": {"relaxed": 5, "assumed": {}}},
+        {"match": []},
+        {"id": "../../../etc/passwd"},
+        {"id": "\0"},
+        {"id": "x" * 5000},
+        {"digest": "*"},
+    ],
+    ids=ascii,
+)
+def test_an_answer_with_odd_fields_is_none(cache: Cache, change: dict[str, object]) -> None:
+    cache.remember(REQUEST, Answer(artifact(), Match()))
+    (path,) = files(cache, "answers")
+    row = fields.parse(path.read_bytes(), "the answer")
+    path.write_text(fields.canonical(row | change))
+    assert cache.answer(REQUEST) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        artifact(key=replace(GPU, migraphx="2.16")),
+        replace(artifact(), id="0" * 64),
+        replace(artifact(), manifest=None),
+        replace(artifact(), digest=replace(GPU, arch="gfx908").digest),
+    ],
+    ids=["another key", "another id", "no manifest", "another digest"],
+)
+def test_an_artifact_that_is_not_what_its_place_says(cache: Cache, wrong: Artifact) -> None:
+    right = artifact()
+    cache.remember(REQUEST, Answer(right, Match()))
+    (path,) = files(cache, "artifacts")
+    path.write_text(fields.canonical(fields.encode(wrong)))
+    assert cache.answer(REQUEST) is None and cache.choose(REQUEST) is None
+
+
+def test_an_answer_copied_from_another_request(cache: Cache) -> None:
+    other = Request(replace(GPU, arch="gfx908"))
+    cache.remember(other, Answer(artifact(key=other.key), Match()))
+    (path,) = files(cache, "answers")
+    cache.remember(REQUEST, Answer(artifact(), Match()))
+    (mine,) = set(files(cache, "answers")) - {path}
+    mine.write_bytes(path.read_bytes())
+    assert cache.answer(REQUEST) is None
+
+
+@pytest.mark.parametrize("place", ["cache", "cache/v1"])
+def test_a_cache_that_can_be_neither_read_nor_written(tmp_path: Path, place: str) -> None:
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).write_bytes(b"a file where the folder should be")
+    cache = Cache(tmp_path / "cache")
+    calls: list[Callable[[], object]] = [
+        lambda: cache.answer(REQUEST),
+        lambda: cache.choose(REQUEST),
+        lambda: cache.model(MODEL),
+        lambda: cache.remember_model(MODEL_SEEN),
+        lambda: list(cache.entries()),
+        lambda: list(cache.verify()),
+        lambda: cache.holds("ab" * 32),
+    ]
+    assert [bool(call()) for call in calls] == [False] * len(calls)
+    with cache.turn("ab" * 32):
+        pass
+    with pytest.raises(Usage):
+        cache.remember(REQUEST, Answer(artifact(), Match()))
+
+
+def test_entries_are_programs_and_what_is_known_of_them(cache: Cache) -> None:
+    said = artifact()
+    cache.remember(REQUEST, Answer(said, Match()))
+    known, unknown = put(cache, b"program"), put(cache, b"nobody knows")
+    disk.partial_name(known.parent).write_bytes(b"half")
+    assert dict(cache.entries()) == {known: said, unknown: None}
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    said = [Answer(artifact(bytes([n])), Match()) for n in range(2)]
+    problems: list[BaseException] = []
+    inside: list[int] = []
+
+    def work(number: int) -> None:
+        cache = Cache(tmp_path)
+        try:
+            for _ in range(25):
+                with cache.turn("ab" * 32):
+                    inside.append(number)
+                cache.remember(REQUEST, said[number])
+                assert cache.answer(REQUEST) in said
+                assert cache.choose(REQUEST) is not None
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == [] and len(inside) == 50
+    assert [path for path in tmp_path.rglob("*") if disk.PARTIAL in path.name] == []

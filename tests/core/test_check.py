@@ -1,0 +1,142 @@
+"""Will this program load here: each requirement as needed and as found, and nothing held against what is unknown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import strategies
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mxr import check
+from mxr.asking import Hardware
+from mxr.host import HostToolchain
+
+MI210 = Hardware("gpu", "amd", "gfx90a", "+", "-", 104, 1)
+NAVI = Hardware("gpu", "amd", "gfx1100", None, None, 48, 1)
+REF = Hardware("ref")
+ROCM = HostToolchain("7.2.1", "2.15.0", None)
+FILE: dict[str, Any] = {
+    "compiled": True,
+    "targets": ["gpu"],
+    "file_version": 7,
+    "migraphx": "2.15.0",
+    "flavour": "upstream",
+    "archs": ["gfx90a:sramecc+:xnack-"],
+    "libraries": [],
+}
+
+
+def rows(facts: dict[str, Any], hardware: Hardware = MI210, here: HostToolchain = ROCM) -> dict[str, check.Requirement]:
+    found = check.check(facts, hardware, here)
+    assert len({row.field for row in found}) == len(found)
+    return {row.field: row for row in found}
+
+
+def test_a_program_at_home() -> None:
+    found = check.check(FILE, MI210, ROCM)
+    assert {row.field: row.ok for row in found} == dict.fromkeys(
+        ["compiled", "kind", "file_version", "migraphx", "vendor", "arch", "sramecc", "xnack"], True
+    )
+    assert check.fits(found)
+    document = check.to_json(found)
+    assert document["ok"] is True
+    assert document["requirements"][5] == {
+        "field": "arch",
+        "needed": "gfx90a",
+        "found": "gfx90a",
+        "ok": True,
+        "why": found[5].why,
+    }
+    assert {"field", "needed", "found", "ok"} <= set(document["requirements"][0])
+
+
+@pytest.mark.parametrize(
+    ("change", "hardware", "here", "field", "ok"),
+    [
+        ({"compiled": False}, MI210, ROCM, "compiled", False),
+        ({"compiled": None}, MI210, ROCM, "compiled", None),
+        ({"targets": []}, MI210, ROCM, "kind", None),
+        ({"targets": ["ref"]}, MI210, ROCM, "kind", True),
+        ({"targets": ["gpu", "ref"]}, MI210, ROCM, "kind", True),
+        ({"targets": ["fpga"]}, MI210, ROCM, "kind", False),
+        ({}, REF, ROCM, "kind", False),
+        ({"targets": ["ref"]}, REF, ROCM, "kind", True),
+        ({"migraphx": "2.16.0", "file_version": 8}, MI210, ROCM, "file_version", False),
+        ({"migraphx": "2.16.0", "file_version": 8}, MI210, ROCM, "migraphx", False),
+        ({"migraphx": "2.15.9"}, MI210, ROCM, "migraphx", True),
+        ({"migraphx": "2.1.5"}, MI210, ROCM, "migraphx", False),
+        ({"migraphx": "2.14.0"}, MI210, ROCM, "file_version", True),
+        ({"migraphx": "2.14.0"}, MI210, ROCM, "migraphx", False),
+        ({"migraphx": None}, MI210, ROCM, "migraphx", None),
+        ({}, MI210, HostToolchain(), "migraphx", None),
+        ({}, MI210, HostToolchain(), "file_version", None),
+        ({}, MI210, HostToolchain(migraphx="9.9.0"), "file_version", None),
+        ({"file_version": None}, MI210, ROCM, "file_version", None),
+        ({"file_version": 6}, MI210, ROCM, "file_version", False),
+        ({}, MI210, HostToolchain(migraphx="2.16"), "file_version", False),
+        ({}, MI210, HostToolchain(migraphx="2.7.0"), "file_version", False),
+        ({"flavour": "hygon"}, MI210, ROCM, "vendor", False),
+        ({"flavour": "upstream"}, replace(MI210, vendor="hygon"), ROCM, "vendor", False),
+        ({"flavour": None}, MI210, ROCM, "vendor", None),
+        ({}, NAVI, ROCM, "arch", False),
+        ({"archs": []}, MI210, ROCM, "arch", None),
+        ({"archs": ["gfx90a", "gfx1100"]}, MI210, ROCM, "arch", False),
+        ({"archs": ["gfx11-generic"]}, NAVI, ROCM, "arch", True),
+        ({"archs": ["gfx11-generic"]}, MI210, ROCM, "arch", False),
+        ({"archs": ["gfx9-generic"]}, MI210, ROCM, "arch", False),
+        ({"archs": ["gfx1100", "gfx11-generic"]}, NAVI, ROCM, "arch", True),
+        ({}, replace(MI210, arch=None), ROCM, "arch", None),
+        ({"archs": ["gfx90a:xnack+"]}, MI210, ROCM, "xnack", False),
+        ({"archs": ["gfx90a:xnack+"]}, replace(MI210, xnack=None), ROCM, "xnack", None),
+        ({"archs": ["gfx90a:xnack+", "gfx90a:xnack-"]}, MI210, ROCM, "xnack", False),
+        ({"archs": ["gfx90a:xnack+", "gfx90a:xnack-"]}, replace(MI210, xnack=None), ROCM, "xnack", False),
+        ({"archs": ["gfx90a", "gfx90a:sramecc+"]}, MI210, ROCM, "sramecc", True),
+        ({"libraries": ["miopen", "rocblas"]}, MI210, ROCM, "libraries", None),
+    ],
+)
+def test_one_requirement_each(
+    change: dict[str, Any], hardware: Hardware, here: HostToolchain, field: str, ok: bool | None
+) -> None:
+    found = rows(FILE | change, hardware, here)
+    assert found[field].ok is ok
+    assert check.fits(tuple(found.values())) is all(row.ok is not False for row in found.values())
+
+
+def test_what_does_not_concern_the_target_is_left_out() -> None:
+    assert not {"arch", "vendor", "xnack", "sramecc"} & set(rows(FILE | {"targets": ["ref"]}, REF))
+    assert not {"xnack", "sramecc"} & set(rows(FILE | {"archs": ["gfx90a"]}))
+    assert "libraries" not in rows(FILE)
+    hygon = rows(FILE | {"flavour": "hygon"}, replace(MI210, vendor="hygon"))
+    assert "file_version" not in hygon and hygon["vendor"].ok
+
+
+def test_the_reason_names_the_release_that_changed_something() -> None:
+    found = rows(FILE | {"migraphx": "2.14.0"})["migraphx"]
+    assert (found.needed, found.found) == ("2.14.0", "2.15.0") and "2.15" in found.why
+    both = rows(FILE | {"migraphx": "2.15.0"}, here=HostToolchain(migraphx="2.11.0"))["migraphx"].why
+    assert "2.12" in both and "2.15" in both and "2.11" not in both
+
+
+def test_kernels_that_need_opposite_settings_are_said_in_words() -> None:
+    found = rows(FILE | {"archs": ["gfx90a:xnack+", "gfx90a:xnack-"]})["xnack"]
+    assert found.needed == "+ and -" and "None" not in found.why
+
+
+@given(
+    strategies.descriptions(),
+    st.sampled_from([MI210, NAVI, REF, Hardware("gpu")]),
+    st.sampled_from([ROCM, HostToolchain(), HostToolchain(migraphx="2.16.0")]),
+)
+@settings(deadline=None, max_examples=100)
+def test_what_is_unknown_stands_against_nothing(facts: dict[str, Any], hardware: Hardware, here: HostToolchain) -> None:
+    against = {row.field for row in check.check(facts, hardware, here) if row.ok is False}
+    for name in facts:
+        fewer = check.check({fact: value for fact, value in facts.items() if fact != name}, hardware, here)
+        assert {row.field for row in fewer if row.ok is False} <= against
+    assert check.fits(check.check({}, hardware, here))
+    blind = check.check(facts, replace(hardware, arch=None, sramecc=None, xnack=None), HostToolchain())
+    mixed = {"sramecc", "xnack"}
+    assert {row.field for row in blind if row.ok is False} - mixed <= against

@@ -1,0 +1,224 @@
+"""The manifest: names that stay in their folder, sums that add up, ids that do not depend on cutting."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mxr.errors import Usage
+from mxr.fields import HUGE
+from mxr.manifest import EMPTY, MOST_BLOBS, MOST_FILES, Blob, File, Manifest, artifact_id, check_name, check_sha256
+
+DIGEST = "d1" * 32
+
+
+def cut(name: str, data: bytes, *sizes: int) -> File:
+    """A file of these bytes, cut into blobs of these sizes and a last one for what is left."""
+    blobs, at = [], 0
+    for size in (*sizes, len(data)):
+        part = data[at : at + size]
+        if part:
+            blobs.append(Blob(sha256(part).hexdigest(), len(part)))
+        at += len(part)
+    return File(name, len(data), sha256(data).hexdigest(), tuple(blobs))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "../x",
+            "..",
+            "a/..",
+            "a/../b",
+            "a/b/../../..",
+            "./x",
+            ".",
+            "a/./b",
+            "a/.",
+            "/x",
+            "/",
+            "//x",
+            "x/",
+            "x//y",
+            "",
+        ),
+        *("C:x", "C:\\x", "c:/x", "a\\b", "..\\x", "\\x", "\\\\host\\share", "a\0b", "\0", "a\nb", "\x1b[2J", "a\x7f"),
+        *("\ud800", "a/\udfff", "n" * 256, "é" * 128, "a/" * 500 + "b", "d/" + "n" * 256),
+    ],
+    ids=lambda name: ascii(name)[:20],
+)
+def test_names_that_leave_the_folder_or_fit_no_disk(name: str) -> None:
+    with pytest.raises(Usage, match="name"):
+        check_name(name)
+    with pytest.raises(Usage):
+        Manifest.from_json({"files": [{"name": name, "size": 0, "sha256": EMPTY, "blobs": []}]})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x",
+        "model.mxr",
+        "a/b/c.onnx",
+        "...",
+        "..x",
+        "x..",
+        ".hidden",
+        "a b",
+        "é" * 127,
+        "n" * 255,
+        "模型.mxr",
+        "-rf",
+        "a/..b",
+    ],
+)
+def test_names_that_stay(name: str) -> None:
+    assert check_name(name) == name
+    assert Manifest((cut(name, b""),)).files[0].name == name
+
+
+@given(st.text(st.sampled_from("a./\\:\0 C\n\ud800é"), max_size=12))
+@settings(deadline=None, max_examples=300)
+def test_a_name_that_is_taken_lands_below_its_folder(name: str) -> None:
+    try:
+        check_name(name)
+    except Usage:
+        return
+    inner: list[str] = []
+    for part in name.replace("\\", "/").split("/"):
+        assert part not in ("", ".", ".."), "no part may stand still, go up, or start over"
+        inner.append(part)
+    assert inner and ":" not in inner[0][1:2]
+    assert name.encode()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("x", "x"), ("a", "a/b"), ("a/b/c", "a"), ("a/b/c", "x", "a/b"), ("a/b", "a/b/c/d")],
+)
+def test_no_two_files_in_one_place(names: tuple[str, ...]) -> None:
+    with pytest.raises(Usage, match="none the folder of another"):
+        Manifest(tuple(cut(name, name.encode()) for name in names))
+
+
+def test_names_that_only_begin_alike_are_two() -> None:
+    names = ("a", "a.b", "a-", "ab/c", "b/a", "b/ab")
+    assert [file.name for file in Manifest(tuple(cut(name, b"") for name in reversed(names))).files] == sorted(names)
+
+
+@given(st.binary(min_size=1, max_size=64), st.lists(st.integers(1, 20), max_size=5))
+@settings(deadline=None, max_examples=80)
+def test_cutting_changes_no_id(data: bytes, sizes: list[int]) -> None:
+    one, other = Manifest((cut("m", data),)), Manifest((cut("m", data, *sizes),))
+    assert artifact_id(DIGEST, one.files) == artifact_id(DIGEST, other.files)
+    assert (one.sha256, one.size) == (other.sha256, other.size) == (sha256(data).hexdigest(), len(data))
+    assert Manifest.from_json(json.loads(json.dumps(other.to_json()))) == other
+    assert sum(blob.size for blob in other.files[0].blobs) == len(data)
+
+
+def test_the_id_is_the_one_written_down() -> None:
+    file = cut("model.mxr", b"program", 3)
+    text = f'{{"digest":"{DIGEST}","files":[["model.mxr","{sha256(b"program").hexdigest()}"]],"v":1}}'
+    assert (
+        artifact_id(DIGEST, (file,))
+        == sha256(text.encode()).hexdigest()
+        == "f7ed8e3d6e8aa55b25a157b0261dc85642ee2d420c4921483e25cccefee6c452"
+    )
+
+
+def test_what_changes_an_id() -> None:
+    files = (cut("a", b"1"), cut("b", b"2"))
+    assert artifact_id(DIGEST, files) == artifact_id(DIGEST, files[::-1]) == artifact_id(DIGEST, Manifest(files).files)
+    others = [
+        artifact_id(DIGEST, files),
+        artifact_id("e1" * 32, files),
+        artifact_id(DIGEST, files[:1]),
+        artifact_id(DIGEST, (cut("a", b"2"), cut("b", b"1"))),
+        artifact_id(DIGEST, (cut("a", b"1"), cut("c", b"2"))),
+    ]
+    assert len(set(others)) == len(others)
+
+
+def test_the_sha256_of_several_files_is_that_of_the_list() -> None:
+    files = (cut("b", b"2"), cut("a", b"1"))
+    rows = [["a", sha256(b"1").hexdigest()], ["b", sha256(b"2").hexdigest()]]
+    text = json.dumps(rows, separators=(",", ":"))
+    assert Manifest(files).sha256 == sha256(text.encode()).hexdigest()
+
+
+def test_each_blob_is_named_once_in_order() -> None:
+    manifest = Manifest((cut("a", b"xxyyxx", 2, 2), cut("b", b"yyzz", 2)))
+    assert list(manifest.blobs()) == [Blob(sha256(part).hexdigest(), 2) for part in (b"xx", b"yy", b"zz")]
+
+
+def test_one_sha256_has_one_size() -> None:
+    blob = cut("a", b"xx").blobs[0]
+    liar = File("b", 5, DIGEST, (Blob(blob.sha256, 3), blob))
+    with pytest.raises(Usage, match="one size"):
+        list(Manifest((liar,)).blobs())
+
+
+GOOD: dict[str, Any] = Manifest((cut("m", b"program", 3),)).to_json()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"size": size} for size in (6, 8, -1, 0, "7", 7.0, True, HUGE + 1, 10**400, None)),
+        *({"sha256": sha} for sha in ("", "ab", "AB" * 32, "gg" * 32, "ab" * 32 + "\n", None, EMPTY[:-1])),
+        *({"blobs": blobs} for blobs in ([], None, {}, [{}], [{"sha256": DIGEST}], ["x"])),
+        {"blobs": [{"sha256": DIGEST, "size": 7}]},
+        {"blobs": [{"sha256": DIGEST, "size": 7}, {"sha256": EMPTY, "size": 0}]},
+        {"blobs": [{"sha256": DIGEST, "size": 8}, {"sha256": DIGEST, "size": -1}]},
+        {"blobs": [{"sha256": DIGEST, "size": 7, "url": "http://elsewhere"}]},
+        {"mode": 511},
+        {"name": None},
+        {"name": 1},
+    ],
+    ids=ascii,
+)
+def test_files_that_are_refused(change: dict[str, Any]) -> None:
+    assert Manifest.from_json(GOOD).to_json() == GOOD
+    with pytest.raises(Usage) as caught:
+        Manifest.from_json(GOOD | {"files": [GOOD["files"][0] | change]})
+    assert len(caught.value.message) < 400
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        *(None, [], "x", {}, {"files": []}, {"files": None}, {"files": {}}, GOOD | {"v": 2}, GOOD | {"v": "1"}),
+        *(GOOD | {"v": None}, GOOD | {"links": []}, {"files": GOOD["files"] * 2}),
+    ],
+    ids=lambda document: ascii(document)[:30],
+)
+def test_documents_that_are_refused(document: object) -> None:
+    with pytest.raises(Usage):
+        Manifest.from_json(document)
+
+
+def test_an_empty_file_is_a_file_without_blobs() -> None:
+    assert cut("e", b"") == File("e", 0, EMPTY, ())
+    with pytest.raises(Usage):
+        File("e", 0, DIGEST, ())
+
+
+def test_there_is_a_most_of_files_and_blobs() -> None:
+    Manifest(tuple(cut(str(n), b"") for n in range(MOST_FILES)))
+    with pytest.raises(Usage, match=f"1 to {MOST_FILES} files"):
+        Manifest(tuple(cut(str(n), b"") for n in range(MOST_FILES + 1)))
+    with pytest.raises(Usage, match=f"at most {MOST_BLOBS} blobs"):
+        Manifest((File("m", MOST_BLOBS + 1, DIGEST, (Blob(DIGEST, 1),) * (MOST_BLOBS + 1)),))
+
+
+@pytest.mark.parametrize("value", ["", "ab", "A" * 64, "g" * 64, "a" * 63 + "\n", "a" * 65, "٠" * 64])
+def test_what_is_no_sha256(value: str) -> None:
+    with pytest.raises(Usage, match="asked: expected 64"):
+        check_sha256(value, "asked")
+    assert check_sha256(DIGEST) == DIGEST

@@ -1,0 +1,281 @@
+"""May an artifact serve, what was let pass or assumed, and which comes first: against the rules written out again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import strategies
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mxr.errors import Usage
+from mxr.match import Candidate, Match, choose, judge
+from mxr.qualities import Demands, Qualities
+
+Says = tuple[set[str], set[str], dict[str, Any]]
+"""Fields refused, let pass, and taken on trust."""
+
+
+def oracle(asked: Demands, candidate: Candidate) -> Says:
+    """The table of rules, once more and literally."""
+    has = candidate.qualities
+    refused: set[str] = set()
+    relaxed: set[str] = set()
+    assumed: dict[str, Any] = {}
+
+    if candidate.generic is not None:
+        (refused if asked.exact else relaxed).add("arch")
+
+    for name, want, is_ in (("sramecc", asked.sramecc, has.sramecc), ("xnack", asked.xnack, has.xnack)):
+        match (want, is_):
+            case (None, "any"):
+                pass
+            case (None, sign):
+                assumed[name] = sign
+            case ("+", "+") | ("-", "-"):
+                pass
+            case ("+", "-") | ("-", "+"):
+                refused.add(name)
+            case (_, "any") if asked.exact:
+                refused.add(name)
+
+    for name, want, is_ in (("num_cu", asked.num_cu, has.num_cu), ("chiplets", asked.chiplets, has.chiplets)):
+        if want is None and is_ is None:
+            continue
+        if want is None:
+            assumed[name] = is_
+        elif is_ is None:
+            if asked.exact:
+                refused.add(name)
+            else:
+                assumed[name] = want
+        elif want != is_:
+            if "cu" in asked.allow and is_ <= want:
+                relaxed.add(name)
+            else:
+                refused.add(name)
+
+    for name, want, is_ in (
+        ("rocm_patch", asked.rocm_patch, has.rocm_patch),
+        ("migraphx_patch", asked.migraphx_patch, has.migraphx_patch),
+        ("build", asked.build, has.build),
+    ):
+        if want is None or want == is_:
+            continue
+        if asked.exact:
+            refused.add(name)
+        elif is_ is None:
+            assumed[name] = want
+        elif name == "rocm_patch" and has.libraries and "patch" not in asked.allow:
+            refused.add(name)
+        else:
+            relaxed.add(name)
+
+    wrong_tuning = asked.tuning is not None and asked.tuning != has.tuning
+    if wrong_tuning or (has.tuning == "cross" and "cross" not in asked.allow):
+        refused.add("tuning")
+    elif has.tuning == "cross" and asked.tuning is None:
+        relaxed.add("tuning")
+    return refused, relaxed, assumed
+
+
+def comes_before(asked: Demands, one: Candidate, other: Candidate) -> bool:
+    """The order of choice, once more and literally; of a family's program only where this arch has none."""
+
+    def worth(each: Candidate) -> tuple[Any, ...]:
+        has = each.qualities
+        return (
+            each.generic is None,
+            each.promoted,
+            has.num_cu == asked.num_cu,
+            has.chiplets == asked.chiplets,
+            (has.sramecc != "any") + (has.xnack != "any"),
+            -sum(
+                want is not None and want != is_
+                for want, is_ in (
+                    (asked.rocm_patch, has.rocm_patch),
+                    (asked.migraphx_patch, has.migraphx_patch),
+                    (asked.build, has.build),
+                )
+            ),
+            -each.order,
+        )
+
+    return worth(one) > worth(other)
+
+
+@given(strategies.demands(), strategies.qualities, st.sampled_from([None, "gfx9-4-generic"]))
+@settings(deadline=None, max_examples=300)
+def test_the_judgement_is_that_of_the_rules(asked: Demands, has: Qualities, generic: str | None) -> None:
+    candidate = Candidate("a", has, generic=generic)
+    verdict = judge(asked, candidate)
+    refused, relaxed, assumed = oracle(asked, candidate)
+    assert {each.field for each in verdict.refused} == refused
+    if not refused:
+        assert (set(verdict.relaxed), verdict.assumed) == (relaxed, assumed)
+        assert len(verdict.relaxed) == len(relaxed)
+    for each in verdict.refused:
+        if each.field not in ("arch", "tuning"):
+            assert (each.asked, each.found) == (getattr(asked, each.field), getattr(has, each.field))
+
+
+@given(strategies.demands(), strategies.candidates())
+@settings(deadline=None, max_examples=300)
+def test_a_match_is_never_made_against_a_rule(asked: Demands, found: list[Candidate]) -> None:
+    found = strategies.agreeing(asked, found)
+    serving = [each for each in found if not oracle(asked, each)[0]]
+    chosen = choose(asked, found)
+    if chosen is None:
+        assert serving == []
+        return
+    first, fit = chosen
+    assert first in serving
+    _, relaxed, assumed = oracle(asked, first)
+    assert (set(fit.relaxed), fit.assumed) == (relaxed, assumed)
+    assert fit.exact == (not relaxed and not assumed)
+    assert not any(comes_before(asked, other, first) for other in serving)
+
+
+@given(strategies.demands(), strategies.candidates(), st.randoms())
+@settings(deadline=None, max_examples=100)
+def test_the_order_of_the_list_does_not_matter(asked: Demands, found: list[Candidate], shuffler: Any) -> None:
+    found = strategies.agreeing(asked, found)
+    mixed = list(found)
+    shuffler.shuffle(mixed)
+    assert choose(asked, mixed) == choose(asked, found)
+
+
+@pytest.mark.parametrize("name", ["sramecc", "xnack"])
+@pytest.mark.parametrize("more", [{}, {"num_cu": 104}, {"exact": True}, {"allow": ("cu", "patch", "cross")}], ids=repr)
+def test_plus_and_minus_and_nothing_asked(name: str, more: dict[str, Any]) -> None:
+    signs = [Qualities(**{"num_cu": 104, name: sign}) for sign in ("+", "any", "-")]
+    found = [Candidate(sign.sramecc + sign.xnack, sign, order=n) for n, sign in enumerate(signs)]
+    with pytest.raises(Usage, match=f"{name}\\+ and for {name}-") as caught:
+        choose(Demands(**more), found)
+    assert caught.value.detail == {"field": name, "found": ["+", "-"], "ids": [each.id for each in found]}
+    for at, sign in ((0, "+"), (2, "-")):
+        chosen = choose(Demands(**more, **{name: sign}), found)
+        assert chosen is not None and chosen[0] == found[at]
+    # What would not serve anyway has no say.
+    wrong = replace(found[2], qualities=replace(signs[2], tuning="cross"))
+    chosen = choose(Demands(), [found[0], wrong])
+    assert chosen is not None and chosen[1].assumed == {name: "+", "num_cu": 104}
+
+
+OPEN = st.sampled_from([Demands(), Demands(sramecc="+"), Demands(xnack="-"), Demands(allow=("cross",))])
+
+
+@given(OPEN | strategies.demands(), strategies.candidates())
+@settings(deadline=None, max_examples=150)
+def test_signs_that_disagree_are_a_usage_error_and_nothing_else_is(asked: Demands, found: list[Candidate]) -> None:
+    serving = [each for each in found if not oracle(asked, each)[0]]
+    torn = [
+        name
+        for name in ("sramecc", "xnack")
+        if getattr(asked, name) is None and {"+", "-"} <= {getattr(each.qualities, name) for each in serving}
+    ]
+    if not torn:
+        choose(asked, found)
+        return
+    with pytest.raises(Usage) as caught:
+        choose(asked, found)
+    assert f"{torn[0]}+" in caught.value.message and f"{torn[0]}-" in caught.value.message
+    assert f":{torn[0]}+" in caught.value.hint
+    assert set(caught.value.detail["ids"]) == {each.id for each in serving}
+
+
+@given(strategies.demands(), strategies.candidates())
+@settings(deadline=None, max_examples=150)
+def test_a_new_publication_never_replaces_an_equal_one(asked: Demands, found: list[Candidate]) -> None:
+    found = strategies.agreeing(asked, found)
+    before = choose(asked, found)
+    if before is None:
+        return
+    later = replace(before[0], id="later", promoted=0, order=max(each.order for each in found) + 1)
+    assert choose(asked, [*found, later]) == before
+
+
+def serves(asked: Demands, *found: Qualities, **more: Any) -> tuple[int, Match] | None:
+    """Which of the qualities, published in this order, and how well it fits."""
+    chosen = choose(asked, [Candidate(str(n), has, order=n, **more) for n, has in enumerate(found)])
+    return (int(chosen[0].id), chosen[1]) if chosen else None
+
+
+def test_the_same_is_exact() -> None:
+    has = Qualities("+", "-", 104, 1, "7.2.1", "2.15.0", "1a2b", libraries=("miopen",))
+    asked = Demands("+", "-", 104, 1, "7.2.1", "2.15.0", "1a2b", "default", exact=True)
+    assert serves(asked, has) == (0, Match())
+    assert serves(Demands("+", "-", 104, 1), has) == (0, Match())
+
+
+@pytest.mark.parametrize(
+    ("asked", "has", "relaxed"),
+    [
+        (Demands(num_cu=120, allow=("cu",)), Qualities(num_cu=104), ("num_cu",)),
+        (Demands(num_cu=104, allow=("cu",)), Qualities(num_cu=120), None),
+        (Demands(num_cu=120), Qualities(num_cu=104), None),
+        (Demands(num_cu=120, chiplets=1, allow=("cu",)), Qualities(num_cu=104, chiplets=2), None),
+        (Demands(rocm_patch="7.2.1"), Qualities(rocm_patch="7.2.0"), ("rocm_patch",)),
+        (Demands(rocm_patch="7.2.1"), Qualities(rocm_patch="7.2.0", libraries=("rocblas",)), None),
+        (
+            Demands(rocm_patch="7.2.1", allow=("patch",)),
+            Qualities(rocm_patch="7.2.0", libraries=("miopen",)),
+            ("rocm_patch",),
+        ),
+        (Demands(rocm_patch="7.2.1", exact=True), Qualities(rocm_patch="7.2.0"), None),
+        (
+            Demands(migraphx_patch="2.15.1"),
+            Qualities(migraphx_patch="2.15.0", libraries=("miopen",)),
+            ("migraphx_patch",),
+        ),
+        (Demands(build="b"), Qualities(build="a"), ("build",)),
+        (Demands(build="b", exact=True), Qualities(), None),
+        (Demands(), Qualities(tuning="cross"), None),
+        (Demands(allow=("cross",)), Qualities(tuning="cross"), ("tuning",)),
+        (Demands(tuning="cross", allow=("cross",)), Qualities(tuning="cross"), ()),
+        (Demands(tuning="default", allow=("cross",)), Qualities(tuning="cross"), None),
+        (Demands(tuning="exhaustive"), Qualities(tuning="default"), None),
+        (Demands(), Qualities(tuning="exhaustive"), ()),
+        (Demands(sramecc="+"), Qualities(sramecc="-"), None),
+        (Demands(sramecc="+", allow=("cu", "patch", "cross")), Qualities(sramecc="-"), None),
+        (Demands(sramecc="+"), Qualities(), ()),
+        (Demands(sramecc="+", exact=True), Qualities(), None),
+    ],
+    ids=repr,
+)
+def test_one_rule_each(asked: Demands, has: Qualities, relaxed: tuple[str, ...] | None) -> None:
+    assert serves(asked, has) == (None if relaxed is None else (0, Match(relaxed)))
+
+
+def test_a_family_serves_last_and_says_so() -> None:
+    own, family = Candidate("own", Qualities(), order=9), Candidate("family", Qualities(), 5, 0, "gfx11-generic")
+    assert choose(Demands(), [family, own]) == (own, Match())
+    assert choose(Demands(), [family]) == (family, Match(("arch",)))
+    assert choose(Demands(exact=True), [family]) is None
+    assert choose(Demands(), []) is None
+
+
+def test_promotion_comes_first_and_the_latest_of_them() -> None:
+    def row(number: int, promoted: float, has: Qualities) -> Candidate:
+        return Candidate(str(number), has, promoted, number)
+
+    asked = Demands(num_cu=104)
+    plain, old, new = row(0, 0, Qualities(num_cu=104)), row(1, 1, Qualities()), row(2, 2, Qualities())
+    assert choose(asked, [plain, old, new]) == (new, Match(assumed={"num_cu": 104}))
+    wrong = row(3, 9, Qualities(num_cu=110))
+    found = choose(asked, [plain, wrong])
+    assert found is not None and found[0] == plain, "promotion must not let a wrong program pass"
+
+
+def test_among_programs_that_are_not_equal_the_first_published_stays() -> None:
+    asked = Demands(num_cu=120, allow=("cu",))
+    assert serves(asked, Qualities(num_cu=104), Qualities(num_cu=110)) == (0, Match(("num_cu",)))
+    assert serves(asked, Qualities(num_cu=104), Qualities(num_cu=120)) == (1, Match())
+
+
+def test_a_match_tells_all_of_it() -> None:
+    fit = Match(("num_cu", "arch"), {"xnack": "-"})
+    assert fit.to_json() == {"exact": False, "relaxed": ["num_cu", "arch"], "assumed": {"xnack": "-"}}
+    assert Match().to_json() == {"exact": True, "relaxed": [], "assumed": {}}

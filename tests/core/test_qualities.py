@@ -1,0 +1,134 @@
+"""Qualities, demands and requests: what they refuse, what a `ref` request forgets, and their JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import strategies
+from hypothesis import given, settings
+from strategies import GPU
+
+from mxr import fields
+from mxr.errors import Usage
+from mxr.keys import Key
+from mxr.qualities import Demands, Qualities, Request
+
+REF = replace(GPU, kind="ref")
+
+
+@given(strategies.qualities)
+@settings(deadline=None, max_examples=60)
+def test_qualities_to_json_and_back(has: Qualities) -> None:
+    document = json.loads(fields.canonical(has.to_json()))
+    assert set(document) == set(Qualities.__dataclass_fields__)
+    assert fields.decode(Qualities, document) == has
+
+
+@given(strategies.keys, strategies.demands())
+@settings(deadline=None, max_examples=60)
+def test_requests_to_json_and_back(key: Key, asked: Demands) -> None:
+    asked = replace(asked, sramecc=None, xnack=None, rocm_patch=None, migraphx_patch=None)
+    request = Request(key, asked)
+    document = json.loads(fields.canonical(request.to_json()))
+    assert fields.decode(Request, document) == request
+
+
+def test_a_ref_request_forgets_what_ref_does_not_have() -> None:
+    asked = Demands("+", "-", 104, 1, "7.2.1", "2.15.0", "build", "default")
+    assert Request(REF, asked) == Request(REF, Demands(migraphx_patch="2.15.0", build="build", tuning="default"))
+    assert Request(GPU, asked).demands == asked
+
+
+def test_orders_and_repeats_mean_nothing() -> None:
+    assert Demands(allow=("patch", "cu", "cu")) == Demands(allow=("cu", "patch"))
+    assert Qualities(libraries=("rocblas", "miopen", "miopen")) == Qualities(libraries=("miopen", "rocblas"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"sramecc": sign} for sign in ("", "any", "on", "+-")),
+        *({"num_cu": count} for count in (0, -1, 65537)),
+        *({"chiplets": count} for count in (0, 65537)),
+        *({"tuning": word} for word in ("", "fast", "Default")),
+        *({"allow": words} for words in (("all",), ("cu", ""), ("exact",))),
+        {"exact": True, "allow": ("cu",)},
+        {"tuning": "cross"},
+        {"tuning": "cross", "allow": ("cu",)},
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_demanded(change: dict[str, Any]) -> None:
+    with pytest.raises(Usage):
+        Demands(**change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"xnack": sign} for sign in (None, "", "on")),
+        *({"num_cu": count} for count in (0, -5, 10**9)),
+        *({"tuning": word} for word in (None, "fast")),
+        {"libraries": ("mlir",)},
+    ],
+    ids=repr,
+)
+def test_what_no_artifact_can_state(change: dict[str, Any]) -> None:
+    with pytest.raises(Usage):
+        Qualities(**change)
+
+
+@pytest.mark.parametrize(
+    "patch", ["7.2", "7.2.", "7.1.0", "7.20.1", "7.2.1\n", "7.2. 1", "7.2." + "1" * 61, "x7.2.1", ""]
+)
+def test_a_patch_belongs_to_its_version(patch: str) -> None:
+    with pytest.raises(Usage, match="rocm_patch"):
+        Request(GPU, Demands(rocm_patch=patch))
+    with pytest.raises(Usage, match="rocm_patch"):
+        Qualities(rocm_patch=patch).check(GPU)
+    Request(GPU, Demands(rocm_patch="7.2.1-43~22.04", migraphx_patch="2.15.0"))
+    Qualities(rocm_patch="7.2.1-43~22.04", migraphx_patch="2.15.0").check(GPU)
+
+
+def test_ref_states_no_rocm_and_no_features() -> None:
+    Qualities(migraphx_patch="2.15.3").check(REF)
+    for wrong in (Qualities(rocm_patch="7.2.1"), Qualities(sramecc="+"), Qualities(migraphx_patch="2.16.0")):
+        with pytest.raises(Usage):
+            wrong.check(REF)
+
+
+@pytest.mark.parametrize(("arch", "name"), [("gfx1100", "xnack"), ("gfx1030", "sramecc"), ("gfx900", "sramecc")])
+def test_features_that_an_arch_does_not_have(arch: str, name: str) -> None:
+    key = replace(GPU, arch=arch)
+    with pytest.raises(Usage, match=name):
+        Qualities(**{name: "+"}).check(key)  # type: ignore[arg-type]
+    with pytest.raises(Usage, match=f"{arch} has no {name}"):
+        Request(key, Demands(**{name: "-"}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"demands": {}},
+        {"key": None},
+        {"key": GPU.to_json(), "demands": None},
+        {"key": GPU.to_json(), "batch": 1},
+        {"key": GPU.to_json() | {"num_cu": 104}},
+        {"key": GPU.to_json(), "demands": {"cu": 104}},
+        {"key": GPU.to_json(), "demands": {"num_cu": "104"}},
+        {"key": GPU.to_json(), "demands": {"num_cu": 104.0}},
+        {"key": GPU.to_json(), "demands": {"num_cu": 10**30}},
+        {"key": GPU.to_json(), "demands": {"allow": "cu"}},
+        {"key": GPU.to_json(), "demands": {"exact": 1}},
+        {"key": GPU.to_json(), "demands": {"build": "\ud800"}},
+    ],
+    ids=repr,
+)
+def test_documents_that_hold_no_request(document: dict[str, Any]) -> None:
+    with pytest.raises(Usage):
+        fields.decode(Request, document)
+    assert fields.decode(Request, {"key": GPU.to_json()}) == Request(GPU)

@@ -1,0 +1,127 @@
+"""The settings: flags win over the environment, that over the file, that over the defaults; bad values are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mxr.errors import Usage
+from mxr.settings import DEFAULT_REGISTRY, VARIABLES, Settings, load
+
+FILE = """
+registry = "http://file:1"
+token = "file"
+cache_dir = "/file/cache"
+consumer = "driver"
+host_file = "/file/host.json"
+timeout = 11
+"""
+FROM_FILE = Settings("http://file:1", "file", Path("/file/cache"), "driver", Path("/file/host.json"), 11.0)
+ENVIRON = {
+    "MXR_REGISTRY": "http://env:2/",
+    "MXR_TOKEN": "env",
+    "MXR_CACHE_DIR": "/env/cache",
+    "MXR_CONSUMER": "ort",
+    "MXR_HOST": "/env/host.json",
+    "MXR_TIMEOUT": "22",
+}
+FROM_ENVIRON = Settings("http://env:2", "env", Path("/env/cache"), "ort", Path("/env/host.json"), 22.0)
+GIVEN = {
+    "registry": "https://flag:3",
+    "token": "flag",
+    "cache_dir": Path("/flag/cache"),
+    "consumer": "python",
+    "host_file": "/flag/host.json",
+    "timeout": 33,
+}
+FROM_FLAGS = Settings("https://flag:3", "flag", Path("/flag/cache"), "python", Path("/flag/host.json"), 33.0)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    return {"HOME": str(tmp_path)}
+
+
+def write(home: dict[str, str], text: str | bytes) -> None:
+    path = Path(home["HOME"]) / ".config" / "mxr" / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def test_nothing_said(home: dict[str, str]) -> None:
+    assert load(home) == Settings(DEFAULT_REGISTRY, None, Path(home["HOME"]) / ".cache" / "mxr", None, None, 60.0)
+
+
+def test_every_setting_has_a_variable() -> None:
+    assert set(VARIABLES) == set(Settings.__dataclass_fields__) == set(GIVEN)
+
+
+def test_flags_then_environment_then_file(home: dict[str, str]) -> None:
+    write(home, FILE)
+    assert load(home) == FROM_FILE
+    assert load(home | ENVIRON) == FROM_ENVIRON
+    assert load(home | ENVIRON, GIVEN) == FROM_FLAGS
+
+
+@pytest.mark.parametrize("name", sorted(VARIABLES))
+def test_each_setting_for_itself(home: dict[str, str], name: str) -> None:
+    write(home, FILE)
+    one = load(home | {VARIABLES[name]: ENVIRON[VARIABLES[name]]}, {"token": None})
+    assert {row: getattr(one, row) for row in VARIABLES} == {
+        row: getattr(FROM_ENVIRON if row == name else FROM_FILE, row) for row in VARIABLES
+    }
+    two = load(home | ENVIRON, {name: GIVEN[name]})
+    assert {row: getattr(two, row) for row in VARIABLES} == {
+        row: getattr(FROM_FLAGS if row == name else FROM_ENVIRON, row) for row in VARIABLES
+    }
+
+
+def test_an_empty_variable_is_not_set(home: dict[str, str]) -> None:
+    write(home, FILE)
+    assert load(home | dict.fromkeys(VARIABLES.values(), "")) == FROM_FILE
+
+
+def test_the_usual_places_can_be_moved(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "c"), "XDG_CONFIG_HOME": str(tmp_path / "f")}
+    (tmp_path / "f" / "mxr").mkdir(parents=True)
+    (tmp_path / "f" / "mxr" / "config.toml").write_text('token = "moved"')
+    found = load(environ)
+    assert (found.cache_dir, found.token) == (tmp_path / "c" / "mxr", "moved")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("registry =", "= 1", b"\xff\xfe", "[registry]\nurl = 'http://a'", "registri = 'http://a'", "registry = 5"),
+        *("timeout = '60'", "timeout = true", "timeout = 0", "timeout = nan", "timeout = inf", "token = ['a']"),
+        *("cache_dir = false", "registry = 'file:1'", "token = 'a'\ntoken = 'b'"),
+    ],
+)
+def test_a_bad_file_is_named(home: dict[str, str], text: str | bytes) -> None:
+    write(home, text)
+    with pytest.raises(Usage) as caught:
+        load(home)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"registry": url} for url in ("", "localhost:8765", "http://", "http:///x", "ftp://a", "/a", "http:a")),
+        *({"timeout": value} for value in (0, -1, "soon", "", float("nan"), float("inf"), 86400, [])),
+        {"cache_dir": "~nobody-of-this-name/cache"},
+        {"host_file": "~nobody-of-this-name/host.json"},
+    ],
+    ids=repr,
+)
+def test_bad_values_are_a_usage_error(home: dict[str, str], change: dict[str, Any]) -> None:
+    with pytest.raises(Usage) as caught:
+        load(home, change)
+    assert caught.value.hint
+
+
+def test_a_file_that_is_not_there_or_no_file_is_no_file(home: dict[str, str]) -> None:
+    (Path(home["HOME"]) / ".config" / "mxr" / "config.toml").mkdir(parents=True)
+    assert load(home).registry == DEFAULT_REGISTRY

@@ -1,0 +1,169 @@
+"""The words of API v1: what is read back as it was sent, what is refused, and what an artifact must agree on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from strategies import GPU, MODEL, OTHER_MODEL
+
+from mxr import fields, wire
+from mxr.errors import Usage
+from mxr.manifest import Blob, File, Manifest, artifact_id
+from mxr.qualities import Qualities
+
+DATA = b"a program"
+FILE = File("model.mxr", len(DATA), sha256(DATA).hexdigest(), (Blob(sha256(DATA).hexdigest(), len(DATA)),))
+MANIFEST = Manifest((FILE,))
+ID = artifact_id(GPU.digest, MANIFEST.files)
+STATEMENT = wire.RegisterModel(
+    model=MODEL,
+    sha256="ab" * 32,
+    name="resnet50.onnx",
+    inputs=(wire.ModelInput("x", "float32", ("N", 3, None)), wire.ModelInput("y", "int64", None)),
+)
+PUBLISH = wire.Publish(GPU, MANIFEST, Qualities("+", "-", 104), {"by": "ci", "run": [1, None]}, STATEMENT)
+ARTIFACT = wire.Artifact(
+    id=ID,
+    digest=GPU.digest,
+    sha256=MANIFEST.sha256,
+    size=MANIFEST.size,
+    key=GPU,
+    qualities=Qualities(libraries=("miopen",)),
+    provenance={"file": "a.mxr"},
+    published_at=1.7e9,
+    stated=("model",),
+    description={"compiled": True},
+    manifest=MANIFEST,
+)
+VALUES = [
+    STATEMENT,
+    replace(STATEMENT, onnx="onnx", manifest=MANIFEST),
+    PUBLISH,
+    ARTIFACT,
+    replace(ARTIFACT, promoted_at=1.8e9, description=None, manifest=None),
+    wire.Model(MODEL, "ab" * 32, "m.onnx", STATEMENT.inputs, True, "m.onnx", MANIFEST),
+    wire.Models((wire.Model(MODEL, "ab" * 32, "m.onnx", ()),)),
+    wire.Artifacts((ARTIFACT,), "17"),
+    wire.Hit(ARTIFACT, {"exact": True, "relaxed": [], "assumed": {}}, {"model.mxr": "/v1/x"}),
+    wire.MissingRequest((Blob("ab" * 32, 5),)),
+    wire.Missing(("ab" * 32,), 60.0),
+    wire.Misses((wire.Miss(GPU.digest, {"key": {}}, 2, 1.0, 2.0, ({"id": ID, "differences": []},)),)),
+]
+each_value = pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+
+
+@each_value
+def test_over_the_wire_and_back(value: object) -> None:
+    sent = fields.canonical(wire.document(value))
+    found = fields.decode(type(value), fields.parse(sent.encode(), "the body"))
+    assert found == value
+    assert fields.canonical(wire.document(found)) == sent
+
+
+@each_value
+def test_unknown_fields_are_refused_and_a_lenient_reader_passes_over_them(value: object) -> None:
+    document = wire.document(value) | {"surprise": 1}
+    with pytest.raises(Usage, match="surprise: there is no such field"):
+        fields.decode(type(value), document)
+    assert fields.decode(type(value), document, lenient=True) == value
+
+
+@each_value
+def test_every_needed_field_is_missed(value: object) -> None:
+    document = wire.document(value)
+    for name in fields.shape_of(type(value))[1]:
+        with pytest.raises(Usage, match=f"^{name}: this field is missing"):
+            fields.decode(type(value), {field: each for field, each in document.items() if field != name})
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("key", {"surprise": 1}),
+        ("key", {"v": 2}),
+        ("key", {"arch": "gfx90a:xnack+"}),
+        ("qualities", {"surprise": 1}),
+        ("qualities", {"num_cu": "104"}),
+        ("qualities", {"libraries": ["cuda"]}),
+        ("qualities", {"rocm_patch": "6.4.1"}),
+        ("qualities", {"latency_ms": float("inf")}),
+        ("manifest", {"surprise": 1}),
+        ("manifest", {"files": []}),
+        ("model", {"surprise": 1}),
+        ("model", {"name": "../m.onnx"}),
+        ("model", {"model": "resnet50"}),
+        ("model", {"model": OTHER_MODEL}),
+        ("model", {"sha256": "AB" * 32}),
+        ("model", {"inputs": [{"name": "x", "type": "float32", "dims": [True]}]}),
+        ("model", {"inputs": [{"name": "x", "type": "float32", "dims": [10**30]}]}),
+        ("model", {"onnx": "m.onnx"}),
+        ("provenance", {"a": float("nan")}),
+        ("provenance", {"a": "\ud800"}),
+        ("provenance", {"a": "x" * wire.MOST_PROVENANCE}),
+    ],
+)
+def test_publishing_refuses(name: str, change: dict[str, Any]) -> None:
+    document = wire.document(PUBLISH)
+    assert fields.decode(wire.Publish, document) == PUBLISH
+    document[name] = document[name] | change
+    with pytest.raises(Usage) as caught:
+        fields.decode(wire.Publish, document)
+    assert caught.value.message.encode() and len(caught.value.message) < 400
+
+
+def test_provenance_nested_without_end_is_refused() -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(Usage, match="provenance"):
+        wire.Publish(GPU, MANIFEST, provenance={"a": deep})
+
+
+def test_nobody_asks_for_too_many_blobs_at_once() -> None:
+    blobs = (Blob("ab" * 32, 1),) * wire.MOST_ASKED
+    wire.MissingRequest(blobs)
+    with pytest.raises(Usage, match="at most"):
+        wire.MissingRequest((*blobs, blobs[0]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "0" * 64},
+        {"digest": replace(GPU, migraphx="2.16").digest},
+        {"key": replace(GPU, migraphx="2.16")},
+        {"sha256": "0" * 64},
+        {"manifest": None},
+        {"manifest": Manifest((replace(FILE, name="other.mxr"),))},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_an_artifact_agrees_with_itself(change: dict[str, Any]) -> None:
+    assert ARTIFACT.sound
+    assert not replace(ARTIFACT, **change).sound
+
+
+def test_the_identity_of_a_model_is_all_of_its_bytes() -> None:
+    found = [
+        wire.model_identity("a" * 64, {}),
+        wire.model_identity("b" * 64, {}),
+        wire.model_identity("a" * 64, {"w": "b" * 64}),
+        wire.model_identity("a" * 64, {"v": "b" * 64}),
+        wire.model_identity("a" * 64, {"w": "b" * 64, "x": "c" * 64}),
+        wire.model_identity("a" * 64, {"w": "c" * 64, "x": "b" * 64}),
+    ]
+    assert len(set(found)) == len(found)
+    assert found[4] == wire.model_identity("a" * 64, {"x": "c" * 64, "w": "b" * 64})
+    text = json.dumps({"files": [["", "a" * 64], ["w", "b" * 64]], "v": 1}, separators=(",", ":"))
+    assert found[2] == sha256(text.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("value", ["", "xxh3:", "xxh3:" + "g" * 32, "XXH3:" + "0" * 32, MODEL + "0", MODEL + "\n"])
+def test_what_is_no_model_hash(value: str) -> None:
+    with pytest.raises(Usage, match="asked: expected a model hash"):
+        wire.check_model(value, "asked")
+    assert wire.check_model(MODEL) == MODEL

@@ -1,0 +1,227 @@
+"""The programs as processes: one registry with all that stands behind it, and hosts that run `mxr`.
+
+`Registry` is the only place that knows what a registry keeps its data in: tests ask it to damage, to check, to die.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+BIN = Path(sys.executable).parent
+PATIENCE = 120.0
+"""Seconds that a process may take on a busy machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A process that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one document on standard output; fails where there is anything else."""
+        assert self.out.endswith("\n"), self
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error document."""
+        found = self.json["error"]
+        assert set(found) == {"code", "message", "hint", "retry", "detail"}, found
+        assert found["message"] and "\n" not in self.err.strip().splitlines()[0]
+        return found  # type: ignore[no-any-return]
+
+
+def clean_environ(home: Path) -> dict[str, str]:
+    """An environment in which nothing of the person who runs the tests shows."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MXR_", "MIGRAPHX_", "XDG_", "HIP_", "ROCR_", "HSA_", "COV_"))
+    }
+    return kept | {
+        "HOME": str(home),
+        "XDG_CACHE_HOME": str(home / "xdg-cache"),
+        "XDG_CONFIG_HOME": str(home / "xdg-config"),
+        "XDG_DATA_HOME": str(home / "xdg-data"),
+    }
+
+
+class Host:
+    """A machine that has `mxr`: a home and a cache of its own."""
+
+    def __init__(self, home: Path, url: str) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self.home = home
+        self.cache = home / "cache"
+        self.url = url
+        self.environ = clean_environ(home) | {"MXR_CACHE_DIR": str(self.cache), "MXR_REGISTRY": url}
+
+    def __call__(
+        self,
+        *words: object,
+        expect: int = 0,
+        env: Mapping[str, str] | None = None,
+        through: tuple[str, ...] = (),
+        stdin: str | None = None,
+        cwd: Path | None = None,
+    ) -> Done:
+        """Runs `mxr` to its end, by way of the command `through` if any; fails unless it exits with `expect`."""
+        done = subprocess.run(
+            [*through, str(BIN / "mxr"), *map(str, words)],
+            env=self.environ | dict(env or {}),
+            cwd=cwd or self.home,
+            input=stdin if stdin is not None else "",
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        found = Done(done.returncode, done.stdout, done.stderr)
+        assert found.code == expect, f"expected exit {expect}: mxr {' '.join(map(str, words))}\n{found}"
+        assert "Traceback" not in found.err, found
+        return found
+
+    def start(self, *words: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Starts `mxr` and goes on."""
+        return subprocess.Popen(
+            [str(BIN / "mxr"), *map(str, words)],
+            env=self.environ | dict(env or {}),
+            cwd=self.home,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def python(self, code: str, *words: object, expect: int = 0) -> Done:
+        """Runs a Python program on this host, with these arguments."""
+        done = subprocess.run(
+            [sys.executable, "-c", code, *map(str, words)],
+            env=self.environ,
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == expect, done
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def leftovers(self) -> list[Path]:
+        """Files of this host that were begun and never became whole."""
+        return [path for path in self.home.rglob("*") if ".mxr-partial-" in path.name]
+
+    def held(self) -> list[Path]:
+        """Programs in the cache, under their final names."""
+        return [path for path in self.cache.glob("v1/files/*/*") if re.fullmatch("[0-9a-f]{64}", path.name)]
+
+
+def finish(process: subprocess.Popen[str], timeout: float = PATIENCE) -> Done:
+    """Waits for a process that was started."""
+    out, err = process.communicate(timeout=timeout)
+    return Done(process.returncode, out, err)
+
+
+class Registry:
+    """`mxr-registry serve` with its embedded default, on a port that it keeps when it is started again."""
+
+    def __init__(self, home: Path, *, through: tuple[str, ...] = (), like: Registry | None = None) -> None:
+        """`through`: the command by way of which it is run. `like`: the registry whose data it takes over."""
+        home.mkdir(parents=True, exist_ok=True)
+        self.data = like.data if like else home / "data"
+        self.log = home / "registry.log"
+        self.port = 0
+        self.environ = clean_environ(home)
+        self._through = through
+        self._http = urllib3.PoolManager(retries=False, timeout=60)
+        self.start()
+
+    def _command(self, *words: str) -> list[str]:
+        return [str(BIN / "mxr-registry"), *words, "--data", str(self.data)]
+
+    def start(self) -> None:
+        """Starts it and waits until it listens."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*self._through, *self._command("serve", "--verbose", "--port", str(self.port))],
+                env=self.environ,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        found = re.search(r"listening on (http://\S+:([0-9]+)) ", self.process.stdout.readline())
+        assert found, self.log.read_text()
+        self.url, self.port = found[1], int(found[2])
+
+    def stop(self, how: int = signal.SIGTERM) -> int:
+        """Stops it, and gives its exit number."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        code = self.process.wait(30)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self._http.clear()
+        return code
+
+    def kill9(self) -> None:
+        """The power goes."""
+        self.stop(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stops it if it runs, and starts it again under the same URL."""
+        self.stop()
+        self.start()
+
+    @contextlib.contextmanager
+    def frozen(self) -> Any:
+        """It holds its connections and answers nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def fsck(self, *flags: str, expect: int = 0) -> dict[str, Any]:
+        """The document of `mxr-registry fsck --json`."""
+        done = subprocess.run(
+            self._command("fsck", "--json", *flags), env=self.environ, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == expect, done
+        found: dict[str, Any] = json.loads(done.stdout)
+        assert found["ok"] == (expect == 0)
+        return found
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> urllib3.BaseHTTPResponse:
+        """A request as any HTTP client sends it; a body that is no bytes is sent as JSON."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self._http.request(method, self.url + path, body=data, headers=named)
+
+    def requests(self, begin: str) -> int:
+        """How many requests its log tells of that begin so, as in `GET /v1/blobs`."""
+        return self.log.read_text().count(f'"{begin}')
+
+    def spoil(self, sha256: str) -> None:
+        """Changes one byte of a stored blob behind the registry's back, as a bad disk would."""
+        path = self.data / "store" / "blobs" / sha256[:2] / sha256[2:4] / sha256
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.chmod(0o644)
+        path.write_bytes(data)

@@ -1,0 +1,142 @@
+"""Every command has `--help` and `--json`: one document on standard output, messages beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Programs
+from .stack import Host
+
+COMMANDS = (
+    *("fetch", "key", "push", "inspect", "check", "diff", "explain", "ls", "show", "promote", "rm", "host"),
+    *("consumers", "cache", "cache dir", "cache ls", "cache verify", "cache prune", "cache clear"),
+)
+
+
+def test_the_list_above_is_whole(mxr: Host) -> None:
+    walk = """
+import json
+from mxr_cli.main import mxr
+def names(group, path=()):
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        options = sorted({text for each in command.params for text in each.opts})
+        yield " ".join((*path, name)), options, hasattr(command, "commands")
+        if hasattr(command, "commands"):
+            yield from names(command, (*path, name))
+print(json.dumps(list(names(mxr))))
+"""
+    found = mxr.python(walk).json
+    assert sorted(name for name, _, _ in found) == sorted(COMMANDS)
+    for name, options, group in found:
+        assert group or {"--json", "--registry", "--token"} <= set(options), name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_says_how_a_command_is_used(mxr: Host, name: str) -> None:
+    said = mxr(*name.split(), "--help")
+    assert said.out.startswith(f"Usage: mxr {name} ")
+    assert said.err == ""
+
+
+def test_version_and_help_of_the_program_itself(mxr: Host) -> None:
+    assert mxr("--version").out.startswith("mxr 0.")
+    shown = mxr("--help").out
+    assert all(f"\n  {name.split()[0]} " in shown for name in COMMANDS)
+
+
+def holds(found: Any, *names: str) -> None:
+    assert set(names) <= set(found), found
+
+
+def test_documents_of_a_program_s_life(
+    mxr: Host, model: Path, programs: Programs, published: dict[str, Any], gpu: tuple[str, ...]
+) -> None:
+    holds(published, "id", "digest", "sha256", "key", "qualities")
+
+    key = mxr("key", model, *gpu, "--json").json
+    holds(key, "model", "digest", "key")
+    assert (key["model"], key["digest"], key["key"]) == (published["key"]["model"], published["digest"], published["key"])
+
+    fetched = mxr("fetch", model, *gpu, "--json").json
+    holds(fetched, "path", "source", "id", "sha256", "digest", "key", "match")
+    assert fetched["match"] == {"exact": True, "relaxed": [], "assumed": {}}
+
+    rows = mxr("ls", "--model", model, "--json").json["artifacts"]
+    holds(rows[0], "id", "digest", "sha256", "size", "key", "qualities", "provenance")
+    shown = mxr("show", published["id"], "--json").json
+    holds(shown, *rows[0], "manifest")
+    holds(mxr("promote", published["id"], "--json").json, "id", "promoted_at")
+
+    (held,) = mxr("cache", "ls", "--json").json["files"]
+    assert (held["sha256"], held["id"]) == (published["sha256"], published["id"])
+    assert mxr("cache", "verify", "--json").json == {"verified": 1, "damaged": []}
+    assert mxr("cache", "dir", "--json").json == {"dir": str(mxr.cache / "v1")}
+    assert mxr("cache", "prune", "--older-than", "1", "--json").json == {"removed": [], "freed": 0}
+    assert mxr("cache", "prune", "--older-than", "0", "--json").json["removed"] == [published["sha256"]]
+    mxr("cache", "clear", "--json").json["cleared"]
+    assert not mxr.cache.exists() or not list(mxr.cache.rglob("*.json"))
+
+    assert mxr("rm", published["id"], "--yes", "--json").json == {"id": published["id"], "removed": True}
+
+
+def test_documents_about_files(mxr: Host, programs: Programs) -> None:
+    told = mxr("inspect", programs.gfx908, "--json").json
+    expected = {
+        **{"file_version": 7, "migraphx": "2.15.0", "flavour": "upstream", "compiled": True, "targets": ["gpu"]},
+        **{"archs": ["gfx908:sramecc+:xnack-"], "offload_copy": True},
+        "inputs": {"x": {"type": "float_type", "dims": [4, 3, 32, 32]}},
+    }
+    assert {name: told[name] for name in expected} == expected
+    holds(told, "outputs", "precisions", "libraries", "sizes")
+    holds(told["sizes"], "file", "literals", "code_objects")
+    assert told["sizes"]["file"] == programs.gfx908.stat().st_size
+
+    checked = mxr("check", programs.gfx908, "--arch", "gfx908", "--rocm", "7.2", "--migraphx", "2.15", "--json").json
+    assert checked["ok"] is True
+    for row in checked["requirements"]:
+        holds(row, "field", "needed", "found", "ok")
+
+    assert mxr("diff", programs.gfx908, programs.gfx908, "--json").json == {"same": True, "differences": []}
+    differences = mxr("diff", programs.gfx908, programs.gfx942, "--json", expect=6).json["differences"]
+    assert "archs" in {row["field"] for row in differences}
+
+
+def test_documents_about_this_machine(mxr: Host) -> None:
+    holds(mxr("host", "--json").json, "targets", "toolchain", "found_by")
+    names = {row["name"]: row for row in mxr("consumers", "--json").json["consumers"]}
+    assert {name: (row["offload_copy"], row["fast_math"]) for name, row in names.items()} == {
+        "python": (True, True),
+        "driver": (False, True),
+        "amdinfer": (True, True),
+        "ort": (False, False),
+    }
+    told = mxr("explain", "Failed to call function", "--json").json["explanations"]
+    assert told
+    assert mxr("explain", "--json", stdin="all is well\n", expect=3).json == {"explanations": []}
+
+
+def test_a_recorded_host_stands_for_this_one(
+    mxr: Host, model: Path, published: dict[str, Any], tmp_path: Path
+) -> None:
+    facts = mxr("host", "--json").json
+    facts["targets"] = [{"arch": "gfx908", "vendor": "amd", "sramecc": "+", "xnack": "-", "num_cu": 120}]
+    facts["toolchain"] |= {"rocm": "7.2.0", "migraphx": "2.15.0"}
+    record = tmp_path / "host.json"
+    record.write_text(json.dumps(facts))
+    fetched = mxr("fetch", model, "--batch", "4", "--for", "python", "--host", record, "--json")
+    assert fetched.json["id"] == published["id"]
+    assert "gfx908" in fetched.err
+
+
+def test_messages_never_mix_with_the_answer(mxr: Host, model: Path, published: dict[str, Any], gpu: tuple[str, ...]) -> None:
+    without_consumer = [word for word in gpu if word not in ("--for", "python")]
+    said = mxr("fetch", model, *without_consumer)
+    assert said.out.splitlines() == [str(Path(said.out.strip()))]
+    assert Path(said.out.strip()).is_file()
+    assert "no --for given: python" in said.err
+    assert "\r" not in said.err

@@ -1,0 +1,227 @@
+"""Each exit number as a user meets it: what is wrong in one line, then what to do."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Programs
+from .stack import BIN, Host, Registry, finish
+
+Hosts = Callable[..., Host]
+
+USAGE = [
+    ("nonsense",),
+    ("fecth", "m.onnx"),
+    ("fetch",),
+    ("fetch", "m.onnx", "--no-such-option"),
+    ("fetch", "m.onnx", "--batch", "0"),
+    ("fetch", "m.onnx", "--batch", "many"),
+    ("fetch", "m.onnx", "--arch", "mi100"),
+    ("fetch", "m.onnx", "--arch", "gfx908:sramecc"),
+    ("fetch", "m.onnx", "--arch", "gfx908", "--rocm", "seven", "--migraphx", "2.15", "--batch", "4"),
+    ("fetch", "m.onnx", "--arch", "gfx908", "--rocm", "7.2", "--migraphx", "2", "--batch", "4"),
+    ("fetch", "m.onnx", "--arch", "gfx908", "--batch", "4"),
+    ("fetch", "m.onnx", "--arch", "gfx908", "--rocm", "7.2", "--migraphx", "2.15", "--batch", "4", "--precision", "fp17"),
+    ("fetch", "m.onnx", "--arch", "gfx908", "--rocm", "7.2", "--migraphx", "2.15", "--input", "y=1,3,32,32"),
+    ("fetch", "m.onnx", "--arch", "gfx908", "--rocm", "7.2", "--migraphx", "2.15", "--input", "x"),
+    ("fetch", "m.onnx", "--arch", "gfx908", "--rocm", "7.2", "--migraphx", "2.15", "--input", "x=1", "--input", "x=2"),
+    ("fetch", "m.onnx", "--arch", "gfx908", "--rocm", "7.2", "--migraphx", "2.15", "--batch", "4", "--for", "nobody"),
+    ("fetch", "m.onnx", "--arch", "gfx908", "--rocm", "7.2", "--migraphx", "2.15", "--batch", "4", "--allow", "all"),
+    ("fetch", "m.onnx", "--arch", "gfx908", "--rocm", "7.2", "--migraphx", "2.15", "--batch", "4", "--env", "PATH=1"),
+    ("fetch", "m.onnx", "--arch", "gfx908", "--rocm", "7.2", "--migraphx", "2.15", "--batch", "4", "--env", "MIGRAPHX_A"),
+    ("fetch", "m.onnx", "--arch", "gfx908", "--rocm", "7.2", "--migraphx", "2.15", "--batch", "4", "--link"),
+    ("fetch", "m.onnx", "--arch", "gfx908", "--rocm", "7.2", "--migraphx", "2.15", "--batch", "4", "--on-miss", "cry"),
+    ("fetch", "m.onnx", "--kind", "cpu", "--migraphx", "2.15", "--batch", "4"),
+    ("fetch", "m.onnx", "--kind", "ref", "--migraphx", "2.15", "--batch", "4", "--registry", "registry:8765"),
+    ("fetch", "m.onnx", "--kind", "ref", "--migraphx", "2.15", "--batch", "4", "--host", "absent.json"),
+    ("fetch", "m.onnx", "--kind", "ref", "--migraphx", "2.15", "--batch", "4", "--calibration", "absent.bin"),
+    ("fetch", "absent.onnx", "--kind", "ref", "--migraphx", "2.15", "--batch", "4"),
+    ("fetch", "xxh3:abc", "--kind", "ref", "--migraphx", "2.15", "--batch", "4"),
+    ("push", "absent.mxr", "--model", "m.onnx"),
+    ("push", "p.mxr"),
+    ("push", "p.mxr", "--model", "m.onnx"),
+    ("inspect", "absent.mxr"),
+    ("check",),
+    ("explain", "text", "--file", "log"),
+    ("ls", "--limit", "0"),
+    ("show", "XYZ"),
+    ("cache", "nonsense"),
+    ("cache", "prune", "--older-than", "-1"),
+]
+
+
+@pytest.mark.parametrize("words", USAGE, ids=" ".join)
+def test_a_call_that_mxr_does_not_understand_ends_with_2_and_says_what_to_do(
+    mxr: Host, model: Path, programs: Programs, words: tuple[str, ...]
+) -> None:
+    shutil.copy(model, mxr.home / "m.onnx")
+    shutil.copy(programs.gfx908, mxr.home / "p.mxr")
+    said = mxr(*words, "--json", expect=2)
+    assert said.error["code"] == "usage"
+    assert said.error["hint"]
+    what, todo = said.err.splitlines()
+    assert what.startswith("mxr: ") and todo.startswith("     ")
+
+
+def test_a_bare_call_shows_the_help_and_a_wrong_one_says_nothing_on_standard_output(mxr: Host) -> None:
+    assert "Commands:" in "".join(mxr(expect=2).err)
+    wrong = mxr("fecth", "model.onnx", expect=2)
+    assert wrong.out == ""
+    assert wrong.err == "mxr: There is no command 'fecth'.\n     Did you mean fetch?\n"
+
+
+def test_a_miss_ends_with_3_and_says_of_the_nearest_what_differs(
+    mxr: Host, model: Path, published: dict[str, Any], gpu: tuple[str, ...]
+) -> None:
+    asked = ("fetch", model, *gpu, "--arch", "gfx90a", "--migraphx", "2.14")
+    said = mxr(*asked, expect=3)
+    assert said.out == ""
+    assert f"nearest {published['id'][:12]}" in said.err
+    assert "arch asked gfx90a, has gfx908" in said.err
+    error = mxr(*asked, "--json", expect=3).error
+    assert error["code"] == "no_such_artifact"
+    (nearest,) = error["detail"]["nearest"]
+    assert nearest["id"] == published["id"]
+    assert {"field": "arch", "asked": "gfx90a", "found": "gfx908"} in nearest["differences"]
+    assert {"field": "migraphx", "asked": "2.14", "found": "2.15"} in nearest["differences"]
+
+
+def test_an_unknown_model_hash_and_an_unknown_id_end_with_3(mxr: Host, gpu: tuple[str, ...]) -> None:
+    assert mxr("fetch", "xxh3:" + "0" * 32, *gpu, "--json", expect=3).error["code"] == "no_such_model"
+    assert mxr("show", "0" * 64, "--json", expect=3).error["code"] == "not_found"
+
+
+def test_a_label_that_the_file_contradicts_ends_with_6(mxr: Host, model: Path, programs: Programs) -> None:
+    words = ("push", programs.gfx1100, "--model", model, "--arch", "gfx908:sramecc+:xnack-", "--rocm", "7.2")
+    said = mxr(*words, "--for", "python", expect=6)
+    assert "arch is said to be gfx908, the file says gfx1100" in said.err
+    error = mxr(*words, "--for", "python", "--json", expect=6).error
+    assert error["detail"]["differences"] == [{"field": "arch", "asked": "gfx908", "found": "gfx1100"}]
+    others = (("--migraphx", "2.14"), ("--batch", "8"), ("--no-offload-copy",), ("--kind", "ref"))
+    for other in others:
+        mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python", *other, expect=6)
+
+
+def test_a_client_that_lies_is_refused_by_the_registry(
+    registry: Registry, published: dict[str, Any], programs: Programs
+) -> None:
+    manifest = json.loads(registry.ask("GET", f"/v1/artifacts/{published['id']}").data)["manifest"]
+    lie = {"key": published["key"] | {"arch": "gfx942"}, "manifest": manifest, "qualities": published["qualities"]}
+    reply = registry.ask("POST", "/v1/artifacts", lie)
+    assert reply.status == 409
+    error = reply.json()["error"]
+    assert error["code"] == "mismatch"
+    found = {row["field"]: row for row in error["detail"]["differences"]}
+    assert found["arch"]["asked"] == "gfx942"
+    assert found["arch"]["found"].startswith("gfx908")
+    assert registry.ask("GET", "/v1/artifacts?arch=gfx942").json()["artifacts"] == []
+
+
+def test_a_program_that_was_never_compiled_is_refused(mxr: Host, convnet: Path, programs: Programs) -> None:
+    words = ("push", programs.uncompiled, "--model", convnet, "--kind", "ref", "--for", "python")
+    said = mxr(*words, expect=6)
+    assert "before it was compiled" in said.err
+    assert "program.compile" in said.err
+
+
+def test_check_ends_with_6_where_the_file_will_not_load(mxr: Host, programs: Programs) -> None:
+    asked = ("--arch", "gfx908:sramecc+:xnack-", "--rocm", "7.2", "--migraphx", "2.15")
+    mxr("check", programs.gfx908, *asked)
+    said = mxr("check", programs.gfx942, *asked, expect=6)
+    assert "will not load here" in said.err
+    document = mxr("check", programs.gfx942, *asked, "--json", expect=6).json
+    assert document["ok"] is False
+    (row,) = [row for row in document["requirements"] if row["field"] == "arch"]
+    assert row["needed"].startswith("gfx942") and "gfx908" in row["found"] and row["ok"] is False
+
+
+def test_a_registry_does_not_listen_beyond_this_machine_without_being_told(registry: Registry, tmp_path: Path) -> None:
+    import subprocess
+
+    command = [BIN / "mxr-registry", "serve", "--host", "0.0.0.0", "--port", "0", "--data", tmp_path / "other"]
+    done = subprocess.run(command, env=registry.environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 7
+    assert "--insecure" in done.stderr
+    assert not (tmp_path / "other").exists()
+
+
+def test_an_output_that_cannot_be_written_ends_with_7(
+    mxr: Host, model: Path, published: dict[str, Any], gpu: tuple[str, ...]
+) -> None:
+    # Nobody may make files in sysfs, not even root. Source: Linux, fs/sysfs and fs/kernfs have no create.
+    said = mxr("fetch", model, *gpu, "-o", "/sys/kernel/model.mxr", "--json", expect=7)
+    assert said.error["code"] == "not_allowed"
+    assert "/sys/kernel/model.mxr" in said.error["message"]
+
+
+def test_no_registry_and_nothing_in_the_cache_end_with_69(host: Hosts, model: Path, gpu: tuple[str, ...]) -> None:
+    alone = host("alone", "http://127.0.0.1:9")
+    said = alone("fetch", model, *gpu, expect=69)
+    assert "http://127.0.0.1:9 does not answer" in said.err
+    assert "MXR_REGISTRY" in said.err
+    assert alone("fetch", model, *gpu, "--json", expect=69).error["retry"] is True
+    assert "--offline" in alone("fetch", model, *gpu, "--offline", expect=69).err
+    for words in (("ls",), ("show", "0" * 8), ("promote", "0" * 8), ("rm", "0" * 8, "--yes")):
+        alone(*words, expect=69)
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    """A service that is no registry: pages for people, whatever is asked."""
+
+    class Pages(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><title>Welcome</title>")
+
+        do_POST = do_PUT = do_GET
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_another_service_under_the_url_of_the_registry_ends_with_70_and_clear_words(
+    host: Hosts, model: Path, programs: Programs, gpu: tuple[str, ...], stranger: str
+) -> None:
+    lost = host("lost", stranger)
+    push = ("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
+    for words in (("fetch", model, *gpu), ("ls",), push):
+        said = lost(*words, expect=70)
+        assert "Check that --registry names an mxr registry" in said.err
+        assert lost(*words, "--json", expect=70).error["code"] == "internal"
+    assert lost.held() == []
+
+
+def test_ctrl_c_ends_with_130_while_the_registry_says_nothing(
+    own_registry: Callable[..., Registry], host: Hosts, model: Path, gpu: tuple[str, ...]
+) -> None:
+    import signal
+
+    silent = own_registry()
+    waiting = host("waiting", silent.url)
+    with silent.frozen():
+        running = waiting.start("fetch", model, *gpu)
+        # The model is remembered right before the registry is asked.
+        while not list(waiting.cache.glob("v1/models/*")):
+            assert running.poll() is None
+        running.send_signal(signal.SIGINT)
+        done = finish(running, 20)
+    assert done.code == 130
+    assert "mxr: Interrupted." in done.err
+    assert "Traceback" not in done.err

@@ -1,0 +1,188 @@
+"""Parts for the tests of jobs: registry processes with short leases, models to compile, and workers that say anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+import xxhash
+
+DATA = Path(__file__).parent.parent.parent / "data"
+ONNX = (DATA / "models" / "convnet.onnx").read_bytes()
+MODEL = "xxh3:" + xxhash.xxh3_128(ONNX, seed=0).hexdigest()
+REF = (DATA / "mxr_real" / "convnet_b4_fp16_ref.mxr").read_bytes()
+OTHER_REF = (DATA / "mxr_real" / "convnet_b4_bf16_ref.mxr").read_bytes()
+GFX908 = (DATA / "mxr_spliced" / "v7_gfx908_sramecc+_xnack-.cov5.mxr").read_bytes()
+
+REF_CAN = {"targets": [{"arch": "ref", "kind": "ref"}], "toolchain": {"migraphx": "2.16.0"}}
+
+
+def ref_key(**other: Any) -> dict[str, Any]:
+    base = {"model": MODEL, "kind": "ref", "migraphx": "2.16", "inputs": {"x": [4, 3, 32, 32]}, "precision": "fp16"}
+    return {**base, "offload_copy": True, "fast_math": True, **other}
+
+
+def gpu_key(**other: Any) -> dict[str, Any]:
+    base = {"model": MODEL, "kind": "gpu", "vendor": "amd", "arch": "gfx908", "migraphx": "2.15", "rocm": "7.2"}
+    return {**base, "inputs": {"x": [4, 3, 32, 32]}, "offload_copy": True, "fast_math": True, **other}
+
+
+def gpu_can(arch: str = "gfx908", num_cu: int | None = 120, rocm: str = "7.2.1", **other: Any) -> dict[str, Any]:
+    target = {"arch": arch, "num_cu": num_cu, "sramecc": "+", "xnack": "-"}
+    if arch.startswith("gfx11"):
+        target = {"arch": arch, "num_cu": num_cu}
+    return {"targets": [target], "toolchain": {"rocm": rocm, "migraphx": "2.15.0", "migraphx_build": "a1", **other}}
+
+
+class Registry:
+    """A registry process, and requests to it."""
+
+    def __init__(self, data: Path, config: str = "", port: int = 0) -> None:
+        self.data = data
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")}
+        if config:
+            path = data.parent / f"{data.name}-{time.monotonic_ns()}.toml"
+            path.write_text(config)
+            environ["MXR_REGISTRY_CONFIG"] = str(path)
+        command = [sys.executable, "-m", "mxr_registry.main", "serve", "--port", str(port), "--data", str(data)]
+        self.log = data.parent / f"{data.name}.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environ)
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        found = re.search(r"http://\S+", self.line)
+        assert found, self.log.read_text()
+        self.url = found[0]
+        self.http = urllib3.PoolManager(maxsize=64, retries=False, timeout=70)
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and JSON of a reply."""
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        reply = self.http.request(method, self.url + path, body=data)
+        return reply.status, json.loads(reply.data)
+
+    def ok(self, method: str, path: str, body: Any = None) -> Any:
+        """The JSON of a reply that must be a success."""
+        status, said = self.call(method, path, body)
+        assert status < 300, said
+        return said
+
+    def bad(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        """The error of a reply that must be none."""
+        status, said = self.call(method, path, body)
+        assert status >= 400, said
+        return said["error"]
+
+    def manifest(self, data: bytes, name: str) -> dict[str, Any]:
+        digest = sha256(data).hexdigest()
+        self.ok("PUT", f"/v1/blobs/{digest}", data)
+        blob = {"sha256": digest, "size": len(data)}
+        return {"v": 1, "files": [{"name": name, "size": len(data), "sha256": digest, "blobs": [blob]}]}
+
+    def give_model(self) -> None:
+        """Upload and register the example model, so that it can be compiled."""
+        identity = sha256(
+            json.dumps({"files": [["", sha256(ONNX).hexdigest()]], "v": 1}, separators=(",", ":")).encode()
+        ).hexdigest()
+        stated = {"model": MODEL, "sha256": identity, "name": "convnet.onnx", "inputs": [], "onnx": "model.onnx"}
+        self.ok("POST", "/v1/models", stated | {"manifest": self.manifest(ONNX, "model.onnx")})
+
+    def ask(self, key: dict[str, Any], **more: Any) -> Any:
+        demands = more.pop("demands", {})
+        return self.ok("POST", "/v1/jobs", {"request": {"key": key, "demands": demands}, **more})
+
+    def refuse(self, key: dict[str, Any], **more: Any) -> dict[str, Any]:
+        demands = more.pop("demands", {})
+        return self.bad("POST", "/v1/jobs", {"request": {"key": key, "demands": demands}, **more})
+
+    def worker(self, name: str = "one", can: Any = None) -> str:
+        return str(self.ok("POST", "/v1/workers", {"name": name, "can": can or REF_CAN})["id"])
+
+    def claim(self, worker: str, wait: float = 0, **more: Any) -> Any:
+        return self.ok("POST", "/v1/jobs/claim", {"worker": worker, "wait": wait, **more})["lease"]
+
+    def job(self, id: str) -> Any:
+        return self.ok("GET", f"/v1/jobs/{id}")
+
+    def publication(self, lease: dict[str, Any], data: bytes = REF, **more: Any) -> dict[str, Any]:
+        manifest = self.manifest(data, "model.mxr")
+        provenance = {"compile_seconds": 12.5}
+        return {"key": lease["key"], "manifest": manifest, "provenance": provenance, **more}
+
+    def finish(self, lease: dict[str, Any], **more: Any) -> Any:
+        artifact = self.publication(lease, **more)
+        return self.ok("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": lease["fence"], "artifact": artifact})
+
+    def fail(self, lease: dict[str, Any], kind: str, name: str = "unknown", message: str = "it did not work") -> Any:
+        failure = {"kind": kind, "message": message, "name": name}
+        return self.ok("POST", f"/v1/jobs/{lease['job']}/fail", {"fence": lease["fence"], "failure": failure})
+
+    def beat(self, lease: dict[str, Any], **more: Any) -> Any:
+        return self.ok("POST", f"/v1/jobs/{lease['job']}/heartbeat", {"fence": lease["fence"], **more})
+
+    def stop(self, how: int = signal.SIGTERM) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        self.process.wait(15)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.http.clear()
+
+
+SHORT = """
+[work]
+lease = 1.0
+lost_after = 20
+backoff = 0.2
+backoff_most = 0.4
+"""
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """One with the usual rules, and the model."""
+    found = Registry(tmp_path_factory.mktemp("registry") / "data")
+    found.give_model()
+    yield found
+    found.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    """Starts registries of a test's own, with short leases unless told otherwise; all are killed at the end."""
+    running: list[Registry] = []
+
+    def begin(config: str = SHORT, data: Path | None = None, port: int = 0) -> Registry:
+        running.append(Registry(data or tmp_path / "data", config, port))
+        return running[-1]
+
+    yield begin
+    for each in running:
+        each.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def parts() -> Any:
+    """The example files, keys, and what workers can do."""
+
+    class Parts:
+        ref, other_ref, gfx908, model = REF, OTHER_REF, GFX908, MODEL
+        ref_key, gpu_key, gpu_can = staticmethod(ref_key), staticmethod(gpu_key), staticmethod(gpu_can)
+        ref_can, short, registry = REF_CAN, SHORT, Registry
+
+    return Parts

@@ -1,0 +1,131 @@
+"""What every store must do: one suite, run over each of them. A new store is a new line in `KINDS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from mxr.errors import Damaged, NoSuchBlob, Usage
+from mxr_registry.storage.local import LocalStore
+from mxr_registry.storage.store import CHUNK, Store, open_store
+
+DATA = bytes(range(256)) * 9000
+NAME = sha256(DATA).hexdigest()
+
+KINDS: dict[str, Callable[[Path], Store]] = {"local": lambda path: LocalStore(path / "store")}
+
+
+@pytest.fixture(params=sorted(KINDS))
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return KINDS[request.param](tmp_path)
+
+
+def keep(store: Store, data: bytes = DATA) -> str:
+    name = sha256(data).hexdigest()
+    upload = store.begin(name, len(data))
+    upload.write(data)
+    assert upload.commit() == len(data)
+    return name
+
+
+class TestStore:
+    def test_bytes_come_back_as_they_went_in(self, store: Store) -> None:
+        keep(store)
+        assert b"".join(store.open(NAME)) == DATA
+        assert store.stat(NAME) == len(DATA)
+        assert store.check(NAME) == len(DATA)
+        assert store.url(NAME) is None or store.url(NAME)
+
+    def test_chunks_are_large(self, store: Store) -> None:
+        keep(store)
+        sizes = [len(part) for part in store.open(NAME)]
+        assert all(size == CHUNK for size in sizes[:-1]) and len(sizes) == -(-len(DATA) // CHUNK)
+
+    @pytest.mark.parametrize(("offset", "length"), [(0, 1), (5, 100), (CHUNK - 1, 2), (len(DATA) - 3, None), (7, None)])
+    def test_a_part_is_that_part(self, store: Store, offset: int, length: int | None) -> None:
+        keep(store)
+        expected = DATA[offset:] if length is None else DATA[offset : offset + length]
+        assert b"".join(store.open(NAME, offset, length)) == expected
+        assert b"".join(store.read(NAME, offset, length)) == expected
+
+    def test_nothing_is_there_before_commit(self, store: Store) -> None:
+        upload = store.begin(NAME, len(DATA))
+        upload.write(DATA)
+        assert store.stat(NAME) is None
+        upload.discard()
+        assert store.stat(NAME) is None
+        assert not list(store.walk())
+
+    def test_other_bytes_are_refused_and_not_kept(self, store: Store) -> None:
+        upload = store.begin(NAME)
+        upload.write(DATA[:-1] + b"?")
+        with pytest.raises(Damaged, match="sha256"):
+            upload.commit()
+        assert store.stat(NAME) is None
+        assert not list(store.walk())
+
+    @pytest.mark.parametrize("announced", [len(DATA) - 1, len(DATA) + 1])
+    def test_another_size_than_announced_is_refused(self, store: Store, announced: int) -> None:
+        upload = store.begin(NAME, announced)
+        with pytest.raises(Damaged):
+            upload.write(DATA)
+            upload.commit()
+        assert not list(store.walk())
+
+    def test_the_same_bytes_twice_are_fine(self, store: Store) -> None:
+        first, second = store.begin(NAME, len(DATA)), store.begin(NAME, len(DATA))
+        first.write(DATA)
+        second.write(DATA)
+        first.commit()
+        second.commit()
+        assert b"".join(store.open(NAME)) == DATA
+        assert [kept.sha256 for kept in store.walk()] == [NAME]
+
+    def test_discard_after_commit_changes_nothing(self, store: Store) -> None:
+        upload = store.begin(NAME, len(DATA))
+        upload.write(DATA)
+        upload.commit()
+        upload.discard()
+        assert store.check(NAME) == len(DATA)
+
+    def test_what_is_not_here_is_said(self, store: Store) -> None:
+        assert store.stat(NAME) is None
+        for verb in (store.check, store.open, store.read):
+            with pytest.raises(NoSuchBlob):
+                list(verb(NAME))  # type: ignore[call-overload]
+
+    def test_delete(self, store: Store) -> None:
+        keep(store)
+        store.delete(NAME)
+        store.delete(NAME)
+        assert store.stat(NAME) is None
+
+    def test_set_aside_takes_it_out_of_the_way(self, store: Store) -> None:
+        keep(store)
+        store.set_aside(NAME)
+        assert store.stat(NAME) is None
+        keep(store)
+        assert store.check(NAME) == len(DATA)
+
+    def test_walk_shows_what_an_interrupted_upload_left(self, store: Store) -> None:
+        keep(store)
+        upload = store.begin(sha256(b"x").hexdigest())
+        upload.write(b"x")
+        left = [kept for kept in store.walk() if kept.sha256 is None]
+        assert len(left) == 1
+        store.drop(left[0])
+        assert [kept.sha256 for kept in store.walk()] == [NAME]
+
+    def test_ready(self, store: Store) -> None:
+        store.ready()
+
+
+def test_a_store_is_chosen_by_its_url(tmp_path: Path) -> None:
+    found = open_store(f"file://{tmp_path}/a%20b")
+    assert isinstance(found, LocalStore) and found.root == tmp_path / "a b"
+    for url in ("ftp://host/x", "file://elsewhere/x", "nothing"):
+        with pytest.raises(Usage):
+            open_store(url)

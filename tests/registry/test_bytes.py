@@ -1,0 +1,220 @@
+"""Bytes over HTTP: blobs in and out, whole files, ranges, and uploads that go wrong."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BIG = bytes(range(251)) * 20_000
+
+
+@pytest.fixture(scope="module")
+def file(server: Any, parts: Any) -> tuple[str, str, bytes]:
+    """An artifact of several blobs: the path of its file, the file's sha256, and its bytes."""
+    said = server.publish(parts.ref, parts.ref_key(), cut=50_000)[1]
+    return f"/v1/artifacts/{said['id']}/files/model.mxr", said["sha256"], parts.ref
+
+
+@pytest.fixture(scope="module")
+def blob(server: Any) -> tuple[str, str, bytes]:
+    """A blob: its path, its sha256, and its bytes."""
+    name = server.upload(BIG)["sha256"]
+    return f"/v1/blobs/{name}", name, BIG
+
+
+@pytest.fixture(params=["file", "blob"])
+def thing(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
+
+
+def test_the_whole(server: Any, thing: Any) -> None:
+    path, name, data = thing
+    reply = server.get(path)
+    assert (reply.status, reply.data) == (200, data)
+    assert reply.headers["etag"] == f'"{name}"' and reply.headers["accept-ranges"] == "bytes"
+    assert reply.headers["content-length"] == str(len(data))
+
+
+def test_head_has_the_same_headers_and_no_body(server: Any, thing: Any) -> None:
+    path, _, data = thing
+    head, whole = server.http.request("HEAD", server.url + path), server.get(path)
+    assert (head.status, head.data, head.headers["content-length"]) == (200, b"", str(len(data)))
+    assert {**head.headers} == {**whole.headers}
+
+
+@pytest.mark.parametrize(
+    ("asked", "start", "stop"),
+    [
+        ("bytes=0-0", 0, 1),
+        ("bytes=49990-50010", 49_990, 50_011),
+        ("bytes=100000-", 100_000, None),
+        ("bytes=-7", -7, None),
+        ("bytes=10-99999999999", 10, None),
+        ("bytes=-99999999999", 0, None),
+        ("Bytes = 5 - 6", 5, 7),
+    ],
+)
+def test_a_range_is_that_part(server: Any, thing: Any, asked: str, start: int, stop: int | None) -> None:
+    path, _, data = thing
+    reply = server.get(path, range=asked)
+    part = data[start:stop]
+    first = start if start >= 0 else len(data) + start
+    assert (reply.status, reply.data) == (206, part)
+    assert reply.headers["content-range"] == f"bytes {first}-{first + len(part) - 1}/{len(data)}"
+    assert reply.headers["content-length"] == str(len(part))
+
+
+@pytest.mark.parametrize("asked", ["bytes=99999999-", "bytes=-0"])
+def test_a_range_outside_is_416(server: Any, thing: Any, asked: str) -> None:
+    path, _, data = thing
+    reply = server.get(path, range=asked)
+    assert (reply.status, reply.headers["content-range"]) == (416, f"bytes */{len(data)}")
+    assert reply.json()["error"]["code"] == "usage"
+
+
+@pytest.mark.parametrize(
+    "asked", ["bytes=5-2", "bytes=-", "bytes=a-b", "lines=1-2", "bytes=0-1,5-6", "bytes=" + "9" * 30]
+)
+def test_a_range_that_is_none_gives_the_whole(server: Any, blob: Any, asked: str) -> None:
+    path, _, data = blob
+    reply = server.get(path, range=asked)
+    assert (reply.status, len(reply.data)) == (200, len(data))
+
+
+def test_conditions(server: Any, thing: Any) -> None:
+    path, name, data = thing
+    for tag in (f'"{name}"', f'W/"{name}"', f'"x", "{name}"', "*"):
+        reply = server.get(path, if_none_match=tag)
+        assert (reply.status, reply.data, reply.headers["etag"]) == (304, b"", f'"{name}"')
+    assert server.get(path, if_none_match='"x"').status == 200
+    assert server.get(path, range="bytes=0-9", if_range=f'"{name}"').status == 206
+    for other in ('"x"', "Wed, 21 Oct 2015 07:28:00 GMT", f'W/"{name}"'):
+        assert server.get(path, range="bytes=0-9", if_range=other).data == data
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
+def test_plain_curl_resumes_a_file(server: Any, file: Any, tmp_path: Path) -> None:
+    path, _, data = file
+    place = tmp_path / "model.mxr"
+    place.write_bytes(data[:70_000])
+    subprocess.run(["curl", "-sf", "-C", "-", "-o", str(place), server.url + path], check=True)
+    assert place.read_bytes() == data
+
+
+def test_what_is_not_there_is_said(server: Any, file: Any) -> None:
+    path, _, _ = file
+    assert server.ask("GET", path + "x")[1]["error"]["code"] == "not_found"
+    assert server.ask("GET", f"/v1/blobs/{'0' * 64}")[1]["error"]["code"] == "no_such_blob"
+    assert server.ask("GET", "/v1/blobs/abc")[0] == 422
+    assert server.ask("PUT", "/v1/blobs/" + "A" * 64, b"x")[0] == 422
+
+
+def test_missing_names_what_to_upload(server: Any, blob: Any) -> None:
+    _, name, data = blob
+    rows = [{"sha256": name, "size": len(data)}, {"sha256": "0" * 64, "size": 5}, {"sha256": "0" * 64, "size": 5}]
+    status, said = server.ask("POST", "/v1/blobs/missing", {"blobs": rows})
+    assert (status, said["missing"]) == (200, ["0" * 64])
+    assert said["grace"] == 24 * 3600
+    server.blob_path(name).unlink()
+    assert server.ask("POST", "/v1/blobs/missing", {"blobs": rows[:1]})[1]["missing"] == [name]
+    assert server.get(f"/v1/blobs/{name}").json()["error"]["code"] == "damaged_blob"
+    server.upload(data)
+    assert server.get(f"/v1/blobs/{name}").data == data
+
+
+@pytest.mark.parametrize(
+    "blobs", [[{"sha256": "x", "size": 1}], [{"sha256": "0" * 64, "size": -1}], [{"size": 1}], {}, "x"]
+)
+def test_questions_that_are_not_right_are_refused(server: Any, blobs: Any) -> None:
+    assert server.ask("POST", "/v1/blobs/missing", {"blobs": blobs})[0] == 422
+
+
+def test_other_bytes_are_refused_and_nothing_is_kept(server: Any) -> None:
+    name = sha256(b"these").hexdigest()
+    status, said = server.ask("PUT", f"/v1/blobs/{name}", b"those")
+    assert (status, said["error"]["code"]) == (422, "damaged")
+    assert not server.blob_path(name).exists() and not list(server.blob_path(name).parent.glob(".*"))
+    assert server.ask("GET", f"/v1/blobs/{name}")[0] == 404
+    assert server.ask("PUT", f"/v1/blobs/{sha256(b'').hexdigest()}", b"")[0] == 422
+
+
+def test_the_same_bytes_from_many_at_once_are_fine(server: Any) -> None:
+    data = b"many" * 300_000
+    with ThreadPoolExecutor(6) as pool:
+        names = {each["sha256"] for each in pool.map(lambda _: server.upload(data), range(6))}
+    (name,) = names
+    assert server.get(f"/v1/blobs/{name}").data == data
+
+
+def test_damage_is_found_at_fetch_and_a_new_push_repairs_it(server: Any, parts: Any) -> None:
+    key = parts.gpu_key(env={"MIGRAPHX_DAMAGE": "1"})
+    said = server.publish(parts.gfx908, key, cut=4444, **parts.explicit)[1]
+    path, name = f"/v1/artifacts/{said['id']}/files/model.mxr", said["manifest"]["files"][0]["blobs"][1]["sha256"]
+    assert server.get(path).data == parts.gfx908
+    server.spoil(name)
+    assert server.get(path, range="bytes=0-4443").data == parts.gfx908[:4444]
+    for _ in range(2):
+        reply = server.get(path)
+        assert (reply.status, reply.json()["error"]["code"]) == (500, "damaged_blob")
+        assert name in reply.json()["error"]["message"] and parts.gfx908[4444:4500] not in reply.data
+    assert [each.name[:64] for each in (server.data / "store" / "damaged").iterdir()].count(name) == 1
+    assert server.publish(parts.gfx908, key, cut=4444, **parts.explicit)[0] == 200
+    assert server.get(path).data == parts.gfx908
+
+
+def test_a_push_that_is_cut_otherwise_repairs_as_well(server: Any, parts: Any) -> None:
+    key = parts.gpu_key(env={"MIGRAPHX_DAMAGE": "2"})
+    said = server.publish(parts.gfx908, key, cut=3333, **parts.explicit)[1]
+    server.blob_path(said["manifest"]["files"][0]["blobs"][0]["sha256"]).unlink()
+    status, repaired = server.publish(parts.gfx908, key, cut=7777, **parts.explicit)
+    assert (status, repaired["id"]) == (200, said["id"])
+    assert server.get(f"/v1/artifacts/{said['id']}/files/model.mxr").data == parts.gfx908
+
+
+def begin_upload(server: Any, data: bytes) -> tuple[socket.socket, Path]:
+    """The first half of an upload, and the folder that it goes to."""
+    name = sha256(data).hexdigest()
+    line = socket.create_connection(("127.0.0.1", server.port))
+    head = f"PUT /v1/blobs/{name} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n"
+    line.sendall(head.encode() + data[: len(data) // 2])
+    folder = server.blob_path(name).parent
+    until(lambda: any(each.stat().st_size for each in folder.glob(".upload-*")))
+    return line, folder
+
+
+def until(true: Any, seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_an_upload_that_is_cut_off_leaves_nothing(server: Any, fsck: Any) -> None:
+    line, folder = begin_upload(server, b"cut off" * 1_000_000)
+    line.close()
+    until(lambda: not list(folder.iterdir()))
+    code, report = fsck(server.data)
+    assert (code, report["ok"]) == (0, True)
+
+
+def test_a_registry_killed_in_the_middle_of_an_upload_loses_nothing(start: Any, fsck: Any) -> None:
+    server = start()
+    kept = server.upload(b"kept" * 1000)["sha256"]
+    line, folder = begin_upload(server, b"killed" * 1_000_000)
+    server.stop(signal.SIGKILL)
+    line.close()
+    code, report = fsck(server.data)
+    assert (code, report["ok"]) == (0, True)
+    assert [each["kind"] for each in report["findings"]] == ["temporary"]
+    assert all(each.name.startswith(".upload-") for each in folder.iterdir())
+    again = start(data=server.data)
+    assert again.get(f"/v1/blobs/{kept}").data == b"kept" * 1000

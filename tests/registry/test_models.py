@@ -1,0 +1,110 @@
+"""Models over HTTP: on a publisher's word, or with their bytes checked."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xxhash
+
+from mxr.wire import model_identity
+
+MODELS = Path(__file__).parent.parent / "data" / "models"
+ONNX = (MODELS / "mlp_ext.onnx").read_bytes()
+WEIGHTS = (MODELS / "mlp_ext.onnx.data").read_bytes()
+INPUTS = [{"name": "x", "type": "float32", "dims": ["N", 256]}, {"name": "y", "type": "int64", "dims": None}]
+
+
+def hash_of(onnx: bytes, **external: bytes) -> str:
+    """The hash by the words of the contract."""
+    found = xxhash.xxh3_128(onnx)
+    for name in sorted(external, key=str.encode):
+        found.update(len(name.encode()).to_bytes(4, "little") + name.encode())
+        found.update(len(external[name]).to_bytes(8, "little") + external[name])
+    return f"xxh3:{found.hexdigest()}"
+
+
+def identity(onnx: bytes, **external: bytes) -> str:
+    return model_identity(sha256(onnx).hexdigest(), {name: sha256(data).hexdigest() for name, data in external.items()})
+
+
+def manifest(server: Any, **files: bytes) -> dict[str, Any]:
+    parts = [server.manifest(data, name, cut=100_000)["files"][0] for name, data in files.items()]
+    return {"v": 1, "files": parts}
+
+
+@pytest.fixture(scope="module")
+def statement() -> dict[str, Any]:
+    external = {"mlp_ext.onnx.data": WEIGHTS}
+    return {
+        "model": hash_of(ONNX, **external),
+        "sha256": identity(ONNX, **external),
+        "name": "mlp.onnx",
+        "inputs": INPUTS,
+    }
+
+
+def test_a_model_with_its_bytes(start: Any, statement: Any) -> None:
+    server = start()
+    status, said = server.ask("POST", "/v1/models", statement)
+    assert (status, said["complete"], said["manifest"]) == (200, False, None)
+    files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
+    status, said = server.ask("POST", "/v1/models", {**statement, "onnx": "model.onnx", "manifest": files})
+    assert (status, said["complete"], said["onnx"]) == (200, True, "model.onnx")
+    assert said["inputs"] == INPUTS
+    assert server.ask("GET", f"/v1/models/{statement['model']}") == (200, said)
+    assert server.ask("GET", "/v1/models")[1]["models"] == [{**said, "manifest": None}]
+    assert server.ask("POST", "/v1/models", statement)[1] == said
+
+
+def test_a_hash_that_the_bytes_do_not_give_is_refused(server: Any, statement: Any) -> None:
+    files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
+    other = {**statement, "model": "xxh3:" + "0" * 32, "onnx": "model.onnx", "manifest": files}
+    status, said = server.ask("POST", "/v1/models", other)
+    assert (status, said["error"]["code"]) == (422, "damaged")
+    assert said["error"]["detail"]["differences"][0]["found"] == statement["model"]
+    other = {**statement, "sha256": "0" * 64, "onnx": "model.onnx", "manifest": files}
+    assert server.ask("POST", "/v1/models", other)[1]["error"]["detail"]["differences"][0]["field"] == "sha256"
+    other = {**statement, "onnx": "other.onnx", "manifest": files}
+    assert server.ask("POST", "/v1/models", other)[1]["error"]["code"] == "usage"
+
+
+def test_one_hash_for_two_models_is_a_conflict(server: Any, parts: Any) -> None:
+    one = {"model": parts.model, "sha256": "1" * 64, "name": "a.onnx", "inputs": []}
+    assert server.ask("POST", "/v1/models", one)[0] == 200
+    status, said = server.ask("POST", "/v1/models", {**one, "sha256": "2" * 64})
+    assert (status, said["error"]["code"]) == (409, "conflict")
+    status, said = server.publish(parts.gfx908, parts.gpu_key(), model={**one, "sha256": "2" * 64}, **parts.explicit)
+    assert (status, said["error"]["code"]) == (409, "conflict")
+    assert server.ask("GET", "/v1/artifacts")[1]["artifacts"] == []
+    assert server.publish(parts.gfx908, parts.gpu_key(), model=one, **parts.explicit)[0] == 201
+
+
+def test_what_was_checked_replaces_what_was_only_said(server: Any) -> None:
+    onnx = (MODELS / "convnet.onnx").read_bytes()
+    said = {"model": hash_of(onnx), "sha256": "3" * 64, "name": "wrong.onnx", "inputs": []}
+    assert server.ask("POST", "/v1/models", said)[0] == 200
+    files = manifest(server, **{"convnet.onnx": onnx})
+    checked = {**said, "sha256": identity(onnx), "name": "right.onnx", "onnx": "convnet.onnx", "manifest": files}
+    status, found = server.ask("POST", "/v1/models", checked)
+    assert (status, found["name"], found["sha256"]) == (200, "right.onnx", identity(onnx))
+    assert server.ask("POST", "/v1/models", said)[0] == 409
+
+
+def test_absent_bytes_and_unknown_models(server: Any, statement: Any) -> None:
+    blob = {"sha256": "9" * 64, "size": 5}
+    files = {"v": 1, "files": [{"name": "m.onnx", "size": 5, "sha256": "9" * 64, "blobs": [blob]}]}
+    status, said = server.ask("POST", "/v1/models", {**statement, "onnx": "m.onnx", "manifest": files})
+    assert (status, said["error"]["code"]) == (404, "no_such_blob")
+    assert server.ask("GET", "/v1/models/xxh3:" + "8" * 32)[1]["error"]["code"] == "no_such_model"
+    assert server.ask("GET", "/v1/models/nothing")[1]["error"]["code"] == "usage"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"inputs": "x"}, {"name": "../x"}, {"onnx": "x"}, {"size": 1}, {"model": "sha256:00"}, {"inputs": [{"name": 1}]}],
+)
+def test_statements_that_are_not_right_are_refused(server: Any, statement: Any, change: Any) -> None:
+    assert server.ask("POST", "/v1/models", {**statement, **change})[0] == 422

@@ -1,0 +1,174 @@
+"""Resolving over HTTP: hits, misses that say why and what to do, and what is found by which name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def filled(server: Any, parts: Any) -> Any:
+    """Programs for gfx908 and gfx11-generic; the first says on how many CUs it was made."""
+    qualities = {"sramecc": "+", "xnack": "-", "num_cu": 100, "tuning": "default"}
+    assert server.publish(parts.gfx908, parts.gpu_key(), qualities=qualities)[0] == 201
+    assert server.publish(parts.generic, parts.gpu_key("gfx11-generic"))[0] == 201
+    return server
+
+
+def resolve(server: Any, key: Any, **demands: Any) -> tuple[int, Any]:
+    found: tuple[int, Any] = server.ask("POST", "/v1/resolve", {"key": key, "demands": demands})
+    return found
+
+
+def test_a_hit_says_how_well_it_fits_and_where_the_files_are(filled: Any, parts: Any) -> None:
+    status, hit = resolve(filled, parts.gpu_key(), sramecc="+", xnack="-", num_cu=100)
+    assert status == 200
+    assert hit["match"] == {"exact": True, "relaxed": [], "assumed": {}}
+    (url,) = hit["urls"].values()
+    assert filled.get(url).data == parts.gfx908
+    assert hit["artifact"]["manifest"]["files"][0]["sha256"] == hit["artifact"]["sha256"]
+
+
+def test_what_is_open_is_assumed_and_said(filled: Any, parts: Any) -> None:
+    _, hit = resolve(filled, parts.gpu_key())
+    assert hit["match"]["assumed"] == {"sramecc": "+", "xnack": "-", "num_cu": 100}
+
+
+def test_a_generic_program_serves_its_family_and_says_so(filled: Any, parts: Any) -> None:
+    status, hit = resolve(filled, parts.gpu_key("gfx1100"))
+    assert (status, hit["match"]["relaxed"]) == (200, ["arch"])
+    status, miss = resolve(filled, parts.gpu_key("gfx1100"), exact=True)
+    assert (status, miss["error"]["code"]) == (404, "no_such_artifact")
+
+
+def test_a_miss_names_the_flag_that_alone_is_missing(filled: Any, parts: Any) -> None:
+    status, said = resolve(filled, parts.gpu_key(), sramecc="+", xnack="-", num_cu=120)
+    error = said["error"]
+    assert (status, error["code"], error["retry"]) == (404, "no_such_artifact", False)
+    assert error["detail"]["nearest"][0]["differences"] == [{"field": "num_cu", "asked": 120, "found": 100}]
+    assert "`--allow cu`" in error["hint"]
+    status, hit = resolve(filled, parts.gpu_key(), sramecc="+", xnack="-", num_cu=120, allow=["cu"])
+    assert (status, hit["match"]["relaxed"]) == (200, ["num_cu"])
+
+
+def test_a_miss_tells_the_command_that_would_fill_it(filled: Any, parts: Any) -> None:
+    status, said = resolve(filled, parts.gpu_key("gfx942", precision="fp16"), num_cu=304, xnack="-")
+    assert status == 404
+    assert "gfx942" in said["error"]["message"] and "ROCm 7.2" in said["error"]["message"]
+    assert {"field": "arch", "asked": "gfx942", "found": "gfx908"} in said["error"]["detail"]["nearest"][0][
+        "differences"
+    ]
+    for words in ("mxr push", "--arch gfx942:xnack-", "--num-cu 304", "--rocm 7.2", "--input x=4,3,32,32", "fp16"):
+        assert words in said["error"]["hint"]
+
+
+def test_exact_is_what_refuses_and_the_hint_says_so(filled: Any, parts: Any) -> None:
+    _, said = resolve(filled, parts.gpu_key(), sramecc="+", xnack="-", num_cu=100, build="abc", exact=True)
+    assert "--exact" in said["error"]["hint"]
+
+
+def test_a_model_that_nobody_knows_is_said(filled: Any, parts: Any) -> None:
+    status, said = resolve(filled, parts.gpu_key(model="xxh3:" + "9" * 32))
+    assert (status, said["error"]["detail"]["nearest"]) == (404, [])
+    assert "does not know this model" in said["error"]["message"]
+
+
+def test_misses_are_counted(filled: Any, parts: Any) -> None:
+    key = parts.gpu_key("gfx1201")
+    for _ in range(3):
+        _, said = resolve(filled, key)
+    rows = filled.ask("GET", "/v1/misses")[1]["misses"]
+    assert rows[0]["digest"] == said["error"]["detail"]["digest"]
+    assert rows[0]["count"] == 3 and rows[0]["first_at"] <= rows[0]["last_at"]
+    assert rows[0]["request"]["key"]["arch"] == "gfx1201" and rows[0]["nearest"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"key": {}, "demands": {}}, "key.model: this field is missing"),
+        ({"demand": {}}, "demand: there is no such field"),
+        ({"demands": {}}, "key: this field is missing"),
+    ],
+)
+def test_requests_that_are_not_right_name_the_field(server: Any, body: Any, words: str) -> None:
+    status, said = server.ask("POST", "/v1/resolve", body)
+    assert (status, said["error"]["code"]) == (422, "usage")
+    assert words in said["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "demands", [{"num_cu": 0}, {"num_cu": 2**70}, {"allow": ["all"]}, {"sramecc": "?"}, {"exact": 1}]
+)
+def test_demands_that_are_not_right_are_refused(server: Any, parts: Any, demands: Any) -> None:
+    assert resolve(server, parts.gpu_key(), **demands)[0] == 422
+
+
+def test_open_features_that_disagree_are_a_question_to_the_person(server: Any, parts: Any) -> None:
+    one = parts.gpu_key("gfx90a")
+    for sign, data in (("+", parts.gfx90a_plus), ("-", parts.gfx90a_minus)):
+        assert server.publish(data, one, qualities={"sramecc": "+", "xnack": sign})[0] == 201
+    status, said = resolve(server, one)
+    assert (status, said["error"]["code"]) == (422, "usage")
+    assert "xnack+" in said["error"]["message"] and said["error"]["detail"]["field"] == "xnack"
+    assert resolve(server, one, xnack="-")[0] == 200
+
+
+def test_the_promoted_one_comes_first_and_the_latest_promotion_wins(start: Any, parts: Any) -> None:
+    server = start()
+    key = parts.gpu_key("gfx90a")
+    ids = [server.publish(data, key, **parts.explicit)[1]["id"] for data in parts.same_key]
+    assert len(set(ids)) == 3
+
+    def first() -> str:
+        return str(resolve(server, key)[1]["artifact"]["id"])
+
+    assert first() == ids[0]
+    for id in (ids[1], ids[2], ids[1]):
+        status, said = server.ask("POST", f"/v1/artifacts/{id}/promote")
+        assert (status, said["promoted_at"] is not None) == (200, True)
+        assert first() == id
+    status, gone = server.ask("DELETE", f"/v1/artifacts/{ids[1]}")
+    assert (status, gone["id"]) == (200, ids[1])
+    assert first() == ids[2]
+    assert server.ask("DELETE", f"/v1/artifacts/{ids[1]}")[0] == 404
+
+
+def test_lists_are_filtered_and_paged(filled: Any, parts: Any) -> None:
+    def ids(query: str) -> list[str]:
+        return [each["id"] for each in filled.ask("GET", f"/v1/artifacts?{query}")[1]["artifacts"]]
+
+    every = ids("")
+    assert len(every) >= 2 and len(ids("arch=gfx908")) >= 1
+    for query in ("arch=gfx908", "input=x", "kind=gpu", "vendor=amd", "migraphx=2.15", "rocm=7.2", "precision=fp32"):
+        assert set(ids(query)) <= set(every) and ids(query), query
+    assert ids("arch=gfx908:sramecc%2B") == ids("arch=gfx908")
+    for query in (
+        "arch=gfx1200",
+        "input=y",
+        "kind=ref",
+        f"model=xxh3:{'0' * 32}",
+        "precision=int8",
+        f"digest={'0' * 64}",
+    ):
+        assert ids(query) == [], query
+    first = filled.ask("GET", "/v1/artifacts?limit=1")[1]
+    second = filled.ask("GET", f"/v1/artifacts?limit=1&after={first['next']}")[1]
+    assert [first["artifacts"][0]["id"], second["artifacts"][0]["id"]] == every[:2]
+    assert "manifest" not in first["artifacts"][0] and "description" not in first["artifacts"][0]
+
+
+@pytest.mark.parametrize(
+    "query", ["colour=red", "limit=0", "limit=1001", "limit=x", "limit=-1", "after=x", "after=1e3"]
+)
+def test_filters_that_there_are_not_are_refused(server: Any, query: str) -> None:
+    status, said = server.ask("GET", f"/v1/artifacts?{query}")
+    assert (status, said["error"]["code"]) == (422, "usage")
+
+
+def test_an_id_may_be_cut_short(filled: Any, parts: Any) -> None:
+    id = filled.ask("GET", "/v1/artifacts?limit=1")[1]["artifacts"][0]["id"]
+    assert filled.ask("GET", f"/v1/artifacts/{id[:8]}")[1]["id"] == id
+    for bad, status in ((id[:7], 422), ("0" * 8, 404), (id.upper(), 422), (id + "0", 422), ("%00", 422)):
+        assert filled.ask("GET", f"/v1/artifacts/{bad}")[0] == status, bad

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +26,8 @@ class Failure:
 def fail(problem: MxrError, how: Failure) -> int:
     """Prints one line that says what is wrong, one that says what to do; the exit number."""
     if how.debug:
+        import traceback
+
         traceback.print_exc(file=sys.stderr)
     if how.as_json:
         document(problem.to_json())

@@ -116,6 +116,8 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
+    """A manifest as JSON spells it."""
+
     files: tuple[File, ...]
     v: int = 1
 

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import select, text
+from sqlalchemy import delete, select, text
 
 from mxr.errors import MxrError, NoSuchBlob
 from mxr.fields import canonical
 from mxr.manifest import Manifest, artifact_id
 
-from .db import Database, Session
+from .db import Database, Row, Session
 from .storage.store import Kept, Store
 from .tables import Artifact, ArtifactBlob, Blob, Model, ModelBlob
 
@@ -67,7 +67,7 @@ class Report:
 class Fsck:
     """One inspection. `say` hears of each finding at once. `grace`: seconds for which leftovers are left alone.
 
-    `repair` removes old leftovers and sets damaged bytes aside; no row is touched.
+    `repair` removes old leftovers, and rows of blobs without bytes that nothing needs; it sets damaged bytes aside.
     """
 
     db: Database
@@ -104,12 +104,8 @@ class Fsck:
         for row in session.execute(asked):
             self.report.artifacts += 1
             bound = set(session.execute(select(blob.sha256).where(blob.artifact == row.seq)).scalars())
-            for words in _wrong(row.manifest_json, bound):
+            for words in _wrong(row.manifest_json, bound, row):
                 yield "row", f"artifact {row.id}", words
-            if sha256(row.key_json.encode()).hexdigest() != row.digest:
-                yield "row", f"artifact {row.id}", "its digest is not that of its key"
-            elif artifact_id(row.digest, Manifest.from_json(json.loads(row.manifest_json)).files) != row.id:
-                yield "row", f"artifact {row.id}", "its id is not that of its files"
         for seq, model, manifest_json in session.execute(select(Model.seq, Model.model, Model.manifest_json)):
             self.report.models += 1
             bound = set(session.execute(select(ModelBlob.sha256).where(ModelBlob.model == seq)).scalars())
@@ -119,11 +115,27 @@ class Fsck:
     def _blob(self, name: str, size: int) -> None:
         stored = self.store.stat(name)
         if stored is None:
-            self._found("missing", f"blob {name}", "it has a row, and no bytes in the store")
-        elif stored != size:
-            self._found("size", f"blob {name}", f"{stored} bytes in the store, {size} in its row", self._aside(name))
-        elif not self.quick and not self._right(name):
-            self._found("bytes", f"blob {name}", "its bytes no longer give its sha256", self._aside(name))
+            with self.db.reading() as session:
+                users = _users(session, name)
+            if users:
+                self._found("missing", f"blob {name}", f"no bytes in the store; needed by {users}")
+            else:
+                self._found("unused", f"blob {name}", "a row without bytes, needed by nothing", self._forget(name))
+        elif stored != size or not (self.quick or self._right(name)):
+            with self.db.reading() as session:
+                users = _users(session, name) or "nothing"
+            kind, words = ("bytes", "its bytes no longer give its sha256")
+            if stored != size:
+                kind, words = ("size", f"{stored} bytes in the store, {size} in its row")
+            self._found(kind, f"blob {name}", f"{words}; needed by {users}", self._aside(name))
+
+    def _forget(self, name: str) -> bool:
+        if self.repair:
+            with self.db.writing() as session:
+                if self.store.stat(name) is not None or _users(session, name):
+                    return False
+                session.execute(delete(Blob).where(Blob.sha256 == name))
+        return self.repair
 
     def _right(self, name: str) -> bool:
         found = sha256()
@@ -163,6 +175,18 @@ class Fsck:
         return True
 
 
+def _users(session: Session, name: str) -> str:
+    """The first few artifacts and models that are made of a blob, in words; nothing for none."""
+    artifact, model = Artifact, Model
+    artifacts = select(artifact.id).join(ArtifactBlob, ArtifactBlob.artifact == artifact.seq)
+    models = select(model.model).join(ModelBlob, ModelBlob.model == model.seq)
+    found = [
+        f"artifact {id}" for id in session.execute(artifacts.where(ArtifactBlob.sha256 == name).limit(3)).scalars()
+    ]
+    found += [f"model {id}" for id in session.execute(models.where(ModelBlob.sha256 == name).limit(3)).scalars()]
+    return ", ".join(found)
+
+
 def _database(session: Session) -> Iterator[tuple[str, str, str]]:
     if session.dialect.name != "sqlite":
         return
@@ -173,7 +197,7 @@ def _database(session: Session) -> Iterator[tuple[str, str, str]]:
         yield "database", f"table {row[0]}", f"row {row[1]} refers to a row of {row[2]} that is not there"
 
 
-def _wrong(manifest_json: str, bound: set[str]) -> Iterator[str]:
+def _wrong(manifest_json: str, bound: set[str], artifact: Row | None = None) -> Iterator[str]:
     try:
         manifest = Manifest.from_json(json.loads(manifest_json))
     except (MxrError, ValueError) as problem:
@@ -183,3 +207,7 @@ def _wrong(manifest_json: str, bound: set[str]) -> Iterator[str]:
         yield "its manifest is not in canonical form"
     if {blob.sha256 for blob in manifest.blobs()} != bound:
         yield "it is not bound to the blobs that its manifest names"
+    if artifact is not None and sha256(artifact.key_json.encode()).hexdigest() != artifact.digest:
+        yield "its digest is not that of its key"
+    elif artifact is not None and artifact_id(artifact.digest, manifest.files) != artifact.id:
+        yield "its id is not that of its files"

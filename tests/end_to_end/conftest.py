@@ -111,7 +111,9 @@ def gpu() -> tuple[str, ...]:
 @pytest.fixture
 def published(mxr: Host, model: Path, programs: Programs) -> dict[str, Any]:
     """The gfx908 program, published for this test's model; the document of `mxr push`."""
-    said: dict[str, Any] = mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python", "--json").json
+    said: dict[str, Any] = mxr(
+        "push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python", "--json"
+    ).json
     return said
 
 

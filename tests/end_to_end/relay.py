@@ -16,7 +16,13 @@ class Relay:
     """
 
     def __init__(
-        self, target: str, *, up: bool = False, after: int = 0, then: Callable[[], None] | None = None, hold: bool = False
+        self,
+        target: str,
+        *,
+        up: bool = False,
+        after: int = 0,
+        then: Callable[[], None] | None = None,
+        hold: bool = False,
     ) -> None:
         parts = urlsplit(target)
         self._target = (parts.hostname or "127.0.0.1", parts.port or 80)

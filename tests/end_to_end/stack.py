@@ -97,10 +97,12 @@ class Host:
         assert "Traceback" not in found.err, found
         return found
 
-    def start(self, *words: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, *words: object, env: Mapping[str, str] | None = None, through: tuple[str, ...] = ()
+    ) -> subprocess.Popen[str]:
         """Starts `mxr` and goes on."""
         return subprocess.Popen(
-            [str(BIN / "mxr"), *map(str, words)],
+            [*through, str(BIN / "mxr"), *map(str, words)],
             env=self.environ | dict(env or {}),
             cwd=self.home,
             stdin=subprocess.DEVNULL,

@@ -60,7 +60,11 @@ def test_documents_of_a_program_s_life(
 
     key = mxr("key", model, *gpu, "--json").json
     holds(key, "model", "digest", "key")
-    assert (key["model"], key["digest"], key["key"]) == (published["key"]["model"], published["digest"], published["key"])
+    assert (key["model"], key["digest"], key["key"]) == (
+        published["key"]["model"],
+        published["digest"],
+        published["key"],
+    )
 
     fetched = mxr("fetch", model, *gpu, "--json").json
     holds(fetched, "path", "source", "id", "sha256", "digest", "key", "match")
@@ -120,9 +124,7 @@ def test_documents_about_this_machine(mxr: Host) -> None:
     assert mxr("explain", "--json", stdin="all is well\n", expect=3).json == {"explanations": []}
 
 
-def test_a_recorded_host_stands_for_this_one(
-    mxr: Host, model: Path, published: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_recorded_host_stands_for_this_one(mxr: Host, model: Path, published: dict[str, Any], tmp_path: Path) -> None:
     facts = mxr("host", "--json").json
     facts["targets"] = [{"arch": "gfx908", "vendor": "amd", "sramecc": "+", "xnack": "-", "num_cu": 120}]
     facts["toolchain"] |= {"rocm": "7.2.0", "migraphx": "2.15.0"}
@@ -133,7 +135,9 @@ def test_a_recorded_host_stands_for_this_one(
     assert "gfx908" in fetched.err
 
 
-def test_messages_never_mix_with_the_answer(mxr: Host, model: Path, published: dict[str, Any], gpu: tuple[str, ...]) -> None:
+def test_messages_never_mix_with_the_answer(
+    mxr: Host, model: Path, published: dict[str, Any], gpu: tuple[str, ...]
+) -> None:
     without_consumer = [word for word in gpu if word not in ("--for", "python")]
     said = mxr("fetch", model, *without_consumer)
     assert said.out.splitlines() == [str(Path(said.out.strip()))]

@@ -134,9 +134,7 @@ def test_an_init_container_goes_on_where_there_is_nothing(
     assert document["error"]["code"] == "no_such_artifact"
 
 
-def test_real_programs_of_the_reference_target(
-    mxr: Host, host: Hosts, convnet: Path, programs: Programs
-) -> None:
+def test_real_programs_of_the_reference_target(mxr: Host, host: Hosts, convnet: Path, programs: Programs) -> None:
     words = ("--model", convnet, "--kind", "ref", "--for", "python")
     half = mxr("push", programs.ref, *words, "--precision", "fp16", "--json").json
     full = mxr("push", programs.ref32, *words, "--json").json

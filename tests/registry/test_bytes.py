@@ -198,7 +198,8 @@ def until(true: Any, seconds: float = 10) -> None:
         time.sleep(0.01)
 
 
-def test_an_upload_that_is_cut_off_leaves_nothing(server: Any, fsck: Any) -> None:
+def test_an_upload_that_is_cut_off_leaves_nothing(start: Any, fsck: Any) -> None:
+    server = start()
     line, folder = begin_upload(server, b"cut off" * 1_000_000)
     line.close()
     until(lambda: not list(folder.iterdir()))

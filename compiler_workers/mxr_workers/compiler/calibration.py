@@ -6,7 +6,7 @@ from typing import Any
 
 from .library import numpy
 from .report import Refused, Report
-from .values import DTYPES, static_dims
+from .values import DTYPES, handed_dims
 
 _DEFAULTS = "No calibration data: MIGraphX quantises with its default scales, which costs accuracy."
 
@@ -34,12 +34,12 @@ def samples_for(program: Any, order: dict[str, Any], report: Report) -> list[dic
 
 def _column(name: str, array: Any, shape: Any) -> list[Any]:
     """The samples in one array: one of the input's dims, or several of them, stacked or joined along the first."""
-    dims, found = static_dims(shape), list(array.shape)
+    dims, found = handed_dims(shape), list(array.shape)
     dtype = DTYPES.get(shape.type_string())
     if dtype is None:
         raise _unfit(f"Input {name} is of {shape.type_string()}, which cannot be calibrated from Python.")
-    if found == dims or (not found and dims == [1]):
-        parts = [array.reshape(dims)]
+    if found == dims:
+        parts = [array]
     elif found[1:] == dims:
         parts = list(array)
     elif dims and found[1:] == dims[1:] and found[0] and found[0] % dims[0] == 0:

@@ -24,7 +24,7 @@ def library() -> Any:
     try:
         import migraphx  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError as error:
-        raise Refused("transient", "no-migraphx", f"{sys.executable} has no migraphx: {error}.") from error
+        raise Refused("transient", "no-migraphx", f"{sys.executable} has no migraphx that loads: {error}.") from error
     if not hasattr(migraphx, "parse_onnx"):
         where = getattr(migraphx, "__file__", None) or "an empty folder"
         words = f"The migraphx of {sys.executable} ({where}) is the placeholder package, which is empty: no parse_onnx."

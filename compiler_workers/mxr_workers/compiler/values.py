@@ -19,6 +19,16 @@ def static_dims(shape: Any) -> list[int]:
     return [dim.max for dim in shape.dyn_dims()] if is_open(shape) else list(shape.lens())
 
 
+def handed_dims(shape: Any) -> list[int]:
+    """The dims that an array for this shape must have.
+
+    A scalar has one element and the stride 0 in MIGraphX's words, and only an array without dims is taken as such.
+    Source: ROCm/AMDMIGraphX, src/py/migraphx_py.cpp, to_shape.
+    """
+    dims = static_dims(shape)
+    return [] if dims == [1] and not is_open(shape) and list(shape.strides()) == [0] else dims
+
+
 def described(shape: Any) -> dict[str, Any]:
     """`{"type","dims"}`, a dynamic dim as `[min,max,[optimals]]`."""
     if not is_open(shape):
@@ -29,9 +39,9 @@ def described(shape: Any) -> dict[str, Any]:
 
 def generated(np: Any, random: Any, shape: Any) -> Any:
     """Values for an input: reals in [0, 1), and integers 0 or 1, which are in range for almost any index."""
-    dims, dtype = static_dims(shape), DTYPES[shape.type_string()]
+    dims, dtype = handed_dims(shape), DTYPES[shape.type_string()]
     values = random.random(dims) if dtype.startswith("float") else random.integers(0, 2, dims)
-    return np.ascontiguousarray(values, dtype=dtype).reshape(dims)
+    return np.array(values, dtype=dtype, order="C")
 
 
 def as_array(np: Any, argument: Any) -> Any:

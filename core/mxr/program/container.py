@@ -37,7 +37,7 @@ class Folding(NamedTuple):
     """
 
     pattern: re.Pattern[bytes]
-    make: Callable[[dict[str, object]], object]
+    make: Callable[[dict[str, object]], object] = dict
 
 
 class Walker(TokenReader):

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from mxr.errors import Damaged
-from mxr.program.container import Walker
+from mxr.program.container import Folding, Walker
+from mxr.program.number_types import static_shape
 from mxr.program.source import Source, Span
 
 LARGE = 64 << 10
@@ -56,11 +57,9 @@ def _largest(size: int) -> int:
 
 
 def _large_binaries(source: Source) -> list[Span]:
-    from mxr.program.shapes import shape_folding  # only when there is something to cut: it is slow to make
-
     found: list[Span] = []
     try:
-        Walker(source, shape_folding()).skip(LARGE, found)
+        Walker(source, Folding(static_shape())).skip(LARGE, found)
     except Damaged:
         return []
     return found

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from dataclasses import dataclass
 
 from mxr.program.container import Folding
+from mxr.program.number_types import BYTES, static_shape
 from mxr.target import DynamicDim, dim_to_json
 
-_BYTES = {
-    "bool_type": 1,
-    "half_type": 2,
-    "bf16_type": 2,
-    "float_type": 4,
-    "double_type": 8,
-    "fp8e4m3fnuz_type": 1,
-    "fp8e4m3fn_type": 1,
-    "fp8e5m2_type": 1,
-    "fp8e5m2fnuz_type": 1,
-}
-_BYTES |= {f"{sign}int{bits}_type": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _MOST_DIMS = 64
 
 
@@ -44,7 +31,7 @@ class Shape:
 
     def bytes_needed(self) -> int | None:
         """The bytes of a buffer of this shape; None where that cannot be told."""
-        width = _BYTES.get(self.type)
+        width = BYTES.get(self.type)
         if width is None or self.is_dynamic:
             return None
         lens = [dim for dim in self.dims if isinstance(dim, int)]
@@ -120,19 +107,6 @@ def _read_dim(dim: dict[str, object]) -> Dim:
     return DynamicDim(least, most, tuple(sorted(optimals)))
 
 
-@functools.cache
 def shape_folding() -> Folding:
-    """How the walker knows a static shape at sight: programs hold the same few hundred shapes many thousand times.
-
-    The order of the keys is that of MIGraphX's own writing; a map in another order is only read more slowly.
-    """
-    number = rb"(?:[\x00-\x7f]|\xcc.|\xcd..|\xce.{4})"
-    numbers = rb"(?:\x90|" + b"|".join(bytes([0x91 + n]) + number + b"{%d}" % (n + 1) for n in range(6)) + b")"
-    names = (b"\xaasub_shapes\x90", b"\xa4lens" + numbers, b"\xa7strides" + numbers)
-    pattern = b"".join(names)
-    kinds = (bytes([0xA0 + len(name)]) + name.encode() for name in sorted(_BYTES))
-    kind = b"\xa4type(?:" + b"|".join(map(re.escape, kinds)) + b")"
-    open_dims = rb"\xb2dynamic_dimensions\x90"
-    whole = rb"(?:\x84" + kind + pattern + rb"|\x85" + kind + pattern + open_dims
-    whole += rb"|\x86" + kind + pattern + open_dims + rb"\xabdyn_strides\x90)"
-    return Folding(re.compile(whole, re.DOTALL), lambda value: read_shape(value) or value)
+    """How the walker makes static shapes, each kind but once."""
+    return Folding(static_shape(), lambda value: read_shape(value) or value)

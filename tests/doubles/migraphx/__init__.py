@@ -17,8 +17,6 @@ import numpy as np
 
 from . import misconduct, programs
 
-_DTYPES = {f"{kind}_type": name for kind, name in programs.NUMPY.items()}
-
 
 def _settings() -> dict:
     for folder in sys.path:
@@ -55,6 +53,9 @@ class shape:
             raise RuntimeError("/src/src/shape.cpp:422: lens: SHAPE: lens() called on a dynamic shape")
         # A scalar has one element in MIGraphX's words.
         return self._dims or [1]
+
+    def strides(self) -> list[int]:
+        return programs.maker.strides_of(self._dims) or [0]
 
     def dyn_dims(self) -> list:
         return [shape.dynamic_dimension(dim, dim) if isinstance(dim, int) else dim for dim in self._dims]
@@ -127,6 +128,9 @@ class program:
         return [shape(kind, _ranged(dims)) for kind, dims in self.source["outputs"]]
 
     def run(self, params: dict) -> list[argument]:
+        for name, form in {} if self.source.get("sum") else self.get_parameter_shapes().items():
+            if not form.dynamic() and np.asarray(params[name]).shape != tuple(form._dims):
+                raise RuntimeError(f"/src/src/program.cpp:506: operator(): Incorrect shape for parameter: {name}")
         misconduct.misbehave(self.source["marks"].get("double.run"))
         if self.source.get("sum"):
             return [argument(params["x"] * 2)]

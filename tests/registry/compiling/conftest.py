@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -135,6 +137,13 @@ class Registry:
     def beat(self, lease: dict[str, Any], **more: Any) -> Any:
         return self.ok("POST", f"/v1/jobs/{lease['job']}/heartbeat", {"fence": lease["fence"], **more})
 
+    def clear(self) -> None:
+        """Forget jobs, workers, failures and artifacts, as if they had never been; the model stays."""
+        with contextlib.closing(sqlite3.connect(self.data / "registry.db", timeout=10)) as database, database:
+            database.execute("PRAGMA foreign_keys=ON")
+            for table in ("jobs", "workers", "failures", "artifacts", "misses"):
+                database.execute(f"DELETE FROM {table}")
+
     def stop(self, how: int = signal.SIGTERM) -> None:
         if self.process.poll() is None:
             self.process.send_signal(how)
@@ -154,12 +163,33 @@ backoff_most = 0.4
 
 
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    """One with the usual rules, and the model."""
-    found = Registry(tmp_path_factory.mktemp("registry") / "data")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    found = Registry(tmp_path_factory.mktemp("usual") / "data")
     found.give_model()
     yield found
     found.stop(signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    found = Registry(tmp_path_factory.mktemp("hasty") / "data", SHORT)
+    found.give_model()
+    yield found
+    found.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def registry(usual: Registry) -> Registry:
+    """One with the usual rules and the model, and nothing else in it."""
+    usual.clear()
+    return usual
+
+
+@pytest.fixture
+def short(hasty: Registry) -> Registry:
+    """One with short leases and the model, and nothing else in it."""
+    hasty.clear()
+    return hasty
 
 
 @pytest.fixture

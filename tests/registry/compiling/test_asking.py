@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-Any_ = Any
-
 
 def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
     """A key that no other test has."""
@@ -148,9 +146,7 @@ def test_a_program_that_nobody_asked_for_needs_no_job(registry: Any, parts: Any)
     assert job["state"] == "done" and job["artifact"] == published["id"] and job["id"] == ""
 
 
-def test_a_higher_priority_is_claimed_first_then_the_oldest(start: Any, parts: Any) -> None:
-    registry = start()
-    registry.give_model()
+def test_a_higher_priority_is_claimed_first_then_the_oldest(registry: Any, parts: Any) -> None:
     first, second, third = (registry.ask(own(parts, f"p{n}"), priority=p) for n, p in enumerate((0, 0, 5)))
     assert registry.job(second["id"])["place"] == 3
     assert registry.ask(own(parts, "p1"), priority=7)["place"] == 1
@@ -159,9 +155,7 @@ def test_a_higher_priority_is_claimed_first_then_the_oldest(start: Any, parts: A
     assert order == [second["id"], third["id"], first["id"]]
 
 
-def test_lists_and_short_ids(start: Any, parts: Any) -> None:
-    registry = start()
-    registry.give_model()
+def test_lists_and_short_ids(registry: Any, parts: Any) -> None:
     jobs = [registry.ask(own(parts, f"l{n}")) for n in range(5)]
     page = registry.ok("GET", "/v1/jobs?limit=2&state=queued")
     assert [job["id"] for job in page["jobs"]] == [jobs[4]["id"], jobs[3]["id"]]
@@ -178,9 +172,7 @@ def test_lists_and_short_ids(start: Any, parts: Any) -> None:
     assert registry.bad("GET", "/v1/jobs?colour=red")["code"] == "usage"
 
 
-def test_an_estimate_comes_from_what_it_took_before(start: Any, parts: Any) -> None:
-    registry = start()
-    registry.give_model()
+def test_an_estimate_comes_from_what_it_took_before(registry: Any, parts: Any) -> None:
     first = registry.ask(own(parts, "e1"))
     assert first["estimate"] is None and first["estimate_from"] is None
     registry.finish(registry.claim(registry.worker()))

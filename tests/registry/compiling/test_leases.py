@@ -11,14 +11,6 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture
-def short(start: Any) -> Any:
-    """A registry with short leases, and the model."""
-    found = start()
-    found.give_model()
-    return found
-
-
 def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
     return parts.ref_key(env={"MIGRAPHX_" + name.upper(): "1"}, **other)
 
@@ -142,7 +134,11 @@ def test_a_permanent_failure_is_remembered_for_this_toolchain_alone(short: Any, 
     lease = short.claim(first) if short.ask(key) else None
     failed = short.fail(lease, "permanent", "unsupported_operator", "no such operator: Foo")
     assert failed["state"] == "failed"
-    assert failed["failure"] == {"kind": "permanent", "message": "no such operator: Foo", "name": "unsupported_operator"}
+    assert failed["failure"] == {
+        "kind": "permanent",
+        "message": "no such operator: Foo",
+        "name": "unsupported_operator",
+    }
     again = short.ask(key, wait=True)
     assert again["state"] == "failed" and again["attempts"] == 0 and again["failure"] == failed["failure"]
     assert short.ask(key)["id"] == again["id"], "one failed job tells all who ask"
@@ -300,14 +296,14 @@ def test_a_named_job_is_claimed_alone(short: Any, parts: Any) -> None:
     assert short.bad("POST", "/v1/jobs/claim", {"worker": "0" * 32})["code"] == "not_found"
 
 
-def test_many_workers_get_each_job_once(short: Any, parts: Any) -> None:
-    wanted = {short.ask(own(parts, f"each_{n}"))["id"] for n in range(30)}
-    workers = [short.worker(f"w{n}") for n in range(30)]
+def test_many_workers_get_each_job_once(registry: Any, parts: Any) -> None:
+    wanted = {registry.ask(own(parts, f"each_{n}"))["id"] for n in range(30)}
+    workers = [registry.worker(f"w{n}") for n in range(30)]
     together = threading.Barrier(30)
 
     def claim(worker: str) -> Any:
         together.wait()
-        return short.claim(worker, wait=10)
+        return registry.claim(worker, wait=10)
 
     with ThreadPoolExecutor(30) as pool:
         leases = list(pool.map(claim, workers))
@@ -315,9 +311,7 @@ def test_many_workers_get_each_job_once(short: Any, parts: Any) -> None:
     assert all(lease["fence"] == 1 for lease in leases)
 
 
-def test_a_log_keeps_its_head_and_its_tail(start: Any, parts: Any) -> None:
-    registry = start("")
-    registry.give_model()
+def test_a_log_keeps_its_head_and_its_tail(registry: Any, parts: Any) -> None:
     job = registry.ask(own(parts, "long_log"))
     lease = registry.claim(registry.worker())
     lines = [f"line {n} {'x' * 90}\n" for n in range(30_000)]
@@ -369,7 +363,7 @@ def test_a_worker_that_says_nonsense_is_refused(registry: Any, can: Any) -> None
 
 
 def test_metrics(start: Any, parts: Any) -> None:
-    registry = start()
+    registry = start("")
     registry.give_model()
     key = own(parts, "metrics")
     assert registry.call("POST", "/v1/resolve", {"key": key})[0] == 404

@@ -1,0 +1,268 @@
+"""What compiling costs the registry: a claim among many queued jobs, and resolves while a crowd waits.
+
+    python bench/bench_jobs.py [--jobs 10000] [--kinds 20] [--claims 400] [--seconds 4]
+
+Claims are measured on SQLite with its real syncs, by the service itself and not over HTTP. The crowd is 500 clients that
+wait for jobs and 100 workers that wait for work, over HTTP, against one registry process; the ratio compares resolves
+with the crowd and without in one run. The last line is one JSON document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import secrets
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import urllib3
+from sqlalchemy import insert
+
+from mxr import work
+from mxr.fields import canonical, encode
+from mxr.host import HostTarget, HostToolchain
+from mxr.keys import Key
+from mxr.qualities import Request
+from mxr_registry import lanes, leases, schema, workers
+from mxr_registry.db import Database
+from mxr_registry.rules import Rules
+from mxr_registry.tables import Model
+from mxr_registry.work_tables import Job
+
+MODEL = "xxh3:" + "ab" * 16
+ARCHS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1201", "gfx950", "gfx940")
+FILE = {"name": "model.onnx", "size": 1, "sha256": "0" * 64, "blobs": [{"sha256": "0" * 64, "size": 1}]}
+
+
+def key_of(kind: int, number: int) -> Key:
+    """The key of a job for one of the kinds of worker."""
+    env = (("MIGRAPHX_NUMBER", str(number)),)
+    versions = {"migraphx": f"2.{15 + kind // len(ARCHS)}", "rocm": "7.2"}
+    return Key(MODEL, "gpu", inputs=(("x", (1, 3)),), arch=ARCHS[kind % len(ARCHS)], env=env, **versions)
+
+
+def can_of(kind: int) -> work.Can:
+    """What a worker of this kind can do."""
+    target = HostTarget(ARCHS[kind % len(ARCHS)], num_cu=120)
+    return work.Can((target,), HostToolchain("7.2.1", f"2.{15 + kind // len(ARCHS)}.0", "a1"))
+
+
+def fill(db: Database, jobs: int, kinds: int) -> None:
+    """A model, and queued jobs, one in ten with a demand that its kind of worker cannot meet."""
+    with db.writing() as session:
+        manifest = canonical({"v": 1, "files": [FILE]})
+        row = {"namespace": "default", "model": MODEL, "sha256": "0" * 64, "name": "m", "inputs_json": "[]"}
+        session.execute(
+            insert(Model).values(**row, complete=True, onnx="model.onnx", manifest_json=manifest, created_at=0.0)
+        )
+        session.execute(insert(Job), [job_row(number, number % kinds) for number in range(jobs)])
+
+
+def job_row(number: int, kind: int) -> dict[str, Any]:
+    """One row, as asking makes it."""
+    key = key_of(kind, number)
+    request = Request(key)
+    demands = canonical(request.to_json()["demands"] | ({"num_cu": 304} if number // 20 % 10 == 0 else {}))
+    counts = dict.fromkeys(("attempts", "fence", "lost", "log_size"), 0)
+    return counts | {
+        "namespace": "default",
+        "id": secrets.token_hex(16),
+        "state": "queued",
+        "digest": key.digest,
+        "terms": sha256(demands.encode()).hexdigest(),
+        "model": MODEL,
+        "arch": key.arch,
+        "lane": lanes.lane_of(key),
+        "rank": -(number % 3),
+        "key_json": key.canonical,
+        "demands_json": demands,
+        "version": number + 1,
+        "touched": number + 1,
+        "next_at": 0.0,
+        "cancelling": False,
+        "created_at": 0.0,
+        "updated_at": 0.0,
+    }
+
+
+def claims(folder: Path, jobs: int, kinds: int, count: int) -> dict[str, float]:
+    """Milliseconds of claims that get a job, and of claims that find none."""
+    db = Database(f"sqlite:///{folder}/claims.db")
+    schema.upgrade(db)
+    fill(db, jobs, kinds)
+    rules, ids = Rules(), []
+    with db.writing() as session:
+        for kind in range(kinds):
+            said = workers.register(session, rules, "default", work.RegisterWorker(f"w{kind}", can_of(kind)))
+            ids.append(json.loads(said)["id"])
+        idle = json.loads(
+            workers.register(
+                session,
+                rules,
+                "default",
+                work.RegisterWorker(
+                    "idle", can_of(0).__class__((HostTarget("gfx900"),), HostToolchain("7.2.1", "2.15.0"))
+                ),
+            )
+        )["id"]
+    found = timed(count, lambda n: take(db, rules, ids[n % kinds], True))
+    none = timed(count, lambda n: take(db, rules, idle, False))
+    db.close()
+    return {f"claim_{name}": value for name, value in found.items()} | {
+        f"empty_claim_{name}": value for name, value in none.items()
+    }
+
+
+def take(db: Database, rules: Rules, worker: str, wanted: bool) -> None:
+    """One claim, which must end as expected."""
+    begun = leases.begin(db, "default", work.Claim(worker))
+    assert (leases.claim(db, rules, begun) is not None) is wanted
+
+
+def timed(count: int, act: Callable[[int], None]) -> dict[str, float]:
+    """The median and the 95th percentile, in milliseconds."""
+    spent = []
+    for number in range(count):
+        begun = time.perf_counter()
+        act(number)
+        spent.append((time.perf_counter() - begun) * 1000)
+    return {"p50_ms": round(statistics.median(spent), 2), "p95_ms": round(statistics.quantiles(spent, n=20)[-1], 2)}
+
+
+class Registry:
+    """A registry process."""
+
+    def __init__(self, data: Path) -> None:
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")}
+        command = [sys.executable, "-m", "mxr_registry.main", "serve", "--port", "0", "--data", str(data)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ)
+        assert self.process.stdout is not None
+        self.url = re.search(r"http://\S+", self.process.stdout.readline())[0]  # type: ignore[index]
+        self.http = urllib3.PoolManager(maxsize=16, retries=False, timeout=70)
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """The JSON of a reply."""
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        reply = self.http.request(method, self.url + path, body=data)
+        assert reply.status < 300, reply.data
+        return json.loads(reply.data)
+
+
+def crowd(folder: Path, seconds: float) -> dict[str, float]:
+    """Resolves per second with and without 500 who wait for jobs and 100 workers who wait for work."""
+    example = Path(__file__).parent.parent / "examples" / "ref" / "convnet-b4-fp16.mxr"
+    registry = Registry(folder / "crowd")
+    try:
+        data = example.read_bytes()
+        name = sha256(data).hexdigest()
+        registry.call("PUT", f"/v1/blobs/{name}", data)
+        file = {"name": "a.mxr", "size": len(data), "sha256": name, "blobs": [{"sha256": name, "size": len(data)}]}
+        key = {"model": MODEL, "kind": "ref", "migraphx": "2.16", "inputs": {"x": [4, 3, 32, 32]}, "precision": "fp16"}
+        key |= {"offload_copy": True, "fast_math": True}
+        registry.call("POST", "/v1/artifacts", {"key": key, "manifest": {"v": 1, "files": [file]}})
+        db = Database(f"sqlite:///{folder}/crowd/registry.db")
+        fill(db, 20, 20)
+        db.close()
+        ids = [job["id"] for job in registry.call("GET", "/v1/jobs")["jobs"]]
+        can = encode(work.Can((HostTarget("gfx900"),), HostToolchain("7.2.1", "2.15.0")))
+        staff = [registry.call("POST", "/v1/workers", {"name": f"w{n}", "can": can})["id"] for n in range(100)]
+        request = json.dumps({"key": key}).encode()
+        rounds = []
+        for _ in range(3):
+            idle = rate(registry, request, seconds)
+            stop = gather(registry.url, ids, staff)
+            time.sleep(2.0)
+            busy = rate(registry, request, seconds)
+            stop()
+            rounds.append((idle, busy))
+            time.sleep(0.5)
+    finally:
+        registry.process.send_signal(signal.SIGKILL)
+        registry.process.wait()
+    idle, busy = (statistics.median(column) for column in zip(*rounds, strict=True))
+    ratio = statistics.median(busy / idle for idle, busy in rounds)
+    return {"resolves_idle": round(idle), "resolves_crowd": round(busy), "ratio": round(ratio, 3)}
+
+
+def rate(registry: Registry, request: bytes, seconds: float) -> float:
+    """Resolves per second of four clients."""
+    counts = [0] * 4
+    end = time.perf_counter() + seconds
+
+    def ask(index: int) -> None:
+        while time.perf_counter() < end:
+            registry.call("POST", "/v1/resolve", request)
+            counts[index] += 1
+
+    threads = [threading.Thread(target=ask, args=(index,)) for index in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return sum(counts) / seconds
+
+
+def gather(url: str, ids: list[str], staff: list[str]) -> Callable[[], None]:
+    """A crowd in one thread of its own; what is returned sends it away."""
+    host, port = url.removeprefix("http://").split(":")
+    loop = asyncio.new_event_loop()
+
+    async def one(text: str) -> None:
+        while True:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            try:
+                writer.write(text.encode())
+                await reader.read()
+            finally:
+                writer.close()
+
+    def asked(method: str, path: str, body: str = "") -> str:
+        head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+        return head + body
+
+    texts = [asked("GET", f"/v1/jobs/{ids[n % len(ids)]}?wait=30") for n in range(500)]
+    texts += [asked("POST", "/v1/jobs/claim", json.dumps({"worker": id, "wait": 30})) for id in staff]
+    tasks = [loop.create_task(one(text)) for text in texts]
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def stop() -> None:
+        for task in tasks:
+            loop.call_soon_threadsafe(task.cancel)
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0.2), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    return stop
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--kinds", type=int, default=20)
+    parser.add_argument("--claims", type=int, default=400)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = claims(Path(folder), given.jobs, given.kinds, given.claims) | crowd(Path(folder), given.seconds)
+    print(f"claim among {given.jobs} jobs of {given.kinds} kinds: p95 {found['claim_p95_ms']} ms (wanted < 20)")
+    print(f"resolves with a crowd against without: {found['ratio']} (wanted >= 0.8)")
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

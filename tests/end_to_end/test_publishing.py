@@ -1,0 +1,120 @@
+"""Publishing: again, at once, another file for the same key, promoting, removing, listing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Programs
+from .large_program import write_program
+from .stack import Host, Registry, finish
+
+Hosts = Callable[..., Host]
+ASKED = ("--kind", "ref", "--migraphx", "2.16", "--batch", "4", "--for", "python", "--json")
+
+
+@pytest.fixture
+def rivals(tmp_path: Path) -> tuple[Path, Path]:
+    """Two programs for the same key."""
+    return tuple(write_program(tmp_path / f"{n}.mxr", weights=2, size=1 << 17, seed=n) for n in (1, 2))  # type: ignore[return-value]
+
+
+def test_publishing_again_changes_nothing_and_sends_nothing(
+    mxr: Host, registry: Registry, model: Path, published: dict[str, Any], programs: Programs
+) -> None:
+    puts = registry.requests("PUT /v1/blobs/")
+    again = mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python", "--json").json
+    assert again == published
+    assert registry.requests("PUT /v1/blobs/") == puts
+    assert len(mxr("ls", "--model", model, "--json").json["artifacts"]) == 1
+
+
+def test_what_rests_on_a_word_alone_is_said(mxr: Host, model: Path, published: dict[str, Any]) -> None:
+    assert {"rocm", "fast_math", "precision"} <= set(published["stated"])
+    shown = mxr("show", published["id"][:12]).out
+    assert "(stated, the file does not tell)" in shown
+
+
+def test_what_the_file_does_not_tell_is_demanded_at_once(mxr: Host, model: Path, programs: Programs) -> None:
+    error = mxr("push", programs.gfx908, "--model", model, "--json", expect=2).error
+    assert error["detail"]["missing"] == ["the ROCm version", "fast_math"]
+    assert "--rocm" in error["hint"] and "--for" in error["hint"]
+
+
+def test_the_first_stays_first_until_another_is_promoted(
+    mxr: Host, host: Hosts, model: Path, rivals: tuple[Path, Path]
+) -> None:
+    first, second = (mxr("push", path, "--model", model, "--for", "python", "--json").json for path in rivals)
+    assert first["digest"] == second["digest"]
+    assert first["id"] != second["id"]
+
+    def fetched() -> str:
+        found: str = host("other")("fetch", model, *ASKED, "--refresh").json["id"]
+        return found
+
+    assert fetched() == first["id"]
+    mxr("promote", second["id"])
+    assert fetched() == second["id"]
+    assert host("newcomer")("fetch", model, *ASKED).json["id"] == second["id"]
+    mxr("push", rivals[0], "--model", model, "--for", "python")
+    assert fetched() == second["id"]
+    mxr("promote", first["id"][:10])
+    assert fetched() == first["id"]
+    mxr("rm", first["id"], "--yes")
+    assert fetched() == second["id"]
+    mxr("rm", second["id"], "--yes")
+    host("newcomer")("fetch", model, *ASKED, "--refresh", expect=3)
+    mxr("show", first["id"], expect=3)
+    mxr("rm", first["id"], "--yes", expect=3)
+    assert mxr("push", rivals[0], "--model", model, "--for", "python", "--json").json["id"] == first["id"]
+    assert fetched() == first["id"]
+
+
+def test_rm_does_not_remove_when_nobody_can_be_asked(mxr: Host, published: dict[str, Any]) -> None:
+    assert "Add --yes" in mxr("rm", published["id"], expect=2).err
+    mxr("show", published["id"])
+
+
+def test_two_publish_the_same_key_at_once(
+    registry: Registry, host: Hosts, model: Path, rivals: tuple[Path, Path]
+) -> None:
+    running = [
+        host(f"publisher {n}").start("push", path, "--model", model, "--for", "python", "--json")
+        for n, path in enumerate(rivals * 3)
+    ]
+    ended = [finish(process) for process in running]
+    assert [done.code for done in ended] == [0] * 6, ended
+    assert len({done.json["id"] for done in ended}) == 2
+    rows = host("looker")("ls", "--model", model, "--json").json["artifacts"]
+    assert {row["id"] for row in rows} == {done.json["id"] for done in ended}
+    first = min(rows, key=lambda row: row["published_at"])
+    assert host("other")("fetch", model, *ASKED).json["id"] in {row["id"] for row in rows}
+    assert first["promoted_at"] is None
+    registry.fsck()
+
+
+def test_ls_filters(mxr: Host, model: Path, convnet: Path, programs: Programs) -> None:
+    for program in (programs.gfx908, programs.gfx942):
+        mxr("push", program, "--model", model, "--rocm", "7.2", "--for", "python")
+    mxr("push", programs.ref, "--model", convnet, "--for", "python", "--precision", "fp16")
+
+    def archs(*filters: object) -> list[str | None]:
+        rows = mxr("ls", "--json", *filters).json["artifacts"]
+        return sorted(str(row["key"].get("arch")) for row in rows)
+
+    assert archs("--model", model) == ["gfx908", "gfx942"]
+    assert archs("--model", mxr("key", model, *ASKED).json["model"]) == ["gfx908", "gfx942"]
+    assert archs("--model", convnet, "--kind", "ref") == ["None"]
+    assert archs("--model", model, "--arch", "gfx942") == ["gfx942"]
+    assert archs("--model", model, "--arch", "gfx942:sramecc+") == ["gfx942"]
+    assert archs("--model", model, "--migraphx", "2.14") == []
+    assert archs("--model", model, "--rocm", "7.2", "--vendor", "amd", "--input", "x") == ["gfx908", "gfx942"]
+    assert archs("--model", model, "--input", "data") == []
+    assert archs("--model", convnet, "--precision", "fp16") == ["None"]
+    assert archs("--model", model, "--limit", "1") in (["gfx908"], ["gfx942"])
+    text = mxr("ls", "--model", model).out
+    assert text.startswith("ID ") and "gfx942:sramecc+:xnack-" in text
+    assert "there are more" in mxr("ls", "--model", model, "--limit", "1").err

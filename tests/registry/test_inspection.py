@@ -1,0 +1,78 @@
+"""The child that reads programs: what it says, and that nothing it does reaches the registry."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mxr.errors import Damaged
+from mxr.manifest import Blob, File
+from mxr.program import describe
+from mxr.program.source import BytesSource
+from mxr_registry import inspection
+from mxr_registry.settings import Limits
+from mxr_registry.storage.local import LocalStore
+
+
+def keep(root: Path, data: bytes, cut: int) -> File:
+    store, blobs = LocalStore(root), []
+    for part in (data[at : at + cut] for at in range(0, len(data), cut)):
+        upload = store.begin(sha256(part).hexdigest(), len(part))
+        upload.write(part)
+        upload.commit()
+        blobs.append(Blob(upload.sha256, len(part)))
+    return File("m.mxr", len(data), sha256(data).hexdigest(), tuple(blobs))
+
+
+@pytest.mark.parametrize("cut", [100, 4096, 10**6])
+def test_the_child_says_what_the_reader_says(tmp_path: Path, parts: Any, cut: int) -> None:
+    file = keep(tmp_path, parts.gfx908, cut)
+    (found,) = inspection.inspect(f"file://{tmp_path}", [file], Limits())
+    assert found == json.loads(json.dumps(describe(BytesSource(parts.gfx908)).to_json()))
+
+
+def test_a_foreign_file_is_the_readers_error_with_its_offset(tmp_path: Path) -> None:
+    with pytest.raises(Damaged, match=r"m\.mxr") as caught:
+        inspection.inspect(f"file://{tmp_path}", [keep(tmp_path, b"<!doctype html>" * 9, 40)], Limits())
+    assert "offset" in caught.value.detail
+
+
+def test_a_reader_that_takes_too_long_is_ended(tmp_path: Path, parts: Any) -> None:
+    file = keep(tmp_path, parts.gfx908, 10**6)
+    begin = time.monotonic()
+    with pytest.raises(Damaged, match="seconds"):
+        inspection.inspect(f"file://{tmp_path}", [file], Limits(inspect_wall=0.001))
+    assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize("limits", [Limits(inspect_memory=2**20), Limits(inspect_cpu=0)])
+def test_a_reader_without_means_fails_alone(tmp_path: Path, parts: Any, limits: Limits) -> None:
+    file = keep(tmp_path, parts.gfx908, 10**6)
+    with pytest.raises(Damaged):
+        inspection.inspect(f"file://{tmp_path}", [file], limits)
+
+
+def test_range_reads_over_blobs_are_those_of_the_file(tmp_path: Path) -> None:
+    data = os.urandom(1000)
+    file = keep(tmp_path, data, 77)
+    source = inspection.BlobSource(LocalStore(tmp_path), [(blob.sha256, blob.size) for blob in file.blobs])
+    assert source.size == len(data)
+    for offset in (0, 1, 76, 77, 78, 500, 999, 1000, 2000):
+        for length in (0, 1, 76, 77, 78, 300, 5000):
+            assert source.read_at(offset, length) == data[offset : offset + length]
+
+
+def test_the_child_starts_without_the_registrys_heavy_parts() -> None:
+    code = (
+        "import sys, mxr_registry.inspection, mxr.program\n"
+        "print([name for name in ('sqlalchemy', 'fastapi', 'alembic', 'click') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

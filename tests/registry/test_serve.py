@@ -1,0 +1,126 @@
+"""The program: how it starts, what it refuses, how it stops, and how it says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mxr_registry.main", *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **environ}, timeout=60
+    )
+
+
+def test_it_says_where_it_listens_and_is_ready_then(start: Any) -> None:
+    server = start()
+    assert server.line == f"mxr-registry: listening on {server.url} (data in {server.data})\n"
+    assert server.ask("GET", "/healthz") == (200, {"ok": True})
+    assert server.ask("GET", "/readyz") == (200, {"ok": True})
+
+
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_it_stops_when_told_to(start: Any, how: int, code: int) -> None:
+    server = start()
+    assert server.ask("GET", "/healthz")[0] == 200
+    begin = time.monotonic()
+    assert server.stop(how) == code
+    assert time.monotonic() - begin < 5
+
+
+def test_it_stops_while_an_upload_hangs(start: Any) -> None:
+    server = start()
+    with socket.create_connection(("127.0.0.1", server.port)) as line:
+        line.sendall(b"PUT /v1/blobs/" + b"0" * 64 + b" HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nabc")
+        begin = time.monotonic()
+        server.stop()
+        assert time.monotonic() - begin < 6
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_it_refuses_to_listen_beyond_this_machine(tmp_path: Path, host: str) -> None:
+    done = run("serve", "--host", host, "--port", "0", "--data", str(tmp_path / "data"))
+    assert done.returncode == 7 and "--insecure" in done.stderr.splitlines()[1]
+    assert not (tmp_path / "data").exists()
+
+
+def test_it_listens_beyond_when_told_that_this_is_fine(start: Any) -> None:
+    assert start("--host", "0.0.0.0", "--insecure").url.startswith("http://0.0.0.0:")
+
+
+def test_a_port_that_is_taken_is_said(start: Any, tmp_path: Path) -> None:
+    server = start()
+    done = run("serve", "--port", str(server.port), "--data", str(tmp_path / "other"))
+    assert (done.returncode, len(done.stderr.splitlines())) == (75, 2)
+    assert f"Port {server.port}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"MXR_DATABASE_URL": "nonsense"}, "MXR_DATABASE_URL"),
+        ({"MXR_DATABASE_URL": "sqlite:////dev/null/x.db"}, "database cannot be reached"),
+        ({"MXR_STORE_URL": "ftp://x/y"}, "MXR_STORE_URL"),
+    ],
+)
+def test_settings_that_are_not_right_are_said_in_two_lines(tmp_path: Path, environ: Any, words: str) -> None:
+    done = run("serve", "--port", "0", "--data", str(tmp_path / "data"), **environ)
+    lines = [line for line in done.stderr.splitlines() if " WARNING " not in line]
+    assert done.returncode in (2, 75) and words in lines[0] and len(lines) == 2, done.stderr
+
+
+def test_many_may_start_on_one_new_folder_at_once(start: Any, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        servers = list(pool.map(lambda _: start(data=tmp_path / "shared"), range(4)))
+    data = b"through one, out of another"
+    name = servers[0].upload(data)["sha256"]
+    assert {server.get(f"/v1/blobs/{name}").data for server in servers} == {data}
+
+
+def test_replies_in_our_form_for_what_is_not_there(server: Any) -> None:
+    for method, path, status in (("GET", "/nothing", 404), ("PATCH", "/v1/artifacts", 405), ("GET", "/v1/", 404)):
+        found, said = server.ask(method, path)
+        assert found == status and set(said["error"]) == {"code", "message", "hint", "retry", "detail"}
+    assert server.http.request("PATCH", server.url + "/v1/models").headers["allow"]
+
+
+def test_openapi_shows_every_route_and_what_bodies_hold(server: Any) -> None:
+    _, said = server.ask("GET", "/openapi.json")
+    for path in ("/v1/resolve", "/v1/artifacts/{id}/files/{name}", "/v1/blobs/{sha256}", "/v1/models", "/v1/misses"):
+        assert path in said["paths"]
+    body = said["paths"]["/v1/resolve"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["properties"]["key"]["required"] == ["model", "kind", "migraphx", "inputs", "offload_copy", "fast_math"]
+    assert body["additionalProperties"] is False
+    body = said["paths"]["/v1/artifacts"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["properties"]["manifest"]["properties"]["files"]["items"]["properties"]["blobs"]
+
+
+def test_a_token_is_taken_and_changes_nothing_yet(server: Any) -> None:
+    assert server.ask("GET", "/v1/artifacts", headers={"authorization": "Bearer x"})[0] == 200
+
+
+def test_migrate_may_run_again(tmp_path: Path) -> None:
+    first, second = (run("migrate", "--json", "--data", str(tmp_path / "data")) for _ in range(2))
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert json.loads(first.stdout) == json.loads(second.stdout)
+
+
+@pytest.mark.parametrize("words", [(), ("serve",), ("migrate",), ("fsck",)])
+def test_help(words: Any) -> None:
+    done = run(*words, "--help")
+    assert done.returncode == 0 and "Usage:" in done.stdout
+
+
+def test_a_flag_that_there_is_not_is_a_usage_error() -> None:
+    assert run("serve", "--colour").returncode == 2

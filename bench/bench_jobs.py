@@ -2,9 +2,9 @@
 
     python bench/bench_jobs.py [--jobs 10000] [--kinds 20] [--claims 400] [--seconds 4]
 
-Claims are measured on SQLite with its real syncs, by the service itself and not over HTTP. The crowd is 500 clients that
-wait for jobs and 100 workers that wait for work, over HTTP, against one registry process; the ratio compares resolves
-with the crowd and without in one run. The last line is one JSON document.
+Claims are measured on SQLite with its real syncs, by the service itself and not over HTTP. The crowd is 500 clients
+that wait for jobs and 100 workers that wait for work, over HTTP, against one registry process; the ratio compares
+resolves with the crowd and without in one run. The last line is one JSON document.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def claims(folder: Path, jobs: int, kinds: int, count: int) -> dict[str, float]:
             )
         )["id"]
     found = timed(count, lambda n: take(db, rules, ids[n % kinds], True))
-    none = timed(count, lambda n: take(db, rules, idle, False))
+    none = timed(count, lambda _: take(db, rules, idle, False))
     db.close()
     return {f"claim_{name}": value for name, value in found.items()} | {
         f"empty_claim_{name}": value for name, value in none.items()
@@ -152,6 +152,19 @@ class Registry:
         self.url = re.search(r"http://\S+", self.process.stdout.readline())[0]  # type: ignore[index]
         self.http = urllib3.PoolManager(maxsize=16, retries=False, timeout=70)
 
+    def cpu(self) -> float:
+        """Seconds of processor time that it used so far."""
+        words = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    def settle(self) -> None:
+        """Wait until it has little to do."""
+        for _ in range(60):
+            before = self.cpu()
+            time.sleep(0.5)
+            if self.cpu() - before < 0.05:
+                return
+
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """The JSON of a reply."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
@@ -181,24 +194,31 @@ def crowd(folder: Path, seconds: float) -> dict[str, float]:
         request = json.dumps({"key": key}).encode()
         rounds = []
         for _ in range(3):
+            registry.settle()
             idle = rate(registry, request, seconds)
             stop = gather(registry.url, ids, staff)
-            time.sleep(2.0)
+            registry.settle()
             busy = rate(registry, request, seconds)
             stop()
-            rounds.append((idle, busy))
-            time.sleep(0.5)
+            rounds.append((*idle, *busy))
+            print(f"resolves per second: {idle[0]:.0f} alone, {busy[0]:.0f} with the crowd")
     finally:
         registry.process.send_signal(signal.SIGKILL)
         registry.process.wait()
-    idle, busy = (statistics.median(column) for column in zip(*rounds, strict=True))
-    ratio = statistics.median(busy / idle for idle, busy in rounds)
-    return {"resolves_idle": round(idle), "resolves_crowd": round(busy), "ratio": round(ratio, 3)}
+    idle, idle_cpu, busy, busy_cpu = (statistics.median(column) for column in zip(*rounds, strict=True))
+    ratio = statistics.median(row[2] / row[0] for row in rounds)
+    return {
+        "resolves_idle": round(idle),
+        "resolves_crowd": round(busy),
+        "cpu_ms_idle": round(idle_cpu, 3),
+        "cpu_ms_crowd": round(busy_cpu, 3),
+        "ratio": round(ratio, 3),
+    }
 
 
-def rate(registry: Registry, request: bytes, seconds: float) -> float:
-    """Resolves per second of four clients."""
-    counts = [0] * 4
+def rate(registry: Registry, request: bytes, seconds: float) -> tuple[float, float]:
+    """Resolves per second of four clients, and the registry's CPU milliseconds for each."""
+    counts, spent = [0] * 4, registry.cpu()
     end = time.perf_counter() + seconds
 
     def ask(index: int) -> None:
@@ -211,7 +231,7 @@ def rate(registry: Registry, request: bytes, seconds: float) -> float:
         each.start()
     for each in threads:
         each.join()
-    return sum(counts) / seconds
+    return sum(counts) / seconds, (registry.cpu() - spent) * 1000 / sum(counts)
 
 
 def gather(url: str, ids: list[str], staff: list[str]) -> Callable[[], None]:

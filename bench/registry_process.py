@@ -14,7 +14,7 @@ from pathlib import Path
 @contextmanager
 def registry(data: Path) -> Iterator[str]:
     """Starts `mxr-registry serve` and gives its URL; stopped at the end."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MXR_", "PYTHONDONT"))}
     command = [str(Path(sys.executable).parent / "mxr-registry"), "serve", "--port", "0", "--data", str(data)]
     server = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None

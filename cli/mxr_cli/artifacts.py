@@ -34,7 +34,7 @@ def ls(session: Session, model: str | None, input_: str | None, limit: int, **fi
     if model is not None and not model.startswith("xxh3:"):
         from mxr.subject import find
 
-        model = find(model, session.cache(), client).model
+        model = find(model, session.cache(), session.client).model
     found: list[Artifact] = []
     after = None
     while len(found) < limit:

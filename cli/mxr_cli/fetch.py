@@ -76,13 +76,13 @@ def _fetch(
     from mxr.library import prepare
 
     cache = session.cache()
-    client = None if offline else session.client()
-    subject, asked = prepare(options, model, cache, client, session.host())
+    connect = None if offline else session.client
+    subject, asked = prepare(options, model, cache, connect, session.host(options))
     for line in asked.notes:
         note(f"mxr: {line}")
     if output is not None:
         fetching.output_name(asked, subject, output)
-    found = fetching.fetch(asked.request, cache, client, refresh=refresh, watch=watch("fetching"))
+    found = fetching.fetch(asked.request, cache, connect, refresh=refresh, watch=watch("fetching"))
     if not found.answer.match.exact:
         note(f"mxr: not an exact match: {fetching.shortfall(asked.request, found.answer)}")
     placed = fetching.place(found, cache, asked, subject, output, link=link) if output is not None else found.path

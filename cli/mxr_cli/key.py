@@ -20,7 +20,7 @@ def key(session: Session, options: Options, model: str) -> None:
     from mxr.library import prepare
 
     cache = session.cache()
-    subject, asked = prepare(options, model, cache, session.client(), session.host())
+    subject, asked = prepare(options, model, cache, session.client, session.host(options))
     found = asked.request.key
     if session.as_json:
         document({"model": subject.model, "digest": found.digest, **asked.request.to_json()})

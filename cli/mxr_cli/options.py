@@ -43,11 +43,11 @@ class Session:
 
         return Client(self.settings)
 
-    def host(self) -> Host:
-        """What this machine is, with a recorded set over it where one is given."""
+    def host(self, options: Options | None = None) -> Host:
+        """What this machine is, with a recorded set over it where one is given, as far as `options` leave it open."""
         from mxr.library import this_host
 
-        return this_host(self.settings)
+        return this_host(self.settings, options)
 
 
 COMMON = (

@@ -35,7 +35,7 @@ def push(session: Session, options: Options, file: Path, model: str) -> None:
 
     description = describe_file(file).to_json()
     cache, client = session.cache(), session.client()
-    subject = subjects.find(model, cache, client)
+    subject = subjects.find(model, cache, session.client)
     found = label(options, subject, description)
     artifact = publish(file, subject, found, client, {"tool": "mxr push"}, watch("pushing"))
     if session.as_json:

@@ -16,7 +16,7 @@ from .asking import Asked
 from .cache import Answer, Cache
 from .errors import Damaged, MxrError, NotAllowed, Unreachable, Usage
 from .keys import show
-from .manifest import File, Manifest, artifact_id
+from .manifest import File, Manifest
 from .match import Match
 from .qualities import Request
 from .subject import Subject
@@ -24,6 +24,9 @@ from .value import dataclass
 
 if TYPE_CHECKING:
     from .client import Client
+
+Connect = Callable[[], "Client"]
+"""Makes the client when it is needed: with the registry's own answer only, not with the cache's."""
 
 Progress = Callable[[int], None]
 Watch = Callable[[int], Progress]
@@ -64,22 +67,23 @@ def unwatched(_: int) -> Progress:
 def fetch(
     request: Request,
     cache: Cache,
-    client: Client | None,
+    connect: Connect | None,
     *,
     refresh: bool = False,
     watch: Watch = unwatched,
 ) -> Fetched:
     """The right program for a request, in the cache.
 
-    A cached answer serves alone when it was exact for this very request, or when there is no `client` (offline).
+    A cached answer serves alone when it was exact for this very request, or when there is no `connect` (offline).
     `refresh` asks the registry in any case. Raises `NoSuchArtifact` with the nearest, `Unreachable` when the cache
     could not serve either, `Damaged` when what comes is not what was promised.
     """
     before = None if refresh else cache.answer(request)
     if before is not None and before.match.exact and _held(before, cache):
         return Fetched(_path(before, cache), "cache", before)
-    if client is None:
+    if connect is None:
         return _offline(request, before, cache)
+    client = connect()
     try:
         hit = client.resolve(request)
     except Unreachable as problem:
@@ -116,10 +120,10 @@ def shortfall(request: Request, answer: Answer) -> str:
         if name == "arch":
             parts.append(f"arch {artifact.key.arch} serves {request.key.arch}")
         else:
-            wanted = getattr(asked, name) or "the default"
-            parts.append(f"{name} {show(getattr(artifact.qualities, name))} instead of {show(wanted)}")
+            wanted = getattr(asked, name, None) or "the default"
+            parts.append(f"{name} {show(getattr(artifact.qualities, name, None))} instead of {show(wanted)}")
     for name, value in answer.match.assumed.items():
-        silent = "the request" if getattr(asked, name) is None else "the program"
+        silent = "the request" if getattr(asked, name, None) is None else "the program"
         parts.append(f"{name} {show(value)} assumed, since {silent} does not say")
     return "; ".join(parts)
 
@@ -132,15 +136,7 @@ def check_answer(request: Request, answer: Answer) -> None:
     artifact = answer.artifact
     generic = request.key.generic()
     digests = {request.key.digest, *([generic.digest] if generic and "arch" in answer.match.relaxed else [])}
-    files = artifact.manifest.files if artifact.manifest else ()
-    right = (
-        artifact.key.digest == artifact.digest
-        and artifact.digest in digests
-        and artifact_id(artifact.digest, files) == artifact.id
-        and artifact.manifest is not None
-        and artifact.manifest.sha256 == artifact.sha256
-    )
-    if not right:
+    if not artifact.sound or artifact.digest not in digests:
         raise Damaged(
             "The registry answered with an artifact that is not for this request.",
             hint="Its database is damaged, or a proxy mixes up answers: run `mxr-registry fsck` there.",

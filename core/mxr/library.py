@@ -11,8 +11,8 @@ from . import subject as subjects
 from .asking import Asked, Options
 from .cache import Cache
 from .errors import MxrError
-from .fetching import Fetched
-from .host import Host, combine, detect, read_recorded
+from .fetching import Connect, Fetched
+from .host import Host, combine, read_recorded
 from .settings import Settings, load
 from .subject import Subject
 from .target import Inputs, Shape
@@ -38,28 +38,37 @@ def fetch(
 
         path = mxr.fetch("model.onnx", arch="gfx908", rocm="7.2", migraphx="2.15", batch=8).path
     """
-    from .client import Client
-
     settings = settings or load(os.environ)
     cache = Cache(settings.cache_dir)
-    client = None if offline else Client(settings)
+    connect = None if offline else connection(settings)
     options = Options(inputs=as_inputs(inputs), **({"consumer": settings.consumer} | said))
-    subject, asked = prepare(options, os.fspath(model), cache, client, this_host(settings))
+    subject, asked = prepare(options, os.fspath(model), cache, connect, this_host(settings, options))
     if output is not None:
         fetching.output_name(asked, subject, output)
-    found = fetching.fetch(asked.request, cache, client, refresh=refresh)
+    found = fetching.fetch(asked.request, cache, connect, refresh=refresh)
     if output is None:
         return found
     return Fetched(fetching.place(found, cache, asked, subject, output), found.source, found.answer)
 
 
-def prepare(options: Options, model: str, cache: Cache, client: Client | None, host: Host) -> tuple[Subject, Asked]:
+def connection(settings: Settings) -> Connect:
+    """What makes the client of this registry, when one is needed: a fetch that the cache answers needs none."""
+
+    def connect() -> Client:
+        from .client import Client
+
+        return Client(settings)
+
+    return connect
+
+
+def prepare(options: Options, model: str, cache: Cache, connect: Connect | None, host: Host) -> tuple[Subject, Asked]:
     """The model and the request about it; where the toolchain is unknown, the error lists the registry's."""
-    subject = subjects.find(model, cache, client)
+    subject = subjects.find(model, cache, connect)
 
     def toolchains(xxh3: str, arch: str | None) -> list[str]:
         try:
-            found = client.artifacts(model=xxh3, arch=arch, limit=1000).artifacts if client else ()
+            found = connect().artifacts(model=xxh3, arch=arch, limit=1000).artifacts if connect else ()
         except MxrError:
             return []
         rows = {(each.key.rocm, each.key.migraphx) for each in found}
@@ -68,9 +77,17 @@ def prepare(options: Options, model: str, cache: Cache, client: Client | None, h
     return subject, asking.ask(options, subject, host, toolchains)
 
 
-def this_host(settings: Settings) -> Host:
-    """What this machine is, with a recorded set over it where the settings name one."""
-    local = detect(environ=os.environ)
+def this_host(settings: Settings, options: Options | None = None) -> Host:
+    """What this machine is, with a recorded set over it where the settings name one.
+
+    With `options`, what they leave no question about is not looked for.
+    """
+    said = options is not None and options.migraphx is not None
+    if options is not None and said and options.kind == "ref":
+        return Host()
+    from .host import detect
+
+    local = detect(environ=os.environ, toolchain=options is None or not said or options.rocm is None)
     return combine(read_recorded(settings.host_file), local) if settings.host_file else local
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,10 +57,10 @@ class Subject:
         )
 
 
-def find(text: str, cache: Cache, client: Client | None) -> Subject:
+def find(text: str, cache: Cache, connect: Callable[[], Client] | None) -> Subject:
     """The model that `text` names. Raises `Damaged` for a file that is no ONNX model, `NoSuchModel` for a hash."""
     if text.startswith("xxh3:"):
-        return _by_hash(check_model(text), cache, client)
+        return _by_hash(check_model(text), cache, connect)
     path = Path(text)
     onnx = onnxfile.read_model(path)
     external = onnxfile.external_files(onnx)
@@ -70,12 +70,12 @@ def find(text: str, cache: Cache, client: Client | None) -> Subject:
     return Subject(model, onnx, path, external)
 
 
-def _by_hash(model: str, cache: Cache, client: Client | None) -> Subject:
+def _by_hash(model: str, cache: Cache, connect: Callable[[], Client] | None) -> Subject:
     known = cache.model(model)
     if known is None:
-        if client is None:
+        if connect is None:
             raise NoSuchModel(f"The cache does not know the model {model}.")
-        known = client.model(model)
+        known = connect().model(model)
         cache.remember_model(known)
     inputs = tuple(OnnxInput(each.name, each.type, each.dims) for each in known.inputs)
     onnx = OnnxModel(Path(model), 0, inputs, (), (), None, 0, "")

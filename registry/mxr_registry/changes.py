@@ -11,18 +11,37 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from mxr.fields import canonical
 
 from .db import Database, Row, Session, now
-from .work_tables import Counter, Job, JobEvent
+from .work_tables import LATER, Counter, Job, JobEvent
 
 MOST_EVENTS = 100
 """Events kept per job: the latest."""
 
 MOST_NOTE = 1_000
 LOOKED_AT = 5_000
+
+# Statements that every claim runs are put together once: doing so costs more than running them.
+STEP = update(Counter).where(Counter.name == "jobs").values(value=Counter.value + 1).returning(Counter.value)
+OLDEST = (
+    select(JobEvent.seq)
+    .where(JobEvent.job == bindparam("of"))
+    .order_by(JobEvent.seq.desc())
+    .offset(MOST_EVENTS)
+    .limit(1)
+    .scalar_subquery()
+)
+WRITE = insert(JobEvent)
+FORGET = delete(JobEvent).where(JobEvent.job == bindparam("of"), JobEvent.seq <= OLDEST)
+SINCE = (
+    select(Job.seq, Job.namespace, Job.id, Job.lane, Job.state, Job.version, Job.touched)
+    .where(Job.touched > bindparam("number"))
+    .order_by(Job.touched)
+    .limit(LOOKED_AT)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +67,7 @@ def turn(db: Database) -> Iterator[Session]:
 
 def draw(session: Session) -> int:
     """The next number of the counter of changes."""
-    step = update(Counter).where(Counter.name == "jobs").values(value=Counter.value + 1).returning(Counter.value)
-    found = session.execute(step).scalar()
+    found = session.execute(STEP).scalar()
     if found is None:
         session.execute(insert(Counter).values(name="jobs", value=1))
         found = 1
@@ -65,19 +83,10 @@ def change(session: Session, seq: int, *guards: Any, seen: bool = True, **values
 
 def note(session: Session, seq: int, state: str, words: str, worker: str | None = None, detail: Any = None) -> None:
     """Write an event of a job; only the latest are kept."""
-    row = JobEvent
-    session.execute(
-        insert(row).values(
-            job=seq,
-            at=now(session),
-            state=state,
-            worker=worker,
-            note=words[:MOST_NOTE],
-            detail_json=canonical(detail) if detail else None,
-        )
-    )
-    oldest = select(row.seq).where(row.job == seq).order_by(row.seq.desc()).offset(MOST_EVENTS).limit(1)
-    session.execute(delete(row).where(row.job == seq, row.seq <= oldest.scalar_subquery()))
+    detail_json = canonical(detail) if detail else None
+    row = {"job": seq, "at": now(session), "state": state, "worker": worker, "note": words[:MOST_NOTE]}
+    session.execute(WRITE, row | {"detail_json": detail_json})
+    session.execute(FORGET, {"of": seq})
 
 
 def latest(session: Session) -> int:
@@ -87,16 +96,15 @@ def latest(session: Session) -> int:
 
 def since(session: Session, number: int) -> list[Change]:
     """What changed after this number, in order; at most a good many, and the rest the next time."""
-    row = Job
-    asked = select(row.seq, row.namespace, row.id, row.lane, row.state, row.version, row.touched)
-    rows = session.execute(asked.where(row.touched > number).order_by(row.touched).limit(LOOKED_AT))
-    return [Change(*each) for each in rows]
+    return [Change(*each) for each in session.execute(SINCE, {"number": number})]
 
 
 def due(session: Session, after: float, until: float) -> list[tuple[str, str]]:
     """Namespace and lane of jobs whose time to be tried again came between these times."""
     row = Job
-    asked = select(row.namespace, row.lane).where(row.state == "queued", row.next_at > after, row.next_at <= until)
+    asked = select(row.namespace, row.lane).where(
+        row.state == "queued", LATER, row.next_at > after, row.next_at <= until
+    )
     return [(each.namespace, each.lane) for each in session.execute(asked.distinct())]
 
 

@@ -148,7 +148,7 @@ def engine_of(url: str) -> Engine:
         if parsed.get_backend_name() != "sqlite":
             return create_engine(parsed, pool_pre_ping=True)
         engine = create_engine(parsed, pool_size=8, max_overflow=64, connect_args={"timeout": BUSY})
-    except (ArgumentError, NoSuchModuleError, ImportError) as problem:
+    except (ArgumentError, NoSuchModuleError, ImportError, ValueError) as problem:
         raise Usage(
             f"MXR_DATABASE_URL is not a database that this registry can use: {str(problem).splitlines()[0]}",
             hint="Write it as sqlite:////var/lib/mxr/registry.db, or leave it out for the embedded default.",

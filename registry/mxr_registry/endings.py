@@ -14,7 +14,7 @@ from mxr import work
 from mxr.errors import Conflict
 
 from . import changes, failures, jobs, logs, workers
-from .db import Database, Row, Session, now
+from .db import Database, Now, Row, Session, now
 from .rules import Rules
 from .work_tables import Job
 
@@ -27,6 +27,9 @@ AGAIN: dict[str, Any] = NO_LEASE | {
     "pinned_json": None,
     "toolchain_json": None,
 }
+
+
+EXPIRED = select(*Job.__table__.c).where(Job.state == work.RUNNING, Job.lease_until < Now())
 
 
 def held(session: Session, namespace: str, id: str, fence: int) -> Row:
@@ -85,8 +88,7 @@ def expire(db: Database, rules: Rules) -> None:
 
 
 def _expired(session: Session) -> list[Row]:
-    asked = select(*Job.__table__.c).where(Job.state == work.RUNNING, Job.lease_until < now(session))
-    return list(session.execute(asked))
+    return list(session.execute(EXPIRED))
 
 
 def _settle(session: Session, rules: Rules, row: Row, failure: work.Failure, *, lost: int, detail: Any = None) -> None:

@@ -6,12 +6,21 @@ import json
 import statistics
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from .db import Session
 from .tables import Artifact
 
 LOOKED_AT = 20
+
+BEFORE = (
+    select(Artifact.provenance_json)
+    .where(Artifact.namespace == bindparam("namespace"), Artifact.model == bindparam("model"))
+    .order_by(Artifact.seq.desc())
+    .limit(LOOKED_AT)
+)
+ON_REF = BEFORE.where(Artifact.arch.is_(None))
+ON_ARCH = BEFORE.where(Artifact.arch == bindparam("arch"))
 
 
 def seconds_in(provenance: Any) -> float | None:
@@ -24,10 +33,8 @@ def seconds_in(provenance: Any) -> float | None:
 
 def estimate(session: Session, namespace: str, model: str, arch: str | None) -> tuple[float | None, str | None]:
     """Seconds for a whole compile, and what that rests on: the median of the latest of this model for this arch."""
-    row = Artifact
-    asked = select(row.provenance_json).where(row.namespace == namespace, row.model == model)
-    asked = asked.where(row.arch.is_(None) if arch is None else row.arch == arch)
-    rows = session.execute(asked.order_by(row.seq.desc()).limit(LOOKED_AT)).scalars()
+    wanted = {"namespace": namespace, "model": model, "arch": arch}
+    rows = session.execute(ON_REF if arch is None else ON_ARCH, wanted).scalars()
     found = [seconds for text in rows if (seconds := seconds_in(json.loads(text))) is not None]
     if not found:
         return None, None

@@ -64,8 +64,8 @@ def forget(session: Session, namespace: str, digest: str) -> None:
     session.execute(delete(row).where(row.namespace == namespace, row.digest == digest))
 
 
-def stands_against(toolchain: str, moment: float) -> ColumnElement[bool]:
-    """SQL: a failure of the job is remembered for this toolchain (its sha256)."""
+def stands_against(toolchain: Any, moment: Any) -> ColumnElement[bool]:
+    """SQL: a failure of the job is remembered for this toolchain (its sha256) at this moment."""
     row = RememberedFailure
     return exists().where(
         row.namespace == Job.namespace,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import and_, bindparam, func, or_, select
 
 from mxr import work
 from mxr.errors import NotFound, Usage
@@ -19,6 +19,19 @@ from .db import Row, Session
 from .work_tables import Job
 
 MOST_LISTED = 1_000
+
+BY_ID = (
+    select(*Job.__table__.c)
+    .where(Job.namespace == bindparam("namespace"), Job.id >= bindparam("low"), Job.id < bindparam("high"))
+    .limit(2)
+)
+BY_SEQ = select(*Job.__table__.c).where(Job.seq == bindparam("of"))
+AHEAD = select(func.count()).where(
+    Job.namespace == bindparam("namespace"),
+    Job.state == work.QUEUED,
+    Job.lane == bindparam("lane"),
+    or_(Job.rank < bindparam("rank"), and_(Job.rank == bindparam("rank"), Job.seq < bindparam("of"))),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +88,7 @@ def select_jobs(namespace: str) -> Any:
 def find(session: Session, namespace: str, id: str) -> Row:
     """The one job whose id begins so (8 digits or more). Raises `NotFound`, and `Usage` where several do."""
     work.check_job(id)
-    found = session.execute(select_jobs(namespace).where(Job.id >= id, Job.id < id + "g").limit(2)).all()
+    found = session.execute(BY_ID, {"namespace": namespace, "low": id, "high": id + "g"}).all()
     if not found:
         raise NotFound(f"There is no job {id}.", hint="`mxr jobs` lists them.")
     if len(found) > 1:
@@ -90,7 +103,7 @@ def show(session: Session, namespace: str, id: str) -> Shown:
 
 def at(session: Session, seq: int) -> Shown:
     """The job of this row."""
-    return shown(session, session.execute(select(*Job.__table__.c).where(Job.seq == seq)).one())
+    return shown(session, session.execute(BY_SEQ, {"of": seq}).one())
 
 
 def shown(session: Session, row: Row) -> Shown:
@@ -105,13 +118,8 @@ def shown(session: Session, row: Row) -> Shown:
 
 def place_of(session: Session, row: Row) -> int:
     """1 for the job that comes next among those for the same kind of worker."""
-    ahead = select(func.count()).where(
-        Job.namespace == row.namespace,
-        Job.state == work.QUEUED,
-        Job.lane == row.lane,
-        or_(Job.rank < row.rank, (Job.rank == row.rank) & (Job.seq < row.seq)),
-    )
-    return int(session.execute(ahead).scalar_one()) + 1
+    wanted = {"namespace": row.namespace, "lane": row.lane, "rank": row.rank, "of": row.seq}
+    return int(session.execute(AHEAD, wanted).scalar_one()) + 1
 
 
 def _document(row: Row) -> dict[str, Any]:

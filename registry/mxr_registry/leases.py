@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy import bindparam, or_, select
 
 from mxr import work
 from mxr.fields import canonical, encode
@@ -25,7 +25,25 @@ from .tables import Model
 from .work_tables import Job
 
 PAGES = (20, 200, 2_000)
-"""Rows that are looked at first, then, then at a time."""
+"""Rows that are looked at first, next, and then at a time."""
+
+WAITING = (
+    select(Job.seq, Job.rank, Job.lane, Job.demands_json, Job.avoid)
+    .where(
+        Job.namespace == bindparam("namespace"),
+        Job.state == work.QUEUED,
+        Job.lane == bindparam("lane"),
+        Job.rank >= bindparam("rank"),
+        or_(Job.rank > bindparam("rank"), Job.seq > bindparam("after")),
+        Job.next_at <= bindparam("moment"),
+        ~failures.stands_against(bindparam("toolchain"), bindparam("moment")),
+    )
+    .order_by(Job.rank, Job.seq)
+    .limit(bindparam("size"))
+)
+MODEL = select(Model.onnx, Model.manifest_json).where(
+    Model.namespace == bindparam("namespace"), Model.model == bindparam("model"), Model.complete
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +74,23 @@ def _request(row: Row) -> Request:
     return Request(Key.from_json(json.loads(row.key_json)), lanes.demands_of(row.demands_json))
 
 
-def claim(db: Database, rules: Rules, claims: Claims) -> str | None:
-    """The JSON of a lease, or None where there is nothing for this worker now."""
+def claim(db: Database, rules: Rules, claims: Claims, *, waiting: bool = False) -> str | None:
+    """The JSON of a lease, or None where there is nothing for this worker now.
+
+    `waiting`: the worker waits here, where all who do are written down as alive together; one of them alone only where
+    that is overdue.
+    """
     endings.expire(db, rules)
     with db.reading() as session:
         worker = workers.find(session, claims.namespace, claims.worker)
-        quiet = workers.stale(worker, now(session), rules)
+        quiet = workers.stale(worker, now(session), rules, waiting)
         found = _next(session, rules, worker, claims)
     if found is None and not quiet:
         return None
     with changes.turn(db) as session:
         workers.seen(session, claims.namespace, worker.id, now(session))
-        while found is not None and (row := _next(session, rules, worker, claims)) is not None:
-            lease = _take(session, rules, worker, row)
+        while found is not None and (found := _next(session, rules, worker, claims)) is not None:
+            lease = _take(session, rules, worker, session.execute(jobs.BY_SEQ, {"of": found.seq}).one())
             if lease is not None:
                 return lease
     return None
@@ -102,22 +124,14 @@ def _suited(session: Session, rules: Rules, worker: Row, lane: str) -> Iterator[
 
 def _waiting(session: Session, worker: Row, lane: str) -> Iterator[Row]:
     """The jobs of a lane whose time has come and that did not fail on this toolchain, in order, by pages."""
-    moment = now(session)
-    asked = jobs.select_jobs(worker.namespace).where(
-        Job.state == work.QUEUED,
-        Job.lane == lane,
-        Job.next_at <= moment,
-        ~failures.stands_against(worker.toolchain, moment),
-    )
-    after: ColumnElement[bool] | None = None
+    wanted = {"namespace": worker.namespace, "lane": lane, "toolchain": worker.toolchain, "moment": now(session)}
+    rank, seq = -1_000_000, 0
     for size in _sizes():
-        narrowed = asked if after is None else asked.where(after)
-        page = session.execute(narrowed.order_by(Job.rank, Job.seq).limit(size)).all()
+        page = session.execute(WAITING, wanted | {"rank": rank, "after": seq, "size": size}).all()
         yield from page
         if len(page) < size:
             return
-        last = page[-1]
-        after = and_(Job.rank >= last.rank, or_(Job.rank > last.rank, Job.seq > last.seq))
+        rank, seq = page[-1].rank, page[-1].seq
 
 
 def _sizes() -> Iterator[int]:
@@ -135,8 +149,7 @@ def _take(session: Session, rules: Rules, worker: Row, row: Row) -> str | None:
         changes.change(session, row.seq, Job.state == work.QUEUED, **done)
         changes.note(session, row.seq, work.DONE, f"published meanwhile: {artifact}")
         return None
-    asked = select(Model.onnx, Model.manifest_json).where(Model.namespace == row.namespace, Model.model == row.model)
-    model = session.execute(asked.where(Model.complete)).first()
+    model = session.execute(MODEL, {"namespace": row.namespace, "model": row.model}).first()
     if model is None:
         words = "The registry no longer has the bytes of this model."
         endings.close_failed(session, row.seq, failures.text_of(work.Failure(work.TRANSIENT, words, "no_model")))

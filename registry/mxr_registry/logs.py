@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from .db import Row, Session
 from .work_tables import Job, JobLog
@@ -20,6 +20,16 @@ STRETCH = 32 * 1024
 
 PAGE = 512 * 1024
 """Bytes, about, in one reply of a stream."""
+
+SIZE = select(Job.log_size).where(Job.seq == bindparam("of"))
+GROWN = update(Job).where(Job.seq == bindparam("of")).values(log_size=bindparam("to"))
+LAST = (
+    select(JobLog.start, JobLog.size, JobLog.data)
+    .where(JobLog.job == bindparam("of"))
+    .order_by(JobLog.start.desc())
+    .limit(1)
+)
+WRITE = insert(JobLog)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +47,18 @@ def append(session: Session, seq: int, text: str) -> None:
     if not text:
         return
     row = JobLog
-    size = session.execute(select(Job.log_size).where(Job.seq == seq)).scalar_one()
-    last = session.execute(
-        select(row.start, row.size, row.data).where(row.job == seq).order_by(row.start.desc()).limit(1)
-    ).first()
+    size = session.execute(SIZE, {"of": seq}).scalar_one()
+    last = session.execute(LAST, {"of": seq}).first() if size else None
     for data in _stretches(text):
         if last is not None and last.start + last.size == size and last.size + len(data) <= STRETCH:
             where = (row.job == seq, row.start == last.start)
             session.execute(update(row).where(*where).values(size=last.size + len(data), data=last.data + data))
         else:
-            session.execute(insert(row).values(job=seq, start=size, size=len(data), data=data))
+            session.execute(WRITE, {"job": seq, "start": size, "size": len(data), "data": data})
         size, last = size + len(data), None
-    session.execute(update(Job).where(Job.seq == seq).values(log_size=size))
-    session.execute(delete(row).where(row.job == seq, row.start >= HEAD, row.start + row.size <= size - TAIL))
+    session.execute(GROWN, {"of": seq, "to": size})
+    if size > HEAD + TAIL:
+        session.execute(delete(row).where(row.job == seq, row.start >= HEAD, row.start + row.size <= size - TAIL))
 
 
 def _stretches(text: str) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .db import Database
     from .fsck import Finding
 
-GRACEFUL = 4
+GRACEFUL = 3
 """Seconds that requests under way get when the service is told to stop."""
 
 

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mxr.errors import MxrError
 
-from . import changes, endings, jobs
+from . import changes, endings, jobs, workers
 from .db import Database, now
 from .jobs import Shown
 from .rules import Rules
@@ -37,13 +37,20 @@ LOOK = 0.25
 TIDY = 1.0
 """Seconds between looks for lost leases, and for jobs whose time has come."""
 
+PRESENT = 10.0
+"""Seconds, at most, between writing down which workers wait here."""
+
 
 class Ear:
-    """One who listens: to a job by its id, or to a lane. `shown` is the job's latest document, `gone` a lost client."""
+    """One who listens: to a job by its id, or to a lane.
+
+    `shown` is the job's latest document, `gone` a lost client, `worker` the namespace and id of a worker that waits.
+    """
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
         self.shown: Shown | None = None
+        self.worker: tuple[str, str] | None = None
         self.gone = False
 
     async def news(self, seconds: float) -> bool:
@@ -68,7 +75,7 @@ class Bus:
         self._starting: asyncio.Future[None] | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._number = 0
-        self._tidied = 0.0
+        self._tidied = self._counted = 0.0
         self._moment = 0.0
         self.closed = False
 
@@ -155,6 +162,10 @@ class Bus:
             self._tidied = self._loop.time()
         wanted = set(self._ears)
         found, documents, lanes, self._moment = await self.run(lambda: self._read(wanted, tidy))
+        if self._loop.time() - self._counted >= min(PRESENT, self._rules.lost_after / 4):
+            self._counted = self._loop.time()
+            staff = {ear.worker for ears in self._ears.values() for ear in ears if ear.worker}
+            await self.run(lambda: self._present(staff))
         for each in found:
             self._number = max(self._number, each.touched)
             self._wake(each.id, documents.get(each.id))
@@ -173,6 +184,11 @@ class Bus:
             moment = now(session) if tidy else self._moment
             due = changes.due(session, self._moment, moment) if tidy else []
         return found, documents, {f"{namespace} {lane}" for namespace, lane in due}, moment
+
+    def _present(self, staff: set[tuple[str, str]]) -> None:
+        if staff:
+            with self._db.writing() as session:
+                workers.present(session, staff)
 
     def _wake(self, topic: str, shown: Shown | None = None) -> None:
         for ear in self._ears.get(topic, ()):

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from .tables import Base, Hash, Namespace, Serial, Word
 
 OPEN = text("state IN ('queued', 'running')")
+LATER = text("next_at > 0")
 
 
 class Job(Base):
@@ -78,7 +79,7 @@ class Job(Base):
         Index(None, "namespace", "model", "seq"),
         Index(None, "namespace", "seq"),
         Index(None, "state", "lease_until"),
-        Index(None, "state", "next_at"),
+        Index("ix_jobs_later", "next_at", sqlite_where=LATER, postgresql_where=LATER),
         Index(None, "state", "worker"),
         Index(None, "touched"),
         {"sqlite_autoincrement": True},

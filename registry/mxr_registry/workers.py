@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import delete, exists, insert, select, update
+from sqlalchemy import bindparam, delete, exists, insert, select, update
 
 from mxr import work
 from mxr.errors import NotFound, NoWorker
@@ -23,6 +23,13 @@ FORGOTTEN = 7 * 86400.0
 """Seconds after which a lost worker is no longer listed."""
 
 MOST_LISTED = 2_000
+
+BY_ID = select(*Worker.__table__.c).where(Worker.namespace == bindparam("namespace"), Worker.id == bindparam("of"))
+SEEN = (
+    update(Worker)
+    .where(Worker.namespace == bindparam("of_namespace"), Worker.id == bindparam("of"))
+    .values(seen_at=bindparam("moment"))
+)
 
 
 def register(session: Session, rules: Rules, namespace: str, stated: work.RegisterWorker) -> str:
@@ -60,20 +67,27 @@ def _document(row: Row, moment: float, rules: Rules) -> dict[str, Any]:
 
 def find(session: Session, namespace: str, id: str) -> Row:
     """A worker by its whole id. Raises `NotFound`."""
-    row = session.execute(select(*Worker.__table__.c).where(Worker.namespace == namespace, Worker.id == id)).first()
+    row = session.execute(BY_ID, {"namespace": namespace, "of": id}).first()
     if row is None:
         raise NotFound(f"There is no worker {id[:64]!r} here.", hint="Register it again: POST /v1/workers.")
     return row
 
 
-def stale(row: Row, moment: float, rules: Rules) -> bool:
+def stale(row: Row, moment: float, rules: Rules, waiting: bool) -> bool:
     """Whether it is time to write down that this worker is alive: not at each of its words."""
-    return bool(row.seen_at < moment - min(15.0, rules.lost_after / 4))
+    return bool(row.seen_at < moment - (rules.lost_after / 2 if waiting else min(15.0, rules.lost_after / 4)))
 
 
 def seen(session: Session, namespace: str, id: str | None, moment: float) -> None:
     """This worker spoke."""
-    session.execute(update(Worker).where(Worker.namespace == namespace, Worker.id == id).values(seen_at=moment))
+    session.execute(SEEN, {"of_namespace": namespace, "of": id, "moment": moment})
+
+
+def present(session: Session, some: Iterable[tuple[str, str]]) -> None:
+    """These workers (namespace and id) are waiting here."""
+    moment = now(session)
+    for namespace, id in some:
+        seen(session, namespace, id, moment)
 
 
 def listed(session: Session, rules: Rules, namespace: str) -> str:

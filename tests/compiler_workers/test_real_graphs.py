@@ -15,6 +15,9 @@ pytestmark = [pytest.mark.real_migraphx, pytest.mark.timeout(180)]
 
 BATCHES = [int(each) for each in os.environ.get("MXR_TEST_BATCHES", "1,4").split(",")]
 SETS = [(name, batch) for name, graph in GRAPHS.items() for batch in (BATCHES if graph.batched else [1])]
+WRONG = {("cast", ("fp16",)): "MIGraphX 2.16's quantize_fp16 drops a conversion to int64 and back, which rounds"}
+"""What MIGraphX itself computes wrongly; strict, so that a release that mends it is noticed."""
+
 EIGHT_BITS = ["conv", "conv_bn_relu", "gemm", "matmul", "attention"]
 """Where int8 has something to quantise. Without calibration its outputs are far off: only that it runs is told."""
 
@@ -22,8 +25,10 @@ EIGHT_BITS = ["conv", "conv_bn_relu", "gemm", "matmul", "attention"]
 @pytest.mark.parametrize("precision", [(), ("fp16",)], ids=["fp32", "fp16"])
 @pytest.mark.parametrize(("name", "batch"), SETS, ids=lambda value: str(value))
 def test_outputs_are_those_of_onnx_runtime(
-    real: Bench, tmp_path: Path, name: str, batch: int, precision: tuple[str, ...]
+    real: Bench, tmp_path: Path, request: pytest.FixtureRequest, name: str, batch: int, precision: tuple[str, ...]
 ) -> None:
+    if (name, precision) in WRONG:
+        request.applymarker(pytest.mark.xfail(reason=WRONG[name, precision], raises=AssertionError, strict=True))
     compare(Trade(real, tmp_path), name, batch, precision)
 
 

@@ -77,7 +77,7 @@ class Server:
     def stop(self, how: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(how)
-        code = self.process.wait(10)
+        code = self.process.wait(30)
         assert self.process.stdout is not None
         self.process.stdout.close()
         self.http.clear()

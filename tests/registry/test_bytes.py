@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import signal
 import socket
@@ -205,6 +206,18 @@ def test_an_upload_that_is_cut_off_leaves_nothing(start: Any, fsck: Any) -> None
     until(lambda: not list(folder.iterdir()))
     code, report = fsck(server.data)
     assert (code, report["ok"]) == (0, True)
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(start: Any, fsck: Any) -> None:
+    server, data = start(), b"full" * 1_000_000
+    name = sha256(data).hexdigest()
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (2**20, resource.RLIM_INFINITY))
+    status, said = server.ask("PUT", f"/v1/blobs/{name}", data)
+    assert (status, said["error"]["code"], said["error"]["retry"]) == (507, "disk_full", True)
+    assert not list(server.blob_path(name).parent.iterdir())
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    server.upload(data)
+    assert fsck(server.data)[1]["findings"] == []
 
 
 def test_a_registry_killed_in_the_middle_of_an_upload_loses_nothing(start: Any, fsck: Any) -> None:

@@ -1,4 +1,4 @@
-"""The database: who waits, what is rolled back, what its troubles are called, and the services over real SQLite files."""
+"""The database: who waits, what is rolled back, what its troubles are called; services over real SQLite files."""
 
 from __future__ import annotations
 

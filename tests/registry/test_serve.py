@@ -36,7 +36,7 @@ def test_it_stops_when_told_to(start: Any, how: int, code: int) -> None:
     assert server.ask("GET", "/healthz")[0] == 200
     begin = time.monotonic()
     assert server.stop(how) == code
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 15
 
 
 def test_it_stops_while_an_upload_hangs(start: Any) -> None:
@@ -45,7 +45,7 @@ def test_it_stops_while_an_upload_hangs(start: Any) -> None:
         line.sendall(b"PUT /v1/blobs/" + b"0" * 64 + b" HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nabc")
         begin = time.monotonic()
         server.stop()
-        assert time.monotonic() - begin < 6
+        assert time.monotonic() - begin < 20
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

@@ -16,17 +16,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .facts import Host, HostTarget, HostToolchain, combine, read_recorded, record
-from .gpus import Run, find_gpus
-from .kfd import decode_gfx_target_version
-from .root import Root
-from .toolchain import find_toolchain
+from .root import Root, Run
 
 __all__ = [
     "Host",
     "HostTarget",
     "HostToolchain",
     "combine",
-    "decode_gfx_target_version",
     "detect",
     "read_recorded",
     "record",
@@ -40,25 +36,32 @@ def detect(
     run: Run | None = None,
     *,
     whole_node: bool = False,
+    toolchain: bool = True,
 ) -> Host:
     """The facts of the host whose file system is below `root`, for a process with `environ` (default: an empty one).
 
     Never raises for what it finds: what cannot be read is unknown, and a sentence in `notes` where a person can do
     something about it. Tools run through `run(words, seconds)`, by default only for the real root and only where files
     do not tell. `whole_node` counts every GPU of the node instead of those that this container was given: for an init
-    container, which prepares files for another one.
+    container, which prepares files for another one. Without `toolchain` its versions are not looked for.
     """
+    from .gpus import find_gpus
+    from .toolchain import find_toolchain, find_vendor
+
     environ = environ or {}
     seen = Root(root)
     if run is None and root == Path("/"):
         run = run_tool
-    toolchain, found_by, notes = find_toolchain(seen, environ, run)
-    hygon = toolchain.vendor == "hygon"
+    if toolchain:
+        userland, found_by, notes = find_toolchain(seen, environ, run)
+    else:
+        userland, found_by, notes = HostToolchain(vendor=find_vendor(seen, environ)), {}, []
+    hygon = userland.vendor == "hygon"
     gpus = find_gpus(seen, environ, run, hygon=hygon, whole_node=whole_node)
     found_by |= gpus.found_by()
     if hygon or gpus.targets:
         found_by["vendor"] = "Hygon's DTK is installed" if hygon else "PCI vendor id, and no DTK"
-    return Host(tuple(gpus.targets), toolchain, found_by, (*gpus.notes, *notes))
+    return Host(tuple(gpus.targets), userland, found_by, (*gpus.notes, *notes))
 
 
 def run_tool(words: Sequence[str], seconds: float) -> str | None:

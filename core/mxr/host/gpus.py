@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from . import features
 from .facts import HostTarget
 from .kfd import NODES, Node, read_nodes
 from .rocminfo import Agent, parse_rocminfo
-from .root import Root
+from .root import Root, Run
 from .visible import hip_layer, visible
-
-Run = Callable[[Sequence[str], float], str | None]
-"""Runs a tool: its words and a timeout in seconds; its output, or None when it failed."""
 
 HYGON_PCI = 0x1D94
 """PCI vendor id of Hygon. Source: the public PCI ID list."""

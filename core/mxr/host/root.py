@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mxr.value import dataclass
+
+Run = Callable[[Sequence[str], float], str | None]
+"""Runs a tool: its words and a timeout in seconds; its output, or None when it failed."""
 
 SYSFS_LIMIT = 64 * 1024
 """Bytes. sysfs hands out at most one page per attribute."""

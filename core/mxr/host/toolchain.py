@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .facts import HostToolchain
-from .gpus import TIMEOUT, Run
-from .root import Root
+from .gpus import TIMEOUT
+from .root import Root, Run
 
 RELEASE = re.compile(r"([0-9]{1,6}\.[0-9]{1,6}(?:\.[0-9]{1,6}(?:(?:a|b|rc)[0-9]{1,12})?)?)(?![0-9])")
 DRIVER = re.compile(r"MIGraphX Version: ([0-9]{1,6}\.[0-9]{1,6}\.[0-9]{1,6})\.?([0-9A-Za-z.+~-]{0,80})")
@@ -63,6 +63,11 @@ def find_toolchain(
     found = {"rocm": rocm.first(), "migraphx": migraphx.first(), "migraphx_build": build.first()}
     values = {fact: value for fact, (value, _) in found.items()}
     return HostToolchain(**values, vendor=vendor), {fact: how for fact, (value, how) in found.items() if value}, notes
+
+
+def find_vendor(root: Root, environ: Mapping[str, str]) -> str:
+    """Whose userland this is: hygon where DTK is the one in use, else amd."""
+    return "hygon" if _is_hygon(root, _folders(root, environ, [])) else "amd"
 
 
 def _folders(root: Root, environ: Mapping[str, str], notes: list[str]) -> list[str]:

@@ -21,6 +21,7 @@ WORD = sa.String(250)
 STATE = sa.String(20)
 SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 OPEN = sa.text("state IN ('queued', 'running')")
+LATER = sa.text("next_at > 0")
 
 
 def upgrade() -> None:
@@ -93,13 +94,13 @@ def _jobs() -> None:
     )
     only = ["namespace", "digest", "terms"]
     op.create_index("uq_jobs_open", "jobs", only, unique=True, sqlite_where=OPEN, postgresql_where=OPEN)
+    op.create_index("ix_jobs_later", "jobs", ["next_at"], sqlite_where=LATER, postgresql_where=LATER)
     for columns in (
         ["namespace", "digest", "seq"],
         ["namespace", "state", "lane", "rank", "seq"],
         ["namespace", "model", "seq"],
         ["namespace", "seq"],
         ["state", "lease_until"],
-        ["state", "next_at"],
         ["state", "worker"],
         ["touched"],
     ):

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -28,7 +30,7 @@ from .schemas import body
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 LONGEST_WAIT = 60.0
-AGAIN = 5.0
+AGAIN = 10.0
 """Seconds after which a waiting claim looks again unasked: another worker may have become busy, or lost."""
 
 ALIVE = 15.0
@@ -85,13 +87,16 @@ async def claim(wanted: Body, request: Request, rooms: InRooms, by: By, rules: U
     claims = await run_in_threadpool(leases.begin, rooms.db, by.namespace, asked)
     deadline = asyncio.get_running_loop().time() + asked.wait
     async with bus.listen(claims.topics(), request.receive) as ear:
-        lease = None
-        while not ear.gone:
-            lease = await run_in_threadpool(leases.claim, rooms.db, rules, claims)
+        ear.worker = (claims.namespace, claims.worker)
+        look = partial(leases.claim, rooms.db, rules, claims, waiting=asked.wait > 0)
+        lease = await run_in_threadpool(look)
+        while not ear.gone and not lease:
             left = deadline - asyncio.get_running_loop().time()
-            if lease or left <= 0 or await run_in_threadpool(leases.over, rooms.db, claims):
+            if left <= 0 or await run_in_threadpool(leases.over, rooms.db, claims):
                 break
-            await ear.news(min(AGAIN, left))
+            await ear.news(min(AGAIN * random.uniform(0.8, 1.2), left))
+            if not ear.gone:
+                lease = await run_in_threadpool(look)
     bus.kick()
     return reply(f'{{"lease":{lease or "null"}}}')
 

@@ -1,4 +1,4 @@
-"""Parts for the tests of jobs: registry processes with short leases, models to compile, and workers that say anything."""
+"""Parts for the tests of jobs: registries with short leases, a model to compile, and workers that say anything."""
 
 from __future__ import annotations
 

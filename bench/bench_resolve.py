@@ -1,0 +1,228 @@
+"""Resolving: hits per second against an empty endpoint of the same server, and latency with 200 and 200,000 artifacts.
+
+    python bench/bench_resolve.py [--seconds 5] [--many 200000]
+
+The last line is one JSON document. Load comes from `wrk` where it is installed (it costs little of the cores that it
+shares with the server), else from threads of this process, and that is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import re
+import shutil
+import socket
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+from registry_process import registry
+
+from mxr.fields import canonical
+from mxr.keys import Key
+from mxr.manifest import Blob, File, Manifest, artifact_id
+from mxr.qualities import Demands, Qualities, Request
+
+CONNECTIONS = 16
+
+EMPTY = """
+import socket, sys, uvicorn
+from fastapi import FastAPI
+app = FastAPI()
+
+@app.get("/empty")
+def empty():
+    return {}
+
+listener = socket.socket(fileno=int(sys.argv[1]))
+uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+"""
+
+
+def request(number: int) -> Request:
+    """The request for one artifact of many: a model each, as a fleet has them."""
+    key = Key(
+        model=f"xxh3:{number:032x}",
+        kind="gpu",
+        arch="gfx942",
+        rocm="7.2",
+        migraphx="2.15",
+        inputs=(("x", (1 + number % 64, 3, 224, 224)),),
+        precision=("fp16",),
+    )
+    return Request(key, Demands(sramecc="+", xnack="-", num_cu=304, rocm_patch="7.2.1"))
+
+
+def fill(database: Path, count: int) -> None:
+    """Rows of artifacts, straight into the registry's database."""
+    with sqlite3.connect(database) as session:
+        columns = [row[1] for row in session.execute("PRAGMA table_info(artifacts)")]
+        rows = (_row(number, columns) for number in range(count))
+        places = ",".join("?" * len(columns))
+        session.executemany(f"INSERT INTO artifacts ({','.join(columns)}) VALUES ({places})", rows)
+
+
+def _row(number: int, columns: list[str]) -> list[object]:
+    asked = request(number)
+    key, sha = asked.key, f"{number:064x}"
+    manifest = Manifest((File("model.mxr", 1000, sha, (Blob(sha, 1000),)),))
+    qualities = Qualities(sramecc="+", xnack="-", num_cu=304, rocm_patch="7.2.1")
+    known: dict[str, object] = {
+        "seq": number + 1,
+        "namespace": "default",
+        "id": artifact_id(key.digest, manifest.files),
+        "digest": key.digest,
+        "model": key.model,
+        "kind": key.kind,
+        "vendor": key.vendor,
+        "arch": key.arch,
+        "migraphx": key.migraphx,
+        "rocm": key.rocm,
+        "precision": "fp16",
+        "sha256": sha,
+        "size": 1000,
+        "key_json": key.canonical,
+        "qualities_json": canonical(qualities.to_json()),
+        "provenance_json": "{}",
+        "stated_json": "[]",
+        "names_json": '["model.mxr"]',
+        "published_at": 1.0,
+        "promoted_at": None,
+        "promoted": 0,
+        "manifest_json": canonical(manifest.to_json()),
+        "description_json": "{}",
+    }
+    return [known.get(name) for name in columns]
+
+
+@contextmanager
+def empty_endpoint() -> Iterator[str]:
+    """A server with one empty `def` endpoint, under the same uvicorn."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(2048)
+        listener.set_inheritable(True)
+        command = [sys.executable, "-c", EMPTY, str(listener.fileno())]
+        server = subprocess.Popen(command, pass_fds=[listener.fileno()])
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def throughput(url: str, method: str, bodies: list[bytes], seconds: float) -> float:
+    """Requests per second over 16 connections, each going through the bodies in turn."""
+    if shutil.which("wrk"):
+        return _by_wrk(url, method, bodies, seconds)
+    counts = [0] * CONNECTIONS
+    until = time.perf_counter() + seconds
+    threads = [
+        threading.Thread(target=_client, args=(url, method, bodies, until, counts, n)) for n in range(CONNECTIONS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / seconds
+
+
+def _client(url: str, method: str, bodies: list[bytes], until: float, counts: list[int], index: int) -> None:
+    host, path = re.fullmatch(r"http://([^/]+)(/.*)", url).groups()  # type: ignore[union-attr]
+    connection = http.client.HTTPConnection(host)
+    while time.perf_counter() < until:
+        connection.request(method, path, bodies[counts[index] % len(bodies)] if bodies else None)
+        assert connection.getresponse().read()
+        counts[index] += 1
+
+
+def _by_wrk(url: str, method: str, bodies: list[bytes], seconds: float) -> float:
+    texts = ",".join("[==[" + body.decode() + "]==]" for body in bodies) or "nil"
+    script = (
+        f"wrk.method = {method!r}\nlocal bodies = {{{texts}}}\nlocal n = 0\n"
+        "request = function() n = n + 1; return wrk.format(nil, nil, nil, bodies[n % #bodies + 1]) end\n"
+        "done = function(s, l, r) io.write('bad ' .. s.errors.status .. '\\n') end\n"
+    )
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
+        file.write(script)
+        file.flush()
+        command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", file.name, url]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    if "bad 0" not in text:
+        raise SystemExit(f"some requests failed:\n{text}")
+    return float(re.search(r"Requests/sec:\s+([0-9.]+)", text)[1])  # type: ignore[index]
+
+
+def p95(url: str, count: int, samples: int = 3000) -> float:
+    """The 95th percentile in seconds of one client resolving random artifacts of `count`, one after the other."""
+    host = url.removeprefix("http://")
+    connection = http.client.HTTPConnection(host)
+    random = Random(1)
+    took = []
+    for _ in range(samples):
+        body = canonical(request(random.randrange(count)).to_json()).encode()
+        begun = time.perf_counter()
+        connection.request("POST", "/v1/resolve", body)
+        reply = connection.getresponse()
+        reply.read()
+        took.append(time.perf_counter() - begun)
+        assert reply.status == 200
+    return statistics.quantiles(took[samples // 10 :], n=20)[-1]
+
+
+def median_of(rounds: int, measure: Callable[[], float]) -> float:
+    """The median of some runs."""
+    return statistics.median(measure() for _ in range(rounds))
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=4)
+    parser.add_argument("--many", type=int, default=200_000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="mxr-bench-") as name:
+        few, many = Path(name, "few"), Path(name, "many")
+        for data, count in ((few, 200), (many, options.many)):
+            with registry(data):
+                pass
+            fill(data / "registry.db", count)
+        bodies = [canonical(request(n).to_json()).encode() for n in range(200)]
+        with empty_endpoint() as empty, registry(few) as small, registry(many) as large:
+            time.sleep(2)
+            pairs = []
+            for _ in range(3):
+                ours = throughput(f"{small}/v1/resolve", "POST", bodies, options.seconds)
+                pairs.append((ours, throughput(f"{empty}/empty", "GET", [b""], options.seconds)))
+            ratio = statistics.median(a / b for a, b in pairs)
+            ours, bare = (statistics.median(side) for side in zip(*pairs, strict=True))
+            slow = [(p95(large, options.many), p95(small, 200)) for _ in range(3)]
+            growth = statistics.median(a / b for a, b in slow)
+            with_many, with_few = (statistics.median(side) for side in zip(*slow, strict=True))
+    by = "wrk" if shutil.which("wrk") else "threads of Python"
+    print(
+        f"resolve hits: {ours:.0f}/s; an empty endpoint: {bare:.0f}/s; ratio {ratio:.2f} (at least 0.5), load by {by}"
+    )
+    print(
+        f"95th percentile with {options.many} artifacts: {with_many * 1000:.2f} ms; "
+        f"with 200: {with_few * 1000:.2f} ms; ratio {growth:.2f} (at most 1.5)"
+    )
+    print(
+        json.dumps(
+            {"hits": ours, "empty": bare, "ratio": ratio, "p95_many": with_many, "p95_few": with_few, "growth": growth}
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -152,13 +152,22 @@ def _flags(key: Key, description: Description) -> list[Difference]:
 
 
 def _precision(key: Key, description: Description) -> list[Difference]:
-    """A precision that was asked for leaves its types in the program; one that was not asked proves nothing.
+    """A precision that was asked for leaves its types where something is computed; one not asked for proves nothing.
 
+    A graph that only moves data (concat, transpose) keeps its types, whatever was asked: so only a program that has a
+    product or a convolution can contradict.
     On a GPU only fp16 is sure to: bf16 and fp8 fall back to float where the arch lacks them, and int8 may show in the
     kernels alone. Source: MIGraphX, src/targets/gpu/target.cpp, the passes that eliminate unsupported data types.
     """
     seen = description.get("precisions")
-    if not seen:
+    if not seen or not _multiplies(description):
         return []
     absent = [word for word in key.precision if word not in seen and (key.kind == "ref" or word == "fp16")]
     return [Difference("precision", "+".join(key.precision), "+".join(seen))] if absent else []
+
+
+def _multiplies(description: Description) -> bool:
+    """Whether the program has a product or a convolution, by its operators or as a rocMLIR kernel."""
+    kernels = description.get("kernels") or {}
+    operators = description.get("operators") or {}
+    return bool(kernels.get("mlir")) or any(word in name for name in operators for word in ("dot", "conv", "gemm"))

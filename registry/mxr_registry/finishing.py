@@ -21,6 +21,9 @@ from .rules import Rules
 from .storage.store import Store
 
 KNOWN = ("num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build")
+CHECKING = 300.0
+"""Seconds, at least, that a lease goes on once its worker said that it is done: reading a large program takes a while."""
+
 PROMISED = ("sramecc", "xnack", *KNOWN)
 """What a claim says of the program to come: those who attached since rely on it."""
 
@@ -31,14 +34,14 @@ def finish(
     """Publish what came of a job and close it; the job's JSON. The same call once more gives the same answer.
 
     Raises `Conflict` for a lost lease, `Mismatch` and `Damaged` for a program that is not what was wanted (the job is
-    then tried elsewhere), `NoSuchBlob`. Reading a large program takes a while: its worker goes on with its heartbeats.
+    then tried elsewhere), `NoSuchBlob`.
     """
     with changes.turn(db) as session:
         row = jobs.find(session, namespace, id)
         if _answered(row, done):
             return jobs.shown(session, row).text
         row = endings.held(session, namespace, id, done.fence)
-        until = max(row.lease_until, now(session) + rules.lease)
+        until = now(session) + max(rules.lease, CHECKING)
         changes.change(session, row.seq, *endings.ours(row), phase="publish", lease_until=until)
     done = _completed(row, done)
     try:

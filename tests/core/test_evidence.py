@@ -29,8 +29,10 @@ FULL: dict[str, Any] = {
     "inputs": {"x": ROW},
     "offload_copy": True,
     "precisions": ["fp32"],
+    "operators": {"dot": 1},
     "libraries": ["miopen"],
 }
+DOT = {"dot": 1}
 LABEL = Qualities("+", "-", migraphx_patch="2.15.0")
 
 
@@ -79,10 +81,34 @@ def test_a_true_label_is_not_contradicted() -> None:
         (GPU, PLAIN, {"inputs": {"x": ROW | {"dims": [[1, 8, []], 3, 224, 224]}}}, "inputs.x", None),
         (GPU, PLAIN, {"offload_copy": False}, "offload_copy", (True, False)),
         (replace(GPU, offload_copy=False), PLAIN, {"offload_copy": True}, "offload_copy", (False, True)),
-        (replace(GPU, precision=("fp16",)), PLAIN, {"precisions": ["fp32"]}, "precision", ("fp16", "fp32")),
-        (replace(GPU, precision=("int8", "fp16")), PLAIN, {"precisions": ["int8"]}, "precision", ("int8+fp16", "int8")),
-        (replace(REF, precision=("int8",)), PLAIN, {"precisions": ["fp32"]}, "precision", ("int8", "fp32")),
-        (replace(REF, precision=("bf16",)), PLAIN, {"precisions": ["fp16"]}, "precision", ("bf16", "fp16")),
+        (
+            replace(GPU, precision=("fp16",)),
+            PLAIN,
+            {"operators": DOT, "precisions": ["fp32"]},
+            "precision",
+            ("fp16", "fp32"),
+        ),
+        (
+            replace(GPU, precision=("int8", "fp16")),
+            PLAIN,
+            {"operators": DOT, "precisions": ["int8"]},
+            "precision",
+            ("int8+fp16", "int8"),
+        ),
+        (
+            replace(REF, precision=("int8",)),
+            PLAIN,
+            {"operators": DOT, "precisions": ["fp32"]},
+            "precision",
+            ("int8", "fp32"),
+        ),
+        (
+            replace(REF, precision=("bf16",)),
+            PLAIN,
+            {"operators": DOT, "precisions": ["fp16"]},
+            "precision",
+            ("bf16", "fp16"),
+        ),
     ],
 )
 def test_what_contradicts(
@@ -115,7 +141,8 @@ def test_what_contradicts(
         (replace(GPU, inputs=(("x", (DynamicDim(1, 8, (4,)),)),)), PLAIN, {"inputs": {"x": {"dims": [[1, 8, [4]]]}}}),
         (GPU, PLAIN, {"precisions": ["fp16", "int8"]}),
         (replace(GPU, precision=("fp16",)), PLAIN, {"precisions": ["fp16", "int8"]}),
-        (replace(GPU, precision=("bf16",)), PLAIN, {"precisions": ["fp32"]}),
+        (replace(GPU, precision=("bf16",)), PLAIN, {"operators": DOT, "precisions": ["fp32"]}),
+        (replace(GPU, precision=("fp16",)), PLAIN, {"operators": {"concat": 1}, "precisions": ["fp32"]}),
         (replace(GPU, precision=("fp8",)), PLAIN, {"precisions": ["fp32"]}),
         (replace(GPU, fast_math=False), PLAIN, FULL | {"archs": []}),
     ],

@@ -36,6 +36,7 @@ FILE: dict[str, Any] = {
     "inputs": {"x": ROW},
     "offload_copy": True,
     "precisions": ["fp32"],
+    "operators": {"dot": 1},
     "libraries": ["rocblas", "miopen"],
 }
 SAID: dict[str, Any] = {"rocm": "7.2.1", "fast_math": True, "precision": "fp32"}

@@ -30,7 +30,7 @@ from .schemas import body
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 LONGEST_WAIT = 60.0
-AGAIN = 10.0
+AGAIN = 20.0
 """Seconds after which a waiting claim looks again unasked: another worker may have become busy, or lost."""
 
 ALIVE = 15.0
@@ -178,8 +178,7 @@ async def _stream(
     version = 0
     async with bus.listen([found.id], request.receive) as ear:
         while not ear.gone:
-            batch = await bus.run(lambda: _batch(rooms, found.seq, cursor))  # noqa: B023
-            text, cursor, shown, more = batch
+            text, cursor, shown, more = await run_in_threadpool(_batch, rooms, found.seq, cursor)
             if shown.version > version:
                 version = shown.version
                 text += _event("job", shown.text, cursor)

@@ -148,3 +148,26 @@ def _branches(depth: int, name: str) -> onnx.GraphProto:
 
 _add("if_in_if", [helper.make_node("If", ["c"], ["y"], then_branch=_branches(1, "t"), else_branch=_branches(0, "e"))],
      [("x", FLOAT, [8]), ("c", BOOL, [1])], weights=[_random("w0", 8), _random("w1", 8)])  # fmt: skip
+
+
+def _product(name: str) -> onnx.GraphProto:
+    return helper.make_graph([_n("MatMul", "x w", name)], name, [], [_value(name, FLOAT, None)])
+
+
+_add("matmul_in_if", [helper.make_node("If", ["c"], ["y"], then_branch=_product("yes"), else_branch=_product("no"))],
+     [("x", FLOAT, [2, 8]), ("c", BOOL, [1])], weights=[_random("w", 8, 4)])  # fmt: skip
+
+
+def _product_body() -> onnx.GraphProto:
+    ins = [_value("i", INT64, []), _value("go", BOOL, []), _value("carried", FLOAT, [2, 8])]
+    nodes = [_n("Identity", "go", "still"), _n("MatMul", "carried w", "next")]
+    return helper.make_graph(nodes, "body", ins, [_value("still", BOOL, []), _value("next", FLOAT, [2, 8])])
+
+
+_add("matmul_in_loop", [helper.make_node("Loop", ["count", "yes", "x"], ["y"], body=_product_body())],
+     [("x", FLOAT, [2, 8])],
+     weights=[_tensor("count", 3, "int64"), _tensor("yes", True, "bool"), _random("w", 8, 8)])  # fmt: skip
+_add("matmul_of_integers", [_n("MatMul", "i k", "p"), _n("Cast", "p", "f", to=FLOAT), _n("Add", "x f")],
+     [("i", INT32, [2, 8]), ("k", INT32, [8, 2]), ("x", FLOAT, [2, 2])])  # fmt: skip
+_add("rnn_relu", [_n("RNN", "x w r", "o h", hidden_size=4, activations=["Relu"])], [("x", FLOAT, [2, 2, 3])],
+     [("h", FLOAT)], [_random("w", 1, 4, 3), _random("r", 1, 4, 4)])  # fmt: skip

@@ -1,0 +1,90 @@
+"""What is known of workers, logs and figures."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+
+def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
+    return parts.ref_key(env={"MIGRAPHX_" + name.upper(): "1"}, **other)
+
+
+def test_a_log_keeps_its_head_and_its_tail(registry: Any, parts: Any) -> None:
+    job = registry.ask(own(parts, "long_log"))
+    lease = registry.claim(registry.worker())
+    lines = [f"line {n} {'x' * 90}\n" for n in range(30_000)]
+    for at in range(0, len(lines), 2_000):
+        registry.beat(lease, log="".join(lines[at : at + 2_000]))
+    reply = registry.http.request("GET", f"{registry.url}/v1/jobs/{job['id']}/log")
+    text = reply.data.decode()
+    assert "== attempt 1 on one ==\nline 0 " in text and text.endswith(lines[-1])
+    assert "bytes of the log were not kept" in text
+    assert 1_250_000 < len(text) < 1_400_000
+    size = int(reply.headers["mxr-log-next"])
+    assert size == sum(map(len, lines)) + len("== attempt 1 on one ==\n")
+    registry.beat(lease, log="and höher\n")
+    more = registry.http.request("GET", f"{registry.url}/v1/jobs/{job['id']}/log?offset={size}")
+    assert more.data.decode() == "and höher\n"
+    with_nothing = registry.http.request("GET", f"{registry.url}/v1/jobs/{job['id']}/log?offset=99999999")
+    assert with_nothing.data == b""
+
+
+def test_workers_are_idle_busy_or_lost(start: Any, parts: Any) -> None:
+    registry = start(parts.short.replace("lost_after = 20", "lost_after = 1"))
+    registry.give_model()
+    id = registry.worker("steady")
+    assert registry.worker("steady") == id
+    assert registry.ok("GET", "/v1/workers")["workers"][0]["state"] == "idle"
+    registry.ask(own(parts, "states"))
+    lease = registry.claim(id)
+    shown = registry.ok("GET", "/v1/workers")["workers"][0]
+    assert shown["state"] == "busy" and shown["job"] == lease["job"]
+    registry.finish(lease)
+    registry.claim(registry.worker("other", parts.gpu_can()), wait=1.4)
+    states = {each["name"]: each["state"] for each in registry.ok("GET", "/v1/workers")["workers"]}
+    assert states == {"other": "idle", "steady": "lost"}, "waiting keeps a worker alive"
+    assert registry.refuse(own(parts, "nobody"), wait=True)["code"] == "no_worker"
+
+
+@pytest.mark.parametrize(
+    "can",
+    [
+        {"targets": [], "toolchain": {}},
+        {"targets": [{"arch": "sm90"}], "toolchain": {"rocm": "7.2.1", "migraphx": "2.15.0"}},
+        {"targets": [{"arch": "gfx908"}], "toolchain": {"rocm": "seven", "migraphx": "2.15.0"}},
+        {"targets": [{"arch": "gfx908", "colour": "red"}], "toolchain": {}},
+        {"targets": [{"arch": "gfx908", "kind": "tpu"}], "toolchain": {}},
+    ],
+)
+def test_a_worker_that_says_nonsense_is_refused(registry: Any, can: Any) -> None:
+    assert registry.bad("POST", "/v1/workers", {"name": "odd", "can": can})["code"] == "usage"
+
+
+def test_metrics(start: Any, parts: Any) -> None:
+    registry = start("")
+    registry.give_model()
+    key = own(parts, "metrics")
+    assert registry.call("POST", "/v1/resolve", {"key": key})[0] == 404
+    registry.ask(key)
+    registry.ask(parts.gpu_key())
+    registry.finish(registry.claim(registry.worker()))
+    registry.ok("POST", "/v1/resolve", {"key": key})
+    assert registry.call("POST", "/v1/resolve", {"key": own(parts, "metrics", fast_math=False)})[0] == 404
+    reply = registry.http.request("GET", registry.url + "/metrics")
+    lines = reply.data.decode().splitlines()
+    assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
+    for line in (
+        'mxr_jobs{state="queued"} 1',
+        'mxr_jobs{state="done"} 1',
+        'mxr_queue_jobs{kind="gpu",vendor="amd",arch="gfx908",migraphx="2.15",rocm="7.2",state="queued"} 1',
+        'mxr_workers{state="idle"} 1',
+        'mxr_compile_seconds_sum{arch="ref"} 12.5',
+        'mxr_compile_seconds_count{arch="ref"} 1',
+        "mxr_resolve_hits_total 1",
+        'mxr_resolve_misses_total{reason="nothing"} 1',
+        'mxr_resolve_misses_total{reason="fast_math"} 1',
+    ):
+        assert line in lines, json.dumps(lines, indent=1)

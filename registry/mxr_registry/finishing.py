@@ -22,7 +22,7 @@ from .storage.store import Store
 
 KNOWN = ("num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build")
 CHECKING = 300.0
-"""Seconds, at least, that a lease goes on once its worker said that it is done: reading a large program takes a while."""
+"""Seconds, at least, that a lease goes on once its worker is done: reading a large program takes a while."""
 
 PROMISED = ("sramecc", "xnack", *KNOWN)
 """What a claim says of the program to come: those who attached since rely on it."""

@@ -21,6 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.end_to_end)
+            item.add_marker(pytest.mark.timeout(400))
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from typing import Any
 import urllib3
 
 BIN = Path(sys.executable).parent
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds that a process may take on a busy machine."""
 
 

@@ -7,15 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from .large_program import MIB, write_program
 from .stack import Host, Registry, finish
 
 CROWD = 200
 
 
-@pytest.mark.timeout(400)
 def test_two_hundred_fetch_at_once(
     registry: Registry, mxr: Host, host: Callable[..., Host], model: Path, tmp_path: Path
 ) -> None:

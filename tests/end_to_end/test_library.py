@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .stack import Host, Registry, clean_environ
+from .stack import PATIENCE, Host, clean_environ
 
 HEAVY = (
     *("fastapi", "sqlalchemy", "boto3", "botocore", "alembic", "pydantic", "uvicorn", "starlette"),
@@ -65,10 +65,15 @@ json.dump(sorted(sys.modules), sys.stderr)
     assert loaded.isdisjoint(HEAVY)
 
 
-def test_the_demo_runs(tmp_path: Path, registry: Registry) -> None:
+def test_the_demo_runs(tmp_path: Path) -> None:
     demo = Path(__file__).parents[2] / "examples" / "demo.py"
     done = subprocess.run(
-        [sys.executable, demo], env=clean_environ(tmp_path), capture_output=True, text=True, timeout=170, check=False
+        [sys.executable, demo],
+        env=clean_environ(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     assert "(exit 3)" in done.stdout and "(exit 6)" in done.stdout and "(exit 69)" in done.stdout

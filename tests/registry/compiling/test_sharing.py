@@ -51,14 +51,14 @@ def serves(asked: Demands, program: Qualities) -> bool:
     return not judge(asked, Candidate("", program)).refused
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(demands(), demands(), programs())
 def test_what_satisfies_a_covering_job_satisfies_the_asker(job: Demands, asked: Demands, made: Qualities) -> None:
     if work.covers(job, asked) and serves(job, made):
         assert serves(asked, made)
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(demands(), programs(), some.booleans(), some.booleans(), programs())
 def test_what_a_claim_pinned_satisfies_who_attached_since(
     asked: Demands, pinned: Qualities, no_sramecc: bool, no_xnack: bool, other: Qualities

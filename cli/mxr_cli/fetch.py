@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +12,8 @@ from mxr.errors import MxrError, NoSuchArtifact, Usage
 from .options import Session, common, matching, request
 from .words import document, note, say, watch
 
-ON_MISS = ("fail", "continue")
+if TYPE_CHECKING:
+    from mxr.fetching import Fetched
 
 
 @click.command(short_help="Get the right program for a model and a target.")
@@ -26,22 +27,16 @@ ON_MISS = ("fail", "continue")
 @click.option(
     "--on-miss",
     default="fail",
-    metavar="|".join(ON_MISS),
-    help="fail: exit 3 (default). continue: warn, write nothing, exit 0.",
+    metavar="WAY",
+    help="fail: exit 3 (default). ask: queue a compile, exit 4. wait[=TIME]: queue it and wait (wait=90s, 10m, 2h). "
+    "local: this host compiles it, for everyone. continue: warn, write nothing, exit 0.",
 )
+@click.option("--retry", is_flag=True, help="With ask, wait or local: in spite of failures remembered.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the log of the compile while it runs.")
 @request
 @matching
 @common
-def fetch(
-    session: Session,
-    options: Options,
-    model: str,
-    output: str | None,
-    link: bool,
-    offline: bool,
-    refresh: bool,
-    on_miss: str,
-) -> None:
+def fetch(session: Session, options: Options, model: str, output: str | None, on_miss: str, **flags: bool) -> None:
     """Get the right program for MODEL (an ONNX file, or xxh3:... of one that is known), and print its path.
 
     What is not said is taken from this host (`mxr host`). The cache answers first, then the registry; what comes is
@@ -51,15 +46,16 @@ def fetch(
     mxr fetch model.onnx                                      on a GPU host: everything from the host
     mxr fetch model.onnx --arch gfx908 --rocm 7.2 --migraphx 2.15 --batch 8 -o model.mxr
     mxr fetch model.onnx --for amdinfer -o /models/           under the name that amdinfer looks for
+    mxr fetch model.onnx --on-miss wait=2h                    compiled by a worker, once for all who wait
     """
-    if on_miss not in ON_MISS:
-        raise Usage(f"--on-miss {on_miss} is not known.", hint="Choose one of: " + ", ".join(ON_MISS) + ".")
-    if link and output is None:
+    if flags["link"] and output is None:
         raise Usage("--link goes with -o.", hint="Give -o PATH.")
+    if flags["offline"] and on_miss not in ("fail", "continue"):
+        raise Usage("--offline asks no registry, and so nobody to compile.", hint="Leave one of the two out.")
     try:
-        document_ = _fetch(session, options, model, output, link, offline, refresh)
+        document_ = _fetch(session, options, model, output, on_miss, flags)
     except NoSuchArtifact as problem:
-        if on_miss == "fail":
+        if on_miss != "continue":
             raise
         _go_on(session, problem)
         return
@@ -70,23 +66,43 @@ def fetch(
 
 
 def _fetch(
-    session: Session, options: Options, model: str, output: str | None, link: bool, offline: bool, refresh: bool
+    session: Session, options: Options, model: str, output: str | None, on_miss: str, flags: dict[str, bool]
 ) -> dict[str, Any]:
     from mxr import fetching
     from mxr.library import prepare
 
+    _check_way(on_miss)
     cache = session.cache()
-    connect = None if offline else session.client
+    connect = None if flags["offline"] else session.client
     subject, asked = prepare(options, model, cache, connect, session.host(options))
     for line in asked.notes:
         note(f"mxr: {line}")
     if output is not None:
         fetching.output_name(asked, subject, output)
-    found = fetching.fetch(asked.request, cache, connect, refresh=refresh, watch=watch("fetching"))
+    try:
+        found: Fetched = fetching.fetch(
+            asked.request, cache, connect, refresh=flags["refresh"], watch=watch("fetching")
+        )
+    except NoSuchArtifact:
+        if on_miss in ("fail", "continue"):
+            raise
+        from .compiling import OnMiss, compiled
+
+        how = OnMiss.read(on_miss, retry=flags["retry"], verbose=flags["verbose"])
+        found = compiled(session, how, subject, asked, options.calibration)
     if not found.answer.match.exact:
         note(f"mxr: not an exact match: {fetching.shortfall(asked.request, found.answer)}")
-    placed = fetching.place(found, cache, asked, subject, output, link=link) if output is not None else found.path
-    return found.to_json() | {"path": str(placed)}
+    if output is None:
+        return found.to_json()
+    return found.to_json() | {"path": str(fetching.place(found, cache, asked, subject, output, link=flags["link"]))}
+
+
+def _check_way(on_miss: str) -> None:
+    """Finds out before anything else whether this way on a miss is known. Raises `Usage`."""
+    if on_miss not in ("fail", "continue"):
+        from .compiling import OnMiss
+
+        OnMiss.read(on_miss, retry=False, verbose=False)
 
 
 def _go_on(session: Session, problem: MxrError) -> None:

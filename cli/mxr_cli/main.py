@@ -24,6 +24,8 @@ COMMANDS = {
     "show": ("artifacts", "Show one artifact."),
     "promote": ("artifacts", "Make an artifact the first choice for its key."),
     "rm": ("artifacts", "Take an artifact out of the registry."),
+    "jobs": ("jobs", "List jobs, or show, follow or cancel one."),
+    "workers": ("jobs", "List workers and declared pools."),
     "host": ("host", "Show what this machine is, and how that was found."),
     "consumers": ("host", "List the programs that load .mxr files, with their flags."),
     "cache": ("cache", "Look after the local cache."),

@@ -1,4 +1,7 @@
-"""The HTTP API, a method a verb: the only file that opens a connection. Transfers of many blobs are in `transfer`."""
+"""The HTTP API, a method a verb: the only file that opens a connection. Transfers of many blobs are in `transfer`.
+
+What a worker says of its jobs is in `worker_client`, over the same connections.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,17 @@ from .settings import Settings
 if TYPE_CHECKING:
     import urllib3
 
+    from . import work
+
 T = TypeVar("T")
 
 ATTEMPTS = 4
 """Tries of a request that may be repeated, 0.2, 0.4 and 0.8 s apart: about as long as a registry takes to restart."""
 
 CHUNK = 1 << 20
+
+CHECKING = 900.0
+"""Seconds that a registry may take over a question for which it reads a whole model or program."""
 
 
 class Client:
@@ -43,33 +51,27 @@ class Client:
         headers = {"User-Agent": "mxr/1", "Accept-Encoding": "identity"}
         if self._settings.token:
             headers["Authorization"] = f"Bearer {self._settings.token}"
-        timeout = self._settings.timeout
-        return urllib3.PoolManager(
-            maxsize=self._connections,
-            headers=headers,
-            timeout=urllib3.Timeout(connect=min(10.0, timeout), read=timeout),
-            retries=False,
-        )
+        return urllib3.PoolManager(maxsize=self._connections, headers=headers, retries=False)
 
     def resolve(self, request: Request) -> wire.Hit:
         """The artifact for a request. Raises `NoSuchArtifact`, whose detail says what comes nearest."""
-        return self._ask(wire.Hit, "POST", "/resolve", request.to_json())
+        return self.exchange(wire.Hit, "POST", "/resolve", request.to_json())
 
     def artifacts(self, **filters: str | int | None) -> wire.Artifacts:
         """A page of artifacts, by model, digest, kind, vendor, arch, migraphx, rocm, precision, input; limit, after."""
-        return self._ask(wire.Artifacts, "GET", "/artifacts" + _query(filters))
+        return self.exchange(wire.Artifacts, "GET", "/artifacts" + _query(filters))
 
     def artifact(self, identity: str) -> wire.Artifact:
         """One artifact with its manifest, by its id or the beginning of it."""
-        return self._ask(wire.Artifact, "GET", f"/artifacts/{quote(identity, safe='')}")
+        return self.exchange(wire.Artifact, "GET", f"/artifacts/{quote(identity, safe='')}")
 
     def publish(self, body: wire.Publish) -> wire.Artifact:
         """Publish an artifact whose blobs are all there. Publishing the same again is fine."""
-        return self._ask(wire.Artifact, "POST", "/artifacts", wire.document(body))
+        return self.exchange(wire.Artifact, "POST", "/artifacts", wire.document(body))
 
     def promote(self, identity: str) -> wire.Artifact:
         """Make this artifact the first choice for its key."""
-        return self._ask(wire.Artifact, "POST", f"/artifacts/{quote(identity, safe='')}/promote")
+        return self.exchange(wire.Artifact, "POST", f"/artifacts/{quote(identity, safe='')}/promote")
 
     def remove(self, identity: str) -> None:
         """Take an artifact out of the registry; its bytes go with the next sweep."""
@@ -78,11 +80,54 @@ class Client:
 
     def model(self, model: str) -> wire.Model:
         """What the registry knows of a model."""
-        return self._ask(wire.Model, "GET", f"/models/{quote(model, safe='')}")
+        return self.exchange(wire.Model, "GET", f"/models/{quote(model, safe='')}")
+
+    def register_model(self, statement: wire.RegisterModel) -> wire.Model:
+        """Register a model, complete where the statement has its manifest and every blob is uploaded."""
+        return self.exchange(wire.Model, "POST", "/models", wire.document(statement), wait=CHECKING)
+
+    def ask(self, wanted: work.Ask) -> work.Job:
+        """The job to wait for, an open one or a new one. A job without an id was never needed: it is done.
+
+        Raises `NoSuchModel` and `NoSuchBlob` for what has to be uploaded first, `NoWorker` where `wanted` waits.
+        """
+        from . import work
+
+        return self.exchange(work.Job, "POST", "/jobs", wire.document(wanted))
+
+    def job(self, identity: str, *, wait: float = 0, version: int | None = None) -> work.Job:
+        """One job, by its id or the beginning of it; with `wait` once its version is larger, or after these seconds."""
+        from . import work
+
+        query = _query({"wait": wait, "version": version} if wait else {})
+        return self.exchange(work.Job, "GET", _job(identity) + query, wait=wait)
+
+    def jobs(self, **filters: str | int | None) -> work.Jobs:
+        """A page of jobs, the latest first, by state (or `open`), model, digest, arch; limit, after."""
+        from . import work
+
+        return self.exchange(work.Jobs, "GET", "/jobs" + _query(filters))
+
+    def cancel(self, identity: str) -> work.Job:
+        """Cancel a job: at once where it is queued, else its worker is told. A closed one stays as it is."""
+        from . import work
+
+        return self.exchange(work.Job, "POST", _job(identity) + "/cancel")
+
+    def log(self, identity: str, offset: int = 0) -> tuple[bytes, int]:
+        """A job's log from a byte on, and the offset to go on from."""
+        with self._reply("GET", _job(identity) + "/log" + _query({"offset": offset})) as reply:
+            return self._read(reply), int(reply.headers.get("mxr-log-next", offset))
+
+    def workers(self) -> work.Workers:
+        """The workers and the declared pools."""
+        from . import work
+
+        return self.exchange(work.Workers, "GET", "/workers")
 
     def missing(self, blobs: Iterable[Blob]) -> wire.Missing:
         """Which of these blobs the registry does not have yet."""
-        return self._ask(wire.Missing, "POST", "/blobs/missing", wire.document(wire.MissingRequest(tuple(blobs))))
+        return self.exchange(wire.Missing, "POST", "/blobs/missing", wire.document(wire.MissingRequest(tuple(blobs))))
 
     def put_blob(self, blob: Blob, chunks: Iterable[bytes]) -> None:
         """Upload one blob. It is not repeated here: the caller can make the chunks again."""
@@ -105,10 +150,20 @@ class Client:
         except (urllib3.exceptions.HTTPError, OSError) as problem:
             raise Unreachable(f"The registry at {self.url} broke off in the middle of a file: {problem}.") from problem
 
-    def _ask(self, kind: type[T], method: str, path: str, document: Json | None = None) -> T:
+    def exchange(
+        self,
+        kind: type[T],
+        method: str,
+        path: str,
+        document: Json | None = None,
+        *,
+        wait: float = 0,
+        attempts: int = ATTEMPTS,
+    ) -> T:
+        """One exchange of JSON. `wait`: seconds that the registry may take beyond the usual."""
         body = None if document is None else fields.canonical(document).encode()
         headers = {} if body is None else {"Content-Type": "application/json"}
-        with self._reply(method, path, body, headers) as reply:
+        with self._reply(method, path, body, headers, attempts=attempts, wait=wait) as reply:
             data = self._read(reply)
         try:
             return fields.decode(kind, fields.parse(data, "The reply"), lenient=True)
@@ -130,9 +185,10 @@ class Client:
         headers: Mapping[str, str] | None = None,
         *,
         attempts: int = ATTEMPTS,
+        wait: float = 0,
     ) -> Iterator[urllib3.BaseHTTPResponse]:
         """One exchange; raises the error that the registry answered, rebuilt from its code."""
-        reply = self._send(method, path, body, headers or {}, attempts)
+        reply = self._send(method, path, body, headers or {}, attempts, wait)
         try:
             if reply.status >= 400:
                 try:
@@ -147,7 +203,13 @@ class Client:
             reply.release_conn()
 
     def _send(
-        self, method: str, path: str, body: bytes | Iterable[bytes] | None, headers: Mapping[str, str], attempts: int
+        self,
+        method: str,
+        path: str,
+        body: bytes | Iterable[bytes] | None,
+        headers: Mapping[str, str],
+        attempts: int,
+        wait: float,
     ) -> urllib3.BaseHTTPResponse:
         import urllib3
 
@@ -160,16 +222,26 @@ class Client:
             raise_on_status=False,
             raise_on_redirect=True,
         )
-        merged = {**self._pool.headers, **headers}
+        usual = self._settings.timeout
         try:
             return self._pool.request(
-                method, self.url + wire.API + path, body=body, headers=merged, retries=retries, preload_content=False
+                method,
+                self.url + wire.API + path,
+                body=body,
+                headers={**self._pool.headers, **headers},
+                retries=retries,
+                timeout=urllib3.Timeout(connect=min(10.0, usual), read=usual + wait),
+                preload_content=False,
             )
         except (urllib3.exceptions.HTTPError, OSError) as problem:
             raise Unreachable(f"The registry at {self.url} does not answer: {_reason(problem)}.") from problem
 
 
-def _query(filters: Mapping[str, str | int | None]) -> str:
+def _job(identity: str) -> str:
+    return f"/jobs/{quote(identity, safe='')}"
+
+
+def _query(filters: Mapping[str, str | float | None]) -> str:
     pairs = [f"{name}={quote(str(value), safe='')}" for name, value in filters.items() if value is not None]
     return "?" + "&".join(pairs) if pairs else ""
 

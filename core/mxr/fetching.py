@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from . import disk
 from .asking import Asked
 from .cache import Answer, Cache
-from .errors import Damaged, MxrError, NotAllowed, Unreachable, Usage
+from .errors import Damaged, Mismatch, MxrError, NotAllowed, Unreachable, Usage
 from .keys import show
 from .manifest import File, Manifest
-from .match import Match
+from .match import Candidate, Match, judge
 from .qualities import Request
 from .subject import Subject
 from .value import dataclass
@@ -37,7 +37,7 @@ Watch = Callable[[int], Progress]
 class Fetched:
     """A program that is here: `path` of it (of its folder, where there are several files), and what it is.
 
-    `source` is `cache` or `registry`.
+    `source` is `cache`, `registry` or `compiled`.
     """
 
     path: Path
@@ -96,6 +96,30 @@ def fetch(
     with nullcontext() if moved else suppress(MxrError):
         cache.remember(request, answer)
     return Fetched(_path(answer, cache), "registry" if moved else "cache", answer)
+
+
+def fetch_compiled(
+    identity: str, request: Request, cache: Cache, client: Client, *, watch: Watch = unwatched
+) -> Fetched:
+    """The program that was compiled for a request, by the id of the artifact: nothing is resolved once more.
+
+    Raises `Mismatch` when that artifact does not serve the request, `Damaged` when it is not what its id says.
+    """
+    artifact = client.artifact(identity)
+    generic = artifact.key.arch if artifact.digest != request.key.digest else None
+    verdict = judge(request.demands, Candidate(artifact.id, artifact.qualities, generic=generic))
+    if verdict.refused:
+        raise Mismatch(
+            f"What was compiled is not what was asked for: {'; '.join(map(str, verdict.refused))}.",
+            hint="Fetch again; if this comes again, report it with `mxr jobs`.",
+            detail={"differences": [{"field": d.field, "asked": d.asked, "found": d.found} for d in verdict.refused]},
+        )
+    answer = Answer(artifact, Match(tuple(verdict.relaxed), verdict.assumed))
+    check_answer(request, answer)
+    moved = _complete(answer, cache, client, watch)
+    with nullcontext() if moved else suppress(MxrError):
+        cache.remember(request, answer)
+    return Fetched(_path(answer, cache), "compiled", answer)
 
 
 def _complete(answer: Answer, cache: Cache, client: Client, watch: Watch) -> bool:

@@ -80,15 +80,17 @@ def prepare(options: Options, model: str, cache: Cache, connect: Connect | None,
 def this_host(settings: Settings, options: Options | None = None) -> Host:
     """What this machine is, with a recorded set over it where the settings name one.
 
-    With `options`, what they leave no question about is not looked for.
+    With `options`, what they leave no question about is not looked for; a set that is named must be readable all the
+    same.
     """
+    recorded = read_recorded(settings.host_file) if settings.host_file else None
     said = options is not None and options.migraphx is not None
     if options is not None and said and options.kind == "ref":
         return Host()
     from .host import detect
 
     local = detect(environ=os.environ, toolchain=options is None or not said or options.rocm is None)
-    return combine(read_recorded(settings.host_file), local) if settings.host_file else local
+    return local if recorded is None else combine(recorded, local)
 
 
 def as_inputs(inputs: Mapping[str, Shape] | None) -> Inputs:

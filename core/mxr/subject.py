@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from .value import dataclass
 if TYPE_CHECKING:
     from . import wire
     from .client import Client
+    from .manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +46,22 @@ class Subject:
         """What a publisher states of the model: reads the file whole once for its sha256; None without the file."""
         if self.path is None:
             return None
-        from . import wire
-
         found = hashing.hash_model(self.path, self.external, with_sha256=True)
         onnx, *external = found.files
-        shas = {file.name: file.sha256 or "" for file in external}
+        return self._stated(onnx.sha256 or "", {file.name: file.sha256 or "" for file in external})
+
+    def registration(self, manifest: Manifest, onnx: str) -> wire.RegisterModel:
+        """What makes the registry keep this model for compiling: the ONNX file is called `onnx` in its manifest."""
+        shas = {file.name: file.sha256 for file in manifest.files}
+        return replace(self._stated(shas.pop(onnx), shas), onnx=onnx, manifest=manifest)
+
+    def _stated(self, onnx: str, external: Mapping[str, str]) -> wire.RegisterModel:
+        from . import wire
+
         return wire.RegisterModel(
             model=self.model,
-            sha256=wire.model_identity(onnx.sha256 or "", shas),
-            name=_name(self.path),
+            sha256=wire.model_identity(onnx, external),
+            name=_name(self.path or Path()),
             inputs=tuple(ModelInput(each.name, each.elem_type, each.dims) for each in self.onnx.inputs),
         )
 

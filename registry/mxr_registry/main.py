@@ -79,11 +79,19 @@ _data = click.option(
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
 @_data
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Pools and leases, in TOML [MXR_REGISTRY_CONFIG].",
+)
 @click.option("--insecure", is_flag=True, help="Listen beyond this machine, though nobody needs a token.")
 @click.option("--verbose", is_flag=True, help="Log every request.")
-def serve(host: str, port: int, data: Path | None, insecure: bool, verbose: bool) -> None:
+def serve(host: str, port: int, data: Path | None, config: Path | None, insecure: bool, verbose: bool) -> None:
     """Serve the registry until told to stop."""
-    settings = replace(Settings.read(os.environ, data), host=host, port=port, insecure=insecure, verbose=verbose)
+    settings = replace(
+        Settings.read(os.environ, data, config), host=host, port=port, insecure=insecure, verbose=verbose
+    )
     listener = _listen(settings)
     _prepare(settings)
     _serve(settings, listener)
@@ -223,6 +231,11 @@ def _serve(settings: Settings, listener: socket.socket) -> None:
                 host, port = listener.getsockname()[:2]
                 shown = f"[{host}]" if ":" in host else host
                 click.echo(f"mxr-registry: listening on http://{shown}:{port} (data in {settings.data})")
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            # Whoever waits for news is told to come again; else a long poll would hold the stop up.
+            app.state.bus.close()
+            await super().shutdown(sockets)
 
     # The server raises the signal that stopped it once more: told to stop, it has ended well.
     signal.signal(signal.SIGTERM, _nothing)

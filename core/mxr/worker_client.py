@@ -1,0 +1,44 @@
+"""What a worker says to the registry: what it can do, and of each job under the number of its lease."""
+
+from __future__ import annotations
+
+from . import wire, work
+from .client import CHECKING, Client
+
+
+class WorkerClient:
+    """The verbs of a worker, over the connections of a `Client`, from several threads at once.
+
+    Each verb about a job raises `Conflict` when the lease is lost: the job is another worker's by then, or closed.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def register(self, name: str, can: work.Can) -> work.Worker:
+        """Say what this worker can do; the same name keeps its id."""
+        return self.client.exchange(work.Worker, "POST", "/workers", wire.document(work.RegisterWorker(name, can)))
+
+    def claim(self, worker: str, *, wait: float = 0, job: str | None = None) -> work.Lease | None:
+        """A job to do, or None after `wait` seconds. Raises `NotFound` where the registry forgot this worker.
+
+        It is sent once: a second one could take a second job, when only the answer to the first was lost.
+        """
+        asked = wire.document(work.Claim(worker, wait, job))
+        return self.client.exchange(work.Claimed, "POST", "/jobs/claim", asked, wait=wait, attempts=1).lease
+
+    def heartbeat(self, job: str, beat: work.Heartbeat) -> work.Beat:
+        """Keep the lease, with the phase and what came to the log. It is sent once: the next one follows soon."""
+        return self.client.exchange(work.Beat, "POST", f"/jobs/{job}/heartbeat", wire.document(beat), attempts=1)
+
+    def finish(self, job: str, done: work.Finish) -> work.Job:
+        """Publish what came of the job, and close it. The same once more is fine."""
+        return self.client.exchange(work.Job, "POST", f"/jobs/{job}/finish", wire.document(done), wait=CHECKING)
+
+    def fail(self, job: str, failed: work.Fail) -> work.Job:
+        """The job failed here."""
+        return self.client.exchange(work.Job, "POST", f"/jobs/{job}/fail", wire.document(failed))
+
+    def hand_back(self, job: str, fence: int) -> work.Job:
+        """Give the job back, as if it had never been claimed."""
+        return self.client.exchange(work.Job, "POST", f"/jobs/{job}/handback", wire.document(work.HandBack(fence)))

@@ -1,6 +1,6 @@
 """`make bench`: every bench in turn, each a process of its own; what each prints says the bound that it must keep.
 
-    python bench/run.py [NAME ...]     (fetch, hashing, reader, resolve, ...; default: all)
+python bench/run.py [NAME ...]     (fetch, hashing, reader, resolve, ...; default: all)
 """
 
 from __future__ import annotations

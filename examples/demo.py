@@ -17,6 +17,9 @@ from pathlib import Path
 EXAMPLES = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
 SPLICED = ("gfx908-sramecc+-xnack-", "gfx90a-sramecc+-xnack+", "gfx942-sramecc+-xnack-", "gfx1100", "gfx11-generic")
+FOR_MI100 = (
+    "mxr fetch models/convrelu.onnx --arch gfx908:sramecc+:xnack- --rocm 7.2 --migraphx 2.15 --batch 4 --for python"
+)
 BOLD, PLAIN = ("\033[1m", "\033[0m") if sys.stdout.isatty() else ("", "")
 
 
@@ -90,12 +93,13 @@ def publish(demo: Demo) -> None:
 
 def fetch(demo: Demo, output: Path) -> None:
     """Fetches the right one, and is refused where there is none."""
-    right = "mxr fetch models/convrelu.onnx --arch gfx908:sramecc+:xnack- --rocm 7.2 --migraphx 2.15 --batch 4 --for python"
     demo.say("Fetch the right one for an MI100")
-    demo.run(f"{right} -o {output / 'model.mxr'}")
+    demo.run(f"{FOR_MI100} -o {output / 'model.mxr'}")
     demo.run(f"mxr inspect {output / 'model.mxr'}")
     demo.say("An arch with no program is refused, with the reasons")
-    demo.run("mxr fetch models/convrelu.onnx --arch gfx1030 --rocm 7.2 --migraphx 2.15 --batch 4 --for python", expect=3)
+    demo.run(
+        "mxr fetch models/convrelu.onnx --arch gfx1030 --rocm 7.2 --migraphx 2.15 --batch 4 --for python", expect=3
+    )
     demo.say("A program of the arch's generic family serves, and that is said")
     demo.run("mxr fetch models/convrelu.onnx --arch gfx1101 --rocm 7.2 --migraphx 2.15 --batch 4 --for python")
     demo.say("Batch 8 in fp16 for the CPU reference target of MIGraphX 2.16")
@@ -108,10 +112,9 @@ def offline(demo: Demo, server: subprocess.Popen[str]) -> None:
     sys.stdout.write("$ kill %1\n")
     server.terminate()
     server.wait(timeout=30)
-    right = "mxr fetch models/convrelu.onnx --arch gfx908:sramecc+:xnack- --rocm 7.2 --migraphx 2.15 --batch 4 --for python"
-    demo.run(right)
+    demo.run(FOR_MI100)
     demo.say("What it never had, it cannot give, and says so")
-    demo.run(right.replace("gfx908", "gfx90a"), expect=69)
+    demo.run(FOR_MI100.replace("gfx908", "gfx90a"), expect=69)
 
 
 def main() -> None:

@@ -54,9 +54,9 @@ class OnMiss:
 
 
 def compiled(session: Session, how: OnMiss, subject: Subject, asked: Asked, calibration: Path | None) -> Fetched:
-    """The program, compiled by whoever can. Raises `NotCompiled` where it is not there yet, `CompileFailed`, `NoWorker`.
+    """The program, compiled by whoever can.
 
-    An interrupt leaves the job as it is.
+    Raises `NotCompiled` where it is not there yet, `CompileFailed`, `NoWorker`. An interrupt leaves the job as it is.
     """
     from mxr import fetching, waiting, work
 

@@ -48,6 +48,7 @@ def fetch(session: Session, options: Options, model: str, output: str | None, on
     mxr fetch model.onnx --for amdinfer -o /models/           under the name that amdinfer looks for
     mxr fetch model.onnx --on-miss wait=2h                    compiled by a worker, once for all who wait
     """
+    _check_way(on_miss)
     if flags["link"] and output is None:
         raise Usage("--link goes with -o.", hint="Give -o PATH.")
     if flags["offline"] and on_miss not in ("fail", "continue"):
@@ -71,7 +72,6 @@ def _fetch(
     from mxr import fetching
     from mxr.library import prepare
 
-    _check_way(on_miss)
     cache = session.cache()
     connect = None if flags["offline"] else session.client
     subject, asked = prepare(options, model, cache, connect, session.host(options))

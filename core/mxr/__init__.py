@@ -9,7 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from .errors import MxrError
+from .errors import (
+    CompileFailed,
+    Damaged,
+    Mismatch,
+    MxrError,
+    NoSuchArtifact,
+    NotAllowed,
+    NotCompiled,
+    NoWorker,
+    Temporary,
+    Unreachable,
+    Usage,
+)
 
 _ROOMS = {
     "fetch": "library",
@@ -27,7 +39,20 @@ _ROOMS = {
     "detect": "host",
 }
 
-__all__ = ["MxrError", *_ROOMS]
+__all__ = [
+    "CompileFailed",
+    "Damaged",
+    "Mismatch",
+    "MxrError",
+    "NoSuchArtifact",
+    "NoWorker",
+    "NotAllowed",
+    "NotCompiled",
+    "Temporary",
+    "Unreachable",
+    "Usage",
+    *_ROOMS,
+]
 
 
 def __getattr__(name: str) -> Any:

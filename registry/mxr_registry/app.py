@@ -22,7 +22,7 @@ from .routes import metrics as figures
 from .routes.deps import Rooms
 from .rules import Rules
 from .settings import Settings
-from .storage.store import open_store
+from .storage import open_store
 from .waiting import Bus
 
 log = logging.getLogger("mxr_registry")

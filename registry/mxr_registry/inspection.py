@@ -20,7 +20,7 @@ from mxr.errors import Damaged, MxrError, Temporary, from_json
 from mxr.manifest import File
 
 from .settings import Limits
-from .storage.store import Store, open_store
+from .storage import Store, open_store
 
 Description = Mapping[str, Any]
 MOST_SAID = 16 * 2**20

@@ -118,7 +118,7 @@ def fsck(data: Path | None, repair: bool, quick: bool, as_json: bool) -> None:
     """Has every row its bytes, and every byte its row? Ends with 65 where something is lost or wrong."""
     from . import fsck as room
     from . import schema
-    from .storage.store import open_store
+    from .storage import open_store
 
     settings = Settings.read(os.environ, data)
     if settings.embedded and not settings.database.exists():
@@ -164,8 +164,8 @@ def _make_folder(folder: Path) -> None:
 def _prepare(settings: Settings) -> None:
     """Database and store as they must be before the first request."""
     from . import schema
+    from .storage import open_store
     from .storage.local import LocalStore
-    from .storage.store import open_store
 
     db, store = _database(settings), open_store(settings.store_url)
     try:

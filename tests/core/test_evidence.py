@@ -32,8 +32,13 @@ FULL: dict[str, Any] = {
     "operators": {"dot": 1},
     "libraries": ["miopen"],
 }
-DOT = {"dot": 1}
 LABEL = Qualities("+", "-", migraphx_patch="2.15.0")
+MLIR = {"precisions": ["fp32"], "kernels": {"mlir": 1}}
+
+
+def seen(precision: str, operator: str = "dot") -> dict[str, Any]:
+    """The facts of a program that shows one precision and has one operator."""
+    return {"precisions": [precision], "operators": {"@param": 1, operator: 1}, "types": {"float_type": 3}}
 
 
 def against(key: Key, has: Qualities, **facts: Any) -> dict[str, tuple[Any, Any]]:
@@ -81,34 +86,12 @@ def test_a_true_label_is_not_contradicted() -> None:
         (GPU, PLAIN, {"inputs": {"x": ROW | {"dims": [[1, 8, []], 3, 224, 224]}}}, "inputs.x", None),
         (GPU, PLAIN, {"offload_copy": False}, "offload_copy", (True, False)),
         (replace(GPU, offload_copy=False), PLAIN, {"offload_copy": True}, "offload_copy", (False, True)),
-        (
-            replace(GPU, precision=("fp16",)),
-            PLAIN,
-            {"operators": DOT, "precisions": ["fp32"]},
-            "precision",
-            ("fp16", "fp32"),
-        ),
-        (
-            replace(GPU, precision=("int8", "fp16")),
-            PLAIN,
-            {"operators": DOT, "precisions": ["int8"]},
-            "precision",
-            ("int8+fp16", "int8"),
-        ),
-        (
-            replace(REF, precision=("int8",)),
-            PLAIN,
-            {"operators": DOT, "precisions": ["fp32"]},
-            "precision",
-            ("int8", "fp32"),
-        ),
-        (
-            replace(REF, precision=("bf16",)),
-            PLAIN,
-            {"operators": DOT, "precisions": ["fp16"]},
-            "precision",
-            ("bf16", "fp16"),
-        ),
+        (replace(GPU, precision=("fp16",)), PLAIN, MLIR, "precision", ("fp16", "fp32")),
+        (replace(GPU, precision=("fp16",)), PLAIN, seen("fp32", "gpu::gemm"), "precision", ("fp16", "fp32")),
+        (replace(REF, precision=("int8", "fp16")), PLAIN, seen("int8"), "precision", ("int8+fp16", "int8")),
+        (replace(REF, precision=("int8",)), PLAIN, seen("fp32", "convolution"), "precision", ("int8", "fp32")),
+        (replace(REF, precision=("bf16",)), PLAIN, seen("fp16"), "precision", ("bf16", "fp16")),
+        (replace(REF, precision=("fp8",)), PLAIN, seen("fp32", "ref::softmax"), "precision", ("fp8", "fp32")),
     ],
 )
 def test_what_contradicts(
@@ -141,9 +124,16 @@ def test_what_contradicts(
         (replace(GPU, inputs=(("x", (DynamicDim(1, 8, (4,)),)),)), PLAIN, {"inputs": {"x": {"dims": [[1, 8, [4]]]}}}),
         (GPU, PLAIN, {"precisions": ["fp16", "int8"]}),
         (replace(GPU, precision=("fp16",)), PLAIN, {"precisions": ["fp16", "int8"]}),
-        (replace(GPU, precision=("bf16",)), PLAIN, {"operators": DOT, "precisions": ["fp32"]}),
-        (replace(GPU, precision=("fp16",)), PLAIN, {"operators": {"concat": 1}, "precisions": ["fp32"]}),
-        (replace(GPU, precision=("fp8",)), PLAIN, {"precisions": ["fp32"]}),
+        (replace(GPU, precision=("bf16",)), PLAIN, MLIR),
+        (replace(GPU, precision=("fp8",)), PLAIN, MLIR),
+        (replace(GPU, precision=("fp16",)), PLAIN, seen("fp32", "concat") | {"kernels": {"mlir": 0}}),
+        (replace(GPU, precision=("int8", "fp16")), PLAIN, MLIR | {"precisions": ["int8"]}),
+        (replace(REF, precision=("fp16",)), PLAIN, seen("fp32", "concat")),
+        (replace(REF, precision=("fp16",)), PLAIN, seen("int8", "ref::quant_dot")),
+        (replace(REF, precision=("bf16",)), PLAIN, seen("fp16") | {"types": {"half_type": 3}}),
+        (replace(REF, precision=("int8",)), PLAIN, seen("fp32", "convolution_backwards")),
+        (replace(REF, precision=("fp8",)), PLAIN, seen("fp32", "dot")),
+        (replace(REF, precision=("int4w",)), PLAIN, seen("fp32", "dot")),
         (replace(GPU, fast_math=False), PLAIN, FULL | {"archs": []}),
     ],
 )

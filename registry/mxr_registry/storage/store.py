@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256 as new_sha256
 from typing import Protocol
 
-from mxr.errors import Damaged, Usage
+from mxr.errors import Damaged
 
 CHUNK = 1 << 20
 """Bytes that are read or written at once."""
@@ -126,18 +126,3 @@ class Store(Protocol):
 
     def ready(self) -> None:
         """Returns when the store can take bytes. Raises `Temporary`."""
-
-
-def open_store(url: str) -> Store:
-    """The store that a URL names. Raises `Usage`."""
-    from urllib.parse import unquote, urlsplit
-
-    parts = urlsplit(url)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
-        from .local import LocalStore
-
-        return LocalStore(unquote(parts.path))
-    raise Usage(
-        f"MXR_STORE_URL: {url!r} is no store that this registry knows.",
-        hint="Write it as file:///var/lib/mxr/store, or leave it out for the embedded default.",
-    )

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxr.host.kfd import decode_gfx_target_version
-from mxr.host.kfd import NODES, read_nodes
+from mxr.host.kfd import NODES, decode_gfx_target_version, read_nodes
 from mxr.host.root import Root, properties
 
 

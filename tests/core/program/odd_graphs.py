@@ -89,7 +89,9 @@ _add("weight_among_inputs", [_n("MatMul", "x w")], [_ROW], weights=[_random("w",
 _add("unused_weight", [_n("Relu", "x")], [_ROW], weights=[_random("w", 64, 64)])
 _add("no_inputs", [_n("Add", "a b")], [], weights=[_random("a", 4), _random("bb", 4), _random("b", 4)])
 _add("input_is_output", [_n("Identity", "x")], [_ROW])
-_add("the_same_output_twice", [_n("Relu", "x"), _n("Relu", "x", "z")], [_ROW], [("y", FLOAT), ("z", FLOAT), ("y", FLOAT)])
+_add(
+    "the_same_output_twice", [_n("Relu", "x"), _n("Relu", "x", "z")], [_ROW], [("y", FLOAT), ("z", FLOAT), ("y", FLOAT)]
+)
 _add("scalar_output", [_n("ReduceSum", "x", keepdims=0)], [("x", FLOAT, [4, 4])])
 _add("scalar_only", [_n("Mul", "x x")], [("x", FLOAT, [])])
 _add("one_element", [_n("Mul", "x x")], [("x", FLOAT, [1])])

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from mxr.errors import Damaged, NoSuchBlob, Usage
+from mxr_registry.storage import open_store
 from mxr_registry.storage.local import LocalStore
-from mxr_registry.storage.store import CHUNK, Store, open_store
+from mxr_registry.storage.store import CHUNK, Store
 
 DATA = bytes(range(256)) * 9000
 NAME = sha256(DATA).hexdigest()

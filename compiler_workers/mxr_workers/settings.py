@@ -1,0 +1,103 @@
+"""The settings of a worker: one frozen value, made once from flags and environment."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mxr.errors import Usage
+from mxr.settings import Settings as ClientSettings
+from mxr.settings import load
+from mxr_workers.sandbox import Limits
+
+VARIABLES = {
+    "name": "MXR_WORKER_NAME",
+    "spool": "MXR_WORKER_SPOOL",
+    "python": "MXR_WORKER_PYTHON",
+    "seconds": "MXR_WORKER_SECONDS",
+    "tuning_seconds": "MXR_WORKER_TUNING_SECONDS",
+    "memory": "MXR_WORKER_MEMORY",
+    "grace": "MXR_WORKER_GRACE",
+}
+"""The environment variable of each setting."""
+
+VERIFY_SECONDS = 1800.0
+"""A trial run loads the program and runs it once; a first HIP program after a driver's start may take a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What one worker process was told.
+
+    `registry`: how it is reached. `name`: of this host. `spool`: its folder. `python`: the interpreter that has
+    migraphx. `seconds`: of an ordinary compile at most; `tuning_seconds`: of an exhaustive one. `memory`: bytes for a
+    compile and all that it starts. `grace`: seconds that a running compile gets when the worker is told to stop.
+    `kinds`: gpu, ref; empty for all that work here. `job`: the only one to do. `once`: one job for each slot.
+    `drain`: until nothing is left to claim. `outer`: the environment, of which children see what is allowed.
+    """
+
+    registry: ClientSettings
+    name: str
+    spool: Path
+    python: Path
+    seconds: float = 6 * 3600.0
+    tuning_seconds: float = 48 * 3600.0
+    memory: int = 16 << 30
+    grace: float = 20.0
+    kinds: tuple[str, ...] = ()
+    job: str | None = None
+    once: bool = False
+    drain: bool = False
+    outer: Mapping[str, str] = field(default_factory=dict)
+
+    def limits(self, tuning: str) -> Limits:
+        """The limits of a compile of this class."""
+        return Limits(self.tuning_seconds if tuning == "exhaustive" else self.seconds, self.memory)
+
+    def verify_limits(self) -> Limits:
+        """The limits of a trial run."""
+        return Limits(min(self.seconds, VERIFY_SECONDS), self.memory)
+
+
+def read(environ: Mapping[str, str], given: Mapping[str, Any]) -> Settings:
+    """Flags in `given` win over the environment. Raises `Usage`."""
+    found: dict[str, Any] = {name: environ[variable] for name, variable in VARIABLES.items() if environ.get(variable)}
+    found |= {name: value for name, value in given.items() if value is not None and name not in ("registry", "token")}
+    home = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "/") / ".cache")
+    found.setdefault("name", platform.node() or "worker")
+    found["spool"] = Path(found.get("spool") or home / "mxr-worker").absolute()
+    # Not resolved: the interpreter of a virtual environment is a link, and its packages are beside the link.
+    found["python"] = Path(found.get("python") or sys.executable).absolute()
+    for name in ("seconds", "tuning_seconds", "grace"):
+        if name in found:
+            found[name] = _number(VARIABLES[name], found[name])
+    found["memory"] = int(_number(VARIABLES["memory"], found["memory"])) if "memory" in found else usual_memory()
+    registry = load(environ, {name: given.get(name) for name in ("registry", "token")})
+    return Settings(registry=registry, outer=dict(environ), **found)
+
+
+def usual_memory() -> int:
+    """Nine tenths of what this host, or its container, has. Source: Linux, cgroup-v2, memory.max."""
+    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        text = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        text = "max"
+    if text.isdigit():
+        found = min(found, int(text))
+    return found // 10 * 9
+
+
+def _number(variable: str, value: object) -> float:
+    try:
+        found = float(str(value))
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < 1e16:
+        raise Usage(f"{variable}={value} is not a number.", hint="Give seconds, or bytes of memory.")
+    return found

@@ -1,0 +1,98 @@
+"""Keeping a lease: a thread that tells the registry the phase and the log, and hears whether to go on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from mxr.errors import Conflict, MxrError, NotFound
+from mxr.work import MOST_LOG, Heartbeat, Lease
+from mxr.worker_client import WorkerClient
+from mxr_workers.sandbox import Watch
+
+LEAST = 0.2
+"""Seconds between two heartbeats, at least: phases may follow each other quickly."""
+
+KEPT = 4 * MOST_LOG
+"""Characters of log that wait for a registry that is away; of what comes then the middle is left out."""
+
+GAP = "\n[the registry was away, some of the log is left out here]\n"
+
+
+class Tending:
+    """A lease that is kept while the block runs. `stop` says why to stop working: `lost` or `cancelled`; else None.
+
+    Only the registry's word ends a lease: while it is away the work goes on, as nobody else can claim the job.
+    """
+
+    def __init__(self, client: WorkerClient, lease: Lease) -> None:
+        self.stop: str | None = None
+        self._client, self._lease = client, lease
+        self._phase, self._log = "claimed", ""
+        self._guard, self._wake, self._over = threading.Lock(), threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"lease-{lease.job[:8]}", daemon=True)
+
+    def __enter__(self) -> Tending:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> str:
+        """Ends the heartbeats; the log that was not told yet."""
+        self._over.set()
+        self._wake.set()
+        self._thread.join()
+        with self._guard:
+            rest, self._log = self._log[-MOST_LOG:], ""
+        return rest
+
+    def phase(self, name: str) -> None:
+        """What is done now."""
+        self._phase = name[:40]
+        self._wake.set()
+
+    def hear(self, data: bytes) -> None:
+        """What came to the log."""
+        text = data.decode("utf-8", "replace").replace("\0", "?")
+        with self._guard:
+            self._log += text
+            if len(self._log) > KEPT:
+                self._log = self._log[: KEPT // 4] + GAP + self._log[-KEPT // 2 :]
+
+    def watch(self, told: Callable[[], bool]) -> Watch:
+        """For the child: it stops when the lease is lost, somebody cancelled the job, or `told` says so."""
+        return Watch(self.phase, self.hear, lambda: self.stop is not None or told())
+
+    def _run(self) -> None:
+        pause = self._lease.seconds / 3
+        while not self._over.is_set():
+            self._wake.clear()
+            pause = self._beat(pause)
+            if self._over.is_set():
+                return
+            if self._wake.wait(pause) and not self._over.is_set():
+                time.sleep(LEAST)
+
+    def _beat(self, pause: float) -> float:
+        """One heartbeat; the seconds to the next."""
+        with self._guard:
+            text, self._log = self._log[:MOST_LOG], self._log[MOST_LOG:]
+        try:
+            beat = self._client.heartbeat(self._lease.job, Heartbeat(self._lease.fence, self._phase, text))
+        except (Conflict, NotFound):
+            self.stop = "lost"
+            self._over.set()
+            return pause
+        except MxrError:
+            with self._guard:
+                self._log = text + self._log
+            return min(pause, 2.0)
+        if beat.cancelled:
+            self.stop = "cancelled"
+        return LEAST if self._log else beat.seconds / 3

@@ -1,0 +1,83 @@
+"""The protobuf wire format, read by hand over a memory map: fields and where they lie, without reading what is in them.
+
+Source: protobuf.dev, "Encoding".
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+Bytes: TypeAlias = mmap.mmap | bytes
+Span: TypeAlias = tuple[int, int]
+
+
+class Broken(Exception):
+    """The bytes are no ModelProto, and why; never leaves the package."""
+
+
+def message(number: int) -> int:
+    return number << 3 | 2
+
+
+def varint_of(number: int) -> int:
+    return number << 3
+
+
+def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < end and shift < 70:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value & (2**64 - 1), at
+        shift += 7
+    raise Broken("It ends in the middle of a field: was it cut short?" if at >= end else "It holds no ONNX fields")
+
+
+def fields(data: Bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Each field of the message in data[at:end]: its tag, then its span; for a varint its value and 0."""
+    while at < end:
+        tag, start = data[at], at + 1
+        if tag > 127:  # most tags and sizes are one byte, and this loop is where the time goes
+            tag, start = _varint(data, at, end)
+        wire = tag & 7
+        if wire == 2 and tag > 7:
+            size, start = (data[start], start + 1) if start < end else (128, end + 1)
+            if size > 127:
+                size, start = _varint(data, start - 1, end)
+            at = start + size
+        elif wire == 0 and tag > 7:
+            value, at = _varint(data, start, end)
+            yield tag, value, 0
+            continue
+        elif wire in (1, 5) and tag > 7:
+            at = start + (8 if wire == 1 else 4)
+        else:
+            raise Broken("It holds no ONNX fields")
+        if at > end:
+            raise Broken("It ends before its last field does: was it cut short?")
+        yield tag, start, at
+
+
+def merged(data: Bytes, spans: Iterable[Span]) -> Iterator[tuple[int, int, int]]:
+    """A message that is written in several pieces counts as one (protobuf's rule for a field that comes again)."""
+    for start, stop in spans:
+        yield from fields(data, start, stop)
+
+
+def text(data: Bytes, start: int, stop: int) -> str:
+    try:
+        return bytes(data[start:stop]).decode("utf-8")
+    except UnicodeDecodeError:
+        raise Broken("It holds a name that is not UTF-8") from None
+
+
+def text_of(data: Bytes, spans: Iterable[Span], number: int) -> str:
+    return next((text(data, a, b) for tag, a, b in reversed(list(merged(data, spans))) if tag == message(number)), "")
+
+
+def signed(value: int) -> int:
+    return value - 2**64 if value >= 2**63 else value

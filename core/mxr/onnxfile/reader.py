@@ -1,0 +1,57 @@
+"""Opening an ONNX file and walking it once."""
+
+from __future__ import annotations
+
+import mmap
+import stat
+from pathlib import Path
+
+from mxr.errors import Damaged, Usage
+
+from .external import locations_in
+from .foreign import looks
+from .graph import default_opset, ends
+from .protobuf import Broken, Bytes, fields, message, signed, text, varint_of
+from .values import OnnxModel
+
+
+def read_model(path: Path) -> OnnxModel:
+    """Walk the ONNX file at `path`. Raises Usage when it cannot be opened, Damaged when it is not an ONNX model."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # before open(), which would wait for ever on a pipe
+            what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+            raise Damaged(f"{path} is {what}, not a model.", hint="Name the ONNX file itself.")
+        with path.open("rb") as file:
+            head = file.read(512)
+            if not head:
+                raise Damaged(f"{path} is empty.")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return _read(path, data)
+    except (FileNotFoundError, NotADirectoryError):
+        raise Usage(f"There is no file {path}.", hint="Check the name of the model.") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise Usage(f"{path} cannot be read: {reason}.", hint="Check the name and who may read it.") from None
+    except Broken as broken:
+        like, hint = looks(head)
+        what = f"It looks like {like}." if like else f"{broken}."
+        raise Damaged(f"{path} is not an ONNX model. {what}", hint=hint) from None
+
+
+def _read(path: Path, data: Bytes) -> OnnxModel:
+    spans, opset, ir_version, producer = [], None, 0, ""
+    for tag, start, stop in fields(data, 0, len(data)):
+        if tag == message(7):
+            spans.append((start, stop))
+        elif tag == message(8):
+            opset = default_opset(data, (start, stop), opset)
+        elif tag == varint_of(1):
+            ir_version = signed(start)
+        elif tag == message(2):
+            producer = text(data, start, stop)
+    if not spans:
+        raise Broken("It holds no graph")
+    inputs, outputs = ends(data, spans)
+    external = sorted(locations_in(data), key=str.encode)
+    return OnnxModel(path, len(data), inputs, outputs, tuple(external), opset, ir_version, producer)

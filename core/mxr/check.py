@@ -34,7 +34,7 @@ def check(description: Description, hardware: Hardware, toolchain: HostToolchain
     rows = [_compiled(description), _kind(description, hardware)]
     rows += _versions(description, toolchain)
     if hardware.kind == "gpu":
-        rows += [_vendor(description, hardware), *_archs(description, hardware)]
+        rows += [_vendor(description, hardware), *_archs(description, hardware), _counts(hardware)]
     rows += _libraries(description, toolchain)
     return tuple(rows)
 
@@ -127,6 +127,12 @@ def _archs(description: Description, hardware: Hardware) -> list[Requirement]:
         needed = built or "+ and -"
         rows.append(Requirement(name, needed, found, fine, f"a kernel built for {name} {needed} needs it so"))
     return rows
+
+
+def _counts(hardware: Hardware) -> Requirement:
+    """No file tells it, so it cannot stand against loading; but a person should know that it was not checked."""
+    why = "no file tells for how many CUs it was tuned; `mxr show ID` does, where that was stated"
+    return Requirement("num_cu", None, hardware.num_cu, None, why)
 
 
 def _libraries(description: Description, toolchain: HostToolchain) -> list[Requirement]:

@@ -29,7 +29,7 @@ from .words import day, document, note, say, size, table
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most this many.")
 @common
 def ls(session: Session, model: str | None, input_: str | None, limit: int, **filters: str | None) -> None:
-    """List what the registry has, in the order of publication."""
+    """List what the registry has, the newest first."""
     client = session.client()
     if model is not None and not model.startswith("xxh3:"):
         from mxr.subject import find

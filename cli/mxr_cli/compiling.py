@@ -185,7 +185,7 @@ def shown(seen: Iterable[Progress], job: Job) -> Job:
             if progress.log:
                 click.echo(("\r\x1b[K" if terminal else "") + printable(progress.log), err=True, nl=False)
             if terminal:
-                click.echo(f"\rmxr: {line(progress)}\x1b[K", err=True, nl=False)
+                click.echo(f"\r{_fitted('mxr: ' + line(progress))}\x1b[K", err=True, nl=False)
             elif (change := f"{job.state} {job.phase} {job.worker} {progress.away}") != before:
                 before = change
                 note(f"mxr: {line(progress)}")
@@ -195,16 +195,27 @@ def shown(seen: Iterable[Progress], job: Job) -> Job:
     return job
 
 
+def _fitted(text: str) -> str:
+    """What fits in one line of the terminal: a line that wraps could not be written over."""
+    import shutil
+
+    return text[: shutil.get_terminal_size().columns - 1]
+
+
 def line(progress: Progress) -> str:
     """Where a job stands, in one line: place in the queue, or phase; elapsed; estimate."""
     job = progress.job
     name = f"job {job.id[:12]}" if job.id else "no job"
     if progress.away:
         return f"{name}: the registry does not answer, trying again ({duration(progress.elapsed)})"
-    about = f"about {duration(job.estimate)} by {job.estimate_from}" if job.estimate else "no estimate yet"
+    about = (
+        f"about {duration(job.estimate)} by {job.estimate_from}"
+        if job.estimate
+        else "no estimate: this model was not compiled before"
+    )
     if job.state == "queued":
         place = f", number {job.place} in the queue" if job.place else ""
-        again = f", tried {job.attempts} times" if job.attempts else ""
+        again = f", attempt {job.attempts + 1} to come" if job.attempts else ""
         return f"{name}: queued{place}{again}, waiting {duration(progress.elapsed)} ({about})"
     if job.state == "running":
         took = duration(progress.running or 0)

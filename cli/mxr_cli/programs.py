@@ -63,7 +63,8 @@ def _source(found: dict[str, Any], name: str) -> str:
 def check(session: Session, options: Options, file: Path) -> None:
     """Tell whether FILE will load on this host, a recorded host (--host), or a given target (--arch ...).
 
-    Each requirement is shown as needed and as found; exit 0 when nothing stands against it, 6 when something does.
+    What the other options say (--batch, --input, --precision, --for and the flags) is held against it as well. Each
+    requirement is shown as needed and as found; exit 0 when nothing stands against it, 6 when something does.
     """
     from mxr import check as checks
     from mxr.asking import choose_hardware, choose_toolchain
@@ -76,7 +77,9 @@ def check(session: Session, options: Options, file: Path) -> None:
 
         options = replace(options, kind="ref")
     hardware, toolchain = choose_hardware(options, session.host(), [])
-    rows = checks.check(description, hardware, choose_toolchain(options, toolchain))
+    toolchain = choose_toolchain(options, toolchain)
+    rows = checks.check(description, hardware, toolchain)
+    rows += checks.said(description, options, hardware, toolchain)
     if session.as_json:
         document(checks.to_json(rows))
     else:

@@ -56,7 +56,7 @@ def attempt(post: Post, lease: work.Lease) -> Failure | None:
         except Uncompiled as problem:
             failure = problem.failure
         except (MxrError, OSError) as problem:
-            # What goes wrong beside the compile (a full disk, a registry that stays away) is this host's, or the hour's.
+            # What goes wrong beside the compile (a full disk, a registry that stays away) is no fault of the model.
             failure = Failure("transient", "worker", f"{type(problem).__name__}: {problem}")
         rest = tending.close()
     if tending.stop == "lost":

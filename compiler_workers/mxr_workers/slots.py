@@ -1,4 +1,4 @@
-"""What this host offers: a slot for each physical GPU, one for the CPU reference target; one compile at a time in each."""
+"""What this host offers: a slot for each physical GPU, one for the reference target; one compile at a time in each."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from types import TracebackType
 
@@ -76,8 +75,8 @@ class Tending:
             pause = self._beat(pause)
             if self._over.is_set():
                 return
-            if self._wake.wait(pause) and not self._over.is_set():
-                time.sleep(LEAST)
+            if self._wake.wait(pause):
+                self._over.wait(LEAST)
 
     def _beat(self, pause: float) -> float:
         """One heartbeat; the seconds to the next."""

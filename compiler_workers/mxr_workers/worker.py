@@ -1,30 +1,23 @@
-"""The worker: a thread for each slot that claims, works and claims again; stopping, and standing aside when it is ill.
-
-The process never imports migraphx: every word with it is in a child.
-"""
+"""The worker: all slots of one process, each in a thread of its own. It never imports migraphx; its children do."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from mxr import work
 from mxr.client import Client
-from mxr.errors import MxrError, NotFound, NoWorker, Temporary
+from mxr.errors import MxrError, NoWorker
 from mxr.host import Host
 from mxr.worker_client import WorkerClient
-from mxr_workers.attempt import Post, attempt
-from mxr_workers.failures import UNFIT, Failure
-from mxr_workers.interpreter import About, Interpreter, ask, probe
-from mxr_workers.sandbox import kill_strays
+from mxr_workers.attempt import Post
+from mxr_workers.interpreter import About, Interpreter, ask
+from mxr_workers.serving import Serving, Stopping
 from mxr_workers.settings import Settings
-from mxr_workers.slots import Slot, find_slots, held
+from mxr_workers.slots import Slot, find_slots
 from mxr_workers.spool import Spool
-
-LONG = 30.0
-"""Seconds of one long poll for a job."""
 
 LAST_WORDS = 15.0
 """Seconds beyond the grace in which a stopped compile is killed and its job handed back."""
@@ -32,43 +25,25 @@ LAST_WORDS = 15.0
 _log = logging.getLogger("mxr-worker")
 
 
-class Stopping:
-    """Whether the worker was told to stop, and until when a running compile may go on."""
-
-    def __init__(self) -> None:
-        self.asked = threading.Event()
-        self.until = float("inf")
-
-    def begin(self, grace: float) -> None:
-        """Stop, after `grace` seconds at most; once more stops at once."""
-        self.until = time.monotonic() + (0 if self.asked.is_set() else grace)
-        self.asked.set()
-
-    def now(self) -> bool:
-        """Whether a running compile must end."""
-        return time.monotonic() >= self.until
-
-
 class Worker:
-    """All slots of one process."""
+    """All slots of one process. `stopping` tells it to stop, from a signal's handler say."""
 
     def __init__(self, settings: Settings, host: Host) -> None:
-        self.settings = settings
         self.stopping = Stopping()
-        self._host = host
+        self._settings, self._host = settings, host
         self._interpreter = Interpreter(settings.python, settings.outer)
         self._spool = Spool(settings.spool)
         self._client = Client(settings.registry)
-        self.problems: list[MxrError] = []
+        self._problems: list[MxrError] = []
 
     def about(self) -> About:
         """What the interpreter offers. Raises `Usage` where it has no usable migraphx."""
-        return ask(self._interpreter, self._spool.folder / "about" / self.settings.name.replace("/", "-"))
+        return ask(self._interpreter, self._spool.folder / "about" / self._settings.name.replace("/", "-"))
 
-    def slots(self) -> tuple[Slot, ...]:
-        """The slots to serve. Raises `Usage`, `NoWorker`."""
-        found = find_slots(self._host, self.about(), self.settings.kinds, self.settings.name)
-        return found if self.settings.job is None else self._for_job(found, self.settings.job)
+    def slots(self, about: About) -> tuple[Slot, ...]:
+        """The slots to serve. Raises `NoWorker`."""
+        found = find_slots(self._host, about, self._settings.kinds, self._settings.name)
+        return found if self._settings.job is None else self._for_job(found, self._settings.job)
 
     def _for_job(self, slots: Sequence[Slot], job: str) -> tuple[Slot, ...]:
         request = self._client.job(job).request
@@ -81,52 +56,36 @@ class Worker:
         )
 
     def run(self) -> None:
-        """Serve until told to stop, or until what was asked is done. Raises the first slot's problem, if any."""
-        threads = []
-        for slot in self.slots():
-            thread = threading.Thread(target=self._guarded, args=(slot,), name=slot.name, daemon=True)
+        """Serve until told to stop, or what was asked is done. Raises the first problem of a slot, if any."""
+        serving = {}
+        for slot in self.slots(self.about()):
+            each = Serving(self._post(slot), self.stopping)
+            thread = threading.Thread(target=self._guarded, args=(slot, each), name=slot.name, daemon=True)
             thread.start()
-            threads.append(thread)
-        while any(thread.is_alive() for thread in threads):
-            if self._overdue(threads):
-                break
-            for thread in threads:
-                thread.join(0.1 / len(threads))
-        if self.problems:
-            raise self.problems[0]
+            serving[thread] = each
+        while any(thread.is_alive() for thread in serving) and not self._may_leave(serving):
+            for thread in serving:
+                thread.join(0.1)
+        if self._problems:
+            raise self._problems[0]
 
-    def _overdue(self, threads: Sequence[threading.Thread]) -> bool:
-        """Idle slots wait for the registry and need not be waited for; busy ones get their grace, and a little more."""
+    def _post(self, slot: Slot) -> Post:
+        client, gpus = WorkerClient(self._client), len(self._host.targets)
+        return Post(slot, self._settings, client, self._interpreter, self._spool, gpus, self.stopping.now)
+
+    def _may_leave(self, serving: dict[threading.Thread, Serving]) -> bool:
+        """Idle slots wait for the registry, and are not waited for; a busy one gets its grace, and a little more."""
         if not self.stopping.asked.is_set():
             return False
-        busy = [thread for thread in threads if thread.is_alive() and thread.name in self._busy]
+        busy = any(thread.is_alive() and each.busy for thread, each in serving.items())
         return not busy or time.monotonic() > self.stopping.until + LAST_WORDS
 
-    @property
-    def _busy(self) -> set[str]:
-        return set(self._leases)
-
-    _leases: dict[str, str]
-
-    def _guarded(self, slot: Slot) -> None:
+    def _guarded(self, slot: Slot, each: Serving) -> None:
         try:
-            self._serve(slot)
+            each.run()
         except MxrError as problem:
             _log.error("%s: %s", slot.name, problem.message)
-            self.problems.append(problem)
+            self._problems.append(problem)
         except Exception as problem:
             _log.exception("%s: a fault of mxr-worker", slot.name)
-            self.problems.append(MxrError(f"{type(problem).__name__}: {problem}"))
-
-    def _serve(self, slot: Slot) -> None:
-        folder = self._spool.slot(slot.name)
-        with held(folder, blocking=self.settings.job is not None) as alone:
-            if not alone:
-                raise Temporary(
-                    f"Another mxr-worker on this host already serves {slot.name}.",
-                    hint="Stop that one, or give this one another MXR_WORKER_NAME and MXR_WORKER_SPOOL.",
-                )
-            strays = kill_strays(folder)
-            if strays:
-                _log.warning("%s: killed %d processes that an earlier worker left", slot.name, len(strays))
-            Serving(self, slot).run()
+            self._problems.append(MxrError(f"{type(problem).__name__}: {problem}"))

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import evidence, target
-from .asking import Hardware
+from . import consumers, evidence, target
+from .asking import Hardware, Options
 from .host import HostToolchain
 
 Description = Mapping[str, Any]
@@ -141,3 +141,80 @@ def _libraries(description: Description, toolchain: HostToolchain) -> list[Requi
         return []
     why = "solutions of these libraries are tied to the ROCm that made them, which the file does not tell"
     return [Requirement("libraries", "+".join(names), toolchain.rocm, None, why)]
+
+
+def said(
+    description: Description, options: Options, hardware: Hardware, toolchain: HostToolchain
+) -> tuple[Requirement, ...]:
+    """What a request says beside target and toolchain against what the program was compiled for. Raises `Usage`."""
+    rows = [*_batch(description, options.batch), *_shapes(description, options.inputs)]
+    rows += _precision(description, options.precision, hardware.kind)
+    rows += _flags(description, options, hardware.kind)
+    if hardware.kind == "gpu" and toolchain.rocm is not None:
+        rows.append(_untold("rocm", toolchain.rocm))
+    return tuple(rows)
+
+
+def _told(description: Description) -> dict[str, list[Any]]:
+    return {name: [target.dim_to_json(dim) for dim in shape] for name, shape in evidence.inputs_of(description)}
+
+
+def _untold(field: str, found: Any) -> Requirement:
+    return Requirement(field, None, found, None, "the file does not tell it; `mxr show ID` has what its publisher said")
+
+
+def _batch(description: Description, batch: int | None) -> list[Requirement]:
+    shapes = [dims for dims in _told(description).values() if dims]
+    if batch is None:
+        return []
+    fit = [_takes(dims[0], batch) for dims in shapes]
+    ok = None if any(fit) != all(fit) or not fit else fit[0]
+    needed = [dims[0] for dims in shapes]
+    return [Requirement("batch", needed[0] if len(needed) == 1 else needed, batch, ok, "its input shapes are fixed")]
+
+
+def _shapes(description: Description, inputs: target.Inputs) -> list[Requirement]:
+    rows, told = description.get("inputs") or {}, _told(description)
+    found = []
+    for name, shape in inputs:
+        asked: list[Any] = [target.dim_to_json(dim) for dim in shape]
+        needed = told.get(name)
+        ok = None
+        if needed is not None:
+            same = len(needed) == len(asked) and all(map(_takes, needed, asked))
+            ok = same or evidence.is_scalar(asked, needed)
+        why = "its input shapes are fixed" if name in rows else "it has no such input: an unused one is dropped"
+        found.append(Requirement(f"inputs.{name}", needed, asked, ok, why))
+    return found
+
+
+def _takes(built: Any, asked: Any) -> bool:
+    """Whether a dim that a program was built for, fixed or `[min,max,[optimals]]`, takes this one."""
+    least, most = built[:2] if isinstance(built, list) else (built, built)
+    low, high = asked[:2] if isinstance(asked, list) else (asked, asked)
+    return bool(least <= low and high <= most)
+
+
+def _precision(description: Description, text: str | None, kind: str) -> list[Requirement]:
+    if text is None:
+        return []
+    words, seen = target.parse_precision(text), description.get("precisions") or ()
+    shown = "+".join(seen) or None
+    if evidence.absent_precisions(kind, words, description):
+        return [Requirement("precision", shown, text, False, "a precision that was asked for would show")]
+    ok = True if set(words or ("fp32",)) == {*seen} else None
+    return [Requirement("precision", shown, text, ok, "the file shows what it computes in, not what was asked for")]
+
+
+def _flags(description: Description, options: Options, kind: str) -> list[Requirement]:
+    consumer = consumers.find(options.consumer) if options.consumer else None
+    copies, fast = options.offload_copy, options.fast_math
+    if consumer is not None:
+        copies = consumer.offload_copy if copies is None else copies
+        fast = consumer.fast_math if fast is None else fast
+    rows = []
+    if copies is not None:
+        built = description.get("offload_copy") if kind == "gpu" else None
+        why = "the caller and the program must agree on who copies the buffers"
+        rows.append(Requirement("offload_copy", built, copies, None if built is None else built == copies, why))
+    return rows + ([_untold("fast_math", fast)] if fast is not None else [])

@@ -45,9 +45,10 @@ def stated(key: Key, qualities: Qualities, description: Description) -> tuple[st
     else:
         told["offload_copy"] = False
     told |= {"model": False, "precision": False, "fast_math": False, "tuning": False}
-    for name in ("num_cu", "chiplets", "rocm_patch", "build"):
+    for name in ("num_cu", "chiplets", "rocm_patch", "build", "latency_ms", "max_error"):
         if getattr(qualities, name) is not None:
             told[name] = False
+    told |= {name: False for name in ("calibration", "env") if getattr(key, name)}
     return tuple(sorted(name for name, known in told.items() if not known))
 
 
@@ -67,10 +68,14 @@ def inputs_of(description: Description) -> Inputs:
     found: list[tuple[str, target.Shape]] = []
     for name, row in (description.get("inputs") or {}).items():
         try:
-            found += inputs_from_json({name: row.get("dims")}, "inputs")
+            found += inputs_from_json({name: _dims(row)}, "inputs")
         except Usage:
             continue
     return tuple(found)
+
+
+def _dims(row: object) -> object:
+    return row.get("dims") if isinstance(row, Mapping) else None
 
 
 def _targets(key: Key, description: Description) -> list[Difference]:
@@ -128,7 +133,7 @@ def _inputs(key: Key, description: Description) -> list[Difference]:
         return []
     asked = {name: [target.dim_to_json(dim) for dim in shape] for name, shape in key.inputs}
     found = {name: [target.dim_to_json(dim) for dim in shape] for name, shape in inputs_of(description)}
-    foreign = [Difference(f"inputs.{name}", None, rows[name].get("dims")) for name in sorted({*rows} - {*asked})]
+    foreign = [Difference(f"inputs.{name}", None, _dims(rows[name])) for name in sorted({*rows} - {*asked})]
     # MIGraphX drops inputs that nothing uses, so one that only the key has is no contradiction.
     both = sorted({*found} & {*asked})
     other = [Difference(f"inputs.{name}", asked[name], found[name]) for name in both if asked[name] != found[name]]
@@ -157,12 +162,16 @@ def _precision(key: Key, description: Description) -> list[Difference]:
     On a GPU only fp16 is sure to: bf16 and fp8 fall back to float where the arch lacks them, and int8 may show in the
     kernels alone. Source: MIGraphX, src/targets/gpu/target.cpp, the passes that eliminate unsupported data types.
     """
-    seen = description.get("precisions")
-    if not seen:
-        return []
-    is_sure = _is_sure_on_ref if key.kind == "ref" else _is_sure_on_gpu
-    absent = [word for word in key.precision if word not in seen and is_sure(word, description)]
+    seen = description.get("precisions") or ()
+    absent = absent_precisions(key.kind, key.precision, description)
     return [Difference("precision", "+".join(key.precision), "+".join(seen))] if absent else []
+
+
+def absent_precisions(kind: str, words: tuple[str, ...], description: Description) -> list[str]:
+    """Those of the precisions that would have left their types in a program of this kind, and have not."""
+    seen = description.get("precisions")
+    is_sure = _is_sure_on_ref if kind == "ref" else _is_sure_on_gpu
+    return [word for word in words if word not in seen and is_sure(word, description)] if seen else []
 
 
 _REDUCED = {

@@ -543,8 +543,7 @@ FAILURES: tuple[Failure, ...] = (
         "ONNX Runtime wants to save its compiled model and has no folder to save it in: the cache variable that this "
         "build reads is not set. Builds differ in which one that is.",
         "Set both ORT_MIGRAPHX_MODEL_CACHE_PATH and ORT_MIGRAPHX_CACHE_PATH (the plugin provider reads "
-        "ORT_MIGRAPHX_CACHE_DIR) to a folder of this model only; `mxr fetch MODEL --for ort -o FOLDER` fills one and "
-        "prints them.",
+        "ORT_MIGRAPHX_CACHE_DIR) to a folder of this model, size and precision only, that outlives the process.",
         "microsoft/onnxruntime migraphx_execution_provider.cc of 1.23 and later",
         covers=("save-failed", "file-missing", "ort-cache-dir-missing", "ort-cache-miss"),
     ),
@@ -553,8 +552,7 @@ FAILURES: tuple[Failure, ...] = (
         rf"write\w{{0,20}}: failure opening file: [\"']{{0,2}}(?P<folder>[^\"']{{1,300}}?)/{_HASHED}",
         "ONNX Runtime cannot save its compiled model in `{folder}`: it does not make that folder itself and stops when "
         "it cannot write to it.",
-        "`mkdir -p {folder}` and make it writable, one folder for each model; or fill it first: `mxr fetch MODEL --for "
-        "ort -o {folder}`.",
+        "`mkdir -p {folder}` and make it writable: one folder for each model, size and precision.",
         "microsoft/onnxruntime migraphx_execution_provider.cc; observed with ONNX Runtime 1.27.1",
         covers=("save-failed", "file-missing", "ort-cache-miss"),
     ),
@@ -563,7 +561,7 @@ FAILURES: tuple[Failure, ...] = (
         rf"failure opening file: .{{0,300}}?(?P<file>{_HASHED})",
         "No failure: ONNX Runtime looked for {file} in its cache, did not find it, and compiles now. That can take "
         "minutes to hours.",
-        "Fill the cache before: `mxr fetch MODEL --for ort -o FOLDER`.",
+        "Run it once where time does not matter, and keep that cache folder: one for each model, size and precision.",
         "ROCm/AMDMIGraphX pull request 3473",
         covers=("file-missing",),
     ),
@@ -573,7 +571,7 @@ FAILURES: tuple[Failure, ...] = (
         "This build of ONNX Runtime has no MIGraphX option `{option}`, although the documentation may name it. Python "
         "then goes on with the CPU alone.",
         "Drop it, and set ORT_MIGRAPHX_MODEL_CACHE_PATH instead for the cache (plugin provider: option `cache_dir`); "
-        "check `session.get_providers()`. `mxr fetch MODEL --for ort` prints what to set.",
+        "check `session.get_providers()`.",
         "microsoft/onnxruntime issue 25379",
     ),
     Failure(
@@ -595,7 +593,7 @@ FAILURES: tuple[Failure, ...] = (
         r"ep context binary was compiled for gpu architecture '(?P<made>[^']{1,80})' but current gpu is "
         r"'(?P<here>[^']{1,80})'",
         "The EPContext model was compiled for {made} and this GPU is {here}; the strings must agree in every letter.",
-        "`mxr fetch MODEL --for ort --arch {here}` gets the one for this GPU.",
+        "Make the EPContext model anew on {here} (session option `ep.context_enable`): one for each GPU architecture.",
         "onnxruntime/onnxruntime-ep-amdgpu src/migraphx/mgx_ep_ctx.cc",
     ),
     Failure(
@@ -603,7 +601,7 @@ FAILURES: tuple[Failure, ...] = (
         r"ep context binary was compiled with migraphx sdk (?P<made>[\w.+-]{1,40}) but current sdk is "
         r"(?P<here>[\w.+-]{1,40}?)\.? ",
         "The EPContext model was compiled with MIGraphX {made} and this is {here}: another major release is refused.",
-        "`mxr fetch MODEL --for ort` on this host gets one for the MIGraphX here.",
+        "Make the EPContext model anew with the MIGraphX here (session option `ep.context_enable`).",
         "onnxruntime/onnxruntime-ep-amdgpu src/migraphx/mgx_ep_ctx.cc",
     ),
     Failure(
@@ -619,7 +617,7 @@ FAILURES: tuple[Failure, ...] = (
         "epcontext-file", "onnxruntime", "usage", "cause", (b"the mxr cache file does not exist",),
         rf"the mxr cache file does not exist: {_FILE}",
         "The EPContext model needs `{file}`, which is not there: the two must travel together.",
-        "Put it back, or get both anew with `mxr fetch MODEL --for ort`. If `cache_dir` is set, the file is looked for "
+        "Put it back, or make both anew (session option `ep.context_enable`). If `cache_dir` is set, it is looked for "
         "there.",
         "onnxruntime/onnxruntime-ep-amdgpu src/migraphx/mgx_ep_ctx.cc",
     ),
@@ -639,21 +637,21 @@ FAILURES: tuple[Failure, ...] = (
         r"no epcontext node found for migraphx",
         "No provider in this session takes the EPContext model. ONNX Runtime's built-in MIGraphX provider (up to 1.27) "
         "cannot; the plugin provider can, for those that MIGraphX made.",
-        "Load the plugin provider, or use the plain ONNX with a filled cache: `mxr fetch MODEL --for ort -o FOLDER`.",
+        "Load the plugin provider, or use the plain ONNX model.",
         "onnxruntime/onnxruntime-ep-amdgpu; observed with ONNX Runtime 1.27.1",
     ),
     Failure(
         "epcontext-attribute", "onnxruntime", "damaged", "cause", (b"`embed_mode` attribute", b"ep_cache_context"),
         r"`embed_mode` attribute must be|`ep_cache_context` attribute must be|ep_cache_context is empty for embed_mode",
         "The EPContext node of the model is not well made: an attribute is missing, empty or of the wrong type.",
-        "Make the model anew, or get one with `mxr fetch MODEL --for ort`.",
+        "Make the EPContext model anew (session option `ep.context_enable`).",
         "onnxruntime/onnxruntime-ep-amdgpu src/migraphx/mgx_ep_ctx.cc",
     ),
     Failure(
         "epcontext-dynamic", "onnxruntime", "usage", "cause", (b"ep.context_enable is set but",),
         r"ep\.context_enable is set but the graph has dynamic input shapes",
         "An EPContext model can be made only of a model whose shapes are all fixed.",
-        "Fix the batch first, one model per batch: `mxr fetch MODEL --batch N`.",
+        "Fix every dimension in the ONNX model first: one model per batch.",
         "onnxruntime/onnxruntime-ep-amdgpu src/migraphx/mgx_ep.cc",
     ),
     Failure(
@@ -661,7 +659,7 @@ FAILURES: tuple[Failure, ...] = (
         r"\b(?P<file>[0-9a-f]{4,8}(?:-[0-9a-f]{1,16}){2,3}-0\.mxr)",
         "{file} is the name that ONNX Runtime gives to any first shape of a model with open dimensions: it may hold a "
         "program for other shapes, and is not checked.",
-        "Delete it, and fix the model's shapes, one file per batch: `mxr fetch MODEL --batch N --for ort`.",
+        "Delete it, and fix the shapes in the ONNX model: one model and one cache folder per batch.",
         "observed with ONNX Runtime 1.27.1; ROCm/onnxruntime pull request 235",
     ),
     Failure(
@@ -671,8 +669,7 @@ FAILURES: tuple[Failure, ...] = (
         r"(?P<file>[0-9a-f]{4,8}(?:-[0-9a-f]{1,16}){3}\.mxr)",
         "{file} comes from an ONNX Runtime that hashes only part of the shape: every size with the same batch and rank "
         "gets this name. Weights and precision are not in it either.",
-        "Never share such a folder between models, sizes or precisions: one folder each, `mxr fetch MODEL --for ort -o "
-        "FOLDER`.",
+        "Never share such a folder between models, sizes or precisions: one folder each.",
         "ROCm/onnxruntime pull requests 235, 237, 245, 246; microsoft/winml-cli issue 1300",
     ),
     Failure(
@@ -680,7 +677,7 @@ FAILURES: tuple[Failure, ...] = (
         r"model compile: begin",
         "ONNX Runtime is compiling and has not finished in this log. It looks like a hang, keeps all cores busy, and "
         "can take from minutes to hours.",
-        "Let it run, with longer time limits; next time fill the cache before: `mxr fetch MODEL --for ort -o FOLDER`.",
+        "Let it run, with longer time limits, and keep its cache folder for the next time.",
         "ROCm/AMDMIGraphX issues 4029 and 4164",
         unless=b"model compile: complete",
     ),
@@ -848,7 +845,7 @@ FAILURES: tuple[Failure, ...] = (
         r"corrupted double-linked list",
         "The process's memory was overwritten. With ONNX Runtime's cache it happens when a cached program is for "
         "another input size than the one asked for.",
-        "Empty the cache folder and give each model and size its own: `mxr fetch MODEL --for ort -o FOLDER`.",
+        "Empty the cache folder and give each model, size and precision its own.",
         "glibc; ROCm/onnxruntime pull request 235; immich-app/immich issue 28330",
     ),
     Failure(

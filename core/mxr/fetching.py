@@ -17,7 +17,8 @@ from .cache import Answer, Cache
 from .errors import Damaged, Mismatch, MxrError, NotAllowed, Unreachable, Usage
 from .keys import show
 from .manifest import File, Manifest
-from .match import Candidate, Match, judge
+from .match import Candidate, Match, Verdict, judge
+from .published import Artifact
 from .qualities import Request
 from .subject import Subject
 from .value import dataclass
@@ -106,8 +107,7 @@ def fetch_compiled(
     Raises `Mismatch` when that artifact does not serve the request, `Damaged` when it is not what its id says.
     """
     artifact = client.artifact(identity)
-    generic = artifact.key.arch if artifact.digest != request.key.digest else None
-    verdict = judge(request.demands, Candidate(artifact.id, artifact.qualities, generic=generic))
+    verdict = _judged(request, artifact)
     if verdict.refused:
         raise Mismatch(
             f"What was compiled is not what was asked for: {'; '.join(map(str, verdict.refused))}.",
@@ -152,8 +152,13 @@ def shortfall(request: Request, answer: Answer) -> str:
     return "; ".join(parts)
 
 
+def _judged(request: Request, artifact: Artifact) -> Verdict:
+    generic = artifact.key.arch if artifact.digest != request.key.digest else None
+    return judge(request.demands, Candidate(artifact.id, artifact.qualities, generic=generic))
+
+
 def check_answer(request: Request, answer: Answer) -> None:
-    """Never trust the network: what a registry answers must be for this key, and be what its id says.
+    """Never trust the network: what a registry answers must be for this key and these demands, and be what its id says.
 
     Raises `Damaged`.
     """
@@ -165,6 +170,13 @@ def check_answer(request: Request, answer: Answer) -> None:
             "The registry answered with an artifact that is not for this request.",
             hint="Its database is damaged, or a proxy mixes up answers: run `mxr-registry fsck` there.",
             detail={"id": artifact.id, "digest": artifact.digest, "asked": request.key.digest},
+        )
+    refused = _judged(request, artifact).refused
+    if refused:
+        raise Damaged(
+            f"The registry answered with an artifact that does not serve this request: {'; '.join(map(str, refused))}.",
+            hint="It chooses by other rules than this mxr: update both to one version.",
+            detail={"differences": [{"field": d.field, "asked": d.asked, "found": d.found} for d in refused]},
         )
 
 

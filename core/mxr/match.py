@@ -16,6 +16,8 @@ from .qualities import Demands, Qualities
 from .target import FEATURES
 from .value import dataclass
 
+PATCHES = ("rocm_patch", "migraphx_patch", "build")
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -100,13 +102,18 @@ def _counts(demands: Demands, has: Qualities, verdict: Verdict) -> None:
 
 
 def _patches(demands: Demands, has: Qualities, verdict: Verdict) -> None:
-    """Another patch or build is let pass and said; one of ROCm under library calls only when allowed."""
-    for name in ("rocm_patch", "migraphx_patch", "build"):
+    """Another patch or build is let pass and said; one of ROCm under library calls only when allowed.
+
+    Open in the request nothing is said, but where library calls tie the program to its ROCm.
+    """
+    for name in PATCHES:
         asked, found = getattr(demands, name), getattr(has, name)
+        tied = name == "rocm_patch" and bool(has.libraries)
+        if asked is None and tied and found is not None:
+            verdict.assumed[name] = found
         if asked is None or asked == found:
             continue
-        tied = name == "rocm_patch" and has.libraries and "patch" not in demands.allow
-        if demands.exact or (found is not None and tied):
+        if demands.exact or (found is not None and tied and "patch" not in demands.allow):
             verdict.refused.append(Difference(name, asked, found))
         elif found is None:
             verdict.assumed[name] = asked
@@ -135,7 +142,7 @@ def choose(demands: Demands, candidates: Sequence[Candidate]) -> tuple[Candidate
     if not serving:
         return None
     _agree(demands, [each for each, _ in serving])
-    chosen, verdict = min(serving, key=lambda pair: _rank(demands, *pair))
+    chosen, verdict = min(serving, key=lambda pair: _rank(demands, pair[0]))
     return chosen, Match(tuple(verdict.relaxed), verdict.assumed)
 
 
@@ -150,14 +157,13 @@ def _agree(demands: Demands, serving: Sequence[Candidate]) -> None:
             )
 
 
-def _rank(demands: Demands, candidate: Candidate, verdict: Verdict) -> tuple[Any, ...]:
+def _rank(demands: Demands, candidate: Candidate) -> tuple[Any, ...]:
     has = candidate.qualities
-    relaxed_or_assumed = {*verdict.relaxed, *verdict.assumed}
     return (
         candidate.generic is not None,
         -candidate.promoted,
         *(getattr(demands, name) != getattr(has, name) for name in ("num_cu", "chiplets")),
         sum(getattr(has, name) == "any" for name in FEATURES),
-        sum(name in relaxed_or_assumed for name in ("rocm_patch", "migraphx_patch", "build")),
+        sum(getattr(demands, name) not in (None, getattr(has, name)) for name in PATCHES),
         candidate.order,
     )

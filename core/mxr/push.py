@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from . import consumers, disk, evidence, target, transfer, wire
+from . import consumers, disk, evidence, origin, target, transfer, wire
 from .asking import Options, calibration_sha256
 from .client import Client
 from .errors import Mismatch, Usage
@@ -42,6 +42,7 @@ def label(options: Options, subject: Subject, description: Mapping[str, Any]) ->
             hint="Call program.compile(...) before migraphx.save, then push that file.",
             detail={"differences": [{"field": "compiled", "asked": True, "found": False}]},
         )
+    _refuse_mixed(description)
     arch = _labelled_arch(options, description)
     offload_copy, fast_math = _flags(options, description, kind)
     migraphx = options.migraphx or description.get("migraphx")
@@ -79,6 +80,8 @@ def label(options: Options, subject: Subject, description: Mapping[str, Any]) ->
         libraries=tuple(description.get("libraries") or ()) if gpu else (),
     )
     refuse_contradictions(key, qualities, description)
+    if foreign := origin.contradictions(key, subject.onnx, description):
+        raise contradicted(foreign)
     return Label(key, qualities)
 
 
@@ -156,6 +159,16 @@ def _arch_of(description: Mapping[str, Any]) -> GfxArch | None:
     return GfxArch(archs[0].base, *(None if sign == "any" else sign for sign in signs))
 
 
+def _refuse_mixed(description: Mapping[str, Any]) -> None:
+    bases = sorted({arch.base for arch in evidence.archs_of(description)})
+    if len(bases) > 1:
+        raise Mismatch(
+            f"This program has code for several archs ({', '.join(bases)}), and runs whole on none.",
+            hint="Compile it again on one GPU, and push that file.",
+            detail={"differences": [{"field": "arch", "asked": None, "found": "+".join(bases)}]},
+        )
+
+
 def _labelled_arch(options: Options, description: Mapping[str, Any]) -> GfxArch | None:
     """The arch as said, else as the file tells. What was built for any setting of a feature stays so."""
     told = _arch_of(description)
@@ -194,7 +207,8 @@ def _demand_rest(
         needs.append(("the MIGraphX version", "--migraphx 2.15"))
     if flags["offload_copy"] is None or flags["fast_math"] is None:
         names = [name for name in ("offload_copy", "fast_math") if flags[name] is None]
-        needs.append((" and ".join(names), "--for CONSUMER, or --fast-math/--no-fast-math and --offload-copy/--no-..."))
+        spelt = " and ".join(f"--{name}/--no-{name}" for name in names).replace("_", "-")
+        needs.append((" and ".join(names), f"--for CONSUMER, or {spelt}"))
     seen = [word for word in description.get("precisions") or () if word != "fp32"]
     if options.precision is None and seen:
         words = "+".join(seen)

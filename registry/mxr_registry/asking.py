@@ -102,9 +102,10 @@ def _decide(session: Session, rules: Rules, namespace: str, asked: _Asked) -> st
     if asked.ask.retry:
         failures.forget(session, namespace, asked.digest)
     row = _open_job(session, namespace, asked)
+    # First, since it is refused for good: nobody should upload a model that no worker will ever compile.
+    able = _demand_worker(session, rules, namespace, asked, row)
     if row is None:
         _demand_parts(session, namespace, asked)
-    able = _demand_worker(session, rules, namespace, asked, row)
     if row is not None:
         return _attach(session, row, asked)
     failure = failures.against_all(session, namespace, asked.digest, asked.terms, able)

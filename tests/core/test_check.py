@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxr import check
-from mxr.asking import Hardware
+from mxr.asking import Hardware, Options
 from mxr.host import HostToolchain
 
 MI210 = Hardware("gpu", "amd", "gfx90a", "+", "-", 104, 1)
@@ -140,3 +140,41 @@ def test_what_is_unknown_stands_against_nothing(facts: dict[str, Any], hardware:
     blind = check.check(facts, replace(hardware, arch=None, sramecc=None, xnack=None), HostToolchain())
     mixed = {"sramecc", "xnack"}
     assert {row.field for row in blind if row.ok is False} - mixed <= against
+
+
+SHAPED = FILE | {
+    "inputs": {"x": {"dims": [8, 3]}, "n": {"dims": [[1, 4, []]]}},
+    "precisions": ["fp16"],
+    "operators": {"dot": 1},
+    "offload_copy": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "field", "ok"),
+    [
+        ({"inputs": (("x", (8, 3)),)}, "inputs.x", True),
+        ({"inputs": (("x", (4, 3)),)}, "inputs.x", False),
+        ({"inputs": (("x", (8,)),)}, "inputs.x", False),
+        ({"inputs": (("n", (3,)),)}, "inputs.n", True),
+        ({"inputs": (("n", (5,)),)}, "inputs.n", False),
+        ({"inputs": (("unused", (5,)),)}, "inputs.unused", None),
+        ({"batch": 8}, "batch", None),
+        ({"batch": 9}, "batch", False),
+        ({"precision": "fp16"}, "precision", True),
+        ({"precision": "fp32"}, "precision", None),
+        ({"consumer": "python"}, "offload_copy", True),
+        ({"consumer": "driver"}, "offload_copy", False),
+        ({"consumer": "driver", "offload_copy": True}, "offload_copy", True),
+        ({"fast_math": False}, "fast_math", None),
+    ],
+)
+def test_what_the_request_says_is_held_against_the_file(said: dict[str, Any], field: str, ok: bool | None) -> None:
+    found = {row.field: row for row in check.said(SHAPED, Options(**said), MI210, ROCM)}
+    assert found[field].ok is ok
+    assert all(row.ok is None for row in check.said({}, Options(**said), MI210, ROCM)), "nothing known, nothing against"
+
+
+def test_a_precision_that_would_show_and_does_not() -> None:
+    row = check.said(FILE | {"precisions": ["fp32"], "operators": {"dot": 1}}, Options(precision="fp16"), MI210, ROCM)
+    assert [each.ok for each in row if each.field == "precision"] == [False]

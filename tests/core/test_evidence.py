@@ -202,3 +202,17 @@ def test_archs_and_inputs_that_cannot_be_read_are_left_out() -> None:
     assert [str(arch) for arch in evidence.archs_of(facts)] == ["gfx90a:xnack+"]
     assert evidence.inputs_of(facts) == (("x", (8, 3, 224, 224)),)
     assert evidence.archs_of({}) == evidence.inputs_of({}) == evidence.inputs_of({"inputs": None}) == ()
+
+
+HOSTILE = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**64), 2**64) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["x", "", "y"]), HOSTILE | st.fixed_dictionaries({"dims": HOSTILE})))
+@settings(deadline=None, max_examples=100)
+def test_hostile_inputs_are_left_out_or_contradict(rows: dict[str, Any]) -> None:
+    assert {name for name, _ in evidence.inputs_of({"inputs": rows})} <= set(rows)
+    assert set(against(GPU, PLAIN, inputs=rows)) >= {f"inputs.{name}" for name in rows if name != "x"}

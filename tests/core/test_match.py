@@ -62,6 +62,8 @@ def oracle(asked: Demands, candidate: Candidate) -> Says:
         ("migraphx_patch", asked.migraphx_patch, has.migraphx_patch),
         ("build", asked.build, has.build),
     ):
+        if want is None and name == "rocm_patch" and has.libraries and is_ is not None:
+            assumed[name] = is_
         if want is None or want == is_:
             continue
         if asked.exact:
@@ -207,7 +209,13 @@ def test_the_same_is_exact() -> None:
     has = Qualities("+", "-", 104, 1, "7.2.1", "2.15.0", "1a2b", libraries=("miopen",))
     asked = Demands("+", "-", 104, 1, "7.2.1", "2.15.0", "1a2b", "default", exact=True)
     assert serves(asked, has) == (0, Match())
-    assert serves(Demands("+", "-", 104, 1), has) == (0, Match())
+    assert serves(Demands("+", "-", 104, 1, "7.2.1"), has) == (0, Match())
+
+
+def test_an_open_patch_is_said_where_library_calls_tie_the_program_to_it() -> None:
+    tied = Qualities(rocm_patch="7.2.1", libraries=("miopen",))
+    assert serves(Demands(), tied) == (0, Match(assumed={"rocm_patch": "7.2.1"}))
+    assert serves(Demands(), Qualities(rocm_patch="7.2.1")) == (0, Match())
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,6 @@ def test_a_ref_program() -> None:
         ({"migraphx": None}, {}, ["the MIGraphX version"]),
         ({"archs": []}, {}, ["the GPU arch"]),
         ({"archs": ["an arch of tomorrow"]}, {}, ["the GPU arch"]),
-        ({"archs": ["gfx90a", "gfx1100"]}, {}, ["the GPU arch"]),
         ({"archs": []}, {"arch": "gfx90a"}, ["sramecc and xnack"]),
         ({"archs": []}, {"arch": "gfx90a:xnack-"}, ["sramecc"]),
         ({"archs": []}, {"arch": "gfx1010"}, ["xnack"]),
@@ -260,3 +259,15 @@ def test_cutting_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises((Usage, NotAllowed)):
         cut(tmp_path / "gone", "model.mxr")
     assert replace(cut(EXAMPLES[0], "a"), name="b") == cut(EXAMPLES[0], "b")
+
+
+def test_a_program_for_several_archs_is_refused_before_anything_is_asked() -> None:
+    with pytest.raises(Mismatch, match="gfx1100, gfx90a"):
+        labelled({"archs": ["gfx90a", "gfx1100"]}, rocm=None)
+
+
+def test_a_program_of_another_model_with_the_same_inputs_is_refused() -> None:
+    model = replace(SUBJECT, onnx=replace(SUBJECT.onnx, outputs=(OnnxInput("y", "float32", ("N", 10)),)))
+    with pytest.raises(Mismatch, match=r"outputs\.y"):
+        labelled({"outputs": [{"type": "float_type", "dims": [8, 64, 32, 32]}]}, model)
+    assert labelled({"outputs": [{"type": "float_type", "dims": [8, 10]}]}, model).key.model == MODEL

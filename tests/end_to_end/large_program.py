@@ -16,14 +16,16 @@ MIB = 1 << 20
 
 
 def write_program(path: Path, *, weights: int, size: int, seed: int = 1) -> Path:
-    """Writes a ref program with `weights` random weights of `size` bytes each, on input `x` of 4,3,32,32 floats."""
+    """Writes a ref program with `weights` random weights of `size` bytes each, from 4,3,32,32 floats to 4,64,32,32."""
     numbers = random.Random(seed)
     nodes: list[Value] = [_node("x", "@param", _shape("float_type", [4, 3, 32, 32]), {"parameter": "x", "order": 0})]
     for index in range(weights):
         shape = _shape("float_type", [size // 4])
         literal: Value = {"shape": shape, "data": [numbers.randbytes(size)]}
         nodes.append(_node(f"@{index}", "@literal", shape, [], literal=literal))
-    nodes.append(_node(f"@{weights}", "@return", _shape("float_type", [4, 3, 32, 32]), [], inputs=["x"]))
+    result = _shape("float_type", [4, 64, 32, 32])
+    nodes.append(_node("y", "multibroadcast", result, [], inputs=["x"]))
+    nodes.append(_node(f"@{weights}", "@return", result, [], inputs=["y"]))
     program: Value = {
         "version": 8,
         "migraphx_version": "2.16.0",

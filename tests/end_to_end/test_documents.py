@@ -13,7 +13,7 @@ from .stack import Host
 
 COMMANDS = (
     *("fetch", "key", "push", "inspect", "check", "diff", "explain", "ls", "show", "promote", "rm", "host"),
-    *("consumers", "cache", "cache dir", "cache ls", "cache verify", "cache prune", "cache clear"),
+    *("consumers", "cache", "cache dir", "cache ls", "cache verify", "cache prune", "cache clear", "jobs", "workers"),
 )
 
 

@@ -26,28 +26,44 @@ _ROOMS: dict[str, dict[int, str]] = {
 }
 
 
-def locations_in(data: Bytes) -> set[str]:
+_TYPE_NAMES = ("to", "dtype", "output_dtype")
+"""Attributes that choose the element type of what a node makes (Cast, EyeLike, QuantizeLinear and others)."""
+
+
+def tensors_in(data: Bytes) -> tuple[set[str], set[int]]:
+    """The external-data locations of all tensors, and the numbers of the element types of tensors and casts."""
     found: set[str] = set()
+    types: set[int] = set()
     waiting = [("model", 0, len(data), 0)]
     while waiting:
         room, at, end, depth = waiting.pop()
         if depth > DEEPEST_SUBGRAPH:
             raise Broken(f"Its graphs lie more than {DEEPEST_SUBGRAPH} deep within each other")
         doors = _ROOMS[room]
+        if room == "attribute":
+            types |= _chosen(data, at, end)
         for tag, start, stop in fields(data, at, end):
             inner = doors.get(tag)
             if inner == "tensor":
-                found |= _locations(data, start, stop)
+                found |= _locations(data, start, stop, types)
             elif inner:
                 waiting.append((inner, start, stop, depth + (inner == "graph")))
-    return found
+    return found, types
 
 
-def _locations(data: Bytes, start: int, stop: int) -> set[str]:
+def _chosen(data: Bytes, start: int, stop: int) -> set[int]:
+    """The element type that an attribute chooses, where it is such an attribute."""
+    numbers = {a for tag, a, _ in fields(data, start, stop) if tag == varint_of(3)}
+    return numbers if numbers and text_of(data, [(start, stop)], 1) in _TYPE_NAMES else set()
+
+
+def _locations(data: Bytes, start: int, stop: int, types: set[int]) -> set[str]:
     external, entries = False, []
     for tag, a, b in fields(data, start, stop):
         if tag == message(13):
             entries.append([(a, b)])
+        elif tag == varint_of(2):
+            types.add(a)
         elif tag == varint_of(14) and a & 0xFFFFFFFF < 2:  # an unknown value of a closed enum changes nothing
             external = a & 0xFFFFFFFF == 1
     if not external:

@@ -65,7 +65,12 @@ def _value(data: Bytes, span: Span) -> OnnxInput:
         elif tag == message(2):
             shapes.append((start, stop))
     dims = tuple(_dim(data, (a, b)) for tag, a, b in merged(data, shapes) if tag == message(1)) if shapes else None
-    return OnnxInput(text_of(data, [span], 1), _TYPES[elem] if elem < len(_TYPES) else f"type{elem}", dims)
+    return OnnxInput(text_of(data, [span], 1), type_name(elem), dims)
+
+
+def type_name(number: int) -> str:
+    """The element type of this number."""
+    return _TYPES[number] if number < len(_TYPES) else f"type{number}"
 
 
 def _dim(data: Bytes, span: Span) -> int | str | None:

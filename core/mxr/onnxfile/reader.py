@@ -8,9 +8,9 @@ from pathlib import Path
 
 from mxr.errors import Damaged, Usage
 
-from .external import locations_in
+from .external import tensors_in
 from .foreign import looks
-from .graph import default_opset, ends
+from .graph import default_opset, ends, type_name
 from .protobuf import Broken, Bytes, fields, message, signed, text, varint_of
 from .values import OnnxModel
 
@@ -53,5 +53,7 @@ def _read(path: Path, data: Bytes) -> OnnxModel:
     if not spans:
         raise Broken("It holds no graph")
     inputs, outputs = ends(data, spans)
-    external = sorted(locations_in(data), key=str.encode)
-    return OnnxModel(path, len(data), inputs, outputs, tuple(external), opset, ir_version, producer)
+    locations, numbers = tensors_in(data)
+    types = frozenset({*map(type_name, numbers), *(each.elem_type for each in (*inputs, *outputs))})
+    external = tuple(sorted(locations, key=str.encode))
+    return OnnxModel(path, len(data), inputs, outputs, external, opset, ir_version, producer, types)

@@ -30,7 +30,10 @@ class OnnxInput:
 
 @dataclass(frozen=True, slots=True)
 class OnnxModel:
-    """What an ONNX file says of itself. `size` is in bytes; `external` is in byte order of the UTF-8 names."""
+    """What an ONNX file says of itself. `size` is in bytes; `external` is in byte order of the UTF-8 names.
+
+    `types`: the element types of its tensors, casts, inputs and outputs; None where the file was not walked.
+    """
 
     path: Path
     size: int
@@ -40,3 +43,4 @@ class OnnxModel:
     opset: int | None
     ir_version: int
     producer: str
+    types: frozenset[str] | None = None

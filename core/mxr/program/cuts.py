@@ -22,13 +22,13 @@ LARGEST = 64 << 20
 MOST = 4096
 """Blobs of one file, at most (for files of up to 128 GiB; larger ones get larger blobs)."""
 
-_FREE, _AVERAGE = 16, 512 << 10  # beyond the first few, a blob must be worth a request of its own
+_FREE, _AVERAGE = 16, 1 << 20  # beyond the first few, a blob must be worth a request of its own: some milliseconds
 
 
 def cut_points(source: Source) -> list[int]:
     """Ascending offsets from 0 to the size: each piece between two neighbours is one blob.
 
-    A large file falls into blobs of half a megabyte on average, or more, and none into more than `MOST`.
+    A large file falls into blobs of a megabyte on average, or more, and none into more than `MOST`.
     A file that is no program, or a damaged one, is cut every `LARGEST` bytes. The points depend on the bytes alone.
     """
     largest = _largest(source.size)

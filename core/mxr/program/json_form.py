@@ -1,6 +1,7 @@
-"""Programs saved as JSON: the same tree, with every binary written as an array of its bytes.
+"""Programs saved as JSON: the same tree, with every binary written as `{"bytes":[...]}`.
 
-MIGraphX writes this form for save(..., format="json"). It is read whole, so its size is bounded.
+MIGraphX 2.16 writes this form for save(..., format="json"). It is read whole, so its size is bounded. A plain array of
+bytes in a binary's place is taken too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ MOST_MEMORY = 160 << 20
 
 _BYTE_RUN = re.compile(rb"\[\s*+(?:\d{1,3}+\s*+,\s*+){63,}+\d{1,3}+\s*+\]")
 _BINARY_KEYS = ("data", "code_object", "solution_object")
+_BINARY = {"bytes"}
 _MARK = "mxr binary "
 
 
@@ -92,10 +94,12 @@ def _parse(text: bytes, blobs: bytearray) -> object:
         raise damaged("No valid JSON: a number or a nesting beyond all bounds", 0) from error
 
 
-def _object(pairs: list[tuple[str, object]], blobs: bytearray) -> dict[str, object]:
+def _object(pairs: list[tuple[str, object]], blobs: bytearray) -> object:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise damaged("A JSON object names a key twice", 0)
+    if found.keys() == _BINARY:
+        return _binary(found["bytes"], blobs)
     for key in _BINARY_KEYS:
         if key in found:
             found[key] = _binary(found[key], blobs)

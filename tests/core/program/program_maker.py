@@ -190,9 +190,10 @@ def compressed(payload: bytes, raw_size: int, *, version: int, method: int) -> b
 
 
 def unpacked(value, data: bytes):
-    """A tree that the reader made of `data`, with its binaries as arrays of their bytes."""
+    """A tree that the reader made of `data`, with its binaries as MIGraphX writes them in JSON."""
     if isinstance(value, Binary):
-        return [byte for span in value.spans for byte in data[span.offset : span.end]]
+        numbers = [byte for span in value.spans for byte in data[span.offset : span.end]]
+        return {"bytes": numbers}
     if isinstance(value, list):
         return [unpacked(each, data) for each in value]
     return {key: unpacked(each, data) for key, each in value.items()} if isinstance(value, dict) else value
@@ -200,4 +201,5 @@ def unpacked(value, data: bytes):
 
 def as_json(data: bytes) -> bytes:
     """A program file in the form of save(..., format="json")."""
-    return json.dumps(unpacked(Walker(BytesSource(data)).tree(), data)).encode()
+    tree = unpacked(Walker(BytesSource(data)).tree(), data)
+    return json.dumps(tree, sort_keys=True, separators=(",", ":")).encode()

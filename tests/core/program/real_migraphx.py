@@ -1,7 +1,7 @@
 """Run by an interpreter that can import migraphx: compiles, saves and loads what it is told, and tells what it knows.
 
-One order a line on standard input, one answer a line on standard output, both JSON. An order is
-`{"make": ORDER}` (see `make`) or `{"load": PATH, "format": FORMAT}`; an answer is `{"answer": ...}` or `{"error": TEXT}`.
+One order a line on standard input, one answer a line on standard output, both JSON. An order is `{"make": ORDER}`
+(see `make`) or `{"load": PATH, "format": FORMAT}`; an answer is `{"answer": ...}` or `{"error": TEXT}`.
 """
 
 from __future__ import annotations

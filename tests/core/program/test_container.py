@@ -53,7 +53,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(TREES)
 def test_what_is_packed_is_read_and_skipped_whole(value):
     data = make.pack(value)
@@ -61,7 +61,7 @@ def test_what_is_packed_is_read_and_skipped_whole(value):
     assert skipped(data) == len(data)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(TREES, st.data())
 def test_a_value_cut_short_is_damaged_at_an_offset_within_the_file(value, data):
     packed = make.pack(value)
@@ -72,7 +72,7 @@ def test_a_value_cut_short_is_damaged_at_an_offset_within_the_file(value, data):
         assert 0 <= caught.value.detail["offset"] <= len(cut)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_give_a_value_or_damaged(data):
     for read in (lambda walker: walker.tree(), lambda walker: walker.skip()):
@@ -85,7 +85,7 @@ def test_any_bytes_give_a_value_or_damaged(data):
             assert walker.position <= len(data)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(TREES)
 def test_tree_and_skip_end_at_the_same_byte(value):
     data = make.pack([value, make.shape("float", 3, 4), b"weights", make.Chunks([b"a", b"b"]), make.shape("half", 300)])
@@ -201,7 +201,7 @@ def test_a_value_of_many_values_is_refused_before_it_is_held():
 def in_time(read, data: bytes) -> int:
     """The offset to which `read` comes, be it the end or the byte where it gives up.
 
-    For 5 MB, two seconds are promised and `fuzz.py` measures them; here 1.5 MB get twice their share.
+    For 5 MB, two seconds are promised and `fuzz.py` measures them; here half a megabyte gets four times its share.
     """
     walker = Walker(BytesSource(data), shape_folding())
     start = time.process_time()
@@ -209,16 +209,16 @@ def in_time(read, data: bytes) -> int:
         read(walker)
     except Damaged as error:
         assert "More values" in error.message
-    assert time.process_time() - start < 1.2 * slowness()
+    assert time.process_time() - start < 0.8 * slowness()
     return walker.position
 
 
 def slowness() -> float:
-    """By how much this machine is slower than a quiet one, which counts to a million in 0.05 s."""
+    """By how much this machine is slower just now than a quiet one, which counts to 200,000 in 0.01 s."""
     start = time.process_time()
-    for _ in range(1_000_000):
+    for _ in range(200_000):
         pass
-    return max(1.0, (time.process_time() - start) / 0.05)
+    return max(1.0, (time.process_time() - start) / 0.01)
 
 
 UNITS = [
@@ -235,7 +235,7 @@ UNITS = [
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_many_values_are_skipped_in_time(unit):
-    count = 1_500_000 // len(unit)
+    count = 500_000 // len(unit)
     data = make.array_head(count) + unit * count
     reached = in_time(lambda walker: walker.skip(), data)
     assert reached == len(data) or reached > 250_000
@@ -245,14 +245,14 @@ def test_many_values_are_skipped_in_time(unit):
 def test_nodes_of_many_values_are_read_in_time(unit):
     count = 100_000 // len(unit)
     node = make.array_head(count) + unit * count
-    data = make.array_head(15) + node * 15
+    data = make.array_head(5) + node * 5
 
     def read(walker: Walker) -> None:
         for _ in range(walker.array_size()):
             walker.tree()
 
     reached = in_time(read, data)
-    assert reached == len(data) or reached > 250_000
+    assert reached == len(data) or reached > 150_000
 
 
 def test_shapes_are_known_at_sight_and_only_whole():

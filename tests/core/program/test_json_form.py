@@ -31,6 +31,15 @@ def test_the_same_description(name):
     assert read_header(BytesSource(text)).form == "json"
 
 
+def test_what_a_real_migraphx_wrote():
+    found = describe(BytesSource((make.DATA / "mxr_real" / "gemm_b1_fp16_ref.json").read_bytes()))
+    assert (found.header.form, found.header.migraphx, found.header.targets) == ("json", "2.16.0", ("ref",))
+    assert found.to_json()["inputs"] == {"x": {"type": "float_type", "dims": [1, 16]}}
+    assert found.sizes.literals == 2 * (16 * 5 + 5)
+    assert found.precisions == ("fp16",)
+    assert found.warnings == ()
+
+
 def test_short_binaries_and_large_lens():
     form = make.shape("float", 1)
     wide = make.shape("float", *[1000] * 70)
@@ -38,16 +47,19 @@ def test_short_binaries_and_large_lens():
         make.literal("@0", form, [1, 2, 3, 4]),
         make.literal("@1", form, []),
         make.literal("@2", form, [[1, 2], [3, 4]]),
+        make.literal("@2", form, {"bytes": [1, 2, 3, 4]}),
+        make.literal("@2", form, {"bytes": [1000]}),
         make.node("@3", "relu", wide),
     ]
     found = describe(BytesSource(json.dumps(make.fields(nodes)).encode()))
-    assert found.sizes.literals == 8
+    assert found.sizes.literals == 12
     assert len(found.warnings) == 1
 
 
-def test_code_objects_are_read():
+@pytest.mark.parametrize("binary", [list(CODE), {"bytes": list(CODE)}])
+def test_code_objects_are_read(binary):
     top = make.fields(make.add_relu(code=CODE))
-    top["modules"]["main"]["nodes"][2]["operator"]["code_object"] = list(CODE)
+    top["modules"]["main"]["nodes"][2]["operator"]["code_object"] = binary
     assert describe(BytesSource(json.dumps(top, indent=4).encode())).archs == ("gfx1100",)
 
 

@@ -101,6 +101,13 @@ def do_environment(text: str) -> None:
     say(f"cwd {Path.cwd()}")
 
 
+def do_wait(text: str) -> None:
+    """Go on when this file is there: a compile that takes as long as a test wants."""
+    say(f"waiting {os.getpid()}")
+    while not Path(text).exists():
+        time.sleep(0.05)
+
+
 def do_tune(text: str) -> None:
     """Add to the tuning record, as a compile that found something does, then go on."""
     with Path(os.environ["MIGRAPHX_PROBLEM_CACHE"]).open("a") as stream:

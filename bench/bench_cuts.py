@@ -1,0 +1,179 @@
+"""What cutting a program at its weights costs where nothing is shared, and what it saves where something is.
+
+python bench/bench_cuts.py [--mib 512 1024] [--rounds N] [--folder DIR]
+
+The cost is held against plain pieces of 64 MiB of the same file: the bytes that are kept (manifest and blobs), the time
+of `mxr.push.cut` (in seconds of processor, for the machine may be busy) and the time of sending all to a registry on
+this machine, where a request costs most beside its bytes. The last line is one JSON document. Exits with 1 where the
+bytes are more than one percent above; the times are shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import mxr.program
+from mxr.client import Client
+from mxr.manifest import File, Manifest
+from mxr.program.source import Source
+from mxr.push import cut
+from mxr.settings import Settings
+from mxr.transfer import upload
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests" / "core" / "program"), str(ROOT / "bench")]
+
+import program_maker as make  # noqa: E402
+from registry_process import registry  # noqa: E402
+
+MIB, KIB = 1 << 20, 1 << 10
+PLAIN = 64 * MIB
+MOST = 1.01
+LAYERS = {
+    "a transformer's": [4 * MIB] * 4 + [16 * MIB] * 2 + [4 * KIB] * 8,
+    "a convnet's": [64 * KIB, 256 * KIB, KIB, 1 * MIB, KIB, 2304 * KIB, 2 * KIB],
+    "only small": [48 * KIB],
+}
+"""Bytes of the literals of one layer, which come again until the file is full."""
+
+
+def plain_points(source: Source) -> list[int]:
+    """Cuts every 64 MiB."""
+    return [*range(0, source.size, PLAIN), source.size]
+
+
+def write_program(path: Path, size: int, layer: list[int]) -> None:
+    """A program of random literals, no two alike: each is a window on a random block that moves by a prime."""
+    block = os.urandom(max(layer)) * 2
+    mark = b"\xc4\x07WEIGHTS"
+    sizes = layer * (size // sum(layer)) or layer
+    form = make.shape("float", 1)
+    nodes = [make.literal(f"@{n}", form, make.Raw(b"\x91" + mark)) for n in range(len(sizes))]
+    *parts, last = make.program([make.param("x", form), *nodes]).split(mark)
+    with path.open("wb") as file:
+        for n, (part, each) in enumerate(zip(parts, sizes, strict=True)):
+            at = n * 7919 % (len(block) // 2)
+            window = block[at : at + each - 8] + n.to_bytes(8, "big")
+            file.write(part + make.bin_head(len(window)) + window)
+        file.write(last)
+
+
+def plainly(path: Path) -> File:
+    """As `cut`, every 64 MiB."""
+    with patch.object(mxr.program, "cut_points", plain_points, create=True):
+        return cut(path, "model.mxr")
+
+
+def at_weights(path: Path) -> File:
+    """As publishing cuts it."""
+    return cut(path, "model.mxr")
+
+
+def manifest_bytes(file: File) -> int:
+    """Bytes of the manifest."""
+    return len(json.dumps(Manifest((file,)).to_json(), separators=(",", ":")))
+
+
+def seconds_of_cutting(path: Path, rounds: int) -> tuple[float, float, float]:
+    """Seconds of processor for both ways, the best of each, and the median ratio of runs side by side."""
+    ours, theirs = [], []
+    for _ in range(rounds):
+        for found, way in ((ours, at_weights), (theirs, plainly)):
+            start = time.process_time()
+            way(path)
+            found.append(time.process_time() - start)
+    return min(ours), min(theirs), statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def seconds_of_sending(path: Path, file: File, folder: Path) -> float:
+    """Seconds until an empty registry on this machine has every blob."""
+    with tempfile.TemporaryDirectory(dir=folder) as data, registry(Path(data)) as url:
+        client = Client(Settings(registry=url))
+        start = time.perf_counter()
+        assert upload(client, path, file) == file.size
+        return time.perf_counter() - start
+
+
+def cost(name: str, mib: int, rounds: int, folder: Path) -> dict[str, object]:
+    """One file: cut both ways, sent both ways."""
+    path = folder / "program.mxr"
+    write_program(path, mib * MIB, LAYERS[name])
+    ours, theirs = at_weights(path), plainly(path)
+    kept, plain = (file.size + manifest_bytes(file) for file in (ours, theirs))
+    seconds, plain_seconds, ratio = seconds_of_cutting(path, rounds)
+    sending, plain_sending = (min(seconds_of_sending(path, file, folder) for _ in range(2)) for file in (ours, theirs))
+    path.unlink()
+    row: dict[str, object] = {
+        "weights": name,
+        "mib": mib,
+        "blobs": len(ours.blobs),
+        "plain_blobs": len(theirs.blobs),
+        "manifest_bytes": manifest_bytes(ours),
+        "bytes_ratio": kept / plain,
+        "cut_seconds": seconds,
+        "plain_cut_seconds": plain_seconds,
+        "cut_ratio": ratio,
+        "send_seconds": sending,
+        "plain_send_seconds": plain_sending,
+        "kept": kept / plain <= MOST,
+    }
+    print(f"{mib} MiB of {name} weights: {len(ours.blobs)} blobs, {len(theirs.blobs)} plain ones")
+    print(f"  bytes: {kept / plain:.6f} of plain (at most {MOST}), the manifest has {manifest_bytes(ours)}")
+    print(f"  cutting: {seconds:.2f} s against {plain_seconds:.2f} s, ratio {ratio:.4f}")
+    print(f"  sending to an empty registry here: {sending:.2f} s against {plain_sending:.2f} s")
+    return row
+
+
+def families() -> Iterator[tuple[str, list[Path]]]:
+    """Variants of one model that a real MIGraphX saved."""
+    paths = [*(ROOT / "examples" / "ref").glob("*.mxr"), *(ROOT / "tests" / "data" / "mxr_real").glob("*.mxr")]
+    names = {path: path.parent.name + "/" + path.name.partition(".")[0] for path in sorted(paths)}
+    models = sorted({name.replace("-", "_").partition("_")[0] for name in names.values()})
+    for model in models:
+        members = [path for path, name in names.items() if name.startswith(model)]
+        yield f"{model}: all", members
+        for precision in ("fp32", "fp16"):
+            yield f"{model}: {precision}", [path for path in members if precision in path.name]
+
+
+def shared(paths: list[Path]) -> dict[str, object]:
+    """Bytes of the files, and of their blobs each counted once."""
+    files = [at_weights(path) for path in paths]
+    blobs = {blob.sha256: blob.size for file in files for blob in file.blobs}
+    total = sum(file.size for file in files)
+    whole = sum({file.sha256: file.size for file in files}.values())
+    return {"files": len(files), "bytes": total, "different_files_bytes": whole, "kept_bytes": sum(blobs.values())}
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=int, nargs="+", default=[512, 1024])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", help="where the generated file and the registry's data go: thrice the largest size")
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="mxr-bench-", dir=options.folder) as folder:
+        for mib, name in itertools.product(options.mib, LAYERS):
+            rows.append(cost(name, mib, options.rounds, Path(folder)))
+    sharing = {}
+    for name, paths in families():
+        if len(paths) > 1:
+            sharing[name] = found = shared(paths)
+            print(f"{name}: {found['files']} files, {found['bytes']} bytes; cut, {found['kept_bytes']} are kept")
+    print(json.dumps({"bench": "cuts", "cost": rows, "sharing": sharing}))
+    sys.exit(0 if all(row["kept"] for row in rows) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Waiting for a compile: how models are cut, how patience ends, what a closed job means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mxr import waiting, work
+from mxr.errors import CompileFailed, NotCompiled, Temporary, Unreachable, Usage
+from mxr.keys import Key
+from mxr.manifest import Blob
+from mxr.qualities import Request
+
+KEY = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))
+
+
+def job(state: str, version: int = 1, **more: Any) -> work.Job:
+    return work.Job("ab" * 16, state, KEY.digest, Request(KEY), 1, version, 100.0, 103.0, **more)
+
+
+class Scripted:
+    """What a registry answers to one question after the other; an error is raised."""
+
+    def __init__(self, *answers: Any, log: bytes = b"") -> None:
+        self.answers, self.asked, self._log = list(answers), [], log
+
+    def job(self, identity: str, *, wait: float = 0, version: int | None = None) -> work.Job:
+        self.asked.append(version)
+        found = self.answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def log(self, identity: str, offset: int = 0) -> tuple[bytes, int]:
+        return self._log[offset:], len(self._log)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that would have been made."""
+    paused: list[float] = []
+    monkeypatch.setattr(waiting.time, "sleep", paused.append)
+    return paused
+
+
+def test_files_are_cut_at_fixed_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "PIECE", 2 << 20)
+    data = bytes(range(256)) * (5 << 12)
+    (tmp_path / "weights").write_bytes(data)
+    file = waiting._cut(tmp_path / "weights", "w")
+    parts = [data[at : at + (2 << 20)] for at in range(0, len(data), 2 << 20)]
+    assert file.blobs == tuple(Blob(sha256(part).hexdigest(), len(part)) for part in parts)
+    assert len(parts) == 3 and file.sha256 == sha256(data).hexdigest()
+    assert len(waiting._cut(tmp_path / "weights", "w", whole=True).blobs) == 1
+    (tmp_path / "empty").touch()
+    assert waiting._cut(tmp_path / "empty", "e").blobs == ()
+
+
+def test_following_bears_a_registry_that_restarts(quick: list[float]) -> None:
+    client = Scripted(Unreachable(), job("running", 2, worker="w", started_at=101.0), Temporary(), job("done", 3))
+    seen = list(waiting.follow(client, job("queued")))  # type: ignore[arg-type]
+    assert [each.job.state for each in seen if each.away is None] == ["queued", "queued", "running", "running", "done"]
+    assert sum(each.away is not None for each in seen) == 2
+    assert client.asked == [1, 1, 2, 2], "a long poll waits for what comes after the version that is known"
+    assert next(each.running for each in seen if each.job.state == "running") == pytest.approx(2.0, abs=0.5)
+
+
+def test_following_ends_at_its_deadline() -> None:
+    seen = list(waiting.follow(Scripted(), job("queued"), deadline=0.0))  # type: ignore[arg-type]
+    assert [each.job.state for each in seen] == ["queued"]
+
+
+def test_the_log_comes_once(quick: list[float]) -> None:
+    client = Scripted(job("done", 2), log=b"all of it")
+    assert [each.log for each in waiting.follow(client, job("running"), log=True)] == ["all of it", ""]  # type: ignore[arg-type]
+
+
+def failing(*problems: Exception) -> Callable[[], str]:
+    left = list(problems)
+
+    def call() -> str:
+        if left:
+            raise left.pop(0)
+        return "done"
+
+    return call
+
+
+def test_patience(quick: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert waiting.patiently(failing(Unreachable(), Temporary())) == "done"
+    assert quick == [0.5, 0.8]
+    with pytest.raises(Usage):
+        waiting.patiently(failing(Usage("no")))
+    with pytest.raises(Unreachable):
+        waiting.patiently(failing(Unreachable()), patience=0.1)
+
+
+def test_what_a_closed_job_means() -> None:
+    client: Any = Scripted(log=b"first\nlast\n")
+    assert waiting.outcome(client, job("done", artifact="a" * 64)) == "a" * 64
+    failure = work.Failure("permanent", "Unknown operator: Foo", "unsupported")
+    with pytest.raises(CompileFailed, match="Unknown operator: Foo") as failed:
+        waiting.outcome(client, job("failed", failure=failure))
+    assert failed.value.detail["kind"] == "permanent"
+    assert failed.value.detail["log"] == ["first", "last"]
+    for state in ("queued", "running", "cancelled"):
+        with pytest.raises(NotCompiled) as open_still:
+            waiting.outcome(client, job(state))
+        assert open_still.value.detail == {"job": "ab" * 16, "state": state}

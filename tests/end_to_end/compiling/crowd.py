@@ -1,0 +1,52 @@
+"""Many threads that want one program: `crowd.py MODEL FOLDER COUNT`, a cache each; prints the sha256 that each got."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from hashlib import sha256
+from pathlib import Path
+
+from mxr import fetching, waiting, work
+from mxr.asking import Options
+from mxr.cache import Cache
+from mxr.client import Client
+from mxr.host import Host
+from mxr.library import prepare
+from mxr.settings import load
+
+
+def fetch(model: str, folder: Path) -> str:
+    """The sha256 of the bytes that one of them got."""
+    cache, client = Cache(folder), Client(load(os.environ))
+    options = Options(kind="ref", migraphx="2.15", batch=4, consumer="python")
+    subject, asked = prepare(options, model, cache, lambda: client, Host())
+    wanted = waiting.Wanted(work.Ask(asked.request, wait=True), subject)
+    job = waiting.ask(client, wanted, fetching.unwatched)
+    for progress in waiting.follow(client, job):
+        job = progress.job
+    found = fetching.fetch_compiled(waiting.outcome(client, job), asked.request, cache, client)
+    return sha256(found.path.read_bytes()).hexdigest()
+
+
+def main(model: str, folder: str, count: str) -> None:
+    """Let all of them run at once."""
+    lines: list[str] = []
+
+    def run(number: int) -> None:
+        try:
+            lines.append(fetch(model, Path(folder, str(number))))
+        except Exception as problem:
+            lines.append(f"{type(problem).__name__}: {problem}")
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(int(count))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

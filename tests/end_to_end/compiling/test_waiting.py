@@ -1,0 +1,166 @@
+"""A miss that is compiled: once for all who wait, through the death of workers and of the registry."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from end_to_end.stack import Host, Registry, finish
+
+from .conftest import REF, Worker, crowd, eventually, job_in, running, worker_environ
+
+CLIENTS = 20
+
+
+def test_one_compile_for_all_who_wait(
+    host: Callable[..., Host], worker: Callable[..., Worker], convnet: Path, registry: Registry
+) -> None:
+    """Twenty hosts miss at one moment: one job, one compile, the same bytes for all."""
+    worker("one").ready()
+    hosts = [host(f"h{number}") for number in range(CLIENTS)]
+    started = [each.start("fetch", convnet, *REF, "--on-miss", "wait", "--json") for each in hosts]
+    done = [finish(each) for each in started]
+    assert [each.code for each in done] == [0] * CLIENTS, [each.err for each in done if each.code]
+    documents = [each.json for each in done]
+    assert {each["source"] for each in documents} <= {"compiled", "registry"}
+    assert "compiled" in {each["source"] for each in documents}
+    assert len({each["id"] for each in documents}) == 1
+    shas = {hashlib.sha256(Path(each["path"]).read_bytes()).hexdigest() for each in documents}
+    assert shas == {documents[0]["sha256"]}
+    digest = documents[0]["digest"]
+    jobs = [each for each in hosts[0]("jobs", "--json").json["jobs"] if each["digest"] == digest]
+    assert [(each["state"], each["attempts"]) for each in jobs] == [("done", 1)]
+    assert hosts[0]("fetch", convnet, *REF, "--json").json["source"] == "cache"
+
+
+def test_ask_queues_and_leaves(mxr: Host, convnet: Path) -> None:
+    """`ask` exits 4 with the job; the same once more is the same job; cancelled, a wait makes another."""
+    done = mxr("fetch", convnet, *REF, "--on-miss", "ask", "--json", expect=4)
+    assert done.error["code"] == "not_compiled"
+    job = done.error["detail"]["job"]
+    again = mxr("fetch", convnet, *REF, "--on-miss", "ask", "--json", expect=4)
+    assert again.error["detail"]["job"] == job
+    shown = mxr("jobs", job[:8], "--json").json
+    assert (shown["id"], shown["state"], shown["attempts"], shown["failure"]) == (job, "queued", 0, None)
+    assert mxr("jobs", job, "--cancel", "--json").json["state"] == "cancelled"
+    other = mxr("fetch", convnet, *REF, "--on-miss", "ask", "--json", expect=4)
+    assert other.error["detail"]["job"] != job
+    mxr("jobs", other.error["detail"]["job"], "--cancel")
+
+
+def test_without_a_worker_a_wait_is_refused(mxr: Host, convnet: Path) -> None:
+    """Nothing live or declared could do it: exit 8 at once, with the worker that would be needed."""
+    other = ("--kind", "ref", "--migraphx", "2.9", "--batch", "4", "--for", "python")
+    done = mxr("fetch", convnet, *other, "--on-miss", "wait", "--json", expect=8)
+    assert done.error["code"] == "no_worker"
+    assert "ref target with MIGraphX 2.9" in done.error["message"]
+
+
+def test_a_limited_wait_ends(mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path], gate: Path) -> None:
+    """`wait=1s` ends with exit 4 and leaves the job, which another fetch then gets."""
+    worker("one").ready()
+    model = marked(compile=f"wait:{gate}")
+    done = mxr("fetch", model, *REF, "--on-miss", "wait=1s", "--json", expect=4)
+    gate.touch()
+    there = mxr("fetch", model, *REF, "--on-miss", "wait", "--json").json
+    assert mxr("jobs", done.error["detail"]["job"], "--json").json["artifact"] == there["id"]
+
+
+def test_an_interrupt_leaves_the_job(
+    mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path], gate: Path
+) -> None:
+    """Ctrl-C says how to follow the job, which is compiled all the same; following it ends with the artifact."""
+    worker("one").ready()
+    model = marked(compile=f"wait:{gate}")
+    waiting = mxr.start("fetch", model, *REF, "--on-miss", "wait", "-v")
+    assert waiting.stderr is not None
+    first = next(line for line in waiting.stderr if "waiting " in line and "job" not in line)
+    assert first.strip().startswith("waiting"), "the log is streamed"
+    waiting.send_signal(signal.SIGINT)
+    done = finish(waiting)
+    assert done.code == 130
+    job = job_in(done.err[done.err.index("Interrupted") :])
+    assert f"mxr jobs {job[:12]} --follow" in done.err
+    following = mxr.start("jobs", job, "--follow")
+    gate.touch()
+    followed = finish(following)
+    assert followed.code == 0, followed
+    assert mxr("fetch", model, *REF, "--json").json["id"] == followed.out.strip()
+
+
+def test_the_registry_is_killed_while_fifty_wait(
+    mxr: Host,
+    worker: Callable[..., Worker],
+    marked: Callable[..., Path],
+    gate: Path,
+    registry: Registry,
+    tmp_path: Path,
+) -> None:
+    """Power goes in the middle of a compile: clients and worker go on where they were, and all get the same bytes."""
+    worker("one").ready()
+    model, before = marked(compile=f"wait:{gate}"), registry.requests("POST /v1/jobs HTTP")
+    waiting = mxr.start("fetch", model, *REF, "--on-miss", "wait", "--json")
+    many = crowd(mxr, model, tmp_path / "crowd", 49)
+    job = eventually(lambda: [each["id"] for each in mxr("jobs", "--state", "running", "--json").json["jobs"]])[0]
+    eventually(lambda: running(mxr, job))
+    eventually(lambda: registry.requests("POST /v1/jobs HTTP") >= before + 50)
+    registry.kill9()
+    registry.start()
+    gate.touch()
+    done = finish(waiting)
+    assert done.code == 0, done
+    assert set(many.communicate(timeout=60)[0].split()) == {done.json["sha256"]}
+    found = mxr("jobs", job, "--json").json
+    assert (found["state"], found["artifact"]) == ("done", done.json["id"])
+
+
+def test_this_host_compiles_for_all(mxr: Host, convnet: Path, tmp_path: Path, host: Callable[..., Host]) -> None:
+    """`local` runs a worker for this one job here; the program is published, so that others fetch it."""
+    environ = worker_environ(tmp_path / "local") | {"MXR_WORKER_NAME": "local"}
+    keep = ("PYTHONPATH", "MXR_WORKER_NAME", "MXR_WORKER_MEMORY")
+    env = {name: environ[name] for name in keep}
+    done = mxr("fetch", convnet, *REF, "--on-miss", "local", "--json", env=env)
+    assert done.json["source"] == "compiled"
+    assert host("other")("fetch", convnet, *REF, "--json").json["sha256"] == done.json["sha256"]
+
+
+def test_local_without_migraphx_says_so(mxr: Host, convnet: Path) -> None:
+    """A host without MIGraphX cannot compile; the job stays queued for one that can."""
+    done = mxr("fetch", convnet, *REF, "--on-miss", "local", "--json", expect=8)
+    assert "migraphx" in done.err
+    job = done.error["detail"]["job"]
+    assert mxr("jobs", job, "--json").json["state"] == "queued"
+    mxr("jobs", job, "--cancel")
+
+
+def test_calibration_data_go_along(mxr: Host, worker: Callable[..., Worker], convnet: Path, tmp_path: Path) -> None:
+    """int8 needs samples: uploaded with the model, part of the key, and at hand where it is compiled."""
+    import numpy as np
+
+    np.savez(tmp_path / "samples.npz", x=np.ones((8, 3, 32, 32), dtype="float32"))
+    worker("one").ready()
+    words = ("--precision", "int8", "--calibration", tmp_path / "samples.npz", "--on-miss", "wait", "--json")
+    found = mxr("fetch", convnet, *REF, *words).json
+    assert found["source"] == "compiled"
+    assert found["key"]["calibration"] == hashlib.sha256((tmp_path / "samples.npz").read_bytes()).hexdigest()
+
+
+@pytest.mark.real_migraphx
+def test_a_real_migraphx_compiles(mxr: Host, worker: Callable[..., Worker], convnet: Path) -> None:
+    """The whole way with the real module, on its CPU reference target."""
+    python = os.environ.get("MXR_TEST_MIGRAPHX_PYTHON")
+    if not python:
+        pytest.skip("MXR_TEST_MIGRAPHX_PYTHON names no interpreter with a real migraphx (PYTHONPATH its folder)")
+    kept = {name: os.environ.get(name, "") for name in ("PYTHONPATH", "LD_LIBRARY_PATH")}
+    one = worker("real", env={**kept, "MXR_WORKER_PYTHON": python}).ready()
+    cans = {each["name"]: each["can"] for each in mxr("workers", "--json").json["workers"]}
+    version = cans[f"{one.name}/ref"]["toolchain"]["migraphx"].rpartition(".")[0]
+    words = ("--kind", "ref", "--migraphx", version, "--batch", "4", "--for", "python", "--on-miss", "wait", "--json")
+    found = mxr("fetch", convnet, *words).json
+    assert found["source"] == "compiled"
+    program = mxr("inspect", found["path"], "--json").json
+    assert (program["compiled"], program["targets"]) == (True, ["ref"])

@@ -1,0 +1,156 @@
+"""Workers that die, freeze, refuse and stop, with a job in their hands."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from end_to_end.stack import Host, Registry, finish
+
+from .conftest import REF, Worker, eventually, running
+
+
+def asked(mxr: Host, model: Path) -> str:
+    """The id of a job that was asked for."""
+    found = mxr("fetch", model, *REF, "--on-miss", "ask", "--json", expect=4).error["detail"]["job"]
+    assert isinstance(found, str)
+    return found
+
+
+def closed(mxr: Host, job: str) -> dict[str, Any]:
+    """A job once it is closed."""
+    found: dict[str, Any] = {}
+
+    def look() -> bool:
+        found.update(mxr("jobs", job, "--json").json)
+        return found["state"] not in ("queued", "running")
+
+    eventually(look)
+    return found
+
+
+def test_a_worker_killed_in_the_middle(
+    mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path], gate: Path
+) -> None:
+    """kill -9: nothing of its compile stays, and another worker does the job."""
+    first = worker("first").ready()
+    model = marked(compile=f"wait:{gate}")
+    waiting = mxr.start("fetch", model, *REF, "--on-miss", "wait", "-v", "--json")
+    assert waiting.stderr is not None
+    line = next(line for line in waiting.stderr if line.startswith("waiting "))
+    child = int(line.split()[1])
+    first.end(signal.SIGKILL)
+    eventually(lambda: not Path(f"/proc/{child}").exists())
+    gate.touch()
+    worker("second").ready()
+    done = finish(waiting)
+    assert done.code == 0, done
+    shown = mxr("show", done.json["id"], "--json").json
+    assert (shown["provenance"]["worker"], shown["provenance"]["attempt"]) == ("second/ref", 2)
+
+
+def test_a_frozen_worker_cannot_finish_over_its_successor(
+    mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path], gate: Path
+) -> None:
+    """Stopped for longer than its lease, it comes back with a program: refused, and it goes on with other jobs."""
+    first = worker("first").ready()
+    job = asked(mxr, marked(compile=f"wait:{gate}"))
+    eventually(lambda: running(mxr, job))
+    first.send(signal.SIGSTOP)
+    worker("second").ready()
+    eventually(lambda: mxr("jobs", job, "--json").json["worker"] == "second/ref")
+    gate.touch()
+    found = closed(mxr, job)
+    assert (found["state"], found["attempts"]) == ("done", 2)
+    first.send(signal.SIGCONT)
+    eventually(lambda: first.said("the lease is lost"))
+    assert mxr("show", found["artifact"], "--json").json["provenance"]["worker"] == "second/ref"
+    assert mxr("jobs", job, "--json").json["artifact"] == found["artifact"]
+    assert first.process.poll() is None
+
+
+def test_a_stale_finish_is_refused(mxr: Host, registry: Registry, convnet: Path) -> None:
+    """The registry itself: a fencing number that is not the latest neither publishes nor fails nor keeps."""
+    job = asked(mxr, convnet)
+    can = {"targets": [{"arch": "ref", "kind": "ref"}], "toolchain": {"migraphx": "2.15.0"}}
+    ids = [_said(registry, "/v1/workers", {"name": name, "can": can})["id"] for name in ("a", "b")]
+    old = _said(registry, "/v1/jobs/claim", {"worker": ids[0], "job": job})["lease"]
+    _said(registry, f"/v1/jobs/{job}/handback", {"fence": old["fence"]})
+    new = _said(registry, "/v1/jobs/claim", {"worker": ids[1], "job": job})["lease"]
+    assert new["fence"] > old["fence"]
+    artifact = {"key": old["key"], "manifest": old["model"]}
+    failure = {"kind": "permanent", "message": "no"}
+    for verb, body in (("finish", {"artifact": artifact}), ("fail", {"failure": failure}), ("heartbeat", {})):
+        reply = registry.ask("POST", f"/v1/jobs/{job}/{verb}", {"fence": old["fence"], **body})
+        assert (reply.status, reply.json()["error"]["code"]) == (409, "conflict"), verb
+    assert mxr("jobs", job, "--json").json["state"] == "running"
+    mxr("jobs", job, "--cancel")
+
+
+def _said(registry: Registry, path: str, body: Any) -> Any:
+    reply = registry.ask("POST", path, body)
+    assert reply.status < 300, reply.data
+    return reply.json()
+
+
+def test_a_refusal_is_remembered(mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path]) -> None:
+    """What MIGraphX refuses is exit 5, and is not compiled again until someone says --retry."""
+    worker("one").ready()
+    words = "/src/src/onnx/onnx_parser.cpp:398: parse_graph: PARSE_GRAPH: Unknown operator: Foo"
+    model = marked(parse=f"refuse:{words}")
+    first = mxr("fetch", model, *REF, "--on-miss", "wait", "--json", expect=5)
+    assert first.error["detail"]["kind"] == "permanent"
+    assert "Unknown operator: Foo" in first.error["message"]
+    assert any("Unknown operator" in line for line in first.error["detail"]["log"])
+    again = mxr("fetch", model, *REF, "--on-miss", "wait", "--json", expect=5)
+    assert mxr("jobs", again.error["detail"]["job"], "--json").json["attempts"] == 0
+    retried = mxr("fetch", model, *REF, "--on-miss", "wait", "--retry", "--json", expect=5)
+    assert mxr("jobs", retried.error["detail"]["job"], "--json").json["attempts"] == 1
+
+
+def test_a_crash_is_tried_again_and_then_a_poison(
+    mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path], convnet: Path
+) -> None:
+    """A compile that takes its process down twice is quarantined; the worker lives on and does the next job."""
+    worker("one").ready()
+    done = mxr("fetch", marked(compile="crash:SIGSEGV"), *REF, "--on-miss", "wait", "--json", expect=5)
+    assert done.error["detail"]["kind"] == "poison"
+    assert mxr("jobs", done.error["detail"]["job"], "--json").json["attempts"] == 2
+    assert mxr("fetch", convnet, *REF, "--on-miss", "wait", "--json").json["source"] == "compiled"
+
+
+def test_a_cancelled_job_stops(
+    mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path], gate: Path
+) -> None:
+    """The worker stops the compile of a job that somebody cancelled, and is free again."""
+    worker("one").ready()
+    job = asked(mxr, marked(compile=f"wait:{gate}"))
+    eventually(lambda: running(mxr, job))
+    mxr("jobs", job, "--cancel")
+    assert closed(mxr, job)["state"] == "cancelled"
+    states = [each["state"] for each in mxr("workers", "--json").json["workers"] if each["name"] == "one/ref"]
+    assert states == ["idle"]
+
+
+def test_a_worker_told_to_stop_hands_back(
+    mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path], gate: Path
+) -> None:
+    """After its grace it stops the compile and gives the job back, which counts as no attempt; it exits 0."""
+    one = worker("one").ready()
+    job = asked(mxr, marked(compile=f"wait:{gate}"))
+    eventually(lambda: running(mxr, job))
+    assert one.end(signal.SIGTERM) == 0, one.log.read_text()
+    found = mxr("jobs", job, "--json").json
+    assert (found["state"], found["attempts"]) == ("queued", 0)
+    gate.touch()
+    assert worker("two", "--once").process.wait(60) == 0
+    assert closed(mxr, job)["state"] == "done"
+
+
+def test_drain_ends_when_nothing_is_left(mxr: Host, worker: Callable[..., Worker], convnet: Path) -> None:
+    """For batch schedulers: what is queued is compiled, then it ends by itself."""
+    job = asked(mxr, convnet)
+    assert worker("one", "--drain").process.wait(60) == 0
+    assert mxr("jobs", job, "--json").json["state"] == "done"

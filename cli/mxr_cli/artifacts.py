@@ -8,7 +8,7 @@ import click
 
 from mxr.errors import Usage
 from mxr.keys import show as words
-from mxr.target import show_dims
+from mxr.target import FEATURES, GfxArch, show_dims
 from mxr.wire import Artifact
 from mxr.wire import document as wire_document
 
@@ -35,11 +35,13 @@ def ls(session: Session, model: str | None, input_: str | None, limit: int, **fi
         from mxr.subject import find
 
         model = find(model, session.cache(), session.client).model
+    said = GfxArch.parse(filters["arch"]) if filters["arch"] else None
+    filters["arch"] = said.base if said else None
     found: list[Artifact] = []
     after = None
     while len(found) < limit:
         page = client.artifacts(model=model, input=input_, limit=min(limit - len(found), 1000), after=after, **filters)
-        found += page.artifacts
+        found += [each for each in page.artifacts if said is None or _serves(each, said)]
         after = page.next
         if after is None:
             break
@@ -49,6 +51,14 @@ def ls(session: Session, model: str | None, input_: str | None, limit: int, **fi
     table([_cells(each) for each in found], ("ID", "TARGET", "TOOLCHAIN", "INPUTS", "PRECISION", "SIZE", "PUBLISHED"))
     if after is not None:
         note(f"mxr: there are more; --limit {limit * 10} shows them")
+
+
+def _serves(artifact: Artifact, said: GfxArch) -> bool:
+    """Whether an artifact is for the features that are said."""
+    return all(
+        getattr(said, name) is None or getattr(artifact.qualities, name) in ("any", getattr(said, name))
+        for name in FEATURES
+    )
 
 
 def _row(artifact: Artifact) -> dict[str, Any]:

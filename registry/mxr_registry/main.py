@@ -46,6 +46,8 @@ def main() -> None:
         if debug:
             raise
         failed = MxrError(f"A fault of mxr-registry: {type(problem).__name__}: {problem}".splitlines()[0])
+    if "--json" in sys.argv:
+        click.echo(canonical(failed.to_json()))
     click.echo(f"mxr-registry: {failed.message}\n{failed.hint}", err=True)
     sys.exit(failed.exit)
 

@@ -48,8 +48,12 @@ def main() -> None:
         failed = MxrError(f"A fault of mxr-registry: {type(problem).__name__}: {problem}".splitlines()[0])
     if "--json" in sys.argv:
         click.echo(canonical(failed.to_json()))
-    click.echo(f"mxr-registry: {failed.message}\n{failed.hint}", err=True)
+    _tell(failed)
     sys.exit(failed.exit)
+
+
+def _tell(failed: MxrError) -> None:
+    click.echo(f"mxr-registry: {failed.message}\n{failed.hint}", err=True)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -143,7 +147,12 @@ def fsck(data: Path | None, repair: bool, quick: bool, as_json: bool) -> None:
         )
     if not report.ok:
         hint = "Push the artifacts named above again: only what is missing is uploaded."
-        raise Damaged("The registry has lost something.", hint=hint)
+        lost = Damaged("The registry has lost something.", hint=hint)
+        if not as_json:
+            raise lost
+        # The report was the one document of this command.
+        _tell(lost)
+        raise click.exceptions.Exit(lost.exit)
 
 
 def _database(settings: Settings) -> Database:

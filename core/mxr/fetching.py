@@ -112,7 +112,7 @@ def fetch_compiled(
         raise Mismatch(
             f"What was compiled is not what was asked for: {'; '.join(map(str, verdict.refused))}.",
             hint="Fetch again; if this comes again, report it with `mxr jobs`.",
-            detail={"differences": [{"field": d.field, "asked": d.asked, "found": d.found} for d in verdict.refused]},
+            detail={"differences": [each.to_json() for each in verdict.refused]},
         )
     answer = Answer(artifact, Match(tuple(verdict.relaxed), verdict.assumed))
     check_answer(request, answer)
@@ -176,7 +176,7 @@ def check_answer(request: Request, answer: Answer) -> None:
         raise Damaged(
             f"The registry answered with an artifact that does not serve this request: {'; '.join(map(str, refused))}.",
             hint="It chooses by other rules than this mxr: update both to one version.",
-            detail={"differences": [{"field": d.field, "asked": d.asked, "found": d.found} for d in refused]},
+            detail={"differences": [each.to_json() for each in refused]},
         )
 
 

@@ -37,6 +37,10 @@ class Difference:
     asked: Any
     found: Any
 
+    def to_json(self) -> dict[str, Any]:
+        """`{"field","asked","found"}`."""
+        return {"field": self.field, "asked": self.asked, "found": self.found}
+
     def __str__(self) -> str:
         return f"{self.field}: asked {show(self.asked)}, found {show(self.found)}"
 

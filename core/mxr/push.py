@@ -40,7 +40,7 @@ def label(options: Options, subject: Subject, description: Mapping[str, Any]) ->
         raise Mismatch(
             "This program was saved before it was compiled.",
             hint="Call program.compile(...) before migraphx.save, then push that file.",
-            detail={"differences": [{"field": "compiled", "asked": True, "found": False}]},
+            detail={"differences": [Difference("compiled", True, False).to_json()]},
         )
     _refuse_mixed(description)
     arch = _labelled_arch(options, description)
@@ -100,7 +100,7 @@ def contradicted(differences: tuple[Difference, ...]) -> Mismatch:
     return Mismatch(
         f"The file contradicts its label: {listed}.",
         hint="Correct the options, or push another file; `mxr inspect FILE` shows what it says.",
-        detail={"differences": [{"field": d.field, "asked": d.asked, "found": d.found} for d in differences]},
+        detail={"differences": [each.to_json() for each in differences]},
     )
 
 
@@ -165,7 +165,7 @@ def _refuse_mixed(description: Mapping[str, Any]) -> None:
         raise Mismatch(
             f"This program has code for several archs ({', '.join(bases)}), and runs whole on none.",
             hint="Compile it again on one GPU, and push that file.",
-            detail={"differences": [{"field": "arch", "asked": None, "found": "+".join(bases)}]},
+            detail={"differences": [Difference("arch", None, "+".join(bases)).to_json()]},
         )
 
 

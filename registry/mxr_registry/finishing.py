@@ -87,7 +87,7 @@ def _refuse_others(row: Row, done: work.Finish) -> None:
     refused += judge(lanes.demands_of(row.demands_json), Candidate("", made)).refused
     refused += _broken_promises(artifacts.qualities_of(row.pinned_json), made)
     if refused:
-        rows = [{"field": each.field, "asked": each.asked, "found": each.found} for each in refused]
+        rows = [each.to_json() for each in refused]
         raise Mismatch(
             f"This is not what job {row.id[:12]} wants: {'; '.join(map(str, refused[:3]))}.",
             detail={"differences": rows},

@@ -108,7 +108,7 @@ def refuse_contradictions(wanted: Publish, files: Iterable[File], descriptions: 
             f"{names[0]} is not what its key says: {'; '.join(map(str, found[:3]))}.",
             hint="Publish it under the key that it was compiled for: `mxr inspect` shows what the file tells.",
             detail={
-                "differences": [{"field": each.field, "asked": each.asked, "found": each.found} for each in found],
+                "differences": [each.to_json() for each in found],
                 "files": names,
             },
         )

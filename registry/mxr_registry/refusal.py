@@ -37,7 +37,7 @@ class Near:
 
     def to_json(self) -> dict[str, Any]:
         """`{"id","differences":[{"field","asked","found"}]}`."""
-        rows = [{"field": each.field, "asked": each.asked, "found": each.found} for each in self.differences]
+        rows = [each.to_json() for each in self.differences]
         return {"id": self.candidate.id, "differences": rows}
 
 

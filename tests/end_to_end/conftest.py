@@ -17,11 +17,15 @@ GPU = ("--arch", "gfx908:sramecc+:xnack-", "--rocm", "7.2", "--migraphx", "2.15"
 """The request that the spliced gfx908 program is right for."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if here in item.path.parents:
             item.add_marker(pytest.mark.end_to_end)
             item.add_marker(pytest.mark.timeout(400))
+        if here / "compiling" in item.path.parents or item.path == here / "test_crowd.py":
+            item.add_marker(pytest.mark.crowded)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 
 setup: $(READY) ## Make the environment in .venv
 
-demo: $(READY) ## Publish, fetch, be refused, fetch offline: the main job on real files
+demo: $(READY) ## Publish, fetch, be refused, fetch offline, compile: the main job on real files
 	@$(BIN)/python examples/demo.py
 
 test: lint types imports unit ## All of it: lint, types, import contracts, tests
@@ -35,7 +35,7 @@ imports: $(READY)
 
 unit: $(READY) ## The tests alone (JOBS=3 at once; what starts crowds of processes comes after)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not crowded"
-	$(BIN)/pytest -n 2 -m crowded
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m crowded
 
 bench: $(READY) ## Measure the speed that mxr promises, as ratios in one run
 	$(BIN)/python bench/run.py

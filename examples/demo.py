@@ -1,14 +1,18 @@
 """The main job of mxr on real files: publish, fetch the right program, be refused a wrong one, go on without a network.
 
 `make demo` runs it. It starts a registry with its embedded default in a temporary folder, prints each command before it
-runs it, and leaves nothing behind.
+runs it, and leaves nothing behind. Where a real migraphx module is on the machine it ends by compiling with it, on the
+CPU. It looks into the interpreter that MXR_WORKER_PYTHON names, else into this one and the system's; first as they are,
+then with ROCm's folder of modules.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -60,6 +64,7 @@ class Demo:
 def start_registry(demo: Demo, data: Path) -> subprocess.Popen[str]:
     """A registry on a free port; its URL goes into the environment of the demo."""
     sys.stdout.write("$ mxr-registry serve --port 0 --data registry-data &\n")
+    demo.environ.pop("MXR_REGISTRY", None)
     command = [str(BIN / "mxr-registry"), "serve", "--port", "0", "--data", str(data)]
     server = subprocess.Popen(command, env=demo.environ, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
@@ -117,12 +122,89 @@ def offline(demo: Demo, server: subprocess.Popen[str]) -> None:
     demo.run(FOR_MI100.replace("gfx908", "gfx90a"), expect=69)
 
 
+def migraphx_places(environ: dict[str, str]) -> list[dict[str, str]]:
+    """Where a real migraphx may be: for each place the variables by which a worker finds it."""
+    named = environ.get("MXR_WORKER_PYTHON")
+    system = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
+    pythons = [named] if named else [sys.executable, *([system] if system else [])]
+    folder = Path(environ.get("ROCM_PATH") or "/opt/rocm", "lib")
+    found = [{"MXR_WORKER_PYTHON": python} for python in pythons]
+    if folder.is_dir():
+        path = os.pathsep.join(filter(None, (str(folder), environ.get("PYTHONPATH"))))
+        found += [{"MXR_WORKER_PYTHON": python, "PYTHONPATH": path} for python in pythons]
+    return found
+
+
+def find_migraphx(environ: dict[str, str]) -> tuple[dict[str, str], str] | list[str]:
+    """The variables by which a worker finds a real migraphx, and its version; else why each place has none.
+
+    `mxr-worker host` asks each interpreter in a child, and knows the empty package of that name for what it is.
+    """
+    reasons = []
+    for place in migraphx_places(environ):
+        done = subprocess.run(
+            [str(BIN / "mxr-worker"), "host", "--kind", "ref"],
+            env=environ | place,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        version = json.loads(done.stdout)["interpreter"]["migraphx"] if done.returncode == 0 else None
+        if version:
+            return place, ".".join(version.split(".")[:2])
+        reasons.append((done.stderr.strip().splitlines() or ["It does not tell its version."])[0])
+    return list(dict.fromkeys(reasons))
+
+
+def start_worker(demo: Demo, place: dict[str, str]) -> subprocess.Popen[str]:
+    """A worker that is registered."""
+    shown = "".join(f"{name}={shlex.quote(value)} " for name, value in place.items())
+    sys.stdout.write(f"$ {shown}mxr-worker run --kind ref &\n")
+    sys.stdout.flush()
+    command = [str(BIN / "mxr-worker"), "run", "--kind", "ref"]
+    worker = subprocess.Popen(command, env=demo.environ | place, stderr=subprocess.PIPE, text=True)
+    assert worker.stderr is not None
+    for line in worker.stderr:
+        sys.stdout.write(f"  {line}")
+        if "registered" in line:
+            return worker
+    raise SystemExit("demo: the worker did not start")
+
+
+def compile_one(demo: Demo) -> None:
+    """Compiles what nobody has published, where a real migraphx is at hand; else says that it does not."""
+    demo.say("Compile what is missing, with a real migraphx on its CPU reference target")
+    found = find_migraphx(demo.environ)
+    if isinstance(found, list):
+        sys.stdout.write("SKIPPED: this machine has no usable migraphx module, so that nothing is compiled here.\n")
+        sys.stdout.writelines(f"  {reason.removeprefix('mxr-worker: ')}\n" for reason in found)
+        sys.stdout.write(
+            "  With ROCm's migraphx: make demo MXR_WORKER_PYTHON=/usr/bin/python3 PYTHONPATH=/opt/rocm/lib\n"
+        )
+        return
+    place, version = found
+    worker = start_worker(demo, place)
+    try:
+        fetch_ = f"mxr fetch models/convnet.onnx --kind ref --migraphx {version} --batch 2 --for python"
+        program = demo.run(f"{fetch_} --on-miss wait -v").splitlines()[-1]
+        demo.run(f"mxr inspect {shlex.quote(program)}")
+        demo.say("It is everyone's now, and this host has it in its cache")
+        demo.run("mxr jobs")
+        demo.run(fetch_)
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=60)
+
+
 def main() -> None:
     """Runs the demo."""
     with tempfile.TemporaryDirectory(prefix="mxr-demo-") as folder:
         home = Path(folder)
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")}
-        environ |= {"MXR_CACHE_DIR": str(home / "cache"), "XDG_CONFIG_HOME": str(home / "config")}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")}
+        places = {"MXR_CACHE_DIR": "cache", "XDG_CONFIG_HOME": "config", "MXR_WORKER_SPOOL": "spool"}
+        environ = kept | {name: str(home / folder) for name, folder in places.items()}
+        if os.environ.get("MXR_WORKER_PYTHON"):
+            environ["MXR_WORKER_PYTHON"] = os.environ["MXR_WORKER_PYTHON"]
         demo = Demo(environ)
         demo.say("A registry with nothing configured: SQLite and files in one folder")
         server = start_registry(demo, home / "registry-data")
@@ -130,6 +212,9 @@ def main() -> None:
             publish(demo)
             fetch(demo, home)
             offline(demo, server)
+            demo.say("The registry again, with all that was published")
+            server = start_registry(demo, home / "registry-data")
+            compile_one(demo)
         finally:
             if server.poll() is None:
                 server.kill()

@@ -1,9 +1,40 @@
-"""For all tests: the programs that they start must hear Ctrl-C, however the tests themselves were started."""
+"""For all tests: real servers that start when one asks for them; and programs hear Ctrl-C however tests are started."""
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Iterator
+
+import pytest
+from servers.postgresql import own_postgresql, postgresql
+from servers.swift import Bucket, Swift, Unfit, start
+
+__all__ = ["own_postgresql", "postgresql"]
 
 # A shell that starts the tests in the background has them ignore SIGINT, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
+    """A real S3 server, one for each process of tests that needs it."""
+    try:
+        server = start(tmp_path_factory.mktemp("swift"))
+    except Unfit as reason:
+        if os.geteuid() == 0:
+            raise
+        pytest.skip(str(reason))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def bucket(swift: Swift, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """A bucket of this test's own, that this process may use as well."""
+    found = swift.bucket()
+    for name, value in found.environ.items():
+        if name.startswith("AWS_"):
+            monkeypatch.setenv(name, value)
+    return found

@@ -64,6 +64,7 @@ counts = st.sampled_from([None, 60, 104, 110, 120])
 chiplets = st.sampled_from([None, 1, 2])
 rocm_patches = st.sampled_from([None, "7.2.0", "7.2.1"])
 migraphx_patches = st.sampled_from([None, "2.15.0", "2.15.1"])
+real_archs = st.sampled_from([None, None, None, "gfx1103", "gfx1151"])
 builds = st.sampled_from([None, "1a2b3c4", "5d6e7f8"])
 
 
@@ -71,7 +72,7 @@ builds = st.sampled_from([None, "1a2b3c4", "5d6e7f8"])
 def demands(draw: st.DrawFn) -> Demands:
     """Any demands that do not contradict themselves."""
     exact = draw(st.booleans())
-    allow = draw(st.lists(st.sampled_from(["cu", "patch", "cross"]), unique=True)) if not exact else []
+    allow = draw(st.lists(st.sampled_from(["cu", "patch", "cross", "spoof"]), unique=True)) if not exact else []
     tunings = [None, None, "default", "exhaustive", *(["cross"] if "cross" in allow else [])]
     return Demands(
         sramecc=draw(st.sampled_from(["+", "-", None])),
@@ -84,6 +85,7 @@ def demands(draw: st.DrawFn) -> Demands:
         tuning=draw(st.sampled_from(tunings)),
         exact=exact,
         allow=tuple(allow),
+        real_arch=draw(real_archs),
     )
 
 
@@ -98,6 +100,7 @@ qualities = st.builds(
     build=builds,
     tuning=st.sampled_from(["default", "exhaustive", "cross"]),
     libraries=st.sampled_from([(), (), ("miopen",), ("rocblas", "hipblaslt")]),
+    real_arch=real_archs,
 )
 
 

@@ -58,17 +58,47 @@ def compiled(session: Session, how: OnMiss, subject: Subject, asked: Asked, cali
 
     Raises `NotCompiled` where it is not there yet, `CompileFailed`, `NoWorker`. An interrupt leaves the job as it is.
     """
-    from mxr import fetching, waiting, work
+    from mxr import fetching
 
-    client, cache = session.client(), session.cache()
+    identity = outcome(session, how, ask_for(session, how, subject, asked, calibration))
+    return fetching.fetch_compiled(identity, asked.request, session.cache(), session.client(), watch=watch("fetching"))
+
+
+def ask_for(session: Session, how: OnMiss, subject: Subject, asked: Asked, calibration: Path | None) -> Job:
+    """The job for a request; what the registry lacks for it is uploaded. Raises `NoWorker` where one waits for it."""
+    from mxr import waiting, work
+
     wanted = work.Ask(asked.request, wait=how.way == "wait", retry=how.retry)
-    job = waiting.ask(client, waiting.Wanted(wanted, subject, calibration), watch("uploading"))
+    return waiting.ask(session.client(), waiting.Wanted(wanted, subject, calibration), watch("uploading"))
+
+
+def outcome(session: Session, how: OnMiss, job: Job) -> str:
+    """The id of the artifact that comes of a job, done here or waited for where that is the way; else as it stands."""
+    from mxr import work
+
     if how.way == "local" and job.state in work.OPEN:
         job = _here(session, how, job)
     elif how.way == "wait":
         job = _wait(session, how, job)
-    identity = finished(session, job, quiet=how.verbose)
-    return fetching.fetch_compiled(identity, asked.request, cache, client, watch=watch("fetching"))
+    return finished(session, job, quiet=how.verbose)
+
+
+def advise(session: Session, problem: MxrError, asked: Asked) -> None:
+    """Adds to the hint of a miss what the registry's workers could do about it; nothing where it has none."""
+    from mxr import ability
+
+    try:
+        found = session.client().workers()
+    except MxrError:
+        return
+    cans = [each.can for each in found.workers if each.state != "lost"] + [each.can for each in found.pools]
+    if any(ability.able(can, asked.request) is not None for can in cans):
+        words = "Add `--on-miss wait`: a worker compiles it, for everyone."
+    elif cans:
+        words = "Add `--on-miss ask`: that queues it for a worker that can compile it, of which there is none now."
+    else:
+        return
+    problem.hint = f"{words} Or {problem.hint[:1].lower()}{problem.hint[1:]}"
 
 
 def finished(session: Session, job: Job, *, quiet: bool = False) -> str:
@@ -186,7 +216,7 @@ def shown(seen: Iterable[Progress], job: Job) -> Job:
                 click.echo(("\r\x1b[K" if terminal else "") + printable(progress.log), err=True, nl=False)
             if terminal:
                 click.echo(f"\r{_fitted('mxr: ' + line(progress))}\x1b[K", err=True, nl=False)
-            elif (change := f"{job.state} {job.phase} {job.worker} {progress.away}") != before:
+            elif (change := f"{job.state} {job.phase} {job.worker} {job.waiting_for} {progress.away}") != before:
                 before = change
                 note(f"mxr: {line(progress)}")
     finally:
@@ -211,8 +241,10 @@ def line(progress: Progress) -> str:
     about = (
         f"about {duration(job.estimate)} by {job.estimate_from}"
         if job.estimate
-        else "no estimate: this model was not compiled before"
+        else "no estimate: nothing like this was compiled yet"
     )
+    if job.state == "queued" and job.waiting_for:
+        return f"{name}: queued, no live worker: it needs {job.waiting_for}; waiting {duration(progress.elapsed)}"
     if job.state == "queued":
         place = f", number {job.place} in the queue" if job.place else ""
         again = f", attempt {job.attempts + 1} to come" if job.attempts else ""

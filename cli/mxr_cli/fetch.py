@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mxr.asking import Options
+from mxr.asking import Asked, Options
 from mxr.errors import MxrError, NoSuchArtifact, Usage
+from mxr.value import dataclass
 
 from .options import Session, common, matching, request
+from .ort import SAID, ort_options
 from .words import document, note, say, watch
 
 if TYPE_CHECKING:
-    from mxr.fetching import Fetched
+    from mxr.fetching import Connect, Fetched
+    from mxr.placing import Placed, Wish
+    from mxr.subject import Subject
 
 
 @click.command(short_help="Get the right program for a model and a target.")
-@click.argument("model", metavar="MODEL")
+@click.argument("model", metavar="MODEL", required=False)
+@click.option(
+    "--genai-config",
+    metavar="FILE",
+    help="Instead of MODEL: every model that this genai_config.json runs by MIGraphX, as it says.",
+)
 @click.option(
     "-o", "--output", type=click.Path(path_type=str), metavar="PATH", help="Put a copy here: a file, or a folder."
 )
+@click.option("--force", is_flag=True, help="With -o: replace files there that mxr did not place.")
+@click.option("--name", metavar="NAME", help="With -o FOLDER: what the model is called there [its file name].")
 @click.option("--link", is_flag=True, help="Make -o a hard link into the cache: no copy, and not to be written to.")
 @click.option("--offline", is_flag=True, help="Take what the cache has; never ask the registry.")
 @click.option("--refresh", is_flag=True, help="Ask the registry even where the cache has an exact answer.")
+@click.option(
+    "--locked",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE]",
+    help="Take exactly what the lock names (mxr.lock here); without MODEL all of it.",
+)
 @click.option(
     "--on-miss",
     default="fail",
@@ -32,11 +53,24 @@ if TYPE_CHECKING:
     "local: this host compiles it, for everyone. continue: warn, write nothing, exit 0.",
 )
 @click.option("--retry", is_flag=True, help="With ask, wait or local: in spite of failures remembered.")
+@click.option(
+    "--whole-node", is_flag=True, help="Count GPUs of this node that this container was not given (init containers)."
+)
 @click.option("-v", "--verbose", is_flag=True, help="Show the log of the compile while it runs.")
+@ort_options
 @request
 @matching
 @common
-def fetch(session: Session, options: Options, model: str, output: str | None, on_miss: str, **flags: bool) -> None:
+def fetch(
+    session: Session,
+    options: Options,
+    batches: tuple[int, ...],
+    model: str | None,
+    output: str | None,
+    locked: str | None,
+    on_miss: str,
+    **flags: Any,
+) -> None:
     """Get the right program for MODEL (an ONNX file, or xxh3:... of one that is known), and print its path.
 
     What is not said is taken from this host (`mxr host`). The cache answers first, then the registry; what comes is
@@ -45,56 +79,146 @@ def fetch(session: Session, options: Options, model: str, output: str | None, on
     \b
     mxr fetch model.onnx                                      on a GPU host: everything from the host
     mxr fetch model.onnx --arch gfx908 --rocm 7.2 --migraphx 2.15 --batch 8 -o model.mxr
-    mxr fetch model.onnx --for amdinfer -o /models/           under the name that amdinfer looks for
+    mxr fetch model.onnx --for triton -o /models/             in the layout that Triton looks for (mxr consumers)
     mxr fetch model.onnx --on-miss wait=2h                    compiled by a worker, once for all who wait
+    mxr fetch model.onnx --batch 1,2,4,8,16 -o set/           all of them or none, with a list of them beside
+    mxr fetch model.onnx --locked                             exactly what mxr.lock names
     """
+    session = replace(session, whole_node=flags["whole_node"])
     _check_way(on_miss)
-    if flags["link"] and output is None:
-        raise Usage("--link goes with -o.", hint="Give -o PATH.")
+    for name in ("link", "force", "name"):
+        if flags[name] and output is None:
+            raise Usage(f"--{name} goes with -o.", hint="Give -o PATH.")
     if flags["offline"] and on_miss not in ("fail", "continue"):
         raise Usage("--offline asks no registry, and so nobody to compile.", hint="Leave one of the two out.")
+    if model is None and locked is None and flags["genai_config"] is None:
+        raise Usage("No model is given.", hint="Write mxr fetch MODEL, --genai-config FILE, or --locked.")
+    if model is not None and flags["genai_config"] is not None:
+        raise Usage("MODEL and --genai-config FILE are two ways to say it.", hint="Leave one of them out.")
+    call = Call(options, batches, model, output, on_miss, locked, flags)
     try:
-        document_ = _fetch(session, options, model, output, on_miss, flags)
+        found = fetched(session, call)
     except NoSuchArtifact as problem:
         if on_miss != "continue":
             raise
         _go_on(session, problem)
         return
     if session.as_json:
-        document(document_)
+        document(found)
     else:
-        say(document_["path"])
+        for row in found.get("entries", (found,)):
+            say(row["path"])
 
 
-def _fetch(
-    session: Session, options: Options, model: str, output: str | None, on_miss: str, flags: dict[str, bool]
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a call of `mxr fetch` asks for."""
+
+    options: Options
+    batches: tuple[int, ...]
+    model: str | None
+    output: str | None
+    on_miss: str
+    locked: str | None
+    flags: Mapping[str, Any]
+
+    @property
+    def compiles(self) -> bool:
+        """Whether a miss is to be compiled."""
+        return self.on_miss not in ("fail", "continue")
+
+    def wish(self, asked: Asked, subject: Subject) -> Wish | None:
+        """Where the program is to be put, checked before anything moves; None without `-o`. Raises `Usage`."""
+        if self.output is None:
+            return None
+        from mxr import placing
+
+        flags = self.flags
+        said = {name: str(flags[name]) for name in SAID if flags[name]}
+        wish = placing.Wish(self.output, flags["link"], flags["force"], flags["name"], said)
+        placing.check(asked, subject, wish, offline=self.flags["offline"])
+        return wish
+
+
+def fetched(session: Session, call: Call) -> dict[str, Any]:
+    """What a call gets: one program, a set, what a lock or a configuration names; the document."""
+    if call.model is None and call.flags["genai_config"] is not None:
+        from .genai import fetch_genai
+
+        return fetch_genai(session, call)
+    if call.locked is not None:
+        from .locked import fetch_locked
+
+        return fetch_locked(session, call)
+    if call.batches:
+        from .sets import fetch_set
+
+        return fetch_set(session, call)
+    return _fetch_one(session, call)
+
+
+def _fetch_one(session: Session, call: Call) -> dict[str, Any]:
     from mxr import fetching
     from mxr.library import prepare
 
+    assert call.model is not None
     cache = session.cache()
-    connect = None if flags["offline"] else session.client
-    subject, asked = prepare(options, model, cache, connect, session.host(options))
+    connect = None if call.flags["offline"] else session.client
+    subject, asked = prepare(call.options, call.model, cache, connect, session.host(call.options))
     for line in asked.notes:
         note(f"mxr: {line}")
-    if output is not None:
-        fetching.output_name(asked, subject, output)
+    wish = call.wish(asked, subject)
+    if asked.consumer.name == "ort" and wish is not None:
+        from mxr.ort_recording import recorded
+
+        if (set_ := recorded(asked, subject, wish, cache, connect)) is not None:
+            return told(session, asked, wish, *set_)
     try:
         found: Fetched = fetching.fetch(
-            asked.request, cache, connect, refresh=flags["refresh"], watch=watch("fetching")
+            asked.request, cache, connect, refresh=call.flags["refresh"], watch=watch("fetching")
         )
-    except NoSuchArtifact:
-        if on_miss in ("fail", "continue"):
-            raise
-        from .compiling import OnMiss, compiled
+    except NoSuchArtifact as problem:
+        from .compiling import OnMiss, advise, compiled
 
-        how = OnMiss.read(on_miss, retry=flags["retry"], verbose=flags["verbose"])
-        found = compiled(session, how, subject, asked, options.calibration)
+        if call.on_miss == "fail" and connect is not None and subject.path is not None:
+            advise(session, problem, asked)
+        if not call.compiles:
+            raise
+        how = OnMiss.read(call.on_miss, retry=call.flags["retry"], verbose=call.flags["verbose"])
+        found = compiled(session, how, subject, asked, call.options.calibration)
+    return handed_out(session, wish, found, asked, subject, connect)
+
+
+def handed_out(
+    session: Session, wish: Wish | None, found: Fetched, asked: Asked, subject: Subject, connect: Connect | None
+) -> dict[str, Any]:
+    """Says what was let pass, puts the program where `-o` says, and gives the document."""
+    from mxr import fetching
+
     if not found.answer.match.exact:
         note(f"mxr: not an exact match: {fetching.shortfall(asked.request, found.answer)}")
-    if output is None:
+    if wish is None:
         return found.to_json()
-    return found.to_json() | {"path": str(fetching.place(found, cache, asked, subject, output, link=flags["link"]))}
+    from mxr import placing
+
+    return told(session, asked, wish, found, placing.deliver(found, session.cache(), asked, subject, wish, connect))
+
+
+def told(session: Session, asked: Asked, wish: Wish, found: Fetched, placed: Placed) -> dict[str, Any]:
+    """The document of what was placed; the settings that make the consumer use it are said beside the answer."""
+    for line in placed.notes:
+        note(f"mxr: {line}")
+    # A file that was named needs no settings.
+    if placed.settings and not session.as_json and placed.path != Path(wish.output):
+        note(f"mxr: {asked.consumer.name} is told by:")
+        for line in placed.settings:
+            note(f"  {line}")
+    return found.to_json() | {
+        "path": str(placed.path),
+        "consumer": asked.consumer.name,
+        "files": [str(path) for path in placed.files],
+        "settings": list(placed.settings),
+    }
 
 
 def _check_way(on_miss: str) -> None:

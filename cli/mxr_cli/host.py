@@ -44,7 +44,9 @@ def host(session: Session) -> None:
 @click.command(short_help="List the programs that load .mxr files, with their flags.")
 @common
 def consumers(session: Session) -> None:
-    """List the programs that load .mxr files, with the compile flags that each needs (`--for NAME`)."""
+    """List the programs that load .mxr files, with the compile flags that each needs (`--for NAME`), what `-o FOLDER/`
+    writes for it, and its page in the documentation.
+    """
     if session.as_json:
         rows = [
             {
@@ -52,7 +54,9 @@ def consumers(session: Session) -> None:
                 "summary": c.summary,
                 "offload_copy": c.offload_copy,
                 "fast_math": c.fast_math,
-                "folder": c.name_file is not None,
+                "folder": bool(c.tree),
+                "layout": c.tree or None,
+                "page": c.page,
                 "source": c.source,
             }
             for c in CONSUMERS.values()
@@ -61,6 +65,8 @@ def consumers(session: Session) -> None:
         return
     flags = {True: "on", False: "off"}
     table(
-        [(c.name, flags[c.offload_copy], flags[c.fast_math], c.summary) for c in CONSUMERS.values()],
-        ("NAME", "OFFLOAD_COPY", "FAST_MATH", "WHAT IT IS"),
+        [(c.name, flags[c.offload_copy], flags[c.fast_math], c.summary, c.page) for c in CONSUMERS.values()],
+        ("NAME", "OFFLOAD_COPY", "FAST_MATH", "WHAT IT IS", "PAGE"),
     )
+    say()
+    table([(c.name, c.tree or "none yet: give -o FILE") for c in CONSUMERS.values()], ("NAME", "IN A FOLDER"))

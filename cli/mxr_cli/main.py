@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import sys
 from typing import Any
 
@@ -24,10 +25,18 @@ COMMANDS = {
     "show": ("artifacts", "Show one artifact."),
     "promote": ("artifacts", "Make an artifact the first choice for its key."),
     "rm": ("artifacts", "Take an artifact out of the registry."),
+    "precompile": ("precompile", "Have every program of a matrix compiled that is not there yet."),
+    "plan": ("plan", "Show what a matrix would cost, before anything is compiled."),
+    "lock": ("lock", "Write down which artifacts were tested, and watch over them."),
+    "verify": ("lock", "Check files on disk against a lock, or a folder after its consumer has run."),
+    "export": ("bundle", "Write a bundle of artifacts, to be carried to where there is no network."),
+    "import": ("bundle", "Bring a bundle into the cache or a registry, or record ONNX Runtime's files."),
     "jobs": ("jobs", "List jobs, or show, follow or cancel one."),
     "workers": ("jobs", "List workers and declared pools."),
+    "freeze": ("freeze", "Write a model with static shapes, one file per batch."),
     "host": ("host", "Show what this machine is, and how that was found."),
     "consumers": ("host", "List the programs that load .mxr files, with their flags."),
+    "kserve-init": ("kserve", "Be KServe's storage initialiser for mxr:// URIs."),
     "cache": ("cache", "Look after the local cache."),
 }
 """Each command with the file of its family, loaded only when it is called: `mxr fetch` must start fast."""
@@ -43,7 +52,8 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         family = importlib.import_module(f"mxr_cli.{COMMANDS[cmd_name][0]}")
-        found: click.Command = getattr(family, cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_")
+        found: click.Command = getattr(family, f"{name}_" if keyword.iskeyword(name) else name)
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -26,10 +26,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One call of the program: its settings, and how its answer is printed."""
+    """One call of the program: its settings, and how its answer is printed.
+
+    `whole_node`: GPUs that this container was not given count too, as for an init container.
+    """
 
     settings: Settings
     as_json: bool
+    whole_node: bool = False
 
     def cache(self) -> Cache:
         """The local cache."""
@@ -47,7 +51,38 @@ class Session:
         """What this machine is, with a recorded set over it where one is given, as far as `options` leave it open."""
         from mxr.library import this_host
 
-        return this_host(self.settings, options)
+        return this_host(self.settings, options, whole_node=self.whole_node)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a pipeline's environment has: variables for a matrix; whether GitHub runs it, and its step's summary."""
+
+    variables: Mapping[str, str]
+    github: bool = False
+    step_summary: Path | None = None
+
+
+def surroundings() -> Surroundings:
+    """The environment of this call."""
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    github = os.environ.get("GITHUB_ACTIONS") == "true"
+    return Surroundings(dict(os.environ), github, Path(summary) if summary else None)
+
+
+class Batches(click.ParamType):  # type: ignore[type-arg]
+    """`8`, or `1,2,4,8` where a command takes several; the numbers, each once, in their order."""
+
+    name = "batch"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """The batch sizes. Fails as click's own types do."""
+        if isinstance(value, tuple):
+            return value
+        parts = [part.strip() for part in str(value).split(",")]
+        if any(not (part.isascii() and part.isdigit()) or not 1 <= int(part[:12]) < 2**31 for part in parts):
+            self.fail(f"{value!r} is not a batch size: write 8, or 1,2,4,8.", param, ctx)
+        return tuple(sorted({int(part) for part in parts}))
 
 
 COMMON = (
@@ -64,9 +99,10 @@ REQUEST = (
     click.option("--kind", metavar="KIND", help="gpu (default), or ref: MIGraphX's CPU reference target."),
     click.option("--num-cu", type=click.IntRange(1), metavar="N", help="Compute units as MIGraphX counts them."),
     click.option("--chiplets", type=click.IntRange(1), metavar="N", help="Chiplets (XCCs) of the GPU."),
+    click.option("--real-arch", metavar="ARCH", help="What it really is, where HSA_OVERRIDE_GFX_VERSION hides it."),
     click.option("--rocm", metavar="VERSION", help="ROCm (or DTK) version: 7.2, or 7.2.1."),
     click.option("--migraphx", metavar="VERSION", help="MIGraphX version: 2.15, or 2.15.0."),
-    click.option("--batch", type=click.IntRange(1), metavar="N", help="The open first dim of every input is N."),
+    click.option("--batch", type=Batches(), metavar="N", help="The open first dim of every input is N."),
     click.option(
         "--input", "inputs", multiple=True, metavar="NAME=DIMS", help="x=1,3,224,224; dynamic: x=1..8@1/4/8,3."
     ),
@@ -78,19 +114,19 @@ REQUEST = (
     click.option("--fast-math/--no-fast-math", default=None, help="Program uses fast math."),
     click.option("--env", "env", multiple=True, metavar="K=V", help="A MIGRAPHX_* variable that the compile sees."),
     click.option("--tuning", metavar="T", help="default, exhaustive, or cross (compiled without the GPU)."),
-    click.option("--for", "consumer", metavar="CONSUMER", help="Who loads it: python, driver, amdinfer, ort."),
+    click.option("--for", "consumer", metavar="CONSUMER", help="Who loads it: python, triton, ... (mxr consumers)."),
     click.option("--host", "host_file", metavar="FILE", help="Host facts recorded by `mxr host --json` [MXR_HOST]."),
 )
 
 MATCHING = (
     click.option("--exact", is_flag=True, help="Every quality that is given must be equal."),
-    click.option("--allow", metavar="LIST", help="Let pass: cu, patch, cross (joined by commas)."),
+    click.option("--allow", metavar="LIST", help="Let pass: cu, patch, cross, spoof (joined by commas)."),
 )
 
 
 def common(command: F) -> F:
     """Adds the options of every command; the function gets a `session` made of them."""
-    folds = "options" in command.__code__.co_varnames[: command.__code__.co_argcount]
+    names = command.__code__.co_varnames[: command.__code__.co_argcount]
 
     @functools.wraps(command)
     def run(**rest: Any) -> Any:
@@ -98,7 +134,7 @@ def common(command: F) -> F:
         as_json = rest.pop("as_json")
         given = {name: rest.pop(name, None) for name in ("registry", "token", "cache_dir", "host_file")}
         session = Session(load(os.environ, given), as_json)
-        return command(session, **_fold(rest, session.settings) if folds else rest)
+        return command(session, **_fold(rest, session.settings, names) if "options" in names else rest)
 
     return _decorate(cast(F, run), COMMON)
 
@@ -125,6 +161,7 @@ SAID = (
     "kind",
     "num_cu",
     "chiplets",
+    "real_arch",
     "rocm",
     "migraphx",
     "batch",
@@ -138,9 +175,15 @@ SAID = (
 """The options that are fields of `Options` under the same name."""
 
 
-def _fold(rest: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Folds what belongs to a request into one `Options`."""
+def _fold(rest: dict[str, Any], settings: Settings, names: Sequence[str]) -> dict[str, Any]:
+    """Folds what belongs to a request into one `Options`; a command that takes `batches` gets several apart."""
     said = {name: rest.pop(name) for name in SAID}
+    sizes: tuple[int, ...] = said["batch"] or ()
+    if "batches" in names:
+        rest["batches"] = sizes if len(sizes) > 1 else ()
+    elif len(sizes) > 1:
+        raise Usage("This command takes one batch size.", hint="Write --batch 8.")
+    said["batch"] = sizes[0] if len(sizes) == 1 else None
     inputs = tuple(parse_input(text) for text in rest.pop("inputs"))
     names = [name for name, _ in inputs]
     if len(set(names)) != len(names):

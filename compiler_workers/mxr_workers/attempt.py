@@ -6,18 +6,20 @@ import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from mxr import transfer, wire, work
-from mxr.errors import Conflict, Damaged, Mismatch, MxrError, NotFound
+from mxr import ability, transfer, wire, work
+from mxr.errors import Conflict, Damaged, Interrupted, Mismatch, MxrError, NoSuchBlob, NotFound
 from mxr.fields import canonical
-from mxr.manifest import Manifest
+from mxr.manifest import File, Manifest
 from mxr.push import cut
 from mxr.waiting import patiently
 from mxr.worker_client import WorkerClient
 from mxr_workers.compilation import Compiled, Order, Uncompiled, Workshop, compile_program
 from mxr_workers.failures import Failure
 from mxr_workers.interpreter import Interpreter
+from mxr_workers.sandbox import Watch
 from mxr_workers.settings import Settings
 from mxr_workers.slots import Slot
 from mxr_workers.spool import Spool
@@ -26,6 +28,12 @@ from mxr_workers.tending import Tending
 PROGRAM = "model.mxr"
 CRASHES = 2
 """Attempts after which a job whose compile takes its process down is a poison."""
+
+BRIEF, LOYAL = 60.0, 3600.0
+"""Seconds for which a registry may be away: before the compile, and once there is something to tell that took hours.
+
+Meanwhile the lease either goes on, or another worker has it, which the registry's first answer tells.
+"""
 
 DISPENSABLE = ("env", "warnings", "verified", "phase_seconds")
 """Parts of a provenance that go, the first first, where it is too long."""
@@ -46,77 +54,141 @@ class Post:
     leave: Callable[[], bool]
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A program whose bytes the registry has, and the words that publish it."""
+
+    path: Path
+    file: File
+    finish: work.Finish
+
+
 def attempt(post: Post, lease: work.Lease) -> Failure | None:
     """Work on a job to its end, and tell the registry; the failure, if any, which may be this worker's own fault."""
-    failure: Failure | None = None
-    finished: work.Finish | None = None
-    with Tending(post.client, lease) as tending:
+    outcome: Made | Failure
+    with post.spool.keeping(lease), Tending(post.client.hurried(lease.seconds / 3), lease) as tending:
         try:
-            finished = _make(post, lease, tending)
+            outcome = _make(post, lease, tending)
         except Uncompiled as problem:
-            failure = problem.failure
+            outcome = problem.failure
         except (MxrError, OSError) as problem:
             # What goes wrong beside the compile (a full disk, a registry that stays away) is no fault of the model.
-            failure = Failure("transient", "worker", f"{type(problem).__name__}: {problem}")
+            outcome = Failure("transient", "worker", f"{type(problem).__name__}: {problem}")
+        except Exception as problem:
+            # A model that brings a worker itself into trouble must not bring down one after the other.
+            _log.exception("job %s: a fault of mxr-worker", lease.job[:12])
+            outcome = Failure("poison-suspect", "worker-fault", f"mxr-worker: {type(problem).__name__}: {problem}")
         rest = tending.close()
     if tending.stop == "lost":
         _log.warning("job %s: the lease is lost, stopped", lease.job[:12])
         return Failure("transient", "stopped", "The lease was lost.")
+    return _report(post, lease, outcome, rest, cancelled=tending.stop == "cancelled")
+
+
+def _report(post: Post, lease: work.Lease, outcome: Made | Failure, log: str, *, cancelled: bool) -> Failure | None:
+    """Tell the registry how it ended. What goes wrong here ends the job for this worker, never the worker."""
     try:
-        if finished is not None:
-            done = replace(finished, log=rest)
-            patiently(lambda: post.client.finish(lease.job, done))
-            _log.info("job %s: finished", lease.job[:12])
-            return None
-        assert failure is not None
-        _tell(post, lease, failure, rest, cancelled=tending.stop == "cancelled")
-    except (Conflict, NotFound):
-        _log.warning("job %s: the lease is lost, nothing was published", lease.job[:12])
+        if isinstance(outcome, Failure):
+            _tell(post, lease, outcome, log, cancelled=cancelled)
+            return outcome
+        _finish(post, lease, outcome, log)
+        return None
+    except (Conflict, NotFound) as problem:
+        _log.warning("job %s: the lease is lost, nothing was published: %s", lease.job[:12], problem.message)
+        return Failure("transient", "stopped", "The lease was lost.")
     except (Mismatch, Damaged) as problem:
         # The registry has given the job to others: it looked into the program itself.
         _log.error("job %s: the registry refused the program: %s", lease.job[:12], problem.message)
-    return failure
+    except MxrError as problem:
+        # Untold, its lease runs out, and the job is another worker's.
+        _log.error("job %s: the registry could not be told how it ended: %s", lease.job[:12], problem.message)
+    return Failure("transient", "worker", "The registry did not take what came of it.")
 
 
-def _make(post: Post, lease: work.Lease, tending: Tending) -> work.Finish:
+def _make(post: Post, lease: work.Lease, tending: Tending) -> Made:
     """The program, made and uploaded. Raises `Uncompiled`, and what moving bytes raises."""
     client, slot = post.client.client, post.slot
+    watch = tending.watch(post.leave)
     tending.phase("download")
-    models = post.spool.model(client, lease)
-    calibration = post.spool.calibration(client, lease)
+    models, calibration = patiently(lambda: post.spool.bring(client, lease, _going_on(watch)), BRIEF, leave=watch.stop)
     folder = post.spool.slot(slot.name) / "work"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    tuning = work.tuning_for(lease.demands)
-    target = slot.can.targets[lease.target]
-    order = Order(lease.key, work.made_by(target, slot.can.toolchain, tuning), lease.onnx, calibration)
+    order = order_of(post, lease, calibration)
     shop = Workshop(
         slot.interpreter(post.interpreter, lease.target, post.gpus),
         folder,
-        post.settings.limits(tuning),
+        post.settings.limits(order.qualities.tuning),
         post.settings.verify_limits(),
-        tending.watch(post.leave),
-        slot.problem_cache(post.spool.folder, lease.target),
+        watch,
+        None if lease.cross else slot.problem_cache(post.spool.folder, lease.target),
     )
     compiled = compile_program(order, models, shop)
     tending.phase("upload")
     file = cut(compiled.path, PROGRAM)
-    transfer.upload(client, compiled.path, file)
+    _upload(post, lease, compiled.path, file, watch.stop)
     tending.phase("publish")
     artifact = wire.Publish(lease.key, Manifest((file,)), compiled.qualities, provenance_of(post, lease, compiled))
-    return work.Finish(lease.fence, artifact)
+    return Made(compiled.path, file, work.Finish(lease.fence, artifact))
+
+
+def _going_on(watch: Watch) -> transfer.Progress:
+    """Breaks off a transfer that is no longer wanted: of a large model it may go on for long."""
+
+    def check(_: int) -> None:
+        if watch.stop():
+            raise Interrupted("The worker stopped while it fetched the model.")
+
+    return check
+
+
+def _upload(post: Post, lease: work.Lease, path: Path, file: File, leave: Callable[[], bool]) -> None:
+    client = post.client.client
+    patiently(lambda: transfer.upload(client, path, file), LOYAL, longest=_pause(lease), leave=leave)
+
+
+def _finish(post: Post, lease: work.Lease, made: Made, log: str) -> None:
+    """Publish the program and close the job. Raises `Conflict` where another worker has the job by now."""
+    done = replace(made.finish, log=log)
+
+    def finish() -> None:
+        patiently(lambda: post.client.finish(lease.job, done), LOYAL, longest=_pause(lease))
+
+    try:
+        finish()
+    except NoSuchBlob:
+        # Swept while the registry was away for long: nobody had named these bytes yet.
+        _upload(post, lease, made.path, made.file, post.leave)
+        finish()
+    _log.info("job %s: finished", lease.job[:12])
+
+
+def _pause(lease: work.Lease) -> float:
+    """Seconds between two tries: several must fit into what may be left of a lease."""
+    return min(10.0, lease.seconds / 6)
+
+
+def order_of(post: Post, lease: work.Lease, calibration: Path | None) -> Order:
+    """What to compile: for the target that the lease names; or, across, for the GPU that it describes."""
+    can, demands = post.slot.can, lease.demands
+    if not lease.cross:
+        made = ability.made_by(can.targets[lease.target], can.toolchain, ability.tuning_for(demands))
+        return Order(lease.key, made, lease.onnx, calibration)
+    made = ability.made_across(demands, can.toolchain)
+    absent = {"gpu_arch": lease.key.arch, "gpu_num_cu": demands.num_cu, "gpu_num_chiplets": demands.chiplets}
+    return Order(lease.key, made, lease.onnx, calibration, absent)
 
 
 def provenance_of(post: Post, lease: work.Lease, compiled: Compiled) -> dict[str, Any]:
     """Where the program comes from, within what the registry keeps of that."""
-    target = post.slot.can.targets[lease.target]
+    target = post.slot.hardware[lease.target]
     found: dict[str, Any] = {
         "tool": "mxr-worker",
         "worker": post.slot.name,
         "job": lease.job,
         "attempt": lease.attempt,
-        "gpu": target.name,
-        "partition": target.partition,
+        "gpu": None if lease.cross else target.name,
+        "partition": None if lease.cross else target.partition,
         **compiled.provenance,
     }
     for name in DISPENSABLE:
@@ -127,13 +199,13 @@ def provenance_of(post: Post, lease: work.Lease, compiled: Compiled) -> dict[str
 
 
 def _tell(post: Post, lease: work.Lease, failure: Failure, log: str, *, cancelled: bool) -> None:
-    if failure.name == "stopped" and not cancelled:
-        _log.info("job %s: handed back", lease.job[:12])
+    if not cancelled and (failure.name == "stopped" or (failure.name == "worker" and post.leave())):
         patiently(lambda: post.client.hand_back(lease.job, lease.fence), 10.0)
+        _log.info("job %s: handed back", lease.job[:12])
         return
     _log.info("job %s: %s: %s", lease.job[:12], failure.name, failure.message)
     failed = work.Fail(lease.fence, work.Failure(kind_for(failure, lease), failure.message, failure.name), log)
-    patiently(lambda: post.client.fail(lease.job, failed))
+    patiently(lambda: post.client.fail(lease.job, failed), LOYAL, longest=_pause(lease))
 
 
 def kind_for(failure: Failure, lease: work.Lease) -> str:

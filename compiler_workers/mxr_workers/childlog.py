@@ -36,7 +36,8 @@ class ChildLog:
     @property
     def tail(self) -> bytes:
         """The end, for a look at what went wrong."""
-        return bytes(self._tail[-self._most :]) if self._tail else bytes(self._head)
+        missing = max(0, self._most - len(self._tail))
+        return bytes(self._head[-missing:] if missing else b"") + bytes(self._tail[-self._most :])
 
     @property
     def kept(self) -> bytes:

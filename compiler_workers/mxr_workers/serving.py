@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from mxr import work
-from mxr.errors import NotFound, Temporary, Unreachable
+from mxr.errors import MxrError, NotFound, Temporary, Unreachable
 from mxr_workers.attempt import Post, attempt
 from mxr_workers.failures import UNFIT, Failure
 from mxr_workers.interpreter import probe
@@ -23,6 +24,9 @@ LONG = 30.0
 
 AGAIN = (1.0, 30.0)
 """Seconds between two tries to reach a registry that is away: at first, and at most."""
+
+GOODBYE = 1.0
+"""Seconds, at most, for which the end of a worker waits for the registry to hear of it."""
 
 _log = logging.getLogger("mxr-worker")
 
@@ -64,7 +68,18 @@ class Serving:
             strays = kill_strays(folder)
             if strays:
                 _log.warning("%s: killed %d processes that an earlier worker left", self._post.slot.name, len(strays))
-            self._serve()
+            try:
+                self._serve()
+            finally:
+                # Before the slot is free for another process of this name, which would be signed off in its stead.
+                sign_off([self])
+
+    def leave(self) -> None:
+        """Tell the registry that this slot serves no more, if it can be told: it would find out later."""
+        id, self._id = self._id, ""
+        if id:
+            with contextlib.suppress(MxrError):
+                self._post.client.leave(id)
 
     def _serve(self) -> None:
         settings, faults = self._post.settings, 0
@@ -122,6 +137,8 @@ class Serving:
             try:
                 return self._post.client.claim(self._id, wait=wait, job=settings.job)
             except NotFound:
+                if self._stopping.asked.is_set():
+                    return None
                 if settings.job is not None:
                     self._post.client.client.job(settings.job)
                 # The registry has a new database, or has forgotten a worker that was away for long.
@@ -140,13 +157,26 @@ class Serving:
         while not self._stopping.asked.is_set():
             try:
                 return call()
-            except (Unreachable, Temporary) as problem:
+            except MxrError as problem:
+                if not (isinstance(problem, (Unreachable, Temporary)) or (type(problem) is MxrError and self._id)):
+                    raise
+                # A fault of the registry's own (500) is no reason to go, once it has known us.
                 if not told:
                     _log.warning("%s: %s Trying again.", self._post.slot.name, problem.message)
                 told = True
             self._stopping.asked.wait(pause)
             pause = min(pause * 1.5, AGAIN[1])
         return None
+
+
+def sign_off(leaving: Iterable[Serving]) -> None:
+    """These slots leave, all at once, and a registry that does not answer delays that for a moment only."""
+    threads = [threading.Thread(target=each.leave, daemon=True) for each in leaving]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + GOODBYE
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
 
 
 def _own(failure: Failure) -> bool:

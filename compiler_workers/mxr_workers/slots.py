@@ -25,11 +25,13 @@ class Slot:
     """A place where one compile runs at a time.
 
     `devices`: for each target of `can`, its index among the GPUs that this process sees; None for the reference target.
+    `hardware`: the same targets with what does not matter to a program, for its provenance: name, partition mode.
     """
 
     name: str
     can: Can
     devices: tuple[int | None, ...]
+    hardware: tuple[HostTarget, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -56,7 +58,7 @@ class Slot:
 
 def find_slots(host: Host, about: About, kinds: tuple[str, ...], name: str) -> tuple[Slot, ...]:
     """The slots of a host whose interpreter offers `about`. Raises `NoWorker` where nothing can be compiled here."""
-    toolchain = toolchain_of(host, about)
+    toolchain, cross = toolchain_of(host, about), about.features.get("cross_compile", False)
     found: list[Slot] = []
     if "gpu" in about.targets and "gpu" not in _left_out(kinds) and toolchain.rocm:
         places = {id(target): index for index, target in enumerate(host.targets)}
@@ -65,9 +67,14 @@ def find_slots(host: Host, about: About, kinds: tuple[str, ...], name: str) -> t
             chosen = {target.choice(): target for target in reversed(group)}
             devices = tuple(places[id(target)] for target in chosen.values())
             label = group[0].unique_id or f"gpu{number}"
-            found.append(Slot(f"{name}/{label}", Can(tuple(chosen), toolchain), devices))
+            found.append(Slot(f"{name}/{label}", Can(tuple(chosen), toolchain, cross), devices, tuple(chosen.values())))
     if "ref" in about.targets and "ref" not in _left_out(kinds):
-        found.append(Slot(f"{name}/ref", Can((REF,), toolchain), (None,)))
+        found.append(Slot(f"{name}/ref", Can((REF,), toolchain), (None,), (REF,)))
+    if found and toolchain.migraphx is None:
+        raise NoWorker(
+            "The version of this MIGraphX is not known: neither its module nor its files tell, nor is it in ROCm's.",
+            hint="Name the toolchain in a recorded set of host facts (MXR_HOST), as `mxr host --json` writes one.",
+        )
     if not found:
         raise NoWorker(
             f"This host can compile nothing: its MIGraphX offers {', '.join(about.targets) or 'no target'}, and it has "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -30,6 +31,8 @@ class Tending:
         self.stop: str | None = None
         self._client, self._lease = client, lease
         self._phase, self._log = "claimed", ""
+        # A pipe's chunks end anywhere, in the middle of a letter too.
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._guard, self._wake, self._over = threading.Lock(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"lease-{lease.job[:8]}", daemon=True)
 
@@ -58,7 +61,7 @@ class Tending:
 
     def hear(self, data: bytes) -> None:
         """What came to the log."""
-        text = data.decode("utf-8", "replace").replace("\0", "?")
+        text = self._decode(data).replace("\0", "?")
         with self._guard:
             self._log += text
             if len(self._log) > KEPT:

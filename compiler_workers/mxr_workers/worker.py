@@ -7,14 +7,14 @@ import threading
 import time
 from collections.abc import Sequence
 
-from mxr import work
+from mxr import ability
 from mxr.client import Client
 from mxr.errors import MxrError, NoWorker
 from mxr.host import Host
 from mxr.worker_client import WorkerClient
 from mxr_workers.attempt import Post
 from mxr_workers.interpreter import About, Interpreter, ask
-from mxr_workers.serving import Serving, Stopping
+from mxr_workers.serving import Serving, Stopping, sign_off
 from mxr_workers.settings import Settings
 from mxr_workers.slots import Slot, find_slots
 from mxr_workers.spool import Spool
@@ -47,9 +47,9 @@ class Worker:
 
     def _for_job(self, slots: Sequence[Slot], job: str) -> tuple[Slot, ...]:
         request = self._client.job(job).request
-        for slot in slots:
-            if work.able(slot.can, request) is not None:
-                return (slot,)
+        ways = [(slot, way) for slot in slots if (way := ability.able(slot.can, request)) is not None]
+        if ways:
+            return (min(ways, key=lambda each: each[1].cross)[0],)
         raise NoWorker(
             f"This host cannot compile job {job[:12]}.",
             hint="`mxr-worker host` shows what it can; the job stays queued for another worker.",
@@ -66,6 +66,7 @@ class Worker:
         while any(thread.is_alive() for thread in serving) and not self._may_leave(serving):
             for thread in serving:
                 thread.join(0.1)
+        sign_off(each for thread, each in serving.items() if thread.is_alive())
         if self._problems:
             raise self._problems[0]
 

@@ -1,8 +1,9 @@
 """mxr: the right compiled MIGraphX program for every GPU, and never a wrong one.
 
 import mxr
-program = mxr.fetch("model.onnx", batch=8).path        # on a GPU host: everything else from the host
-print(mxr.describe_file(program).to_json()["archs"])
+path = mxr.fetch("model.onnx", batch=8).path           # on a GPU host: everything else from the host
+print(mxr.describe_file(path).to_json()["archs"])
+program = mxr.load("model.onnx", batch=8)              # the same, checked and loaded by migraphx
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from .errors import (
 
 _ROOMS = {
     "fetch": "library",
+    "fetch_set": "library",
+    "load": "loading",
+    "ort_session": "ort_opening",
     "Options": "asking",
     "Fetched": "fetching",
     "Settings": "settings",

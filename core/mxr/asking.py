@@ -26,6 +26,7 @@ class Options:
     kind: str | None = None
     num_cu: int | None = None
     chiplets: int | None = None
+    real_arch: str | None = None
     rocm: str | None = None
     migraphx: str | None = None
     batch: int | None = None
@@ -61,14 +62,24 @@ class Hardware:
     xnack: str | None = None
     num_cu: int | None = None
     chiplets: int | None = None
+    real_arch: str | None = None
 
 
 Toolchains = Callable[[str, str | None], list[str]]
 """For the error: the toolchains for which the registry has this model and arch, as texts."""
 
 
-def ask(options: Options, subject: Subject, host: Host, toolchains: Toolchains | None = None) -> Asked:
-    """The request. Raises `Usage` for what is missing or contradicts, showing what to say."""
+def ask(
+    options: Options,
+    subject: Subject,
+    host: Host,
+    toolchains: Toolchains | None = None,
+    sha256_of: Callable[[Path | None], str | None] | None = None,
+) -> Asked:
+    """The request. Raises `Usage` for what is missing or contradicts, showing what to say.
+
+    `sha256_of` hashes calibration data, for who asks for many programs with the same data.
+    """
     notes: list[str] = []
     hardware, toolchain = choose_hardware(options, host, notes)
     consumer = consumers.find(options.consumer) if options.consumer else consumers.DEFAULT
@@ -92,7 +103,7 @@ def ask(options: Options, subject: Subject, host: Host, toolchains: Toolchains |
         rocm=rocm_short,
         inputs=inputs,
         precision=target.parse_precision(options.precision) if options.precision else (),
-        calibration=calibration_sha256(options.calibration),
+        calibration=(sha256_of or calibration_sha256)(options.calibration),
         offload_copy=flags[0],
         fast_math=flags[1],
         env=tuple(options.env.items()),
@@ -108,6 +119,7 @@ def ask(options: Options, subject: Subject, host: Host, toolchains: Toolchains |
         tuning=options.tuning,
         exact=options.exact,
         allow=options.allow,
+        real_arch=hardware.real_arch,
     )
     return Asked(Request(key, demands), consumer, tuple(notes))
 
@@ -161,6 +173,11 @@ def choose_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Har
         bare = _toolchain_of_bare(options, host)
         return _said_hardware(options, said, None, bare.vendor), bare
     notes.append(f"facts of this host: {own.arch}, {own.num_cu or '?'} CUs, ROCm {host.toolchain.rocm or '?'}")
+    if own.real_arch and options.real_arch is None:
+        notes.append(
+            f"this GPU is a {own.real_arch} that passes for {own.arch}: programs made on a true one only with"
+            " --allow spoof"
+        )
     return _said_hardware(options, said, own), host.toolchain
 
 
@@ -205,6 +222,7 @@ def _said_hardware(options: Options, said: GfxArch | None, own: HostTarget | Non
         xnack=(said and said.xnack) or (own.xnack if own else None),
         num_cu=options.num_cu if options.num_cu is not None else own.num_cu if own else None,
         chiplets=options.chiplets if options.chiplets is not None else own.chiplets if own else None,
+        real_arch=options.real_arch or (own.real_arch if own else None),
     )
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from . import disk, fields
 from .errors import MxrError
 from .hashing import StatMemo, sha256_file, sha256_memoised
+from .manifest import File
 from .match import Candidate, Match, choose
 from .published import Artifact, Model
 from .qualities import Request
@@ -100,9 +101,40 @@ class Cache:
     def remember(self, request: Request, answer: Answer) -> None:
         """Keep what the registry answered. Raises as `disk.faults` does."""
         artifact = answer.artifact
-        self._write(self._artifact_path(artifact.digest, artifact.id), fields.encode(artifact))
+        self.keep(artifact)
         row = {"digest": artifact.digest, "id": artifact.id, "match": answer.match.to_json()}
         self._write(self._answer_path(request), row)
+
+    def keep(self, artifact: Artifact) -> None:
+        """Keep what is known of an artifact; which requests get it stays open. Raises as `disk.faults` does."""
+        self._write(self._artifact_path(artifact.digest, artifact.id), fields.encode(artifact))
+
+    def known(self, digest: str, identity: str) -> Artifact | None:
+        """What is known of an artifact by its key's digest and its id."""
+        return self._artifact(self._artifact_path(digest, identity))
+
+    def pieces(self, model: str, file: File) -> dict[str, tuple[Path, int]]:
+        """Where blobs of `file` lie within programs of the same model that are here: path and offset by sha256.
+
+        Nothing is checked: whoever takes bytes from there checks them as those that come from elsewhere.
+        """
+        found: dict[str, tuple[Path, int]] = {}
+        wanted = {blob.sha256 for blob in file.blobs}
+        for path in (self.root / "artifacts").glob("*/*.json") if len(wanted) > 1 else ():
+            with suppress(OSError):
+                artifact = self._artifact(path) if model.encode() in path.read_bytes() else None
+                for each in artifact.manifest.files if artifact and artifact.manifest else ():
+                    if self.file(each.sha256).exists():
+                        found |= {sha: place for sha, place in self.places(each).items() if sha in wanted}
+        return found
+
+    def places(self, file: File) -> dict[str, tuple[Path, int]]:
+        """Where the blobs of a file lie, if the file is here: path and offset by sha256. Nothing is checked."""
+        at, found = 0, {}
+        for blob in file.blobs:
+            found[blob.sha256] = (self.file(file.sha256), at)
+            at += blob.size
+        return found
 
     def model(self, xxh3: str) -> Model | None:
         """What is known of a model by its hash."""

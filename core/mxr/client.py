@@ -6,12 +6,14 @@ What a worker says of its jobs is in `worker_client`, over the same connections.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from . import fields, wire
+from .elsewhere import PLAIN, Elsewhere, given_back
 from .errors import Json, MxrError, Unreachable, from_json
 from .manifest import Blob
 from .qualities import Request
@@ -20,7 +22,7 @@ from .settings import Settings
 if TYPE_CHECKING:
     import urllib3
 
-    from . import work
+    from . import pipelines, work
 
 T = TypeVar("T")
 
@@ -43,15 +45,21 @@ class Client:
         self.url = settings.registry
         self._settings = settings
         self._connections = connections
+        self._elsewhere = Elsewhere()
 
     @cached_property
     def _pool(self) -> urllib3.PoolManager:
         import urllib3
 
-        headers = {"User-Agent": "mxr/1", "Accept-Encoding": "identity"}
+        headers = dict(PLAIN)
         if self._settings.token:
             headers["Authorization"] = f"Bearer {self._settings.token}"
-        return urllib3.PoolManager(maxsize=self._connections, headers=headers, retries=False)
+        return urllib3.PoolManager(maxsize=self._connections, headers=headers, retries=False, socket_options=_lively())
+
+    def hurried(self, seconds: float) -> Client:
+        """The same registry over a connection of its own, which gives up after `seconds` without a byte."""
+        hurry = replace(self._settings, timeout=min(self._settings.timeout, seconds))
+        return Client(hurry, connections=1)
 
     def resolve(self, request: Request) -> wire.Hit:
         """The artifact for a request. Raises `NoSuchArtifact`, whose detail says what comes nearest."""
@@ -77,6 +85,19 @@ class Client:
         """Take an artifact out of the registry; its bytes go with the next sweep."""
         with self._reply("DELETE", f"/artifacts/{quote(identity, safe='')}") as reply:
             self._read(reply)
+
+    def put_lock(self, name: str, identities: Iterable[str]) -> wire.Lock:
+        """Register a lock, or replace what it pins. Raises `NoSuchArtifact`, whose `detail.ids` are not there."""
+        body = wire.document(wire.PutLock(tuple(identities)))
+        return self.exchange(wire.Lock, "PUT", f"/locks/{quote(name, safe='')}", body)
+
+    def locks(self) -> wire.Locks:
+        """The registered locks."""
+        return self.exchange(wire.Locks, "GET", "/locks")
+
+    def remove_lock(self, name: str) -> wire.Lock:
+        """Forget a registered lock; it as it was."""
+        return self.exchange(wire.Lock, "DELETE", f"/locks/{quote(name, safe='')}")
 
     def model(self, model: str) -> wire.Model:
         """What the registry knows of a model."""
@@ -108,6 +129,19 @@ class Client:
 
         return self.exchange(work.Jobs, "GET", "/jobs" + _query(filters))
 
+    def survey(self, requests: Iterable[Request]) -> pipelines.Surveyed:
+        """How these requests stand, each as an asker would meet it; nothing is made or queued."""
+        from . import pipelines
+
+        asked = pipelines.Survey(tuple(requests))
+        return self.exchange(pipelines.Surveyed, "POST", "/survey", wire.document(asked))
+
+    def watch(self, wanted: pipelines.Watch) -> pipelines.Changes:
+        """Which of these jobs changed; with `wait` once there are any, or after these seconds."""
+        from . import pipelines
+
+        return self.exchange(pipelines.Changes, "POST", "/jobs/watch", wire.document(wanted), wait=wanted.wait)
+
     def cancel(self, identity: str) -> work.Job:
         """Cancel a job: at once where it is queued, else its worker is told. A closed one stays as it is."""
         from . import work
@@ -125,6 +159,14 @@ class Client:
 
         return self.exchange(work.Workers, "GET", "/workers")
 
+    def tell_uses(self, some: tuple[wire.Use, ...]) -> wire.Told:
+        """Tell of uses that the registry did not see. It is sent once: nothing waits for it."""
+        return self.exchange(wire.Told, "POST", "/uses", wire.document(wire.Uses(some)), attempts=1)
+
+    def usage(self, **filters: str | int | None) -> wire.Usage:
+        """What was used in the last `days`, most used first, by model, kind, vendor, arch, migraphx, rocm; limit."""
+        return self.exchange(wire.Usage, "GET", "/uses" + _query(filters))
+
     def missing(self, blobs: Iterable[Blob]) -> wire.Missing:
         """Which of these blobs the registry does not have yet."""
         return self.exchange(wire.Missing, "POST", "/blobs/missing", wire.document(wire.MissingRequest(tuple(blobs))))
@@ -136,11 +178,23 @@ class Client:
             self._read(reply)
 
     @contextmanager
-    def blob(self, sha: str, offset: int = 0) -> Iterator[Iterator[bytes]]:
-        """The bytes of a blob from `offset`, in chunks. A connection that is cut raises `Unreachable` in the middle."""
-        headers = {"Range": f"bytes={offset}-"} if offset else {}
-        with self._reply("GET", f"/blobs/{sha}", None, headers) as reply:
-            yield self._chunks(reply)
+    def blob(self, sha: str, offset: int = 0, *, direct: bool = True) -> Iterator[Iterator[bytes]]:
+        """The bytes of a blob from `offset`, in chunks. A connection that is cut raises `Unreachable` in the middle.
+
+        A registry may answer with a signed URL to its store. Where that does not serve, and with `direct=False`, the
+        registry is told to send the bytes itself.
+        """
+        path = f"/blobs/{sha}"
+        part = {"Range": f"bytes={offset}-"} if offset else {}
+        with ExitStack() as stack:
+            found = None
+            if direct and self._elsewhere.serves:
+                found = stack.enter_context(self._reply("GET", path, None, part, redirect=False))
+                if found.status >= 300:
+                    found = stack.enter_context(self._elsewhere.follow(self._pool, found, part, self._settings.timeout))
+            if found is None:
+                found = stack.enter_context(self._reply("GET", path + "?direct=no", None, part))
+            yield self._chunks(found)
 
     def _chunks(self, reply: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
         import urllib3
@@ -186,10 +240,11 @@ class Client:
         *,
         attempts: int = ATTEMPTS,
         wait: float = 0,
+        redirect: bool = True,
     ) -> Iterator[urllib3.BaseHTTPResponse]:
         """One exchange; raises the error that the registry answered, rebuilt from its code."""
-        reply = self._send(method, path, body, headers or {}, attempts, wait)
-        try:
+        reply = self._send(method, path, body, headers or {}, attempts, wait, redirect)
+        with given_back(reply):
             if reply.status >= 400:
                 try:
                     document: Any = fields.parse(self._read(reply), "The reply")
@@ -197,10 +252,6 @@ class Client:
                     document = None
                 raise from_json(document, status=reply.status)
             yield reply
-        finally:
-            # A reply that was not read to its end must not go back into the pool.
-            reply.drain_conn() if reply.status < 300 and reply.length_remaining == 0 else reply.close()
-            reply.release_conn()
 
     def _send(
         self,
@@ -210,6 +261,7 @@ class Client:
         headers: Mapping[str, str],
         attempts: int,
         wait: float,
+        redirect: bool,
     ) -> urllib3.BaseHTTPResponse:
         import urllib3
 
@@ -230,11 +282,29 @@ class Client:
                 body=body,
                 headers={**self._pool.headers, **headers},
                 retries=retries,
+                redirect=redirect,
                 timeout=urllib3.Timeout(connect=min(10.0, usual), read=usual + wait),
                 preload_content=False,
             )
         except (urllib3.exceptions.HTTPError, OSError) as problem:
             raise Unreachable(f"The registry at {self.url} does not answer: {_reason(problem)}.") from problem
+
+
+def _lively() -> list[tuple[int, int, int]]:
+    """Socket options by which a connection that broke without a word is noticed within a minute.
+
+    A long poll, or a registry that reads a whole program, is silent for minutes with good reason: no timeout tells it
+    from a gateway that forgot the connection. What this system does not know is left out. Source: Linux, tcp(7).
+    """
+    import socket
+
+    from urllib3.connection import HTTPConnection
+
+    beats = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+    found = [
+        (socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in beats.items() if hasattr(socket, name)
+    ]
+    return [*HTTPConnection.default_socket_options, (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *found]
 
 
 def _job(identity: str) -> str:

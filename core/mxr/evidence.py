@@ -26,7 +26,8 @@ def contradictions(key: Key, qualities: Qualities, description: Description) -> 
     found += _targets(key, description)
     found += _versions(key, qualities, description)
     found += _archs(key, qualities, description)
-    found += _inputs(key, description)
+    if key.form == "whole":  # the inputs of a partition are values inside the model
+        found += _inputs(key, description)
     found += _flags(key, description)
     return tuple(found)
 
@@ -45,7 +46,7 @@ def stated(key: Key, qualities: Qualities, description: Description) -> tuple[st
     else:
         told["offload_copy"] = False
     told |= {"model": False, "precision": False, "fast_math": False, "tuning": False}
-    for name in ("num_cu", "chiplets", "rocm_patch", "build", "latency_ms", "max_error"):
+    for name in ("num_cu", "chiplets", "rocm_patch", "build", "latency_ms", "max_error", "real_arch"):
         if getattr(qualities, name) is not None:
             told[name] = False
     told |= {name: False for name in ("calibration", "env") if getattr(key, name)}

@@ -1,26 +1,23 @@
-"""The way of a fetch: request -> cache -> registry -> bytes, checked -> cache -> where the person wants it.
+"""The way of a fetch: request -> cache -> registry -> bytes, checked -> cache.
 
 What is handed out was always read as the sha256 that the registry gave for an artifact of this very key.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import disk
-from .asking import Asked
+from . import uses
 from .cache import Answer, Cache
-from .errors import Damaged, Mismatch, MxrError, NotAllowed, Unreachable, Usage
+from .errors import Damaged, Mismatch, MxrError, Unreachable
 from .keys import show
 from .manifest import File, Manifest
 from .match import Candidate, Match, Verdict, judge
 from .published import Artifact
 from .qualities import Request
-from .subject import Subject
 from .value import dataclass
 
 if TYPE_CHECKING:
@@ -65,6 +62,14 @@ def unwatched(_: int) -> Progress:
     return lambda _: None
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An answer to a request, and the registry that gave it; None where the cache did, and has its files."""
+
+    answer: Answer
+    client: Client | None = None
+
+
 def fetch(
     request: Request,
     cache: Cache,
@@ -79,24 +84,45 @@ def fetch(
     `refresh` asks the registry in any case. Raises `NoSuchArtifact` with the nearest, `Unreachable` when the cache
     could not serve either, `Damaged` when what comes is not what was promised.
     """
+    return bring(request, look(request, cache, connect, refresh=refresh), cache, watch=watch)
+
+
+def look(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> Found:
+    """Which program a request gets; nothing moves yet. For the rest see `fetch`."""
     before = None if refresh else cache.answer(request)
-    if before is not None and before.match.exact and _held(before, cache):
-        return Fetched(_path(before, cache), "cache", before)
+    if before is not None and before.match.exact and held(before, cache):
+        return Found(before)
     if connect is None:
-        return _offline(request, before, cache)
+        return Found(_offline(request, before, cache))
     client = connect()
     try:
-        hit = client.resolve(request)
+        return Found(resolve(request, client), client)
     except Unreachable as problem:
         raise _unserved(request, before, cache, problem) from problem
+
+
+def resolve(request: Request, client: Client) -> Answer:
+    """What the registry answers now, checked. Raises `NoSuchArtifact`, `Unreachable`, `Damaged`."""
+    hit = client.resolve(request)
     match = Match(tuple(hit.match.get("relaxed", ())), dict(hit.match.get("assumed", {})))
     answer = Answer(hit.artifact, match)
     check_answer(request, answer)
-    moved = _complete(answer, cache, client, watch)
+    return answer
+
+
+def bring(request: Request, found: Found, cache: Cache, *, watch: Watch = unwatched) -> Fetched:
+    """The program that was found, in the cache."""
+    answer = found.answer
+    if found.client is None:
+        # What the cache serves by itself the registry hears of later.
+        uses.note(cache.root, answer.artifact.id)
+        return Fetched(path_of(answer, cache), "cache", answer)
+    moved = complete(answer, cache, found.client, watch)
     # A cache that cannot be written serves what it holds; only what had to be written there is in need of it.
     with nullcontext() if moved else suppress(MxrError):
         cache.remember(request, answer)
-    return Fetched(_path(answer, cache), "registry" if moved else "cache", answer)
+    uses.tell(cache.root, found.client)
+    return Fetched(path_of(answer, cache), "registry" if moved else "cache", answer)
 
 
 def fetch_compiled(
@@ -106,24 +132,35 @@ def fetch_compiled(
 
     Raises `Mismatch` when that artifact does not serve the request, `Damaged` when it is not what its id says.
     """
-    artifact = client.artifact(identity)
+    answer = judged(request, client.artifact(identity), "What was compiled")
+    moved = complete(answer, cache, client, watch)
+    with nullcontext() if moved else suppress(MxrError):
+        cache.remember(request, answer)
+    return Fetched(path_of(answer, cache), "compiled", answer)
+
+
+def judged(request: Request, artifact: Artifact, what: str) -> Answer:
+    """An artifact that is known by its id as the answer to a request.
+
+    Raises `Mismatch` where it does not serve the request, `Damaged` when it is not what its id says.
+    """
     verdict = _judged(request, artifact)
     if verdict.refused:
         raise Mismatch(
-            f"What was compiled is not what was asked for: {'; '.join(map(str, verdict.refused))}.",
-            hint="Fetch again; if this comes again, report it with `mxr jobs`.",
-            detail={"differences": [each.to_json() for each in verdict.refused]},
+            f"{what} is not what was asked for: {'; '.join(map(str, verdict.refused))}.",
+            hint=f"`mxr key` shows what is asked, `mxr show {artifact.id[:12]}` what this is.",
+            detail={"id": artifact.id, "differences": [each.to_json() for each in verdict.refused]},
         )
     answer = Answer(artifact, Match(tuple(verdict.relaxed), verdict.assumed))
     check_answer(request, answer)
-    moved = _complete(answer, cache, client, watch)
-    with nullcontext() if moved else suppress(MxrError):
-        cache.remember(request, answer)
-    return Fetched(_path(answer, cache), "compiled", answer)
+    return answer
 
 
-def _complete(answer: Answer, cache: Cache, client: Client, watch: Watch) -> bool:
-    """Downloads what the cache lacks of an answer; whether anything was."""
+def complete(answer: Answer, cache: Cache, client: Client, watch: Watch = unwatched) -> bool:
+    """Downloads what the cache lacks of an answer; whether anything was.
+
+    Blobs that other programs of the same model brought before are taken from them.
+    """
     from . import transfer
 
     moved = False
@@ -131,7 +168,8 @@ def _complete(answer: Answer, cache: Cache, client: Client, watch: Watch) -> boo
         if not cache.holds(file.sha256):
             with cache.turn(file.sha256):
                 if not cache.holds(file.sha256):
-                    transfer.download(client, file, cache.file(file.sha256), watch(file.size))
+                    here = cache.pieces(answer.artifact.key.model, file)
+                    transfer.download(client, file, cache.file(file.sha256), watch(file.size), here)
                     moved = True
     return moved
 
@@ -141,7 +179,12 @@ def shortfall(request: Request, answer: Answer) -> str:
     artifact, asked = answer.artifact, request.demands
     parts = []
     for name in answer.match.relaxed:
-        if name == "arch":
+        if name == "real_arch":
+            made, here = (
+                each or f"a true {request.key.arch}" for each in (artifact.qualities.real_arch, asked.real_arch)
+            )
+            parts.append(f"made on {made}, for {here}")
+        elif name == "arch":
             parts.append(f"arch {artifact.key.arch} serves {request.key.arch}")
         else:
             wanted = getattr(asked, name, None) or "the default"
@@ -180,48 +223,6 @@ def check_answer(request: Request, answer: Answer) -> None:
         )
 
 
-def place(
-    fetched: Fetched,
-    cache: Cache,
-    asked: Asked,
-    subject: Subject,
-    output: str | os.PathLike[str],
-    *,
-    link: bool = False,
-) -> Path:
-    """Puts a program where `-o` says: at that path, or in that folder under the name the consumer looks for.
-
-    A path that ends with a slash is a folder, there or not (a `Path` forgets the slash). What is put there is a reflink
-    or a copy, so that nobody who writes to it harms the cache, unless `link` asks for a hard link.
-    Raises `Usage`, or a disk fault.
-    """
-    files = files_of(fetched.answer)
-    if len(files) != 1:
-        raise Usage(f"This artifact has {len(files)} files, which mxr cannot lay out yet.", hint="Leave -o out.")
-    final = Path(output)
-    if _is_folder(output):
-        final /= asked.consumer.file_name(subject.stem, asked.request.key)
-    source = cache.file(files[0].sha256)
-    if final.exists() and final.samefile(source):
-        if link:
-            return final
-        raise NotAllowed(f"{final} is the file in the cache itself.", hint="Give another path with -o.")
-    (disk.link_whole if link else disk.copy_whole)(source, final)
-    return final
-
-
-def output_name(asked: Asked, subject: Subject, output: str | os.PathLike[str]) -> None:
-    """Finds out before anything moves whether `output` can be written as asked. Raises `Usage`."""
-    if not os.fspath(output):
-        raise Usage("The output path is empty.", hint="Give -o PATH, or leave it out.")
-    if _is_folder(output):
-        asked.consumer.file_name(subject.stem, asked.request.key)
-
-
-def _is_folder(output: str | os.PathLike[str]) -> bool:
-    return os.fspath(output).endswith("/") or Path(output).is_dir()
-
-
 def files_of(answer: Answer) -> tuple[File, ...]:
     """The files of an answer. Raises `Damaged` when it came without its manifest."""
     manifest: Manifest | None = answer.artifact.manifest
@@ -230,29 +231,31 @@ def files_of(answer: Answer) -> tuple[File, ...]:
     return manifest.files
 
 
-def _held(answer: Answer, cache: Cache) -> bool:
+def held(answer: Answer, cache: Cache) -> bool:
+    """Whether the cache has every file of an answer, and each is what its sha256 says."""
     return all(cache.holds(file.sha256) for file in files_of(answer))
 
 
-def _path(answer: Answer, cache: Cache) -> Path:
+def path_of(answer: Answer, cache: Cache) -> Path:
+    """Where the program of an answer is in the cache."""
     files = files_of(answer)
     return cache.file(files[0].sha256) if len(files) == 1 else cache.root / "files"
 
 
-def _offline(request: Request, before: Answer | None, cache: Cache) -> Fetched:
-    answer = before if before is not None and _held(before, cache) else cache.choose(request)
-    if answer is None or not _held(answer, cache):
+def _offline(request: Request, before: Answer | None, cache: Cache) -> Answer:
+    answer = before if before is not None and held(before, cache) else cache.choose(request)
+    if answer is None or not held(answer, cache):
         raise Unreachable(
             "The cache has no program for this request, and --offline forbids asking the registry.",
             hint="Run the same command once without --offline.",
         )
-    return Fetched(_path(answer, cache), "cache", answer)
+    return answer
 
 
 def _unserved(request: Request, before: Answer | None, cache: Cache, problem: Unreachable) -> Unreachable:
     """Says whether the cache has something that --offline would take."""
     answer = before or cache.choose(request)
-    if answer is None or not _held(answer, cache):
+    if answer is None or not held(answer, cache):
         return Unreachable(problem.message, hint=f"{problem.hint} The cache has no program for this request.")
     return Unreachable(
         f"{problem.message} The cache has a program that was not an exact match ({shortfall(request, answer)}).",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import asking, fetching
@@ -27,12 +27,14 @@ def fetch(
     output: str | os.PathLike[str] | None = None,
     offline: bool = False,
     refresh: bool = False,
+    force: bool = False,
     settings: Settings | None = None,
     inputs: Mapping[str, Shape] | None = None,
     **said: Any,
 ) -> Fetched:
     """The right program for a model; what is not said is taken from this host. `.path` is where it is.
 
+    `output` is a file, or a folder for the consumer's layout; `force` replaces files there that are not mxr's.
     `said` are the fields of `mxr.Options`: arch, rocm, migraphx, batch, precision, consumer, exact, allow and so on.
     Raises an `mxr.MxrError`: `NoSuchArtifact` with the nearest, `Unreachable`, `Damaged`, `Usage`.
 
@@ -43,12 +45,54 @@ def fetch(
     connect = None if offline else connection(settings)
     options = Options(inputs=as_inputs(inputs), **({"consumer": settings.consumer} | said))
     subject, asked = prepare(options, os.fspath(model), cache, connect, this_host(settings, options))
-    if output is not None:
-        fetching.output_name(asked, subject, output)
+    if output is None:
+        return fetching.fetch(asked.request, cache, connect, refresh=refresh)
+    from . import placing
+
+    wish = placing.Wish(output, force=force)
+    placing.check(asked, subject, wish, offline=offline)
+    if asked.consumer.name == "ort":
+        from .ort_recording import recorded
+
+        if (known := recorded(asked, subject, wish, cache, connect)) is not None:
+            return Fetched(known[1].path, known[0].source, known[0].answer)
     found = fetching.fetch(asked.request, cache, connect, refresh=refresh)
+    placed = placing.deliver(found, cache, asked, subject, wish, connect)
+    return Fetched(placed.path, found.source, found.answer)
+
+
+def fetch_set(
+    model: str | os.PathLike[str],
+    batches: Sequence[int],
+    *,
+    output: str | os.PathLike[str] | None = None,
+    offline: bool = False,
+    refresh: bool = False,
+    settings: Settings | None = None,
+    inputs: Mapping[str, Shape] | None = None,
+    **said: Any,
+) -> dict[int, Fetched]:
+    """The programs for several batch sizes: all of them or none. `.path` of each is where it is.
+
+    With `output` they are put into that folder, with a list of them beside (`mxr-set.json`). For the rest see `fetch`;
+    `NoSuchArtifact` names all that are missing.
+    """
+    from . import sets
+
+    settings = settings or load(os.environ)
+    cache = Cache(settings.cache_dir)
+    connect = None if offline else connection(settings)
+    options = Options(inputs=as_inputs(inputs), **({"consumer": settings.consumer} | said))
+    subject, host = subjects.find(os.fspath(model), cache, connect), this_host(settings, options)
+    wanted = sets.ask(options, batches, subject, host)
+    if output is not None:
+        sets.check_output(output)
+        sets.file_names(wanted, subject.stem)
+    found = sets.fetch(wanted, cache, connect, refresh=refresh)
     if output is None:
         return found
-    return Fetched(fetching.place(found, cache, asked, subject, output), found.source, found.answer)
+    files = sets.place(found, wanted, subject, output, cache).files
+    return {batch: Fetched(files[batch], each.source, each.answer) for batch, each in found.items()}
 
 
 def connection(settings: Settings) -> Connect:
@@ -77,11 +121,11 @@ def prepare(options: Options, model: str, cache: Cache, connect: Connect | None,
     return subject, asking.ask(options, subject, host, toolchains)
 
 
-def this_host(settings: Settings, options: Options | None = None) -> Host:
+def this_host(settings: Settings, options: Options | None = None, *, whole_node: bool = False) -> Host:
     """What this machine is, with a recorded set over it where the settings name one.
 
     With `options`, what they leave no question about is not looked for; a set that is named must be readable all the
-    same.
+    same. `whole_node` counts the GPUs that this container was not given, too.
     """
     recorded = read_recorded(settings.host_file) if settings.host_file else None
     said = options is not None and options.migraphx is not None
@@ -89,7 +133,8 @@ def this_host(settings: Settings, options: Options | None = None) -> Host:
         return Host()
     from .host import detect
 
-    local = detect(environ=os.environ, toolchain=options is None or not said or options.rocm is None)
+    unsaid = options is None or not said or options.rocm is None
+    local = detect(environ=os.environ, toolchain=unsaid, whole_node=whole_node)
     return local if recorded is None else combine(recorded, local)
 
 

@@ -129,14 +129,26 @@ def _tuning(demands: Demands, has: Qualities, verdict: Verdict) -> None:
         verdict.relaxed.append("tuning")
 
 
-RULES: tuple[Callable[[Demands, Qualities, Verdict], None], ...] = (_features, _counts, _patches, _tuning)
+def _silicon(demands: Demands, has: Qualities, verdict: Verdict) -> None:
+    """Equal: a GPU that only passes for another may lack registers or units that a program for the true one uses."""
+    if demands.real_arch == has.real_arch:
+        return
+    if "spoof" in demands.allow:
+        verdict.relaxed.append("real_arch")
+    else:
+        asked, found = (arch or "a true one" for arch in (demands.real_arch, has.real_arch))
+        verdict.refused.append(Difference("real_arch", asked, found))
+
+
+RULES: tuple[Callable[[Demands, Qualities, Verdict], None], ...] = (_features, _counts, _patches, _tuning, _silicon)
 
 
 def choose(demands: Demands, candidates: Sequence[Candidate]) -> tuple[Candidate, Match] | None:
     """The candidate that serves first, and how well it fits; None when none may serve.
 
-    Order: this arch before its generic family; the promoted one; equal CUs; features explicit; equal patches; then the
-    first published. Raises `Usage` when a feature is open in the request and those that could serve disagree on it.
+    Order: this arch before its generic family; the promoted one; the same silicon; equal CUs; features explicit; equal
+    patches; then the first published. Raises `Usage` when a feature is open in the request and those that could serve
+    disagree on it.
     """
     serving = [(each, verdict) for each in candidates if not (verdict := judge(demands, each)).refused]
     if not serving:
@@ -162,7 +174,7 @@ def _rank(demands: Demands, candidate: Candidate) -> tuple[Any, ...]:
     return (
         candidate.generic is not None,
         -candidate.promoted,
-        *(getattr(demands, name) != getattr(has, name) for name in ("num_cu", "chiplets")),
+        *(getattr(demands, name) != getattr(has, name) for name in ("real_arch", "num_cu", "chiplets")),
         sum(getattr(has, name) == "any" for name in FEATURES),
         sum(getattr(demands, name) not in (None, getattr(has, name)) for name in PATCHES),
         candidate.order,

@@ -77,6 +77,7 @@ def label(options: Options, subject: Subject, description: Mapping[str, Any]) ->
         rocm_patch=rocm_patch if gpu else None,
         migraphx_patch=_patch(options, description, migraphx_short, zeros=zeros),
         tuning=options.tuning or "default",
+        real_arch=options.real_arch if gpu and arch and options.real_arch != arch.base else None,
         libraries=tuple(description.get("libraries") or ()) if gpu else (),
     )
     refuse_contradictions(key, qualities, description)

@@ -12,7 +12,7 @@ from .fields import refuse
 from .keys import Key
 from .value import dataclass
 
-ALLOWANCES = ("cu", "patch", "cross")
+ALLOWANCES = ("cu", "patch", "cross", "spoof")
 PATCH = r"\.[0-9A-Za-z.+~-]{1,60}"
 LIBRARIES = ("miopen", "rocblas", "hipblaslt")
 
@@ -23,7 +23,8 @@ class Qualities:
 
     `sramecc`, `xnack`: `+`, `-` or `any`. `num_cu`, `chiplets` as MIGraphX counts them. `rocm_patch`, `migraphx_patch`:
     the whole versions. `build`: git hash or package. `libraries`: those that the program calls. `latency_ms`: of one
-    run where it was made; `max_error`: largest difference from a reference run.
+    run where it was made; `max_error`: largest difference from a reference run. `real_arch`: of the silicon that it was
+    made on, where HSA_OVERRIDE_GFX_VERSION made that pass for the key's arch.
     """
 
     sramecc: str = "any"
@@ -37,6 +38,7 @@ class Qualities:
     libraries: tuple[str, ...] = ()
     latency_ms: float | None = None
     max_error: float | None = None
+    real_arch: str | None = None
 
     def __post_init__(self) -> None:
         for name in target.FEATURES:
@@ -49,10 +51,11 @@ class Qualities:
                 raise refuse("qualities.libraries", "some of " + ", ".join(LIBRARIES), name)
         object.__setattr__(self, "libraries", tuple(sorted(set(self.libraries))))
         _check_counts(self.num_cu, self.chiplets, "qualities")
+        _check_arch(self.real_arch, "qualities")
 
     def to_json(self) -> dict[str, Any]:
-        """Every field written out."""
-        return asdict(self) | {"libraries": list(self.libraries)}
+        """Every field written out, but `real_arch` only where there is one: registries before it knew no such field."""
+        return _without_none(asdict(self) | {"libraries": list(self.libraries)})
 
     def check(self, key: Key) -> None:
         """Raises `Usage` where these qualities cannot belong to this key (a patch of another version, say)."""
@@ -66,6 +69,8 @@ class Qualities:
                 raise refuse(
                     f"qualities.{name}", f"any: {key.arch or key.kind} has no such setting", getattr(self, name)
                 )
+        if self.real_arch is not None and self.real_arch == (key.arch or self.real_arch):
+            raise refuse("qualities.real_arch", f"another arch than {key.arch or 'none'}, or nothing", self.real_arch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,7 @@ class Demands:
     tuning: str | None = None
     exact: bool = False
     allow: tuple[str, ...] = ()
+    real_arch: str | None = None
 
     def __post_init__(self) -> None:
         for name in target.FEATURES:
@@ -98,6 +104,7 @@ class Demands:
         if self.tuning == "cross" and "cross" not in self.allow:
             raise Usage("--tuning cross needs --allow cross.", hint="Add --allow cross.")
         _check_counts(self.num_cu, self.chiplets, "demands")
+        _check_arch(self.real_arch, "demands")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,9 @@ class Request:
         demands = self.demands
         if self.key.kind == "ref":
             demands = replace(demands, sramecc=None, xnack=None, num_cu=None, chiplets=None, rocm_patch=None)
-            object.__setattr__(self, "demands", demands)
+        if demands.real_arch is not None and demands.real_arch == (self.key.arch or demands.real_arch):
+            demands = replace(demands, real_arch=None)
+        object.__setattr__(self, "demands", demands)
         _check_patch("demands.rocm_patch", demands.rocm_patch, self.key.rocm)
         _check_patch("demands.migraphx_patch", demands.migraphx_patch, self.key.migraphx)
         for name in target.FEATURES:
@@ -119,8 +128,20 @@ class Request:
                 raise Usage(f"{self.key.arch} has no {name} setting.", hint=f"Leave {name} out.")
 
     def to_json(self) -> dict[str, Any]:
-        """`{"key": {...}, "demands": {...}}`, every field written out."""
-        return {"key": self.key.to_json(), "demands": asdict(self.demands) | {"allow": list(self.demands.allow)}}
+        """`{"key": {...}, "demands": {...}}`, every field written out, `real_arch` where there is one."""
+        demands = _without_none(asdict(self.demands) | {"allow": list(self.demands.allow)})
+        return {"key": self.key.to_json(), "demands": demands}
+
+
+def _without_none(document: dict[str, Any]) -> dict[str, Any]:
+    if document["real_arch"] is None:
+        del document["real_arch"]
+    return document
+
+
+def _check_arch(arch: str | None, where: str) -> None:
+    if arch is not None and not target.BASE_ARCH.fullmatch(arch):
+        raise refuse(f"{where}.real_arch", "an arch such as gfx1103", arch)
 
 
 def _check_patch(where: str, version: str | None, short: str | None) -> None:

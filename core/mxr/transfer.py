@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -15,9 +15,12 @@ from . import disk
 from .client import CHUNK, Client
 from .errors import Damaged, DamagedBlob, MxrError, Temporary, Unreachable
 from .manifest import Blob, File
+from .value import dataclass
 
 T = TypeVar("T")
 Progress = Callable[[int], None]
+Read = Callable[[Blob], Iterator[bytes]]
+"""Gives the bytes of a blob, from the beginning each time it is called."""
 
 AT_ONCE = 4
 TRIES = 3
@@ -28,9 +31,14 @@ def ignore(done: int) -> None:
     """A progress that nobody watches."""
 
 
-def download(client: Client, file: File, final: Path, progress: Progress = ignore) -> None:
+Places = Mapping[str, tuple[Path, int]]
+"""Where blobs may lie on this host: path and offset by sha256."""
+
+
+def download(client: Client, file: File, final: Path, progress: Progress = ignore, here: Places | None = None) -> None:
     """Fetches a file's blobs to `final`, which appears only when every blob and the whole file have their sha256.
 
+    What lies `here` is copied, and checked as what comes from the registry is; what is wrong there is fetched.
     Raises `Damaged` when what the registry sends does not have them, `Unreachable`, or a disk fault.
     """
     with disk.landing(final, mode=0o444) as descriptor:
@@ -43,7 +51,8 @@ def download(client: Client, file: File, final: Path, progress: Progress = ignor
         own = os.dup(descriptor)
 
         def fetch(index: int) -> None:
-            _fetch_blob(client, file.blobs[index], own, offsets[index], final, progress)
+            blob = file.blobs[index]
+            bring_blob(client, blob, Landing(own, offsets[index], final), (here or {}).get(blob.sha256), progress)
             done[index].set()
 
         with Crew(fetch, range(len(file.blobs)), AT_ONCE, lambda: os.close(own)) as crew:
@@ -77,17 +86,54 @@ def _check_whole(
         )
 
 
-def _fetch_blob(client: Client, blob: Blob, descriptor: int, offset: int, final: Path, progress: Progress) -> None:
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Where the bytes of a blob go: an open file and the place in it; `final` is its name for an error."""
+
+    descriptor: int
+    offset: int
+    final: Path
+
+
+def bring_blob(
+    client: Client, blob: Blob, landing: Landing, here: tuple[Path, int] | None, progress: Progress = ignore
+) -> None:
+    """Writes a blob to its place: copied from `here` where that is a place with its bytes, else from the registry.
+
+    Either way it is checked while it is written. Raises `DamagedBlob`, `Unreachable`, or a disk fault.
+    """
+    if here is None or not _copy_blob(here, blob, landing, progress):
+        _fetch_blob(client, blob, landing, progress)
+
+
+def _copy_blob(here: tuple[Path, int], blob: Blob, landing: Landing, progress: Progress) -> bool:
+    """Copies a blob that may lie on this host; whether it was there, and right."""
+    at, digest = 0, sha256()
+    with suppress(OSError), here[0].open("rb") as source:
+        while at < blob.size and (data := os.pread(source.fileno(), min(CHUNK, blob.size - at), here[1] + at)):
+            digest.update(data)
+            with disk.faults(landing.final):
+                disk.write_at(landing.descriptor, data, landing.offset + at)
+            at += len(data)
+            progress(len(data))
+    if digest.hexdigest() == blob.sha256:
+        return True
+    progress(-at)
+    return False
+
+
+def _fetch_blob(client: Client, blob: Blob, landing: Landing, progress: Progress) -> None:
     for attempt in range(1, TRIES + 1):
         at, digest = 0, sha256()
         try:
-            with client.blob(blob.sha256) as chunks:
+            # What a signed URL gave wrong or not at all, the registry may still have right.
+            with client.blob(blob.sha256, direct=attempt == 1) as chunks:
                 for chunk in chunks:
                     if at + len(chunk) > blob.size:
                         break
                     digest.update(chunk)
-                    with disk.faults(final):
-                        disk.write_at(descriptor, chunk, offset + at)
+                    with disk.faults(landing.final):
+                        disk.write_at(landing.descriptor, chunk, landing.offset + at)
                     at += len(chunk)
                     progress(len(chunk))
             if digest.hexdigest() == blob.sha256:
@@ -108,24 +154,28 @@ def upload(client: Client, path: Path, file: File, progress: Progress = ignore) 
 
     Interrupted, it is simply called again. Raises `Unreachable`, `Damaged` when the file changed meanwhile.
     """
-    places = {blob.sha256: (blob, offset) for blob, offset in zip(file.blobs, _offsets(file), strict=True)}
-    blobs = [blob for blob, _ in places.values()]
-    needed = [places[sha] for sha in client.missing(blobs).missing if sha in places]
+    places = dict(zip((blob.sha256 for blob in file.blobs), _offsets(file), strict=True))
     with disk.faults(path, "read"), path.open("rb") as source:
 
-        def send(index: int) -> None:
-            blob, offset = needed[index]
-            _send_blob(client, blob, source.fileno(), offset, progress)
+        def read(blob: Blob) -> Iterator[bytes]:
+            return _slices(source.fileno(), places[blob.sha256], blob.size)
 
-        with Crew(send, range(len(needed)), AT_ONCE):
-            pass
-    return sum(blob.size for blob, _ in needed)
+        return send(client, {blob.sha256: blob for blob in file.blobs}.values(), read, progress)
 
 
-def _send_blob(client: Client, blob: Blob, descriptor: int, offset: int, progress: Progress) -> None:
+def send(client: Client, blobs: Collection[Blob], read: Read, progress: Progress = ignore) -> int:
+    """Sends those of these blobs that the registry does not have yet, as `read` gives them; the bytes sent."""
+    known = {blob.sha256: blob for blob in blobs}
+    needed = [known[sha] for sha in client.missing(blobs).missing if sha in known]
+    with Crew(lambda blob: _send_blob(client, blob, read, progress), needed, AT_ONCE):
+        pass
+    return sum(blob.size for blob in needed)
+
+
+def _send_blob(client: Client, blob: Blob, read: Read, progress: Progress) -> None:
     for attempt in range(1, TRIES + 1):
         try:
-            client.put_blob(blob, _slices(descriptor, offset, blob.size))
+            client.put_blob(blob, read(blob))
             progress(blob.size)
             return
         except (Unreachable, Temporary):

@@ -132,17 +132,26 @@ def _cut(path: Path, name: str, *, whole: bool = False) -> File:
     return File(name, count, total.hexdigest(), tuple(blobs))
 
 
-def patiently(call: Callable[[], T], patience: float = PATIENCE) -> T:
-    """What `call` gives, called again while the registry is away. Raises what it raised last when patience ends."""
+def patiently(
+    call: Callable[[], T],
+    patience: float = PATIENCE,
+    *,
+    longest: float = 10.0,
+    leave: Callable[[], bool] = lambda: False,
+) -> T:
+    """What `call` gives, called again while the registry is away, with pauses of `longest` seconds at most.
+
+    Raises what it raised last when `patience` ends, or `leave` says so.
+    """
     end, pause = time.monotonic() + patience, 0.5
     while True:
         try:
             return call()
         except (Unreachable, Temporary):
-            if time.monotonic() + pause > end:
+            if leave() or time.monotonic() + pause > end:
                 raise
         time.sleep(pause)
-        pause = min(pause * 1.6, 10.0)
+        pause = min(pause * 1.6, longest)
 
 
 def follow(
@@ -212,10 +221,11 @@ def outcome(client: Client, job: work.Job) -> str:
         raise NotCompiled(
             f"Job {job.id[:12]} was cancelled.", hint="Ask again with --on-miss ask or wait.", detail=detail
         )
+    nobody = f", and no live worker can do it: it needs {job.waiting_for}" if job.waiting_for else ""
     raise NotCompiled(
-        f"It is not compiled yet: job {job.id} is {job.state}.",
+        f"It is not compiled yet: job {job.id} is {job.state}{nobody}.",
         hint=f"`mxr jobs {job.id[:12]} --follow` follows it; the same fetch gets the program once it is there.",
-        detail=detail,
+        detail=detail | ({"waiting_for": job.waiting_for} if job.waiting_for else {}),
     )
 
 

@@ -24,10 +24,19 @@ MOST_PROVENANCE = 16 * 1024
 MOST_ASKED = 20_000
 """Blobs in one question for the missing ones."""
 
+MOST_PINNED = 20_000
+"""Artifacts that one lock may pin."""
+
+MOST_USES = 5_000
+"""Artifacts in one report of uses."""
+
 __all__ = [
     "Artifact",
     "Artifacts",
     "Hit",
+    "InUse",
+    "Lock",
+    "Locks",
     "Miss",
     "Misses",
     "Missing",
@@ -36,8 +45,13 @@ __all__ = [
     "ModelInput",
     "Models",
     "Publish",
+    "PutLock",
     "RegisterModel",
     "Request",
+    "Told",
+    "Usage",
+    "Use",
+    "Uses",
     "check_model",
 ]
 
@@ -137,6 +151,36 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
+class PutLock:
+    """The whole ids of the artifacts that a lock of some name pins from now on."""
+
+    artifacts: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.artifacts) > MOST_PINNED:
+            raise fields.refuse("artifacts", f"at most {MOST_PINNED} artifacts", len(self.artifacts))
+        for id in self.artifacts:
+            check_sha256(id, "artifacts")
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A registered lock. While it stands, its artifacts are neither removed nor swept."""
+
+    name: str
+    artifacts: tuple[str, ...]
+    created_at: float
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Locks:
+    """The reply of `GET /v1/locks`, by name."""
+
+    locks: tuple[Lock, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Miss:
     """A request that found nothing: how often, when, and the nearest artifacts then."""
 
@@ -153,6 +197,56 @@ class Misses:
     """The reply of `GET /v1/misses`, the latest first."""
 
     misses: tuple[Miss, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Uses of an artifact that the registry did not see: how many, and how many seconds ago the last was."""
+
+    id: str
+    count: int
+    ago: float = 0
+
+    def __post_init__(self) -> None:
+        check_sha256(self.id)
+        if not 1 <= self.count <= 10**9:
+            raise fields.refuse("count", "a count from 1 to 1000000000", self.count)
+        if not self.ago >= 0:
+            raise fields.refuse("ago", "seconds, 0 or more", self.ago)
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """A host says what it used from its cache (`POST /v1/uses`)."""
+
+    uses: tuple[Use, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.uses) > MOST_USES:
+            raise fields.refuse("uses", f"at most {MOST_USES}", len(self.uses))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The reply to a report of uses: of how many artifacts the registry took note; it has forgotten the others."""
+
+    noted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InUse:
+    """An artifact with its uses in the days that were asked about, and the time of the last one."""
+
+    artifact: Artifact
+    count: int
+    used_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The reply of `GET /v1/uses`: what was used most comes first."""
+
+    uses: tuple[InUse, ...]
 
 
 def model_identity(onnx: str, external: Mapping[str, str]) -> str:

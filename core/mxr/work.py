@@ -8,16 +8,14 @@ that number: one that lost its lease can neither publish nor finish over its suc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from .fields import refuse
 from .host import HostTarget, HostToolchain
 from .keys import Key
 from .manifest import Manifest, check_sha256
-from .match import Candidate, judge
-from .qualities import LIBRARIES, Demands, Qualities, Request
-from .target import split_version
+from .qualities import Demands, Request
 from .wire import MOST_PROVENANCE, Publish
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
@@ -68,7 +66,7 @@ class Job:
 
     `version` grows with every change (long polls wait for a larger one). `place` is 1 for the next to be claimed.
     `estimate` is in seconds for the whole compile, with `estimate_from` saying what it rests on. `artifact` is the id
-    of what came of it.
+    of what came of it. `waiting_for`: the worker that a queued job needs, where nothing live or declared can do it now.
     """
 
     id: str
@@ -88,6 +86,7 @@ class Job:
     estimate_from: str | None = None
     artifact: str | None = None
     failure: Failure | None = None
+    waiting_for: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,10 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class Can:
-    """What a worker, or a declared pool, can compile for: targets, one toolchain, and whether it can cross-compile."""
+    """What a worker, or a declared pool, can compile for: targets, one toolchain.
+
+    `cross`: its MIGraphX can also compile for AMD's GPUs that are not there.
+    """
 
     targets: tuple[HostTarget, ...]
     toolchain: HostToolchain
@@ -125,7 +127,7 @@ class RegisterWorker:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker: `state` is idle, busy or lost; `seen_at` when it last spoke."""
+    """A worker: `state` is idle, busy, lost, or left (it signed off); `seen_at` when it last spoke."""
 
     id: str
     name: str
@@ -170,7 +172,8 @@ class Claim:
 class Lease:
     """A job to do: until `seconds` pass without a heartbeat it is this worker's, under the number `fence`.
 
-    `onnx` names the ONNX file in `model`; `target` is the index in the worker's `can.targets` that was chosen.
+    `onnx` names the ONNX file in `model`; `target` is the index in the worker's `can.targets` that was chosen. `cross`:
+    the program is for the GPU that key and demands describe, and not for that target.
     """
 
     job: str
@@ -182,6 +185,7 @@ class Lease:
     onnx: str
     target: int = 0
     attempt: int = 1
+    cross: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,61 +246,6 @@ class HandBack:
     fence: int
 
 
-def made_by(target: HostTarget, toolchain: HostToolchain, tuning: str = "default") -> Qualities:
-    """The qualities of what a worker would compile on this target."""
-    gpu = target.kind == "gpu"
-    return Qualities(
-        sramecc=(gpu and target.sramecc) or "any",
-        xnack=(gpu and target.xnack) or "any",
-        num_cu=target.num_cu if gpu else None,
-        chiplets=target.chiplets if gpu else None,
-        rocm_patch=_patch(toolchain.rocm, "rocm", toolchain) if gpu else None,
-        migraphx_patch=_patch(toolchain.migraphx, "migraphx", toolchain),
-        build=toolchain.migraphx_build,
-        tuning=tuning,
-    )
-
-
-def _patch(version: str | None, name: str, toolchain: HostToolchain) -> str | None:
-    return split_version(version, name, zeros=toolchain.vendor == "hygon")[1] if version else None
-
-
-def able(can: Can, request: Request) -> int | None:
-    """The index of the first target on which this worker can compile what the request would take; None where none."""
-    key, demands = request.key, request.demands
-    zeros = can.toolchain.vendor == "hygon"
-    for index, target in enumerate(can.targets):
-        if target.kind != key.kind or can.toolchain.migraphx is None:
-            continue
-        if split_version(can.toolchain.migraphx, "migraphx", zeros=zeros)[0] != key.migraphx:
-            continue
-        if key.kind == "gpu":
-            rocm = can.toolchain.rocm
-            if (target.vendor, target.arch) != (key.vendor, key.arch) or rocm is None:
-                continue
-            if split_version(rocm, "rocm", zeros=zeros)[0] != key.rocm:
-                continue
-        if serves(demands, target, can.toolchain):
-            return index
-    return None
-
-
-def tuning_for(demands: Demands) -> str:
-    """How a job with these demands is tuned when it is compiled on the GPU itself."""
-    return demands.tuning if demands.tuning in ("default", "exhaustive") else "default"
-
-
-def serves(demands: Demands, target: HostTarget, toolchain: HostToolchain, tuning: str | None = None) -> bool:
-    """Whether every program that this target and toolchain may make would serve.
-
-    Which libraries the program will call is not known before: it is judged as one that calls them all, so that nothing
-    is compiled for hours and refused at the end.
-    """
-    made = made_by(target, toolchain, tuning or tuning_for(demands))
-    made = replace(made, libraries=LIBRARIES if target.kind == "gpu" else ())
-    return not judge(demands, Candidate("", made)).refused
-
-
 def covers(permitted: Demands, asked: Demands) -> bool:
     """Whether every result that a job with the demands `permitted` may have would satisfy `asked` as well.
 
@@ -306,6 +255,8 @@ def covers(permitted: Demands, asked: Demands) -> bool:
     for name in ("sramecc", "xnack", "num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "tuning"):
         if getattr(asked, name) not in (None, getattr(permitted, name)):
             return False
+    if asked.real_arch != permitted.real_arch:
+        return False
     return set(permitted.allow) <= set(asked.allow) and (permitted.exact or not asked.exact)
 
 

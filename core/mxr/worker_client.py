@@ -15,9 +15,17 @@ class WorkerClient:
     def __init__(self, client: Client) -> None:
         self.client = client
 
+    def hurried(self, seconds: float) -> WorkerClient:
+        """The same registry over a connection of its own that gives up after so many seconds without a byte."""
+        return WorkerClient(self.client.hurried(seconds))
+
     def register(self, name: str, can: work.Can) -> work.Worker:
         """Say what this worker can do; the same name keeps its id."""
         return self.client.exchange(work.Worker, "POST", "/workers", wire.document(work.RegisterWorker(name, can)))
+
+    def leave(self, worker: str) -> None:
+        """Sign off: nothing more will be claimed. It is sent once, as the registry finds out by itself too."""
+        self.client.exchange(work.Worker, "DELETE", f"/workers/{worker}", attempts=1)
 
     def claim(self, worker: str, *, wait: float = 0, job: str | None = None) -> work.Lease | None:
         """A job to do, or None after `wait` seconds. Raises `NotFound` where the registry forgot this worker.

@@ -17,12 +17,13 @@ from mxr.errors import MxrError, NotFound, Usage
 
 from . import inspection, metrics
 from .db import Database
-from .routes import artifacts, blobs, health, jobs, models, queue, resolve, workers
+from .routes import artifacts, blobs, health, jobs, locks, models, pipelines, queue, resolve, uses, workers
 from .routes import metrics as figures
 from .routes.deps import Rooms
 from .rules import Rules
 from .settings import Settings
 from .storage import open_store
+from .usage import Tally
 from .waiting import Bus
 
 log = logging.getLogger("mxr_registry")
@@ -38,14 +39,17 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    inspect = partial(inspection.inspect, settings.store_url, limits=settings.limits)
-    app.state.rooms = Rooms(settings, Database(settings.database_url), open_store(settings.store_url), inspect)
+    inspect = partial(inspection.inspect, settings.store_url, limits=settings.limits, place=settings.s3)
+    look = partial(inspection.look, settings.store_url, limits=settings.limits, place=settings.s3)
+    db = Database(settings.database_url, settings.connections)
+    store = open_store(settings.store_url, settings.s3)
+    app.state.rooms = Rooms(settings, db, store, inspect, look, Tally(db))
     app.state.rules = settings.rules or Rules()
-    app.state.bus = Bus(app.state.rooms.db, app.state.rules)
+    app.state.bus = Bus(db, app.state.rules)
     app.state.counters = metrics.Counters()
     app.add_middleware(figures.Counted, counters=app.state.counters)
     app.include_router(resolve.straight)
-    for room in (health, resolve, artifacts, blobs, models, jobs, workers, queue, figures):
+    for room in (health, resolve, artifacts, locks, uses, blobs, models, jobs, pipelines, workers, queue, figures):
         app.include_router(room.router)
     app.add_exception_handler(MxrError, _known)
     app.add_exception_handler(RequestValidationError, _unreadable)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, exists, func, select, update
+from sqlalchemy.exc import IntegrityError
 
-from mxr.errors import NotFound, Usage
+from mxr.errors import NotAllowed, NotFound, Usage
 from mxr.fields import decode
 from mxr.manifest import File, Manifest
 from mxr.qualities import Qualities
 
-from .db import Row, Session, now
-from .tables import Artifact, ArtifactInput
+from . import locks
+from .db import Row, Session, now, take_turns
+from .tables import Artifact, ArtifactBlob, ArtifactInput, Blob, LockArtifact
 
 ID = re.compile(r"[0-9a-f]{8,64}")
 MOST_LISTED = 1_000
@@ -136,9 +139,8 @@ def find(session: Session, namespace: str, id: str) -> Row:
     return found[0]
 
 
-def file_of(session: Session, namespace: str, id: str, name: str) -> File:
-    """One file of an artifact. Raises `NotFound`."""
-    row = find(session, namespace, id)
+def file_of(row: Row, name: str) -> File:
+    """One file of the artifact in a row. Raises `NotFound`."""
     files = Manifest.from_json(json.loads(row.manifest_json)).files
     for file in files:
         if file.name == name:
@@ -150,6 +152,7 @@ def file_of(session: Session, namespace: str, id: str, name: str) -> File:
 def promote(session: Session, namespace: str, id: str) -> str:
     """Make an artifact the first choice of all that serve the same request; its JSON. The latest promotion wins."""
     row = find(session, namespace, id)
+    take_turns(session, f"promote {namespace} {row.digest}")
     latest = select(func.coalesce(func.max(Artifact.promoted), 0)).where(
         Artifact.namespace == namespace, Artifact.digest == row.digest
     )
@@ -158,9 +161,34 @@ def promote(session: Session, namespace: str, id: str) -> str:
     return show(session, namespace, row.id)
 
 
+def free() -> Any:
+    """The condition that no registered lock pins an artifact."""
+    return ~exists().where(LockArtifact.artifact == Artifact.seq)
+
+
+def forget(session: Session, some: Sequence[int]) -> int:
+    """Remove these rows, with all that belongs to them; how many there were.
+
+    Their blobs count as touched: whoever downloads one has the grace period to finish.
+    """
+    mine = select(ArtifactBlob.sha256).where(ArtifactBlob.artifact.in_(some))
+    touched = update(Blob).where(Blob.sha256.in_(mine)).values(touched_at=now(session))
+    session.execute(touched.execution_options(synchronize_session=False))
+    return session.execute(delete(Artifact).where(Artifact.seq.in_(some))).rowcount
+
+
 def remove(session: Session, namespace: str, id: str) -> str:
-    """Remove an artifact; its JSON as it was. Its blobs stay until a sweep finds that nothing is made of them."""
+    """Remove an artifact; its JSON as it was. Its blobs stay until a sweep finds that nothing is made of them.
+
+    Raises `NotAllowed` where a registered lock pins it.
+    """
     row = find(session, namespace, id)
+    locks.refuse_pinned(session, row.seq, row.id)
     gone = show(session, namespace, row.id)
-    session.execute(delete(Artifact).where(Artifact.seq == row.seq))
+    try:
+        forget(session, [row.seq])
+    except IntegrityError:
+        raise NotAllowed(
+            f"Artifact {row.id[:12]} was pinned by a lock meanwhile.", hint="`mxr lock --registered` lists them."
+        ) from None
     return gone

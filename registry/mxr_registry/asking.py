@@ -20,7 +20,7 @@ from typing import Any
 from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
-from mxr import work
+from mxr import precisions, work
 from mxr.errors import NoSuchBlob, NoSuchModel, Temporary, Usage
 from mxr.fields import canonical, encode
 from mxr.match import Candidate, judge
@@ -77,8 +77,9 @@ def _prepare(store: Store, wanted: work.Ask) -> _Asked:
             "Only whole models can be compiled here, no parts of ONNX Runtime's.",
             hint="Record such programs where ONNX Runtime makes them, and publish them with `mxr push`.",
         )
+    precisions.check(key.arch, key.vendor, key.precision)
     demands = canonical(request.to_json()["demands"])
-    terms = sha256(demands.encode()).hexdigest()
+    terms = terms_of(demands)
     here = key.calibration is None or store.stat(key.calibration) is not None
     return _Asked(wanted, request, key.digest, demands, terms, lanes.lane_of(key), here)
 
@@ -87,18 +88,18 @@ def _without_change(session: Session, rules: Rules, namespace: str, asked: _Aske
     """The answer where nothing has to be written."""
     artifact = serving.artifact_of(session, namespace, asked.request)
     if artifact is not None:
-        return _done(session, namespace, asked, artifact)
+        return _done(session, rules, namespace, asked, artifact)
     row = _open_job(session, namespace, asked)
     if row is None or row.cancelling or asked.ask.retry or -asked.ask.priority < row.rank:
         return None
     _demand_worker(session, rules, namespace, asked, row)
-    return jobs.shown(session, row).text
+    return jobs.shown(session, rules, row).text
 
 
 def _decide(session: Session, rules: Rules, namespace: str, asked: _Asked) -> str:
     artifact = serving.artifact_of(session, namespace, asked.request)
     if artifact is not None:
-        return _done(session, namespace, asked, artifact)
+        return _done(session, rules, namespace, asked, artifact)
     if asked.ask.retry:
         failures.forget(session, namespace, asked.digest)
     row = _open_job(session, namespace, asked)
@@ -107,21 +108,34 @@ def _decide(session: Session, rules: Rules, namespace: str, asked: _Asked) -> st
     if row is None:
         _demand_parts(session, namespace, asked)
     if row is not None:
-        return _attach(session, row, asked)
+        return _attach(session, rules, row, asked)
     failure = failures.against_all(session, namespace, asked.digest, asked.terms, able)
     if failure is not None:
-        return _failed(session, namespace, asked, failure)
-    return jobs.at(session, _make(session, namespace, asked)).text
+        return _failed(session, rules, namespace, asked, failure)
+    return jobs.at(session, rules, _make(session, namespace, asked)).text
+
+
+def terms_of(demands: str) -> str:
+    """What equal demands have in common: the sha256 of their canonical text."""
+    return sha256(demands.encode()).hexdigest()
+
+
+def open_job(session: Session, namespace: str, request: Request) -> Row | None:
+    """The job that an asker would be attached to, if there is one."""
+    return _attachable(session, namespace, request, terms_of(canonical(request.to_json()["demands"])))
 
 
 def _open_job(session: Session, namespace: str, asked: _Asked) -> Row | None:
+    return _attachable(session, namespace, asked.request, asked.terms)
+
+
+def _attachable(session: Session, namespace: str, request: Request, terms: str) -> Row | None:
     """The first open job whose every result would satisfy this asker."""
-    rows = session.execute(
-        jobs.select_jobs(namespace).where(Job.digest == asked.digest, Job.state.in_(work.OPEN)).order_by(Job.seq)
-    )
-    demands = asked.request.demands
+    open_ones = (Job.digest == request.key.digest, Job.state.in_(work.OPEN))
+    rows = session.execute(jobs.select_jobs(namespace).where(*open_ones).order_by(Job.seq))
+    demands = request.demands
     for row in rows:
-        if row.terms == asked.terms or work.covers(lanes.demands_of(row.demands_json), demands):
+        if row.terms == terms or work.covers(lanes.demands_of(row.demands_json), demands):
             return row
         if row.state == work.RUNNING and _sure(demands, artifacts.qualities_of(row.pinned_json)):
             return row
@@ -170,7 +184,7 @@ def _demand_parts(session: Session, namespace: str, asked: _Asked) -> None:
         )
 
 
-def _attach(session: Session, row: Row, asked: _Asked) -> str:
+def _attach(session: Session, rules: Rules, row: Row, asked: _Asked) -> str:
     values: dict[str, Any] = {}
     if -asked.ask.priority < row.rank and row.state == work.QUEUED:
         values["rank"] = -asked.ask.priority
@@ -180,21 +194,21 @@ def _attach(session: Session, row: Row, asked: _Asked) -> str:
         values["cancelling"] = False
     if values:
         changes.change(session, row.seq, Job.state == row.state, **values)
-    return jobs.at(session, row.seq).text
+    return jobs.at(session, rules, row.seq).text
 
 
-def _done(session: Session, namespace: str, asked: _Asked, artifact: str) -> str:
+def _done(session: Session, rules: Rules, namespace: str, asked: _Asked, artifact: str) -> str:
     """The job that made this artifact; or, where none did, one without an id that says so."""
     made = jobs.select_jobs(namespace).where(Job.digest == asked.digest, Job.artifact == artifact)
     row = session.execute(made.order_by(Job.seq.desc()).limit(1)).first()
     if row is not None:
-        return jobs.shown(session, row).text
+        return jobs.shown(session, rules, row).text
     moment = now(session)
     none_needed = work.Job("", work.DONE, asked.digest, asked.request, 0, 0, moment, moment, artifact=artifact)
     return canonical(encode(none_needed))
 
 
-def _failed(session: Session, namespace: str, asked: _Asked, failure: Row) -> str:
+def _failed(session: Session, rules: Rules, namespace: str, asked: _Asked, failure: Row) -> str:
     """A job that failed before it began; the same one for all who ask until that failure is forgotten."""
     before = jobs.select_jobs(namespace).where(
         Job.digest == asked.digest,
@@ -205,11 +219,11 @@ def _failed(session: Session, namespace: str, asked: _Asked, failure: Row) -> st
     )
     row = session.execute(before.order_by(Job.seq.desc()).limit(1)).first()
     if row is not None:
-        return jobs.shown(session, row).text
+        return jobs.shown(session, rules, row).text
     seq = _make(session, namespace, asked)
     endings.close_failed(session, seq, failure.failure_json)
     changes.note(session, seq, work.FAILED, "it failed before on every toolchain that could compile it")
-    return jobs.at(session, seq).text
+    return jobs.at(session, rules, seq).text
 
 
 def _make(session: Session, namespace: str, asked: _Asked) -> int:

@@ -16,7 +16,7 @@ from mxr.errors import Damaged, DamagedBlob, NoSuchBlob, Temporary
 from mxr.manifest import Blob, File, Manifest
 
 from . import tables
-from .db import Database, Session, now, upsert
+from .db import Database, Session, now, take_turns, upsert
 from .storage.store import Store
 
 SHOWN = 1_000
@@ -37,7 +37,8 @@ def missing(db: Database, store: Store, namespace: str, asked: Sequence[Blob]) -
     """The sha256s of those blobs that are not here whole, each once; the others stay for the grace period."""
     with db.reading() as session:
         rows = sizes(session, namespace, {blob.sha256 for blob in asked})
-    here = {blob.sha256 for blob in asked if rows.get(blob.sha256) == blob.size == store.stat(blob.sha256)}
+    stored = store.stats(rows)
+    here = {blob.sha256 for blob in asked if rows.get(blob.sha256) == blob.size == stored.get(blob.sha256)}
     if here:
         with db.writing() as session:
             here = _touch(session, namespace, here)
@@ -47,8 +48,10 @@ def missing(db: Database, store: Store, namespace: str, asked: Sequence[Blob]) -
 def _touch(session: Session, namespace: str, names: set[str]) -> set[str]:
     """Mark blobs as said to be here; those whose row is still there."""
     row, moment = tables.Blob, now(session)
-    for some in _batches(names):
+    for some in _batches(sorted(names)):
         wanted = (row.namespace == namespace, row.sha256.in_(some))
+        # In one order for all, so that two who ask for the same blobs do not wait for each other.
+        session.execute(select(row.sha256).where(*wanted).order_by(row.sha256).with_for_update(key_share=True))
         session.execute(update(row).where(*wanted).values(touched_at=moment))
     return set(sizes(session, namespace, names))
 
@@ -56,6 +59,8 @@ def _touch(session: Session, namespace: str, names: set[str]) -> set[str]:
 def arrived(db: Database, store: Store, namespace: str, sha256: str, size: int) -> None:
     """Write down that a blob is here, now that its bytes are. Raises `Temporary` when a sweep took them meanwhile."""
     with db.writing() as session:
+        # Against a sweep: none may take the bytes between this look and the row.
+        take_turns(session, turn_of(sha256))
         if store.stat(sha256) != size:
             raise Temporary(f"Blob {sha256} was swept while it arrived.", hint="Send it again.")
         moment = now(session)
@@ -66,6 +71,11 @@ def arrived(db: Database, store: Store, namespace: str, sha256: str, size: int) 
             {"size": size, "created_at": moment, "touched_at": moment},
             {"size": size, "touched_at": moment},
         )
+
+
+def turn_of(sha256: str) -> str:
+    """The name under which whoever writes the first row of a blob, and whoever deletes its bytes, take turns."""
+    return f"blob {sha256}"
 
 
 def size_of(db: Database, namespace: str, sha256: str) -> int:
@@ -82,7 +92,8 @@ def demand(db: Database, store: Store, namespace: str, manifest: Manifest) -> No
     named = list(manifest.blobs())
     with db.reading() as session:
         rows = sizes(session, namespace, (blob.sha256 for blob in named))
-    absent = [blob.sha256 for blob in named if not rows.get(blob.sha256) == blob.size == store.stat(blob.sha256)]
+    stored = store.stats(rows)
+    absent = [blob.sha256 for blob in named if not rows.get(blob.sha256) == blob.size == stored.get(blob.sha256)]
     if absent:
         count = "One blob" if len(absent) == 1 else f"{len(absent)} blobs"
         raise NoSuchBlob(

@@ -11,15 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, update
 
 from mxr.fields import canonical
 
-from .db import Database, Row, Session, now
+from .db import Database, Row, Session, now, upsert
 from .work_tables import LATER, Counter, Job, JobEvent
 
 MOST_EVENTS = 100
 """Events kept per job: the latest."""
+
+YIELD = 3.0
+"""Seconds, once its time has come, for which a job that is tried again is left to others than who failed it last."""
 
 MOST_NOTE = 1_000
 LOOKED_AT = 5_000
@@ -69,8 +72,8 @@ def draw(session: Session) -> int:
     """The next number of the counter of changes."""
     found = session.execute(STEP).scalar()
     if found is None:
-        session.execute(insert(Counter).values(name="jobs", value=1))
-        found = 1
+        upsert(session, Counter, {"name": "jobs"}, {"value": 0}, {"value": Counter.value})
+        found = session.execute(STEP).scalar_one()
     return int(found)
 
 
@@ -100,11 +103,10 @@ def since(session: Session, number: int) -> list[Change]:
 
 
 def due(session: Session, after: float, until: float) -> list[tuple[str, str]]:
-    """Namespace and lane of jobs whose time to be tried again came between these times."""
+    """Namespace and lane of jobs whose time to be tried again came between these times: by others, or by anybody."""
     row = Job
-    asked = select(row.namespace, row.lane).where(
-        row.state == "queued", LATER, row.next_at > after, row.next_at <= until
-    )
+    came = or_(*(and_(row.next_at > after - late, row.next_at <= until - late) for late in (0.0, YIELD)))
+    asked = select(row.namespace, row.lane).where(row.state == "queued", LATER, came)
     return [(each.namespace, each.lane) for each in session.execute(asked.distinct())]
 
 

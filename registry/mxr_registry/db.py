@@ -1,30 +1,30 @@
 """The database: one engine per process, and the one place where a transaction begins, commits or rolls back.
 
-SQLite runs in WAL mode, so that readers never wait for the writer, and with synchronous=FULL: a publication that was
-answered with success is still there after a power cut (NORMAL could lose the last commits). A transaction that writes
-begins with BEGIN IMMEDIATE: it waits for its turn at the start, instead of failing in the middle.
+On SQLite one transaction at a time writes. On PostgreSQL they run side by side at READ COMMITTED, and whoever decides
+by what he read locks it first: rows by SELECT ... FOR UPDATE, what is no row by `take_turns`. docs/decisions/0008 goes
+through them. What only reads sees one snapshot on both.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import sqlite3
-import time
 from collections import deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Float, Select, create_engine, event, make_url, select
-from sqlalchemy.dialects import sqlite
-from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy import Connection, Float, Select, bindparam, func, select, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from mxr.errors import DiskFull, MxrError, Temporary, Usage
+from .connections import Connections
+from .engine import BUSY, engine_of, prepare_sqlite
+from .trouble import known_trouble, translated
 
-log = logging.getLogger("mxr_registry")
+__all__ = ["Database", "Now", "Question", "Row", "Session", "now", "take_turns", "translated", "upsert"]
 
 Session = Connection
 """One transaction. Rows, not entities: a resolve with mapped entities costs twice as much."""
@@ -32,10 +32,7 @@ Session = Connection
 Row = Any
 """One row of an answer, its columns by their names."""
 
-BUSY = 10.0
-"""Seconds that a writer waits for its turn on SQLite."""
-
-PRAGMAS = ("synchronous=FULL", "foreign_keys=ON", "mmap_size=268435456", "cache_size=-16384", "temp_store=MEMORY")
+TURN = select(func.pg_advisory_xact_lock(bindparam("number")))
 
 
 class Now(FunctionElement[float]):
@@ -61,11 +58,12 @@ def now(session: Session) -> float:
 
 
 class Question:
-    """A SELECT that is asked often: as SQLAlchemy has it, and as SQLite's own words with named values."""
+    """A SELECT that is asked often, as SQLAlchemy has it, and in the own words of SQLite and of psycopg."""
 
     def __init__(self, statement: Select[*tuple[Any, ...]]) -> None:
         self.statement = statement
         self.sqlite = str(statement.compile(dialect=sqlite.dialect(paramstyle="named")))
+        self.postgresql = str(statement.compile(dialect=postgresql.psycopg.dialect()))  # type: ignore[no-untyped-call]
         names = [column.key for column in statement.selected_columns if column.key]
         named: Any = namedtuple("Found", names)  # type: ignore[misc]
         self.row: Callable[[Iterable[Any]], Row] = named._make
@@ -74,45 +72,54 @@ class Question:
 class Database:
     """The engine, and transactions on it."""
 
-    def __init__(self, url: str) -> None:
-        self.engine = engine_of(url)
+    def __init__(self, url: str, connections: Connections | None = None) -> None:
+        """Connects to nothing yet. Raises `Usage` for a URL that is none."""
+        self.engine = engine_of(url, connections or Connections())
         self.embedded = self.engine.dialect.name == "sqlite"
-        self._writer = self.engine.execution_options(mxr_writes=True)
+        reading: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        writing: dict[str, Any] = {"isolation_level": "READ COMMITTED"}
+        self._reader = self.engine if self.embedded else self.engine.execution_options(**reading)
+        self._writer = self.engine.execution_options(mxr_writes=True, **({} if self.embedded else writing))
         self._idle: deque[sqlite3.Connection] = deque()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Session]:
         """A transaction that only reads: one snapshot for all its statements. Raises `Temporary`."""
-        with translated(), self.engine.connect() as session:
+        with translated(), self._reader.connect() as session:
             yield session
 
     @contextlib.contextmanager
     def writing(self, *, patience: float = BUSY) -> Iterator[Session]:
         """A transaction, committed at the end of the block and rolled back by any error in it.
 
-        Waits up to `patience` seconds for its turn on SQLite. Raises `Temporary`, `DiskFull`, and SQLAlchemy's
+        Waits up to `patience` seconds for its turn: on SQLite at the start, on PostgreSQL at each row that another
+        holds (there the usual patience is a setting). Raises `Temporary`, `DiskFull`, and SQLAlchemy's
         `IntegrityError`, which is the caller's to explain.
         """
         with translated(), self._writer.connect() as session:
-            if not self.embedded or patience == BUSY:
+            if patience == BUSY:
                 with session.begin():
                     yield session
-                return
-            _set_patience(session, patience)
-            try:
+            elif self.embedded:
+                _set_patience(session, patience)
+                try:
+                    with session.begin():
+                        yield session
+                finally:
+                    _set_patience(session, BUSY)
+            else:
                 with session.begin():
+                    session.execute(text(f"SET LOCAL lock_timeout = {int(patience * 1000)}"))
                     yield session
-            finally:
-                _set_patience(session, BUSY)
 
     def glance(self, question: Question, values: Mapping[str, object]) -> list[Row]:
         """The rows that one statement finds, without a transaction around it. Raises `Temporary`.
 
-        On SQLite it goes past SQLAlchemy, which takes ten times as long as such a statement itself.
+        It goes past SQLAlchemy, which takes several times as long as such a statement itself.
         """
-        if not self.embedded:
-            with self.reading() as session:
-                return list(session.execute(question.statement, values))
+        return self._glance_embedded(question, values) if self.embedded else self._glance_server(question, values)
+
+    def _glance_embedded(self, question: Question, values: Mapping[str, object]) -> list[Row]:
         try:
             connection = self._idle.pop() if self._idle else self._connect()
             try:
@@ -120,13 +127,48 @@ class Database:
             finally:
                 self._idle.append(connection)
         except sqlite3.Error as problem:
-            known = _trouble(OperationalError(question.sqlite, None, problem))
+            known = known_trouble(OperationalError(question.sqlite, None, problem))
             raise known or problem from problem
+
+    def _glance_server(self, question: Question, values: Mapping[str, object]) -> list[Row]:
+        with translated():
+            try:
+                return self._ask(question, values)
+            except DBAPIError as problem:
+                if not problem.connection_invalidated:
+                    raise
+            # What only reads may be asked twice: a restart of the database need not show.
+            return self._ask(question, values)
+
+    def _ask(self, question: Question, values: Mapping[str, object]) -> list[Row]:
+        errors = self.engine.dialect.loaded_dbapi.Error
+        driver: Any = None
+        try:
+            connection = self.engine.raw_connection()
+            driver = connection.driver_connection
+            try:
+                driver.autocommit = True
+                found = [question.row(row) for row in driver.execute(question.postgresql, values)]
+                driver.autocommit = False
+            except BaseException:
+                connection.invalidate()
+                raise
+        except errors as problem:
+            lost = driver is not None and driver.pgconn.status != 0
+            words = question.postgresql
+            raise DBAPIError.instance(words, None, problem, errors, connection_invalidated=lost) from problem
+        connection.close()
+        return found
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.engine.url.database or ":memory:", check_same_thread=False, timeout=BUSY)
-        _prepare_sqlite(connection)
+        prepare_sqlite(connection)
         return connection
+
+    def wake(self) -> None:
+        """Open a connection, and keep it for later. Raises `Temporary`."""
+        with self.reading() as session:
+            session.execute(select(1))
 
     def close(self) -> None:
         """Close every connection that is not in use."""
@@ -141,86 +183,17 @@ def _set_patience(session: Session, seconds: float) -> None:
     raw.execute(f"PRAGMA busy_timeout={int(seconds * 1000)}")
 
 
-def engine_of(url: str) -> Engine:
-    """The engine for a database URL: `sqlite:////path`, or a server's. Connects to nothing yet. Raises `Usage`."""
-    try:
-        parsed = make_url(url)
-        if parsed.get_backend_name() != "sqlite":
-            return create_engine(parsed, pool_pre_ping=True)
-        engine = create_engine(parsed, pool_size=8, max_overflow=64, connect_args={"timeout": BUSY})
-    except (ArgumentError, NoSuchModuleError, ImportError, ValueError) as problem:
-        raise Usage(
-            f"MXR_DATABASE_URL is not a database that this registry can use: {str(problem).splitlines()[0]}",
-            hint="Write it as sqlite:////var/lib/mxr/registry.db, or leave it out for the embedded default.",
-        ) from None
-    event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
-    return engine
+def take_turns(session: Session, *names: str) -> None:
+    """Waits until no other transaction that writes has passed here with one of these names and is under way still.
 
-
-def _prepare_sqlite(connection: sqlite3.Connection, _record: object = None) -> None:
-    connection.isolation_level = None
-    connection.execute(f"PRAGMA busy_timeout={int(BUSY * 1000)}")
-    for pragma in PRAGMAS:
-        connection.execute(f"PRAGMA {pragma}")
-    _use_wal(connection)
-
-
-def _use_wal(connection: sqlite3.Connection) -> None:
-    """Changing the mode does not wait for other connections that do the same, whatever the busy timeout."""
-    for attempt in range(100):
-        try:
-            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                connection.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as problem:
-            if "readonly" in str(problem):
-                return
-            if "locked" not in str(problem) or attempt == 99:
-                raise
-            time.sleep(0.05)
-
-
-def _begin_sqlite(session: Connection) -> None:
-    writes = session.get_execution_options().get("mxr_writes")
-    raw = session.connection.driver_connection
-    assert raw is not None
-    try:
-        raw.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
-    except sqlite3.Error as problem:
-        raise OperationalError("BEGIN", None, problem) from problem
-
-
-@contextlib.contextmanager
-def translated() -> Iterator[None]:
-    """Turns the database's own troubles into ours: busy, full, read-only, away."""
-    try:
-        yield
-    except PoolTimeout:
-        raise Temporary("The registry has too many requests at once.") from None
-    except DatabaseError as problem:
-        known = _trouble(problem)
-        if known is None:
-            raise
-        log.warning("database: %s", problem.orig)
-        raise known from problem
-
-
-def _trouble(problem: SQLAlchemyError) -> MxrError | None:
-    words = str(getattr(problem, "orig", problem)).lower()
-    if "disk is full" in words or "disk full" in words or "no space left" in words:
-        return DiskFull("The disk that holds the registry's database is full.")
-    if "readonly" in words or "read-only" in words:
-        return Temporary(
-            "The registry's database is read-only.", hint="Make its file and folder writable for the registry."
-        )
-    if "malformed" in words or "not a database" in words:
-        return MxrError("The registry's database is damaged.", hint="Run `mxr-registry fsck`, and restore a backup.")
-    if isinstance(problem, OperationalError) and ("locked" in words or "busy" in words):
-        return Temporary("The registry's database is busy.")
-    if isinstance(problem, OperationalError) and ("connect" in words or "unable to open" in words):
-        return Temporary("The registry's database cannot be reached.", hint="Check MXR_DATABASE_URL and --data.")
-    return None
+    On SQLite that is so from the start: one transaction at a time writes.
+    """
+    if session.dialect.name == "sqlite":
+        return
+    numbers = {int.from_bytes(sha256(name.encode()).digest()[:8], signed=True) for name in names}
+    # In one order for all, so that nobody waits for each other.
+    for number in sorted(numbers):
+        session.execute(TURN, {"number": number})
 
 
 def upsert(

@@ -56,10 +56,10 @@ def fail(db: Database, rules: Rules, namespace: str, id: str, failed: work.Fail)
         logs.append(session, row.seq, failed.log)
         _settle(session, rules, row, failed.failure, lost=0, detail=dict(failed.provenance))
         workers.seen(session, namespace, row.worker, now(session))
-        return jobs.at(session, row.seq).text
+        return jobs.at(session, rules, row.seq).text
 
 
-def hand_back(db: Database, namespace: str, id: str, fence: int) -> str:
+def hand_back(db: Database, rules: Rules, namespace: str, id: str, fence: int) -> str:
     """A worker that stops gives its job back, which counts as no attempt; the job's JSON. Raises `Conflict`."""
     with changes.turn(db) as session:
         row = held(session, namespace, id, fence)
@@ -70,7 +70,7 @@ def hand_back(db: Database, namespace: str, id: str, fence: int) -> str:
             changes.change(session, row.seq, *ours(row), **AGAIN, attempts=attempts, next_at=0.0)
             changes.note(session, row.seq, work.QUEUED, "handed back", row.worker_name)
         workers.seen(session, namespace, row.worker, now(session))
-        return jobs.at(session, row.seq).text
+        return jobs.at(session, rules, row.seq).text
 
 
 def expire(db: Database, rules: Rules) -> None:
@@ -85,6 +85,26 @@ def expire(db: Database, rules: Rules) -> None:
             times = f" {lost} times in a row" if lost > 1 else ""
             words = f"A worker was lost while it compiled this{times}, the last one {row.worker_name}."
             _settle(session, rules, row, work.Failure(kind, words, "lost_worker"), lost=lost)
+
+
+def resume(db: Database, rules: Rules) -> None:
+    """A registry begins: the time in which none was there counts neither against leases nor against workers.
+
+    That time is since any worker was last heard of. Whoever has a lease speaks three times in it: where somebody did,
+    a registry is running already, and nothing is changed.
+    """
+    with db.reading() as session:
+        if workers.silence(session) < rules.lease / 3:
+            return
+    with changes.turn(db) as session:
+        away = workers.silence(session)
+        if away < rules.lease / 3:
+            return
+        until = now(session) + rules.lease
+        held = (Job.state == work.RUNNING, Job.lease_until < until)
+        for seq in session.execute(select(Job.seq).where(*held)).scalars().all():
+            changes.change(session, seq, *held, seen=False, lease_until=until)
+        workers.excuse(session, rules, away)
 
 
 def _expired(session: Session) -> list[Row]:

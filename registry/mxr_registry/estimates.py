@@ -1,4 +1,4 @@
-"""How long a compile may take, by what it took before."""
+"""How long a compile may take, by what it took before: of this model; else of the same graph with other weights."""
 
 from __future__ import annotations
 
@@ -6,21 +6,43 @@ import json
 import statistics
 from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Select, bindparam, select
+from sqlalchemy.orm import aliased
 
 from .db import Session
-from .tables import Artifact
+from .tables import Artifact, Model
 
 LOOKED_AT = 20
+"""Artifacts, and sister models, that an estimate looks at: the latest."""
 
-BEFORE = (
+LATEST = (
     select(Artifact.provenance_json)
-    .where(Artifact.namespace == bindparam("namespace"), Artifact.model == bindparam("model"))
+    .where(Artifact.namespace == bindparam("namespace"))
     .order_by(Artifact.seq.desc())
     .limit(LOOKED_AT)
 )
-ON_REF = BEFORE.where(Artifact.arch.is_(None))
-ON_ARCH = BEFORE.where(Artifact.arch == bindparam("arch"))
+OWN = Artifact.model == bindparam("model")
+
+
+def _sisters() -> Select[Any]:
+    """The latest models with the graph of this one. Few, so that a graph with a thousand of them costs no more."""
+    this = aliased(Model)
+    graph = select(this.graph).where(this.namespace == bindparam("namespace"), this.model == bindparam("model"))
+    return (
+        select(Model.model)
+        .where(
+            Model.namespace == bindparam("namespace"),
+            Model.graph == graph.scalar_subquery(),
+            Model.model != bindparam("model"),
+        )
+        .order_by(Model.seq.desc())
+        .limit(LOOKED_AT)
+    )
+
+
+WAYS = (("this model", OWN), ("the same graph with other weights", Artifact.model.in_(_sisters())))
+ON_REF = [(words, LATEST.where(rule, Artifact.arch.is_(None))) for words, rule in WAYS]
+ON_ARCH = [(words, LATEST.where(rule, Artifact.arch == bindparam("arch"))) for words, rule in WAYS]
 
 
 def seconds_in(provenance: Any) -> float | None:
@@ -32,11 +54,12 @@ def seconds_in(provenance: Any) -> float | None:
 
 
 def estimate(session: Session, namespace: str, model: str, arch: str | None) -> tuple[float | None, str | None]:
-    """Seconds for a whole compile, and what that rests on: the median of the latest of this model for this arch."""
+    """Seconds for a whole compile, and what that rests on: the median of the latest on this arch."""
     wanted = {"namespace": namespace, "model": model, "arch": arch}
-    rows = session.execute(ON_REF if arch is None else ON_ARCH, wanted).scalars()
-    found = [seconds for text in rows if (seconds := seconds_in(json.loads(text))) is not None]
-    if not found:
-        return None, None
-    count = "one compile" if len(found) == 1 else f"{len(found)} compiles"
-    return round(statistics.median(found), 3), f"{count} of this model for {arch or 'the ref target'}"
+    for words, statement in ON_REF if arch is None else ON_ARCH:
+        rows = session.execute(statement, wanted).scalars()
+        found = [seconds for text in rows if (seconds := seconds_in(json.loads(text))) is not None]
+        if found:
+            count = "one compile" if len(found) == 1 else f"{len(found)} compiles"
+            return round(statistics.median(found), 3), f"{count} of {words} for {arch or 'the ref target'}"
+    return None, None

@@ -20,11 +20,11 @@ from .publication import Inspect
 from .rules import Rules
 from .storage.store import Store
 
-KNOWN = ("num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build")
+KNOWN = ("num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "real_arch")
 CHECKING = 300.0
 """Seconds, at least, that a lease goes on once its worker is done: reading a large program takes a while."""
 
-PROMISED = ("sramecc", "xnack", *KNOWN)
+PROMISED = ("sramecc", "xnack", "tuning", *KNOWN)
 """What a claim says of the program to come: those who attached since rely on it."""
 
 
@@ -39,7 +39,7 @@ def finish(
     with changes.turn(db) as session:
         row = jobs.find(session, namespace, id)
         if _answered(row, done):
-            return jobs.shown(session, row).text
+            return jobs.shown(session, rules, row).text
         row = endings.held(session, namespace, id, done.fence)
         until = now(session) + max(rules.lease, CHECKING)
         changes.change(session, row.seq, *endings.ours(row), phase="publish", lease_until=until)
@@ -53,12 +53,12 @@ def finish(
         failure = work.Failure(work.TRANSIENT, problem.message, name)
         endings.fail(db, rules, namespace, row.id, work.Fail(done.fence, failure, done.log))
         raise
-    for _ in range(2):
+    for _ in range(publication.TRIES):
         try:
             with changes.turn(db) as session:
                 row = endings.held(session, namespace, row.id, done.fence)
                 _close(session, row, done, checked)
-                return jobs.at(session, row.seq).text
+                return jobs.at(session, rules, row.seq).text
         except IntegrityError:
             continue
     raise NoSuchBlob("A blob of this artifact was swept meanwhile.")

@@ -9,18 +9,23 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import delete, select, text
+from sqlalchemy import delete, exists, func, select, text
 
 from mxr.errors import MxrError, NoSuchBlob
 from mxr.fields import canonical
 from mxr.manifest import Manifest, artifact_id
 
-from .db import Database, Row, Session
+from . import schema
+from .blobs import turn_of
+from .db import Database, Row, Session, take_turns
 from .storage.store import Kept, Store
 from .tables import Artifact, ArtifactBlob, Blob, Model, ModelBlob
 
 DAMAGE = ("database", "row", "missing", "size", "bytes")
 """Kinds of findings that something is lost or wrong; the others are leftovers that do no harm."""
+
+BY_PAGES = {"yield_per": 500}
+"""Has a server hand out the rows by and by: manifests of a million artifacts do not fit into memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +106,13 @@ class Fsck:
     def _manifests(self, session: Session) -> Iterator[tuple[str, str, str]]:
         artifact, blob = Artifact, ArtifactBlob
         asked = select(artifact.seq, artifact.id, artifact.digest, artifact.key_json, artifact.manifest_json)
-        for row in session.execute(asked):
+        for row in session.execute(asked, execution_options=BY_PAGES):
             self.report.artifacts += 1
             bound = set(session.execute(select(blob.sha256).where(blob.artifact == row.seq)).scalars())
             for words in _wrong(row.manifest_json, bound, row):
                 yield "row", f"artifact {row.id}", words
-        for seq, model, manifest_json in session.execute(select(Model.seq, Model.model, Model.manifest_json)):
+        models = select(Model.seq, Model.model, Model.manifest_json)
+        for seq, model, manifest_json in session.execute(models, execution_options=BY_PAGES):
             self.report.models += 1
             bound = set(session.execute(select(ModelBlob.sha256).where(ModelBlob.model == seq)).scalars())
             for words in _wrong(manifest_json, bound) if manifest_json else ():
@@ -132,6 +138,7 @@ class Fsck:
     def _forget(self, name: str) -> bool:
         if self.repair:
             with self.db.writing() as session:
+                take_turns(session, turn_of(name))
                 if self.store.stat(name) is not None or _users(session, name):
                     return False
                 session.execute(delete(Blob).where(Blob.sha256 == name))
@@ -167,9 +174,12 @@ class Fsck:
             return session.execute(select(Blob.sha256).where(Blob.sha256 == name).limit(1)).first() is not None
 
     def _drop_orphan(self, name: str) -> bool:
-        """Within a writing transaction, so that no upload of the same bytes gets its row between look and deed."""
+        """Within a turn of this blob, so that no upload of the same bytes gets its row between look and deed."""
         with self.db.writing() as session:
-            if session.execute(select(Blob.sha256).where(Blob.sha256 == name).limit(1)).first() is not None:
+            take_turns(session, turn_of(name))
+            row = session.execute(select(Blob.sha256).where(Blob.sha256 == name).limit(1)).first()
+            # What needs it though its row is lost is damage, found elsewhere, and its bytes are all that is left.
+            if row is not None or _users(session, name):
                 return False
             self.store.delete(name)
         return True
@@ -189,12 +199,29 @@ def _users(session: Session, name: str) -> str:
 
 def _database(session: Session) -> Iterator[tuple[str, str, str]]:
     if session.dialect.name != "sqlite":
+        yield from _broken_references(session)
         return
     for (words,) in session.execute(text("PRAGMA integrity_check(20)")).all():
         if words != "ok":
             yield "database", "integrity", str(words)
     for row in session.execute(text("PRAGMA foreign_key_check")).all():
         yield "database", f"table {row[0]}", f"row {row[1]} refers to a row of {row[2]} that is not there"
+
+
+def _broken_references(session: Session) -> Iterator[tuple[str, str, str]]:
+    """A restore that switched the constraints off can leave such rows."""
+    for table in schema.tables():
+        for key in table.foreign_key_constraints:
+            parent, pairs = key.referred_table, [(each.parent, each.column) for each in key.elements]
+            found = exists().where(*(theirs == ours for ours, theirs in pairs)).select_from(parent)
+            stated = (ours.is_not(None) for ours, _ in pairs)
+            lost = session.execute(select(func.count()).select_from(table).where(*stated, ~found)).scalar_one()
+            if lost:
+                yield (
+                    "database",
+                    f"table {table.name}",
+                    f"{lost} rows refer to rows of {parent.name} that are not there",
+                )
 
 
 def _wrong(manifest_json: str, bound: set[str], artifact: Row | None = None) -> Iterator[str]:

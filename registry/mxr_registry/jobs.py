@@ -14,8 +14,9 @@ from mxr import work
 from mxr.errors import NotFound, Usage
 from mxr.fields import canonical
 
-from . import changes, estimates
+from . import changes, estimates, workers
 from .db import Row, Session
+from .rules import Rules
 from .work_tables import Job
 
 MOST_LISTED = 1_000
@@ -96,24 +97,25 @@ def find(session: Session, namespace: str, id: str) -> Row:
     return found[0]
 
 
-def show(session: Session, namespace: str, id: str) -> Shown:
+def show(session: Session, rules: Rules, namespace: str, id: str) -> Shown:
     """One job. Raises `NotFound`, `Usage`."""
-    return shown(session, find(session, namespace, id))
+    return shown(session, rules, find(session, namespace, id))
 
 
-def at(session: Session, seq: int) -> Shown:
+def at(session: Session, rules: Rules, seq: int) -> Shown:
     """The job of this row."""
-    return shown(session, session.execute(BY_SEQ, {"of": seq}).one())
+    return shown(session, rules, session.execute(BY_SEQ, {"of": seq}).one())
 
 
-def shown(session: Session, row: Row) -> Shown:
-    """A row with its document: place and estimate are worked out for an open job."""
+def shown(session: Session, rules: Rules, row: Row) -> Shown:
+    """A row with its document: place, estimate and who is missing are worked out for an open job."""
     place = place_of(session, row) if row.state == work.QUEUED else None
+    missing = workers.missing(session, rules, row) if row.state == work.QUEUED else None
     seconds, rests_on = None, None
     if row.state in work.OPEN:
         seconds, rests_on = estimates.estimate(session, row.namespace, row.model, row.arch)
-    document = _document(row) | {"place": place, "estimate": seconds, "estimate_from": rests_on}
-    return Shown(row.seq, row.id, row.version, row.state, row.log_size, canonical(document))
+    more = {"place": place, "estimate": seconds, "estimate_from": rests_on, "waiting_for": missing}
+    return Shown(row.seq, row.id, row.version, row.state, row.log_size, canonical(document(row) | more))
 
 
 def place_of(session: Session, row: Row) -> int:
@@ -122,7 +124,8 @@ def place_of(session: Session, row: Row) -> int:
     return int(session.execute(AHEAD, wanted).scalar_one()) + 1
 
 
-def _document(row: Row) -> dict[str, Any]:
+def document(row: Row) -> dict[str, Any]:
+    """A row as JSON, without place and estimate."""
     return {
         "id": row.id,
         "state": row.state,
@@ -139,13 +142,14 @@ def _document(row: Row) -> dict[str, Any]:
         "place": None,
         "estimate": None,
         "estimate_from": None,
+        "waiting_for": None,
         "artifact": row.artifact,
         "failure": json.loads(row.failure_json) if row.failure_json else None,
     }
 
 
 def listed(session: Session, namespace: str, filters: Filters) -> str:
-    """The JSON of a page of jobs, the latest first, without place and estimate."""
+    """The JSON of a page of jobs, the latest first, without what is worked out for one of them."""
     asked = select_jobs(namespace)
     if filters.state is not None:
         asked = asked.where(Job.state.in_(work.OPEN if filters.state == "open" else (filters.state,)))
@@ -158,10 +162,10 @@ def listed(session: Session, namespace: str, filters: Filters) -> str:
     rows = session.execute(asked.order_by(Job.seq.desc()).limit(filters.limit + 1)).all()
     page = rows[: filters.limit]
     following = str(page[-1].seq) if len(rows) > len(page) else None
-    return canonical({"jobs": [_document(row) for row in page], "next": following})
+    return canonical({"jobs": [document(row) for row in page], "next": following})
 
 
-def cancel(session: Session, namespace: str, id: str) -> Shown:
+def cancel(session: Session, rules: Rules, namespace: str, id: str) -> Shown:
     """Cancel a job: at once where it is queued; where it runs, its worker is told. A closed one stays as it is."""
     row = find(session, namespace, id)
     if row.state == work.QUEUED:
@@ -171,4 +175,4 @@ def cancel(session: Session, namespace: str, id: str) -> Shown:
     elif row.state == work.RUNNING and not row.cancelling:
         changes.change(session, row.seq, Job.state == work.RUNNING, cancelling=True)
         changes.note(session, row.seq, work.RUNNING, "its worker is told to stop", row.worker_name)
-    return at(session, row.seq)
+    return at(session, rules, row.seq)

@@ -7,9 +7,10 @@ Whether a worker can do a job follows from the job's lane and demands alone, and
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import lru_cache
 
-from mxr import work
+from mxr import ability
 from mxr.fields import decode, refuse
 from mxr.keys import Key
 from mxr.qualities import Demands, Qualities, Request
@@ -42,6 +43,17 @@ def lanes_of(can: Can) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def wide_of(can: Can) -> tuple[str, ...]:
+    """What stands for the lanes of all archs for which a worker may cross-compile: a lane with `*` for the arch."""
+    return tuple(wide for lane in lanes_of(can) if (wide := widened(lane))) if can.cross else ()
+
+
+def widened(lane: str) -> str | None:
+    """A lane with `*` for its arch; None for one of the reference target, or of another vendor's GPUs."""
+    words = lane.split()
+    return " ".join([*words[:2], "*", *words[3:]]) if words[:2] == ["gpu", "amd"] else None
+
+
 def key_in(lane: str) -> Key:
     """A key of this lane, with nothing else in it."""
     words = lane.split()
@@ -63,14 +75,21 @@ def demands_of(text: str) -> Demands:
 
 
 @lru_cache(maxsize=65_536)
-def fitting(can: str, lane: str, demands: str) -> int | None:
-    """The index of the first target on which what `can` says can do a job of this lane and demands; None for none."""
-    return work.able(can_of(can), Request(key_in(lane), demands_of(demands)))
+def fitting(can: str, lane: str, demands: str) -> ability.Way | None:
+    """The way in which what `can` says can do a job of this lane and demands; None where there is none."""
+    return ability.able(can_of(can), Request(key_in(lane), demands_of(demands)))
 
 
-def pinned(can: Can, target: int, demands: Demands) -> Qualities:
-    """The qualities of what comes of a job with these demands on this target of a worker."""
-    return work.made_by(can.targets[target], can.toolchain, work.tuning_for(demands))
+def directly(cans: Iterable[str], lane: str, demands: str) -> bool:
+    """Whether one of these can do a job of this lane and demands on the GPU itself."""
+    return any((way := fitting(can, lane, demands)) is not None and not way.cross for can in cans)
+
+
+def pinned(can: Can, way: ability.Way, demands: Demands) -> Qualities:
+    """The qualities of what comes of a job with these demands on this way of a worker."""
+    if way.cross:
+        return ability.made_across(demands, can.toolchain)
+    return ability.made_by(can.targets[way.target], can.toolchain, ability.tuning_for(demands))
 
 
 def check_can(can: Can, where: str = "can") -> None:
@@ -80,5 +99,5 @@ def check_can(can: Can, where: str = "can") -> None:
             raise refuse(f"{where}.targets.kind", "gpu or ref", target.kind)
         if target.kind == "gpu":
             Key(NO_MODEL, "gpu", "1.0", (), vendor=target.vendor, arch=target.arch, rocm="1.0")
-        work.made_by(target, can.toolchain)
+        ability.made_by(target, can.toolchain)
     lanes_of(can)

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, or_, select
+from sqlalchemy import bindparam, func, or_, select
 
-from mxr import work
+from mxr import ability, work
 from mxr.fields import canonical, encode
 from mxr.keys import Key
 from mxr.qualities import Request
@@ -28,7 +28,7 @@ PAGES = (20, 200, 2_000)
 """Rows that are looked at first, next, and then at a time."""
 
 WAITING = (
-    select(Job.seq, Job.rank, Job.lane, Job.demands_json, Job.avoid)
+    select(Job.seq, Job.rank, Job.lane, Job.demands_json, Job.avoid, Job.next_at)
     .where(
         Job.namespace == bindparam("namespace"),
         Job.state == work.QUEUED,
@@ -41,6 +41,9 @@ WAITING = (
     .order_by(Job.rank, Job.seq)
     .limit(bindparam("size"))
 )
+NEXT_LANE = select(func.min(Job.lane)).where(
+    Job.namespace == bindparam("namespace"), Job.state == work.QUEUED, Job.lane > bindparam("lane")
+)
 MODEL = select(Model.onnx, Model.manifest_json).where(
     Model.namespace == bindparam("namespace"), Model.model == bindparam("model"), Model.complete
 )
@@ -48,16 +51,27 @@ MODEL = select(Model.onnx, Model.manifest_json).where(
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What one worker may look at, for as long as it waits. `job`: the only one that it wants, by its whole id."""
+    """What one worker may look at, for as long as it waits. `job`: the only one that it wants, by its whole id.
+
+    `wide`: the lanes of any arch that it may look at besides (see `lanes.wide_of`).
+    """
 
     worker: str
     namespace: str
     lanes: tuple[str, ...]
     job: str | None = None
+    wide: tuple[str, ...] = ()
 
     def topics(self) -> list[str]:
         """What news would be worth another look."""
-        return [self.job] if self.job else [f"{self.namespace} {lane}" for lane in self.lanes]
+        return [self.job] if self.job else [f"{self.namespace} {lane}" for lane in (*self.lanes, *self.wide)]
+
+
+def wide_topic(topic: str) -> str | None:
+    """What those listen to who may cross-compile a job that is news under this topic."""
+    namespace, _, lane = topic.partition(" ")
+    wide = lanes.widened(lane)
+    return f"{namespace} {wide}" if wide else None
 
 
 def begin(db: Database, namespace: str, wanted: work.Claim) -> Claims:
@@ -67,7 +81,8 @@ def begin(db: Database, namespace: str, wanted: work.Claim) -> Claims:
         job = jobs.find(session, namespace, wanted.job) if wanted.job else None
     if job is not None and lanes.fitting(worker.can_json, job.lane, job.demands_json) is None:
         raise workers.refusal(_request(job))
-    return Claims(worker.id, namespace, lanes.lanes_of(lanes.can_of(worker.can_json)), job.id if job else None)
+    can = lanes.can_of(worker.can_json)
+    return Claims(worker.id, namespace, lanes.lanes_of(can), job.id if job else None, lanes.wide_of(can))
 
 
 def _request(row: Row) -> Request:
@@ -109,17 +124,38 @@ def _next(session: Session, rules: Rules, worker: Row, claims: Claims) -> Row | 
         # Named by a person or their program: neither back-off nor what failed before stands in the way.
         row = jobs.find(session, claims.namespace, claims.job)
         return row if row.state == work.QUEUED else None
-    firsts = [next(_suited(session, rules, worker, lane), None) for lane in claims.lanes]
+    wanted = dict.fromkeys((*claims.lanes, *_widely(session, claims)))
+    firsts = [next(_suited(session, rules, worker, lane), None) for lane in wanted]
     return min((row for row in firsts if row is not None), key=lambda row: (row.rank, row.seq), default=None)
 
 
+def _widely(session: Session, claims: Claims) -> Iterator[str]:
+    """The lanes of other archs in which jobs are queued, for one who may cross-compile."""
+    lane = "gpu amd "
+    while claims.wide and (found := session.execute(NEXT_LANE, {"namespace": claims.namespace, "lane": lane}).scalar()):
+        lane = str(found)
+        if lanes.widened(lane) in claims.wide:
+            yield lane
+
+
 def _suited(session: Session, rules: Rules, worker: Row, lane: str) -> Iterator[Row]:
-    """The jobs of a lane that this worker can do now, in order."""
+    """The jobs of a lane that this worker can do now, in order; across only what nobody can do on the GPU itself."""
+    others: tuple[str, ...] | None = None
     for row in _waiting(session, worker, lane):
-        if lanes.fitting(worker.can_json, lane, row.demands_json) is None:
+        way = lanes.fitting(worker.can_json, lane, row.demands_json)
+        if way is None:
             continue
-        if row.avoid != worker.id or not workers.another(session, rules, worker, row):
+        if way.cross and others is None:
+            others = workers.stated(session, rules, worker.namespace)
+        if way.cross and lanes.directly(others or (), lane, row.demands_json):
+            continue
+        if row.avoid != worker.id or _passed_over(session, row) or not workers.another(session, rules, worker, row):
             yield row
+
+
+def _passed_over(session: Session, row: Row) -> bool:
+    """Whether others had their time to take a job that is tried again: one that waits hears of it at once."""
+    return bool(row.next_at + changes.YIELD <= now(session))
 
 
 def _waiting(session: Session, worker: Row, lane: str) -> Iterator[Row]:
@@ -155,7 +191,7 @@ def _take(session: Session, rules: Rules, worker: Row, row: Row) -> str | None:
         endings.close_failed(session, row.seq, failures.text_of(work.Failure(work.TRANSIENT, words, "no_model")))
         changes.note(session, row.seq, work.FAILED, words)
         return None
-    target = _lease(session, rules, worker, row)
+    way = _lease(session, rules, worker, row)
     document = {
         "job": row.id,
         "fence": row.fence + 1,
@@ -164,16 +200,17 @@ def _take(session: Session, rules: Rules, worker: Row, row: Row) -> str | None:
         "demands": json.loads(row.demands_json),
         "model": json.loads(model.manifest_json),
         "onnx": model.onnx,
-        "target": target,
+        "target": way.target,
         "attempt": row.attempts + 1,
+        "cross": way.cross,
     }
     return canonical(document)
 
 
-def _lease(session: Session, rules: Rules, worker: Row, row: Row) -> int:
+def _lease(session: Session, rules: Rules, worker: Row, row: Row) -> ability.Way:
     can = lanes.can_of(worker.can_json)
-    target = lanes.fitting(worker.can_json, row.lane, row.demands_json)
-    assert target is not None
+    way = lanes.fitting(worker.can_json, row.lane, row.demands_json)
+    assert way is not None
     moment = now(session)
     values: dict[str, Any] = {
         "state": work.RUNNING,
@@ -181,7 +218,7 @@ def _lease(session: Session, rules: Rules, worker: Row, row: Row) -> int:
         "worker": worker.id,
         "worker_name": worker.name,
         "toolchain_json": worker.toolchain_json,
-        "pinned_json": canonical(encode(lanes.pinned(can, target, lanes.demands_of(row.demands_json)))),
+        "pinned_json": canonical(encode(lanes.pinned(can, way, lanes.demands_of(row.demands_json)))),
         "fence": row.fence + 1,
         "attempts": row.attempts + 1,
         "lease_until": moment + rules.lease,
@@ -190,7 +227,7 @@ def _lease(session: Session, rules: Rules, worker: Row, row: Row) -> int:
     changes.change(session, row.seq, Job.state == work.QUEUED, Job.version == row.version, **values)
     changes.note(session, row.seq, work.RUNNING, f"attempt {row.attempts + 1}", worker.name)
     logs.append(session, row.seq, f"== attempt {row.attempts + 1} on {worker.name} ==\n")
-    return target
+    return way
 
 
 def heartbeat(db: Database, rules: Rules, namespace: str, id: str, beat: work.Heartbeat) -> str:

@@ -19,7 +19,19 @@ from .work_tables import Job, Worker
 
 REASONS = frozenset(
     {"kind", "vendor", "arch", "migraphx", "rocm", "inputs", "precision", "calibration", "offload_copy", "fast_math"}
-    | {"env", "form", "sramecc", "xnack", "num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "tuning"}
+    | {
+        "env",
+        "form",
+        "sramecc",
+        "xnack",
+        "num_cu",
+        "chiplets",
+        "rocm_patch",
+        "migraphx_patch",
+        "build",
+        "tuning",
+        "real_arch",
+    }
 )
 """Fields in which the nearest artifact differs; others count as `other`."""
 
@@ -115,8 +127,10 @@ def _oldest(session: Session) -> list[Line]:
 def _workers(session: Session, rules: Rules) -> list[Line]:
     busy = select(Job.seq).where(Job.state == work.RUNNING, Job.worker == Worker.id).exists()
     lost = Worker.seen_at < now(session) - rules.lost_after
-    state = case((lost, "lost"), (busy, "busy"), else_="idle")
-    found = {name: count for name, count in session.execute(select(state, func.count()).group_by(state))}
+    state = case((lost, "lost"), (busy, "busy"), else_="idle").label("state")
+    states = select(state).where(Worker.left_at.is_(None)).subquery()
+    counts = select(states.c.state, func.count()).group_by(states.c.state)
+    found = {name: count for name, count in session.execute(counts)}
     return [({"state": name}, found.get(name, 0)) for name in ("idle", "busy", "lost")]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import xxhash
@@ -12,29 +13,55 @@ from sqlalchemy.exc import IntegrityError
 
 from mxr.errors import Conflict, Damaged, NoSuchBlob, NoSuchModel, Usage
 from mxr.fields import canonical, encode
-from mxr.manifest import Manifest
+from mxr.manifest import File, Manifest
+from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.wire import RegisterModel, check_model, model_identity
 
 from . import blobs
 from .db import Database, Row, Session, now
+from .inspection import Description
 from .storage.store import Store
 from .tables import Model, ModelBlob
 
 MOST_LISTED = 1_000
+TRIES = 3
+
+Look = Callable[[File], Description | None]
 
 
-def register(db: Database, store: Store, namespace: str, statement: RegisterModel) -> str:
+def register(db: Database, store: Store, look: Look, namespace: str, statement: RegisterModel) -> str:
     """Write down a model, after checking its hash over its bytes where they were sent; its JSON.
 
-    Raises `NoSuchBlob`, `Damaged` where the bytes give another hash, `Conflict` where it names another model.
+    `look` tells what the ONNX file says of itself, or None. Raises `NoSuchBlob`, `Damaged` where the bytes give another
+    hash, `Conflict` where it names another model.
     """
     verify(db, store, namespace, statement)
-    try:
-        with db.writing() as session:
-            state(session, namespace, statement)
-            return show(session, namespace, statement.model)
-    except IntegrityError:
-        raise NoSuchBlob("A blob of this model was swept meanwhile.") from None
+    told = _told(db, look, namespace, statement)
+    for _ in range(TRIES):
+        try:
+            with db.writing() as session:
+                state(session, namespace, statement)
+                if told is not None:
+                    _note(session, namespace, statement.model, dict(told))
+                return show(session, namespace, statement.model)
+        except IntegrityError:
+            # Another registered it at this moment, and the next look finds that.
+            continue
+    raise NoSuchBlob("A blob of this model was swept meanwhile.")
+
+
+def _told(db: Database, look: Look, namespace: str, statement: RegisterModel) -> Description | None:
+    """What the ONNX file says of itself, unless that is known already."""
+    with db.reading() as session:
+        row = _find(session, namespace, statement.model)
+    if statement.manifest is None or (row is not None and row.graph is not None):
+        return None
+    return look(next(file for file in statement.manifest.files if file.name == statement.onnx))
+
+
+def _note(session: Session, namespace: str, model: str, told: dict[str, Any]) -> None:
+    values = {"graph": told.pop("graph"), "told_json": canonical(told)}
+    session.execute(update(Model).where(Model.namespace == namespace, Model.model == model).values(values))
 
 
 def verify(db: Database, store: Store, namespace: str, statement: RegisterModel) -> None:
@@ -82,7 +109,7 @@ def state(session: Session, namespace: str, statement: RegisterModel) -> None:
     Raises `Conflict` where the hash already stands for another model.
     """
     complete = statement.manifest is not None
-    row = _find(session, namespace, statement.model)
+    row = session.execute(_select(namespace).where(Model.model == statement.model).with_for_update()).one_or_none()
     if row is not None and row.sha256 != statement.sha256 and (row.complete or not complete):
         raise Conflict(
             f"{statement.model} already stands for another model here.",
@@ -124,6 +151,22 @@ def _find(session: Session, namespace: str, model: str) -> Row | None:
 def _select(namespace: str) -> Any:
     columns = Model.__table__.c
     return select(*columns).where(Model.namespace == namespace)
+
+
+def told(session: Session, namespace: str, model: str) -> OnnxModel | None:
+    """What the ONNX file of a complete model says of itself, as far as it is kept: its inputs, outputs and types."""
+    asked = select(Model.told_json).where(Model.namespace == namespace, Model.model == model, Model.complete)
+    text = session.execute(asked).scalar()
+    if text is None:
+        return None
+    found = json.loads(text)
+    inputs, outputs = (tuple(map(_end, found[name])) for name in ("inputs", "outputs"))
+    return OnnxModel(Path(model), 0, inputs, outputs, (), None, 0, "", frozenset(found["types"]))
+
+
+def _end(found: dict[str, Any]) -> OnnxInput:
+    dims = found["dims"]
+    return OnnxInput(found["name"], found["elem_type"], None if dims is None else tuple(dims))
 
 
 def known(session: Session, namespace: str, model: str) -> bool:

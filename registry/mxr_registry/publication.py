@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from mxr import evidence
+from mxr import evidence, origin
 from mxr.errors import Mismatch, NoSuchBlob, Usage
 from mxr.fields import canonical
 from mxr.keys import Difference
@@ -29,6 +29,9 @@ from .storage.store import Store
 from .tables import Artifact, ArtifactBlob, ArtifactInput
 
 Inspect = Callable[[Sequence[File]], tuple[Description, ...]]
+
+TRIES = 4
+"""Of the last step: artifact and model can each be written by another first, and only a lost blob stays lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +55,16 @@ def publish(db: Database, store: Store, inspect: Inspect, namespace: str, wanted
     Raises `NoSuchBlob`, `Damaged`, `DamagedBlob`, `Mismatch` where a program contradicts its key, and `Conflict`.
     """
     checked = check(db, store, inspect, namespace, wanted)
-    try:
-        with db.writing() as session:
-            new = record(session, namespace, checked)
-            return artifacts.show(session, namespace, checked.id), new
-    except IntegrityError:
-        with db.reading() as session:
-            if artifacts.has(session, namespace, checked.id):
-                return artifacts.show(session, namespace, checked.id), False
-        raise NoSuchBlob("A blob of this artifact was swept meanwhile.") from None
+    _refuse_other_models(db, namespace, checked)
+    for _ in range(TRIES):
+        try:
+            with db.writing() as session:
+                new = record(session, namespace, checked)
+                return artifacts.show(session, namespace, checked.id), new
+        except IntegrityError:
+            # Another wrote the same artifact or its model at this moment, and the next look finds that.
+            continue
+    raise NoSuchBlob("A blob of this artifact was swept meanwhile.")
 
 
 def check(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: Publish) -> Checked:
@@ -86,13 +90,32 @@ def check(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: 
     return Checked(wanted, digest, id, tuple(sorted(stated)), _together(files, descriptions), repairs)
 
 
+def _refuse_other_models(db: Database, namespace: str, checked: Checked) -> None:
+    """Raises `Mismatch` for a program that cannot come from its model, where that one's ONNX file is here.
+
+    A worker's program is not held against it: it was compiled from this very file, with the options of its key.
+    """
+    key = checked.wanted.key
+    with db.reading() as session:
+        model = models.told(session, namespace, key.model) if key.form == "whole" else None
+    found = origin.contradictions(key, model, checked.description) if model is not None else ()
+    if found:
+        raise Mismatch(
+            f"This program cannot come from the model {key.model}: {'; '.join(map(str, found[:3]))}.",
+            hint="Publish it with the model and the precision that it was compiled from and with.",
+            detail={"differences": [each.to_json() for each in found]},
+        )
+
+
 def _lost(db: Database, store: Store, namespace: str, id: str) -> bool:
     with db.reading() as session:
         if not artifacts.has(session, namespace, id):
             return False
         row = artifacts.find(session, namespace, id)
     first = Manifest.from_json(json.loads(row.manifest_json))
-    return any(store.stat(blob.sha256) != blob.size for blob in first.blobs())
+    named = list(first.blobs())
+    stored = store.stats(blob.sha256 for blob in named)
+    return any(stored.get(blob.sha256) != blob.size for blob in named)
 
 
 def refuse_contradictions(wanted: Publish, files: Iterable[File], descriptions: Iterable[Description]) -> None:
@@ -128,7 +151,9 @@ def record(session: Session, namespace: str, checked: Checked) -> bool:
     if checked.wanted.model is not None:
         models.state(session, namespace, checked.wanted.model)
     row = Artifact
-    found = session.execute(select(row.seq).where(row.namespace == namespace, row.id == checked.id)).scalar()
+    # Locked, so that nobody removes or repairs it before the answer is given.
+    here = select(row.seq).where(row.namespace == namespace, row.id == checked.id).with_for_update(key_share=True)
+    found = session.execute(here).scalar()
     if found is not None:
         if checked.repairs:
             manifest = canonical(checked.wanted.manifest.to_json())
@@ -151,7 +176,7 @@ def _bind(session: Session, namespace: str, artifact: int, manifest: Manifest) -
 
 
 def _values(session: Session, namespace: str, checked: Checked) -> dict[str, Any]:
-    wanted, key = checked.wanted, checked.wanted.key
+    wanted, key, moment = checked.wanted, checked.wanted.key, now(session)
     return {
         "namespace": namespace,
         "id": checked.id,
@@ -170,7 +195,8 @@ def _values(session: Session, namespace: str, checked: Checked) -> dict[str, Any
         "provenance_json": canonical(dict(wanted.provenance)),
         "stated_json": canonical(list(checked.stated)),
         "names_json": canonical([file.name for file in wanted.manifest.files]),
-        "published_at": now(session),
+        "published_at": moment,
+        "used_at": moment,
         "promoted_at": None,
         "promoted": 0,
         "manifest_json": canonical(wanted.manifest.to_json()),

@@ -135,6 +135,7 @@ def push_line(request: Request) -> str:
         words += ["--vendor", "hygon"] if key.vendor == "hygon" else []
         words += ["--arch", str(target.GfxArch(key.arch or "", demands.sramecc, demands.xnack))]
         words += ["--num-cu", str(demands.num_cu)] if demands.num_cu else []
+        words += ["--real-arch", demands.real_arch] if demands.real_arch else []
         words += ["--rocm", demands.rocm_patch or key.rocm or ""]
     words += ["--migraphx", demands.migraphx_patch or key.migraphx]
     for name, shape in key.inputs:

@@ -22,6 +22,7 @@ from mxr.wire import API
 from . import artifacts, misses, refusal
 from .db import Database, Question, Row
 from .tables import Artifact
+from .usage import Tally
 
 ASKED = (
     select(*artifacts.COLUMNS, Artifact.promoted, Artifact.names_json, Artifact.manifest_json)
@@ -49,6 +50,14 @@ class Asked:
         return cls(request, request.key.digest, generic.digest if generic else None, generic.arch if generic else None)
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What serves a request: the artifact's id, and the JSON of the `wire.Hit`."""
+
+    id: str
+    text: str
+
+
 def read(body: bytes) -> Asked:
     """The request in the body of a resolve. Raises `Usage`."""
     return _remembered(body) if len(body) <= 4_096 else _read(body)
@@ -61,30 +70,31 @@ def _read(body: bytes) -> Asked:
 _remembered = lru_cache(maxsize=4_096)(_read)
 
 
-def resolve(db: Database, namespace: str, asked: Asked) -> str:
-    """The JSON of a `wire.Hit`.
+def resolve(db: Database, tally: Tally, namespace: str, asked: Asked) -> str:
+    """The JSON of a `wire.Hit`, counted as a use.
 
     Raises `NoSuchArtifact` that says why and what to do (and the miss is counted), `Usage` where a feature is open and
     those that would serve disagree.
     """
     hit = find(db, namespace, asked)
     if hit is not None:
-        return hit
+        tally.count(namespace, hit.id)
+        return hit.text
     with db.reading() as session:
         reason, nearest = refusal.explain(session, namespace, asked.request, asked.digest, asked.family)
     misses.record(db, namespace, asked.request, asked.digest, nearest)
     raise reason
 
 
-def find(db: Database, namespace: str, asked: Asked) -> str | None:
-    """The JSON of the hit, or None. Raises `Usage` as `resolve` does."""
+def find(db: Database, namespace: str, asked: Asked) -> Found | None:
+    """The hit, or None. Raises `Usage` as `resolve` does."""
     wanted = {"namespace": namespace, "digest": asked.digest, "generic": asked.generic_digest or asked.digest}
     rows = db.glance(QUICK, wanted)
     chosen = match.choose(asked.request.demands, candidates(rows, asked.digest, asked.family)) if rows else None
     if chosen is None:
         return None
     candidate, fit = chosen
-    return _written(next(row for row in rows if row.id == candidate.id), fit)
+    return Found(candidate.id, _written(next(row for row in rows if row.id == candidate.id), fit))
 
 
 def candidates(rows: Sequence[Row], digest: str, family: str | None) -> list[Candidate]:

@@ -66,8 +66,7 @@ class Rules:
 
         MXR_LEASE_SECONDS wins over the file. Raises `Usage`.
         """
-        path = file or (Path(environ["MXR_REGISTRY_CONFIG"]) if environ.get("MXR_REGISTRY_CONFIG") else None)
-        written = _read(path) if path else _Document()
+        written = document(environ, file)
         work = dict(written.work)
         if environ.get("MXR_LEASE_SECONDS"):
             work["lease"] = _seconds(environ["MXR_LEASE_SECONDS"])
@@ -97,15 +96,24 @@ class _Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Document:
+class Document:
+    """The configuration as it is written; each part is read by the room that it is for."""
+
     work: Mapping[str, Any] = field(default_factory=dict)
+    database: Mapping[str, Any] = field(default_factory=dict)
     pools: tuple[_Pool, ...] = ()
+    retention: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _read(path: Path) -> _Document:
+def document(environ: Mapping[str, str], file: Path | None = None) -> Document:
+    """What is written in `file`, else in the file that MXR_REGISTRY_CONFIG names, else nothing. Raises `Usage`."""
+    path = file or (Path(environ["MXR_REGISTRY_CONFIG"]) if environ.get("MXR_REGISTRY_CONFIG") else None)
+    return _read(path) if path else Document()
+
+
+def _read(path: Path) -> Document:
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
-        return decode(_Document, document)
+        return decode(Document, tomllib.loads(path.read_text("utf-8")))
     except OSError as problem:
         reason: object = problem.strerror or problem
     except Usage as problem:

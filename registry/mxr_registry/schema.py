@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import inspect
+from sqlalchemy import Table, inspect, text
 
 from mxr.errors import MxrError, Temporary
 
-from .db import Database, Session
+from .db import Database, Session, take_turns
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -22,12 +22,16 @@ SCRIPTS = "mxr_migrations:."
 def upgrade(db: Database) -> str:
     """Bring the schema up to date, in one transaction: all of it or nothing; the revision that it has then.
 
-    Several processes may do so at once on SQLite: one works and the others wait. Raises `MxrError` for a schema of a
-    newer registry.
+    Several processes may do so at once: one works and the others wait. Raises `MxrError` for a schema of a newer
+    registry, `Temporary` where a registry that runs keeps the tables busy for a minute.
     """
     from alembic import command
 
     with db.writing(patience=60.0) as session:
+        if not db.embedded:
+            # A step may read every row, which takes as long as it takes.
+            session.execute(text("SET LOCAL statement_timeout = 0"))
+        take_turns(session, "schema")
         known(session)
         config = _config()
         config.attributes["connection"] = session
@@ -68,6 +72,13 @@ def newest() -> str:
     head = ScriptDirectory.from_config(_config()).get_current_head()
     assert head is not None
     return head
+
+
+def tables() -> list[Table]:
+    """All tables of this code, each after those that it refers to."""
+    from . import work_tables
+
+    return work_tables.Job.metadata.sorted_tables
 
 
 def present(db: Database) -> bool:

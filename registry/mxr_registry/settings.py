@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from .storage.place import S3Place
+
 if TYPE_CHECKING:
+    from .connections import Connections
+    from .retention import Retention
     from .rules import Rules
 
 
@@ -30,8 +34,9 @@ class Limits:
 class Settings:
     """Where a registry keeps its data, and how it serves.
 
-    `grace`: seconds for which a blob that was said to be here stays, whether anything is made of it or not. `rules`:
-    those of compiling; None are the usual ones.
+    `grace`: seconds for which a blob that was said to be here stays, whether anything is made of it or not. `s3`: how
+    the server of an `s3://` store is spoken to. `rules` are those of compiling, `retention` those of sweeping,
+    `connections` those to a database server; None are the usual ones.
     """
 
     data: Path
@@ -43,24 +48,34 @@ class Settings:
     verbose: bool = False
     grace: float = 24 * 3600.0
     limits: Limits = Limits()
+    s3: S3Place = field(default_factory=S3Place)
     rules: Rules | None = None
+    retention: Retention | None = None
+    connections: Connections | None = None
 
     @classmethod
     def read(cls, environ: Mapping[str, str], data: Path | None = None, config: Path | None = None) -> Settings:
         """The settings that an environment gives; `data` and `config` are flags, which win.
 
-        Reads MXR_DATABASE_URL, MXR_STORE_URL, MXR_REGISTRY_CONFIG, MXR_LEASE_SECONDS, XDG_DATA_HOME and HOME. Raises
-        `Usage`.
+        Reads MXR_DATABASE_URL, MXR_DATABASE_POOL, MXR_STORE_URL, MXR_S3_*, MXR_REGISTRY_CONFIG, MXR_LEASE_SECONDS,
+        XDG_DATA_HOME and HOME. Raises `Usage`.
         """
         # The child that reads programs imports this file, and should start quickly.
+        from .connections import Connections
+        from .retention import Retention
         from .rules import Rules
 
+        retention = Retention.read(environ, config)
         folder = (data or usual_place(environ)).absolute()
         return cls(
             data=folder,
             database_url=environ.get("MXR_DATABASE_URL") or _embedded_url(folder),
             store_url=environ.get("MXR_STORE_URL") or "file://" + quote(str(folder / "store")),
+            grace=retention.grace_hours * 3600.0,
+            s3=S3Place.read(environ),
             rules=Rules.read(environ, config),
+            retention=retention,
+            connections=Connections.read(environ, config),
         )
 
     @property
@@ -73,6 +88,13 @@ class Settings:
         """Whether the database is the embedded one in the data directory."""
         return self.database_url == _embedded_url(self.data)
 
+    @property
+    def where(self) -> str:
+        """Where rows and bytes are, for people: without user, password or options."""
+        if self.embedded:
+            return f"data in {self.data}"
+        return f"rows in {place_of(self.database_url)}, bytes in {place_of(self.store_url)}"
+
 
 def usual_place(environ: Mapping[str, str]) -> Path:
     """The platform's folder for the data of this user's programs. Source: XDG Base Directory Specification."""
@@ -80,6 +102,13 @@ def usual_place(environ: Mapping[str, str]) -> Path:
     if not base.startswith("/"):
         base = str(Path(environ.get("HOME") or Path.home()) / ".local" / "share")
     return Path(base) / "mxr-registry"
+
+
+def place_of(url: str) -> str:
+    """A URL without what may be secret: its user, password and query."""
+    scheme, _, rest = url.partition("://")
+    # Not split as a URL: a password that nobody encoded may hold any of its signs.
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
 
 
 def _embedded_url(folder: Path) -> str:

@@ -1,6 +1,7 @@
 """The tables of the registry. Every row carries a namespace; what must be unique is so by constraint, never by hope.
 
-    models ──< model_blobs >── blobs ──< artifact_blobs >── artifacts ──< artifact_inputs        misses
+    models ──< model_blobs >── blobs ──< artifact_blobs >── artifacts ──< artifact_inputs, uses        misses
+                                                                     └──< lock_artifacts >── locks
 
 A blob's row is written after its bytes are in the store, and whatever is made of blobs refers to their rows by foreign
 key: a blob that is swept meanwhile makes the writer fail, never leaves a row that points to nothing. Columns that end
@@ -63,7 +64,11 @@ class Blob(Base):
 
 
 class Model(Base):
-    """A model: `sha256` is its identity. `complete`: its bytes are here and gave this hash; else only a statement."""
+    """A model: `sha256` is its identity. `complete`: its bytes are here and gave this hash; else only a statement.
+
+    `graph` is the digest of its graph without weights, `told_json` what its ONNX file says of itself; both are null
+    where that was not read.
+    """
 
     __tablename__ = "models"
 
@@ -76,9 +81,15 @@ class Model(Base):
     complete: Mapped[bool]
     onnx: Mapped[str | None] = mapped_column(Text)
     manifest_json: Mapped[str | None] = mapped_column(Text)
+    graph: Mapped[str | None] = mapped_column(Hash)
+    told_json: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[float]
 
-    __table_args__ = (UniqueConstraint("namespace", "model"), {"sqlite_autoincrement": True})
+    __table_args__ = (
+        UniqueConstraint("namespace", "model"),
+        Index(None, "namespace", "graph", "seq"),
+        {"sqlite_autoincrement": True},
+    )
 
 
 class ModelBlob(Base):
@@ -97,7 +108,10 @@ class ModelBlob(Base):
 
 
 class Artifact(Base):
-    """A published artifact. `seq` is the order of publication, `promoted` that of promotions (0 is never)."""
+    """A published artifact. `seq` is the order of publication, `promoted` that of promotions (0 is never).
+
+    `used_at`: when it was last used, to some seconds; of one that never was, when it was published.
+    """
 
     __tablename__ = "artifacts"
 
@@ -120,6 +134,7 @@ class Artifact(Base):
     stated_json: Mapped[str] = mapped_column(Text)
     names_json: Mapped[str] = mapped_column(Text)
     published_at: Mapped[float]
+    used_at: Mapped[float] = mapped_column(server_default="0")
     promoted_at: Mapped[float | None]
     promoted: Mapped[int]
     manifest_json: Mapped[str] = mapped_column(Text)
@@ -129,6 +144,7 @@ class Artifact(Base):
         UniqueConstraint("namespace", "id"),
         Index(None, "namespace", "digest"),
         Index(None, "namespace", "seq"),
+        Index(None, "namespace", "used_at"),
         Index(None, "namespace", "model", "seq"),
         Index(None, "namespace", "model", "arch", "seq"),
         Index(None, "namespace", "arch", "seq"),
@@ -162,6 +178,19 @@ class ArtifactInput(Base):
     __table_args__ = (Index(None, "name"),)
 
 
+class Use(Base):
+    """Uses of an artifact on one day (days since 1970), with the time of the last one."""
+
+    __tablename__ = "uses"
+
+    artifact: Mapped[int] = mapped_column(Serial, ForeignKey("artifacts.seq", ondelete="CASCADE"), primary_key=True)
+    day: Mapped[int] = mapped_column(Integer, primary_key=True)
+    count: Mapped[int]
+    used_at: Mapped[float]
+
+    __table_args__ = (Index(None, "day"),)
+
+
 class Miss(Base):
     """A request that found nothing. `request` is the sha256 of its canonical text."""
 
@@ -177,3 +206,28 @@ class Miss(Base):
     last_at: Mapped[float]
 
     __table_args__ = (Index(None, "namespace", "last_at"),)
+
+
+class Lock(Base):
+    """A registered lock: while it stands, its artifacts stay."""
+
+    __tablename__ = "locks"
+
+    seq: Mapped[int] = mapped_column(Serial, primary_key=True)
+    namespace: Mapped[str] = mapped_column(Namespace)
+    name: Mapped[str] = mapped_column(String(100))
+    created_at: Mapped[float]
+    updated_at: Mapped[float]
+
+    __table_args__ = (UniqueConstraint("namespace", "name"), {"sqlite_autoincrement": True})
+
+
+class LockArtifact(Base):
+    """Which artifacts a lock pins. It refers to them without a cascade: the database itself keeps them."""
+
+    __tablename__ = "lock_artifacts"
+
+    lock: Mapped[int] = mapped_column(Serial, ForeignKey("locks.seq", ondelete="CASCADE"), primary_key=True)
+    artifact: Mapped[int] = mapped_column(Serial, ForeignKey("artifacts.seq"), primary_key=True)
+
+    __table_args__ = (Index(None, "artifact"),)

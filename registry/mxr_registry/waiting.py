@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mxr.errors import MxrError
 
-from . import changes, endings, jobs, workers
+from . import changes, endings, jobs, leases, workers
 from .db import Database, now
 from .jobs import Shown
 from .rules import Rules
@@ -77,6 +77,7 @@ class Bus:
         self._number = 0
         self._tidied = self._counted = 0.0
         self._moment = 0.0
+        self._failing = False
         self.closed = False
 
     def mark(self) -> int | None:
@@ -150,8 +151,11 @@ class Bus:
             self._kicked.clear()
             try:
                 await self._look()
+                self._failing = False
             except (MxrError, SQLAlchemyError) as problem:
-                log.warning("looking for news of jobs: %s", problem)
+                if not self._failing:
+                    log.warning("looking for news of jobs: %s; trying again and again", problem)
+                self._failing = True
                 await asyncio.sleep(LOOK)
         self._task = None
 
@@ -173,6 +177,8 @@ class Bus:
                 lanes.add(f"{each.namespace} {each.lane}")
         for lane in lanes:
             self._wake(lane)
+        for wide in {wide for lane in lanes if (wide := leases.wide_topic(lane))}:
+            self._wake(wide)
 
     def _read(self, wanted: set[str], tidy: bool) -> tuple[list[changes.Change], dict[str, Shown], set[str], float]:
         """What changed, the documents of those jobs that somebody waits for, and the lanes whose jobs are due."""
@@ -180,7 +186,7 @@ class Bus:
             endings.expire(self._db, self._rules)
         with self._db.reading() as session:
             found = changes.since(session, self._number)
-            documents = {each.id: jobs.at(session, each.seq) for each in found if each.id in wanted}
+            documents = {each.id: jobs.at(session, self._rules, each.seq) for each in found if each.id in wanted}
             moment = now(session) if tidy else self._moment
             due = changes.due(session, self._moment, moment) if tidy else []
         return found, documents, {f"{namespace} {lane}" for namespace, lane in due}, moment

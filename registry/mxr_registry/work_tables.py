@@ -114,7 +114,10 @@ class JobLog(Base):
 
 
 class Worker(Base):
-    """A worker by its name. `toolchain` is the sha256 of the canonical JSON of its toolchain."""
+    """A worker by its name. `toolchain` is the sha256 of the canonical JSON of its toolchain.
+
+    `left_at`: when it signed off, null while it has not.
+    """
 
     __tablename__ = "workers"
 
@@ -127,6 +130,7 @@ class Worker(Base):
     toolchain_json: Mapped[str] = mapped_column(Text)
     created_at: Mapped[float]
     seen_at: Mapped[float]
+    left_at: Mapped[float | None]
 
     __table_args__ = (
         UniqueConstraint("namespace", "id"),

@@ -7,15 +7,16 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, insert, select, update
+from sqlalchemy import bindparam, delete, exists, func, select, update
 
 from mxr import work
 from mxr.errors import NotFound, NoWorker
 from mxr.fields import canonical, encode
+from mxr.keys import Key
 from mxr.qualities import Demands, Request
 
 from . import failures, lanes
-from .db import Row, Session, now
+from .db import Row, Session, now, upsert
 from .rules import Rules
 from .work_tables import Job, Worker
 
@@ -25,6 +26,12 @@ FORGOTTEN = 7 * 86400.0
 MOST_LISTED = 2_000
 
 BY_ID = select(*Worker.__table__.c).where(Worker.namespace == bindparam("namespace"), Worker.id == bindparam("of"))
+HERE = Worker.left_at.is_(None)
+ALIVE = (
+    select(Worker.can_json)
+    .where(Worker.namespace == bindparam("namespace"), HERE, Worker.seen_at >= bindparam("since"))
+    .distinct()
+)
 SEEN = (
     update(Worker)
     .where(Worker.namespace == bindparam("of_namespace"), Worker.id == bindparam("of"))
@@ -43,14 +50,11 @@ def register(session: Session, rules: Rules, namespace: str, stated: work.Regist
         "toolchain": failures.toolchain_hash(toolchain),
         "toolchain_json": toolchain,
         "seen_at": moment,
+        "left_at": None,
     }
-    same = (Worker.namespace == namespace, Worker.name == stated.name)
-    id = session.execute(update(Worker).where(*same).values(values).returning(Worker.id)).scalar()
-    if id is None:
-        id = secrets.token_hex(16)
-        values |= {"namespace": namespace, "name": stated.name, "id": id, "created_at": moment}
-        session.execute(insert(Worker).values(values))
-    row = session.execute(_select(namespace).where(Worker.id == id)).one()
+    new = values | {"id": secrets.token_hex(16), "created_at": moment}
+    upsert(session, Worker, {"namespace": namespace, "name": stated.name}, new, values)
+    row = session.execute(_select(namespace).where(Worker.name == stated.name)).one()
     return canonical(_document(row, moment, rules))
 
 
@@ -60,15 +64,28 @@ def _select(namespace: str) -> Any:
 
 
 def _document(row: Row, moment: float, rules: Rules) -> dict[str, Any]:
-    state = "lost" if row.seen_at < moment - rules.lost_after else "busy" if row.job else "idle"
+    lost = row.seen_at < moment - rules.lost_after
+    state = "left" if row.left_at is not None else "lost" if lost else "busy" if row.job else "idle"
     can = json.loads(row.can_json)
     return {"id": row.id, "name": row.name, "state": state, "can": can, "seen_at": row.seen_at, "job": row.job}
 
 
+def leave(session: Session, rules: Rules, namespace: str, id: str) -> str:
+    """Write down that a worker signed off, until it registers again; its JSON. Raises `NotFound`.
+
+    Its row stays: a job that failed on it last is still rather given to another.
+    """
+    moment = now(session)
+    find(session, namespace, id)
+    same = (Worker.namespace == namespace, Worker.id == id)
+    session.execute(update(Worker).where(*same).values(left_at=moment, seen_at=moment))
+    return canonical(_document(session.execute(_select(namespace).where(*same)).one(), moment, rules))
+
+
 def find(session: Session, namespace: str, id: str) -> Row:
-    """A worker by its whole id. Raises `NotFound`."""
+    """A worker that is registered, by its whole id. Raises `NotFound`, also for one that signed off."""
     row = session.execute(BY_ID, {"namespace": namespace, "of": id}).first()
-    if row is None:
+    if row is None or row.left_at is not None:
         raise NotFound(f"There is no worker {id[:64]!r} here.", hint="Register it again: POST /v1/workers.")
     return row
 
@@ -86,8 +103,21 @@ def seen(session: Session, namespace: str, id: str | None, moment: float) -> Non
 def present(session: Session, some: Iterable[tuple[str, str]]) -> None:
     """These workers (namespace and id) are waiting here."""
     moment = now(session)
-    for namespace, id in some:
+    # In one order, lest two registries wait for each other.
+    for namespace, id in sorted(some):
         seen(session, namespace, id, moment)
+
+
+def silence(session: Session) -> float:
+    """Seconds since any worker was heard of; 0 where there is none."""
+    latest = session.execute(select(func.max(Worker.seen_at))).scalar_one()
+    return 0.0 if latest is None else max(0.0, now(session) - float(latest))
+
+
+def excuse(session: Session, rules: Rules, away: float) -> None:
+    """Those who were alive `away` seconds ago, when nobody could hear them any more, are as they were then."""
+    alive = Worker.seen_at >= now(session) - away - rules.lost_after
+    session.execute(update(Worker).where(HERE, alive).values(seen_at=Worker.seen_at + away))
 
 
 def listed(session: Session, rules: Rules, namespace: str) -> str:
@@ -95,7 +125,7 @@ def listed(session: Session, rules: Rules, namespace: str) -> str:
     from . import queue
 
     moment = now(session)
-    rows = session.execute(_select(namespace).order_by(Worker.name).limit(MOST_LISTED))
+    rows = session.execute(_select(namespace).where(HERE).order_by(Worker.name).limit(MOST_LISTED))
     counts = queue.by_pool(session, rules, namespace)
     pools = [
         {
@@ -110,7 +140,7 @@ def listed(session: Session, rules: Rules, namespace: str) -> str:
 
 def live(session: Session, rules: Rules, namespace: str) -> list[Row]:
     """The workers that spoke lately, with the job that each has (`job`)."""
-    return list(session.execute(_select(namespace).where(Worker.seen_at >= now(session) - rules.lost_after)))
+    return list(session.execute(_select(namespace).where(HERE, Worker.seen_at >= now(session) - rules.lost_after)))
 
 
 def able(session: Session, rules: Rules, namespace: str, lane: str, demands: str) -> list[Mapping[str, Any]]:
@@ -123,10 +153,24 @@ def able(session: Session, rules: Rules, namespace: str, lane: str, demands: str
 
 
 def _cans(session: Session, rules: Rules, namespace: str) -> Iterator[tuple[work.Can, str]]:
-    for text in {row.can_json for row in live(session, rules, namespace)}:
+    wanted = {"namespace": namespace, "since": now(session) - rules.lost_after}
+    for text in session.execute(ALIVE, wanted).scalars().all():
         yield lanes.can_of(text), text
     for pool in rules.pools:
         yield pool.can, canonical(encode(pool.can))
+
+
+def stated(session: Session, rules: Rules, namespace: str) -> tuple[str, ...]:
+    """What those who are live or declared can do, as JSON."""
+    return tuple(text for _, text in _cans(session, rules, namespace))
+
+
+def missing(session: Session, rules: Rules, job: Row) -> str | None:
+    """The worker that a queued job needs, in words, where nothing live or declared can do it now."""
+    for _, text in _cans(session, rules, job.namespace):
+        if lanes.fitting(text, job.lane, job.demands_json) is not None:
+            return None
+    return _needed(lanes.key_in(job.lane), lanes.demands_of(job.demands_json))
 
 
 def another(session: Session, rules: Rules, worker: Row, job: Row) -> bool:
@@ -144,26 +188,31 @@ def another(session: Session, rules: Rules, worker: Row, job: Row) -> bool:
 def refusal(request: Request) -> NoWorker:
     """The error that says which worker would be needed."""
     key, demands = request.key, request.demands
-    userland = "DTK" if key.vendor == "hygon" else "ROCm"
-    if key.kind == "ref":
-        needed = f"a worker for the ref target with MIGraphX {demands.migraphx_patch or key.migraphx}"
-    else:
-        counts = "".join(
-            f", {count} {words}" for count, words in ((demands.num_cu, "CUs"), (demands.chiplets, "chiplets")) if count
-        )
-        signs = "".join(f":{name}{getattr(demands, name)}" for name in ("sramecc", "xnack") if getattr(demands, name))
-        needed = (
-            f"a worker for gpu {'' if key.vendor == 'amd' else f'{key.vendor} '}{key.arch}{signs}{counts}, with "
-            f"{userland} {demands.rocm_patch or key.rocm} and MIGraphX {demands.migraphx_patch or key.migraphx}"
-        )
     return NoWorker(
-        f"No live worker and no declared pool can compile this: it needs {needed}.",
+        f"No live worker and no declared pool can compile this: it needs {_needed(key, demands)}.",
         hint=_hint(demands),
         detail={"needed": request.to_json()["demands"] | {"lane": lanes.lane_of(key), "kind": key.kind}},
     )
 
 
+def _needed(key: Key, demands: Demands) -> str:
+    migraphx = demands.migraphx_patch or key.migraphx
+    if key.kind == "ref":
+        return f"a worker for the ref target with MIGraphX {migraphx}"
+    userland = "DTK" if key.vendor == "hygon" else "ROCm"
+    counted = ((demands.num_cu, "CUs"), (demands.chiplets, "chiplets"))
+    counts = "".join(f", {count} {words}" for count, words in counted if count)
+    signs = "".join(f":{name}{getattr(demands, name)}" for name in ("sramecc", "xnack") if getattr(demands, name))
+    return (
+        f"a worker for gpu {'' if key.vendor == 'amd' else f'{key.vendor} '}{key.arch}{signs}{counts}"
+        f"{f' (a {demands.real_arch} that passes for it)' if demands.real_arch else ''}, with "
+        f"{userland} {demands.rocm_patch or key.rocm} and MIGraphX {migraphx}"
+    )
+
+
 def _hint(demands: Demands) -> str:
     loose = "" if "patch" in demands.allow or not demands.rocm_patch else " `--allow patch` takes another ROCm patch."
+    if "cross" in demands.allow and None in (demands.num_cu, demands.chiplets):
+        return "A cross-compile takes a GPU that is described whole: give --num-cu and --chiplets as well."
     usual = "Start `mxr-worker run` on such a host, or queue it with `--on-miss ask`; `mxr workers` shows who is there."
     return usual + loose

@@ -48,6 +48,11 @@ def test_one_line_says_where_a_job_stands() -> None:
         "job abababababab: queued, number 3 in the queue, attempt 2 to come, waiting 1 min 05 s "
         "(about 10 min 00 s by 2 compiles of this model for gfx908)"
     )
+    stuck = job("queued", place=1, waiting_for="a worker for the ref target with MIGraphX 2.16")
+    assert line(Progress(stuck, 65.0)) == (
+        "job abababababab: queued, no live worker: it needs a worker for the ref target with MIGraphX 2.16; "
+        "waiting 1 min 05 s"
+    )
     running = job("running", phase="compile", worker="h/ref")
     assert line(Progress(running, 65.0, 42.0)).startswith("job abababababab: compile on h/ref, 42 s (no estimate")
     assert "does not answer" in line(Progress(running, 5.0, away="gone"))

@@ -92,7 +92,8 @@ def real_interpreter() -> Interpreter:
     named = os.environ.get("MXR_TEST_MIGRAPHX_PYTHON")
     if not named:
         pytest.skip("MXR_TEST_MIGRAPHX_PYTHON names no interpreter with a real migraphx (PYTHONPATH its folder)")
-    return Interpreter(Path(named), dict(os.environ))
+    path = os.environ.get("MXR_TEST_MIGRAPHX_PATH") or os.environ.get("PYTHONPATH", "")
+    return Interpreter(Path(named), os.environ | {"PYTHONPATH": path})
 
 
 @pytest.fixture

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mxr.errors import NoWorker, Usage
 from mxr.host import Host, HostTarget, HostToolchain
+from mxr_workers.attempt import provenance_of
 from mxr_workers.interpreter import About, Interpreter
 from mxr_workers.settings import read
 from mxr_workers.slots import find_slots, held, toolchain_of
 
 ABOUT = About("3.11", "2.15.0", "2.15.0.dev+abc", ("gpu", "ref"), (), {})
 TOOLS = HostToolchain(rocm="7.2.1", migraphx="2.15.0", migraphx_build="abc")
-GPU = HostTarget("gfx942", "+", "-", 304, 8, node=1, unique_id="a" * 16)
+GPU = HostTarget("gfx942", "+", "-", 304, 8, node=1, unique_id="a" * 16, name="AMD Instinct MI300X")
 PART = replace(GPU, num_cu=38, chiplets=1, partition="cpx_nps1")
 
 
@@ -25,12 +27,15 @@ def test_a_slot_for_each_gpu_and_one_for_the_reference_target() -> None:
     assert [slot.name for slot in slots] == ["h/" + "a" * 16, "h/" + "b" * 16, "h/ref"]
     assert [slot.devices for slot in slots] == [(0,), (1,), (None,)]
     assert [slot.kind for slot in slots] == ["gpu", "gpu", "ref"]
-    assert slots[0].can.targets == (GPU.choice(),)
+    assert slots[0].can.targets == (GPU.choice(),) and slots[0].hardware == (GPU,)
 
 
 def test_partitions_of_one_gpu_share_a_slot() -> None:
     (slot,) = find_slots(Host((PART, replace(PART, node=2)), TOOLS), ABOUT, ("gpu",), "h")
     assert slot.can.targets == (PART.choice(),) and slot.devices == (0,)
+    lease = SimpleNamespace(job="ab" * 16, attempt=1, target=0, cross=False)
+    found = provenance_of(SimpleNamespace(slot=slot), lease, SimpleNamespace(provenance={}))  # type: ignore[arg-type]
+    assert (found["gpu"], found["partition"]) == ("AMD Instinct MI300X", "cpx_nps1")
 
 
 def test_what_is_not_asked_or_not_there_is_no_slot() -> None:
@@ -40,6 +45,13 @@ def test_what_is_not_asked_or_not_there_is_no_slot() -> None:
         find_slots(Host((), TOOLS), ABOUT, ("gpu",), "h")
     with pytest.raises(NoWorker):
         find_slots(Host((GPU,), replace(TOOLS, rocm=None)), ABOUT, ("gpu",), "h")
+
+
+def test_a_version_that_nothing_tells_is_said_at_the_start() -> None:
+    silent = replace(ABOUT, migraphx=None)
+    assert find_slots(Host((GPU,), TOOLS), silent, (), "h")[0].can.toolchain.migraphx == "2.15.0"
+    with pytest.raises(NoWorker, match="version"):
+        find_slots(Host((GPU,), replace(TOOLS, migraphx=None)), silent, (), "h")
 
 
 def test_a_compile_sees_its_own_gpu_alone() -> None:

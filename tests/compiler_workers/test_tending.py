@@ -96,6 +96,13 @@ def test_while_the_registry_is_away_the_work_goes_on_and_the_log_is_kept() -> No
     assert "".join(beat.log for beat in registry.beats[2:]) == "kept\n"
 
 
+def test_letters_that_come_in_two_parts_stay_whole() -> None:
+    kept = Tending(Hearing(fine), lease())  # type: ignore[arg-type]
+    for byte in "Größe\n".encode():
+        kept.hear(bytes([byte]))
+    assert kept._log == "Größe\n"
+
+
 def test_a_log_that_cannot_be_told_is_bounded() -> None:
     kept = Tending(Hearing(fine), lease())  # type: ignore[arg-type]
     for _ in range(40):

@@ -241,3 +241,19 @@ def test_what_cannot_be_asked(said: dict[str, Any]) -> None:
 def test_calibration_data_that_is_not_there() -> None:
     with pytest.raises(Usage, match="nowhere"):
         asked(precision="int8", calibration=Path("/nowhere/data"))
+
+
+SPOOFED = replace(NAVI, arch="gfx1100", real_arch="gfx1103")
+
+
+def test_a_gpu_that_passes_for_another_asks_for_programs_of_its_own_kind() -> None:
+    """Source: ROCm/ROCR-Runtime, libhsakmt, HSA_OVERRIDE_GFX_VERSION; the key knows the effective arch alone."""
+    found = asked(Host((SPOOFED,), ROCM))
+    assert (found.request.key.arch, found.request.demands.real_arch) == ("gfx1100", "gfx1103")
+    assert any("--allow spoof" in note for note in found.notes)
+    true = asked(Host((replace(SPOOFED, real_arch=None),), ROCM))
+    assert (true.request.key, true.request.demands.real_arch) == (found.request.key, None)
+    said = asked(Host((SPOOFED,), ROCM), real_arch="gfx1100")
+    assert said.request.demands.real_arch is None
+    elsewhere = asked(BARE, arch="gfx1100", real_arch="gfx1103", rocm="7.2", migraphx="2.15")
+    assert elsewhere.request.demands.real_arch == "gfx1103"

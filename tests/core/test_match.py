@@ -75,6 +75,9 @@ def oracle(asked: Demands, candidate: Candidate) -> Says:
         else:
             relaxed.add(name)
 
+    if asked.real_arch != has.real_arch:
+        (relaxed if "spoof" in asked.allow else refused).add("real_arch")
+
     wrong_tuning = asked.tuning is not None and asked.tuning != has.tuning
     if wrong_tuning or (has.tuning == "cross" and "cross" not in asked.allow):
         refused.add("tuning")
@@ -91,6 +94,7 @@ def comes_before(asked: Demands, one: Candidate, other: Candidate) -> bool:
         return (
             each.generic is None,
             each.promoted,
+            has.real_arch == asked.real_arch,
             has.num_cu == asked.num_cu,
             has.chiplets == asked.chiplets,
             (has.sramecc != "any") + (has.xnack != "any"),
@@ -119,7 +123,7 @@ def test_the_judgement_is_that_of_the_rules(asked: Demands, has: Qualities, gene
         assert (set(verdict.relaxed), verdict.assumed) == (relaxed, assumed)
         assert len(verdict.relaxed) == len(relaxed)
     for each in verdict.refused:
-        if each.field not in ("arch", "tuning"):
+        if each.field not in ("arch", "tuning", "real_arch"):
             assert (each.asked, each.found) == (getattr(asked, each.field), getattr(has, each.field))
 
 
@@ -250,6 +254,13 @@ def test_an_open_patch_is_said_where_library_calls_tie_the_program_to_it() -> No
         (Demands(sramecc="+", allow=("cu", "patch", "cross")), Qualities(sramecc="-"), None),
         (Demands(sramecc="+"), Qualities(), ()),
         (Demands(sramecc="+", exact=True), Qualities(), None),
+        (Demands(real_arch="gfx1103"), Qualities(), None),
+        (Demands(real_arch="gfx1103"), Qualities(real_arch="gfx1102"), None),
+        (Demands(real_arch="gfx1103"), Qualities(real_arch="gfx1103"), ()),
+        (Demands(real_arch="gfx1103", allow=("cu", "patch", "cross")), Qualities(), None),
+        (Demands(real_arch="gfx1103", allow=("spoof",)), Qualities(), ("real_arch",)),
+        (Demands(), Qualities(real_arch="gfx1103"), None),
+        (Demands(allow=("spoof",)), Qualities(real_arch="gfx1103"), ("real_arch",)),
     ],
     ids=repr,
 )

@@ -23,7 +23,8 @@ REF = replace(GPU, kind="ref")
 @settings(deadline=None, max_examples=60)
 def test_qualities_to_json_and_back(has: Qualities) -> None:
     document = json.loads(fields.canonical(has.to_json()))
-    assert set(document) == set(Qualities.__dataclass_fields__)
+    assert {*document, "real_arch"} == set(Qualities.__dataclass_fields__)
+    assert ("real_arch" in document) == (has.real_arch is not None), "what registries before it do not know"
     assert fields.decode(Qualities, document) == has
 
 
@@ -34,6 +35,21 @@ def test_requests_to_json_and_back(key: Key, asked: Demands) -> None:
     request = Request(key, asked)
     document = json.loads(fields.canonical(request.to_json()))
     assert fields.decode(Request, document) == request
+
+
+def test_the_real_arch_is_said_only_where_it_is_another() -> None:
+    navi = replace(GPU, arch="gfx1100")
+    assert Request(navi, Demands(real_arch="gfx1100")) == Request(navi)
+    assert Request(REF, Demands(real_arch="gfx1103")) == Request(REF)
+    assert Request(navi, Demands(real_arch="gfx1103")).to_json()["demands"]["real_arch"] == "gfx1103"
+    assert "real_arch" not in Request(navi).to_json()["demands"]
+    Qualities(real_arch="gfx1103").check(navi)
+    for key in (replace(GPU, arch="gfx1103"), REF):
+        with pytest.raises(Usage, match="real_arch"):
+            Qualities(real_arch="gfx1103").check(key)
+    for kind in (Qualities, Demands):
+        with pytest.raises(Usage, match="real_arch: expected an arch"):
+            kind(real_arch="11.0.3")
 
 
 def test_a_ref_request_forgets_what_ref_does_not_have() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from servers.rows import Databases
 
-from .stack import Host, Registry
+from .stack import STACKS, Host, Registry, Stack
 
 DATA = Path(__file__).parent.parent / "data"
 GPU = ("--arch", "gfx908:sramecc+:xnack-", "--rocm", "7.2", "--migraphx", "2.15", "--batch", "4", "--for", "python")
@@ -20,6 +22,8 @@ GPU = ("--arch", "gfx908:sramecc+:xnack-", "--rocm", "7.2", "--migraphx", "2.15"
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
+    # A module whose subject is the same on every stack names the one that it runs on.
+    items[:] = [item for item in items if _wanted(item)]
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.end_to_end)
@@ -28,21 +32,39 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.crowded)
 
 
+def _wanted(item: pytest.Item) -> bool:
+    spec = getattr(item, "callspec", None)
+    name = spec.params.get("stack") if spec else None
+    return name is None or name in getattr(getattr(item, "module", None), "ON", STACKS)
+
+
+@pytest.fixture(scope="module", params=[name for name in STACKS if os.environ.get("MXR_TEST_STACK", name) == name])
+def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """What stands behind the registries: each test that has one runs on both stacks (MXR_TEST_STACK: on that one)."""
+    rows = "sqlite" if request.param == "embedded" else "postgresql"
+    databases = Databases(rows, lambda: request.getfixturevalue("postgresql"))
+    # A module that puts something before the registry says SIGNED = False.
+    signed = getattr(request.module, "SIGNED", True)
+    found = Stack(request.param, databases, lambda: request.getfixturevalue("swift"), signed)
+    yield found
+    found.drop()
+
+
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+def registry(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Iterator[Registry]:
     """The registry of this module; a test that stops it starts it again."""
-    found = Registry(tmp_path_factory.mktemp("registry"))
+    found = Registry(tmp_path_factory.mktemp("registry"), stack)
     yield found
     found.stop()
 
 
 @pytest.fixture
-def own_registry(tmp_path: Path) -> Iterator[Callable[..., Registry]]:
+def own_registry(tmp_path: Path, stack: Stack) -> Iterator[Callable[..., Registry]]:
     """Starts registries that this test alone uses."""
     started: list[Registry] = []
 
     def begin(**options: Any) -> Registry:
-        started.append(Registry(tmp_path / f"registry-{len(started)}", **options))
+        started.append(Registry(tmp_path / f"registry-{len(started)}", stack, **options))
         return started[-1]
 
     yield begin

@@ -1,6 +1,7 @@
 """The programs as processes: one registry with all that stands behind it, and hosts that run `mxr`.
 
-`Registry` is the only place that knows what a registry keeps its data in: tests ask it to damage, to check, to die.
+`Registry` and `Stack` are the only places that know what a registry keeps its data in: tests ask them to damage, to
+check, to die.
 """
 
 from __future__ import annotations
@@ -12,12 +13,17 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import urllib3
+from servers.rows import Databases
+from servers.swift import Bucket, Swift
 
 BIN = Path(sys.executable).parent
 PATIENCE = 300.0
@@ -60,6 +66,28 @@ def clean_environ(home: Path) -> dict[str, str]:
         "XDG_CONFIG_HOME": str(home / "xdg-config"),
         "XDG_DATA_HOME": str(home / "xdg-data"),
     }
+
+
+def real_environ() -> dict[str, str]:
+    """The variables by which a worker finds the real migraphx that the tests were given; without one, a skip."""
+    python = os.environ.get("MXR_TEST_MIGRAPHX_PYTHON")
+    if not python:
+        pytest.skip("MXR_TEST_MIGRAPHX_PYTHON names no interpreter with a real migraphx (PYTHONPATH its folder)")
+    path = os.environ.get("MXR_TEST_MIGRAPHX_PATH") or os.environ.get("PYTHONPATH", "")
+    return {
+        "MXR_WORKER_PYTHON": python,
+        "PYTHONPATH": path,
+        "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
+    }
+
+
+def eventually(look: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """What `look` gives once it is true; fails when that does not come."""
+    end = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.05)
+    return found
 
 
 class Host:
@@ -140,18 +168,81 @@ def finish(process: subprocess.Popen[str], timeout: float = PATIENCE) -> Done:
     return Done(process.returncode, out, err)
 
 
-class Registry:
-    """`mxr-registry serve` with its embedded default, on a port that it keeps when it is started again."""
+STACKS = ("embedded", "engines")
+"""`embedded`: SQLite and files, nothing configured. `engines`: PostgreSQL and S3, as a fleet uses them."""
 
-    def __init__(self, home: Path, *, through: tuple[str, ...] = (), like: Registry | None = None) -> None:
-        """`through`: the command by way of which it is run. `like`: the registry whose data it takes over."""
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """What stands behind the registries of some tests: a database and a bucket for each data directory.
+
+    `signed`: clients get signed URLs; else all bytes go through the registry, and what a test put before it.
+    """
+
+    name: str
+    databases: Databases
+    swift: Callable[[], Swift]
+    signed: bool = True
+    buckets: dict[Path, Bucket] = field(default_factory=dict)
+
+    @property
+    def embedded(self) -> bool:
+        """Whether nothing is configured."""
+        return self.name == "embedded"
+
+    def behind(self, data: Path) -> dict[str, str]:
+        """The environment of a registry with this data directory: what MXR_DATABASE_URL and MXR_STORE_URL name."""
+        if self.embedded:
+            return {}
+        if data not in self.buckets:
+            self.buckets[data] = self.swift().bucket()
+        signed = {} if self.signed else {"MXR_S3_SIGNED": "off"}
+        return self.databases(data).environ | self.buckets[data].environ | signed
+
+    def spoil(self, data: Path, sha256: str) -> None:
+        """Changes one byte of a stored blob behind the registry's back, as a bad disk would."""
+        if data in self.buckets:
+            self.buckets[data].spoil(sha256)
+            return
+        path = data / "store" / "blobs" / sha256[:2] / sha256[2:4] / sha256
+        found = bytearray(path.read_bytes())
+        found[len(found) // 2] ^= 1
+        path.chmod(0o644)
+        path.write_bytes(found)
+
+    def drop(self) -> None:
+        """Remove what the registries kept in servers."""
+        self.databases.drop()
+
+
+class Registry:
+    """`mxr-registry serve` on its stack, on a port that it keeps when it is started again."""
+
+    def __init__(
+        self,
+        home: Path,
+        stack: Stack,
+        *,
+        through: tuple[str, ...] = (),
+        like: Registry | None = None,
+        environ: Mapping[str, str] | None = None,
+        spoil: Callable[[str], None] | None = None,
+    ) -> None:
+        """`through`: the command by way of which it is run. `like`: the registry whose data it takes over.
+
+        `environ`: where its engines are, if not those of the stack. `spoil`: changes one byte of a blob there.
+        """
         home.mkdir(parents=True, exist_ok=True)
+        self.stack = stack
         self.data = like.data if like else home / "data"
         self.log = home / "registry.log"
         self.port = 0
-        self.environ = clean_environ(home)
+        self.environ = clean_environ(home) | stack.behind(self.data) | dict(environ or {})
         self._through = through
-        self._http = urllib3.PoolManager(retries=False, timeout=60)
+        self._spoil = spoil or partial(stack.spoil, self.data)
+        # Blobs may be elsewhere: any HTTP client can follow.
+        follow = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=2)
+        self._http = urllib3.PoolManager(retries=follow, timeout=60)
         self.start()
 
     def _command(self, *words: str) -> list[str]:
@@ -222,8 +313,4 @@ class Registry:
 
     def spoil(self, sha256: str) -> None:
         """Changes one byte of a stored blob behind the registry's back, as a bad disk would."""
-        path = self.data / "store" / "blobs" / sha256[:2] / sha256[2:4] / sha256
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 1
-        path.chmod(0o644)
-        path.write_bytes(data)
+        self._spoil(sha256)

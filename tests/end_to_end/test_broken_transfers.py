@@ -13,6 +13,7 @@ from .relay import Relay
 from .stack import Host, Registry, finish
 
 Hosts = Callable[..., Host]
+SIGNED = False
 ASKED = ("--kind", "ref", "--migraphx", "2.16", "--batch", "4", "--for", "python")
 HALF = 24 * MIB
 FIRST_IS_WHOLE = 34 * MIB

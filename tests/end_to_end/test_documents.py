@@ -11,9 +11,12 @@ import pytest
 from .conftest import Programs
 from .stack import Host
 
+ON = ("embedded",)
+
 COMMANDS = (
-    *("fetch", "key", "push", "inspect", "check", "diff", "explain", "ls", "show", "promote", "rm", "host"),
+    *("fetch", "key", "push", "inspect", "check", "diff", "explain", "ls", "show", "promote", "rm", "host", "freeze"),
     *("consumers", "cache", "cache dir", "cache ls", "cache verify", "cache prune", "cache clear", "jobs", "workers"),
+    *("precompile", "plan", "lock", "verify", "export", "import", "kserve-init"),
 )
 
 
@@ -118,6 +121,10 @@ def test_documents_about_this_machine(mxr: Host) -> None:
         "driver": (False, True),
         "amdinfer": (True, True),
         "ort": (False, False),
+        "amdinfer-repo": (True, True),
+        "triton": (True, True),
+        "kserve": (True, True),
+        "epcontext": (False, False),
     }
     told = mxr("explain", "Failed to call function", "--json").json["explanations"]
     assert told

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from .large_program import MIB, write_program
 from .stack import Host, Registry
 
@@ -38,6 +40,7 @@ def test_a_host_without_room(
     assert final.read_bytes() == program.read_bytes()
 
 
+@pytest.mark.parametrize("stack", ["embedded"], indirect=True, scope="module")
 def test_a_registry_without_room(
     own_registry: Callable[..., Registry], host: Callable[..., Host], model: Path, tmp_path: Path
 ) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .stack import PATIENCE, Host, clean_environ
+import pytest
+
+from .stack import PATIENCE, Host, clean_environ, real_environ
 
 HEAVY = (
     *("fastapi", "sqlalchemy", "boto3", "botocore", "alembic", "pydantic", "uvicorn", "starlette"),
@@ -65,11 +68,11 @@ json.dump(sorted(sys.modules), sys.stderr)
     assert loaded.isdisjoint(HEAVY)
 
 
-def test_the_demo_runs(tmp_path: Path) -> None:
-    demo = Path(__file__).parents[2] / "examples" / "demo.py"
+def demo(environ: dict[str, str]) -> str:
+    """What the demo prints."""
     done = subprocess.run(
-        [sys.executable, demo],
-        env=clean_environ(tmp_path),
+        [sys.executable, Path(__file__).parents[2] / "examples" / "demo.py"],
+        env=environ,
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -78,3 +81,19 @@ def test_the_demo_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     assert "(exit 3)" in done.stdout and "(exit 6)" in done.stdout and "(exit 69)" in done.stdout
     assert "# Done." in done.stdout
+    return done.stdout
+
+
+def test_the_demo_knows_the_empty_package_and_skips_the_compile(tmp_path: Path) -> None:
+    (tmp_path / "site" / "migraphx").mkdir(parents=True)
+    (tmp_path / "site" / "migraphx" / "__init__.py").write_text("")
+    said = demo(clean_environ(tmp_path) | {"PYTHONPATH": str(tmp_path / "site"), "ROCM_PATH": str(tmp_path)})
+    assert "SKIPPED: this machine has no usable migraphx module" in said and "is the placeholder package" in said
+    assert "mxr-worker run" not in said
+
+
+@pytest.mark.real_migraphx
+def test_the_demo_ends_with_a_compile(tmp_path: Path) -> None:
+    said = demo(clean_environ(tmp_path) | real_environ())
+    assert "SKIPPED" not in said
+    assert re.search(r"--on-miss wait(.|\n)*made by +MIGraphX 2\.(.|\n)*target +ref", said)

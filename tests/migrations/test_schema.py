@@ -1,56 +1,103 @@
-"""The steps of the schema: from nothing to what the tables say, and back; and what a server refuses to start on."""
+"""The steps of the schema: from nothing and each revision to what the tables say; interrupted, at once, refused."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import inspect
+from migrations.steps import (
+    contents,
+    fill,
+    go_to,
+    reflected,
+    revision_of,
+    revisions,
+    statements,
+    tables_of,
+    upgrade_and_die,
+)
+from servers.rows import Rows
 
 from mxr.errors import MxrError, Temporary
 from mxr_registry import schema
 from mxr_registry.db import Database
-from mxr_registry.tables import Base
+
+FROM = ["base", *revisions()[:-1]]
+"""What an upgrade can begin with."""
 
 
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    found = Database(f"sqlite:///{tmp_path / 'registry.db'}")
-    yield found
-    found.close()
+def differences(db: Database) -> list[object]:
+    with db.reading() as session:
+        context = MigrationContext.configure(session, opts={"compare_type": True})
+        return list(compare_metadata(context, schema.tables()[0].metadata))
+
+
+def begin_at(db: Database, revision: str) -> None:
+    if revision != "base":
+        go_to(db, revision)
 
 
 def test_the_steps_lead_to_the_tables(db: Database) -> None:
     assert schema.upgrade(db) == schema.newest()
-    with db.reading() as session:
-        context = MigrationContext.configure(session, opts={"compare_type": True})
-        assert compare_metadata(context, Base.metadata) == []
+    assert differences(db) == []
     schema.check(db)
 
 
 def test_again_changes_nothing(db: Database) -> None:
     schema.upgrade(db)
+    before = fill(db)
     assert schema.upgrade(db) == schema.newest()
+    with db.reading() as session:
+        assert contents(session, reflected(session)) == before
+
+
+@pytest.mark.parametrize("revision", revisions())
+def test_from_each_revision_with_rows_in_every_table(db: Database, revision: str) -> None:
+    """Every row is there still, and says the same in every column that is left."""
+    go_to(db, revision)
+    before = fill(db)
+    assert all(before.values())
+    schema.upgrade(db)
+    assert differences(db) == []
+    with db.reading() as session:
+        after = contents(session, reflected(session))
+    for table, rows in before.items():
+        kept = [{name: value for name, value in row.items() if name in rows[0]} for row in after[table]]
+        names = set(kept[0])
+        assert kept == [{name: value for name, value in row.items() if name in names} for row in rows]
+
+
+@pytest.mark.parametrize("revision", FROM)
+@pytest.mark.parametrize("part", [0.5, 1.0])
+def test_a_step_that_is_killed_leaves_all_as_it_was(rows: Rows, db: Database, revision: str, part: float) -> None:
+    """Killed in the middle, and after the very last statement; then the same command again."""
+    begin_at(db, revision)
+    before = fill(db) if revision != "base" else {}
+    tables = tables_of(db)
+    needed = statements(db)
+    assert tables_of(db) == tables
+    upgrade_and_die(rows.url, max(1, int(needed * part)))
+    assert revision_of(db) == (None if revision == "base" else revision)
+    assert tables_of(db) == tables
+    schema.upgrade(db)
+    assert differences(db) == []
+    with db.reading() as session:
+        after = contents(session, reflected(session))
+    assert {table: len(found) for table, found in after.items() if table in before} == {
+        table: len(found) for table, found in before.items()
+    }
 
 
 def test_back_down_to_nothing(db: Database) -> None:
     schema.upgrade(db)
-    with db.writing() as session:
-        config = schema._config()
-        config.attributes["connection"] = session
-        command.downgrade(config, "base")
-    with db.reading() as session:
-        assert inspect(session).get_table_names() == ["alembic_version"]
+    go_to(db, "base")
+    assert tables_of(db) == ["alembic_version"]
 
 
-def test_many_at_once_do_it_once(tmp_path: Path) -> None:
-    databases = [Database(f"sqlite:///{tmp_path / 'one.db'}") for _ in range(4)]
+def test_many_at_once_do_it_once(rows: Rows) -> None:
+    databases = [Database(rows.url) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         assert set(pool.map(schema.upgrade, databases)) == {schema.newest()}
     for each in databases:
@@ -58,17 +105,17 @@ def test_many_at_once_do_it_once(tmp_path: Path) -> None:
         each.close()
 
 
-def test_a_schema_that_is_behind_is_said(db: Database) -> None:
-    with pytest.raises(Temporary, match="empty") as caught:
+@pytest.mark.parametrize("revision", FROM)
+def test_a_schema_that_is_behind_is_said(db: Database, revision: str) -> None:
+    begin_at(db, revision)
+    with pytest.raises(Temporary, match="empty" if revision == "base" else revision) as caught:
         schema.check(db)
     assert "mxr-registry migrate" in caught.value.hint
 
 
-def test_a_schema_of_a_newer_registry_is_left_alone(db: Database, tmp_path: Path) -> None:
+def test_a_schema_of_a_newer_registry_is_left_alone(db: Database, rows: Rows) -> None:
     schema.upgrade(db)
-    with sqlite3.connect(tmp_path / "registry.db") as raw:
-        raw.execute("UPDATE alembic_version SET version_num = '9999'")
-    raw.close()
+    rows.execute("UPDATE alembic_version SET version_num = '9999'")
     for verb in (schema.check, schema.upgrade):
         with pytest.raises(MxrError, match="newer"):
             verb(db)
@@ -88,6 +135,5 @@ def test_a_step_that_fails_leaves_nothing_behind(db: Database, monkeypatch: pyte
         patch.setattr(op, "create_table", fail_at_artifacts)
         with pytest.raises(ZeroDivisionError):
             schema.upgrade(db)
-    with db.reading() as session:
-        assert inspect(session).get_table_names() == []
+    assert tables_of(db) == []
     schema.upgrade(db)

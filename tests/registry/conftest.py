@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import urllib3
+from servers.rows import ENGINES, Databases, Rows
 
 DATA = Path(__file__).parent.parent / "data"
 SPLICED = DATA / "mxr_spliced"
@@ -29,9 +30,9 @@ MODEL = "xxh3:" + "ab" * 16
 class Server:
     """A registry process, and requests to it."""
 
-    def __init__(self, data: Path, *flags: str) -> None:
-        self.data = data
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")}
+    def __init__(self, data: Path, *flags: str, rows: Rows) -> None:
+        self.data, self.rows = data, rows
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")} | rows.environ
         command = [sys.executable, "-m", "mxr_registry.main", "serve", "--port", "0", "--data", str(data), *flags]
         self.log = data.parent / f"{data.name}.log"
         with self.log.open("ab") as log:
@@ -96,20 +97,44 @@ class Server:
         os.utime(path, ns=(1, time.time_ns() + 1))
 
 
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """What holds the rows. A module in which that makes no difference overrides this with one of them."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    found = Server(tmp_path_factory.mktemp("registry") / "data")
+def shared_databases(engine: str, request: pytest.FixtureRequest) -> Iterator[Databases]:
+    """Databases that live as long as the module."""
+    found = Databases(engine, lambda: request.getfixturevalue("postgresql"))
+    yield found
+    found.drop()
+
+
+@pytest.fixture
+def databases(engine: str, request: pytest.FixtureRequest) -> Iterator[Databases]:
+    """Databases of one test."""
+    found = Databases(engine, lambda: request.getfixturevalue("postgresql"))
+    yield found
+    found.drop()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, shared_databases: Databases) -> Iterator[Server]:
+    data = tmp_path_factory.mktemp("registry") / "data"
+    found = Server(data, rows=shared_databases(data))
     yield found
     found.stop()
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Any]:
+def start(tmp_path: Path, databases: Databases) -> Iterator[Any]:
     """Starts servers of its own; all are stopped at the end."""
     running: list[Server] = []
 
-    def begin(*flags: str, data: Path | None = None) -> Server:
-        running.append(Server(data or tmp_path / "data", *flags))
+    def begin(*flags: str, data: Path | None = None, rows: Rows | None = None) -> Server:
+        folder = data or tmp_path / "data"
+        running.append(Server(folder, *flags, rows=rows or databases(folder)))
         return running[-1]
 
     yield begin
@@ -118,12 +143,13 @@ def start(tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def fsck() -> Any:
+def fsck(databases: Databases) -> Any:
     """Runs `mxr-registry fsck --json`: its exit number and document."""
 
-    def run(data: Path, *flags: str) -> tuple[int, dict[str, Any]]:
+    def run(data: Path, *flags: str, environ: dict[str, str] | None = None) -> tuple[int, dict[str, Any]]:
         command = [sys.executable, "-m", "mxr_registry.main", "fsck", "--json", "--data", str(data), *flags]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = os.environ | (environ or databases(data).environ)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=found)
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)
 

@@ -19,6 +19,12 @@ BIG = bytes(range(251)) * 20_000
 
 
 @pytest.fixture(scope="module")
+def engine() -> str:
+    """Bytes are the store's, whatever holds the rows."""
+    return "sqlite"
+
+
+@pytest.fixture(scope="module")
 def file(server: Any, parts: Any) -> tuple[str, str, bytes]:
     """An artifact of several blobs: the path of its file, the file's sha256, and its bytes."""
     said = server.publish(parts.ref, parts.ref_key(), cut=50_000)[1]

@@ -1,8 +1,7 @@
-"""The database: who waits, what is rolled back, what its troubles are called; services over real SQLite files."""
+"""The database: who waits, what is rolled back, what its troubles are called; on both kinds that there are."""
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -10,19 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, select
+from servers.rows import Databases
+from sqlalchemy import insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from mxr.errors import MxrError, NoSuchArtifact, Temporary, Usage
 from mxr.keys import Key
 from mxr.qualities import Request
 from mxr_registry import misses, resolution, schema
-from mxr_registry.db import Database, now
+from mxr_registry.db import Database, now, take_turns
 from mxr_registry.tables import Blob
+from mxr_registry.usage import Tally
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
+def db(tmp_path: Path, databases: Databases) -> Iterator[Database]:
+    found = Database(databases(tmp_path, migrated=False).url)
+    schema.upgrade(found)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Iterator[Database]:
     found = Database(f"sqlite:///{tmp_path / 'registry.db'}")
     schema.upgrade(found)
     yield found
@@ -43,8 +52,8 @@ def test_the_clock_is_the_databases(db: Database) -> None:
         assert abs(now(session) - time.time()) < 5
 
 
-def test_pragmas(db: Database) -> None:
-    with db.reading() as session:
+def test_pragmas(sqlite: Database) -> None:
+    with sqlite.reading() as session:
         found = [
             session.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys")
@@ -59,7 +68,8 @@ def test_an_error_takes_everything_back(db: Database) -> None:
     assert names(db) == []
 
 
-def test_writers_take_turns_and_readers_do_not_wait(db: Database) -> None:
+def test_writers_take_turns_and_readers_do_not_wait(sqlite: Database) -> None:
+    db = sqlite
     inside, go = threading.Event(), threading.Event()
 
     def write() -> None:
@@ -79,6 +89,39 @@ def test_writers_take_turns_and_readers_do_not_wait(db: Database) -> None:
         session.execute(insert(Blob), row("second"))
     first.join()
     assert sorted(names(db)) == ["first", "second"]
+
+
+def test_readers_see_one_snapshot_and_never_wait(db: Database) -> None:
+    with db.reading() as before:
+        assert before.execute(select(Blob.sha256)).all() == []
+        with db.writing() as session:
+            session.execute(insert(Blob), row("a"))
+            assert names(db) == []
+        assert before.execute(select(Blob.sha256)).all() == []
+    assert names(db) == ["a"]
+
+
+def test_who_takes_turns_waits_for_the_end_of_the_other(db: Database) -> None:
+    """And sees then what the other wrote."""
+    inside, go = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with db.writing() as session:
+            take_turns(session, "this", "that")
+            session.execute(insert(Blob), row("first"))
+            inside.set()
+            go.wait(10)
+
+    first = threading.Thread(target=write)
+    first.start()
+    assert inside.wait(10)
+    with pytest.raises(Temporary, match="busy"), db.writing(patience=0.05) as session:
+        take_turns(session, "that")
+    go.set()
+    with db.writing() as session:
+        take_turns(session, "that")
+        assert session.execute(select(Blob.sha256)).scalars().all() == ["first"]
+    first.join()
 
 
 def test_constraints_hold(db: Database) -> None:
@@ -111,23 +154,29 @@ def test_a_miss_is_a_miss_though_it_cannot_be_written_down(
     db: Database, parts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(misses, "PATIENCE", 0.05)
-    other = sqlite3.connect(db.engine.url.database or "")
-    other.execute("BEGIN IMMEDIATE")
+    with db.writing() as other:
+        if not db.embedded:
+            other.execute(text("LOCK TABLE misses"))
+        with pytest.raises(NoSuchArtifact):
+            resolution.resolve(db, Tally(db), "default", asked(parts))
     with pytest.raises(NoSuchArtifact):
-        resolution.resolve(db, "default", asked(parts))
-    other.rollback()
-    other.close()
-    with pytest.raises(NoSuchArtifact):
-        resolution.resolve(db, "default", asked(parts))
+        resolution.resolve(db, Tally(db), "default", asked(parts))
     with db.reading() as session:
         assert '"count":1' in misses.listed(session, "default")
 
 
 def test_a_miss_on_a_read_only_database_is_a_miss(db: Database, parts: Any) -> None:
-    with db.reading() as session:
-        session.exec_driver_sql("PRAGMA query_only=ON")
+    if db.embedded:
+        with db.reading() as session:
+            session.exec_driver_sql("PRAGMA query_only=ON")
+    else:
+        with db.engine.connect() as session:
+            name = db.engine.url.database
+            session.execute(text(f"ALTER DATABASE {name} SET default_transaction_read_only = on"))
+            session.commit()
+        db.close()
     with pytest.raises(NoSuchArtifact):
-        resolution.resolve(db, "default", asked(parts))
+        resolution.resolve(db, Tally(db), "default", asked(parts))
 
 
 def test_namespaces_do_not_see_each_other(db: Database, parts: Any) -> None:

@@ -15,11 +15,19 @@ import pytest
 
 from mxr.errors import Damaged
 from mxr.manifest import Blob, File
+from mxr.onnxfile import read_model
+from mxr.onnxfile.structure import structure_of
 from mxr.program import describe
 from mxr.program.source import BytesSource
 from mxr_registry import inspection
 from mxr_registry.settings import Limits
 from mxr_registry.storage.local import LocalStore
+
+
+@pytest.fixture(scope="module")
+def engine() -> str:
+    """What reads programs knows no database."""
+    return "sqlite"
 
 
 def keep(root: Path, data: bytes, cut: int) -> File:
@@ -60,10 +68,13 @@ def test_a_reader_without_means_fails_alone(tmp_path: Path, parts: Any, limits: 
         inspection.inspect(f"file://{tmp_path}", [file], limits)
 
 
-def test_range_reads_over_blobs_are_those_of_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [0, 1, 50, 77, 128, 5000])
+def test_range_reads_over_blobs_are_those_of_the_file(tmp_path: Path, page: int) -> None:
     data = os.urandom(1000)
     file = keep(tmp_path, data, 77)
-    source = inspection.BlobSource(LocalStore(tmp_path), [(blob.sha256, blob.size) for blob in file.blobs])
+    store = LocalStore(tmp_path)
+    store.page = page
+    source = inspection.BlobSource(store, [(blob.sha256, blob.size) for blob in file.blobs])
     assert source.size == len(data)
     for offset in (0, 1, 76, 77, 78, 500, 999, 1000, 2000):
         for length in (0, 1, 76, 77, 78, 300, 5000):
@@ -73,6 +84,29 @@ def test_range_reads_over_blobs_are_those_of_the_file(tmp_path: Path) -> None:
 def test_the_child_starts_without_the_registrys_heavy_parts() -> None:
     code = (
         "import sys, mxr_registry.inspection, mxr.program\n"
-        "print([name for name in ('sqlalchemy', 'fastapi', 'alembic', 'click') if name in sys.modules])"
+        "print([name for name in ('sqlalchemy', 'fastapi', 'alembic', 'click', 'boto3') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("cut", [1000, 10**7])
+def test_a_look_at_a_model_says_what_the_walk_says(tmp_path: Path, cut: int) -> None:
+    path = Path(__file__).parent.parent / "data" / "models" / "convnet.onnx"
+    found = inspection.look(f"file://{tmp_path}", keep(tmp_path, path.read_bytes(), cut), Limits())
+    model = read_model(path)
+    assert found is not None
+    assert found["graph"] == structure_of(path.read_bytes())
+    assert [each["name"] for each in found["inputs"]] == [each.name for each in model.inputs]
+    assert [each["dims"] for each in found["outputs"]] == [list(each.dims or ()) for each in model.outputs]
+    assert set(found["types"]) == model.types
+
+
+@pytest.mark.parametrize("data", [b"<!doctype html>" * 9, b"\x3a\xff\xff\xff\xff\x07", b"\x08\x08"])
+def test_a_look_at_what_is_no_model_tells_nothing(tmp_path: Path, data: bytes) -> None:
+    assert inspection.look(f"file://{tmp_path}", keep(tmp_path, data, 40), Limits()) is None
+
+
+def test_a_look_without_means_tells_nothing(tmp_path: Path, parts: Any) -> None:
+    file = keep(tmp_path, (Path(__file__).parent.parent / "data" / "models" / "convnet.onnx").read_bytes(), 10**6)
+    for limits in (Limits(inspect_memory=2**20), Limits(inspect_wall=0.001)):
+        assert inspection.look(f"file://{tmp_path}", file, limits) is None

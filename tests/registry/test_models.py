@@ -12,6 +12,7 @@ import xxhash
 from mxr.wire import model_identity
 
 MODELS = Path(__file__).parent.parent / "data" / "models"
+PROGRAMS = MODELS.parent / "mxr_real"
 ONNX = (MODELS / "mlp_ext.onnx").read_bytes()
 WEIGHTS = (MODELS / "mlp_ext.onnx.data").read_bytes()
 INPUTS = [{"name": "x", "type": "float32", "dims": ["N", 256]}, {"name": "y", "type": "int64", "dims": None}]
@@ -108,3 +109,23 @@ def test_absent_bytes_and_unknown_models(server: Any, statement: Any) -> None:
 )
 def test_statements_that_are_not_right_are_refused(server: Any, statement: Any, change: Any) -> None:
     assert server.ask("POST", "/v1/models", {**statement, **change})[0] == 422
+
+
+def test_a_program_of_another_model_or_precision_is_refused(start: Any, parts: Any) -> None:
+    """Where the registry has the ONNX file; what is only stated proves nothing."""
+    server, onnx = start(), (MODELS / "convnet.onnx").read_bytes()
+    program, other = ((PROGRAMS / f"{name}_fp16_ref.mxr").read_bytes() for name in ("convnet_b4", "block_b8"))
+    stated = {"model": hash_of(onnx), "sha256": identity(onnx), "name": "m.onnx", "inputs": []}
+    right, wrong = (parts.ref_key(precision=word, model=stated["model"]) for word in ("fp16", "fp32"))
+    wrong_model = parts.ref_key(precision="fp16", model=stated["model"], inputs={"x": [8, 32, 128]})
+
+    assert server.ask("POST", "/v1/models", stated)[0] == 200
+    assert server.publish(program, wrong)[0] == 201
+    whole = {"onnx": "m.onnx", "manifest": manifest(server, **{"m.onnx": onnx})}
+    assert server.ask("POST", "/v1/models", stated | whole)[0] == 200
+    status, said = server.publish(program, wrong)
+    assert (status, said["error"]["code"]) == (409, "mismatch")
+    assert said["error"]["detail"]["differences"] == [{"field": "precision", "asked": "fp32", "found": "fp16"}]
+    status, said = server.publish(other, wrong_model)
+    assert status == 409 and said["error"]["detail"]["differences"][0]["field"].startswith("outputs")
+    assert server.publish(program, right)[0] == 201

@@ -16,6 +16,12 @@ from typing import Any
 import pytest
 
 
+@pytest.fixture(scope="module")
+def engine() -> str:
+    """What a server's database changes is in test_postgresql."""
+    return "sqlite"
+
+
 def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mxr_registry.main", *words]
     return subprocess.run(

@@ -1,19 +1,25 @@
-"""The programs that load .mxr files: the flags that each needs, and the file name that it looks for."""
+"""The programs that load .mxr files: the flags that each needs, and the files that it looks for."""
 
 from __future__ import annotations
 
 from mxr.errors import Usage
 
-from .amdinfer import AMDINFER
+from .amdinfer import AMDINFER, AMDINFER_REPO
 from .consumer import Consumer
 from .driver import DRIVER
+from .epcontext import EPCONTEXT
+from .kserve import KSERVE
+from .layout import Delivery, Layout, Piece
 from .ort import ORT
 from .python import PYTHON
+from .triton import TRITON
 
-CONSUMERS = {consumer.name: consumer for consumer in (PYTHON, DRIVER, AMDINFER, ORT)}
+CONSUMERS = {
+    consumer.name: consumer for consumer in (PYTHON, DRIVER, AMDINFER, AMDINFER_REPO, ORT, EPCONTEXT, TRITON, KSERVE)
+}
 DEFAULT = PYTHON
 
-__all__ = ["CONSUMERS", "DEFAULT", "Consumer", "find"]
+__all__ = ["CONSUMERS", "DEFAULT", "Consumer", "Delivery", "Layout", "Piece", "find"]
 
 
 def find(name: str) -> Consumer:

@@ -1,21 +1,110 @@
-"""AMD Inference Server: its migraphx worker opens `<stem>_b<batch>.mxr` beside the model and checks nothing else."""
+"""AMD Inference Server: its migraphx worker opens `<stem>_b<batch>.mxr` beside the model and checks nothing else.
+
+In a model repository it opens `1/<stem of id>_b64.mxr`: the configuration can name no batch, so it is always 64.
+"""
 
 from __future__ import annotations
+
+import json
 
 from mxr.errors import Usage
 from mxr.keys import Key
 
 from .consumer import Consumer
+from .layout import (
+    Delivery,
+    Layout,
+    Piece,
+    need_offload_copy,
+    need_outputs,
+    one_batch,
+    refuse_dynamic,
+    tensor_type,
+    written,
+)
+
+REPOSITORY_BATCH = 64
+"""Source: Xilinx/inference-server, src/amdinfer/workers/migraphx.cpp: the default of `batch`."""
+
+SOURCE = "Xilinx/inference-server, src/amdinfer/workers/migraphx.cpp"
+
+
+def fit(key: Key) -> None:
+    """Raises `Usage` without one static batch, or without offload_copy, which it relies on."""
+    need_offload_copy(key, "amdinfer")
+    one_batch(key, "amdinfer")
 
 
 def name_file(stem: str, key: Key) -> str:
-    """`<stem>_b<batch>.mxr`. Raises `Usage` without one static batch, or without offload_copy, which it relies on."""
-    if not key.offload_copy:
-        raise Usage("amdinfer needs a program with offload_copy on.", hint="Leave --no-offload-copy out.")
-    batches = {shape[0] for _, shape in key.inputs if shape}
-    if len(batches) != 1 or not isinstance(batch := next(iter(batches)), int):
-        raise Usage("amdinfer needs one static batch size over all inputs.", hint="Ask with --batch N.")
-    return f"{stem}_b{batch}.mxr"
+    """`<stem>_b<batch>.mxr`. Raises `Usage` as `fit`."""
+    fit(key)
+    return f"{stem}_b{one_batch(key, 'amdinfer')}.mxr"
+
+
+def lay_out(delivery: Delivery) -> Layout:
+    """The one file beside `<stem>.onnx`, which need not be there itself."""
+    name = name_file(delivery.stem, delivery.key)
+    settings = (
+        f'worker "migraphx", parameter model = "{delivery.folder / delivery.stem}.onnx"',
+        f'worker "migraphx", parameter batch = {one_batch(delivery.key, "amdinfer")}',
+    )
+    return Layout((Piece(name, delivery.program),), name, settings, _dotted(delivery.stem))
+
+
+def fit_repository(key: Key) -> None:
+    """Raises `Usage` as `fit`, for dynamic dims, and for any batch but 64."""
+    fit(key)
+    refuse_dynamic(key, "An amdinfer model repository")
+    if (batch := one_batch(key, "amdinfer")) != REPOSITORY_BATCH:
+        raise Usage(
+            f"amdinfer loads programs of batch {REPOSITORY_BATCH} alone from a model repository, and this is {batch}.",
+            hint=f"Ask with --batch {REPOSITORY_BATCH}, or take the file form: --for amdinfer.",
+        )
+
+
+def lay_out_repository(delivery: Delivery) -> Layout:
+    """`<stem>/1/<stem>_b64.mxr`, then `<stem>/config.toml`, whose arrival makes the server load the model.
+
+    `id` is needed: without it the server takes the first file of `1/`, in no order. Source: Xilinx/inference-server,
+    src/amdinfer/core/model_config.cpp and model_repository.cpp.
+    """
+    fit_repository(delivery.key)
+    need_outputs(delivery, "amdinfer's config.toml")
+    stem = delivery.stem
+    config = f"{stem}/config.toml"
+    return Layout(
+        pieces=(
+            Piece(f"{stem}/1/{stem}_b{REPOSITORY_BATCH}.mxr", delivery.program),
+            written(config, _config(delivery)),
+        ),
+        path=stem,
+        settings=(f"amdinfer-server --model-repository={delivery.folder}", f'the model is called "{stem}"'),
+        notes=_dotted(stem),
+        whole=(f"{stem}/1",),
+        rivals=(f"{stem}/*.toml", f"{stem}/{stem}/*.toml"),
+    )
+
+
+def _config(delivery: Delivery) -> str:
+    head = {"name": delivery.stem, "platform": "migraphx_mxr", "id": f"{delivery.stem}.onnx"}
+    lines = [f"{name} = {_quoted(value)}" for name, value in head.items()]
+    for kind, rows in (("inputs", delivery.input_dims()), ("outputs", delivery.output_dims())):
+        for name, elem_type, dims in rows:
+            shape = [dim if isinstance(dim, int) else -1 for dim in (dims or ())[1:]]
+            lines += ["", f"[[{kind}]]", f"name = {_quoted(name)}"]
+            lines += [f'datatype = "{tensor_type(name, elem_type, "amdinfer")}"', f"shape = {shape}"]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    # TOML's basic strings know JSON's escapes; only DEL must be escaped beyond them.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _dotted(stem: str) -> tuple[str, ...]:
+    if "." not in stem:
+        return ()
+    return (f"amdinfer 0.3.0 and older cut {stem} at its last dot and do not find this file: use 0.4.0 or newer.",)
 
 
 AMDINFER = Consumer(
@@ -24,5 +113,21 @@ AMDINFER = Consumer(
     offload_copy=True,
     fast_math=True,
     name_file=name_file,
-    source="Xilinx/inference-server, src/amdinfer/workers/migraphx.cpp",
+    source=SOURCE,
+    fit=fit,
+    lay_out=lay_out,
+    tree="<stem>_b<batch>.mxr",
+)
+
+AMDINFER_REPO = Consumer(
+    name="amdinfer-repo",
+    summary="AMD Inference Server's model repository (batch 64)",
+    offload_copy=True,
+    fast_math=True,
+    name_file=None,
+    source=SOURCE + "; src/amdinfer/core/model_repository.cpp",
+    fit=fit_repository,
+    lay_out=lay_out_repository,
+    needs_model=True,
+    tree="<stem>/1/<stem>_b64.mxr, <stem>/config.toml",
 )

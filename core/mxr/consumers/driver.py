@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from mxr.keys import Key
+
 from .consumer import Consumer, plain
+
+
+def tell(path: Path, key: Key) -> tuple[str, ...]:
+    """The command line. The driver must be told how the program was compiled: with the other flag it aborts.
+
+    Source: ROCm/AMDMIGraphX issue 2478.
+    """
+    flag = " --enable-offload-copy" if key.offload_copy else ""
+    return (f"migraphx-driver run {path}{flag}{' --ref' if key.kind == 'ref' else ''}",)
+
 
 DRIVER = Consumer(
     name="driver",
@@ -11,4 +25,6 @@ DRIVER = Consumer(
     fast_math=True,
     name_file=plain,
     source="MIGraphX, src/driver/main.cpp: --enable-offload-copy is off, fast math on unless --disable-fast-math",
+    tell=tell,
+    tree="<stem>.mxr",
 )

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from mxr.keys import Key
+
 from .consumer import Consumer, plain
+
+
+def tell(path: Path, key: Key) -> tuple[str, ...]:
+    """One line of Python; without offload_copy the buffers are the caller's work."""
+    load = f'program = migraphx.load("{path}")'
+    if key.offload_copy or key.kind != "gpu":
+        return (load,)
+    return (load, "every argument is put on the GPU first: migraphx.to_gpu(migraphx.argument(array))")
+
 
 PYTHON = Consumer(
     name="python",
@@ -11,4 +24,6 @@ PYTHON = Consumer(
     fast_math=True,
     name_file=plain,
     source="MIGraphX, src/py/migraphx_py.cpp: program.compile defaults to offload_copy and fast_math on",
+    tell=tell,
+    tree="<stem>.mxr",
 )

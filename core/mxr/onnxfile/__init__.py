@@ -5,6 +5,7 @@ A model of any size costs only its node list. Source of all field numbers: onnx/
 
 protobuf   the wire format        graph      inputs, outputs, opset      external   external data and its files
 reader     opening and walking    binding    the shapes of a request     foreign    what another file looks like
+structure  a digest of the graph without its weights                     window     bytes that are read as needed
 """
 
 from __future__ import annotations

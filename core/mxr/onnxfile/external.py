@@ -80,10 +80,11 @@ def external_files(model: OnnxModel) -> tuple[tuple[str, Path], ...]:
 
     Raises Damaged for a location that is absolute, leaves the model's folder, or names no regular file.
     """
-    return tuple((location, _placed(model.path, location)) for location in model.external)
+    return tuple((location, placed(model.path, location)) for location in model.external)
 
 
-def _placed(model: Path, location: str) -> Path:
+def placed(model: Path, location: str) -> Path:
+    """The file of one external-data location of the model at `model`. Raises Damaged."""
     folder, place = model.parent, model.parent / location
     fault = _unfit(location)
     hint = "Save the model again with its external data beside it, under a plain relative name."

@@ -73,6 +73,11 @@ def type_name(number: int) -> str:
     return _TYPES[number] if number < len(_TYPES) else f"type{number}"
 
 
+def type_number(name: str) -> int:
+    """The number of an element type that this version knows by name."""
+    return _TYPES.index(name) if name in _TYPES else int(name.removeprefix("type"))
+
+
 def _dim(data: Bytes, span: Span) -> int | str | None:
     dim: int | str | None = None
     for tag, start, stop in fields(data, *span):  # a oneof: what comes last counts

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-Bytes: TypeAlias = mmap.mmap | bytes
+if TYPE_CHECKING:
+    from .window import Window
+
+Bytes: TypeAlias = "mmap.mmap | bytes | Window"
 Span: TypeAlias = tuple[int, int]
 
 

@@ -39,6 +39,14 @@ def read_model(path: Path) -> OnnxModel:
         raise Damaged(f"{path} is not an ONNX model. {what}", hint=hint) from None
 
 
+def walk_model(path: Path, data: Bytes) -> OnnxModel:
+    """Walk the bytes of an ONNX file that is known as `path`. Raises Damaged when they are no ONNX model."""
+    try:
+        return _read(path, data)
+    except Broken as broken:
+        raise Damaged(f"{path} is not an ONNX model. {broken}.") from None
+
+
 def _read(path: Path, data: Bytes) -> OnnxModel:
     spans, opset, ir_version, producer = [], None, 0, ""
     for tag, start, stop in fields(data, 0, len(data)):

@@ -54,7 +54,7 @@ def promote(id: str, rooms: InRooms, by: By) -> Response:
 
 @router.delete("/{id}", summary="Remove an artifact")
 def remove(id: str, rooms: InRooms, by: By) -> Response:
-    """The artifact as it was. Its blobs stay until a sweep."""
+    """The artifact as it was. Its blobs stay until a sweep. 403 names the registered locks that pin it."""
     with rooms.db.writing() as session:
         return reply(artifacts.remove(session, by.namespace, id))
 
@@ -64,7 +64,10 @@ def remove(id: str, rooms: InRooms, by: By) -> Response:
 def file_bytes(id: str, name: str, request: Request, rooms: InRooms, by: By) -> Response:
     """The whole file, or one range of it; the entity tag is its sha256."""
     with rooms.db.reading() as session:
-        file = artifacts.file_of(session, by.namespace, id, name)
+        row = artifacts.find(session, by.namespace, id)
+    file = artifacts.file_of(row, name)
+    if request.method == "GET" and "range" not in request.headers:
+        rooms.tally.count(by.namespace, row.id)
 
     def chunks(start: int, length: int) -> Iterator[bytes]:
         return blobs.stretch(rooms.store, file, start, length)

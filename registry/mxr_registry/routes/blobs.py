@@ -10,6 +10,7 @@ from fastapi.responses import RedirectResponse
 from mxr import fields, wire
 from mxr.manifest import Blob, check_sha256
 from mxr_registry import blobs
+from mxr_registry.storage.place import loopback
 
 from .deps import Body, By, InRooms, read, reply
 from .intake import receive
@@ -37,14 +38,22 @@ async def upload(sha256: str, request: Request, rooms: InRooms, by: By) -> Respo
 @router.head("/{sha256}", include_in_schema=False)
 @router.get("/{sha256}", summary="The bytes of a blob")
 def blob_bytes(sha256: str, request: Request, rooms: InRooms, by: By) -> Response:
-    """The blob or one range of it; or a redirect to a signed URL."""
+    """The blob or one range of it; or a redirect to a signed URL, unless the query says `direct=no`."""
     size = blobs.size_of(rooms.db, by.namespace, check_sha256(sha256))
-    elsewhere = rooms.store.url(sha256)
-    if elsewhere is not None:
-        return RedirectResponse(elsewhere, 307)
+    # What HEAD tells the row knows; and a URL is signed for one method.
+    if request.method == "GET" and request.query_params.get("direct") != "no":
+        elsewhere = rooms.store.url(sha256, _near(request))
+        if elsewhere is not None:
+            return RedirectResponse(elsewhere, 307, {"cache-control": "private, no-store"})
 
     def chunks(start: int, length: int) -> Iterator[bytes]:
         blobs.check(rooms.store, Blob(sha256, size))
         return iter(rooms.store.open(sha256, start, length))
 
     return answer(request, sha256, size, chunks, {"cache-control": "private, max-age=31536000, immutable"})
+
+
+def _near(request: Request) -> bool:
+    """Whether the client is on this machine; whoever comes through a proxy may be anywhere."""
+    forwarded = any(name in request.headers for name in ("x-forwarded-for", "forwarded", "via"))
+    return not forwarded and request.client is not None and loopback(request.client.host)

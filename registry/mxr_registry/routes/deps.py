@@ -17,9 +17,11 @@ from mxr import fields
 from mxr.errors import Usage
 from mxr_registry.auth import Caller, caller_of
 from mxr_registry.db import Database
+from mxr_registry.models import Look
 from mxr_registry.publication import Inspect
 from mxr_registry.settings import Settings
 from mxr_registry.storage.store import Store
+from mxr_registry.usage import Tally
 
 T = TypeVar("T")
 
@@ -32,6 +34,8 @@ class Rooms:
     db: Database
     store: Store
     inspect: Inspect
+    look: Look
+    tally: Tally
 
 
 async def _rooms(request: Request) -> Rooms:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from sqlalchemy import text
 
+from mxr.errors import Temporary, Usage
+
 from .deps import InRooms, reply
 
 router = APIRouter(tags=["health"])
@@ -21,5 +23,8 @@ def readyz(rooms: InRooms) -> Response:
     """Answers with success when the database and the store do; else with the error."""
     with rooms.db.reading() as session:
         session.execute(text("SELECT 1"))
-    rooms.store.ready()
+    try:
+        rooms.store.ready()
+    except Usage as problem:
+        raise Temporary(problem.message, hint=problem.hint) from problem
     return reply('{"ok":true}')

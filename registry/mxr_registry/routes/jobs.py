@@ -102,7 +102,7 @@ async def claim(wanted: Body, request: Request, rooms: InRooms, by: By, rules: U
 
 
 @router.get("/{id}", summary="One job; with `wait`, once it changed", openapi_extra={"parameters": WAITS})
-async def show(id: str, request: Request, rooms: InRooms, by: By, bus: InBus) -> Response:
+async def show(id: str, request: Request, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
     """`id` may be cut short to 8 digits or more; so everywhere below.
 
     `wait` (seconds, at most 60) waits until the job's version is larger than `version` (default: the one it has), or
@@ -110,24 +110,27 @@ async def show(id: str, request: Request, rooms: InRooms, by: By, bus: InBus) ->
     """
     seconds, version = _number(request, "wait", LONGEST_WAIT), _number(request, "version", 2**53)
     mark = bus.mark()
-    found = await run_in_threadpool(_show, rooms, by.namespace, id)
+    found = await run_in_threadpool(_show, rooms, rules, by.namespace, id)
     known = found.version if version is None else version
     if not seconds or found.closed or found.version > known:
         return reply(found.text)
     async with bus.listen([found.id], request.receive) as ear:
         if mark is None or bus.mark() != mark:
-            found = await run_in_threadpool(_show, rooms, by.namespace, found.id)
+            found = await run_in_threadpool(_show, rooms, rules, by.namespace, found.id)
         deadline = asyncio.get_running_loop().time() + seconds
         while found.version <= known and not found.closed:
             if not await ear.news(deadline - asyncio.get_running_loop().time()):
                 break
             found = ear.shown or found
+    if found.state == work.QUEUED and found.version <= known and not ear.gone:
+        # Its place, and whether anybody could do it, change without a change of the job.
+        found = await run_in_threadpool(_show, rooms, rules, by.namespace, found.id)
     return reply(found.text)
 
 
-def _show(rooms: Rooms, namespace: str, id: str) -> jobs.Shown:
+def _show(rooms: Rooms, rules: Rules, namespace: str, id: str) -> jobs.Shown:
     with rooms.db.reading() as session:
-        return jobs.show(session, namespace, id)
+        return jobs.show(session, rules, namespace, id)
 
 
 def _number(request: Request, name: str, most: float) -> float | None:
@@ -144,7 +147,7 @@ def show_log(id: str, request: Request, rooms: InRooms, by: By) -> Response:
     """From `offset` in bytes on (default 0). The header `mxr-log-next` is the offset to go on from."""
     offset = int(_number(request, "offset", 2**53) or 0)
     with rooms.db.reading() as session:
-        found = jobs.show(session, by.namespace, id)
+        found = jobs.find(session, by.namespace, id)
         pieces = logs.read(session, found.seq, offset)
     following = pieces[-1].next if pieces else max(offset, found.log_size)
     headers = {"mxr-log-next": str(following), "mxr-job-state": found.state}
@@ -152,13 +155,13 @@ def show_log(id: str, request: Request, rooms: InRooms, by: By) -> Response:
 
 
 @router.get("/{id}/events", summary="A job as server-sent events, until it is closed")
-async def events(id: str, request: Request, rooms: InRooms, by: By, bus: InBus) -> Response:
+async def events(id: str, request: Request, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
     """`job`: its document at each change; `event`: each change of state; `log`: what came to the log.
 
     A stream that was cut goes on with `Last-Event-ID`; `offset` is where in the log to begin (-1: what comes from now).
     """
-    found = await run_in_threadpool(_show, rooms, by.namespace, id)
-    stream = _stream(request, rooms, bus, found, _resumed(request, found))
+    found = await run_in_threadpool(_show, rooms, rules, by.namespace, id)
+    stream = _stream(request, rooms, rules, bus, found, _resumed(request, found))
     return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
@@ -173,12 +176,12 @@ def _resumed(request: Request, found: jobs.Shown) -> tuple[int, int]:
 
 
 async def _stream(
-    request: Request, rooms: Rooms, bus: Bus, found: jobs.Shown, cursor: tuple[int, int]
+    request: Request, rooms: Rooms, rules: Rules, bus: Bus, found: jobs.Shown, cursor: tuple[int, int]
 ) -> AsyncIterator[str]:
     version = 0
     async with bus.listen([found.id], request.receive) as ear:
         while not ear.gone:
-            text, cursor, shown, more = await run_in_threadpool(_batch, rooms, found.seq, cursor)
+            text, cursor, shown, more = await run_in_threadpool(_batch, rooms, rules, found.seq, cursor)
             if shown.version > version:
                 version = shown.version
                 text += _event("job", shown.text, cursor)
@@ -196,12 +199,14 @@ async def _patient(ear: Ear) -> bool:
     return await ear.news(ALIVE) or ear.gone
 
 
-def _batch(rooms: Rooms, seq: int, cursor: tuple[int, int]) -> tuple[str, tuple[int, int], jobs.Shown, bool]:
+def _batch(
+    rooms: Rooms, rules: Rules, seq: int, cursor: tuple[int, int]
+) -> tuple[str, tuple[int, int], jobs.Shown, bool]:
     """The events and a page of the log after the cursor, the cursor then, the job, and whether there is more log."""
     event, offset = cursor
     parts = []
     with rooms.db.reading() as session:
-        shown = jobs.at(session, seq)
+        shown = jobs.at(session, rules, seq)
         for row in changes.events(session, seq, event):
             event = row.seq
             document = {"at": row.at, "state": row.state, "worker": row.worker, "note": row.note}
@@ -220,10 +225,10 @@ def _event(kind: str, document: str, cursor: tuple[int, int]) -> str:
 
 
 @router.post("/{id}/cancel", summary="Cancel a job")
-def cancel(id: str, rooms: InRooms, by: By, bus: InBus) -> Response:
+def cancel(id: str, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
     """At once where it is queued; where it runs, its worker is told with the next heartbeat."""
     with changes.turn(rooms.db) as session:
-        found = jobs.cancel(session, by.namespace, id)
+        found = jobs.cancel(session, rules, by.namespace, id)
     bus.kick()
     return reply(found.text)
 
@@ -255,8 +260,8 @@ def fail(id: str, failed: Body, rooms: InRooms, by: By, rules: UnderRules, bus: 
 
 
 @router.post("/{id}/handback", summary="A worker gives its job back", openapi_extra=body(work.HandBack))
-def hand_back(id: str, given: Body, rooms: InRooms, by: By, bus: InBus) -> Response:
+def hand_back(id: str, given: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
     """The job is queued again, and this counts as no attempt."""
-    text = endings.hand_back(rooms.db, by.namespace, id, read(work.HandBack, given).fence)
+    text = endings.hand_back(rooms.db, rules, by.namespace, id, read(work.HandBack, given).fence)
     bus.kick()
     return reply(text)

@@ -17,7 +17,7 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 def register(stated: Body, rooms: InRooms, by: By) -> Response:
     """With a manifest its hash is checked over the bytes, and they are kept for compiling."""
     statement = read(wire.RegisterModel, stated)
-    return reply(models.register(rooms.db, rooms.store, by.namespace, statement))
+    return reply(models.register(rooms.db, rooms.store, rooms.look, by.namespace, statement))
 
 
 @router.get("", summary="Models, the newest first")

@@ -17,7 +17,7 @@ straight = APIRouter(tags=["resolve"], route_class=Straight)
 @straight.post("/v1/resolve", summary="The artifact that serves a request", openapi_extra=body(Asking))
 def resolve(asked: Body, rooms: InRooms, by: By) -> Response:
     """A hit with manifest and URLs; or 404 with the nearest artifacts and why they do not serve."""
-    return reply(resolution.resolve(rooms.db, by.namespace, resolution.read(asked)))
+    return reply(resolution.resolve(rooms.db, rooms.tally, by.namespace, resolution.read(asked)))
 
 
 @router.get("/v1/misses", summary="What was asked for in vain, the latest first")

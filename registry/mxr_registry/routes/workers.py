@@ -22,6 +22,13 @@ def register(stated: Body, rooms: InRooms, by: By, rules: UnderRules) -> Respons
         return reply(workers.register(session, rules, by.namespace, wanted))
 
 
+@router.delete("/{id}", summary="A worker signs off")
+def leave(id: str, rooms: InRooms, by: By, rules: UnderRules) -> Response:
+    """It no longer counts as live, and is given nothing, until it registers again. A lease that it holds goes on."""
+    with rooms.db.writing() as session:
+        return reply(workers.leave(session, rules, by.namespace, id))
+
+
 @router.get("", summary="Workers and declared pools")
 def list_workers(rooms: InRooms, by: By, rules: UnderRules) -> Response:
     """Each worker idle, busy or lost; each pool with the jobs that it could do, or that run for it."""

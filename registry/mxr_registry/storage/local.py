@@ -22,20 +22,17 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256 as new_sha256
 from pathlib import Path
 
-from mxr.errors import DamagedBlob, DiskFull, MxrError, NoSuchBlob, Temporary
+from mxr.errors import DiskFull, MxrError, Temporary
 
-from .store import CHUNK, Kept, Reader, Upload
+from .store import CHUNK, STALE, Kept, Reader, Upload, absent, damaged
 
 log = logging.getLogger("mxr_registry")
 
 TEMPORARY = ".upload-"
-STALE = 86_400.0
-"""Seconds after which an upload that was never finished is removed at start."""
-
 NAME = re.compile(r"[0-9a-f]{64}")
 
 Stamp = tuple[int, int, int, int, int]
@@ -43,6 +40,8 @@ Stamp = tuple[int, int, int, int, int]
 
 class LocalStore:
     """A `Store` in a folder of this machine."""
+
+    page = 0
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
@@ -80,7 +79,7 @@ class LocalStore:
         """See `Store.read`."""
         return LocalReader(self._open(sha256), offset, length)
 
-    def url(self, sha256: str) -> str | None:  # noqa: ARG002
+    def url(self, sha256: str, near: bool = False) -> str | None:  # noqa: ARG002
         """None: only the registry can reach these files."""
         return None
 
@@ -90,6 +89,10 @@ class LocalStore:
             return self.path(sha256).stat().st_size
         except FileNotFoundError:
             return None
+
+    def stats(self, names: Iterable[str]) -> dict[str, int]:
+        """See `Store.stats`."""
+        return {name: size for name in names if (size := self.stat(name)) is not None}
 
     def delete(self, sha256: str) -> None:
         """See `Store.delete`."""
@@ -140,7 +143,7 @@ class LocalStore:
         try:
             return os.open(self.path(sha256), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            raise NoSuchBlob(f"The registry does not have blob {sha256}.", detail={"missing": [sha256]}) from None
+            raise absent(sha256) from None
 
     def _check(self, sha256: str, descriptor: int) -> int:
         stamp = _stamp(descriptor)
@@ -233,11 +236,6 @@ class LocalReader:
 
     def __del__(self) -> None:
         self.close()
-
-
-def damaged(sha256: str) -> DamagedBlob:
-    """The error for stored bytes that no longer give their sha256."""
-    return DamagedBlob(f"Blob {sha256} is damaged in the registry's store.", detail={"sha256": sha256})
 
 
 def _sha256_of(descriptor: int) -> str:

@@ -7,15 +7,18 @@ database says. Every store passes the same conformance suite.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256 as new_sha256
 from typing import Protocol
 
-from mxr.errors import Damaged
+from mxr.errors import Damaged, DamagedBlob, NoSuchBlob
 
 CHUNK = 1 << 20
 """Bytes that are read or written at once."""
+
+STALE = 86_400.0
+"""Seconds after which an upload that was never finished is removed at start."""
 
 
 class Upload(ABC):
@@ -89,7 +92,9 @@ class Kept:
 
 
 class Store(Protocol):
-    """Where the bytes are."""
+    """Where the bytes are. `page`: bytes that take hardly longer to read than one; 0 where a few are cheap."""
+
+    page: int
 
     def begin(self, sha256: str, size: int | None = None) -> Upload:
         """Begin to take the bytes of a blob; `size` where it was announced. Raises `DiskFull`."""
@@ -106,11 +111,17 @@ class Store(Protocol):
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
         """Bytes as they lie there, not checked: never to be handed out. Raises `NoSuchBlob`."""
 
-    def url(self, sha256: str) -> str | None:
-        """An address that a client can read the blob from by itself, or None."""
+    def url(self, sha256: str, near: bool = False) -> str | None:
+        """An address that a client can read the blob from by itself, or None; `near`: it is on this machine.
+
+        Nothing is looked at: there may be no such blob.
+        """
 
     def stat(self, sha256: str) -> int | None:
         """The blob's size in bytes, or None where it is not here. Reads none of it."""
+
+    def stats(self, names: Iterable[str]) -> dict[str, int]:
+        """The sizes in bytes of those that are here."""
 
     def delete(self, sha256: str) -> None:
         """Remove a blob; nothing happens where there is none."""
@@ -124,5 +135,18 @@ class Store(Protocol):
     def drop(self, kept: Kept) -> None:
         """Remove what an interrupted upload left behind."""
 
+    def drop_stale(self, age: float = STALE) -> int:
+        """Remove uploads that nobody finished and that are older than `age` seconds; how many there were."""
+
     def ready(self) -> None:
-        """Returns when the store can take bytes. Raises `Temporary`."""
+        """Returns when the store can take bytes. Raises `Temporary`, and `Usage` for what has to be set right."""
+
+
+def damaged(sha256: str) -> DamagedBlob:
+    """The error for stored bytes that no longer give their sha256."""
+    return DamagedBlob(f"Blob {sha256} is damaged in the registry's store.", detail={"sha256": sha256})
+
+
+def absent(sha256: str) -> NoSuchBlob:
+    """The error for bytes that are not here."""
+    return NoSuchBlob(f"The registry does not have blob {sha256}.", detail={"missing": [sha256]})

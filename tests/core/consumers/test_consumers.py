@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from strategies import GPU
@@ -11,10 +13,21 @@ from mxr import consumers
 from mxr.errors import Usage
 from mxr.target import DynamicDim
 
+ROOT = Path(__file__).parents[3]
+
 
 @pytest.mark.parametrize(
     ("name", "offload_copy", "fast_math"),
-    [("python", True, True), ("amdinfer", True, True), ("driver", False, True), ("ort", False, False)],
+    [
+        ("python", True, True),
+        ("amdinfer", True, True),
+        ("amdinfer-repo", True, True),
+        ("triton", True, True),
+        ("kserve", True, True),
+        ("driver", False, True),
+        ("ort", False, False),
+        ("epcontext", False, False),
+    ],
 )
 def test_flags(name: str, offload_copy: bool, fast_math: bool) -> None:
     found = consumers.find(name)
@@ -23,7 +36,8 @@ def test_flags(name: str, offload_copy: bool, fast_math: bool) -> None:
 
 
 def test_there_are_no_others_and_python_is_the_usual_one() -> None:
-    assert set(consumers.CONSUMERS) == {"python", "driver", "amdinfer", "ort"}
+    rows = {"python", "driver", "amdinfer", "amdinfer-repo", "ort", "epcontext", "triton", "kserve"}
+    assert set(consumers.CONSUMERS) == rows
     assert consumers.DEFAULT is consumers.find("python")
 
 
@@ -39,8 +53,8 @@ def test_the_plain_name(name: str) -> None:
     assert consumers.find(name).file_name("resnet50", GPU) == "resnet50.mxr"
 
 
-def test_ort_has_no_layout_yet() -> None:
-    with pytest.raises(Usage, match="ort has no folder layout") as caught:
+def test_ort_takes_no_plain_file() -> None:
+    with pytest.raises(Usage, match="ort takes no plain file") as caught:
         consumers.find("ort").file_name("resnet50", GPU)
     assert "-o FOLDER/" in caught.value.hint
 
@@ -73,5 +87,11 @@ def test_amdinfer_looks_for_the_batch(inputs: tuple[tuple[str, tuple[int, ...]],
 )
 def test_what_amdinfer_cannot_use(key: consumers.consumer.Key) -> None:
     with pytest.raises(Usage, match="amdinfer needs") as caught:
-        AMDINFER.file_name("m", key)
+        AMDINFER.check("m", key)
     assert caught.value.hint
+
+
+def test_each_has_a_page_that_names_it() -> None:
+    for name, consumer in consumers.CONSUMERS.items():
+        page = (ROOT / consumer.page).read_text()
+        assert re.search(rf"--for {name}\b|for={name}\b", page), consumer.page

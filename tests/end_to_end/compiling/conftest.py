@@ -8,14 +8,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from end_to_end.conftest import unique
-from end_to_end.stack import BIN, Host, Registry, clean_environ
+from end_to_end.stack import BIN, Host, Registry, Stack, clean_environ, eventually
 
 TESTS = Path(__file__).resolve().parents[2]
 REF = ("--kind", "ref", "--migraphx", "2.15", "--batch", "4", "--for", "python")
@@ -38,15 +37,6 @@ backoff_most = 0.5
 """
 
 
-def eventually(look: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """What `look` gives once it is true; fails when that does not come."""
-    end = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.05)
-    return found
-
-
 class Worker:
     """`mxr-worker run` on a host of its own, with the double of MIGraphX on its PYTHONPATH."""
 
@@ -57,7 +47,7 @@ class Worker:
         home.mkdir(parents=True, exist_ok=True)
         (home / "sitecustomize.py").write_text(site)
         (home / "host.json").write_text(json.dumps(GPU_HOST))
-        self.name = home.name
+        self.name, self.home = home.name, home
         self.log = home / "worker.log"
         self.environ = worker_environ(home) | {"MXR_REGISTRY": url, "MXR_WORKER_NAME": self.name}
         self.environ |= {"MXR_HOST": str(home / "host.json"), **(env or {})}
@@ -100,11 +90,11 @@ def worker_environ(home: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+def registry(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Iterator[Registry]:
     """The registry of this module, with leases of two seconds."""
     home = tmp_path_factory.mktemp("registry")
     (home / "registry.toml").write_text(RULES)
-    found = Registry(home, through=("env", f"MXR_REGISTRY_CONFIG={home / 'registry.toml'}"))
+    found = Registry(home, stack, through=("env", f"MXR_REGISTRY_CONFIG={home / 'registry.toml'}"))
     yield found
     found.kill9()
 
@@ -162,3 +152,22 @@ def running(mxr: Host, job: str) -> bool:
     """Whether a job is being compiled now."""
     found = mxr("jobs", job, "--json").json
     return bool(found["state"] == "running" and found["phase"] == "compile")
+
+
+def asked(mxr: Host, model: Path) -> str:
+    """The id of a job that was asked for."""
+    found = mxr("fetch", model, *REF, "--on-miss", "ask", "--json", expect=4).error["detail"]["job"]
+    assert isinstance(found, str)
+    return found
+
+
+def closed(mxr: Host, job: str) -> dict[str, Any]:
+    """A job once it is closed."""
+    found: dict[str, Any] = {}
+
+    def look() -> bool:
+        found.update(mxr("jobs", job, "--json").json)
+        return found["state"] not in ("queued", "running")
+
+    eventually(look)
+    return found

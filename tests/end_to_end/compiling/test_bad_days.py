@@ -16,7 +16,7 @@ PROCESSES, THREADS = 4, 50
 @pytest.mark.parametrize(
     ("marks", "env", "name"),
     [
-        ({"compile": "hang"}, {"MXR_WORKER_SECONDS": "1.5"}, "deadline"),
+        ({"compile": "hang"}, {"MXR_WORKER_SECONDS": "8"}, "deadline"),
         ({"compile": "eat"}, {"MXR_WORKER_MEMORY": str(300 << 20)}, "memory"),
         # The double cuts the file where the reader does not look: its trial run is what finds it.
         ({"save": "truncate"}, {}, "unknown"),
@@ -96,6 +96,33 @@ def test_a_worker_whose_gpu_is_ill_stands_aside(
     mxr("jobs", asked.error["detail"]["job"], "--cancel")
 
 
+FAULT = """
+import sys
+if any(word.endswith("/mxr-worker") for word in sys.orig_argv):
+    from mxr_workers import compilation
+    right, faults = compilation.describe_file, iter(range(2))
+
+    def describe_file(path):
+        if next(faults, None) is not None:
+            raise RecursionError("as a fault of the reader would")
+        return right(path)
+
+    compilation.describe_file = describe_file
+"""
+
+
+def test_a_model_that_brings_the_worker_itself_into_trouble(
+    mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path], convnet: Path
+) -> None:
+    """A fault of ours is told like a crash, so that it is a poison the second time; the worker does the next job."""
+    one = worker("one", site=FAULT).ready()
+    done = mxr("fetch", marked(), *REF, "--on-miss", "wait", "--json", expect=5)
+    assert (done.error["detail"]["kind"], done.error["detail"]["name"]) == ("poison", "worker-fault")
+    assert mxr("jobs", done.error["detail"]["job"], "--json").json["attempts"] == 2
+    assert mxr("fetch", convnet, *REF, "--on-miss", "wait", "--json").json["source"] == "compiled"
+    assert one.said("RecursionError")
+
+
 def test_a_worker_whose_clock_is_an_hour_off(mxr: Host, worker: Callable[..., Worker], convnet: Path) -> None:
     """Leases are the database's time: a worker's clock says nothing."""
     site = "import time\nright = time.time\ntime.time = lambda: right() - 3600\n"
@@ -129,9 +156,8 @@ def test_external_data_goes_with_the_model(mxr: Host, worker: Callable[..., Work
 def second_registry(tmp_path: Path, registry: Registry) -> Iterator[Registry]:
     """Another registry process on the same database and store."""
     (tmp_path / "rules.toml").write_text(RULES)
-    found = Registry(
-        tmp_path / "second", through=("env", f"MXR_REGISTRY_CONFIG={tmp_path / 'rules.toml'}"), like=registry
-    )
+    through = ("env", f"MXR_REGISTRY_CONFIG={tmp_path / 'rules.toml'}")
+    found = Registry(tmp_path / "second", registry.stack, through=through, like=registry)
     yield found
     found.kill9()
 
@@ -158,11 +184,18 @@ def test_two_registries_on_one_database(
 
 
 def test_two_hundred_fetches_of_one_missing_program(
-    mxr: Host, worker: Callable[..., Worker], convnet: Path, tmp_path: Path
+    worker: Callable[..., Worker], convnet: Path, tmp_path: Path, own_registry: Callable[..., Registry]
 ) -> None:
-    """From several processes at one moment: exactly one job and one compile, and all get the same bytes."""
-    worker("one").ready()
-    started = [crowd(mxr, convnet, tmp_path / f"crowd-{number}", THREADS) for number in range(PROCESSES)]
+    """From several processes at one moment, at two registries: one job, one compile, the same bytes for all.
+
+    The leases are the usual ones: on a machine that the crowd alone keeps busy those of two seconds run out.
+    """
+    one = own_registry()
+    two = own_registry(like=one)
+    worker("one", url=one.url).ready()
+    hosts = [Host(tmp_path / "hosts" / each.url.rpartition(":")[2], each.url) for each in (one, two)]
+    mxr = hosts[0]
+    started = [crowd(hosts[number % 2], convnet, tmp_path / f"crowd-{number}", THREADS) for number in range(PROCESSES)]
     lines = [line for each in started for line in each.communicate(timeout=120)[0].split("\n") if line]
     assert len(lines) == PROCESSES * THREADS
     assert len(set(lines)) == 1 and len(lines[0]) == 64, set(lines)

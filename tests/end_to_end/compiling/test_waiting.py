@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from end_to_end.stack import Host, Registry, finish
 
 from .conftest import REF, Worker, crowd, eventually, job_in, running, worker_environ
@@ -70,6 +69,24 @@ def test_a_limited_wait_ends(mxr: Host, worker: Callable[..., Worker], marked: C
     assert mxr("jobs", done.error["detail"]["job"], "--json").json["artifact"] == there["id"]
 
 
+def test_a_limited_wait_ends_though_the_last_worker_left(
+    mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path], gate: Path
+) -> None:
+    """Its job is handed back and stays queued; who waits ends with 4, and is told which worker would be needed."""
+    one = worker("one").ready()
+    waiting = mxr.start("fetch", marked(compile=f"wait:{gate}"), *REF, "--on-miss", "wait=6s", "--json")
+    eventually(lambda: mxr("jobs", "--state", "running", "--json").json["jobs"])
+    assert one.end() == 0
+    done = finish(waiting)
+    assert done.code == 4, done
+    needed = "a worker for the ref target with MIGraphX 2.15"
+    detail = done.error["detail"]
+    assert (detail["state"], detail["waiting_for"]) == ("queued", needed)
+    assert mxr("jobs", detail["job"], "--json").json["waiting_for"] == needed
+    assert f"no live worker: it needs {needed}" in mxr("jobs", detail["job"]).out
+    mxr("jobs", detail["job"], "--cancel")
+
+
 def test_an_interrupt_leaves_the_job(
     mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path], gate: Path
 ) -> None:
@@ -118,6 +135,27 @@ def test_the_registry_is_killed_while_fifty_wait(
     assert (found["state"], found["artifact"]) == ("done", done.json["id"])
 
 
+def test_the_registry_is_away_for_longer_than_a_lease(
+    mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path], gate: Path, registry: Registry
+) -> None:
+    """The compile goes on meanwhile, and is the one that counts, though another worker is idle all the time."""
+    worker("one").ready()
+    model = marked(compile=f"wait:{gate}")
+    waiting = mxr.start("fetch", model, *REF, "--on-miss", "wait", "--json")
+    job = eventually(lambda: [each["id"] for each in mxr("jobs", "--state", "running", "--json").json["jobs"]])[0]
+    eventually(lambda: running(mxr, job))
+    worker("two").ready()
+    registry.kill9()
+    ((until,),) = registry.stack.databases(registry.data).execute(f"SELECT lease_until FROM jobs WHERE id = '{job}'")
+    eventually(lambda: time.time() > until + 1)
+    registry.start()
+    gate.touch()
+    done = finish(waiting)
+    assert done.code == 0, done
+    found = mxr("jobs", job, "--json").json
+    assert (found["state"], found["attempts"], found["worker"]) == ("done", 1, "one/ref")
+
+
 def test_this_host_compiles_for_all(mxr: Host, convnet: Path, tmp_path: Path, host: Callable[..., Host]) -> None:
     """`local` runs a worker for this one job here; the program is published, so that others fetch it."""
     environ = worker_environ(tmp_path / "local") | {"MXR_WORKER_NAME": "local"}
@@ -149,18 +187,21 @@ def test_calibration_data_go_along(mxr: Host, worker: Callable[..., Worker], con
     assert found["key"]["calibration"] == hashlib.sha256((tmp_path / "samples.npz").read_bytes()).hexdigest()
 
 
-@pytest.mark.real_migraphx
-def test_a_real_migraphx_compiles(mxr: Host, worker: Callable[..., Worker], convnet: Path) -> None:
-    """The whole way with the real module, on its CPU reference target."""
-    python = os.environ.get("MXR_TEST_MIGRAPHX_PYTHON")
-    if not python:
-        pytest.skip("MXR_TEST_MIGRAPHX_PYTHON names no interpreter with a real migraphx (PYTHONPATH its folder)")
-    kept = {name: os.environ.get(name, "") for name in ("PYTHONPATH", "LD_LIBRARY_PATH")}
-    one = worker("real", env={**kept, "MXR_WORKER_PYTHON": python}).ready()
-    cans = {each["name"]: each["can"] for each in mxr("workers", "--json").json["workers"]}
-    version = cans[f"{one.name}/ref"]["toolchain"]["migraphx"].rpartition(".")[0]
-    words = ("--kind", "ref", "--migraphx", version, "--batch", "4", "--for", "python", "--on-miss", "wait", "--json")
-    found = mxr("fetch", convnet, *words).json
-    assert found["source"] == "compiled"
-    program = mxr("inspect", found["path"], "--json").json
-    assert (program["compiled"], program["targets"]) == (True, ["ref"])
+def test_a_miss_tells_of_workers_that_could_help(mxr: Host, worker: Callable[..., Worker], convnet: Path) -> None:
+    """`wait` where one can compile it, `ask` where workers are that cannot; neither where the file is not at hand."""
+    worker("one").ready()
+    can = mxr("fetch", convnet, *REF, "--json", expect=3).error["hint"]
+    assert can.startswith("Add `--on-miss wait`: ") and " Or compile it and publish it: `mxr push" in can
+    other = [word.replace("2.15", "2.9") for word in REF]
+    assert mxr("fetch", convnet, *other, "--json", expect=3).error["hint"].startswith("Add `--on-miss ask`: ")
+    assert mxr("fetch", convnet, *REF, "--on-miss", "wait", "--json").json["source"] == "compiled"
+    known = mxr("key", convnet, *REF, "--json").json["model"]
+    by_hash = mxr("fetch", known, *other, "--input", "x=4,3,32,32", "--json", expect=3).error["hint"]
+    assert "--on-miss" not in by_hash
+
+
+def test_a_miss_tells_nothing_of_workers_where_there_are_none(
+    host: Callable[..., Host], own_registry: Callable[..., Registry], convnet: Path
+) -> None:
+    mxr = host("alone", own_registry().url)
+    assert "--on-miss" not in mxr("fetch", convnet, *REF, "--json", expect=3).error["hint"]

@@ -7,28 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from end_to_end.stack import Host, Registry, finish
 
-from .conftest import REF, Worker, eventually, running
+from .conftest import REF, Worker, asked, closed, eventually, running
 
-
-def asked(mxr: Host, model: Path) -> str:
-    """The id of a job that was asked for."""
-    found = mxr("fetch", model, *REF, "--on-miss", "ask", "--json", expect=4).error["detail"]["job"]
-    assert isinstance(found, str)
-    return found
-
-
-def closed(mxr: Host, job: str) -> dict[str, Any]:
-    """A job once it is closed."""
-    found: dict[str, Any] = {}
-
-    def look() -> bool:
-        found.update(mxr("jobs", job, "--json").json)
-        return found["state"] not in ("queued", "running")
-
-    eventually(look)
-    return found
+ON = ("embedded",)
 
 
 def test_a_worker_killed_in_the_middle(
@@ -154,3 +138,47 @@ def test_drain_ends_when_nothing_is_left(mxr: Host, worker: Callable[..., Worker
     job = asked(mxr, convnet)
     assert worker("one", "--drain").process.wait(60) == 0
     assert mxr("jobs", job, "--json").json["state"] == "done"
+    assert "one/ref" not in listed(mxr)
+
+
+def listed(mxr: Host) -> set[str]:
+    """The names of the workers that the registry counts."""
+    return {each["name"] for each in mxr("workers", "--json").json["workers"]}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_is_told_to_stop_signs_off(mxr: Host, worker: Callable[..., Worker], number: int) -> None:
+    """Idle in its long poll: it is gone from the list at once, not when it counts as lost."""
+    one = worker("leaving").ready()
+    assert "leaving/ref" in listed(mxr)
+    assert one.end(number) == 0, one.log.read_text()
+    assert "leaving/ref" not in listed(mxr)
+
+
+def test_a_registry_that_is_frozen_does_not_hold_a_worker_up(
+    mxr: Host, worker: Callable[..., Worker], registry: Registry
+) -> None:
+    """Signing off is tried for a moment; afterwards the worker counts as lost, as one that died."""
+    one = worker("leaving").ready()
+    with registry.frozen():
+        assert one.end() == 0, one.log.read_text()
+
+
+def test_a_cross_compile(mxr: Host, worker: Callable[..., Worker], convnet: Path, tmp_path: Path) -> None:
+    """For a GPU that nobody has: only where the library can, only when allowed, and marked as such."""
+    words = ("--arch", "gfx1100", "--rocm", "7.2", "--migraphx", "2.15", "--num-cu", "48", "--chiplets", "1")
+    ask = ("fetch", convnet, *words, "--batch", "4", "--for", "python", "--on-miss", "wait", "--json")
+    home = tmp_path / "workers" / "across"
+    home.mkdir(parents=True)
+    worker("plain", kind="gpu").ready()
+    assert mxr(*ask, "--allow", "cross", expect=8).error["code"] == "no_worker"
+    (home / "migraphx_double.json").write_text('{"cross": true}')
+    across = worker("across", kind="gpu").ready()
+    assert mxr(*ask, expect=8).error["code"] == "no_worker"
+    found = mxr(*ask, "--allow", "cross").json
+    assert found["source"] == "compiled" and found["match"]["relaxed"] == ["tuning"]
+    shown = mxr("show", found["id"], "--json").json
+    assert (shown["qualities"]["tuning"], shown["qualities"]["num_cu"]) == ("cross", 48)
+    assert shown["provenance"]["worker"].startswith(f"{across.name}/") and shown["provenance"]["gpu"] is None
+    assert mxr("inspect", found["path"], "--json").json["archs"] == ["gfx1100"]
+    mxr(*ask[:-3], "--json", expect=3)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -19,6 +17,7 @@ from typing import Any
 import pytest
 import urllib3
 import xxhash
+from servers.rows import Databases, Rows
 
 DATA = Path(__file__).parent.parent.parent / "data"
 ONNX = (DATA / "models" / "convnet.onnx").read_bytes()
@@ -50,9 +49,9 @@ def gpu_can(arch: str = "gfx908", num_cu: int | None = 120, rocm: str = "7.2.1",
 class Registry:
     """A registry process, and requests to it."""
 
-    def __init__(self, data: Path, config: str = "", port: int = 0) -> None:
-        self.data = data
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")}
+    def __init__(self, data: Path, config: str = "", port: int = 0, *, rows: Rows) -> None:
+        self.data, self.rows = data, rows
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")} | rows.environ
         if config:
             path = data.parent / f"{data.name}-{time.monotonic_ns()}.toml"
             path.write_text(config)
@@ -96,13 +95,15 @@ class Registry:
         blob = {"sha256": digest, "size": len(data)}
         return {"v": 1, "files": [{"name": name, "size": len(data), "sha256": digest, "blobs": [blob]}]}
 
-    def give_model(self) -> None:
-        """Upload and register the example model, so that it can be compiled."""
+    def give_model(self, onnx: bytes = ONNX) -> str:
+        """Upload and register a model, the example unless told otherwise, so that it can be compiled; its hash."""
+        model = "xxh3:" + xxhash.xxh3_128(onnx, seed=0).hexdigest()
         identity = sha256(
-            json.dumps({"files": [["", sha256(ONNX).hexdigest()]], "v": 1}, separators=(",", ":")).encode()
+            json.dumps({"files": [["", sha256(onnx).hexdigest()]], "v": 1}, separators=(",", ":")).encode()
         ).hexdigest()
-        stated = {"model": MODEL, "sha256": identity, "name": "convnet.onnx", "inputs": [], "onnx": "model.onnx"}
-        self.ok("POST", "/v1/models", stated | {"manifest": self.manifest(ONNX, "model.onnx")})
+        stated = {"model": model, "sha256": identity, "name": "convnet.onnx", "inputs": [], "onnx": "model.onnx"}
+        self.ok("POST", "/v1/models", stated | {"manifest": self.manifest(onnx, "model.onnx")})
+        return model
 
     def ask(self, key: dict[str, Any], **more: Any) -> Any:
         demands = more.pop("demands", {})
@@ -139,10 +140,9 @@ class Registry:
 
     def clear(self) -> None:
         """Forget jobs, workers, failures and artifacts, as if they had never been; the model stays."""
-        with contextlib.closing(sqlite3.connect(self.data / "registry.db", timeout=10)) as database, database:
-            database.execute("PRAGMA foreign_keys=ON")
-            for table in ("jobs", "workers", "failures", "artifacts", "misses"):
-                database.execute(f"DELETE FROM {table}")
+        tables = ("job_logs", "job_events", "jobs", "workers", "failures")
+        tables += ("artifact_blobs", "artifact_inputs", "artifacts", "misses")
+        self.rows.execute(*(f"DELETE FROM {table}" for table in tables))
 
     def stop(self, how: int = signal.SIGTERM) -> None:
         if self.process.poll() is None:
@@ -163,16 +163,18 @@ backoff_most = 0.4
 
 
 @pytest.fixture(scope="module")
-def usual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    found = Registry(tmp_path_factory.mktemp("usual") / "data")
+def usual(tmp_path_factory: pytest.TempPathFactory, shared_databases: Databases) -> Iterator[Registry]:
+    data = tmp_path_factory.mktemp("usual") / "data"
+    found = Registry(data, rows=shared_databases(data))
     found.give_model()
     yield found
     found.stop(signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
-def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    found = Registry(tmp_path_factory.mktemp("hasty") / "data", SHORT)
+def hasty(tmp_path_factory: pytest.TempPathFactory, shared_databases: Databases) -> Iterator[Registry]:
+    data = tmp_path_factory.mktemp("hasty") / "data"
+    found = Registry(data, SHORT, rows=shared_databases(data))
     found.give_model()
     yield found
     found.stop(signal.SIGKILL)
@@ -193,12 +195,13 @@ def short(hasty: Registry) -> Registry:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Any]:
+def start(tmp_path: Path, databases: Databases) -> Iterator[Any]:
     """Starts registries of a test's own, with short leases unless told otherwise; all are killed at the end."""
     running: list[Registry] = []
 
     def begin(config: str = SHORT, data: Path | None = None, port: int = 0) -> Registry:
-        running.append(Registry(data or tmp_path / "data", config, port))
+        folder = data or tmp_path / "data"
+        running.append(Registry(folder, config, port, rows=databases(folder)))
         return running[-1]
 
     yield begin
@@ -211,7 +214,7 @@ def parts() -> Any:
     """The example files, keys, and what workers can do."""
 
     class Parts:
-        ref, other_ref, gfx908, model = REF, OTHER_REF, GFX908, MODEL
+        onnx, ref, other_ref, gfx908, model = ONNX, REF, OTHER_REF, GFX908, MODEL
         ref_key, gpu_key, gpu_can = staticmethod(ref_key), staticmethod(gpu_key), staticmethod(gpu_can)
         ref_can, short, registry = REF_CAN, SHORT, Registry
 

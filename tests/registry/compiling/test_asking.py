@@ -164,6 +164,7 @@ def test_lists_and_short_ids(registry: Any, parts: Any) -> None:
     assert registry.ok("GET", f"/v1/jobs?model={parts.model}&digest={jobs[0]['digest']}")["jobs"][0] == {
         **jobs[0],
         "place": None,
+        "waiting_for": None,
     }
     assert registry.ok("GET", "/v1/jobs?arch=gfx908")["jobs"] == []
     assert registry.job(jobs[1]["id"][:10])["id"] == jobs[1]["id"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -156,6 +157,47 @@ def test_a_named_job_is_claimed_alone(short: Any, parts: Any) -> None:
     unable = short.bad("POST", "/v1/jobs/claim", {"worker": short.worker("gpu", parts.gpu_can()), "job": second["id"]})
     assert unable["code"] == "no_worker"
     assert short.bad("POST", "/v1/jobs/claim", {"worker": "0" * 32})["code"] == "not_found"
+
+
+def lapsed(registry: Any, job: str) -> bool:
+    """Whether a lease has passed, by the clock that this machine shares with its database."""
+    ((until,),) = registry.rows.execute(f"SELECT lease_until FROM jobs WHERE id = '{job}'")
+    return bool(until < time.time())
+
+
+def test_the_time_without_a_registry_counts_against_nobody(start: Any, parts: Any) -> None:
+    first = start(parts.short.replace("lost_after = 20", "lost_after = 2"))
+    first.give_model()
+    job = first.ask(own(parts, "away"))
+    worker, other = first.worker("at work"), first.worker("idle")
+    lease = first.claim(worker)
+    first.stop(signal.SIGKILL)
+    end = time.monotonic() + 3.0
+    while not lapsed(first, job["id"]) or time.monotonic() < end:
+        time.sleep(0.05)
+    second = start(parts.short, data=first.data, port=first.port)
+    assert second.claim(other) is None, "nobody takes it at the first moment"
+    assert second.beat(lease)["cancelled"] is False
+    states = {each["name"]: each["state"] for each in second.ok("GET", "/v1/workers")["workers"]}
+    assert states == {"at work": "busy", "idle": "idle"}
+    fresh = second.claim(other, wait=20)
+    assert fresh["attempt"] == 2, "silent beside a registry, it loses its lease as usual"
+
+
+def test_a_registry_that_starts_beside_another_lengthens_nothing(start: Any, parts: Any) -> None:
+    rules = "[work]\nlease = 3.0\nlost_after = 2\nbackoff = 0.2\n"
+    first = start(rules)
+    first.give_model()
+    job = first.ask(own(parts, "beside"))
+    lease = first.claim(first.worker("silent"))
+    other = first.worker("alive")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(first.claim, other, 30)
+        while not waiting.done():
+            start(rules, data=first.data).stop()
+        assert waiting.result()["attempt"] == 2
+    refused = first.bad("POST", f"/v1/jobs/{job['id']}/heartbeat", {"fence": lease["fence"]})
+    assert refused["code"] == "conflict"
 
 
 def test_many_workers_get_each_job_once(registry: Any, parts: Any) -> None:

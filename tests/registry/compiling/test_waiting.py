@@ -76,6 +76,33 @@ def test_a_poll_ends_with_its_time(registry: Any, parts: Any) -> None:
     registry.ok("POST", f"/v1/jobs/{job['id']}/cancel")
 
 
+def test_a_queued_job_says_whom_it_lacks(registry: Any, parts: Any) -> None:
+    """Also to one who polls for a change: that a worker left, or came, is none of the job."""
+    worker = registry.worker("gpu", parts.gpu_can())
+    job = registry.ask(parts.gpu_key(), wait=True, demands={"num_cu": 120})
+    assert job["waiting_for"] is None
+    path = f"/v1/jobs/{job['id']}?wait=2&version={job['version']}"
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(registry.ok, "GET", path)
+        registry.ok("DELETE", f"/v1/workers/{worker}")
+        needed = "a worker for gpu gfx908, 120 CUs, with ROCm 7.2 and MIGraphX 2.15"
+        found = waiting.result()
+        assert (found["state"], found["version"], found["waiting_for"]) == ("queued", job["version"], needed)
+    assert registry.ask(parts.gpu_key(), demands={"num_cu": 120})["waiting_for"] == needed
+    registry.worker("smaller", parts.gpu_can(num_cu=104))
+    assert registry.job(job["id"])["waiting_for"] == needed
+    lease = registry.claim(registry.worker("gpu", parts.gpu_can()), wait=5)
+    assert lease["job"] == job["id"] and registry.job(job["id"])["waiting_for"] is None
+
+
+def test_a_declared_pool_is_somebody(start: Any, parts: Any) -> None:
+    pool = '[[pools]]\nname="mi100"\ntargets=[{arch="gfx908"}]\ntoolchain={rocm="7.2.1", migraphx="2.15.0"}\n'
+    registry = start(parts.short + pool)
+    registry.give_model()
+    assert registry.ask(parts.gpu_key())["waiting_for"] is None
+    assert "the ref target with MIGraphX 2.16" in registry.ask(own(parts, "no_pool"))["waiting_for"]
+
+
 def test_a_waiting_worker_gets_a_new_job_at_once(registry: Any, parts: Any) -> None:
     worker = registry.worker()
     with ThreadPoolExecutor(1) as pool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -47,6 +49,41 @@ def test_workers_are_idle_busy_or_lost(start: Any, parts: Any) -> None:
     states = {each["name"]: each["state"] for each in registry.ok("GET", "/v1/workers")["workers"]}
     assert states == {"other": "idle", "steady": "lost"}, "waiting keeps a worker alive"
     assert registry.refuse(own(parts, "nobody"), wait=True)["code"] == "no_worker"
+
+
+def test_a_worker_that_signed_off_is_not_there(registry: Any, parts: Any) -> None:
+    id, other = registry.worker("leaving"), registry.worker("staying", parts.gpu_can())
+    assert registry.ok("DELETE", f"/v1/workers/{id}")["state"] == "left"
+    assert [each["id"] for each in registry.ok("GET", "/v1/workers")["workers"]] == [other]
+    assert registry.refuse(own(parts, "left"), wait=True)["code"] == "no_worker"
+    assert registry.bad("POST", "/v1/jobs/claim", {"worker": id})["code"] == "not_found"
+    assert registry.bad("DELETE", f"/v1/workers/{id}")["code"] == "not_found"
+    assert registry.bad("DELETE", f"/v1/workers/{'0' * 32}")["code"] == "not_found"
+    lines = registry.http.request("GET", registry.url + "/metrics").data.decode().splitlines()
+    assert 'mxr_workers{state="idle"} 1' in lines and 'mxr_workers{state="lost"} 0' in lines
+    assert registry.worker("leaving") == id, "it comes back as itself"
+    assert registry.ask(own(parts, "left"), wait=True)["state"] == "queued"
+
+
+def test_who_signs_off_while_it_waits_is_given_nothing(registry: Any, parts: Any) -> None:
+    id = registry.worker("leaving")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(registry.call, "POST", "/v1/jobs/claim", {"worker": id, "wait": 20})
+        time.sleep(0.3)  # it must be waiting
+        registry.ok("DELETE", f"/v1/workers/{id}")
+        job = registry.ask(own(parts, "nobody_here"))
+        assert waiting.result()[0] == 404
+    assert registry.job(job["id"])["attempts"] == 0
+
+
+def test_a_lease_outlives_the_goodbye_of_its_worker(registry: Any, parts: Any) -> None:
+    registry.ask(own(parts, "goodbye"))
+    id = registry.worker("leaving")
+    lease = registry.claim(id)
+    registry.ok("DELETE", f"/v1/workers/{id}")
+    assert registry.beat(lease)["cancelled"] is False
+    assert registry.finish(lease)["state"] == "done"
+    assert registry.ok("GET", "/v1/workers")["workers"] == []
 
 
 @pytest.mark.parametrize(

@@ -7,21 +7,37 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from servers.swift import Bucket
 
 from mxr.errors import Damaged, NoSuchBlob, Usage
-from mxr_registry.storage import open_store
+from mxr_registry.storage import S3Place, open_store
 from mxr_registry.storage.local import LocalStore
 from mxr_registry.storage.store import CHUNK, Store
 
 DATA = bytes(range(256)) * 9000
 NAME = sha256(DATA).hexdigest()
 
-KINDS: dict[str, Callable[[Path], Store]] = {"local": lambda path: LocalStore(path / "store")}
+LARGE = 17 << 20
+"""Bytes of an upload that no store keeps in memory."""
+
+Asked = pytest.FixtureRequest
+
+
+def local(asked: Asked) -> Store:
+    return LocalStore(asked.getfixturevalue("tmp_path") / "store")
+
+
+def s3(asked: Asked) -> Store:
+    bucket: Bucket = asked.getfixturevalue("bucket")
+    return open_store(bucket.url, S3Place.read(bucket.environ))
+
+
+KINDS: dict[str, Callable[[Asked], Store]] = {"local": local, "s3": s3}
 
 
 @pytest.fixture(params=sorted(KINDS))
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return KINDS[request.param](tmp_path)
+def store(request: Asked) -> Store:
+    return KINDS[request.param](request)
 
 
 def keep(store: Store, data: bytes = DATA) -> str:
@@ -113,11 +129,44 @@ class TestStore:
 
     def test_walk_shows_what_an_interrupted_upload_left(self, store: Store) -> None:
         keep(store)
-        upload = store.begin(sha256(b"x").hexdigest())
-        upload.write(b"x")
+        data = b"x" * LARGE
+        upload = store.begin(sha256(data).hexdigest(), LARGE)
+        upload.write(data)
         left = [kept for kept in store.walk() if kept.sha256 is None]
         assert len(left) == 1
         store.drop(left[0])
+        assert [kept.sha256 for kept in store.walk()] == [NAME]
+
+    def test_large_bytes_come_back_as_they_went_in(self, store: Store) -> None:
+        data = bytes(range(251)) * (2 * LARGE // 251 + 9)
+        name = sha256(data).hexdigest()
+        upload = store.begin(name, len(data))
+        for at in range(0, len(data), CHUNK - 1):
+            upload.write(memoryview(data)[at : at + CHUNK - 1])
+        assert store.stat(name) is None
+        assert upload.commit() == store.check(name) == len(data)
+        assert b"".join(store.open(name)) == data
+        assert b"".join(store.open(name, LARGE - 5, LARGE)) == data[LARGE - 5 : 2 * LARGE - 5]
+        assert [kept.size for kept in store.walk()] == [len(data)]
+
+    def test_a_large_upload_of_other_bytes_leaves_nothing(self, store: Store) -> None:
+        upload = store.begin(NAME, LARGE)
+        upload.write(b"x" * LARGE)
+        with pytest.raises(Damaged):
+            upload.commit()
+        assert not list(store.walk())
+
+    def test_sizes_of_many(self, store: Store) -> None:
+        names = {keep(store, bytes([number]) * (number + 1)): number + 1 for number in range(20)}
+        assert store.stats([*names, "0" * 64, *names]) == names
+        assert store.stats([]) == {}
+
+    def test_uploads_that_nobody_finished_go_when_they_are_old(self, store: Store) -> None:
+        upload = store.begin(NAME, LARGE)
+        upload.write(b"x" * LARGE)
+        keep(store)
+        assert store.drop_stale() == 0
+        assert store.drop_stale(-60) == 1
         assert [kept.sha256 for kept in store.walk()] == [NAME]
 
     def test_ready(self, store: Store) -> None:

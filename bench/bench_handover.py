@@ -1,0 +1,84 @@
+"""How soon a waiting client holds the program, once its compile has finished.
+
+    python bench/bench_handover.py [--rounds 20]
+
+`mxr fetch --on-miss wait` waits as a process; the worker's part is played here, over HTTP, with a program that a real
+MIGraphX made and whose bytes are uploaded before the clock starts. What is measured: from the moment at which the
+worker says that it is done (the registry still has to read the program, check it and publish it) to the moment at which
+the file is complete where `-o` put it. The transfer of these few KiB is in it. The last line is one JSON document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from registry_process import registry
+
+from mxr import Settings, ability, transfer, wire, work
+from mxr.client import Client
+from mxr.host import HostTarget, HostToolchain
+from mxr.manifest import Manifest
+from mxr.push import cut
+from mxr.worker_client import WorkerClient
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+MODEL = EXAMPLES / "models" / "convnet.onnx"
+PROGRAM = EXAMPLES / "ref" / "convnet-b4-fp32.mxr"
+
+
+def one(worker: WorkerClient, name: str, url: str, folder: Path, number: int) -> float:
+    """Milliseconds of one hand-over; each round is a key of its own, told apart by a variable of the compile."""
+    home = folder / f"host{number}"
+    output = home / "model.mxr"
+    home.mkdir()
+    command = [str(Path(sys.executable).parent / "mxr"), "fetch", str(MODEL), "--kind", "ref", "--migraphx", "2.16"]
+    command += ["--batch", "4", "--for", "python", "--env", f"MIGRAPHX_TRACE_EVAL={number}", "--on-miss", "wait"]
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(("MXR_", "PYTHONDONT"))}
+    environ |= {"HOME": str(home), "MXR_CACHE_DIR": str(home / "cache"), "MXR_REGISTRY": url}
+    client = subprocess.Popen(
+        [*command, "-o", str(output)], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    lease = None
+    while lease is None:
+        lease = worker.claim(name, wait=20)
+    file = cut(PROGRAM, "model.mxr")
+    transfer.upload(worker.client, PROGRAM, file)
+    time.sleep(0.5)  # the client has long settled down to wait when a real compile ends
+    made = ability.made_by(HostTarget("ref", kind="ref"), HostToolchain(None, "2.16.0"))
+    begun = time.perf_counter()
+    worker.finish(lease.job, work.Finish(lease.fence, wire.Publish(lease.key, Manifest((file,)), made, {})))
+    while not output.exists():
+        if client.poll():
+            raise SystemExit(client.stderr.read().decode() if client.stderr else "the client failed")
+        time.sleep(0.001)
+    spent = (time.perf_counter() - begun) * 1000
+    client.wait()
+    assert output.stat().st_size == PROGRAM.stat().st_size
+    return spent
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, registry(Path(folder) / "data") as url:
+        worker = WorkerClient(Client(Settings(registry=url)))
+        can = work.Can((HostTarget("ref", kind="ref"),), HostToolchain(None, "2.16.0"))
+        name = worker.register("bench", can).id
+        spent = [one(worker, name, url, Path(folder), number) for number in range(given.rounds)]
+    found = {"p50_ms": round(statistics.median(spent), 1), "most_ms": round(max(spent), 1)}
+    print(f"finished compile to file in hand: median {found['p50_ms']} ms, most {found['most_ms']} ms (wanted < 300)")
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""A blob through a signed URL with mxr's client, against boto3's own download of the same object; from a real Swift.
+
+    python bench/bench_s3.py [--mib 256] [--rounds 7]
+
+Both end with the file on the disk. mxr asks the registry for the URL, checks the sha256 and syncs the file; boto3 does
+none of that. The last line is one JSON document. Server, registry and client share the machine's cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import urllib3
+from registry_process import registry
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from servers.swift import Bucket, start  # noqa: E402
+
+from mxr import transfer  # noqa: E402
+from mxr.client import Client  # noqa: E402
+from mxr.manifest import Blob, File  # noqa: E402
+from mxr.settings import Settings  # noqa: E402
+
+BOUND = 0.9
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Seconds of one run, with nothing left to be written from before."""
+    os.sync()
+    begun = time.perf_counter()
+    action()
+    return time.perf_counter() - begun
+
+
+@contextmanager
+def bucket(folder: Path) -> Iterator[Bucket]:
+    """A bucket of a real server."""
+    (folder / "swift").mkdir()
+    server = start(folder / "swift")
+    try:
+        yield server.bucket()
+    finally:
+        server.stop()
+
+
+def measure(folder: Path, found: Bucket, client: Client, mib: int, rounds: int) -> dict[str, Any]:
+    """Both downloads in turn, and the ratio pair by pair."""
+    source, final = folder / "source", folder / "final"
+    source.write_bytes(os.urandom(mib << 20))
+    name = sha256(source.read_bytes()).hexdigest()
+    file = File("blob", mib << 20, name, (Blob(name, mib << 20),))
+    transfer.upload(client, source, file)
+    pointed = urllib3.request("GET", f"{client.url}/v1/blobs/{name}", redirect=False, retries=False)
+    if not pointed.headers.get("location", "").startswith(found.endpoint):
+        raise SystemExit("the registry signed no URL")
+
+    def ours() -> None:
+        transfer.download(client, file, final)
+
+    def theirs() -> None:
+        found.client.download_file(found.name, found.key(name), str(final))
+
+    pairs = []
+    for number in range(rounds + 1):
+        row = []
+        for action in (ours, theirs):
+            final.unlink(missing_ok=True)
+            row.append(timed(action))
+        # The first of each opens connections and fills the page cache.
+        pairs += [row] if number else []
+    one, other = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratio = statistics.median(theirs / ours for ours, theirs in pairs)
+    print(f"{mib} MiB through a signed URL with mxr: {mib / one:.0f} MiB/s; with boto3: {mib / other:.0f} MiB/s")
+    print(f"  ratio {ratio:.2f} (at least {BOUND})")
+    return {"mib": mib, "mxr": one, "boto3": other, "ratio": ratio}
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="mxr-bench-") as name:
+        folder = Path(name)
+        with bucket(folder) as found, registry(folder / "data", found.environ) as url:
+            client = Client(Settings(registry=url))
+            print(json.dumps(measure(folder, found, client, options.mib, options.rounds)))
+
+
+if __name__ == "__main__":
+    main()

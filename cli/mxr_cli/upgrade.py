@@ -1,0 +1,79 @@
+"""`mxr plan --from ... --to ...`: what an upgrade of the toolchain would cost, as words or as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mxr.errors import MxrError, Usage
+
+from .compiling import duration
+from .options import Session
+from .words import document, note, say, table
+
+if TYPE_CHECKING:
+    from mxr.upgrading import Rebuild
+
+MOST_SHOWN = 50
+
+
+def show_upgrade(session: Session, before: str, after: str, days: int, factor: float, ask: bool) -> None:
+    """Plans an upgrade; with `ask` queues what it needs. Raises `NoSuchModel` where models have to be brought first."""
+    from mxr import upgrading
+
+    old, new = upgrading.versions(before), upgrading.versions(after)
+    if factor < 1:
+        raise Usage(f"--grown {factor:g}: a compile that grew takes at least 1 times as long.", hint="Give 1.5, say.")
+    client = session.client()
+    rebuilds = upgrading.plan(client, old, new, days)
+    found = upgrading.document(rebuilds, old, new, days, factor)
+    if not session.as_json:
+        say(f"In use in the last {days} days on {old}, and what {new} needs:")
+        _show(rebuilds, factor)
+    lacking: list[MxrError] = []
+    jobs: dict[str, str] = {}
+    for each, job in upgrading.ask(client, rebuilds) if ask else ():
+        if isinstance(job, MxrError):
+            lacking.append(job)
+        else:
+            jobs[each.request.key.digest] = job.id
+    if session.as_json:
+        document(found | {"queued": jobs})
+    elif ask:
+        say(f"Queued {len(jobs)}, behind what anybody waits for. `mxr jobs` shows them.")
+    if lacking:
+        raise type(lacking[0])(
+            f"{len(lacking)} of these models are no longer in the registry as files: {lacking[0].message}",
+            hint="Precompile them from their ONNX files: `mxr precompile` uploads what is missing.",
+        )
+
+
+def _show(rebuilds: Sequence[Rebuild], factor: float) -> None:
+    from mxr import upgrading
+
+    rows = [_row(each) for each in rebuilds[:MOST_SHOWN]]
+    if rows:
+        table(rows, ("USES", "MODEL", "ARCH", "PRECISION", "STATE", "COMPILE TIME"))
+    if len(rebuilds) > MOST_SHOWN:
+        note(f"mxr: and {len(rebuilds) - MOST_SHOWN} more; --json has all of them")
+    for each in rebuilds:
+        if each.grew(factor) and each.took and each.takes:
+            note(
+                f"mxr: warning: {each.request.key.model} for {each.request.key.arch or 'ref'} compiles "
+                f"{each.takes / each.took:.1f} times as long as before ({duration(each.takes)} after "
+                f"{duration(each.took)})"
+            )
+    sums = upgrading.summary(rebuilds)
+    todo = sums[upgrading.COMPILE] + sums[upgrading.QUEUED] + sums[upgrading.NOBODY]
+    more = f", and {sums['unknown']} without an estimate" if sums["unknown"] else ""
+    cost = f"about {duration(sums['seconds'])} of compiling{more}" if sums["seconds"] else more.removeprefix(", and ")
+    say(f"{len(rebuilds)} in use, {sums[upgrading.THERE]} there already, {todo} to compile: {cost or 'nothing'}.")
+    if sums[upgrading.NOBODY]:
+        note(f"mxr: no live worker or declared pool can compile {sums[upgrading.NOBODY]} of them; `mxr workers`")
+
+
+def _row(each: Rebuild) -> tuple[str, ...]:
+    key = each.request.key
+    took = each.takes if each.takes is not None else each.estimate
+    words = duration(took) if took is not None else "not known"
+    return (str(each.uses), key.model, key.arch or "ref", "+".join(key.precision) or "fp32", each.state, words)

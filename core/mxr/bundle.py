@@ -1,0 +1,135 @@
+"""What a bundle holds: artifacts with all that a registry or a cache needs to know of them, and the lock they are for.
+
+Nothing in it depends on when or where it is written, so that one lock and one registry always make the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from typing import Any
+
+from . import fields, oci
+from .keys import Key
+from .lock import FILE_NAME, Lock, write
+from .manifest import Blob, Manifest, artifact_id
+from .published import Artifact
+from .qualities import Qualities
+from .value import dataclass
+from .wire import Publish, RegisterModel
+
+VERSION = 1
+TAG = "mxr"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An artifact as it travels: what was published, when first, and the publisher's statement of its model.
+
+    Promotions do not travel: they are of one registry. Raises `Usage` for what no registry would have taken.
+    """
+
+    key: Key
+    manifest: Manifest
+    qualities: Qualities
+    provenance: Mapping[str, Any]
+    published_at: float
+    stated: tuple[str, ...] = ()
+    model: RegisterModel | None = None
+    v: int = VERSION
+
+    def __post_init__(self) -> None:
+        if self.v != VERSION:
+            raise fields.refuse("v", f"version {VERSION} of the record", self.v)
+        self.publication()
+
+    @classmethod
+    def of(cls, artifact: Artifact, model: RegisterModel | None) -> Record:
+        """The record of an artifact that came with its manifest."""
+        assert artifact.manifest is not None
+        return cls(
+            artifact.key,
+            artifact.manifest,
+            artifact.qualities,
+            artifact.provenance,
+            artifact.published_at,
+            artifact.stated,
+            model,
+        )
+
+    @property
+    def id(self) -> str:
+        """The artifact's id, worked out from its key and files."""
+        return artifact_id(self.key.digest, self.manifest.files)
+
+    def publication(self) -> Publish:
+        """What a registry is told to publish it."""
+        return Publish(self.key, self.manifest, self.qualities, self.provenance, self.model)
+
+    def artifact(self) -> Artifact:
+        """What a cache keeps of it."""
+        return Artifact(
+            id=self.id,
+            digest=self.key.digest,
+            sha256=self.manifest.sha256,
+            size=self.manifest.size,
+            key=self.key,
+            qualities=self.qualities,
+            provenance=self.provenance,
+            published_at=self.published_at,
+            stated=self.stated,
+            manifest=self.manifest,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The files of a bundle in their order: small ones with their bytes, then blobs that are known by their sha256."""
+
+    documents: Mapping[str, bytes] = field(default_factory=dict)
+    blobs: tuple[Blob, ...] = ()
+
+
+def lay_out(records: list[Record], lock: Lock | None) -> Layout:
+    """The OCI image layout of these artifacts, each blob once. The order of `records` does not matter."""
+    ordered = sorted(records, key=lambda record: record.id)
+    documents: dict[str, bytes] = {}
+    rows = [_lock_row(lock, documents)] if lock is not None else []
+    rows += [_record_row(record, documents) for record in ordered]
+    inner = oci.index(rows, oci.BUNDLE)
+    top = oci.index([oci.descriptor(oci.INDEX, inner, artifactType=oci.BUNDLE, annotations={oci.TAG: TAG})])
+    first = {oci.LAYOUT_FILE: oci.LAYOUT, oci.INDEX_FILE: top, **_stored(inner)}
+    blobs = {blob.sha256: blob for record in ordered for blob in record.manifest.blobs()}
+    left = tuple(blob for sha, blob in blobs.items() if oci.BLOBS + sha not in documents)
+    return Layout(first | documents, left)
+
+
+def _stored(data: bytes) -> dict[str, bytes]:
+    return {oci.read_descriptor(oci.descriptor("", data), "").name: data}
+
+
+def _lock_row(lock: Lock, documents: dict[str, bytes]) -> dict[str, Any]:
+    text = write(lock).encode()
+    layer = oci.descriptor(oci.LOCK_FILE, text, annotations={oci.TITLE: FILE_NAME})
+    data = oci.manifest(oci.LOCK, oci.descriptor(oci.EMPTY_TYPE, oci.EMPTY), [layer])
+    documents |= _stored(data) | _stored(oci.EMPTY) | _stored(text)
+    return oci.descriptor(oci.MANIFEST, data, artifactType=oci.LOCK)
+
+
+def _record_row(record: Record, documents: dict[str, bytes]) -> dict[str, Any]:
+    config = fields.canonical(fields.encode(record)).encode()
+    layers = [
+        oci.named(oci.BLOB, blob.sha256, blob.size, annotations={oci.TITLE: title})
+        for title, blob in titled(record.manifest)
+    ]
+    told = {"mxr.id": record.id, "mxr.digest": record.key.digest}
+    data = oci.manifest(oci.ARTIFACT, oci.descriptor(oci.ARTIFACT_CONFIG, config), layers, **told)
+    documents |= _stored(data) | _stored(config)
+    return oci.descriptor(oci.MANIFEST, data, artifactType=oci.ARTIFACT, annotations={"mxr.id": record.id})
+
+
+def titled(manifest: Manifest) -> Iterator[tuple[str, Blob]]:
+    """Each blob of each file in order with the name that oras gives it: the file's, or that of a numbered part."""
+    for file in manifest.files:
+        for at, blob in enumerate(file.blobs):
+            yield (file.name if len(file.blobs) == 1 else f"{file.name}.part-{at:05}"), blob

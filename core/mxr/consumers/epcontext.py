@@ -1,0 +1,90 @@
+"""ONNX Runtime's MIGraphX plugin provider by an EPContext model: the one form that names its program and its GPU.
+
+The built-in provider (onnxruntime-migraphx up to 1.27.1) refuses such models.
+"""
+
+from __future__ import annotations
+
+from mxr.errors import Usage
+from mxr.keys import Key
+from mxr.onnxfile import OnnxInput
+from mxr.onnxfile.writer import Node, model_bytes
+
+from .consumer import Consumer
+from .layout import Delivery, Layout, Piece, need_outputs, refuse_dynamic, whole_arch, written
+
+PROVIDER = "MIGraphXExecutionProvider"
+WHO = "An EPContext model"
+OPSET = 17
+
+
+def fit(key: Key) -> None:
+    """Raises `Usage` for programs of the reference target, with offload_copy, or with dynamic dims."""
+    if key.kind != "gpu":
+        raise Usage(f"{WHO} is for GPUs.", hint="Leave --kind ref out.")
+    if key.offload_copy:
+        raise Usage(
+            f"{WHO} needs a program with offload_copy off: the provider binds the buffers.",
+            hint="Leave --offload-copy out.",
+        )
+    refuse_dynamic(key, WHO)
+
+
+def lay_out(delivery: Delivery) -> Layout:
+    """The program under a name of its own content, then `<stem>_ctx.onnx`, which points to it.
+
+    Source: onnxruntime/onnxruntime-ep-amdgpu: the reader wants a relative path, an equal `hardware_architecture` and an
+    equal major of `ep_sdk_version`; the provider itself compiles with fast_math off.
+    """
+    fit(delivery.key)
+    need_outputs(delivery, WHO)
+    program = f"{delivery.stem}_{delivery.program[:12]}.mxr"
+    context = f"{delivery.stem}_ctx.onnx"
+    notes = ("The provider itself compiles with fast math off: results may differ in the last digits.",)
+    return Layout(
+        pieces=(Piece(program, delivery.program), written(context, _model(delivery, program))),
+        path=context,
+        settings=(
+            f'onnxruntime.InferenceSession("{delivery.folder / context}", with the plugin provider {PROVIDER})',
+            "leave cache_dir unset: the program is looked for there first",
+        ),
+        notes=notes if delivery.key.fast_math else (),
+    )
+
+
+def _model(delivery: Delivery, program: str) -> bytes:
+    inputs = tuple(OnnxInput(name, kind, dims) for name, kind, dims in delivery.input_dims())
+    outputs = tuple(OnnxInput(name, kind, dims) for name, kind, dims in delivery.output_dims())
+    node = Node(
+        name=f"{PROVIDER}_{delivery.stem}",
+        op_type="EPContext",
+        domain="com.microsoft",
+        inputs=tuple(each.name for each in inputs),
+        outputs=tuple(each.name for each in outputs),
+        attributes={
+            "embed_mode": 0,
+            "ep_cache_context": program,
+            "main_context": 1,
+            "source": PROVIDER,
+            # The provider compares it letter by letter.
+            "hardware_architecture": whole_arch(delivery, WHO),
+            "ep_sdk_version": delivery.artifact.qualities.migraphx_patch or f"{delivery.key.migraphx}.0",
+            "onnx_model_filename": f"{delivery.stem}.onnx",
+            "partition_name": f"{PROVIDER}_0",
+        },
+    )
+    return model_bytes(delivery.stem, node, inputs, outputs, {"": OPSET, "com.microsoft": 1})
+
+
+EPCONTEXT = Consumer(
+    name="epcontext",
+    summary="ONNX Runtime's MIGraphX plugin provider, by an EPContext model",
+    offload_copy=False,
+    fast_math=False,
+    name_file=None,
+    source="onnxruntime/onnxruntime-ep-amdgpu; onnxruntime.ai, EP Context Design",
+    fit=fit,
+    lay_out=lay_out,
+    needs_model=True,
+    tree="<stem>_<sha256>.mxr, <stem>_ctx.onnx",
+)

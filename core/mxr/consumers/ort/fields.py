@@ -1,0 +1,91 @@
+"""What every generation's names share: the fields, the arch's hash and the repeated file name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from struct import pack
+
+from .graph import Graph, Sizes
+from .hashes import Chain, hashed, spelt
+from .unpredictable import Refused
+
+FIELDS = ("version", "graph", "arch", "shape")
+ENOUGH = 500
+"""A model's file name is repeated until it has at least so many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What a name depends on beside the graph.
+
+    `file_name` is the ONNX file's as it will be opened, None for a session made from bytes; `provider` the MIGraphX
+    version that the provider was built with; `arch` HIP's gcnArchName in full, as `gfx942:sramecc+:xnack-`; `inputs`
+    the dims that the program was compiled for, by name.
+    """
+
+    file_name: str | None
+    provider: str
+    arch: str
+    inputs: Mapping[str, tuple[int, ...]]
+    system: str = "LINUX"
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A predicted file name, each field in hex as it stands there, and in words what went into it."""
+
+    file: str
+    fields: Mapping[str, str]
+    meant: Mapping[str, str]
+
+
+def name_of(deployment: Deployment, graph: int, shape: int, shapes: str) -> Name:
+    """A name of the four fields."""
+    values = (version_field(deployment.provider), graph, hashed(deployment.arch.encode()), shape)
+    meant = {
+        "version": f"MIGraphX {deployment.provider}, which the provider was built with",
+        "graph": f"the file name {deployment.file_name or '(a session from bytes)'}, and names and shapes in the graph",
+        "arch": deployment.arch,
+        "shape": shapes,
+    }
+    return Name(spelt(*values), dict(zip(FIELDS, (f"{value:x}" for value in values), strict=True)), meant)
+
+
+def version_field(version: str) -> int:
+    """`20f00` for 2.15.0: major, minor and patch in 16, 8 and 8 bits. Raises `Refused`."""
+    parts = version.split(".")
+    if len(parts) < 2 or not all(part.isdecimal() for part in parts[:3]):
+        raise Refused(f"the provider's MIGraphX version {version!r} is no MAJOR.MINOR.PATCH", "Say --ort-migraphx.")
+    major, minor, patch = (int(part) for part in (*parts, "0")[:3])
+    return major << 16 | minor << 8 | patch
+
+
+def begin(chain: Chain, file_name: str | None) -> None:
+    """Hashes the file name, repeated; a session from bytes has none."""
+    if file_name:
+        size = len(file_name.encode())
+        chain.update(file_name * -(-ENOUGH // size))
+
+
+def closed(sizes: Sizes | None) -> tuple[int, ...] | None:
+    """The dims when all are known, else None."""
+    if sizes is None or any(size is None or size < 0 for size in sizes):
+        return None
+    return tuple(size for size in sizes if size is not None)
+
+
+def packed_sizes(sizes: list[int]) -> bytes:
+    """Dims as they lie in memory: signed, 8 bytes each, the lowest first."""
+    return pack(f"<{len(sizes)}q", *sizes)
+
+
+def shown(graph: Graph, names: tuple[str, ...]) -> str:
+    """Inputs with their dims, for a person."""
+    return " ".join(f"{name}={list(graph.shapes.get(name) or ())}" for name in names)
+
+
+def base_name(path: Path) -> str:
+    """The file name as a provider sees it."""
+    return path.name

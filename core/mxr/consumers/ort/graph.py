@@ -1,0 +1,175 @@
+"""A graph as names and shapes, which is what a provider walks when it makes a file's name. No tensor is read."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mxr.onnxfile.protobuf import Bytes, Span, fields, merged, message, signed, text, text_of, varint_of
+
+Sizes = tuple[int | None, ...]
+"""The dims of a value; None where one is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """The parts of a node's attribute that matter here; `kind` is the element type of a tensor."""
+
+    i: int = 0
+    s: str = ""
+    ints: tuple[int, ...] = ()
+    kind: int = 0
+    graph: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node. An input or output that is left out has an empty name."""
+
+    op: str
+    domain: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A graph in the order of its file. `inputs` are those declared, initializers among them included.
+
+    `types` are the numbers of onnx.proto; `shapes` and `types` hold what is known of each value by name, shapes None
+    where nothing is.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    initializers: frozenset[str]
+    shapes: Mapping[str, Sizes | None]
+    types: Mapping[str, int]
+
+    @property
+    def real_inputs(self) -> tuple[str, ...]:
+        """The declared inputs that are no initializers."""
+        return tuple(name for name in self.inputs if name not in self.initializers)
+
+    @property
+    def constants(self) -> frozenset[str]:
+        """The initializers that no caller can override, which are those that are not declared as inputs."""
+        return self.initializers - frozenset(self.inputs)
+
+
+def read_graph(path: Path) -> Graph:
+    """The graph of the ONNX file at `path`. Raises `OSError`, or `Broken` of mxr.onnxfile.protobuf."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        spans = [(a, b) for tag, a, b in fields(data, 0, len(data)) if tag == message(7)]
+        return _graph(data, spans)
+
+
+def _graph(data: Bytes, spans: Sequence[Span]) -> Graph:
+    nodes, ends, initializers = list[Node](), dict[int, list[str]](), set[str]()
+    shapes, types = dict[str, Sizes | None](), dict[str, int]()
+    for tag, start, stop in merged(data, spans):
+        if tag == message(1):
+            nodes.append(_node(data, start, stop))
+        elif tag in (message(11), message(12), message(13)):
+            name, kind, sizes = _value(data, (start, stop))
+            ends.setdefault(tag >> 3, []).append(name)
+            shapes[name], types[name] = sizes, kind
+        elif tag in (message(5), message(15)):
+            span = (start, stop) if tag == message(5) else _values_of_sparse(data, start, stop)
+            name, kind, sizes = _tensor(data, *span)
+            initializers.add(name)
+            shapes[name], types[name] = sizes, kind
+    return Graph(tuple(nodes), tuple(ends.get(11, ())), tuple(ends.get(12, ())), frozenset(initializers), shapes, types)
+
+
+def _node(data: Bytes, start: int, stop: int) -> Node:
+    inputs, outputs, attributes = list[str](), list[str](), dict[str, Attribute]()
+    words = {3: "", 4: "", 7: ""}
+    for tag, a, b in fields(data, start, stop):
+        number = tag >> 3
+        if number == 1:
+            inputs.append(text(data, a, b))
+        elif number == 2:
+            outputs.append(text(data, a, b))
+        elif number in words:
+            words[number] = text(data, a, b)
+        elif number == 5:
+            attributes[text_of(data, [(a, b)], 1)] = _attribute(data, a, b)
+    return Node(words[4], words[7], words[3], tuple(inputs), tuple(outputs), attributes)
+
+
+def _attribute(data: Bytes, start: int, stop: int) -> Attribute:
+    number, letters, numbers, kind, graph = 0, "", list[int](), 0, False
+    for tag, a, b in fields(data, start, stop):
+        if tag == varint_of(3):
+            number = signed(a)
+        elif tag == message(4):
+            letters = bytes(data[a:b]).decode("utf-8", "replace")
+        elif tag == varint_of(8):
+            numbers.append(signed(a))
+        elif tag == message(8):
+            numbers += packed(data, a, b)
+        elif tag == message(5):
+            kind = _tensor(data, a, b)[1]
+        elif tag in (message(6), message(11)):
+            graph = True
+    return Attribute(number, letters, tuple(numbers), kind, graph)
+
+
+def packed(data: Bytes, start: int, stop: int) -> list[int]:
+    """The varints of a packed field."""
+    found, value, shift = [], 0, 0
+    for byte in data[start:stop]:
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            found.append(signed(value))
+            value = shift = 0
+    return found
+
+
+def _values_of_sparse(data: Bytes, start: int, stop: int) -> Span:
+    return next(((a, b) for tag, a, b in fields(data, start, stop) if tag == message(1)), (start, start))
+
+
+def _tensor(data: Bytes, start: int, stop: int) -> tuple[str, int, Sizes]:
+    name, kind, dims = "", 0, list[int | None]()
+    for tag, a, b in fields(data, start, stop):
+        if tag == varint_of(1):
+            dims.append(signed(a))
+        elif tag == message(1):
+            dims += packed(data, a, b)
+        elif tag == varint_of(2):
+            kind = a
+        elif tag == message(8):
+            name = text(data, a, b)
+    return name, kind, tuple(dims)
+
+
+def _value(data: Bytes, span: Span) -> tuple[str, int, Sizes | None]:
+    kind, shapes = 0, list[Span]()
+    types = [(a, b) for tag, a, b in fields(data, *span) if tag == message(2)]
+    for tag, start, stop in merged(data, types):
+        if tag == message(1):
+            for inner, a, b in fields(data, start, stop):
+                if inner == varint_of(1):
+                    kind = a
+                elif inner == message(2):
+                    shapes.append((a, b))
+    sizes = tuple(_size(data, a, b) for tag, a, b in merged(data, shapes) if tag == message(1)) if shapes else None
+    return text_of(data, [span], 1), kind, sizes
+
+
+def _size(data: Bytes, start: int, stop: int) -> int | None:
+    found = None
+    for tag, a, _ in fields(data, start, stop):
+        if tag == varint_of(1):
+            found = signed(a)
+        elif tag == message(2):
+            found = None
+    return found

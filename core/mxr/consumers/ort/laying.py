@@ -1,0 +1,133 @@
+"""The folder for ONNX Runtime: one for each model and its options, in it the programs and a record of their names.
+
+The names tell neither weights nor precision, so that two of them in one folder would serve for each other.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from mxr.consumers.layout import Delivery, Layout, Piece, whole_arch, written
+from mxr.errors import Usage
+from mxr.fields import canonical
+from mxr.keys import Key
+
+from . import WHO, fit, generation_a
+from .contract import Contract, choose
+from .fields import Name
+from .prediction import Question, predict
+from .unpredictable import Unpredictable
+
+RECORDS = ".mxr-names"
+"""The folder beside the programs that holds a record of each."""
+
+
+def lay_out(delivery: Delivery) -> Layout:
+    """The layout. Raises `Usage` where no name can be told, with the reason and what to do."""
+    fit(delivery.key)
+    said = delivery.said
+    contract = choose(said.get("ort"), said.get("ort_migraphx"))
+    home = folder_name(delivery.stem, delivery.key)
+    if contract.generation == "A":
+        return _layout_of_a(delivery, contract, home)
+    if delivery.model is None:
+        raise Usage(f"{WHO}'s names depend on the model itself.", hint="Give the ONNX file instead of its hash.")
+    question = question_of(delivery, contract)
+    name = predict(question)
+    if isinstance(name, Unpredictable):
+        raise Usage(
+            f"No name can be told for {delivery.model.name}: {name.reason}.",
+            hint=name.hint,
+            detail={"reason": name.reason, "generation": contract.generation},
+        )
+    return Layout(
+        pieces=(
+            written(f"{home}/{RECORDS}/{name.file}.json", record(name, delivery, contract, question.file_name)),
+            Piece(f"{home}/{name.file}", delivery.program),
+        ),
+        path=home,
+        settings=settings(contract.generation, str(delivery.folder / home), delivery.key),
+        notes=(*contract.notes, _opened(question.file_name)),
+    )
+
+
+def question_of(delivery: Delivery, contract: Contract) -> Question:
+    """What the predictor is asked for a delivery."""
+    assert delivery.model is not None
+    said = delivery.said
+    file_name = f"{delivery.stem}{delivery.model.suffix}"
+    return Question(
+        model=delivery.model,
+        contract=contract,
+        arch=whole_arch(delivery, WHO),
+        file_name=None if said.get("ort_bytes") else file_name,
+        inputs={name: tuple(dim for dim in shape if isinstance(dim, int)) for name, shape in delivery.key.inputs},
+        level=said.get("ort_level") or "all",
+        python=said.get("ort_python") or sys.executable,
+    )
+
+
+def folder_name(stem: str, key: Key) -> str:
+    """A folder for this model and these options; the batches of one model share it."""
+    document = {name: value for name, value in key.to_json().items() if name not in ("inputs", "form")}
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", stem)[:60].lstrip(".") or "model"
+    return f"{plain}-{sha256(canonical(document).encode()).hexdigest()[:16]}"
+
+
+def record(name: Name, delivery: Delivery, contract: Contract, file_name: str | None) -> str:
+    """What was hashed for a name, kept for the day when the provider asks for another."""
+    return canonical(
+        {
+            "v": 1,
+            "file": name.file,
+            "sha256": delivery.program,
+            "generation": contract.generation,
+            "onnxruntime": contract.version,
+            "opened_as": file_name,
+            "fields": dict(name.fields),
+            "meant": dict(name.meant),
+        }
+    )
+
+
+def settings(generation: str, folder: str, key: Key) -> tuple[str, ...]:
+    """The lines that make the provider look there, and compile alike should it have to."""
+    precisions = [word for word in ("fp16", "bf16", "fp8", "int8") if word in key.precision]
+    if generation == "D":
+        more = [f"ORT_MIGRAPHX_{word.upper()}_ENABLE=1" for word in precisions]
+        option = f"ep.migraphxexecutionprovider.cache_dir={folder}"
+        return (f"ORT_MIGRAPHX_CACHE_DIR={folder}", *more, f"or by session configuration: {option}")
+    lines = [f"ORT_MIGRAPHX_MODEL_CACHE_PATH={folder}"]
+    lines += [f"ORT_MIGRAPHX_{word.upper()}_ENABLE=1" for word in precisions]
+    options = provider_options(folder, precisions)
+    if generation == "C":
+        batches = sorted({shape[0] for _, shape in key.inputs if shape and isinstance(shape[0], int)})
+        if len(batches) == 1:
+            lines.append(f"ORT_MIGRAPHX_COMPILE_BATCHES={batches[0]}")
+    shown = ", ".join(f'"{name}": "{value}"' for name, value in options.items())
+    return (*lines, f"or by provider options: {{{shown}}}")
+
+
+def provider_options(folder: str, precisions: Sequence[str]) -> Mapping[str, str]:
+    """The provider's options of generations B and C."""
+    return {"migraphx_model_cache_dir": folder} | {f"migraphx_{word}_enable": "1" for word in precisions}
+
+
+def _layout_of_a(delivery: Delivery, contract: Contract, home: str) -> Layout:
+    file = f"{home}/{generation_a.FILE}"
+    return Layout(
+        pieces=(Piece(file, delivery.program),),
+        path=file,
+        settings=generation_a.settings(str(delivery.folder / file)),
+        notes=(*contract.notes, "It loads this file for any model and any shape: give it to this model only."),
+    )
+
+
+def _opened(file_name: str | None) -> str:
+    if file_name is None:
+        return "The name holds for a session that is made from bytes, not from a file."
+    return f"The name holds for a model that is opened from a file called {Path(file_name).name}."

@@ -1,0 +1,268 @@
+"""ONNX Runtime's own optimiser, in a child interpreter: the graph that its providers are given, and every shape in it.
+
+Only its CPU provider is used, so no GPU and no ROCm is needed; but it must be the version that will serve, for each
+version folds and fuses otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mxr.onnxfile.writing import field
+
+from .graph import Graph, Sizes, read_graph
+from .order import depth_first
+from .skeleton import BRAIN, DOUBLE, FLOAT, HALF, Unsuited, write_skeleton
+from .unpredictable import Refused
+
+LEVELS = ("all", "basic", "disable")
+"""The session's levels. What comes after `basic` is done when the provider has taken its nodes."""
+
+PATIENCE = 600.0
+"""Seconds for the start, and for each graph: a large one takes minutes on a busy machine."""
+
+INSERTED = "InsertedPrecisionFreeCast_"
+"""Begins the name of what ONNX Runtime casts to compute halves on the CPU.
+Source: microsoft/onnxruntime, onnxruntime/core/optimizer/insert_cast_transformer.cc."""
+
+INLINED = "_inlfunc_"
+"""Begins names in functions that were written out, since the CPU has no kernel for their types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The graph as a provider sees it: nodes in the order of its walk, shapes of all values, open dims None."""
+
+    graph: Graph
+    version: str
+
+
+class Optimiser:
+    """A child interpreter with ONNX Runtime in it."""
+
+    def __init__(self, process: subprocess.Popen[str], folder: Path, patience: float) -> None:
+        self._process = process
+        self._patience = patience
+        self.folder = folder
+        self.version = str(self._read().get("version"))
+
+    def optimise(self, model: Path, level: str) -> Graph:
+        """The graph of `model` after its optimisation at this level. Raises `Refused`."""
+        out = model.with_name(f"out-{model.name}")
+        self._ask({"model": str(model), "level": level, "out": str(out)})
+        return read_graph(out)
+
+    def shapes(self, model: Path, graph: Graph) -> Mapping[str, Sizes | None]:
+        """The shape of every value of an optimised graph, as ONNX Runtime infers it. Raises `Refused`."""
+        names = [name for node in graph.nodes for name in node.outputs if name and name not in graph.outputs]
+        shown = b"".join(field(12, field(1, name)) for name in names)
+        wide = model.with_name(f"wide-{model.name}")
+        # Parts of one message that come apart count as one: the graph goes on where the file ended.
+        wide.write_bytes(model.with_name(f"out-{model.name}").read_bytes() + field(7, shown))
+        found = self._ask({"model": str(wide), "level": "disable"})["shapes"]
+        told = {name: tuple(dim if isinstance(dim, int) else None for dim in dims) for name, dims in found.items()}
+        return {**graph.shapes, **told}
+
+    def _ask(self, task: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(task) + "\n")
+            self._process.stdin.flush()
+        reply = self._read()
+        if "error" in reply:
+            raise Refused(f"ONNX Runtime does not take it on the CPU: {' '.join(reply['error'].split())[:200]}")
+        return reply
+
+    def _read(self) -> dict[str, Any]:
+        line, late = self._line()
+        if late:
+            raise Refused(
+                f"ONNX Runtime gave no answer within {self._patience:g} s",
+                "Try again when the machine is less busy, or name another interpreter: --ort-python PATH.",
+            )
+        if not line:
+            raise Refused(
+                "the interpreter has no ONNX Runtime that starts",
+                "Name one that has the version that will serve: --ort-python PATH.",
+            )
+        found = json.loads(line)
+        assert isinstance(found, dict)
+        return found
+
+    def _line(self) -> tuple[str, bool]:
+        """The next document, empty where the child has ended; and whether it was ended for being late."""
+        from threading import Event, Timer
+
+        assert self._process.stdout is not None
+        late = Event()
+
+        def end() -> None:
+            late.set()
+            self._process.kill()
+
+        timer = Timer(self._patience, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            line = self._process.stdout.readline()
+            while line and not line.startswith("{"):  # some builds of ONNX Runtime greet
+                line = self._process.stdout.readline()
+        finally:
+            timer.cancel()
+        return line, late.is_set() and not line
+
+
+@contextmanager
+def started(python: str, patience: float = PATIENCE) -> Iterator[Optimiser]:
+    """A child of this interpreter, which ends with the block; `patience`: seconds for one answer. Raises `Refused`."""
+    source = Path(__file__).with_name("child.py").read_text()
+    with tempfile.TemporaryDirectory(prefix="mxr-ort-") as folder:
+        try:
+            process = subprocess.Popen(
+                [python, "-c", source],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                cwd=folder,
+            )
+        except OSError as problem:
+            raise Refused(f"{python} does not start ({problem.strerror})", "Name another with --ort-python.") from None
+        with process:
+            try:
+                yield Optimiser(process, Path(folder), patience)
+            finally:
+                process.kill()
+
+
+def look(model: Path, original: Graph, types: frozenset[str], optimiser: Optimiser, level: str) -> Seen:
+    """The graph of `model` as a provider sees it. Raises `Refused` where that cannot be told without one."""
+    path = optimiser.folder / "model.onnx"
+    graph = _seen(model, original, types, optimiser, path, level)
+    if not graph.nodes:
+        raise Refused("nothing of it is left for a provider once ONNX Runtime has folded what is constant")
+    # A graph that nothing changed is saved as it was read, one that was changed in the order of the walk.
+    order = depth_first(graph.nodes, range(len(graph.nodes))) if _untouched(original, graph) else None
+    shapes = optimiser.shapes(path, graph)
+    nodes = graph.nodes if order is None else tuple(graph.nodes[at] for at in order)
+    return Seen(replace(graph, nodes=nodes, shapes=shapes), optimiser.version)
+
+
+def _seen(model: Path, original: Graph, types: frozenset[str], optimiser: Optimiser, path: Path, level: str) -> Graph:
+    changes = _changed_types(types)
+    if changes:
+        _refuse_folding(original)
+    if not changes:
+        return _optimised(optimiser, model, path, level, {})
+    plain = _optimised(optimiser, model, optimiser.folder / "plain.onnx", level, {})
+    *first, last = changes
+    for change in first:
+        with suppress(Refused):
+            return _compared(_optimised(optimiser, model, path, level, change), plain)
+    return _compared(_optimised(optimiser, model, path, level, last), plain)
+
+
+def _optimised(optimiser: Optimiser, model: Path, path: Path, level: str, change: Mapping[int, int]) -> Graph:
+    try:
+        write_skeleton(model, path, change)
+    except Unsuited as problem:
+        raise Refused(str(problem)) from None
+    return optimiser.optimise(path, level)
+
+
+def _changed_types(types: frozenset[str]) -> list[dict[int, int]]:
+    """Types that the CPU has kernels for in place of halves, such that what differed still does; the likelier first."""
+    halves = types & {"float16", "bfloat16"}
+    if not halves:
+        return []
+    if len(halves) == 2 or ("float32" in types and "float64" in types):
+        raise Refused(f"it computes in too many precisions at once ({', '.join(sorted(types))})")
+    if "float32" in types:
+        return [{HALF: FLOAT, BRAIN: FLOAT, FLOAT: DOUBLE}, {HALF: DOUBLE, BRAIN: DOUBLE}]
+    return [{HALF: FLOAT, BRAIN: FLOAT}]
+
+
+def _untouched(before: Graph, after: Graph) -> bool:
+    """Whether nothing but constants moved: those are taken out of the node list when a model is read."""
+
+    def rows(graph: Graph) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+        return [(node.op, node.inputs, node.outputs) for node in graph.nodes if node.op != "Constant"]
+
+    return rows(before) == rows(after)
+
+
+MOVERS = frozenset(
+    ("Cast", "Concat", "Constant", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Shape", "Slice", "Split",
+     "Squeeze", "Tile", "Transpose", "Unsqueeze")
+)  # fmt: skip
+"""Operators that only move numbers, which ONNX Runtime's CPU provider does in half precision too."""
+
+
+def _refuse_folding(graph: Graph) -> None:
+    """Raises `Refused` where halves are computed from constants: what the CPU cannot compute stays in the graph."""
+    constant = {name: graph.types[name] in (HALF, BRAIN) for name in graph.initializers}
+    for node in graph.nodes:
+        names = [name for name in node.inputs if name]
+        if node.op != "Constant" and not (names and all(name in constant for name in names)):
+            continue
+        halves = any(constant[name] for name in names)
+        if halves and node.op not in MOVERS:
+            raise Refused(
+                f"it computes in half precision from constants alone ({node.op}), which depends on the machine"
+            )
+        if node.op in ("Cast", "Constant"):
+            chosen = node.attributes.get("to") or node.attributes.get("value")
+            halves = chosen is not None and {chosen.i, chosen.kind} & {HALF, BRAIN} != set()
+        constant |= dict.fromkeys(node.outputs, halves and node.op != "Shape")
+
+
+def _compared(graph: Graph, plain: Graph) -> Graph:
+    """`graph`. Raises `Refused` when the graph was optimised otherwise in its own precision than in that of the CPU."""
+    own, theirs = _rows(graph), _rows(plain)
+    written_out = {outputs for op, _, outputs in own} - {outputs for op, _, outputs in theirs}
+    inlined = {node.outputs for node in plain.nodes if any(INLINED in name for name in node.inputs)}
+    unsure = {row for row in own - theirs if row[2] not in _cleaned_all(inlined)}
+    extra = {row for row in theirs - own if not any(INLINED in name for name in (*row[1], *row[2]))}
+    if unsure or (extra and not written_out <= _cleaned_all(inlined)):
+        ops = sorted({op for op, _, _ in unsure | extra})
+        raise Refused(f"ONNX Runtime optimises it otherwise in half precision ({', '.join(ops[:4])})")
+    return graph
+
+
+def _cleaned_all(rows: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    return {tuple(map(_clean, outputs)) for outputs in rows}
+
+
+def _clean(name: str) -> str:
+    while name.startswith(INSERTED):
+        name = name.removeprefix(INSERTED)
+    return name
+
+
+def _rows(graph: Graph) -> set[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """The nodes without casts: each value stands for what it was cast from."""
+    roots: dict[str, str] = {}
+    for node in graph.nodes:
+        if node.op == "Cast":
+            source = _clean(node.inputs[0])
+            if _clean(node.outputs[0]) != source:
+                roots[_clean(node.outputs[0])] = source
+
+    def root(name: str) -> str:
+        name = _clean(name)
+        while name in roots:
+            name = roots[name]
+        return name
+
+    return {
+        (node.op, tuple(map(root, node.inputs)), tuple(map(_clean, node.outputs)))
+        for node in graph.nodes
+        if node.op != "Cast"
+    }

@@ -1,0 +1,87 @@
+"""The orders in which ONNX Runtime and its providers walk a graph.
+
+Source: microsoft/onnxruntime, onnxruntime/core/graph/graph.cc (ReverseDFSFrom, KahnsTopologicalSort) and the
+providers' own walk over the inputs of a subgraph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .graph import Graph, Node
+
+
+def producers(nodes: Sequence[Node]) -> dict[str, int]:
+    """For each value the place of the node that makes it."""
+    return {name: at for at, node in enumerate(nodes) for name in node.outputs if name}
+
+
+def depth_first(nodes: Sequence[Node], indices: Sequence[int]) -> list[int]:
+    """ONNX Runtime's default order: from the nodes that nobody reads upwards, each after what it reads.
+
+    `indices` are the numbers that ONNX Runtime gave the nodes: they break ties.
+    """
+    made = producers(nodes)
+    before = [_sources(node, made) for node in nodes]
+    read = {source for each in before for source in each}
+    waiting = sorted((at for at in range(len(nodes)) if at not in read), key=lambda at: -indices[at])
+    stack: list[tuple[int, bool]] = [(at, False) for at in reversed(waiting)]
+    seen: set[int] = set()
+    found: list[int] = []
+    while stack:
+        at, done = stack.pop()
+        if done:
+            found.append(at)
+            continue
+        if at in seen:
+            continue
+        seen.add(at)
+        stack.append((at, True))
+        stack += [(each, False) for each in sorted(before[at], key=lambda each: indices[each]) if each not in seen]
+    return found
+
+
+def _sources(node: Node, made: dict[str, int]) -> set[int]:
+    return {made[name] for name in node.inputs if name in made}
+
+
+def last_use(nodes: Iterable[Node], constants: frozenset[str]) -> list[str]:
+    """What a subgraph of these nodes reads from outside, constants left out, in the order of its last reading."""
+    places: dict[str, int] = {}
+    open_outputs: set[str] = set()
+    used_up: set[str] = set()
+    count = 0
+    for node in nodes:
+        for name in filter(None, node.inputs):
+            if name in open_outputs:
+                open_outputs.discard(name)
+                used_up.add(name)
+            elif name not in used_up:
+                places[name] = count
+                count += 1
+        for name in filter(None, node.outputs):
+            if name in places:
+                del places[name]
+                used_up.add(name)
+            elif name not in used_up:
+                open_outputs.add(name)
+    return [name for name in sorted(places, key=lambda each: places[each]) if name not in constants]
+
+
+def breadth_first(graph: Graph) -> list[int]:
+    """The order of Kahn's algorithm: a queue, fed by the readers of each node in the order of their edges."""
+    made = producers(graph.nodes)
+    readers: list[list[int]] = [[] for _ in graph.nodes]
+    missing = [0] * len(graph.nodes)
+    for at, node in enumerate(graph.nodes):
+        for name in node.inputs:
+            if name in made:
+                readers[made[name]].append(at)
+                missing[at] += 1
+    queue = [at for at, count in enumerate(missing) if not count]
+    for at in queue:
+        for reader in readers[at]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                queue.append(reader)
+    return queue

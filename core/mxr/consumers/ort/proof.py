@@ -1,0 +1,126 @@
+"""What became of the folder after a run: ONNX Runtime compiles silently where it finds no file of its name.
+
+Every program that the provider added or rewrote is named, with the fields in which its name differs from the nearest
+one that was placed, and why that may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mxr import disk
+from mxr.errors import Damaged, Usage
+from mxr.fields import parse
+from mxr.hashing import sha256_file
+
+from .fields import FIELDS
+from .hashes import hashed
+from .laying import RECORDS
+
+LARGEST_RECORD = 1 << 20
+ARCHS = (
+    *(f"{base}:sramecc{ecc}:xnack{nack}" for base in ("gfx90a", "gfx942", "gfx950") for ecc in "+-" for nack in "+-"),
+    *(f"{base}:sramecc{ecc}:xnack{nack}" for base in ("gfx906", "gfx908") for ecc in "+-" for nack in "+-"),
+    *("gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1031", "gfx1032", "gfx1100", "gfx1101"),
+    *("gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A file that is not as it was placed: `added`, `rewritten` or `missing`; for an added one the fields that differ.
+
+    `differences` are (field, as placed, as found).
+    """
+
+    kind: str
+    path: Path
+    why: str
+    differences: tuple[tuple[str, str, str], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"kind","path","why","differences":[{"field","asked","found"}]}`."""
+        rows = [{"field": field, "asked": asked, "found": found} for field, asked, found in self.differences]
+        return {"kind": self.kind, "path": str(self.path), "why": self.why, "differences": rows}
+
+
+def verify(folder: Path) -> tuple[Finding, ...]:
+    """What the provider did in the folders for ONNX Runtime under `folder`, or in it. Empty: it used what was placed.
+
+    Raises `Usage` where nothing was placed for ONNX Runtime, `Damaged` for a record that cannot be read.
+    """
+    with disk.faults(folder, "read"):
+        homes = [home for home in (folder, *sorted(folder.iterdir())) if (home / RECORDS).is_dir()]
+        if not homes:
+            raise Usage(f"{folder} holds nothing that was placed for ONNX Runtime.", hint="Name the folder of -o.")
+        return tuple(finding for home in homes for finding in _findings(home))
+
+
+def _findings(home: Path) -> Iterator[Finding]:
+    records = [_read(path) for path in sorted((home / RECORDS).glob("*.json"))]
+    placed = {row["file"]: row for row in records}
+    for name, row in placed.items():
+        path = home / name
+        if not path.exists():
+            yield Finding("missing", path, "Somebody removed it: fetch again.")
+        elif sha256_file(path) != row["sha256"]:
+            yield Finding("rewritten", path, _REWRITTEN)
+    for path in sorted(home.glob("*.mxr")):
+        if path.name not in placed:
+            yield _added(path, records)
+
+
+_REWRITTEN = (
+    "The provider could not load what was placed, compiled, and wrote over it: its MIGraphX reads another version of "
+    "the file format, or the file was damaged. `mxr check FILE` tells on that host."
+)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    data = path.read_bytes()[:LARGEST_RECORD]
+    try:
+        found = parse(data, str(path))
+    except Usage:
+        found = None
+    if not isinstance(found, dict) or not {"file", "sha256", "fields", "meant"} <= found.keys():
+        raise Damaged(f"{path} is no record of mxr.", hint="Fetch into this folder again.")
+    return found
+
+
+def _added(path: Path, records: list[Mapping[str, Any]]) -> Finding:
+    parts = path.name.removesuffix(".mxr").split("-")
+    if len(parts) != len(FIELDS) or not records:
+        return Finding("added", path, "Its name is none that mxr knows: another generation of ONNX Runtime wrote it.")
+    found = dict(zip(FIELDS, parts, strict=True))
+    nearest = max(records, key=lambda row: sum(row["fields"].get(field) == found[field] for field in FIELDS))
+    differing = [field for field in FIELDS if nearest["fields"].get(field) != found[field]]
+    why = " ".join(_why(field, found[field], nearest) for field in differing)
+    rows = tuple((field, str(nearest["fields"].get(field)), found[field]) for field in differing)
+    return Finding("added", path, why, rows)
+
+
+def _why(field: str, found: str, nearest: Mapping[str, Any]) -> str:
+    meant = nearest["meant"].get(field)
+    if field == "version":
+        return f"version: the provider was built with MIGraphX {_version(found)}, not {meant}; say --ort-migraphx."
+    if field == "arch":
+        known = next((arch for arch in ARCHS if f"{hashed(arch.encode()):x}" == found), "another GPU")
+        return f"arch: it ran on {known}, and the name was made for {meant}."
+    if field == "shape":
+        other = "a model with open dims" if found == "0" else "inputs of other dims"
+        return f"shape: it was made for {other}, not for {meant}."
+    return (
+        f"graph: another graph than was foreseen ({meant}): it has other dims, or was opened under another name or "
+        "from bytes, at another optimisation level or by another ONNX Runtime, or it fell into several parts."
+    )
+
+
+def _version(field: str) -> str:
+    try:
+        number = int(field, 16)
+    except ValueError:
+        return "of an unknown version"
+    return f"{number >> 16}.{number >> 8 & 255}.{number & 255}"

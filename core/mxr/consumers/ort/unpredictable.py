@@ -1,0 +1,21 @@
+"""Why a name cannot be told beforehand: a value, since it is an answer and no failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Unpredictable:
+    """No name can be told for this model, and why; `hint` says what to do."""
+
+    reason: str
+    hint: str = "Record what the provider itself writes: run the model once there, then `mxr import --ort-cache DIR`."
+
+
+class Refused(Exception):
+    """Carries an `Unpredictable` up to the door of the package; never leaves it."""
+
+    def __init__(self, reason: str, hint: str | None = None) -> None:
+        super().__init__(reason)
+        self.answer = Unpredictable(reason) if hint is None else Unpredictable(reason, hint)

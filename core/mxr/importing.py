@@ -1,0 +1,264 @@
+"""Reading a bundle, trusting nothing in it, and bringing it into a cache or a registry.
+
+    tar and documents -> ids, sizes, requests -> every blob's sha256, every file's -> each program speaks -> then act
+
+Nothing is written anywhere before the whole bundle was found right. What is there already is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from . import disk, fetching, fields, lock, oci, push, transfer
+from . import layout as layouts
+from .bundle import Record
+from .cache import Cache
+from .errors import Damaged, MxrError, NotFound
+from .fetching import Watch, unwatched
+from .layout import Layout, wrong
+from .lock import Lock
+from .manifest import Blob, File
+from .oci import BLOBS, Descriptor
+from .program import describe
+from .published import Model
+from .value import dataclass
+
+if TYPE_CHECKING:
+    from .cache import Answer
+    from .client import Client
+
+MOST_ARTIFACTS = 20_000
+MOST_SAID = 256 << 20
+"""Bytes of all JSON documents of a bundle together."""
+
+DEEPEST = 3
+"""Indexes within indexes: oras and registries may put one around ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a bundle holds, found right."""
+
+    records: tuple[Record, ...]
+    lock: Lock | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """An artifact of the bundle. `new`: it was not there before."""
+
+    id: str
+    new: bool
+
+
+def check(layout: Layout, watch: Watch = unwatched) -> Contents:
+    """What a bundle holds, after reading every byte of it.
+
+    Raises `Damaged` that says what is wrong, and `Mismatch` where a program contradicts its key, or an artifact does
+    not serve a request of the lock.
+    """
+    contents = _contents(layout)
+    _check_blobs(layout, contents, watch)
+    for record in contents.records:
+        _check_programs(layout, record)
+    answers(contents)
+    return contents
+
+
+def answers(contents: Contents) -> list[tuple[lock.Entry, Answer]]:
+    """For each entry of the lock, what its request gets. Raises `Damaged`, or `Mismatch` for what does not serve."""
+    known = {record.id: record.artifact() for record in contents.records}
+    rows = []
+    for entry in contents.lock.entries if contents.lock else ():
+        artifact = known.get(entry.id)
+        if artifact is None or (artifact.digest, artifact.sha256) != (entry.digest, entry.sha256):
+            raise Damaged(
+                f"The bundle's lock names {entry.id[:12]} for {entry.model}, and the bundle does not have it so.",
+                hint="Export it again with `mxr export`.",
+            )
+        rows.append((entry, fetching.judged(entry.request, artifact, f"What the lock names for {entry.model}")))
+    return rows
+
+
+def _contents(layout: Layout) -> Contents:
+    try:
+        version = fields.parse(layouts.document(layout, oci.LAYOUT_FILE), "oci-layout")
+        if not isinstance(version, dict) or version.get("imageLayoutVersion") != "1.0.0":
+            raise wrong(layout, "its oci-layout is not of version 1.0.0")
+        index = oci.read_index(layouts.document(layout, oci.INDEX_FILE))
+        return _read(layout, _manifests(layout, index))
+    except Damaged:
+        raise
+    except MxrError as problem:
+        raise wrong(layout, problem.message.rstrip(".")) from None
+
+
+def _manifests(layout: Layout, index: list[Descriptor]) -> list[Descriptor]:
+    """The manifests that an index names, and those of indexes in it, each once."""
+    level, found = index, dict[Descriptor, None]()
+    for _ in range(DEEPEST):
+        inner: dict[Descriptor, None] = {}
+        for row in level:
+            if row.media_type not in (oci.MANIFEST, oci.INDEX):
+                raise wrong(layout, f"it names something of type {row.media_type[:80]!r}")
+            (found if row.media_type == oci.MANIFEST else inner)[row] = None
+        if len(found) + len(inner) > MOST_ARTIFACTS:
+            raise wrong(layout, f"it names more than {MOST_ARTIFACTS} things")
+        level = [each for row in inner for each in oci.read_index(layouts.document(layout, row))][: MOST_ARTIFACTS + 1]
+        if not level:
+            return list(found)
+    raise wrong(layout, "its indexes are too deep within each other")
+
+
+def _read(layout: Layout, manifests: list[Descriptor]) -> Contents:
+    records: dict[str, Record] = {}
+    found: Lock | None = None
+    said = 0
+    for row in manifests:
+        kind, config, layers = oci.read_manifest(layouts.document(layout, row))
+        said += row.size + config.size
+        if said > MOST_SAID or len(records) >= MOST_ARTIFACTS:
+            raise wrong(layout, "it says more than a bundle has to say")
+        if kind == oci.ARTIFACT:
+            record = _record(layout, config, layers)
+            records[record.id] = record
+        elif kind == oci.LOCK and found is None and len(layers) == 1:
+            found = lock.read(layouts.document(layout, layers[0]), f"The lock in {layout.path}")
+        else:
+            raise wrong(layout, f"it has something of type {kind[:80]!r}, or two locks")
+    if not records:
+        raise wrong(layout, "there is no artifact in it")
+    return Contents(tuple(records[id] for id in sorted(records)), found)
+
+
+def _record(layout: Layout, config: Descriptor, layers: list[Descriptor]) -> Record:
+    document = fields.parse(layouts.document(layout, config), "An artifact")
+    record = fields.decode(Record, document, "artifact")
+    wanted = [(blob.sha256, blob.size) for file in record.manifest.files for blob in file.blobs]
+    if [(layer.sha256, layer.size) for layer in layers] != wanted:
+        raise wrong(layout, f"artifact {record.id[:12]} and its OCI manifest name different blobs")
+    sizes = layout.sizes()
+    for sha, size in wanted:
+        if sizes.get(BLOBS + sha) != size:
+            raise wrong(layout, f"blob {sha} of artifact {record.id[:12]} is missing, or of another size")
+    return record
+
+
+def _check_blobs(layout: Layout, contents: Contents, watch: Watch) -> None:
+    """Every blob must have the sha256 that it is called by, every file that of its manifest."""
+    sizes = {name: size for name, size in layout.sizes().items() if name.startswith(BLOBS)}
+    progress = watch(sum(sizes.values()))
+    seen: set[str] = set()
+    for file in {file.sha256: file for record in contents.records for file in record.manifest.files}.values():
+        for blob in _check_file(layout, file):
+            if blob.sha256 not in seen:
+                progress(blob.size)
+            seen.add(blob.sha256)
+    for name, size in sizes.items():
+        sha = name.removeprefix(BLOBS)
+        if sha not in seen:
+            _check_blob(layout, Blob(sha, size)) if size else _check_empty(layout, sha)
+            progress(size)
+
+
+def _check_empty(layout: Layout, sha: str) -> None:
+    if sha != sha256(b"").hexdigest():
+        raise wrong(layout, f"blob {sha} is empty")
+
+
+def _check_blob(layout: Layout, blob: Blob) -> None:
+    digest = sha256()
+    for data in layouts.chunks(layout, blob):
+        digest.update(data)
+    if digest.hexdigest() != blob.sha256:
+        raise wrong(layout, f"blob {blob.sha256} does not have the sha256 that it is called by")
+
+
+def _check_file(layout: Layout, file: File) -> Iterator[Blob]:
+    whole = sha256()
+    for blob in file.blobs:
+        part = sha256()
+        for data in layouts.chunks(layout, blob):
+            part.update(data)
+            whole.update(data)
+        if part.hexdigest() != blob.sha256:
+            raise wrong(layout, f"blob {blob.sha256} does not have the sha256 that it is called by")
+        yield blob
+    if whole.hexdigest() != file.sha256:
+        raise wrong(layout, f"the blobs of {file.name} together do not have its sha256 {file.sha256}")
+
+
+def _check_programs(layout: Layout, record: Record) -> None:
+    """Lets each program speak, as a registry does: one that contradicts its key is never handed out."""
+    for file in record.manifest.files:
+        try:
+            description = describe(layouts.FileWithin(layout, file.blobs)).to_json()
+        except Damaged as problem:
+            raise wrong(layout, f"{file.name} of {record.id[:12]} is no program: {problem.message}") from None
+        push.refuse_contradictions(record.key, record.qualities, description)
+
+
+def into_cache(layout: Layout, contents: Contents, cache: Cache, watch: Watch = unwatched) -> list[Imported]:
+    """Brings all that a bundle holds into the cache, so that it serves what the lock asks for without a registry.
+
+    Interrupted, the same call again goes on. Raises `Damaged` where the bundle changed meanwhile, or a disk fault.
+    """
+    done = []
+    for record in contents.records:
+        new = False
+        for file in record.manifest.files:
+            if not cache.holds(file.sha256):
+                _land(layout, file, cache, watch)
+                new = True
+        cache.keep(cache.known(record.key.digest, record.id) or record.artifact())
+        if record.model is not None:
+            said = record.model
+            cache.remember_model(Model(said.model, said.sha256, said.name, said.inputs))
+        done.append(Imported(record.id, new))
+    for entry, answer in answers(contents):
+        cache.remember(entry.request, answer)
+    return done
+
+
+def _land(layout: Layout, file: File, cache: Cache, watch: Watch) -> None:
+    final, digest, at = cache.file(file.sha256), sha256(), 0
+    progress = watch(file.size)
+    with disk.landing(final, mode=0o444) as descriptor:
+        for blob in file.blobs:
+            for data in layouts.chunks(layout, blob):
+                digest.update(data)
+                with disk.faults(final):
+                    disk.write_at(descriptor, data, at)
+                at += len(data)
+                progress(len(data))
+        if digest.hexdigest() != file.sha256:
+            raise wrong(layout, f"{file.name} changed while it was read")
+
+
+def into_registry(layout: Layout, contents: Contents, client: Client, watch: Watch = unwatched) -> list[Imported]:
+    """Publishes all that a bundle holds; the registry checks it as it checks every publication.
+
+    Interrupted, the same call again goes on: only what is missing is sent. Raises `Mismatch` or `Conflict` as the
+    registry says, `Unreachable`.
+    """
+    done = []
+    for record in contents.records:
+        blobs, new = list(record.manifest.blobs()), not _published(record, client)
+        transfer.send(client, blobs, lambda blob: layouts.chunks(layout, blob), watch(sum(blob.size for blob in blobs)))
+        published = client.publish(record.publication())
+        if published.id != record.id:
+            raise Damaged(
+                f"The registry published {published.id[:12]} where the bundle has {record.id[:12]}.",
+                hint="Update mxr on both sides.",
+            )
+        done.append(Imported(record.id, new))
+    return done
+
+
+def _published(record: Record, client: Client) -> bool:
+    try:
+        return client.artifact(record.id).id == record.id
+    except NotFound:
+        return False

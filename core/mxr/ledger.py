@@ -1,0 +1,96 @@
+"""The record of what mxr placed in a folder, kept in the folder itself: `.mxr-layout.json`.
+
+    {"v": 1, "slots": {"resnet50/config.pbtxt": {
+        "consumer": "triton", "id": "<artifact id>", "digest": "<of the key>",
+        "files": [{"name": "resnet50/123/resnet50.mxr", "sha256": "..."}, ...],
+        "before": [...]}}}
+
+A file that is not in it with the sha256 that it has now is somebody else's. `before` are the files of the layout before
+this one: a program that reads them may still run, so that they go with the next layout only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+
+from . import disk
+from .errors import Damaged, Usage
+from .fields import canonical, decode, encode, parse
+from .manifest import check_name, check_sha256
+from .value import dataclass
+
+NAME = ".mxr-layout.json"
+LARGEST = 16 * 1024 * 1024
+"""Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file that mxr placed."""
+
+    name: str
+    sha256: str
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        check_sha256(self.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What one consumer was given for one model: the artifact, its files, and those of the artifact before."""
+
+    consumer: str
+    id: str
+    digest: str
+    files: tuple[Entry, ...]
+    before: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All slots of a folder by their names."""
+
+    slots: Mapping[str, Slot] = field(default_factory=dict)
+    v: int = 1
+
+    def owns(self, name: str, sha256: str) -> bool:
+        """Whether a file of this name with these bytes is one that mxr placed."""
+        return any(Entry(name, sha256) in (*slot.files, *slot.before) for slot in self.slots.values())
+
+    def knows(self, name: str) -> bool:
+        """Whether mxr placed a file of this name, whatever it holds now."""
+        return any(name == entry.name for slot in self.slots.values() for entry in (*slot.files, *slot.before))
+
+    def with_slot(self, name: str, slot: Slot) -> Ledger:
+        """The same with this slot."""
+        return Ledger({**self.slots, name: slot})
+
+
+def read(folder: Path) -> Ledger:
+    """The record of a folder; an empty one where there is none. Raises `Damaged`, or a disk fault."""
+    path = folder / NAME
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST)
+    except FileNotFoundError:
+        return Ledger()
+    except OSError as problem:
+        raise disk.fault(problem, path, "read") from problem
+    try:
+        found = decode(Ledger, parse(data, str(path)), NAME)
+        if found.v != 1:
+            raise Usage(f"version {found.v}")
+    except Usage as problem:
+        raise Damaged(
+            f"{path}, the record of what mxr placed there, cannot be read: {problem.message}",
+            hint="Remove it, and fetch with --force where files that it listed shall be replaced.",
+        ) from None
+    return found
+
+
+def write(folder: Path, ledger: Ledger) -> None:
+    """Keep the record. Raises a disk fault."""
+    disk.write_whole(folder / NAME, canonical(encode(ledger)).encode())

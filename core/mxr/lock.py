@@ -1,0 +1,249 @@
+"""`mxr.lock`: for each request the artifact that was tested, by its id and sha256; a text that is made to be committed.
+
+One field a line, entries and fields in one order, no times: what changes in a lock is what changed in the deployment.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from . import consumers, disk, fields
+from .errors import Damaged, MxrError, Usage
+from .keys import MODEL, Key
+from .manifest import check_sha256
+from .qualities import Demands, Request
+from .value import dataclass
+
+FILE_NAME = "mxr.lock"
+VERSION = 1
+MOST_BYTES = 64 << 20
+MOST_ENTRIES = 20_000
+
+UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One request with the artifact that it gets.
+
+    `model` is the ONNX file's path from the folder of the lock, with slashes, or the model's hash. `consumer` is whom
+    it was asked for, and so the name that the file gets in a folder. Raises `Usage` for what no lock can have.
+    """
+
+    model: str
+    consumer: str
+    request: Request
+    id: str
+    sha256: str
+
+    def __post_init__(self) -> None:
+        last = PurePosixPath(self.model).name
+        if not last or last == ".." or len(self.model) > 4096 or UNPRINTABLE.search(self.model):
+            raise fields.refuse("model", "the path of a model, or its hash", self.model)
+        if MODEL.fullmatch(self.model) and self.model != self.request.key.model:
+            raise fields.refuse("model", f"the model of the key, {self.request.key.model}", self.model)
+        consumers.find(self.consumer)
+        check_sha256(self.id, "id")
+        check_sha256(self.sha256)
+
+    @property
+    def digest(self) -> str:
+        """The digest of the key."""
+        return self.request.key.digest
+
+    @property
+    def stem(self) -> str:
+        """What a program of this model is called in a folder."""
+        hashed = MODEL.fullmatch(self.model)
+        return self.model.removeprefix("xxh3:")[:16] if hashed else PurePosixPath(self.model).stem
+
+    @property
+    def order(self) -> tuple[str, str, str, str]:
+        """Where the entry stands in its lock."""
+        demands = fields.canonical(_said(self.request.demands))
+        return self.model, self.request.key.canonical, demands, self.consumer
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry for a person's program: what `--json` shows of it."""
+        return {"model": self.model, "digest": self.digest, "id": self.id, "sha256": self.sha256}
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An entry as the file spells it."""
+
+    model: str
+    consumer: str
+    key: Key
+    digest: str
+    id: str
+    sha256: str
+    demands: Demands = field(default_factory=Demands)
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """The entries in their order, each request of a model once for a consumer.
+
+    Raises `Usage` where one request has two answers.
+    """
+
+    entries: tuple[Entry, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.entries) > MOST_ENTRIES:
+            raise fields.refuse("entries", f"at most {MOST_ENTRIES} entries", len(self.entries))
+        ordered = sorted(set(self.entries), key=lambda entry: entry.order)
+        answers: dict[Request, Entry] = {}
+        for entry in ordered:
+            first = answers.setdefault(entry.request, entry)
+            if (first.id, first.sha256) != (entry.id, entry.sha256):
+                raise Usage(
+                    f"{entry.model}: one request has two artifacts, {first.id[:12]} and {entry.id[:12]}.",
+                    hint="Write the lock again with `mxr lock`.",
+                )
+        object.__setattr__(self, "entries", tuple(ordered))
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The artifacts, each once, in the order of the entries."""
+        return tuple(dict.fromkeys(entry.id for entry in self.entries))
+
+    def serving(self, request: Request) -> tuple[Entry, ...]:
+        """The entry of this very request; else those whose artifact has its key, to be judged by the demands."""
+        same = [entry for entry in self.entries if entry.request == request][:1]
+        if same:
+            return tuple(same)
+        generic = request.key.generic()
+        digests = {request.key.digest, *([generic.digest] if generic else [])}
+        return tuple({entry.id: entry for entry in self.entries if entry.digest in digests}.values())
+
+    def nearest(self, request: Request, most: int = 3) -> list[dict[str, Any]]:
+        """For an error: the entries whose keys differ least from the request's, and in which fields."""
+        rows = [(request.key.differences(entry.request.key), entry) for entry in self.entries]
+        rows.sort(key=lambda row: (row[1].request.key.model != request.key.model, len(row[0])))
+        return [{"id": entry.id, "differences": [each.to_json() for each in found]} for found, entry in rows[:most]]
+
+    def merged(self, more: Iterable[Entry]) -> Lock:
+        """This lock with these entries in it, each in the place of the one for the same model, request and consumer."""
+        found = {entry.order: entry for entry in (*self.entries, *more)}
+        return Lock(tuple(found.values()))
+
+    def file_names(self) -> tuple[str | None, ...]:
+        """What each entry's file is called in one folder: the name that its consumer looks for; None where the consumer
+        takes a whole layout in place of one file.
+
+        Where two different programs would have one name, each gets the beginning of its id behind the stem. Raises
+        `Usage` for a request that a consumer cannot use.
+        """
+        plain = [_file_name(entry) for entry in self.entries]
+        owners: dict[str | None, set[str]] = {}
+        for name, entry in zip(plain, self.entries, strict=True):
+            owners.setdefault(name, set()).add(entry.id)
+        return tuple(
+            name if name is None or len(owners[name]) == 1 else f"{name.removesuffix('.mxr')}-{entry.id[:12]}.mxr"
+            for name, entry in zip(plain, self.entries, strict=True)
+        )
+
+
+def _file_name(entry: Entry) -> str | None:
+    consumer = consumers.find(entry.consumer)
+    return None if consumer.name_file is None else consumer.file_name(entry.stem, entry.request.key)
+
+
+def _said(demands: Demands) -> dict[str, Any]:
+    """The demands that are not open."""
+    found = {name: value for name, value in asdict(demands).items() if value not in (None, False, ())}
+    return found | ({"allow": list(demands.allow)} if demands.allow else {})
+
+
+def write(lock: Lock) -> str:
+    """The text of a lock: JSON, one field a line; the same lock is always the same text."""
+    body = ",\n".join(_entry_text(entry) for entry in lock.entries)
+    return f'{{\n "version": {VERSION},\n "entries": [\n{body}\n ]\n}}\n' if body else EMPTY
+
+
+EMPTY = f'{{\n "version": {VERSION},\n "entries": []\n}}\n'
+
+
+def _entry_text(entry: Entry) -> str:
+    rows: dict[str, str] = {
+        "model": _value(entry.model),
+        "consumer": _value(entry.consumer),
+        "key": _object(entry.request.key.to_json(), 4),
+        "demands": _object(_said(entry.request.demands), 4),
+        "digest": _value(entry.digest),
+        "id": _value(entry.id),
+        "sha256": _value(entry.sha256),
+    }
+    inside = ",\n".join(f'   "{name}": {value}' for name, value in rows.items())
+    return f"  {{\n{inside}\n  }}"
+
+
+def _object(value: dict[str, Any], depth: int) -> str:
+    inside = ",\n".join(
+        f"{' ' * depth}{_value(name)}: "
+        + (_object(each, depth + 1) if isinstance(each, dict) and each else _value(each))
+        for name, each in value.items()
+    )
+    return f"{{\n{inside}\n{' ' * (depth - 1)}}}" if value else "{}"
+
+
+def _value(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def read(data: bytes | str, name: str = FILE_NAME) -> Lock:
+    """The lock that a text holds, read strictly; errors name the entry. Raises `Damaged`."""
+    try:
+        document = fields.parse(data, "It")
+        version, rows = _frame(document)
+        if version != VERSION:
+            raise fields.refuse("version", f"version {VERSION} of the lock", version)
+        return Lock(tuple(_entry(row, f"entries[{at}]") for at, row in enumerate(rows)))
+    except MxrError as problem:
+        raise Damaged(
+            f"{name} is not a lock that mxr can read: {problem.message}",
+            hint="Take the committed one, or write it again with `mxr lock MODEL...`.",
+        ) from None
+
+
+def _frame(document: object) -> tuple[object, list[object]]:
+    found = dict(fields.fields(document, ""))
+    if set(found) != {"version", "entries"}:
+        raise fields.refuse("", "an object with version and entries", sorted(found))
+    rows = found["entries"]
+    if not isinstance(rows, list) or len(rows) > MOST_ENTRIES:
+        raise fields.refuse("entries", f"a list of at most {MOST_ENTRIES}", "another")
+    return found["version"], rows
+
+
+def _entry(row: object, where: str) -> Entry:
+    named = row.get("model") if isinstance(row, dict) else None
+    try:
+        written = fields.decode(_Written, row)
+        if written.key.digest != written.digest:
+            raise fields.refuse("digest", f"the digest of its key, {written.key.digest}", written.digest)
+        request = Request(written.key, written.demands)
+        return Entry(written.model, written.consumer, request, written.id, written.sha256)
+    except MxrError as problem:
+        shown = f" ({UNPRINTABLE.sub('?', named[:100])})" if isinstance(named, str) else ""
+        raise Usage(f"{where}{shown}: {problem.message}", hint=problem.hint) from None
+
+
+def load(path: Path) -> Lock:
+    """The lock in a file. Raises `Usage` where there is none, `Damaged`."""
+    with disk.faults(path, "read"):
+        if not path.is_file():
+            raise Usage(
+                f"There is no lock {path}.", hint="Write one with `mxr lock MODEL...`, or give the path of one."
+            )
+        if path.stat().st_size > MOST_BYTES:
+            raise Damaged(f"{path} is too large for a lock.", hint=f"A lock has at most {MOST_BYTES >> 20} MiB.")
+        data = path.read_bytes()
+    return read(data, str(path))

@@ -1,0 +1,172 @@
+"""A YAML file as nodes that know their lines, with variables filled in: the one place that knows YAML.
+
+Nothing is ever constructed from a tag. What a scalar means is decided by the field that it stands in, from its text as
+written, so that `migraphx: 2.10` is version 2.10 and not the number 2.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mxr import disk
+from mxr.errors import Usage
+from mxr.value import dataclass
+
+if TYPE_CHECKING:
+    import yaml
+
+MOST_BYTES = 1 << 20
+MOST_NODES = 200_000
+"""Nodes that a file may have once its aliases are written out."""
+
+MOST_TEXT = 4 << 20
+"""Characters that all its texts may have once variables are filled in."""
+
+DEEPEST = 12
+
+VARIABLE = re.compile(r"\$(?:(\$)|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}|(\{))")
+PLAIN = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "timestamp", "value"))
+NULL = "tag:yaml.org,2002:null"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A part of the file: a text, a list, a mapping of names to (line of the name, node), or nothing at all (null)."""
+
+    file: str
+    line: int
+    text: str | None = None
+    items: tuple[Node, ...] | None = None
+    fields: Mapping[str, tuple[int, Node]] | None = None
+
+    def refuse(self, problem: str, hint: str) -> Usage:
+        """The error for this part of the file."""
+        return refusal(self.file, self.line, problem, hint)
+
+    def shown(self) -> str:
+        """What stands there, in a few words."""
+        if self.text is not None:
+            return repr(self.text if len(self.text) <= 40 else self.text[:37] + "...")
+        return "a list" if self.items is not None else "a mapping" if self.fields is not None else "nothing"
+
+
+def refusal(file: str, line: int, problem: str, hint: str) -> Usage:
+    """The error for a line of a file: `FILE:LINE: what is wrong`, and what to write."""
+    return Usage(f"{file}:{line}: {problem}", hint=hint, detail={"file": file, "line": line})
+
+
+def read_document(path: Path, environ: Mapping[str, str]) -> Node:
+    """The file's content. Raises `Usage` that names the line, or as `disk.faults` does."""
+    with disk.faults(path, "read"), path.open("rb") as stream:
+        data = stream.read(MOST_BYTES + 1)
+    return parse(data, str(path), environ)
+
+
+def parse(data: bytes, file: str, environ: Mapping[str, str]) -> Node:
+    """The nodes of a YAML document. Raises `Usage` that names the line."""
+    import yaml
+
+    if len(data) > MOST_BYTES:
+        raise refusal(file, 1, f"A matrix has at most {MOST_BYTES} bytes.", "Cut it into several files.")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = data[: problem.start].count(b"\n") + 1
+        raise refusal(file, line, "This is not UTF-8.", "Save the file as UTF-8.") from None
+    try:
+        found = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as problem:
+        raise _broken(problem, text, file) from None
+    except RecursionError:
+        raise refusal(file, 1, "The file is nested too deep.", "Write it flatter.") from None
+    if found is None:
+        raise refusal(file, 1, "The file is empty.", "Begin with `version: 1`, `models:` and `targets:`.")
+    return _Reader(file, environ).node(found, 0)
+
+
+def _broken(problem: yaml.YAMLError, text: str, file: str) -> Usage:
+    mark = getattr(problem, "problem_mark", None) or getattr(problem, "context_mark", None)
+    line = mark.line + 1 if mark else text[: getattr(problem, "position", 0)].count("\n") + 1
+    words = getattr(problem, "problem", None) or getattr(problem, "reason", None) or getattr(problem, "context", None)
+    hint = "Look at this line and the one before: indentation, a missing colon, or quotes around ${NAME} inside { }."
+    return refusal(file, line, f"This is not YAML: {words or 'it cannot be read'}.", hint)
+
+
+class _Reader:
+    """Turns YAML's nodes into ours, within bounds: an alias is written out each time it is used."""
+
+    def __init__(self, file: str, environ: Mapping[str, str]) -> None:
+        self._file, self._environ = file, environ
+        self._nodes = self._characters = 0
+
+    def node(self, found: yaml.Node, depth: int) -> Node:
+        import yaml
+
+        line = found.start_mark.line + 1
+        self._nodes += 1
+        if self._nodes > MOST_NODES or depth > DEEPEST:
+            what = "is nested too deep" if depth > DEEPEST else f"has more than {MOST_NODES} parts, with aliases"
+            raise refusal(self._file, line, f"The file {what}.", "Write it shorter, without nested aliases.")
+        if isinstance(found, yaml.ScalarNode):
+            return self._scalar(found, line)
+        if found.tag not in ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"):
+            raise self._tagged(found, line)
+        if isinstance(found, yaml.SequenceNode):
+            return Node(self._file, line, items=tuple(self.node(each, depth + 1) for each in found.value))
+        return Node(self._file, line, fields=self._fields(found, depth))
+
+    def _scalar(self, found: yaml.ScalarNode, line: int) -> Node:
+        if found.tag == NULL:
+            return Node(self._file, line)
+        if found.tag not in PLAIN:
+            raise self._tagged(found, line)
+        text = self._filled(found.value, line)
+        self._characters += len(text)
+        if self._characters > MOST_TEXT:
+            raise refusal(self._file, line, f"Its texts have more than {MOST_TEXT} characters.", "Use less variables.")
+        if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise refusal(self._file, line, "A text here holds a NUL or half a letter.", "Remove it.")
+        return Node(self._file, line, text=text)
+
+    def _fields(self, found: yaml.Node, depth: int) -> dict[str, tuple[int, Node]]:
+        import yaml
+
+        fields: dict[str, tuple[int, Node]] = {}
+        for key, value in found.value:
+            line = key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode) and key.tag == "tag:yaml.org,2002:merge":
+                raise refusal(self._file, line, "Merge keys (<<) are not read here.", "Put it under `defaults:`.")
+            if not isinstance(key, yaml.ScalarNode) or key.tag not in PLAIN:
+                raise refusal(self._file, line, "The name of a field is a plain word.", "Write NAME: VALUE.")
+            if key.value in fields:
+                before = fields[key.value][0]
+                name = key.value[:40]
+                raise refusal(self._file, line, f"{name!r} is here twice; before in line {before}.", "Remove one.")
+            fields[key.value] = (line, self.node(value, depth + 1))
+        return fields
+
+    def _filled(self, text: str, line: int) -> str:
+        """The text with its variables filled in; `$$` is one `$`."""
+
+        def fill(found: re.Match[str]) -> str:
+            dollar, name, default, open_ = found.groups()
+            if dollar:
+                return "$"
+            if open_:
+                hint = "Write ${NAME} or ${NAME:-default}; a plain ${ is $${."
+                raise refusal(self._file, line, f"This variable cannot be read: {text[:60]!r}.", hint)
+            value = self._environ.get(name)
+            if default is not None:
+                return value or default
+            if value is None:
+                hint = f"Set it, or write ${{{name}:-default}}."
+                raise refusal(self._file, line, f"The environment has no variable {name}.", hint)
+            return value
+
+        return VARIABLE.sub(fill, text) if "$" in text else text
+
+    def _tagged(self, found: yaml.Node, line: int) -> Usage:
+        return refusal(self._file, line, f"Tags such as {found.tag[:60]!r} are not read here.", "Remove the tag.")

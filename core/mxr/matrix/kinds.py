@@ -1,0 +1,204 @@
+"""Kinds of values that a field may have: how each is read from a node, and how a JSON schema says the same."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from mxr import consumers, keys, qualities, target
+from mxr.errors import Usage
+from mxr.value import dataclass
+
+from .document import Node
+
+HOLDS_VARIABLE = {"type": "string", "pattern": r"\$\{"}
+"""For editors: a text that is only known once its variable is filled in."""
+
+SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,40}")
+MOST_MODELS = 10_000
+
+ARCHS = frozenset().union(*target.FAMILIES.values(), target.SRAMECC, target.XNACK, target.FAMILIES)
+"""The archs of AMD that are known by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A value with the place where it was said."""
+
+    value: Any
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`read` gives the value of a node or raises `Usage` with its line; `schema` is for editors."""
+
+    read: Callable[[Node], Any]
+    schema: Mapping[str, Any]
+
+
+def scalar(words: str, parse: Callable[[str], Any], schema: Mapping[str, Any]) -> Kind:
+    """One value from a text; `parse` raises `Usage` or `ValueError` for what is none."""
+
+    def read(node: Node) -> Any:
+        if node.text is None:
+            raise node.refuse(f"Expected {words}, found {node.shown()}.", f"Write {words}.")
+        try:
+            return parse(node.text)
+        except Usage as problem:
+            raise node.refuse(problem.message, problem.hint) from None
+        except ValueError:
+            raise node.refuse(f"Expected {words}, found {node.shown()}.", f"Write {words}.") from None
+
+    needs_variable = schema.get("type") != "string" or "enum" in schema or "pattern" in schema
+    return Kind(read, {"anyOf": [dict(schema), HOLDS_VARIABLE]} if needs_variable else schema)
+
+
+def choice(words: str, among: Iterable[str]) -> Kind:
+    """One of some words."""
+    known = tuple(among)
+
+    def parse(text: str) -> str:
+        if text not in known:
+            near = difflib.get_close_matches(text, known, 1)
+            did = f"Did you mean {near[0]}? " if near else ""
+            raise Usage(f"{text[:40]!r} is not {words}.", hint=f"{did}Write {' or '.join(known)}.")
+        return text
+
+    return scalar(words, parse, {"type": "string", "enum": list(known)})
+
+
+def listing(of: Kind, *, empty: bool = False) -> Kind:
+    """One value, several joined by commas, or a list of them: always a tuple of `Said`."""
+
+    def read(node: Node) -> tuple[Said, ...]:
+        parts: Iterable[Node] = (node,)
+        if node.items is not None:
+            parts = node.items
+        elif node.text is not None:
+            parts = [Node(node.file, node.line, text=part.strip()) for part in node.text.split(",")]
+        found = tuple(Said(of.read(part), part) for part in parts)
+        if not found and not empty:
+            raise node.refuse("This list is empty, so that nothing would be compiled.", "Write a value, or remove it.")
+        return found
+
+    one = of.schema
+    some: dict[str, Any] = {"type": "array", "items": one} | ({} if empty else {"minItems": 1})
+    return Kind(read, {"anyOf": [one, {"type": "string", "pattern": ","}, some]})
+
+
+def mapping(words: str, name: Callable[[str], object], of: Kind, schema_of_name: str) -> Kind:
+    """Names with a value each, as a dict of `Said`."""
+
+    def read(node: Node) -> dict[str, Said]:
+        if node.fields is None:
+            raise node.refuse(f"Expected {words}, found {node.shown()}.", f"Write {words}.")
+        found = {}
+        for each, (_, value) in node.fields.items():
+            try:
+                name(each)
+            except Usage as problem:
+                raise value.refuse(problem.message, problem.hint) from None
+            found[each] = Said(of.read(value), value)
+        return found
+
+    return Kind(
+        read, {"type": "object", "propertyNames": {"pattern": schema_of_name}, "additionalProperties": of.schema}
+    )
+
+
+def _number(low: int, high: int) -> Kind:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,10}", text, re.ASCII) or not low <= int(text) <= high:
+            raise ValueError
+        return int(text)
+
+    schema = {"type": "integer", "minimum": low, "maximum": high}
+    return scalar(f"a whole number from {low} to {high}", parse, schema)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError
+    return text.lower() == "true"
+
+
+def _text(text: str) -> str:
+    if not text.strip() or len(text) > 4096:
+        raise ValueError
+    return text
+
+
+def _version(name: str) -> Kind:
+    def parse(text: str) -> str:
+        try:
+            target.split_version(text, name, zeros=True)
+        except Usage:
+            raise ValueError from None
+        return text.strip()
+
+    words = f"a version of {name} such as 7.2 or 7.2.1"
+    return scalar(words, parse, {"type": ["string", "number"]})
+
+
+def _precision(text: str) -> str:
+    return "+".join(target.parse_precision(text)) or "fp32"
+
+
+def _arch(text: str) -> str:
+    return str(target.GfxArch.parse(text))
+
+
+def check_known(arch: str, node: Node) -> None:
+    """Raises `Usage` for an arch of AMD that there is not, with those that are near."""
+    base = arch.partition(":")[0]
+    if base not in ARCHS:
+        near = difflib.get_close_matches(base, sorted(ARCHS), 3, 0.7)
+        did = f"Did you mean {' or '.join(near)}? " if near else ""
+        raise node.refuse(f"There is no arch {base}.", f"{did}`mxr host` on the host shows its own.")
+
+
+def _env_name(text: str) -> None:
+    if not keys.ENV_NAME.fullmatch(text):
+        raise Usage(f"{text[:60]!r} is no variable that a compile sees.", hint="Names begin with MIGRAPHX_.")
+
+
+def _input_name(text: str) -> None:
+    if not text:
+        raise Usage("An input has a name.", hint="Write NAME: [N, 3, 224, 224].")
+
+
+def _dim(text: str) -> target.Dim | str:
+    if SYMBOL.fullmatch(text):
+        return text
+    try:
+        return target.parse_input(f"x={text}")[1][0]
+    except (Usage, IndexError):
+        raise Usage(
+            f"{text[:40]!r} is not a dim.", hint="Write 4, 1..8@1/4/8 for a dynamic dim, or N for the batch."
+        ) from None
+
+
+TEXT = scalar("a text", _text, {"type": "string"})
+FLAG = scalar("true or false", _flag, {"type": "boolean"})
+COUNT = _number(1, 65536)
+BATCH = _number(1, 2**31 - 1)
+LIMIT = _number(1, 100_000)
+ONE = choice("a version of the matrix that this mxr reads", ("1",))
+ROCM, MIGRAPHX = _version("rocm"), _version("migraphx")
+ARCH = scalar("an arch such as gfx908", _arch, {"type": "string", "pattern": "^gfx[1-9]"})
+KIND = choice("a kind", target.KINDS)
+VENDOR = choice("a vendor", target.VENDORS)
+TUNING = choice("a tuning", target.TUNINGS)
+ALLOW = choice("something that may be let pass", qualities.ALLOWANCES)
+CONSUMER = choice("a consumer", consumers.CONSUMERS)
+PRECISION = scalar(
+    "fp32, or fp16 bf16 int8 fp8 int4w joined by +",
+    _precision,
+    {"type": "string", "pattern": rf"^(fp32|({'|'.join(target.PRECISIONS)})(\+({'|'.join(target.PRECISIONS)}))*)$"},
+)
+DIM = scalar("a dim such as 4 or N", _dim, {"type": ["integer", "string"]})
+SHAPES = mapping("the inputs as NAME: [N, 3, 224, 224]", _input_name, listing(DIM, empty=True), ".")
+ENV = mapping("variables as MIGRAPHX_NAME: VALUE", _env_name, scalar("a text", str, {"type": "string"}), "^MIGRAPHX_")

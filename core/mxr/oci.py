@@ -1,0 +1,105 @@
+"""The words of an OCI image layout: descriptors, manifests and indexes, as mxr writes them and reads them again.
+
+    oci-layout                     {"imageLayoutVersion": "1.0.0"}
+    index.json                     names one index, under the tag that `oras` copies it by
+    blobs/sha256/<digest>          that index; a manifest for each artifact and one for the lock; what they name
+
+Source: opencontainers/image-spec, image-layout.md, image-index.md, manifest.md (artifactType, the empty descriptor),
+annotations.md (`org.opencontainers.image.ref.name`, `...image.title`, which oras takes as the name of a file).
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+from . import fields
+from .errors import Usage
+from .manifest import check_sha256
+from .value import dataclass
+
+LAYOUT_FILE = "oci-layout"
+LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
+INDEX_FILE = "index.json"
+BLOBS = "blobs/sha256/"
+
+INDEX = "application/vnd.oci.image.index.v1+json"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
+EMPTY = b"{}"
+
+BUNDLE = "application/vnd.mxr.bundle.v1"
+ARTIFACT = "application/vnd.mxr.artifact.v1"
+ARTIFACT_CONFIG = "application/vnd.mxr.artifact.config.v1+json"
+BLOB = "application/vnd.mxr.blob.v1"
+LOCK = "application/vnd.mxr.lock.v1"
+LOCK_FILE = "application/vnd.mxr.lock.v1+json"
+
+TITLE = "org.opencontainers.image.title"
+TAG = "org.opencontainers.image.ref.name"
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """What a document says of a blob that it names."""
+
+    media_type: str
+    sha256: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        """The blob's name in the layout."""
+        return BLOBS + self.sha256
+
+
+def descriptor(media_type: str, data: bytes, **more: object) -> dict[str, Any]:
+    """The descriptor of these bytes."""
+    return named(media_type, sha256(data).hexdigest(), len(data), **more)
+
+
+def named(media_type: str, digest: str, size: int, **more: object) -> dict[str, Any]:
+    """The descriptor of a blob that is known by its sha256."""
+    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": size, **more}
+
+
+def manifest(kind: str, config: dict[str, Any], layers: list[dict[str, Any]], **annotations: str) -> bytes:
+    """A manifest for an artifact of this type."""
+    document = {"schemaVersion": 2, "mediaType": MANIFEST, "artifactType": kind, "config": config, "layers": layers}
+    return fields.canonical(document | ({"annotations": annotations} if annotations else {})).encode()
+
+
+def index(manifests: list[dict[str, Any]], kind: str | None = None) -> bytes:
+    """An index over these descriptors."""
+    document = {"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}
+    return fields.canonical(document | ({"artifactType": kind} if kind else {})).encode()
+
+
+def read_descriptor(document: object, where: str) -> Descriptor:
+    """A descriptor; what it says beside type, digest and size is passed over. Raises `Usage`."""
+    found = dict(fields.fields(document, where))
+    media_type, digest, size = found.get("mediaType"), found.get("digest"), found.get("size")
+    if not (isinstance(media_type, str) and isinstance(digest, str) and digest.startswith("sha256:")):
+        raise fields.refuse(where, "a descriptor with mediaType and a sha256 digest", document)
+    if type(size) is not int or not 0 <= size <= fields.HUGE:
+        raise fields.refuse(f"{where}.size", "a size in bytes", size)
+    return Descriptor(media_type, check_sha256(digest.removeprefix("sha256:"), f"{where}.digest"), size)
+
+
+def read_index(data: bytes) -> list[Descriptor]:
+    """What an index names. Raises `Usage`."""
+    document = dict(fields.fields(fields.parse(data, "An index"), "index"))
+    rows = document.get("manifests")
+    if document.get("schemaVersion") != 2 or not isinstance(rows, list):
+        raise fields.refuse("index", "an OCI image index", sorted(document))
+    return [read_descriptor(row, f"manifests[{at}]") for at, row in enumerate(rows)]
+
+
+def read_manifest(data: bytes) -> tuple[str, Descriptor, list[Descriptor]]:
+    """The artifact type of a manifest, its config and its layers. Raises `Usage`."""
+    document = dict(fields.fields(fields.parse(data, "A manifest"), "manifest"))
+    kind, rows = document.get("artifactType"), document.get("layers")
+    if document.get("schemaVersion") != 2 or not isinstance(kind, str) or not isinstance(rows, list):
+        raise Usage("A manifest in it is not one that mxr wrote.", hint="Export it with `mxr export`.")
+    config = read_descriptor(document.get("config"), "config")
+    return kind, config, [read_descriptor(row, f"layers[{at}]") for at, row in enumerate(rows)]

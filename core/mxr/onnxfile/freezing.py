@@ -1,0 +1,162 @@
+"""A model with all dims closed: the same file with numbers where its inputs had symbols. Weights are not touched.
+
+Source: onnx/onnx, onnx/onnx.proto (field numbers).
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from mxr.errors import Damaged
+
+from .protobuf import Broken, Bytes, fields, message, text, text_of, varint_of
+from .writing import again, field, head, number_field
+
+Span = tuple[int, int]
+Dims = tuple[int, ...]
+
+
+def freeze(source: Path, target: BinaryIO, inputs: Mapping[str, Dims]) -> None:
+    """Writes the model at `source` to `target` with the dims that `inputs` give to every input.
+
+    A symbol of an input stands for its number wherever it comes again; what stays open elsewhere is left out, for it
+    was inferred and is inferred again. Raises `Damaged`, `OSError`.
+    """
+    with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        try:
+            graphs = [(a, b) for tag, a, b in fields(data, 0, len(data)) if tag == message(7)]
+            symbols = _symbols(data, graphs, inputs)
+            for tag, start, stop in fields(data, 0, len(data)):
+                if tag == message(7):
+                    _write(target, 7, list(_graph(data, start, stop, inputs, symbols)), data)
+                else:
+                    _copy(target, data, tag, start, stop)
+        except Broken as broken:
+            raise Damaged(f"{source} is not an ONNX model. {broken}.") from None
+
+
+def _write(target: BinaryIO, number: int, parts: Sequence[bytes | tuple[int, int, int]], data: Bytes) -> None:
+    """A message of parts, of which those that stay as they are were never read: a graph may be as large as memory."""
+    sizes = (len(part) if isinstance(part, bytes) else _size(*part) for part in parts)
+    target.write(head(number, sum(sizes)))
+    for part in parts:
+        if isinstance(part, bytes):
+            target.write(part)
+        else:
+            _copy(target, data, *part)
+
+
+def _size(tag: int, start: int, stop: int) -> int:
+    body = stop - start
+    return len(head(tag >> 3, body)) + body
+
+
+def _copy(target: BinaryIO, data: Bytes, tag: int, start: int, stop: int) -> None:
+    if tag & 7 != 2:
+        target.write(again(data, tag, start, stop))
+        return
+    target.write(head(tag >> 3, stop - start))
+    for at in range(start, stop, 1 << 22):
+        target.write(data[at : min(at + (1 << 22), stop)])
+
+
+def _graph(
+    data: Bytes, start: int, stop: int, inputs: Mapping[str, Dims], symbols: Mapping[str, int]
+) -> Iterator[bytes | tuple[int, int, int]]:
+    for tag, a, b in fields(data, start, stop):
+        if tag == message(11) and (name := text_of(data, [(a, b)], 1)) in inputs:
+            yield field(11, _value(data, (a, b), symbols, inputs[name]) or b"")
+        elif tag in (message(12), message(13)):
+            value = _value(data, (a, b), symbols, None)
+            if value is not None:
+                yield field(tag >> 3, value)
+            elif tag == message(12):
+                yield field(12, _without_shape(data, (a, b)))
+        elif tag & 7 == 2:
+            yield (tag, a, b)
+        else:
+            yield again(data, tag, a, b)
+
+
+def _symbols(data: Bytes, graphs: Sequence[Span], inputs: Mapping[str, Dims]) -> dict[str, int]:
+    """What each symbol of an input stands for."""
+    found: dict[str, int] = {}
+    for start, stop in graphs:
+        for tag, a, b in fields(data, start, stop):
+            if tag == message(11) and (dims := inputs.get(text_of(data, [(a, b)], 1))) is not None:
+                names = _dim_names(data, (a, b))
+                found |= {name: dim for name, dim in zip(names, dims, strict=False) if name}
+    return found
+
+
+def _shapes(data: Bytes, value: Span) -> Iterator[Span]:
+    """The shape messages within a value: value -> type -> tensor -> shape."""
+    spans = [value]
+    for number in (2, 1, 2):
+        spans = [(a, b) for span in spans for tag, a, b in fields(data, *span) if tag == message(number)]
+    yield from spans
+
+
+def _dim_names(data: Bytes, value: Span) -> list[str]:
+    return [
+        text_of(data, [(a, b)], 2)
+        for span in _shapes(data, value)
+        for tag, a, b in fields(data, *span)
+        if tag == message(1)
+    ]
+
+
+class _Open(Exception):
+    """A dim stays open."""
+
+
+def _value(data: Bytes, value: Span, symbols: Mapping[str, int], dims: Dims | None) -> bytes | None:
+    """A value with its dims closed; None where one stays open."""
+    try:
+        return _within(data, value, 0, lambda a, b: _shape(data, (a, b), symbols, dims), dims)
+    except _Open:
+        return None
+
+
+def _without_shape(data: Bytes, value: Span) -> bytes:
+    return _within(data, value, 0, lambda _a, _b: None, None)
+
+
+def _within(data: Bytes, span: Span, depth: int, shape, dims: Dims | None) -> bytes:  # type: ignore[no-untyped-def]
+    rows, seen = [], False
+    for tag, a, b in fields(data, *span):
+        if tag != message((2, 1, 2)[depth]):
+            rows.append(again(data, tag, a, b))
+        elif depth < 2:
+            rows.append(field(tag >> 3, _within(data, (a, b), depth + 1, shape, dims)))
+        elif (content := shape(a, b)) is not None:
+            rows.append(field(2, content))
+            seen = True
+    if depth == 2 and dims is not None and not seen:
+        rows.append(field(2, b"".join(field(1, number_field(1, dim)) for dim in dims)))
+    return b"".join(rows)
+
+
+def _shape(data: Bytes, span: Span, symbols: Mapping[str, int], dims: Dims | None) -> bytes:
+    rows = []
+    for place, (_, a, b) in enumerate(each for each in fields(data, *span) if each[0] == message(1)):
+        rows.append(field(1, _dim(data, (a, b), symbols, None if dims is None else dims[place])))
+    return b"".join(rows)
+
+
+def _dim(data: Bytes, span: Span, symbols: Mapping[str, int], size: int | None) -> bytes:
+    rest, own, name = [], None, ""
+    for tag, a, b in fields(data, *span):
+        if tag == varint_of(1):
+            own = a
+        elif tag == message(2):
+            name, own = text(data, a, b), None
+        else:
+            rest.append(again(data, tag, a, b))
+    known = size if size is not None else symbols.get(name) if name else own
+    if known is None:
+        raise _Open
+    return number_field(1, known) + b"".join(rest)

@@ -1,0 +1,47 @@
+"""Bytes that are read as they are needed, a window at a time: a file in a store of blobs, walked like a memory map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import overload
+
+SIZE = 1 << 18
+MOST = 64
+"""Windows kept: 16 MiB in all."""
+
+
+class Window:
+    """`size` bytes, of which `read_at(offset, length)` gives a part. What is sliced is never larger than is asked."""
+
+    def __init__(self, size: int, read_at: Callable[[int, int], bytes]) -> None:
+        self._size, self._read_at = size, read_at
+        self._kept: dict[int, bytes] = {}
+        self._start, self._data = 0, b""
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, key: int) -> int: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> bytes: ...
+
+    def __getitem__(self, key: int | slice) -> int | bytes:
+        if isinstance(key, slice):
+            start, stop, _ = key.indices(self._size)
+            return self._read_at(start, max(0, stop - start))
+        at = key - self._start
+        if not 0 <= at < len(self._data):
+            at = self._turn(key)
+        return self._data[at]
+
+    def _turn(self, key: int) -> int:
+        """Puts the window that has this byte before us; where in it the byte is."""
+        number, at = divmod(key, SIZE)
+        data = self._kept.pop(number, None) or self._read_at(number * SIZE, SIZE)
+        if len(self._kept) >= MOST:
+            del self._kept[next(iter(self._kept))]
+        self._kept[number] = data
+        self._start, self._data = number * SIZE, data
+        return at

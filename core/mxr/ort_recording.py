@@ -1,0 +1,205 @@
+"""The true set of ONNX Runtime's files, from a host that ran the model: recorded as one artifact, laid out again.
+
+A set outranks a prediction: it has every partition, and was named by the provider itself. Its key has a form of its
+own, since it holds for one contract, one version, one level and one file name of the model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import disk, fetching, shelf, transfer, wire
+from .asking import Asked, Options
+from .cache import Cache
+from .client import Client
+from .consumers import Delivery, Layout, Piece
+from .consumers.layout import written
+from .consumers.ort import contract, laying
+from .consumers.ort.contract import Contract
+from .consumers.ort.fields import FIELDS
+from .consumers.ort.hashes import hashed
+from .consumers.ort.prediction import predict
+from .consumers.ort.unpredictable import Unpredictable
+from .errors import MxrError, Unreachable, Usage
+from .fetching import Connect, Fetched
+from .fields import canonical
+from .manifest import Manifest
+from .push import cut, label, refuse_contradictions
+from .qualities import Request
+from .subject import Subject
+
+if TYPE_CHECKING:
+    from .placing import Placed, Wish
+
+NAME = re.compile(r"[0-9a-f]{1,8}(-[0-9a-f]{1,16}){2,3}-[0-9a-f]{1,16}\.mxr")
+Watch = Callable[[int], transfer.Progress]
+
+
+def form_of(found: Contract, file_name: str | None, level: str) -> str:
+    """The form of a set's key: `ort:B:1.27.1:all:<of the file name>`."""
+    opened = sha256((file_name or "").encode()).hexdigest()[:12] if file_name else "bytes"
+    return f"ort:{found.generation.replace(chr(39), '1')}:{found.version or 'any'}:{level}:{opened}"
+
+
+def record(
+    folder: Path, options: Options, subject: Subject, said: Mapping[str, str], client: Client, watch: Watch
+) -> wire.Artifact:
+    """Publishes what ONNX Runtime's provider wrote to `folder` for this model on this kind of host, as one artifact.
+
+    `said` are the options of `mxr fetch --ort...`. Files of another arch stay out. Raises `Usage` where nothing is
+    to be recorded, or the request is not said in full; `Mismatch` where a file contradicts it.
+    """
+    found = contract.choose(said.get("ort"), said.get("ort_migraphx"))
+    paths = _files(folder, options)
+    form = form_of(found, _file_name(subject, said, None), said.get("ort_level") or "all")
+    stated = _label(paths, replace(options, consumer="ort"), subject, form)
+    files = tuple(cut(path, path.name) for path in paths)
+    progress = watch(sum(file.size for file in files))
+    for path, file in zip(paths, files, strict=True):
+        transfer.upload(client, path, file, progress)
+    return client.publish(
+        wire.Publish(
+            key=stated[0],
+            manifest=Manifest(files),
+            qualities=stated[1],
+            provenance={"tool": "mxr import --ort-cache", "onnxruntime": found.version or "", "file": subject.stem},
+            model=subject.statement(),
+        )
+    )
+
+
+def _files(folder: Path, options: Options) -> list[Path]:
+    with disk.faults(folder, "read"):
+        paths = [path for path in sorted(folder.iterdir()) if NAME.fullmatch(path.name)]
+    if not paths:
+        raise Usage(
+            f"{folder} has no file that ONNX Runtime's provider names.",
+            hint="Give the folder of migraphx_model_cache_dir, after the model has run once.",
+        )
+    wanted = options.arch and f"{hashed(options.arch.encode()):x}"
+    fits = [path for path in paths if wanted is None or wanted in path.name.removesuffix(".mxr").split("-")]
+    if not fits:
+        raise Usage(
+            f"No file in {folder} is for {options.arch}.",
+            hint="Say --arch in full, as HIP has it: gfx942:sramecc+:xnack-.",
+        )
+    if any(path.name.endswith("-0.mxr") for path in fits):
+        raise Usage(
+            "A file ends in -0.mxr: it belongs to a model with open dims, and would be loaded for any shape.",
+            hint="Freeze the model first: mxr freeze MODEL --batch 1,4,8 -o FOLDER, and run that.",
+        )
+    return fits
+
+
+def _label(paths: list[Path], options: Options, subject: Subject, form: str) -> tuple[Any, Any]:
+    """Key and qualities of a set. Inputs are the model's: those of a partition are values inside of it."""
+    from .program import describe_file
+
+    descriptions = [describe_file(path).to_json() for path in paths]
+    first = {**descriptions[0], "inputs": {}, "outputs": []}
+    found = label(options, subject, first)
+    key = replace(found.key, form=form)
+    for each in descriptions:
+        refuse_contradictions(key, found.qualities, each)
+    return key, found.qualities
+
+
+def fetch_recorded(asked: Asked, subject: Subject, wish: Wish, cache: Cache, connect: Connect | None) -> Fetched | None:
+    """The recorded set for this request, in the cache; None where nobody has recorded one."""
+    if asked.consumer.name != "ort":
+        return None
+    try:
+        found = contract.choose(wish.said.get("ort"), wish.said.get("ort_migraphx"))
+    except Usage:
+        return None
+    form = form_of(found, _file_name(subject, wish.said, wish.name), wish.said.get("ort_level") or "all")
+    request = Request(replace(asked.request.key, form=form), asked.request.demands)
+    try:
+        # Asked by digest: a question that is only tried must not count as a miss.
+        if connect is not None and not connect().artifacts(digest=request.key.digest, limit=1).artifacts:
+            return None
+        return fetching.fetch(request, cache, connect)
+    except Unreachable:
+        return None
+
+
+def recorded(
+    asked: Asked, subject: Subject, wish: Wish, cache: Cache, connect: Connect | None
+) -> tuple[Fetched, Placed] | None:
+    """The recorded set for this request, fetched and laid out where `wish` says; None where nobody has recorded one."""
+    found = fetch_recorded(asked, subject, wish, cache, connect)
+    return None if found is None else (found, place_recorded(found, cache, asked, subject, wish))
+
+
+def place_recorded(fetched: Fetched, cache: Cache, asked: Asked, subject: Subject, wish: Wish) -> Placed:
+    """Lays a recorded set out; what the prediction says otherwise stands in the notes."""
+    from .placing import Placed
+
+    artifact = fetched.answer.artifact
+    folder = Path(wish.output)
+    made = Delivery(
+        stem=wish.stem(subject),
+        key=asked.request.key,
+        demands=asked.request.demands,
+        artifact=artifact,
+        inputs=subject.onnx.inputs,
+        outputs=subject.onnx.outputs,
+        folder=folder.absolute(),
+        model=subject.path,
+        said=wish.said,
+    )
+    found = contract.choose(wish.said.get("ort"), wish.said.get("ort_migraphx"))
+    home = laying.folder_name(made.stem, made.key)
+    files = fetching.files_of(fetched.answer)
+    records = [
+        written(f"{home}/{laying.RECORDS}/{file.name}.json", _record(file.name, file.sha256, found)) for file in files
+    ]
+    layout = Layout(
+        pieces=(*records, *(Piece(f"{home}/{file.name}", file.sha256) for file in files)),
+        path=home,
+        settings=laying.settings(found.generation, str(made.folder / home), made.key),
+        notes=(*found.notes, f"{len(files)} files as a host has recorded them.", *_difference(made, found, files)),
+    )
+    shelf.put(layout, made, asked.consumer.name, cache, link=wish.link, force=wish.force)
+    return Placed(folder / home, tuple(folder / piece.name for piece in layout.pieces), layout.settings, layout.notes)
+
+
+def _difference(made: Delivery, found: Contract, files: tuple[Any, ...]) -> tuple[str, ...]:
+    """A note where the prediction names another file than was recorded."""
+    if made.model is None:
+        return ()
+    try:
+        name = predict(laying.question_of(made, found))
+    except MxrError:
+        return ()
+    if isinstance(name, Unpredictable) or name.file in {file.name for file in files}:
+        return ()
+    return (f"The prediction would be {name.file}, which was not recorded: please report it.",)
+
+
+def _record(name: str, sha: str, found: Contract) -> str:
+    parts = name.removesuffix(".mxr").split("-")
+    fields = dict(zip(FIELDS, parts, strict=False))
+    return canonical(
+        {
+            "v": 1,
+            "file": name,
+            "sha256": sha,
+            "generation": found.generation,
+            "onnxruntime": found.version,
+            "fields": fields,
+            "meant": dict.fromkeys(fields, "what was recorded on a host that ran the model"),
+        }
+    )
+
+
+def _file_name(subject: Subject, said: Mapping[str, str], name: str | None) -> str | None:
+    """The model's file name where it is opened; None for a session from bytes."""
+    if said.get("ort_bytes") or subject.path is None:
+        return None
+    return f"{name}{subject.path.suffix}" if name else subject.path.name

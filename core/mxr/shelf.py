@@ -1,0 +1,251 @@
+"""A folder that a consumer looks into: a layout goes in whole and in order, and never over what is not ours.
+
+The last piece is what the consumer's watcher acts on. A file that would change under a watcher is replaced only while
+that last one is away; folders that appear complete are renamed into place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from . import disk, ledger
+from .cache import Cache
+from .consumers import Delivery, Layout, Piece
+from .errors import MxrError, NotAllowed, Temporary, Usage
+from .hashing import sha256_memoised
+from .ledger import Entry, Ledger, Slot
+from .manifest import check_name
+from .published import Artifact
+
+LONGEST_PART = 255
+"""Bytes of one part of a path. Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""
+
+
+def put(
+    layout: Layout, made: Delivery, consumer: str, cache: Cache, *, link: bool = False, force: bool = False
+) -> None:
+    """Places a layout in its folder, over what mxr placed there before. Raises `NotAllowed` for files of others."""
+    for piece in layout.pieces:
+        for part in piece.name.split("/"):
+            check_part(part)
+        check_name(piece.name)
+    files = tuple(Entry(piece.name, piece.sha256) for piece in layout.pieces)
+    folder, name = made.folder, layout.pieces[-1].name
+    with _turn(folder):
+        known = ledger.read(folder)
+        differing = _differing(layout, folder, cache, known, link=link, force=force)
+        before = known.slots.get(name)
+        if not differing and before is not None and before.files == files:
+            return
+        old = before.files if before else ()
+        kept = _without((*old, *(before.before if before else ())), files)
+        slot = Slot(consumer, made.artifact.id, made.artifact.digest, files, kept)
+        # The record comes first: after a crash in the middle everything that is there is still known to be ours.
+        ledger.write(folder, known.with_slot(name, slot))
+        _place(layout, folder, cache, differing, link=link)
+        gone = _without(kept, old)
+        if gone:
+            _remove(folder, [entry for entry in gone if entry.name not in {file.name for file in files}], cache)
+            ledger.write(folder, known.with_slot(name, replace(slot, before=_without(kept, gone))))
+
+
+@contextmanager
+def claimed(
+    folder: Path, consumer: str, rows: Mapping[str, Artifact], cache: Cache, *, force: bool = False
+) -> Iterator[None]:
+    """A turn in a folder that is there already, for plain files by name, each with its artifact: from now on they are
+    mxr's. Raises `NotAllowed` where one of them is a file of others.
+    """
+    with _turn(folder):
+        known = ledger.read(folder)
+        found = {name: _found(folder / name, cache) for name in rows}
+        foreign = [
+            name
+            for name, sha in found.items()
+            if sha is not None and sha != rows[name].sha256 and not known.owns(name, sha)
+        ]
+        if not force:
+            _refuse(folder, foreign, [], known)
+        for name, slot in slots(consumer, rows).items():
+            known = known.with_slot(name, slot)
+        ledger.write(folder, known)
+        yield
+
+
+def slots(consumer: str, rows: Mapping[str, Artifact]) -> dict[str, Slot]:
+    """The record of plain files, each in a slot of its own."""
+    return {name: Slot(consumer, each.id, each.digest, (Entry(name, each.sha256),)) for name, each in rows.items()}
+
+
+def _differing(
+    layout: Layout, folder: Path, cache: Cache, known: Ledger, *, link: bool, force: bool
+) -> tuple[Piece, ...]:
+    """The pieces that are not there yet as they shall be. Raises `NotAllowed` for files that are not ours."""
+    differing, foreign = [], []
+    for piece in layout.pieces:
+        path = folder / piece.name
+        found = _found(path, cache)
+        if found == piece.sha256 and (link or not _shared(path, piece, cache)):
+            continue
+        differing.append(piece)
+        if found is not None and found != piece.sha256 and not known.owns(piece.name, found):
+            foreign.append(piece.name)
+    if not force:
+        _refuse(folder, foreign, _rivals(layout, folder, known), known)
+    return tuple(differing)
+
+
+def _rivals(layout: Layout, folder: Path, known: Ledger) -> list[str]:
+    ours = {piece.name for piece in layout.pieces}
+    found = {str(path.relative_to(folder)) for pattern in layout.rivals for path in folder.glob(_escaped(pattern))}
+    return sorted(name for name in found - ours if not known.knows(name))
+
+
+def _escaped(pattern: str) -> str:
+    """The pattern with brackets of a model's name taken literally; only a star has a meaning."""
+    return pattern.replace("[", "[[]").replace("?", "[?]")
+
+
+def _refuse(folder: Path, foreign: list[str], rivals: list[str], known: Ledger) -> None:
+    if foreign:
+        changed = " (it was changed since mxr placed it)" if known.knows(foreign[0]) else ""
+        raise NotAllowed(
+            f"{folder / foreign[0]} is there and is not what mxr placed{changed}. Nothing was written.",
+            hint="Move it away, give another folder, or replace it with --force.",
+            detail={"files": foreign},
+        )
+    if rivals:
+        raise NotAllowed(
+            f"{folder / rivals[0]} is not mxr's, and would be read beside or instead of what mxr writes.",
+            hint="Move it away, give another folder, or leave it there with --force.",
+            detail={"files": rivals},
+        )
+
+
+def _found(path: Path, cache: Cache) -> str | None:
+    """The sha256 of what is there, None where nothing is. Raises `Usage` for a folder, or a disk fault."""
+    with disk.faults(path, "look at"):
+        try:
+            path.lstat()
+        except FileNotFoundError:
+            return None
+        if path.is_dir():
+            raise Usage(f"{path} is a folder, where a file is to be.", hint="Move it away, or give another folder.")
+        if not path.is_file():
+            return "not a file"
+        return sha256_memoised(path, cache.memo)
+
+
+def _shared(path: Path, piece: Piece, cache: Cache) -> bool:
+    source = cache.file(piece.sha256)
+    return piece.data is None and source.exists() and path.samefile(source)
+
+
+def _place(layout: Layout, folder: Path, cache: Cache, differing: Sequence[Piece], *, link: bool) -> None:
+    *parts, last = layout.pieces
+    final = folder / last.name
+    if any(piece != last and os.path.lexists(folder / piece.name) for piece in differing) and final.exists():
+        # Files change that the last one speaks of: a watcher must see none of it before all of it is there.
+        with disk.faults(final, "remove"):
+            final.unlink()
+    done: dict[Path, tuple[int, int]] = {}
+    for whole in layout.whole:
+        inside = [piece for piece in parts if piece.name.startswith(f"{whole}/")]
+        if not (folder / whole).exists():
+            _place_folder(folder / whole, whole, inside, cache, link=link)
+            done |= {folder / piece.name: _identity(folder / piece.name) for piece in inside}
+    for piece in (*parts, last):
+        path = folder / piece.name
+        if path in done or (piece not in differing and path.exists()):
+            continue
+        _place_file(piece, path, cache, link=link)
+        done[path] = _identity(path)
+    for path, identity in done.items():
+        if _identity(path) != identity:
+            raise Temporary(
+                f"{path} was replaced by another program while mxr wrote this folder.",
+                hint="Run the same command again when nobody else writes there.",
+            )
+
+
+def _place_folder(final: Path, whole: str, pieces: Sequence[Piece], cache: Cache, *, link: bool) -> None:
+    with disk.faults(final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        partial = disk.partial_name(final.parent, final.name)
+        partial.mkdir()
+    try:
+        for piece in pieces:
+            _place_file(piece, partial / piece.name.removeprefix(f"{whole}/"), cache, link=link)
+        with disk.faults(final):
+            partial.rename(final)
+        disk.sync_folder(final.parent)
+    except BaseException:
+        import shutil
+
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _place_file(piece: Piece, path: Path, cache: Cache, *, link: bool) -> None:
+    if piece.data is not None:
+        disk.write_whole(path, piece.data)
+    else:
+        (disk.link_whole if link else disk.copy_whole)(cache.file(piece.sha256), path)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return (0, 0)
+    return (status.st_dev, status.st_ino)
+
+
+def _remove(folder: Path, entries: Sequence[Entry], cache: Cache) -> None:
+    """Removes files of an earlier layout, where they are still as mxr left them, and folders that this empties."""
+    for home in dict.fromkeys((folder / entry.name).parent for entry in entries):
+        inside = {Path(entry.name).name: entry.sha256 for entry in entries if (folder / entry.name).parent == home}
+        with suppress(OSError, MxrError):
+            ours = [name for name, sha in inside.items() if _found(home / name, cache) == sha]
+            if home != folder and {path.name for path in home.iterdir()} == set(ours):
+                # A folder of a watched repository is there whole, or not at all.
+                home = home.rename(disk.partial_name(home.parent, home.name))
+            for name in ours:
+                (home / name).unlink()
+            if home != folder:
+                home.rmdir()
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """One fetch at a time in a folder, by a lock on the folder itself; where that cannot be had, what was placed is
+    looked at again in the end.
+    """
+    import fcntl
+
+    with disk.faults(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _without(entries: Sequence[Entry], others: Sequence[Entry]) -> tuple[Entry, ...]:
+    return tuple(dict.fromkeys(entry for entry in entries if entry not in others))
+
+
+def check_part(part: str) -> None:
+    """Raises `Usage` for a part of a path that no file system takes."""
+    if len(part.encode()) > LONGEST_PART:
+        raise Usage(
+            f"The name {part[:40]}... is too long for a file: {LONGEST_PART} bytes is the most.",
+            hint="Give a shorter one with --name NAME.",
+        )

@@ -1,0 +1,48 @@
+"""What pipelines ask about many programs at once: how requests stand, and which of their jobs changed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from mxr import pipelines
+from mxr_registry import survey, watching
+
+from .deps import Body, By, InRooms, Rooms, read, reply
+from .jobs import InBus, UnderRules
+from .schemas import body
+
+router = APIRouter(prefix="/v1", tags=["pipelines"])
+
+
+@router.post("/survey", summary="How many requests stand", openapi_extra=body(pipelines.Survey))
+def look(asked: Body, rooms: InRooms, by: By, rules: UnderRules) -> Response:
+    """For each request what an asker would meet: an artifact, an open job, who could, how long it took before.
+
+    Nothing is made, queued or counted as a miss.
+    """
+    wanted = read(pipelines.Survey, asked)
+    with rooms.db.reading() as session:
+        return reply(survey.survey(session, rules, by.namespace, wanted))
+
+
+@router.post("/jobs/watch", summary="Which of these jobs changed", openapi_extra=body(pipelines.Watch))
+async def watch(asked: Body, request: Request, rooms: InRooms, by: By, bus: InBus) -> Response:
+    """Those whose version is larger than the one given; with `wait` (seconds, at most 60) once there are any."""
+    wanted = read(pipelines.Watch, asked)
+    seen = await run_in_threadpool(_changed, rooms, by.namespace, wanted)
+    if seen.news or not wanted.wait:
+        return reply(seen.text)
+    deadline = asyncio.get_running_loop().time() + wanted.wait
+    async with bus.listen(wanted.jobs, request.receive) as ear:
+        while True:
+            seen = await run_in_threadpool(_changed, rooms, by.namespace, wanted)
+            if seen.news or not await ear.news(deadline - asyncio.get_running_loop().time()):
+                return reply(seen.text)
+
+
+def _changed(rooms: Rooms, namespace: str, wanted: pipelines.Watch) -> watching.Seen:
+    with rooms.db.reading() as session:
+        return watching.changed(session, namespace, wanted.jobs)

@@ -1,0 +1,78 @@
+"""Many requests, only looked at: what is there, what is on its way, what could be compiled, how long it took before.
+
+Each answer is what an asker would meet at this moment; nothing is written, and no miss is counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mxr import match
+from mxr.errors import Usage
+from mxr.fields import canonical, decode, encode
+from mxr.pipelines import Standing, Survey, Surveyed
+from mxr.qualities import Request
+from mxr.work import Failure
+
+from . import asking, estimates, failures, lanes, resolution, workers
+from .db import Session
+from .rules import Rules
+
+
+def survey(session: Session, rules: Rules, namespace: str, asked: Survey) -> str:
+    """The JSON of a `Surveyed`."""
+    looks = _Looks(session, rules, namespace)
+    return canonical(encode(Surveyed(tuple(looks.at(request) for request in asked.requests))))
+
+
+class _Looks:
+    """Looks at requests one after the other; what many of them share is asked once."""
+
+    def __init__(self, session: Session, rules: Rules, namespace: str) -> None:
+        self._session, self._rules, self._namespace = session, rules, namespace
+        self._able: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+        self._took: dict[tuple[str, str | None], tuple[float | None, str | None]] = {}
+
+    def at(self, request: Request) -> Standing:
+        asked = resolution.Asked.of(request)
+        wanted = {"namespace": self._namespace, "digest": asked.digest, "generic": asked.generic_digest or asked.digest}
+        rows = self._session.execute(resolution.ASKED, wanted).all()
+        try:
+            found = match.choose(request.demands, resolution.candidates(rows, asked.digest, asked.family))
+        except Usage as problem:
+            return Standing(problem=f"{problem.message} {problem.hint}")
+        if found is not None:
+            return Standing(found[0].id, found[1].to_json())
+        return self._missing(request, asked.digest)
+
+    def _missing(self, request: Request, digest: str) -> Standing:
+        demands = canonical(request.to_json()["demands"])
+        able = self._toolchains(lanes.lane_of(request.key), demands)
+        job = asking.open_job(self._session, self._namespace, request)
+        failure = None
+        if job is None:
+            terms = asking.terms_of(demands)
+            remembered = failures.against_all(self._session, self._namespace, digest, terms, able)
+            failure = decode(Failure, json.loads(remembered.failure_json), lenient=True) if remembered else None
+        seconds, rests_on = self._estimate(request)
+        return Standing(
+            job=job.id if job else None,
+            state=job.state if job else None,
+            able=bool(able),
+            failure=failure,
+            estimate=seconds,
+            estimate_from=rests_on,
+        )
+
+    def _toolchains(self, lane: str, demands: str) -> list[Mapping[str, Any]]:
+        if (lane, demands) not in self._able:
+            self._able[lane, demands] = workers.able(self._session, self._rules, self._namespace, lane, demands)
+        return self._able[lane, demands]
+
+    def _estimate(self, request: Request) -> tuple[float | None, str | None]:
+        of = (request.key.model, request.key.arch)
+        if of not in self._took:
+            self._took[of] = estimates.estimate(self._session, self._namespace, *of)
+        return self._took[of]

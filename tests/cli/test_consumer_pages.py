@@ -1,0 +1,52 @@
+"""The pages of the consumers: every command line in them is one that `mxr` understands, every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from mxr import consumers
+from mxr_cli.main import mxr
+
+PAGES = sorted((Path(__file__).parents[2] / "docs" / "consumers").glob("*.md"))
+LINE = re.compile(r"^(?:    |\$ )(mxr .+)$|`(mxr [a-z][^`]*)`", re.MULTILINE)
+LINES = [(page.name, found[0] or found[1]) for page in PAGES for found in LINE.findall(page.read_text())]
+
+
+def understood(words: list[str]) -> click.Context:
+    """The command's context after its options were read; nothing is run. Raises what click raises."""
+    with click.Context(mxr) as above:
+        command = mxr.get_command(above, words[0])
+        assert command is not None, words
+        return command.make_context(words[0], words[1:], parent=above)
+
+
+@pytest.mark.parametrize(("page", "line"), LINES, ids=[f"{page}: {line}" for page, line in LINES])
+def test_a_command_line_of_a_page_is_understood(page: str, line: str) -> None:
+    words = shlex.split(line.partition(" > ")[0])[1:]
+    if words[0] == "fetch" and len(words) == 1:
+        return
+    found = understood(words)
+    if found.params.get("consumer", "CONSUMER") not in (None, "CONSUMER"):
+        consumers.find(found.params["consumer"])
+
+
+def test_the_test_above_can_fail() -> None:
+    with pytest.raises(click.NoSuchOption):
+        understood(["fetch", "m.onnx", "--layout", "triton"])
+    assert len(LINES) > 15
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_page_is_in_the_list() -> None:
+    listed = (PAGES[0].parent / "README.md").read_text()
+    assert {page.name for page in PAGES} == {"README.md", *re.findall(r"\(([a-z-]+\.md)\)", listed)}

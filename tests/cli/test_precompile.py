@@ -1,0 +1,231 @@
+"""What a pipeline reads and writes: a board on the screen, JUnit's XML whatever a log holds, marks and exit numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxr import planning, reports, work
+from mxr.asking import Options
+from mxr.errors import CompileFailed, NotCompiled, NoWorker, Temporary
+from mxr.keys import Key
+from mxr.matrix import Cell
+from mxr.onnxfile import OnnxModel
+from mxr.pipelines import Standing
+from mxr.precompile import (
+    CANCELLED,
+    COMPILED,
+    FAILED,
+    LATER,
+    MISSING,
+    NO_WORKER,
+    QUEUED,
+    RUNNING,
+    THERE,
+    Board,
+    Place,
+    Wanted,
+)
+from mxr.qualities import Request
+from mxr.subject import Subject
+from mxr_cli import board as boards
+from mxr_cli.main import main
+
+KEY = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))
+FILE = Path("ci/matrix.yaml")
+
+
+def wanted(batch: int = 1, name: str = "a.onnx", **more: Any) -> Wanted:
+    options = Options(kind="ref", migraphx="2.15", batch=batch, precision="fp32", consumer="python", **more)
+    subject = Subject(KEY.model, OnnxModel(Path(name), 0, (), (), (), None, 0, ""))
+    return Wanted(Cell(name, options, 4, name, 9), subject, Request(KEY))
+
+
+def job(state: str, **more: Any) -> work.Job:
+    return work.Job("ab" * 16, state, KEY.digest, Request(KEY), 0, 1, 100.0, 103.0, **more)
+
+
+def place(state: str, **more: Any) -> Place:
+    return Place(wanted(), state, "c" * 64 if state in (THERE, COMPILED) else None, **more)
+
+
+@pytest.mark.parametrize(
+    ("states", "code"),
+    [
+        ([THERE, COMPILED], None),
+        ([THERE, MISSING], 3),
+        ([QUEUED, MISSING], 4),
+        ([CANCELLED], 4),
+        ([LATER, QUEUED], 75),
+        ([LATER, NO_WORKER, RUNNING], 8),
+        ([QUEUED, LATER, NO_WORKER, FAILED, THERE], 5),
+    ],
+)
+def test_several_failures_have_one_exit_number(states: list[str], code: int | None) -> None:
+    """5 before 8 before 75 before 4."""
+    problem = reports.verdict(Board([place(state) for state in states]))
+    assert (problem.exit if problem else None) == code
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_junit_is_xml_whatever_a_log_holds(message: str, line: str) -> None:
+    """Control characters, angle brackets and half letters come back readable, or as a question mark."""
+    failure = work.Failure(work.PERMANENT, message, "unsupported")
+    bad = place(FAILED, job=job("failed", failure=failure), problem=CompileFailed(message, detail={"log": [line]}))
+    root = ElementTree.fromstring(reports.junit(Board([bad, place(THERE), place(QUEUED, job=job("queued"))]), FILE))
+    assert (root.get("tests"), root.get("failures"), root.get("skipped")) == ("3", "1", "1")
+    assert root[0][0][0].tag == "failure" and root[0][0].get("line") == "4" and len(root[0][1]) == 0
+
+
+@given(st.text(max_size=80))
+def test_marks_are_one_line(text: str) -> None:
+    """A message cannot end its workflow command, nor begin another one."""
+    mark = reports.annotation(text, "a,b:c.yaml", 7)
+    assert mark.startswith("::error file=a%2Cb%3Ac.yaml,line=7::") and "\n" not in mark and "\r" not in mark
+    assert mark.partition("line=7::")[2].replace("%0A", "\n").replace("%0D", "\r").replace("%25", "%") == text
+
+
+def test_the_summary_is_a_table_whatever_a_message_holds() -> None:
+    bad = place(FAILED, problem=CompileFailed("a | b\n<script> *c*"))
+    rows = [row for row in reports.step_summary(Board([bad]), FILE).splitlines() if row.startswith("| a.onnx")]
+    assert rows == ["| a.onnx ref/migraphx2.15 batch 1 fp32 python | 4 | failed | a \\| b \\<script\\> \\*c\\* |"]
+
+
+def test_where_a_cell_stands() -> None:
+    """The same words on a terminal and in a log."""
+    queued = place(QUEUED, job=job("queued", estimate=600.0, estimate_from="2 compiles of this model for gfx908"))
+    assert boards.state(queued) == "queued as abababababab (about 10 min 00 s by 2 compiles of this model for gfx908)"
+    running = place(RUNNING, job=job("running", worker="h/ref", phase="compile", started_at=103.0), heard=1e12)
+    assert boards.state(running).startswith("compile on h/ref, ")
+    done = place(COMPILED, job=job("done", started_at=101.0))
+    assert boards.state(done) == "compiled in 2.0 s"
+    lost = place(NO_WORKER, problem=NoWorker("nobody\x1b[2J here"))
+    assert boards.state(lost) == "no worker nobody?[2J here"
+    assert boards.totals(Board([queued, done])) == "2 cells: 1 compiled, 1 queued"
+
+
+def test_a_terminal_gets_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failures first, the rest as a number; the next picture stands where the one before stood."""
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((60, 8)))
+    written: list[str] = []
+    # click takes the terminal's words away where there is no terminal.
+    monkeypatch.setattr(boards.click, "echo", lambda text, **_: written.append(text))
+    board = Board([place(QUEUED, job=job("queued"))] * 20 + [place(FAILED, problem=CompileFailed("x" * 99))])
+    screen = boards.Screen(board)
+    screen.live = True
+    screen.show(())
+    rows = written[0].removeprefix("\x1b[J").splitlines()
+    assert len(rows) == 6 and all(len(row) < 60 for row in rows)
+    assert "failed" in rows[0] and rows[4] == "and 17 more" and rows[5].startswith("21 cells")
+    screen.show([3])
+    assert written[1].startswith("\x1b[6A\r\x1b[J")
+
+
+def test_a_log_gets_a_line_for_each_change(capsys: pytest.CaptureFixture[str]) -> None:
+    board = Board([place(QUEUED, job=job("queued")), place(QUEUED, job=job("queued"))])
+    screen = boards.Screen(board)
+    screen.show([0, 1])
+    board.away = "The registry does not answer."
+    screen.show([])
+    screen.show([])
+    board.away = None
+    board.places[0] = place(COMPILED, job=job("done"))
+    screen.show([0, 1])
+    rows = capsys.readouterr().err.splitlines()
+    assert [row.partition(": ")[2][:12] for row in rows] == ["[0/2] a.onnx"] * 2 + ["The registry", "[1/2] a.onnx"]
+
+
+def test_a_plan_counts_what_is_common_once() -> None:
+    """Two cells of one request are one compile; what has no estimate is counted apart, never as nothing."""
+    known = Standing(able=True, estimate=90.0, estimate_from="one compile of this model for gfx908")
+    planned = planning.plan([wanted(), wanted(), wanted(2)], [known, known, Standing(artifact="a")])
+    (lot,) = planning.lots(planned)
+    assert (lot.open, lot.minutes, lot.unknown) == (2, 1.5, 0)
+    assert planning.verdict(planned) is None
+    nobody = planning.plan([wanted()], [Standing()])
+    assert (planning.lots(nobody)[0].unknown, nobody[0].state) == (1, "no worker")
+    found = planning.verdict(nobody)
+    assert found is not None and found.exit == 8
+
+
+@pytest.mark.parametrize(
+    ("standing", "state"),
+    [
+        (Standing(artifact="a"), "there"),
+        (Standing(job="j", state="running"), "queued"),
+        (Standing(job="j", state="queued", able=True), "queued"),
+        (Standing(job="j", state="queued"), "no worker"),
+        (Standing(able=True), "compile"),
+        (Standing(able=True, failure=work.Failure("permanent", "no")), "failed before"),
+    ],
+)
+def test_what_a_plan_says_of_a_cell(standing: Standing, state: str) -> None:
+    assert planning.Planned(wanted(), standing).state == state
+
+
+def test_a_child_pipeline_is_yaml() -> None:
+    """Names and commands are quoted, whatever a folder is called; without work there is one job all the same."""
+    import yaml
+
+    planned = planning.plan([wanted()], [Standing(able=True)])
+    jobs = yaml.safe_load(planning.gitlab(planned, Path("a folder/it's.yaml")))
+    (name,) = jobs
+    assert name == "precompile ref/migraphx2.15"
+    assert jobs[name]["script"][0].startswith("mxr precompile 'a folder/it'\"'\"'s.yaml' --target ref/migraphx2.15")
+    nothing = yaml.safe_load(planning.gitlab(planning.plan([wanted()], [Standing(artifact="a")]), FILE))
+    assert list(nothing) == ["nothing to precompile"]
+
+
+def test_more_targets_than_github_runs_jobs() -> None:
+    many = [wanted(rocm=f"7.{at}") for at in range(257)]
+    with pytest.raises(Exception, match="257 targets"):
+        planning.github(planning.plan(many, [Standing(able=True)] * 257))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("precompile",),
+        ("precompile", "m.yaml", "--on-miss", "local"),
+        ("precompile", "none.yaml"),
+        ("plan", "none.yaml"),
+    ],
+)
+def test_calls_that_are_not_right(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    assert ended.value.code == 2
+
+
+def test_github_marks_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    (tmp_path / "m.yaml").write_text("version: 1\nmodles: []\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["precompile", str(tmp_path / "m.yaml"), "--json"])
+    said = capsys.readouterr()
+    assert ended.value.code == 2
+    assert f"::error file={tmp_path / 'm.yaml'},line=2::" in said.err
+    assert json.loads(said.out)["error"]["detail"]["line"] == 2
+
+
+def test_errors_keep_their_class() -> None:
+    """What is told of a line is still what it was: a damaged model ends with 65."""
+    from mxr.errors import Damaged
+    from mxr.precompile import at_line
+
+    found = at_line(Damaged("no model", hint="get it again"), FILE, 3)
+    assert (type(found), found.message, found.exit) == (Damaged, "ci/matrix.yaml:3: no model", 65)
+    assert isinstance(at_line(Temporary("x"), FILE, 1), Temporary) and isinstance(
+        at_line(NotCompiled(), FILE, 1), NotCompiled
+    )

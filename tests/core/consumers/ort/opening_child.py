@@ -1,0 +1,51 @@
+"""Runs in the judge's interpreter: primes a cache with a program, and opens a session through mxr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import mxr
+from mxr.cache import Answer, Cache
+from mxr.host import Host
+from mxr.library import prepare
+from mxr.manifest import Blob, File, Manifest, artifact_id
+from mxr.match import Match
+from mxr.published import Artifact
+from mxr.qualities import Qualities
+from mxr.settings import load
+
+task = json.load(sys.stdin)
+settings = load({"MXR_CACHE_DIR": task["cache"]})
+cache = Cache(settings.cache_dir)
+said = {"arch": "gfx942:sramecc+:xnack-", "rocm": "7.2", "migraphx": "2.15"}
+_, asked = prepare(mxr.Options(consumer="ort", **said), task["model"], cache, None, Host())
+data = task["program"].encode()
+sha = sha256(data).hexdigest()
+file = File("model.mxr", len(data), sha, (Blob(sha, len(data)),))
+key = asked.request.key
+artifact = Artifact(
+    id=artifact_id(key.digest, (file,)),
+    digest=key.digest,
+    sha256=sha,
+    size=len(data),
+    key=key,
+    qualities=Qualities(sramecc="+", xnack="-"),
+    provenance={},
+    published_at=0,
+    manifest=Manifest((file,)),
+)
+cache.remember(asked.request, Answer(artifact, Match((), {})))
+cache.file(sha).parent.mkdir(parents=True, exist_ok=True)
+cache.file(sha).write_bytes(data)
+reply = {}
+try:
+    session = mxr.ort_session(
+        task["model"], folder=task["folder"], settings=settings, offline=True, provider=task.get("provider"), **said
+    )
+    reply["providers"] = session.get_providers()
+except mxr.MxrError as problem:
+    reply = problem.to_json()["error"]
+Path(task["reply"]).write_text(json.dumps(reply))

@@ -1,0 +1,205 @@
+"""The pieces of names: hashes, orders and generations, by vectors from outside."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mxr.consumers.ort import contract, generation_b, generation_c, generation_d
+from mxr.consumers.ort.fields import Deployment, version_field
+from mxr.consumers.ort.graph import Graph, Node
+from mxr.consumers.ort.hashes import Chain, hashed, spelt
+from mxr.consumers.ort.libstdcxx import map_order
+from mxr.consumers.ort.unpredictable import Refused
+from mxr.errors import Usage
+
+# Checked against the mmh3 package, and where marked in the issues of the projects named there.
+HASHES = [
+    (b"", 0, 0),
+    (b"", 1, 0x54D201B988C4ADEC),
+    (b"hello", 0, 0xDB91DEF72B2444A0),
+    (b"LINUX", 0, 0x3569B1FC5C18E2BF),
+    (b"LINUX", 0xDEADBEEF, 0x9A351934C9F0EEB1),
+    (b"gfx906:sramecc+:xnack-", 0, 0x2D583E7B0DBACEB),
+    (b"gfx908:sramecc+:xnack-", 0, 0x762B5E8C6BBC62BB),
+    (b"gfx90a:sramecc+:xnack-", 0, 0x6F25DD2283A05F8C),
+    (b"gfx942", 0, 0xC95186CB5096E7B1),
+    (b"gfx942:sramecc+:xnack-", 0, 0x8E96240BD18E6F87),
+    (b"gfx1100", 0, 0x9880CF1608079E0D),
+    (b"gfx1150", 0, 0x560872BF9988F016),  # microsoft/winml-cli, issue 1300
+    (b"gfx1201", 0, 0xBFDA5B8C4AA930D4),
+]
+
+
+@pytest.mark.parametrize(("data", "seed", "value"), HASHES)
+def test_hashes(data: bytes, seed: int, value: int) -> None:
+    assert hashed(data, seed) == value
+
+
+def test_a_chain_hashes_each_piece_with_what_came_before() -> None:
+    chain = Chain()
+    chain.update("hello")
+    chain.update("LINUX")
+    assert chain.value == hashed(b"LINUX", hashed(b"hello") & 0xFFFFFFFF)
+
+
+def test_a_name_pads_nothing() -> None:
+    assert spelt(0x20F00, 0xABC, 0, 1) == "20f00-abc-0-1.mxr"
+
+
+@pytest.mark.parametrize(("version", "field"), [("2.12.0", 0x20C00), ("2.15.0", 0x20F00), ("2.16", 0x21000)])
+def test_version_fields(version: str, field: int) -> None:
+    assert version_field(version) == field
+
+
+@pytest.mark.parametrize("version", ["", "2", "two.0", "2.15-dev"])
+def test_versions_that_are_none(version: str) -> None:
+    with pytest.raises(Refused, match="MAJOR"):
+        version_field(version)
+
+
+def graph(inputs: dict[str, tuple[int | None, ...]]) -> Graph:
+    """A convolution and a relu, or a chain of sums over several inputs."""
+    if list(inputs) == ["x"]:
+        nodes = (Node("Conv", "", "", ("x", "W"), ("c",)), Node("Relu", "", "", ("c",), ("y",)))
+        shapes = {**inputs, "W": (4, 3, 3, 3), "c": (1, 4, 224, 224)}
+        return Graph(nodes, ("x",), ("y",), frozenset({"W"}), shapes, {})
+    names = list(inputs)
+    rows = [Node("Add", "", "", (names[0], names[1]), ("s0",))]
+    rows += [Node("Add", "", "", (f"s{at}", name), (f"s{at + 1}",)) for at, name in enumerate(names[2:])]
+    return Graph(tuple(rows), tuple(names), (rows[-1].outputs[0],), frozenset(), inputs, {})
+
+
+def deployed(file_name: str | None = "conv_static.onnx", **inputs: tuple[int, ...]) -> Deployment:
+    return Deployment(file_name, "2.15.0", "gfx942:sramecc+:xnack-", inputs)
+
+
+@pytest.mark.parametrize(
+    ("file_name", "field"),
+    [("conv_static.onnx", "12d9ae3ea9d3827f"), ("model.onnx", "862c49ed49abe10a"), (None, "50bf408f773fe23e")],
+)
+def test_generation_b_as_the_provider_ran(file_name: str | None, field: str) -> None:
+    name = generation_b.name(graph({"x": (1, 3, 224, 224)}), deployed(file_name))
+    assert name.file == f"20f00-{field}-8e96240bd18e6f87-36a8840bfe2de0d1.mxr"
+    assert name.fields == {"version": "20f00", "graph": field, "arch": "8e96240bd18e6f87", "shape": "36a8840bfe2de0d1"}
+
+
+@pytest.mark.parametrize(
+    ("dims", "short", "whole"),
+    [
+        ((1, 3, 224, 224), "519c70b1cf0f20ca", "ea2c2f2c9b5341e2"),
+        ((1, 3, 512, 512), "519c70b1cf0f20ca", "857f05c53530f981"),
+        ((8, 3, 224, 224), "be2deffdcd788822", "a93a60513b691314"),
+        ((64, 3, 224, 224), "10ac3d27e86223a7", "11b9cd52f42acc99"),
+        ((1, 256), "47afe3195360aea", "f749f45bf5f97fcc"),
+        ((1, 1), "47afe3195360aea", "91c7511125350c50"),
+    ],
+)
+def test_shapes_of_c_and_of_the_corrected_b(dims: tuple[int, ...], short: str, whole: str) -> None:
+    open_batch = graph({"x": (None, *dims[1:])})
+    assert generation_c.name(open_batch, deployed(x=dims)).fields["shape"] == short
+    assert generation_c.name(open_batch, deployed(x=dims), whole=True).fields["shape"] == whole
+
+
+def test_generation_d_as_its_hash_ran() -> None:
+    name = generation_d.name(graph({"x": (1, 3, 224, 224)}), deployed())
+    assert name.fields["graph"] == "7528224761eeed4a"
+    assert name.fields["shape"] == "ea2c2f2c9b5341e2"
+    three = generation_d.name(graph(dict.fromkeys(("a", "b", "c"), (1, 128))), deployed())
+    assert three.fields["shape"] == "9b22e2185f216955"
+
+
+def test_c_names_its_inputs_in_the_order_of_the_map() -> None:
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    dims = {"input_ids": (1, 7), "attention_mask": (2, 7), "token_type_ids": (3, 7)}
+    assert map_order(names) == map_order(names, 3) == list(reversed(names))
+    found = generation_c.name(graph(dict.fromkeys(names, (None, 7))), deployed(**dims), whole=True)
+    assert found.meant["shape"] == "token_type_ids=[3, 7] attention_mask=[2, 7] input_ids=[1, 7]"
+
+
+@pytest.mark.parametrize(
+    ("maker", "inputs", "word"),
+    [
+        (generation_b, {"x": (None, 3)}, "open dims"),
+        (generation_b, {"x": ()}, "scalar"),
+        (generation_c, {"x": (1, None)}, "beside its batch"),
+        (generation_c, {"x": (None, 3)}, "not known"),
+        (generation_d, {"x": (1, None)}, "open dims"),
+    ],
+)
+def test_open_dims(maker: object, inputs: dict[str, tuple[int | None, ...]], word: str) -> None:
+    with pytest.raises(Refused, match=word):
+        maker.name(graph(inputs), deployed())  # type: ignore[attr-defined]
+
+
+def test_the_map_of_the_machines_compiler(tmp_path: Path) -> None:
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("no C++ compiler is here")
+    source = tmp_path / "order.cc"
+    source.write_text(
+        "#include <iostream>\n#include <sstream>\n#include <unordered_map>\n"
+        "int main() { for (std::string line; std::getline(std::cin, line);) {\n"
+        "  std::istringstream words(line); std::size_t count; words >> count;\n"
+        "  std::unordered_map<std::string, int> map; if (count) map.reserve(count);\n"
+        "  for (std::string word; words >> word;) map[word] = 1;\n"
+        "  for (auto& row : map) std::cout << row.first << ' '; std::cout << '\\n'; } }\n"
+    )
+    subprocess.run([compiler, "-O1", "-o", tmp_path / "order", source], check=True)
+    rng = random.Random(1)
+    rows = []
+    for _ in range(200):
+        count = rng.choice([1, 2, 3, 4, 8, 14, 20, 30, 60, 150])
+        names = sorted({"".join(rng.choices("abc_019", k=rng.randint(1, 20))) for _ in range(count)}, key=hash)
+        rows.append((rng.choice([0, len(names), len(names) + 3]), names))
+    told = subprocess.run(
+        [tmp_path / "order"],
+        input="\n".join(" ".join([str(count), *names]) for count, names in rows),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [map_order(names, count or None) for count, names in rows] == [
+        line.split() for line in told.stdout.splitlines()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "generation"),
+    [("1.19.2", "A"), ("1.24.1", "B"), ("1.27.1", "B"), ("b", "B"), ("B'", "B'"), ("C", "C"), ("d", "D")],
+)
+def test_what_is_said_of_the_generation(said: str, generation: str) -> None:
+    assert contract.choose(said, "2.15.0").generation == generation
+
+
+@pytest.mark.parametrize("said", ["1.22.1", "1.23.2", "1.99", "no/such/library.so"])
+def test_what_does_not_tell_the_generation(said: str) -> None:
+    with pytest.raises(Usage) as caught:
+        contract.choose(said)
+    assert "--ort" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("strings", "generation"),
+    [
+        (b"migraphx_load_compiled_model", "A"),
+        (b"migraphx_model_cache_dir", "B"),
+        (b"migraphx_model_cache_dir migraphx_compile_batches", "C"),
+        (b"ORT_MIGRAPHX_DISABLE_COMPILED_MODEL_CACHING migraphx_model_cache_dir", "D"),
+    ],
+)
+def test_what_a_library_shows(tmp_path: Path, strings: bytes, generation: str) -> None:
+    library = tmp_path / contract.LIBRARY
+    library.write_bytes(b"\0" + strings + b"\0/opt/rocm-7.1.1/lib\0")
+    found = contract.choose(str(library))
+    assert (found.generation, found.provider) == (generation, "2.14.0")
+
+
+def test_a_library_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "other.so").write_bytes(b"\x7fELF")
+    with pytest.raises(Usage, match="no sign"):
+        contract.of_library(tmp_path / "other.so")

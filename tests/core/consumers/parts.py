@@ -1,0 +1,63 @@
+"""Parts for the tests of layouts: deliveries of programs that are small texts, and a cache that holds them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from strategies import GPU
+
+from mxr.cache import Cache
+from mxr.consumers import Consumer, Delivery, Layout
+from mxr.keys import Key
+from mxr.manifest import Blob, File, Manifest, artifact_id
+from mxr.onnxfile import OnnxInput
+from mxr.published import Artifact
+from mxr.qualities import Demands, Qualities
+from mxr.shelf import put
+
+INPUTS = (OnnxInput("x", "float32", ("N", 3, 224, 224)),)
+OUTPUTS = (OnnxInput("y", "float32", ("N", 1000)),)
+FLAGS_OFF = replace(GPU, offload_copy=False, fast_math=False)
+BATCH_64 = replace(GPU, inputs=(("x", (64, 3, 224, 224)),))
+
+
+def delivery(folder: Path, key: Key = GPU, data: bytes = b"program", **said: Any) -> Delivery:
+    """A delivery of `data` for `key`; `said` are fields of the delivery, `qualities` and `outputs_told` beside them."""
+    sha = sha256(data).hexdigest()
+    file = File("m.mxr", len(data), sha, (Blob(sha, len(data)),))
+    batch = key.inputs[0][1][0] if key.inputs and key.inputs[0][1] else 1
+    told = said.pop("outputs_told", [{"type": "float_type", "dims": [batch, 1000]}])
+    artifact = Artifact(
+        id=artifact_id(key.digest, (file,)),
+        digest=key.digest,
+        sha256=sha,
+        size=len(data),
+        key=key,
+        qualities=said.pop("qualities", Qualities()),
+        provenance={},
+        published_at=0,
+        description={"outputs": told},
+        manifest=Manifest((file,)),
+    )
+    plain = {"stem": "m", "demands": Demands(), "inputs": INPUTS, "outputs": OUTPUTS}
+    return Delivery(key=key, artifact=artifact, folder=folder, **{**plain, **said})
+
+
+def held(cache: Cache, data: bytes) -> None:
+    """Puts the program into the cache."""
+    path = cache.file(sha256(data).hexdigest())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.write_bytes(data)
+
+
+def place(consumer: Consumer, cache: Cache, made: Delivery, data: bytes = b"program", **how: bool) -> Layout:
+    """Lays out and places a delivery."""
+    held(cache, data)
+    assert consumer.lay_out is not None
+    layout = consumer.lay_out(made)
+    put(layout, made, consumer.name, cache, **how)
+    return layout

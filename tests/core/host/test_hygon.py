@@ -1,0 +1,66 @@
+"""Hygon's DCUs from their files to the key: a vendor of their own, DTK's versions, MIGraphX in Hygon's numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mxr.asking import Options, ask
+from mxr.host import Host, combine, detect
+from mxr.host.facts import HostToolchain
+from mxr.onnxfile import OnnxInput, OnnxModel
+from mxr.subject import Subject
+
+SUBJECT = Subject(
+    "xxh3:" + "0" * 32,
+    OnnxModel(Path("m.onnx"), 0, (OnnxInput("x", "float32", ("N", 3)),), (), (), None, 8, ""),
+)
+DCUS = [(90006, "gfx906"), (90206, "gfx926"), (90208, "gfx928"), (90306, "gfx936"), (90308, "gfx938")]
+"""Z100, K100, K100_AI, BW1000 and a newer one. Source: Hygon's public DTK notes and device tables."""
+
+
+def dtk(tree, version: int, **facts: int):
+    """A host with DTK 25.04.4 and Hygon's MIGraphX 4.0.0."""
+    tree.write("opt/dtk-25.04.4/.info/rocm_version", "25.04.4\n").link("opt/dtk", "dtk-25.04.4")
+    tree.write("opt/dtk-25.04.4/lib/libmigraphx.so.4000000.0")
+    return tree.node(0, "CPU").node(1, "MI100", gfx_target_version=version, **facts)
+
+
+def key_of(host: Host, **said: object):
+    return ask(Options(batch=8, **said), SUBJECT, host).request.key
+
+
+@pytest.mark.parametrize(("version", "arch"), DCUS)
+def test_a_dcu_is_hygons_whatever_its_arch_is_called(tree, version: int, arch: str) -> None:
+    host = detect(dtk(tree, version).top)
+    (target,) = host.targets
+    assert (target.vendor, target.arch, target.num_cu) == ("hygon", arch, 120)
+    assert host.toolchain == HostToolchain("25.04.4", "4.0.0", vendor="hygon")
+    key = key_of(host)
+    assert (key.vendor, key.arch, key.rocm, key.migraphx) == ("hygon", arch, "25.04", "4.0")
+    assert key.generic() is None
+
+
+def test_the_same_arch_of_two_vendors_is_two_keys(tree) -> None:
+    """rocminfo prints gfx906:sramecc+:xnack- on a Z100 as on an MI50."""
+    key = key_of(detect(dtk(tree, 90006).top), rocm="6.4", migraphx="2.12")
+    other = replace(key, vendor="amd")
+    assert (key.vendor, key.arch, other.arch) == ("hygon", "gfx906", "gfx906")
+    assert key.digest != other.digest
+
+
+def test_a_dcu_is_told_by_its_pci_id_where_dtk_is_not_installed(tree) -> None:
+    """An init container without DTK, and the facts that were recorded inside the serving image."""
+    tree.node(0, "CPU").node(1, "MI100", gfx_target_version=90208, vendor_id=0x1D94)
+    local = detect(tree.top)
+    assert [each.vendor for each in local.targets] == ["hygon"]
+    recorded = Host(toolchain=HostToolchain("25.04.4", "4.0.0", vendor="hygon"), found_by={"rocm": "dtk"})
+    key = key_of(combine(recorded, local))
+    assert (key.vendor, key.arch, key.rocm) == ("hygon", "gfx928", "25.04")
+
+
+def test_hygons_dynamic_shapes_are_part_of_the_key(tree) -> None:
+    host = detect(dtk(tree, 90208).top)
+    assert key_of(host, env={"MIGRAPHX_DYNAMIC_SHAPE": "1"}).digest != key_of(host).digest

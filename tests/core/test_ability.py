@@ -1,0 +1,84 @@
+"""Who can compile what: on the GPU itself, and across."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mxr.ability import Way, able, made_across
+from mxr.host import HostTarget, HostToolchain
+from mxr.keys import Key
+from mxr.match import Candidate, judge
+from mxr.qualities import Demands, Request
+from mxr.work import Can
+
+MODEL = "xxh3:" + "0" * 32
+REF = HostTarget("ref", kind="ref")
+MI100 = HostTarget("gfx908", "+", "-", num_cu=120, chiplets=1)
+TOOLS = HostToolchain("7.2.1", "2.15.0", "a1")
+ALLOWED = {"num_cu": 304, "chiplets": 8, "allow": ("cross",)}
+
+
+def request(arch: str = "gfx942", vendor: str = "amd", **demands: Any) -> Request:
+    key = Key(MODEL, "gpu", "2.15", (), vendor=vendor, arch=arch, rocm="7.2")
+    return Request(key, Demands(**demands))
+
+
+def test_the_first_target_that_fits_is_taken() -> None:
+    other = HostTarget("gfx908", "+", "-", num_cu=110, chiplets=1)
+    assert able(Can((REF, MI100, other), TOOLS), request("gfx908")) == Way(1)
+    assert able(Can((REF, MI100, other), TOOLS), request("gfx908", num_cu=110)) == Way(2)
+    assert able(Can((MI100,), TOOLS), request("gfx908", num_cu=110)) is None
+    ref = Request(Key(MODEL, "ref", "2.15", ()))
+    assert able(Can((MI100, REF), HostToolchain(migraphx="2.15.1")), ref) == Way(1)
+
+
+def test_silicon_that_passes_for_another_compiles_for_its_like_alone() -> None:
+    true, spoofed = HostTarget("gfx1100", num_cu=48), HostTarget("gfx1100", num_cu=6, real_arch="gfx1103")
+    can = Can((spoofed, true), TOOLS)
+    assert able(can, request("gfx1100")) == Way(1)
+    assert able(can, request("gfx1100", real_arch="gfx1103")) == Way(0)
+    assert able(Can((spoofed,), TOOLS), request("gfx1100")) is None
+    assert able(Can((spoofed,), TOOLS), request("gfx1100", allow=("spoof",))) == Way(0)
+    described = request("gfx1100", num_cu=6, chiplets=1, real_arch="gfx1103", allow=("cross",))
+    assert able(Can((MI100,), TOOLS, cross=True), described) is None, "across, it is made for a true one"
+
+
+def test_across_only_where_it_is_allowed_and_can_be_done() -> None:
+    can = Can((REF, MI100), TOOLS, cross=True)
+    assert able(can, request(**ALLOWED)) == Way(1, cross=True)
+    assert able(can, request("gfx908", **ALLOWED)) == Way(1, cross=True), "the same arch with other counts"
+    assert able(can, request("gfx908", **ALLOWED | {"num_cu": 120, "chiplets": 1})) == Way(1), "it is here"
+    assert able(can, request(**ALLOWED, sramecc="+", xnack="-")) == Way(1, cross=True), "built for any setting"
+    assert able(can, request(**ALLOWED, tuning="cross")) == Way(1, cross=True)
+
+
+@pytest.mark.parametrize(
+    ("can", "asked"),
+    [
+        (Can((MI100,), TOOLS), request(**ALLOWED)),
+        (Can((REF,), TOOLS, cross=True), request(**ALLOWED)),
+        (Can((MI100,), TOOLS, cross=True), request(num_cu=304, chiplets=8)),
+        (Can((MI100,), TOOLS, cross=True), request(num_cu=304, chiplets=8, allow=("cu", "patch"))),
+        (Can((MI100,), TOOLS, cross=True), request(num_cu=304, allow=("cross",))),
+        (Can((MI100,), TOOLS, cross=True), request(chiplets=8, allow=("cross",))),
+        (Can((MI100,), TOOLS, cross=True), request(**ALLOWED, tuning="default")),
+        (Can((MI100,), TOOLS, cross=True), request(**ALLOWED, tuning="exhaustive")),
+        (Can((MI100,), TOOLS, cross=True), request("gfx906", "hygon", **ALLOWED)),
+        (Can((MI100,), HostToolchain("7.1.0", "2.15.0"), cross=True), request(**ALLOWED)),
+        (Can((MI100,), HostToolchain("7.2.1", "2.16.0"), cross=True), request(**ALLOWED)),
+        (Can((MI100,), HostToolchain(None, "2.15.0"), cross=True), request(**ALLOWED)),
+    ],
+    ids=repr,
+)
+def test_never_across_otherwise(can: Can, asked: Request) -> None:
+    assert able(can, asked) is None
+
+
+def test_what_is_made_across_is_marked() -> None:
+    demands = request(**ALLOWED, sramecc="+").demands
+    made = made_across(demands, TOOLS)
+    assert (made.tuning, made.num_cu, made.chiplets, made.sramecc) == ("cross", 304, 8, "any")
+    assert judge(demands, Candidate("", made)).relaxed == ["tuning"]
+    assert judge(Demands(num_cu=304), Candidate("", made)).refused

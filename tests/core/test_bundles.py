@@ -1,0 +1,355 @@
+"""Bundles of real programs, written from a cache and read again: whole, or refused before anything is written."""
+
+from __future__ import annotations
+
+import json
+import random
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mxr import exporting, importing, oci, tarball
+from mxr.bundle import Record, lay_out, titled
+from mxr.cache import Cache
+from mxr.client import Client
+from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage
+from mxr.keys import Key
+from mxr.layout import Tar, open_layout
+from mxr.lock import Entry, Lock, write
+from mxr.manifest import Manifest
+from mxr.published import ModelInput
+from mxr.push import cut
+from mxr.qualities import Demands, Qualities, Request
+from mxr.settings import Settings
+from mxr.wire import RegisterModel
+
+REAL = Path(__file__).parents[1] / "data" / "mxr_real"
+MODEL = "xxh3:" + "ab" * 16
+STATED = RegisterModel(MODEL, "cd" * 32, "convnet.onnx", (ModelInput("x", "float", ("N", 3, 32, 32)),))
+NOBODY = Client(Settings(registry="http://127.0.0.1:9"))
+"""A registry that does not answer: whatever needs one fails."""
+
+
+def key(batch: int, precision: str) -> Key:
+    words = () if precision == "fp32" else (precision,)
+    return Key(model=MODEL, kind="ref", migraphx="2.16", inputs=(("x", (batch, 3, 32, 32)),), precision=words)
+
+
+def record(cache: Cache, batch: int, precision: str) -> Record:
+    """A real program in the cache, as it travels."""
+    path = REAL / f"convnet_b{batch}_{precision}_ref.mxr"
+    file = cut(path, "model.mxr")
+    final = cache.file(file.sha256)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    final.write_bytes(path.read_bytes())
+    return Record(key(batch, precision), Manifest((file,)), Qualities(), {"tool": "test"}, 1_700_000_000.25, (), STATED)
+
+
+def entry(of: Record, **demands: Any) -> Entry:
+    return Entry("models/convnet.onnx", "python", Request(of.key, Demands(**demands)), of.id, of.manifest.sha256)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
+    return Cache(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def records(cache: Cache) -> list[Record]:
+    return [record(cache, 1, "fp32"), record(cache, 4, "fp32"), record(cache, 4, "fp16")]
+
+
+@pytest.fixture(scope="module")
+def lock(records: list[Record]) -> Lock:
+    return Lock(tuple(entry(each) for each in records))
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory, records: list[Record], lock: Lock, cache: Cache) -> Path:
+    path = tmp_path_factory.mktemp("bundle") / "bundle.tar"
+    exporting.export(records, lock, path, cache, NOBODY)
+    return path
+
+
+def check(path: Path) -> importing.Contents:
+    with closing(open_layout(path)) as layout:
+        return importing.check(layout)
+
+
+def test_what_is_written_is_read(bundle: Path, records: list[Record], lock: Lock) -> None:
+    found = check(bundle)
+    assert found.lock == lock
+    assert found.records == tuple(sorted(records, key=lambda each: each.id))
+
+
+def test_the_same_lock_makes_the_same_bytes(
+    bundle: Path, records: list[Record], lock: Lock, cache: Cache, tmp_path: Path
+) -> None:
+    done = exporting.export(records[::-1], lock, tmp_path / "again.tar", cache, NOBODY)
+    assert (tmp_path / "again.tar").read_bytes() == bundle.read_bytes()
+    assert (done.size, done.kept) == (bundle.stat().st_size, 0)
+    assert [each.name for each in tmp_path.iterdir()] == ["again.tar"]
+
+
+def test_shared_weights_are_in_it_once(bundle: Path, records: list[Record]) -> None:
+    one, four, _ = (dict.fromkeys(each.manifest.blobs()) for each in records)
+    shared = max(set(one) & set(four), key=lambda blob: blob.size)
+    assert shared.size > 64 << 10
+    with tarfile.open(bundle) as tar:
+        names = tar.getnames()
+    assert len(names) == len(set(names))
+    assert bundle.stat().st_size < sum(each.manifest.size for each in records) - shared.size
+
+
+def test_it_is_an_oci_image_layout(bundle: Path, records: list[Record], lock: Lock) -> None:
+    with tarfile.open(bundle) as tar:
+        held = {name: tar.extractfile(name).read() for name in tar.getnames()}  # type: ignore[union-attr]
+
+    def follow(row: dict[str, Any]) -> dict[str, Any]:
+        algorithm, _, digest = row["digest"].partition(":")
+        data = held[f"blobs/{algorithm}/{digest}"]
+        assert (sha256(data).hexdigest(), len(data)) == (digest, row["size"])
+        return json.loads(data)  # type: ignore[no-any-return]
+
+    assert json.loads(held["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
+    top = json.loads(held["index.json"])
+    assert (top["schemaVersion"], top["mediaType"]) == (2, "application/vnd.oci.image.index.v1+json")
+    (row,) = top["manifests"]
+    assert row["annotations"] == {"org.opencontainers.image.ref.name": "mxr"}
+    manifests = [follow(each) for each in follow(row)["manifests"]]
+    kinds = [each["artifactType"] for each in manifests]
+    assert kinds == ["application/vnd.mxr.lock.v1", *["application/vnd.mxr.artifact.v1"] * 3]
+    assert manifests[0]["config"]["mediaType"] == "application/vnd.oci.empty.v1+json"
+    assert held["blobs/sha256/" + manifests[0]["layers"][0]["digest"][7:]] == write(lock).encode()
+    for each, of in zip(manifests[1:], sorted(records, key=lambda each: each.id), strict=True):
+        assert each["mediaType"] == "application/vnd.oci.image.manifest.v1+json"
+        assert follow(each["config"])["key"] == of.key.to_json()
+        parts = [held["blobs/sha256/" + layer["digest"][7:]] for layer in each["layers"]]
+        assert sha256(b"".join(parts)).hexdigest() == of.manifest.sha256
+        titles = [layer["annotations"]["org.opencontainers.image.title"] for layer in each["layers"]]
+        assert len(set(titles)) == len(titles) and titles == [title for title, _ in titled(of.manifest)]
+
+
+def test_a_file_in_one_blob_has_its_own_name(records: list[Record]) -> None:
+    file = records[2].manifest.files[0]
+    whole = replace(file, blobs=(replace(file.blobs[0], sha256=file.sha256, size=file.size),))
+    assert [title for title, _ in titled(Manifest((whole,)))] == ["model.mxr"]
+
+
+def test_a_cache_takes_it_in_and_serves_from_it(
+    bundle: Path, records: list[Record], lock: Lock, tmp_path: Path
+) -> None:
+    other = Cache(tmp_path / "other")
+    with closing(open_layout(bundle)) as layout:
+        contents = importing.check(layout)
+        first = importing.into_cache(layout, contents, other)
+        again = importing.into_cache(layout, contents, other)
+    assert [each.new for each in first] == [True] * 3 and [each.new for each in again] == [False] * 3
+    for each in lock.entries:
+        answer = other.answer(each.request)
+        assert answer is not None and answer.match.exact and answer.artifact.id == each.id
+        assert other.holds(each.sha256)
+    model = other.model(MODEL)
+    assert model is not None and (model.name, model.inputs) == (STATED.name, STATED.inputs)
+
+
+def test_a_folder_is_read_as_the_tar_is(bundle: Path, tmp_path: Path) -> None:
+    with tarfile.open(bundle) as tar:
+        tar.extractall(tmp_path / "layout", filter="data")
+    assert check(tmp_path / "layout") == check(bundle)
+    blob = next((tmp_path / "layout" / "blobs" / "sha256").iterdir())
+    blob.rename(tmp_path / "elsewhere")
+    blob.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Damaged, match="not a plain file"):
+        check(tmp_path / "layout")
+
+
+def test_an_index_around_it_is_followed(bundle: Path, tmp_path: Path) -> None:
+    """As a registry that mirrors gives it back: the bundle's index in another one."""
+    with closing(Tar(bundle)) as layout:
+        files = {name: layout.read_at(name, 0, size) for name, size in layout.sizes().items()}
+    files["blobs/sha256/" + sha256(files["index.json"]).hexdigest()] = files["index.json"]
+    files["index.json"] = oci.index([oci.descriptor(oci.INDEX, files["index.json"])])
+    assert check(repacked(files, tmp_path)) == check(bundle)
+    for _ in range(3):
+        files["blobs/sha256/" + sha256(files["index.json"]).hexdigest()] = files["index.json"]
+        files["index.json"] = oci.index([oci.descriptor(oci.INDEX, files["index.json"])])
+    with pytest.raises(Damaged, match="too deep"):
+        check(repacked(files, tmp_path))
+
+
+def repacked(files: dict[str, bytes], folder: Path) -> Path:
+    path = folder / "repacked.tar"
+    path.write_bytes(
+        b"".join(
+            tarball.header(name, len(data)) + data.ljust(tarball.padded(len(data)), b"\0")
+            for name, data in files.items()
+        )
+        + tarball.END
+    )
+    return path
+
+
+def told(change: Callable[[dict[str, Any]], None], of: Record) -> dict[str, bytes]:
+    """A layout of one artifact whose record says something else, every sha256 being right again."""
+    layout = lay_out([of], None)
+    documents = dict(layout.documents)
+    (name,) = [name for name, data in documents.items() if b'"provenance"' in data]
+    record = json.loads(documents.pop(name))
+    change(record)
+    config = json.dumps(record).encode()
+    layers = [
+        oci.named(oci.BLOB, each["sha256"], each["size"])
+        for file in record["manifest"]["files"]
+        for each in file["blobs"]
+    ]
+    data = oci.manifest(oci.ARTIFACT, oci.descriptor(oci.ARTIFACT_CONFIG, config), layers)
+    kept = {"oci-layout": oci.LAYOUT, "index.json": oci.index([oci.descriptor(oci.MANIFEST, data)])}
+    for each in (config, data):
+        kept["blobs/sha256/" + sha256(each).hexdigest()] = each
+    whole = (REAL / f"convnet_b{of.key.inputs[0][1][0]}_{'+'.join(of.key.precision) or 'fp32'}_ref.mxr").read_bytes()
+    at = 0
+    for blob in of.manifest.files[0].blobs:
+        kept["blobs/sha256/" + blob.sha256] = whole[at : at + blob.size]
+        at += blob.size
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "said"),
+    [
+        (lambda d: d.update(odd=1), Damaged, "there is no such field"),
+        (lambda d: d.update(v=2), Damaged, "version 1"),
+        (lambda d: d["key"].update(migraphx="2.15"), Mismatch, "migraphx"),
+        (lambda d: d["key"]["inputs"].update(x=[8, 3, 32, 32]), Mismatch, "inputs.x"),
+        (lambda d: d["key"].update(kind="gpu", arch="gfx908", rocm="7.2"), Mismatch, "kind|arch"),
+        (lambda d: d["qualities"].update(num_cu=-1), Damaged, "num_cu"),
+        (lambda d: d["model"].update(model="xxh3:" + "0" * 32), Damaged, "model.model"),
+        (lambda d: d["manifest"]["files"][0].update(name="../model.mxr"), Damaged, "name"),
+        (lambda d: d["manifest"]["files"][0].update(sha256="0" * 64), Damaged, "together do not have its sha256"),
+        (lambda d: d["manifest"]["files"][0].update(size=1), Damaged, "do not add up"),
+        (lambda d: d["manifest"]["files"][0]["blobs"].reverse(), Damaged, "together do not have its sha256"),
+        (lambda d: d.update(provenance={"a": "x" * 20_000}), Damaged, "provenance"),
+        (lambda d: d.update(published_at="now"), Damaged, "published_at"),
+    ],
+)
+def test_a_record_that_lies_is_refused(
+    records: list[Record], tmp_path: Path, change: Any, kind: type[MxrError], said: str
+) -> None:
+    path = repacked(told(change, records[0]), tmp_path)
+    with pytest.raises(kind, match=said):
+        check(path)
+
+
+def test_the_same_with_nothing_changed_is_taken(records: list[Record], tmp_path: Path) -> None:
+    assert check(repacked(told(lambda d: None, records[0]), tmp_path)).records == (records[0],)
+
+
+def test_a_program_of_another_kind_is_no_program(records: list[Record], tmp_path: Path) -> None:
+    data = b"\x7fELF" + bytes(100)
+    sha = sha256(data).hexdigest()
+    files = told(
+        lambda d: d.update(
+            manifest={
+                "v": 1,
+                "files": [{"name": "m", "size": 104, "sha256": sha, "blobs": [{"sha256": sha, "size": 104}]}],
+            }
+        ),
+        records[0],
+    )
+    files["blobs/sha256/" + sha] = data
+    with pytest.raises(Damaged, match="is no program"):
+        check(repacked(files, tmp_path))
+
+
+def test_a_lock_that_does_not_fit_its_artifacts_is_refused(records: list[Record], cache: Cache, tmp_path: Path) -> None:
+    one = records[0]
+    path = tmp_path / "b.tar"
+    exporting.export([one], Lock((entry(records[1]),)), path, cache, NOBODY)
+    with pytest.raises(Damaged, match="the bundle does not have it so"):
+        check(path)
+    exporting.export([one], Lock((entry(one, tuning="exhaustive"),)), path, cache, NOBODY)
+    with pytest.raises(Mismatch, match="tuning"):
+        check(path)
+
+
+def points(size: int, count: int, seed: int) -> Iterator[int]:
+    chance = random.Random(seed)
+    yield from (0, 1, 511, 512, size - 1, size - 512, size - 1024, size - 1025)
+    yield from (chance.randrange(size) for _ in range(count))
+
+
+def test_cut_short_anywhere_it_is_refused(bundle: Path, tmp_path: Path) -> None:
+    data, path = bundle.read_bytes(), tmp_path / "cut.tar"
+    for at in points(len(data), 60, 1):
+        path.write_bytes(data[:at])
+        with pytest.raises(Damaged) as caught:
+            check(path)
+        assert "is not a whole bundle: " in caught.value.message and caught.value.hint
+
+
+def test_no_changed_byte_changes_what_is_imported(bundle: Path, tmp_path: Path) -> None:
+    """Whatever byte is changed: it is refused, or it was one that says nothing (a tag's letter, say)."""
+    data, path, whole = bundle.read_bytes(), tmp_path / "flipped.tar", check(bundle)
+    with closing(Tar(bundle)) as layout:
+        small = sum(tarball.BLOCK + tarball.padded(size) for size in layout.sizes().values() if size < 4096)
+    silent = 0
+    for at in (*points(len(data), 40, 2), *points(small, 200, 3)):
+        changed = bytearray(data)
+        changed[at] ^= 1 << (at % 8)
+        path.write_bytes(changed)
+        try:
+            assert check(path) == whole
+            silent += 1
+        except MxrError as problem:
+            assert problem.exit == 65, problem.message
+    assert silent < 20
+
+
+def test_an_interrupted_export_goes_on(
+    records: list[Record], lock: Lock, cache: Cache, bundle: Path, tmp_path: Path
+) -> None:
+    final = tmp_path / "bundle.tar"
+    empty = Cache(tmp_path / "empty")
+    with pytest.raises(MxrError) as caught:
+        exporting.export(records, lock, final, empty, NOBODY)
+    assert caught.value.exit == 69
+    (partial,) = tmp_path.glob(".mxr-partial-*")
+    data = bytearray(bundle.read_bytes())
+    data[-2000:] = bytes(2000)
+    partial.write_bytes(data)
+    blobs = {blob.sha256: blob.size for each in records for blob in each.manifest.blobs()}
+    done = exporting.export(records, lock, final, cache, NOBODY)
+    assert 0 < done.kept < sum(blobs.values())
+    assert final.read_bytes() == bundle.read_bytes()
+    assert list(tmp_path.glob(".mxr-partial-*")) == []
+
+
+def test_two_exports_of_one_bundle_do_not_mix(records: list[Record], lock: Lock, cache: Cache, tmp_path: Path) -> None:
+    import fcntl
+
+    final = tmp_path / "bundle.tar"
+    with pytest.raises(MxrError):
+        exporting.export(records, lock, final, Cache(tmp_path / "empty"), NOBODY)
+    (partial,) = tmp_path.glob(".mxr-partial-*")
+    with partial.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(Temporary, match="Another process"):
+            exporting.export(records, lock, final, cache, NOBODY)
+        exporting.export(records, None, final, cache, NOBODY)
+        assert partial.exists(), "what another process works on is left alone"
+    exporting.export(records, None, final, cache, NOBODY)
+    assert not partial.exists(), "what nobody works on is removed"
+
+
+def test_nothing_is_no_bundle(cache: Cache, tmp_path: Path) -> None:
+    with pytest.raises(Usage, match="nothing to export"):
+        exporting.export([], None, tmp_path / "b.tar", cache, NOBODY)
+    with pytest.raises(Usage, match="There is no bundle"):
+        open_layout(tmp_path / "b.tar")

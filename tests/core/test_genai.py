@@ -1,0 +1,155 @@
+"""Reading genai_config.json in its two spellings: models, options, lengths; errors that name the field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mxr import genai
+from mxr.errors import Damaged, Usage
+from mxr.genai import Part
+from mxr.onnxfile import OnnxInput, OnnxModel
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def make(document: object) -> Path:
+        path = tmp_path / "genai_config.json"
+        path.write_text(document if isinstance(document, str) else json.dumps(document))
+        return path
+
+    return make
+
+
+def model(provider: str = "AMDGPU", filename: Any = "model.onnx", **options: Any) -> dict[str, Any]:
+    return {"filename": filename, "session_options": {"provider_options": [{"cpu": {}}, {provider: options}]}}
+
+
+def config(search: Any = None, **parts: Any) -> dict[str, Any]:
+    return {"model": {"type": "phi3", "context_length": 4096, **parts}, **({"search": search} if search else {})}
+
+
+@pytest.mark.parametrize("provider", ["AMDGPU", "amdgpu", "AMDGPUExecutionProvider"])
+def test_the_padding_provider_needs_two_programs_of_a_decoder(write: Write, tmp_path: Path, provider: str) -> None:
+    """Source: microsoft/onnxruntime-genai: static_pad_seq_len is search.max_length; then one token at a time."""
+    path = write(config({"max_length": 2048}, decoder=model(provider, fp16_enable="1")))
+    prefill, decode = genai.read(path).parts
+    assert (prefill.label, decode.label) == ("decoder-prefill", "decoder-decode")
+    assert prefill.path == decode.path == tmp_path / "model.onnx"
+    assert prefill.precision == decode.precision == "fp16"
+    assert prefill.sizes and decode.sizes
+    assert (prefill.sizes["sequence_length"], decode.sizes["sequence_length"]) == (2048, 1)
+    assert prefill.sizes["past_sequence_length"] == decode.sizes["total_sequence_length"] == 2048
+
+
+@pytest.mark.parametrize(
+    ("options", "precision", "tuning"),
+    [
+        ({}, None, None),
+        ({"fp16_enable": "1"}, "fp16", None),
+        ({"migraphx_fp16_enable": "True"}, "fp16", None),
+        ({"migraphx_bf16_enable": True, "migraphx_fp16_enable": "false"}, "bf16", None),
+        ({"fp16_enable": 1, "int8_enable": "true", "exhaustive_tune": "1"}, "int8+fp16", "exhaustive"),
+        ({"migraphx_fp8_enable": "1", "device_id": "0", "migraphx_model_cache_dir": "/c"}, "fp8", None),
+    ],
+)
+def test_the_forwarding_provider_in_both_spellings(
+    write: Write, options: dict[str, Any], precision: str | None, tuning: str | None
+) -> None:
+    path = write(config({"max_length": 2048}, decoder=model("MIGraphX", **options)))
+    (part,) = genai.read(path).parts
+    assert (part.label, part.precision, part.tuning, part.sizes) == ("decoder", precision, tuning, None)
+
+
+def test_several_models_and_a_folder(write: Write, tmp_path: Path) -> None:
+    write(
+        config(
+            embedding=model(filename="embed.onnx"),
+            vision=model("MIGraphX", filename="onnx/vision.onnx", compile_batches="8, 1,4"),
+            speech={"filename": "speech.onnx", "session_options": {"provider_options": []}},
+            decoder={
+                "session_options": {"provider_options": [{"MIGraphX": {"fp16_enable": "1"}}]},
+                "pipeline": [{"first": {"filename": "a.onnx"}, "second": {"filename": "b.onnx"}}],
+            },
+        )
+    )
+    found = genai.read(tmp_path)
+    assert [(part.name, str(part.path.relative_to(tmp_path)), part.batches) for part in found.parts] == [
+        ("embedding", "embed.onnx", ()),
+        ("vision", "onnx/vision.onnx", (1, 4, 8)),
+        ("decoder-first", "a.onnx", ()),
+        ("decoder-second", "b.onnx", ()),
+    ]
+    assert [part.precision for part in found.parts[2:]] == ["fp16", "fp16"]
+    assert found.notes == ("model.speech runs without MIGraphX: nothing is fetched for it.",)
+
+
+ONNX = OnnxModel(
+    Path("m.onnx"),
+    0,
+    (
+        OnnxInput("input_ids", "int64", ("batch_size", "sequence_length")),
+        OnnxInput("past.0.key", "float16", ("batch_size", 8, "past_sequence_length", 64)),
+        OnnxInput("closed", "int64", (1,)),
+        OnnxInput("odd", "int64", ("batch_size", "some_length")),
+        OnnxInput("unknown", "int64", None),
+    ),
+    (),
+    (),
+    None,
+    8,
+    "",
+)
+
+
+def test_the_configuration_closes_the_dims_that_it_knows() -> None:
+    part = Part("decoder", Path("m.onnx"), sizes={"sequence_length": 16, "past_sequence_length": 32})
+    assert dict(part.inputs(ONNX, 2)) == {"input_ids": (2, 16), "past.0.key": (2, 8, 32, 64)}
+    assert dict(part.inputs(ONNX, None)) == {}
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({}, "model: there is no such field"),
+        ([], "the document: expected an object"),
+        ({"model": []}, "model: expected an object"),
+        (config(decoder=model(filename=3)), "model.decoder.filename: expected a text, found 3"),
+        (config(decoder=model(filename="/etc/passwd")), "model.decoder.filename: expected a path beside"),
+        (config(decoder={"filename": "m", "session_options": 1}), "model.decoder.session_options: expected an object"),
+        (
+            config(decoder={"filename": "m", "session_options": {"provider_options": {}}}),
+            "model.decoder.session_options.provider_options: expected a list",
+        ),
+        (
+            config(decoder={"filename": "m", "session_options": {"provider_options": ["MIGraphX"]}}),
+            r"provider_options\[0\]: expected an object",
+        ),
+        (config(decoder=model(fp16_enable="yes")), r"provider_options\[1\].AMDGPU.fp16_enable: expected 1, 0"),
+        (config(decoder=model(fp16_enable="1", bf16_enable="1")), r"\[1\].AMDGPU: fp16_enable and bf16_enable"),
+        (config(decoder=model(compile_batches="1,x")), "compile_batches: expected numbers"),
+        (config(decoder=model(compile_batches=[1])), "compile_batches: expected a text"),
+        (config(decoder=model(compile_batches="0")), "compile_batches: expected a size"),
+        (config({"max_length": "long"}, decoder=model()), "search.max_length: expected a size"),
+        (config(decoder={"pipeline": 1}), "model.decoder.pipeline: expected a list"),
+        (config(decoder={"pipeline": [{"a": {}}]}), r"model.decoder.pipeline\[0\].a.filename: expected"),
+        (config(decoder=model("CUDA")), "names no model that MIGraphX runs"),
+    ],
+)
+def test_errors_name_the_field(write: Write, document: object, said: str) -> None:
+    with pytest.raises(Usage, match=said) as caught:
+        genai.read(write(document))
+    assert caught.value.hint
+
+
+def test_what_is_no_configuration(write: Write, tmp_path: Path) -> None:
+    with pytest.raises(Damaged, match="not valid JSON"):
+        genai.read(write('{"model": {'))
+    with pytest.raises(Usage, match="cannot be read"):
+        genai.read(tmp_path / "nothing.json")

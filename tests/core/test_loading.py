@@ -1,0 +1,48 @@
+"""What `mxr.load` finds out before MIGraphX would fail over it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from core.consumers.parts import delivery
+
+from mxr.asking import Options
+from mxr.cache import Answer
+from mxr.errors import Mismatch
+from mxr.fetching import Fetched
+from mxr.loading import _check, _version
+from mxr.match import Match
+from mxr.settings import Settings
+
+PROGRAM = Path(__file__).parent.parent / "data" / "mxr_spliced" / "v7_gfx942_sramecc+_xnack-.cov5.mxr"
+FOUND = Fetched(PROGRAM, "registry", Answer(delivery(Path("/")).artifact, Match()))
+
+
+def test_a_file_that_is_not_for_this_target_is_refused_field_by_field() -> None:
+    said = {"rocm": "7.2", "migraphx": "2.15"}
+    _check(FOUND, Settings(), Options(arch="gfx942:sramecc+:xnack-", **said))
+    with pytest.raises(Mismatch, match="would not load here") as caught:
+        _check(FOUND, Settings(), Options(arch="gfx908", **said))
+    assert [row["field"] for row in caught.value.detail["differences"]] == ["arch"]
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("told", "version"),
+    [
+        ("2.15.0", "2.15.0"),
+        ("2.17.0.dev+2e9924db6", "2.17.0"),
+        ("2.16.0.dev+20250912-17-470-gf729a52faf", "2.16.0"),
+        ("4.0", "4.0"),
+        ("dev", None),
+        ("", None),
+    ],
+)
+def test_the_version_of_the_module(told: str, version: str | None) -> None:
+    """Forms seen in builds of MIGraphX: src/py/migraphx_py.cpp, MIGRAPHX_VERSION of the build."""
+
+    class Module:
+        __version__ = told
+
+    assert _version(Module) == version

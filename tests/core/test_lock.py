@@ -1,0 +1,211 @@
+"""The lock's text: the same lock is the same text, what changes in it is what changed, and nothing odd gets through."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import GPU, demands, keys
+
+from mxr.errors import Damaged, MxrError, Usage
+from mxr.keys import Key
+from mxr.lock import EMPTY, Entry, Lock, load, read, write
+from mxr.qualities import Demands, Request
+
+
+def entry(number: int = 1, *, model: str = "models/a.onnx", key: Key = GPU, **more: Any) -> Entry:
+    request = Request(key, more.pop("demands", Demands()))
+    return Entry(model, more.pop("consumer", "python"), request, f"{number:064x}", f"{number + 1000:064x}", **more)
+
+
+def batch(size: int, *, arch: str = "gfx90a") -> Key:
+    return replace(GPU, inputs=(("x", (size, 3, 224, 224)),), arch=arch)
+
+
+paths = st.builds("{}/{}.onnx".format, st.sampled_from(["models", ".", "../up"]), st.sampled_from(["a", "b.c", "ü"]))
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> Entry:
+    key, wanted = draw(keys), draw(demands())
+    try:
+        request = Request(key, wanted)
+    except Usage:
+        request = Request(key)
+    shas = st.integers(0, 2**256 - 1).map("{:064x}".format)
+    model = draw(st.one_of(paths, st.just(key.model)))
+    return Entry(model, draw(st.sampled_from(["python", "ort"])), request, draw(shas), draw(shas))
+
+
+def distinct(found: list[Entry]) -> list[Entry]:
+    return list({each.request: each for each in found}.values())
+
+
+@given(st.lists(entries(), max_size=5).map(distinct), st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_a_lock_survives_its_text_whatever_the_order(found: list[Entry], chance: random.Random) -> None:
+    text = write(Lock(tuple(found)))
+    assert write(read(text)) == text
+    assert set(read(text).entries) == set(found)
+    chance.shuffle(found)
+    assert write(Lock(tuple(found))) == text
+    assert json.loads(text)["version"] == 1
+
+
+def test_the_text_is_made_to_be_committed() -> None:
+    text = write(Lock((entry(), entry(2, key=batch(16), demands=Demands(num_cu=104, allow=("cu",))))))
+    assert text.endswith("}\n") and "\t" not in text
+    assert '   "demands": {\n    "num_cu": 104,\n    "allow": ["cu"]\n   },' in text
+    assert '     "x": [16, 3, 224, 224]\n' in text
+    assert max(map(len, text.splitlines())) < 100
+    assert write(Lock(())) == EMPTY and read(EMPTY) == Lock(())
+
+
+def changed(before: Lock, after: Lock) -> tuple[list[str], list[str]]:
+    rows = list(difflib.unified_diff(write(before).splitlines(), write(after).splitlines(), n=0, lineterm=""))[2:]
+    return [row for row in rows if row[0] == "-"], [row for row in rows if row[0] == "+"]
+
+
+def test_another_artifact_changes_two_lines() -> None:
+    lock = Lock(tuple(entry(size, key=batch(size)) for size in (1, 2, 4, 8, 16)))
+    one = lock.entries[2]
+    after = Lock(tuple(replace(each, id="e" * 64, sha256="f" * 64) if each == one else each for each in lock.entries))
+    gone, come = changed(lock, after)
+    assert [row.split('"')[1] for row in gone] == [row.split('"')[1] for row in come] == ["id", "sha256"]
+
+
+def test_an_entry_more_adds_its_own_lines_only() -> None:
+    lock = Lock(tuple(entry(size, key=batch(size)) for size in (1, 4, 8)))
+    for model in ("a.onnx", "models/a.onnx", "zzz.onnx"):
+        gone, come = changed(lock, lock.merged([entry(9, model=model, key=batch(2))]))
+        assert len(come) - len(gone) == write(Lock((entry(9, key=batch(2)),))).count("\n") - 5
+        assert len(gone) <= 2
+
+
+def test_adding_replaces_the_entry_of_the_same_model_and_request() -> None:
+    lock = Lock((entry(1), entry(2, key=batch(2))))
+    again = lock.merged([entry(3), entry(4, model="other.onnx", key=batch(4))])
+    assert set(again.entries) == {entry(3), entry(2, key=batch(2)), entry(4, model="other.onnx", key=batch(4))}
+
+
+def test_one_request_has_one_answer() -> None:
+    with pytest.raises(Usage, match="two artifacts"):
+        Lock((entry(1), entry(2, model="models/same_content.onnx")))
+    both = Lock((entry(1), entry(1, model="models/same_content.onnx")))
+    assert len(both.entries) == 2 and both.ids == (entry(1).id,)
+
+
+def test_one_request_for_two_consumers_is_two_files() -> None:
+    one = entry(1, key=batch(1))
+    lock = Lock((one, replace(one, consumer="amdinfer")))
+    assert read(write(lock)) == lock and len(lock.ids) == 1
+    assert lock.file_names() == ("a_b1.mxr", "a.mxr")
+    assert lock.serving(one.request)[0].id == one.id
+
+
+def test_the_entry_of_the_very_request_comes_first_then_those_of_its_key() -> None:
+    wide, narrow = entry(1, demands=Demands(num_cu=110)), entry(2, demands=Demands(num_cu=104))
+    lock = Lock((wide, narrow, entry(3, key=batch(2))))
+    assert lock.serving(wide.request) == (wide,)
+    assert set(lock.serving(Request(GPU, Demands(num_cu=60)))) == {wide, narrow}
+    assert lock.serving(Request(batch(64))) == ()
+    nearest = lock.nearest(Request(batch(64)))
+    assert [row["field"] for each in nearest for row in each["differences"]] == ["inputs.x"] * 3
+
+
+def test_a_generic_program_is_found_for_its_family() -> None:
+    generic = entry(1, key=batch(1, arch="gfx11-generic"))
+    assert Lock((generic,)).serving(Request(batch(1, arch="gfx1100"))) == (generic,)
+
+
+def test_names_in_a_folder_tell_programs_apart() -> None:
+    one, two = entry(1, key=batch(1)), entry(2, key=batch(2))
+    assert Lock((one,)).file_names() == ("a.mxr",)
+    assert Lock((one, two)).file_names() == (f"a-{one.id[:12]}.mxr", f"a-{two.id[:12]}.mxr")
+    amd = [replace(each, consumer="amdinfer") for each in (one, two)]
+    assert Lock(tuple(amd)).file_names() == ("a_b1.mxr", "a_b2.mxr")
+    by_hash = entry(1, model=GPU.model)
+    assert Lock((by_hash,)).file_names() == (f"{GPU.model[5:21]}.mxr",)
+    same = Lock((one, replace(one, request=Request(batch(1), Demands(num_cu=104)))))
+    assert same.file_names() == ("a.mxr", "a.mxr")
+
+
+def broken(change: Any) -> str:
+    document = json.loads(write(Lock((entry(1), entry(2, model="models/b.onnx", key=batch(2))))))
+    change(document)
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda d: d.update(version=2), "version"),
+        (lambda d: d.update(more=1), "version and entries"),
+        (lambda d: d.pop("entries"), "version and entries"),
+        (lambda d: d.update(entries={}), "entries"),
+        (lambda d: d["entries"][1].update(odd=1), r"entries\[1\] \(models/b.onnx\): odd: there is no such field"),
+        (lambda d: d["entries"][1].pop("id"), r"entries\[1\] \(models/b.onnx\): id: this field is missing"),
+        (lambda d: d["entries"][1].update(id="abc"), r"entries\[1\].*id: expected 64 lower-case hex"),
+        (lambda d: d["entries"][1]["key"].update(arch="gfx908"), r"entries\[1\].*digest: expected the digest"),
+        (lambda d: d["entries"][1]["key"].update(arch="sm_90"), r"entries\[1\].*arch"),
+        (lambda d: d["entries"][1]["demands"].update(num_cu="104"), r"entries\[1\].*num_cu: expected a whole number"),
+        (lambda d: d["entries"][1]["demands"].update(rocm_patch="6.1.0"), r"entries\[1\].*rocm_patch"),
+        (lambda d: d["entries"][1].update(consumer="nobody"), r"entries\[1\].*nobody"),
+        (lambda d: d["entries"][1].update(model=".."), r"entries\[1\] \(\.\.\): model"),
+        (lambda d: d["entries"][1].update(model="a\nb"), r"entries\[1\].*model"),
+        (lambda d: d["entries"][1].update(model="xxh3:" + "0" * 32), r"entries\[1\].*the model of the key"),
+        (lambda d: d["entries"].append({**d["entries"][0], "id": "c" * 64}), "two artifacts"),
+        (lambda d: d["entries"].append([]), r"entries\[2\]: the document: expected an object"),
+    ],
+)
+def test_a_lock_is_read_strictly_and_the_error_names_the_entry(change: Any, said: str) -> None:
+    with pytest.raises(Damaged, match=said) as caught:
+        read(broken(change), "mxr.lock")
+    assert caught.value.message.startswith("mxr.lock is not a lock that mxr can read: ")
+    assert caught.value.exit == 65 and caught.value.hint
+
+
+def test_where_there_is_no_lock_it_says_how_to_write_one(tmp_path: Path) -> None:
+    for path in (tmp_path / "mxr.lock", tmp_path):
+        with pytest.raises(Usage, match="There is no lock") as caught:
+            load(path)
+        assert "mxr lock" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "NaN", '{"version":1,"version":1}', "\0", "[" * 100_000])
+def test_what_is_no_lock_is_refused(text: str) -> None:
+    with pytest.raises(Damaged):
+        read(text)
+
+
+def test_changed_bytes_raise_errors_of_ours_or_nothing_else() -> None:
+    data = write(Lock((entry(1, demands=Demands(num_cu=104)), entry(2, key=batch(2))))).encode()
+    chance = random.Random(5)
+    refused = 0
+    for _ in range(3000):
+        changed = bytearray(data)
+        for _ in range(chance.randint(1, 4)):
+            at = chance.randrange(len(changed))
+            what = chance.randrange(4)
+            if what == 0:
+                changed[at] ^= 1 << chance.randrange(8)
+            elif what == 1:
+                del changed[at : at + chance.randint(1, 40)]
+            elif what == 2:
+                changed[at:at] = chance.choice([b"{", b"[", b'"', b"1e999", b"-1", b"null", b"\xff", b"\\ud800"])
+            else:
+                changed[at:] = b""
+            changed = changed or bytearray(b" ")
+        try:
+            assert write(read(bytes(changed)))
+        except MxrError as problem:
+            assert isinstance(problem, Damaged)
+            refused += 1
+    assert refused > 2000

@@ -1,0 +1,451 @@
+"""A matrix: what a file may say, that every mistake names its line, and that the cells are exactly what is meant."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mxr import matrix, precisions, target
+from mxr.errors import MxrError, Usage
+from mxr.matrix import Cell, document, kinds
+from mxr.matrix.table import MATRIX
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+CONTRACT = """\
+version: 1
+defaults: {for: python, tuning: default}
+models:
+  - path: models/resnet50.onnx          # globs allowed
+    batch: [1, 8, 64]
+  - path: models/bert.onnx
+    inputs: {input_ids: [N, 384], attention_mask: [N, 384]}
+batch: [1]                              # for all that name none
+precision: [fp32, fp16]
+targets:
+  - {arch: gfx908, rocm: "7.2", migraphx: "2.15"}
+  - {arch: gfx942, num_cu: 304, rocm: "7.2", migraphx: "2.15"}
+  - {kind: ref, migraphx: "2.16"}
+exclude:
+  - {arch: gfx908, precision: fp8}
+"""
+TAIL = 'batch: [1]\ntargets: [{arch: gfx942, rocm: "7.2", migraphx: "2.15"}]\n'
+"""With a model before it, a matrix of one cell."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with two files that stand for models: a matrix never looks inside."""
+    (tmp_path / "models").mkdir()
+    for name in ("resnet50", "bert"):
+        (tmp_path / "models" / f"{name}.onnx").write_bytes(b"a model")
+    (tmp_path / "samples.npz").write_bytes(b"samples")
+    return tmp_path
+
+
+def cells(folder: Path, text: str, environ: dict[str, str] | None = None, limit: int | None = None) -> tuple[Cell, ...]:
+    path = folder / "matrix.yaml"
+    path.write_text(text)
+    return matrix.cells(matrix.read(path, environ or {}, limit))
+
+
+def refused(folder: Path, text: str, environ: dict[str, str] | None = None) -> Usage:
+    """The error of a matrix that is not right; it names its file and a line, and has a hint."""
+    with pytest.raises(Usage) as found:
+        cells(folder, text, environ)
+    problem = found.value
+    line = problem.detail["line"]
+    assert problem.message.startswith(f"{folder / 'matrix.yaml'}:{line}: ") and problem.hint
+    assert 1 <= line <= text.count("\n") + 1
+    return problem
+
+
+def test_the_matrix_of_the_documentation(folder: Path) -> None:
+    """Models times targets times batches times precisions, in the order of the file."""
+    found = cells(folder, CONTRACT)
+    assert len(found) == 3 * 3 * 2 + 3 * 2
+    first, last = found[0], found[-1]
+    assert (first.name, first.line, first.target_line) == ("models/resnet50.onnx", 4, 11)
+    assert (first.target, first.variant) == ("gfx908/rocm7.2/migraphx2.15", "batch 1 fp32 python")
+    assert last.options.inputs == (("input_ids", (1, 384)), ("attention_mask", (1, 384)))
+    assert (last.target, last.options.kind, last.options.arch) == ("ref/migraphx2.16", "ref", None)
+    assert [cell.target for cell in found[:7]][-1] == "gfx942/304cu/rocm7.2/migraphx2.15"
+
+
+BAD = [
+    ("version: 1\nmodles: []\n", 2, "no field 'modles'", "models"),
+    ("version: 2\nmodels: []\n", 1, "'2' is not", "1"),
+    ("models: []\n", 1, "needs a field 'version'", "Version"),
+    ("version: 1\nversion: 1\n", 2, "twice", "Remove"),
+    ("version: 1\nmodels: {path: a.onnx}\n", 2, "Expected a list", "- "),
+    ("version: 1\nmodels:\n  - batch: 1\n" + TAIL, 3, "needs a field 'path'", "ONNX"),
+    ("version: 1\nmodels:\n  - path: models/none.onnx\n" + TAIL, 3, "There is no model", "relative"),
+    ("version: 1\nmodels:\n  - path: models/*.pb\n" + TAIL, 3, "No file matches", "relative"),
+    ("version: 1\nmodels:\n  - path: xxh3:12\n" + TAIL, 3, "not a model hash", "xxh3:"),
+    ("version: 1\nmodels:\n  - path: ${NOWHERE}/a.onnx\n" + TAIL, 3, "no variable NOWHERE", "${NOWHERE:-default}"),
+    ("version: 1\nmodels:\n  - path: ${oops\n" + TAIL, 3, "cannot be read", "${NAME}"),
+    ("version: 1\nmodels: [{path: models/bert.onnx}]\nbatch: [0]\n", 3, "whole number from 1", "Write"),
+    ("version: 1\nmodels: [{path: models/bert.onnx}]\nbatch: []\n", 3, "empty", "Write"),
+    ("version: 1\nmodels: [{path: models/bert.onnx}]\nprecision: fp17\n", 3, "not a precision", "fp16"),
+    ("version: 1\nmodels: [{path: models/bert.onnx}]\nfor: pyton\n", 3, "not a consumer", "Did you mean python"),
+    ("version: 1\nmodels: [{path: models/bert.onnx}]\n", 2, "No target", "targets"),
+    (
+        "version: 1\nmodels: [{path: models/bert.onnx}]\ntargets:\n  - {arch: gfx914, rocm: 7.2, migraphx: 2.15}\n",
+        4,
+        "no arch gfx914",
+        "gfx9",
+    ),
+    ("version: 1\nmodels: [{path: models/bert.onnx}]\ntargets:\n  - {arch: mi100}\n", 4, "not a GPU arch", "gfx908"),
+    (
+        "version: 1\nmodels: [{path: models/bert.onnx}]\ntargets:\n  - {arch: gfx908, rocm: 7.2}\n",
+        4,
+        "no migraphx",
+        "2.15",
+    ),
+    ("version: 1\nmodels: [{path: models/bert.onnx}]\ntargets:\n  - {kind: rfe}\n", 4, "not a kind", "ref"),
+    ("version: 1\nmodels: [{path: models/bert.onnx}]\ntargets:\n  - {migraphx: two}\n", 4, "a version", "7.2"),
+    (
+        "version: 1\nmodels:\n  - path: models/bert.onnx\n    inputs: {x: [N, M]}\n" + TAIL,
+        4,
+        "two symbols, N and M",
+        "sizes",
+    ),
+    ("version: 1\nmodels:\n  - path: models/bert.onnx\n    inputs: {x: [-1]}\n" + TAIL, 4, "not a dim", "1..8"),
+    (
+        "version: 1\nmodels:\n  - path: models/bert.onnx\n    inputs: {x: [N]}\n" + TAIL[11:],
+        4,
+        "N has no value",
+        "batch",
+    ),
+    ("version: 1\nmodels:\n  - path: models/bert.onnx\n    env: {PATH: x}\n" + TAIL, 4, "no variable", "MIGRAPHX_"),
+    (
+        "version: 1\nmodels:\n  - path: models/bert.onnx\nprecision: int8\ndefaults: {calibration: x.npz}\n" + TAIL,
+        5,
+        "no calibration file",
+        "looked for",
+    ),
+    ("version: 1\nlimit: 1\nmodels: [{path: models/*.onnx}]\n" + TAIL, 1, "2 combinations", "--limit 2"),
+    (
+        "version: 1\nmodels: [{path: models/bert.onnx}]\nexclude: [{arch: gfx942}]\n" + TAIL,
+        1,
+        "nothing to compile",
+        "remain",
+    ),
+    ("version: 1\nmodels: [}\n", 2, "not YAML", "indentation"),
+    ("version: 1\nmodels: [{path: !!python/name:os.system models/bert.onnx}]\n", 2, "Tags", "Remove"),
+    ("version: 1\n<<: {limit: 3}\n", 2, "Merge keys", "defaults"),
+    ("version: 1\n? [a]\n: 1\n", 2, "plain word", "NAME"),
+    ("version: 1\n---\nversion: 1\n", 2, "not YAML", "line"),
+    ("", 1, "empty", "version: 1"),
+    ("[" * 5000, 1, "", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "words", "hint"), BAD, ids=[f"{row[2][:24]}" for row in BAD])
+def test_every_mistake_names_its_line(folder: Path, text: str, line: int, words: str, hint: str) -> None:
+    """What is wrong, where, and what to write."""
+    problem = refused(folder, text)
+    assert problem.detail["line"] == line, problem.message
+    assert words in problem.message and hint in problem.hint, (problem.message, problem.hint)
+
+
+@pytest.mark.parametrize(
+    ("arch", "precision", "word"),
+    [("gfx908", "fp8", "fp8"), ("gfx1100", "fp8+fp16", "fp8"), ("gfx90a", "fp8", "fp8"), ("gfx1030", "bf16", "bf16")],
+)
+def test_a_precision_that_an_arch_cannot_run(folder: Path, arch: str, precision: str, word: str) -> None:
+    """Refused with the line of the precision, the target's, and what to exclude; excluding it does."""
+    text = (
+        "version: 1\nmodels: [{path: models/bert.onnx}]\nbatch: 1\nprecision:\n  - fp32\n  - "
+        f"{precision}\ntargets:\n  - {{arch: {arch}, rocm: 7.2, migraphx: 2.15}}\n"
+    )
+    problem = refused(folder, text)
+    assert problem.detail["line"] == 6
+    assert f"{word} does not run on {arch} (the target in line 8)" in problem.message
+    exclusion = problem.hint[problem.hint.index("- {") :].rstrip(".")
+    assert len(cells(folder, f"{text}exclude:\n  {exclusion}\n")) == 1
+
+
+@pytest.mark.parametrize("arch", ["gfx940", "gfx942", "gfx950", "gfx1200", "gfx1201"])
+def test_archs_that_run_fp8(arch: str) -> None:
+    assert precisions.impossible(arch, "amd", ("fp8",)) is None
+    assert precisions.impossible("gfx908", "hygon", ("fp8",)) is None
+    assert precisions.impossible("gfx9-4-generic", "amd", ("fp8",)) is None
+
+
+def test_versions_are_as_written(folder: Path) -> None:
+    """YAML would make a number of 2.10."""
+    text = "version: 1\nmodels: [{path: models/bert.onnx}]\ntargets: [{kind: ref, migraphx: 2.10}]\n"
+    assert [cell.options.migraphx for cell in cells(folder, text)] == ["2.10"]
+
+
+def test_variables(folder: Path) -> None:
+    """From the environment, or the default; an empty one counts as unset where there is a default; `$$` is a dollar."""
+    text = """version: 1
+defaults: {rocm: "${ROCM:-7.2}", migraphx: "${MGX}", env: {MIGRAPHX_A: "$${x} $5"}}
+models: [{path: "models/${NAME}.onnx", batch: "${BATCHES}"}]
+targets: [{arch: "${ARCH:-gfx908}"}]
+"""
+    environ = {"MGX": "2.15", "NAME": "bert", "BATCHES": "1, 8", "ARCH": ""}
+    found = cells(folder, text, environ)
+    assert [cell.options.batch for cell in found] == [1, 8]
+    assert found[0].target == "gfx908/rocm7.2/migraphx2.15"
+    assert dict(found[0].options.env) == {"MIGRAPHX_A": "${x} $5"}
+
+
+def test_the_nearest_word_wins(folder: Path) -> None:
+    """A model before its target, that before what holds for all; variables of the compile are joined."""
+    text = """version: 1
+defaults:
+  {tuning: exhaustive, precision: fp16, for: ort, env: {MIGRAPHX_A: d, MIGRAPHX_B: d}, rocm: "7.2", migraphx: "2.15"}
+models:
+  - path: models/resnet50.onnx
+    tuning: default
+    env: {MIGRAPHX_A: m}
+    calibration: samples.npz
+    precision: [int8, fp32]
+    targets: [{kind: ref}]
+  - path: models/bert.onnx
+precision: bf16
+targets:
+  - {arch: gfx908, env: {MIGRAPHX_B: t, MIGRAPHX_C: t}, allow: "cu,patch"}
+include:
+  - {path: models/bert.onnx, batch: 3, arch: gfx942, exact: true, runner: [self-hosted, big]}
+"""
+    int8, fp32, bert, extra = cells(folder, text)
+    assert int8.options.calibration == folder / "samples.npz" and fp32.options.calibration is None
+    assert int8.options.tuning == "default" and dict(int8.options.env) == {"MIGRAPHX_A": "m", "MIGRAPHX_B": "d"}
+    assert int8.options.kind == "ref" and int8.options.rocm is None
+    assert bert.options.precision == "bf16" and bert.options.tuning == "exhaustive"
+    assert dict(bert.options.env) == {"MIGRAPHX_A": "d", "MIGRAPHX_B": "t", "MIGRAPHX_C": "t"}
+    assert bert.options.allow == ("cu", "patch") and bert.options.consumer == "ort"
+    assert (extra.options.precision, extra.options.batch, extra.options.exact) == ("fp16", 3, True)
+    assert extra.runner == ("self-hosted", "big") and extra.line == 16
+
+
+@pytest.mark.parametrize(
+    ("inputs", "batch", "closed", "passed"),
+    [
+        ("{x: [N, 3]}", "8", (("x", (8, 3)),), 8),
+        ("{x: [384, N]}", "8", (("x", (384, 8)),), None),
+        ("{x: [4, 3]}", None, (("x", (4, 3)),), None),
+        ("{x: 1..8@1/4, s: []}", "2", (("x", (target.DynamicDim(1, 8, (1, 4)),)), ("s", ())), None),
+    ],
+)
+def test_shapes(folder: Path, inputs: str, batch: str | None, closed: Any, passed: int | None) -> None:
+    """Symbols are filled; inputs without one go without the batch that is meant for all."""
+    own = f", batch: {batch}" if batch else ""
+    text = f"version: 1\nmodels: [{{path: models/bert.onnx, inputs: {inputs}{own}}}]\n{TAIL}"
+    (found,) = cells(folder, text)
+    assert (found.options.inputs, found.options.batch) == (closed, passed)
+
+
+def test_a_list_of_shapes_and_a_model_without_batch(folder: Path) -> None:
+    text = (
+        "version: 1\nmodels:\n  - path: models/bert.onnx\n    inputs:\n      - {x: [N, 128]}\n      - {x: [N, 384]}\n"
+        "    batch: [1, 8]\n  - {path: models/resnet50.onnx, batch: null}\n" + TAIL
+    )
+    found = cells(folder, text)
+    assert [cell.options.inputs[0][1] for cell in found[:4]] == [(1, 128), (8, 128), (1, 384), (8, 384)]
+    assert found[4].options.batch is None and not found[4].options.inputs
+
+
+def test_what_is_written_twice_is_wanted_once(folder: Path) -> None:
+    text = "version: 1\nmodels: [{path: models/bert.onnx}, {path: models/*.onnx}]\nprecision: [fp32, fp32]\n" + TAIL
+    assert [cell.name for cell in cells(folder, text)] == ["models/bert.onnx", "models/resnet50.onnx"]
+
+
+ARCHS = st.lists(st.sampled_from(["gfx908", "gfx90a", "gfx942", "gfx1100"]), min_size=1, max_size=4, unique=True)
+WORDS = st.lists(st.sampled_from(["fp32", "fp16", "int8", "int8+fp16"]), min_size=1, max_size=4, unique=True)
+BATCHES = st.lists(st.integers(1, 64), min_size=1, max_size=4, unique=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(archs=ARCHS, words=WORDS, batches=BATCHES, out=st.tuples(ARCHS, WORDS))
+def test_the_cells_are_the_product_without_what_is_excluded(
+    tmp_path_factory: pytest.TempPathFactory,
+    archs: list[str],
+    words: list[str],
+    batches: list[int],
+    out: tuple[list[str], list[str]],
+) -> None:
+    """Each once, in the order of the file, whatever the exclusion; and the same again."""
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "m.onnx").write_bytes(b"a model")
+    written = {
+        "version": 1,
+        "models": [{"path": "m.onnx"}],
+        "batch": batches,
+        "precision": words,
+        "targets": [{"arch": arch, "rocm": "7.2", "migraphx": "2.15"} for arch in archs],
+        "exclude": [{"arch": out[0], "precision": out[1]}],
+    }
+    wanted = [
+        (arch, batch, word)
+        for arch, batch, word in product(archs, batches, words)
+        if not (arch in out[0] and word in out[1])
+    ]
+    text = json.dumps(written)
+    if not wanted:
+        assert "nothing to compile" in refused(folder, text).message
+        return
+    found = cells(folder, text)
+    assert [(cell.options.arch, cell.options.batch, cell.options.precision) for cell in found] == wanted
+    assert cells(folder, text) == found
+
+
+PARTS = [
+    "version: 1\n",
+    "models:\n",
+    "  - path: a\n",
+    "batch: ",
+    "[1, ",
+    "{a: ",
+    "]",
+    "}",
+    "&a ",
+    "*a",
+    "<<: ",
+    "!!",
+    "${",
+]
+PARTS += [
+    "${A:-",
+    "\t",
+    "- ",
+    ": ",
+    "|\n",
+    "'",
+    '"',
+    "%TAG",
+    "---\n",
+    "\0",
+    "\ud800",
+    "é",
+    "targets",
+    "null",
+    "\n",
+    "  ",
+]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.one_of(st.binary(max_size=300), st.lists(st.sampled_from(PARTS), max_size=40).map("".join)))
+def test_any_bytes_are_a_matrix_or_an_error_of_ours(data: bytes | str) -> None:
+    """Never anything else, and always with a line of the file."""
+    raw = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
+    try:
+        MATRIX.read(document.parse(raw, "m.yaml", {"A": "1"}))
+    except MxrError as problem:
+        assert isinstance(problem, Usage) and problem.hint
+        assert problem.message.startswith(f"m.yaml:{problem.detail['line']}: ")
+
+
+def test_aliases_cannot_explode() -> None:
+    """A file of some hundred bytes that stands for billions of parts."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 10)}]" for at in range(1, 9)]
+    with pytest.raises(Usage, match="parts, with aliases"):
+        document.parse("\n".join(lines).encode(), "m.yaml", {})
+    with pytest.raises(Usage, match="nested too deep"):
+        document.parse(b"a: &a [*a]", "m.yaml", {})
+    with pytest.raises(Usage, match="characters"):
+        document.parse(b"a: [" + b"'${X}'," * 5000 + b"]", "m.yaml", {"X": "x" * 1000})
+    with pytest.raises(Usage, match="at most"):
+        document.parse(b"#" * (1 << 20) + b"\n", "m.yaml", {})
+
+
+def test_ten_thousand_combinations(folder: Path) -> None:
+    """Refused with a limit that can be raised; then they work."""
+    text = (
+        "version: 1\nmodels: [{path: models/bert.onnx}]\nprecision: [fp32, fp16]\n"
+        f"batch: {list(range(1, 5001))}\ntargets: [{{kind: ref, migraphx: '2.15'}}]\n"
+    )
+    assert "--limit 10000" in refused(folder, text).hint
+    assert len(cells(folder, text, limit=10_000)) == 10_000
+    assert len(cells(folder, text + "limit: 10000\n")) == 10_000
+
+
+def fits(schema: Any, value: Any) -> bool:
+    """Whether a value fits a schema, as far as ours go: the words that they use, and no others."""
+    import re
+
+    known = {"anyOf", "type", "enum", "pattern", "minimum", "maximum", "items", "minItems", "properties"}
+    known |= {"required", "additionalProperties", "propertyNames", "description", "$schema", "title"}
+    assert set(schema) <= known, set(schema) - known
+    if "anyOf" in schema:
+        return any(fits(each, value) for each in schema["anyOf"])
+    if "enum" in schema and value not in schema["enum"]:
+        return False
+    names = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+    types = schema.get("type", [])
+    types = [types] if isinstance(types, str) else types
+    found = names.get(type(value), "null")
+    if types and found not in types and not (found == "integer" and "number" in types):
+        return False
+    if found == "string" and "pattern" in schema and not re.search(schema["pattern"], value):
+        return False
+    if found == "integer" and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+        return False
+    if found == "array":
+        return len(value) >= schema.get("minItems", 0) and all(fits(schema.get("items", {}), each) for each in value)
+    return found != "object" or fits_object(schema, value)
+
+
+def fits_object(schema: Any, value: dict[str, Any]) -> bool:
+    properties, rest = schema.get("properties", {}), schema.get("additionalProperties", True)
+    if not set(schema.get("required", ())) <= set(value):
+        return False
+    return all(
+        fits(properties[name], each) if name in properties else rest is True or (rest is not False and fits(rest, each))
+        for name, each in value.items()
+    )
+
+
+def test_the_schema_takes_what_the_reader_takes(folder: Path) -> None:
+    """Over the contract's matrix, and over small ones that differ in one field; the file for editors is this one."""
+    import yaml
+
+    schema = matrix.schema()
+    assert fits(schema, yaml.safe_load(CONTRACT))
+    base = yaml.safe_load(CONTRACT)
+    good = [
+        {"batch": 4},
+        {"batch": "1,8"},
+        {"batch": "${B:-1}"},
+        {"for": "ort"},
+        {"limit": 30},
+        {"precision": "int8+fp16"},
+    ]
+    bad = [
+        {"batch": 0},
+        {"batch": []},
+        {"modles": []},
+        {"version": 2},
+        {"for": "nobody"},
+        {"precision": "fp17"},
+        {"limit": True},
+    ]
+    for change in (*good, *bad):
+        assert fits(schema, base | change) == (change in good), change
+        try:
+            cells(folder, json.dumps(base | change))
+        except Usage:
+            assert change in bad, change
+        else:
+            assert change in good, change
+    written = json.loads((DOCS / "matrix.schema.json").read_text())
+    assert written == schema, "write it anew: mxr precompile --schema > docs/matrix.schema.json"
+
+
+def test_every_field_says_what_it_means() -> None:
+    """Editors show it."""
+    for name, row in MATRIX.fields.items():
+        assert row.about and row.about[0].isprintable(), name
+    assert {"gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"} <= kinds.ARCHS

@@ -1,0 +1,265 @@
+"""A matrix from a file to programs, with real processes: three models on three targets, and bad days of pipelines."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from end_to_end.conftest import unique
+from end_to_end.stack import Host, Registry, Stack, finish
+
+from .conftest import GPU_HOST, Worker, eventually
+
+ON = ("engines",)
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Iterator[Registry]:
+    """With leases that do not run out however busy the machine is: each compile is counted."""
+    found = Registry(tmp_path_factory.mktemp("registry"), stack, through=("env", "MXR_LEASE_SECONDS=60"))
+    yield found
+    found.kill9()
+
+
+MATRIX = """
+version: 1
+defaults: {for: python, rocm: "7.2", migraphx: "2.15"}
+models:
+  - path: models/*.onnx
+batch: [1, 2, 4]
+targets:
+  - {arch: "gfx90a:sramecc+:xnack-"}
+  - {arch: "gfx908:sramecc+:xnack-"}
+  - {kind: ref}
+"""
+CELLS = 27
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, worker: Callable[..., Worker]) -> Callable[[], list[Worker]]:
+    """Starts a worker for each target of the matrix: two kinds of GPU and the reference target."""
+
+    def start() -> list[Worker]:
+        home = tmp_path / "workers" / "mi100"
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "migraphx_double.json").write_text(json.dumps({"arch": "gfx908:sramecc+:xnack-"}))
+        gpu = {"arch": "gfx908", "sramecc": "+", "xnack": "-", "num_cu": 120, "chiplets": 1}
+        (home / "mi100.json").write_text(json.dumps(GPU_HOST | {"targets": [gpu]}))
+        mi100 = worker("mi100", kind="gpu", env={"MXR_HOST": str(home / "mi100.json")})
+        return [each.ready() for each in (mi100, worker("mi210", kind="gpu"), worker("cpu"))]
+
+    return start
+
+
+@pytest.fixture
+def matrix(tmp_path: Path, marked: Callable[..., Path], gate: Path) -> Path:
+    """Three models, one of which is compiled only once the gate is open; and the matrix of all."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    slow = marked(compile=f"wait:{gate}")
+    for name in ("a", "b"):
+        unique(Path(__file__).parents[2] / "data/models/convnet.onnx", folder / f"{name}.onnx", f"{name}{tmp_path}")
+    slow.rename(folder / "slow.onnx")
+    (tmp_path / "matrix.yaml").write_text(MATRIX)
+    return tmp_path / "matrix.yaml"
+
+
+def jobs_of(mxr: Host, matrix: Path) -> list[str]:
+    """The jobs that there ever were for the models of this matrix."""
+    models = {each["model"] for each in mxr("plan", matrix, "--json").json["cells"]}
+    found = mxr("jobs", "--limit", 1000, "--json").json["jobs"]
+    return [each["id"] for each in found if each["request"]["key"]["model"] in models]
+
+
+def compiles(registry: Registry, mxr: Host, matrix: Path) -> int:
+    """How often the double compiled for the models of this matrix: it says so in the logs of the jobs."""
+    logs = [registry.ask("GET", f"/v1/jobs/{each}/log").data.decode() for each in jobs_of(mxr, matrix)]
+    return sum(len(re.findall("^compile offload_copy=", log, re.MULTILINE)) for log in logs)
+
+
+def closed(mxr: Host, matrix: Path) -> int:
+    """How many cells are there."""
+    return sum(each["state"] == "there" for each in mxr("plan", matrix, "--json").json["cells"])
+
+
+def test_a_matrix_is_compiled_once_and_then_it_is_there(
+    registry: Registry, mxr: Host, fleet: Callable[[], list[Worker]], matrix: Path, gate: Path, tmp_path: Path
+) -> None:
+    """All 27 cells; a second run finds them; a fetch gets one; the plan before and after says so."""
+    fleet()
+    gate.touch()
+    before = mxr("plan", matrix, "--json").json
+    assert before["summary"]["compile"] == CELLS and before["summary"]["unknown"] == CELLS
+    assert registry.ask("GET", "/v1/jobs?state=open").data == b'{"jobs":[],"next":null}'
+    first = mxr("precompile", matrix, "--json", "--junit", tmp_path / "out.xml")
+    assert first.json["summary"] | {"cells": CELLS, "compiled": CELLS} == first.json["summary"]
+    assert len(re.findall(r"^mxr: \[27/27\] ", first.err, re.MULTILINE)) == 1, first.err
+    suite = ElementTree.parse(tmp_path / "out.xml").getroot()[0]
+    assert suite.get("tests") == str(CELLS) and suite.get("failures") == "0" and len(suite) == CELLS
+    again = mxr("precompile", matrix, "--json").json
+    assert again["summary"]["there"] == CELLS
+    assert [each["artifact"] for each in again["cells"]] == [each["artifact"] for each in first.json["cells"]]
+    assert compiles(registry, mxr, matrix) == CELLS
+    words = ("--arch", "gfx908:sramecc+:xnack-", "--rocm", "7.2", "--migraphx", "2.15", "--batch", 2, "--for", "python")
+    got = mxr("fetch", tmp_path / "models" / "a.onnx", *words, "--json").json
+    assert got["id"] in [each["artifact"] for each in again["cells"]]
+    grown = matrix.read_text().replace("[1, 2, 4]", "[1, 2, 4, 8]")
+    matrix.write_text(grown)
+    after = mxr("plan", matrix, "--json").json
+    assert (after["summary"]["there"], after["summary"]["compile"], after["summary"]["unknown"]) == (CELLS, 9, 0)
+    assert after["summary"]["minutes"] > 0
+
+
+def test_a_killed_run_is_taken_up(
+    registry: Registry, mxr: Host, fleet: Callable[[], list[Worker]], matrix: Path, gate: Path
+) -> None:
+    """kill -9 in the middle; run again, nothing is compiled twice."""
+    fleet()
+    running = mxr.start("precompile", matrix)
+    eventually(lambda: closed(mxr, matrix) >= 9)
+    running.send_signal(signal.SIGKILL)
+    finish(running)
+    gate.touch()
+    assert mxr("precompile", matrix, "--json").json["summary"]["cells"] == CELLS
+    assert closed(mxr, matrix) == CELLS
+    assert compiles(registry, mxr, matrix) == CELLS
+
+
+def test_two_pipelines_at_once_share_every_compile(
+    registry: Registry, host: Callable[..., Host], fleet: Callable[[], list[Worker]], matrix: Path, gate: Path
+) -> None:
+    fleet()
+    hosts = [host("one"), host("two")]
+    both = [each.start("precompile", matrix, "--json") for each in hosts]
+    eventually(lambda: closed(hosts[0], matrix) >= 9)
+    gate.touch()
+    done = [finish(each) for each in both]
+    assert [each.code for each in done] == [0, 0], done
+    artifacts = [[cell["artifact"] for cell in each.json["cells"]] for each in done]
+    assert artifacts[0] == artifacts[1] and None not in artifacts[0]
+    assert compiles(registry, hosts[0], matrix) == CELLS
+
+
+def test_a_registry_that_goes_away_is_waited_for(
+    registry: Registry, mxr: Host, fleet: Callable[[], list[Worker]], matrix: Path, gate: Path
+) -> None:
+    """The power goes in the middle; the run says so once, and goes on when the registry is back."""
+    fleet()
+    running = mxr.start("precompile", matrix)
+    eventually(lambda: closed(mxr, matrix) >= 9)
+    registry.kill9()
+    assert running.stderr is not None
+    assert any("Trying again" in line for line in running.stderr)
+    registry.start()
+    gate.touch()
+    done = finish(running)
+    assert done.code == 0, done
+    # Leases of two seconds run out meanwhile, so that a worker may be told to begin anew; nobody asks anew.
+    assert len(jobs_of(mxr, matrix)) == closed(mxr, matrix) == CELLS
+
+
+def test_ctrl_c_leaves_the_jobs(mxr: Host, fleet: Callable[[], list[Worker]], matrix: Path, gate: Path) -> None:
+    """Exit 130 says how to go on; the jobs go on."""
+    fleet()
+    running = mxr.start("precompile", matrix)
+    eventually(lambda: closed(mxr, matrix) >= 9)
+    running.send_signal(signal.SIGINT)
+    done = finish(running)
+    assert done.code == 130, done
+    assert "jobs go on without you" in done.err and "the same command again" in done.err
+    gate.touch()
+    eventually(lambda: closed(mxr, matrix) == CELLS)
+
+
+def test_one_bad_model_fails_alone(
+    mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path], convnet: Path, tmp_path: Path
+) -> None:
+    """Exit 5 for the whole, with the kind of what failed; what is good is there. What nobody can do alone is 8."""
+    worker("cpu").ready()
+    words = "/src/src/onnx/onnx_parser.cpp:398: parse_graph: Unknown operator: Zeta<&>"
+    bad = marked(compile=f"refuse:{words}")
+    text = f"""
+version: 1
+models:
+  - path: {bad.name}
+  - path: {convnet.name}
+batch: [2]
+targets:
+  - {{kind: ref, migraphx: "2.15"}}
+  - {{arch: gfx1100, rocm: "7.2", migraphx: "2.15", runner: [self-hosted, gfx1100]}}
+"""
+    matrix = tmp_path / "m.yaml"
+    matrix.write_text(text)
+    summary = tmp_path / "summary.md"
+    github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
+    done = mxr("precompile", matrix, "--json", "--junit", tmp_path / "out.xml", env=github, expect=5)
+    assert done.error["code"] == "compile_failed"
+    assert [each["state"] for each in done.json["cells"]] == ["failed", "no worker", "compiled", "no worker"]
+    assert done.json["cells"][0]["failure"]["kind"] == "permanent"
+    assert f"::error file={matrix},line=4::" in done.err
+    assert "| failed | 1 |" in summary.read_text() and "Zeta\\<\\&\\>" in summary.read_text()
+    cases = ElementTree.parse(tmp_path / "out.xml").getroot()[0]
+    assert [[each.tag for each in case] for case in cases] == [["failure"], ["error"], [], ["error"]]
+    assert words in (cases[0][0].get("message") or "")
+    assert cases[0][0].get("type", "").startswith("permanent:")
+    plan = mxr("plan", matrix, "--json", expect=8).json
+    assert [each["state"] for each in plan["cells"]] == ["failed before", "no worker", "there", "no worker"]
+    jobs = mxr("plan", matrix, "--format", "github").json
+    assert [(each["target"], each["runner"]) for each in jobs["include"]] == [
+        ("gfx1100/rocm7.2/migraphx2.15", ["self-hosted", "gfx1100"])
+    ]
+    only = ("--target", "ref/migraphx2.15")
+    assert "nothing to precompile" in mxr("plan", matrix, "--format", "gitlab", *only).out
+    assert "precompile gfx1100/rocm7.2" in mxr("plan", matrix, "--format", "gitlab").out
+    matrix.write_text(text.replace(f"  - path: {bad.name}\n", ""))
+    mxr("precompile", matrix, expect=8)
+    mxr("precompile", matrix, "--on-miss", "fail", expect=3)
+    mxr("precompile", matrix, "--on-miss", "ask", expect=4)
+    mxr("precompile", matrix, "--on-miss", "wait=1s", *only)
+    for job in mxr("jobs", "--state", "open", "--json").json["jobs"]:
+        mxr("jobs", job["id"], "--cancel")
+
+
+def test_waiting_has_an_end(mxr: Host, fleet: Callable[[], list[Worker]], matrix: Path, gate: Path) -> None:
+    """--on-miss wait=TIME ends with 4, and what came until then is there."""
+    fleet()
+    done = mxr("precompile", matrix, "--on-miss", "wait=15s", "--json", expect=4)
+    assert done.json["error"]["retry"] is True
+    assert done.json["summary"]["compiling"] + done.json["summary"]["queued"] >= 9
+    gate.touch()
+    mxr("precompile", matrix)
+
+
+def test_an_absent_registry_is_told_at_once(host: Callable[..., Host], matrix: Path) -> None:
+    absent = host("alone", "http://127.0.0.1:9")
+    assert absent("precompile", matrix, "--json", expect=69).error["retry"] is True
+    absent("plan", matrix, expect=69)
+
+
+@pytest.mark.real_migraphx
+def test_a_real_migraphx_compiles_a_matrix(
+    mxr: Host, worker: Callable[..., Worker], convnet: Path, tmp_path: Path
+) -> None:
+    """Batches and precisions on MIGraphX's own reference target."""
+    python = os.environ.get("MXR_TEST_MIGRAPHX_PYTHON")
+    if not python:
+        pytest.skip("MXR_TEST_MIGRAPHX_PYTHON names no interpreter with a real migraphx (PYTHONPATH its folder)")
+    kept = {name: os.environ.get(name, "") for name in ("PYTHONPATH", "LD_LIBRARY_PATH")}
+    one = worker("real", env={**kept, "MXR_WORKER_PYTHON": python}).ready()
+    cans = {each["name"]: each["can"] for each in mxr("workers", "--json").json["workers"]}
+    version = cans[f"{one.name}/ref"]["toolchain"]["migraphx"].rpartition(".")[0]
+    (tmp_path / "m.yaml").write_text(
+        f"version: 1\nmodels: [{{path: {convnet.name}}}]\nbatch: [1, 4]\nprecision: [fp32, fp16]\n"
+        f'targets: [{{kind: ref, migraphx: "${{MIGRAPHX}}"}}]\n'
+    )
+    found = mxr("precompile", tmp_path / "m.yaml", "--json", env={"MIGRAPHX": version}).json
+    assert [each["state"] for each in found["cells"]] == ["compiled"] * 4
+    assert {each["variant"] for each in found["cells"]} == {
+        f"batch {batch} {precision} python" for batch in (1, 4) for precision in ("fp32", "fp16")
+    }

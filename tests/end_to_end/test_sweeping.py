@@ -1,0 +1,71 @@
+"""Two registries sweep all the time, while hosts publish and fetch: nothing that a row points to is ever missing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from .conftest import Programs
+from .stack import Host, Registry
+
+SECONDS = float(os.environ.get("MXR_TEST_SWEEPING", "12"))
+"""How long they do; a minute where somebody wants to know."""
+
+RULES = """
+[retention]
+unused_days = 0.00005
+grace_hours = 0.0008
+every_hours = 0.0002
+"""
+"""Artifacts go after four seconds without a use, bytes three seconds later; a sweep begins every second."""
+
+
+@pytest.mark.timeout(400)
+def test_two_registries_sweep_while_hosts_publish_and_fetch(
+    own_registry: Callable[..., Registry], tmp_path: Path, convnet: Path, programs: Programs
+) -> None:
+    rules = tmp_path / "registry.toml"
+    rules.write_text(RULES)
+    through = ("env", f"MXR_REGISTRY_CONFIG={rules}")
+    one = own_registry(through=through)
+    two = own_registry(through=through, like=one)
+    end = time.monotonic() + SECONDS
+    codes: list[int] = []
+
+    def work(number: int) -> None:
+        """Publishes, and fetches with an empty cache what somebody published, swept or not by then."""
+        registry = (one, two)[number % 2]
+        turn = 0
+        while time.monotonic() < end:
+            turn += 1
+            asked = ("--env", f"MIGRAPHX_N={turn % 3}", "--for", "python")
+            host = Host(tmp_path / f"host{number}-{turn}", registry.url)
+            push = ("push", programs.ref, "--model", convnet, *asked, "--precision", "fp16")
+            _run(host, codes, {0, 75}, *push)
+            fetch = ("fetch", convnet, "--kind", "ref", "--migraphx", "2.16", "--batch", "4", "--precision", "fp16")
+            done = _run(host, codes, {0, 3, 75}, *fetch, *asked)
+            if done:
+                assert Path(done).read_bytes() == programs.ref.read_bytes()
+
+    with ThreadPoolExecutor(3) as pool:
+        for each in [pool.submit(work, number) for number in range(3)]:
+            each.result()
+    assert codes.count(0) > len(codes) / 2
+    assert "swept" in one.log.read_text() and "swept" in two.log.read_text()
+    two.stop()
+    found = one.fsck()
+    assert [each for each in found["findings"] if each["damage"]] == []
+
+
+def _run(host: Host, codes: list[int], expected: set[int], *words: object) -> str:
+    """What `mxr` prints where it succeeds. Swept in between: not there (3), or to be tried again (75)."""
+    process = host.start(*words)
+    out, err = process.communicate(timeout=120)
+    codes.append(process.returncode)
+    assert process.returncode in expected, err
+    return out.strip() if process.returncode == 0 else ""

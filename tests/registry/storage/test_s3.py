@@ -1,0 +1,460 @@
+"""The S3 store on a real server: signed URLs, damage, and a way to the server on which things go wrong."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+from servers.faulty import Alter, Answer, Cut, Fault, Faulty, Lose, Stall, refused
+from servers.swift import Bucket, Swift
+
+from mxr.errors import DamagedBlob, DiskFull, MxrError, NoSuchBlob, Temporary, Usage
+from mxr_registry.storage import S3Place, open_store, s3
+from mxr_registry.storage.objects import PART, ObjectStore
+from mxr_registry.storage.store import CHUNK
+
+DATA = bytes(range(253)) * 16_000
+NAME = sha256(DATA).hexdigest()
+LARGE = bytes(range(241)) * ((2 * PART + CHUNK) // 241)
+
+Open = Callable[..., ObjectStore]
+
+
+@pytest.fixture
+def way(swift: Swift) -> Iterator[Faulty]:
+    """A way to the server for the registry."""
+    with Faulty(swift.url) as found:
+        yield found
+
+
+@pytest.fixture
+def open_s3(bucket: Bucket) -> Open:
+    """Opens a store in the test's bucket, with other settings where they are given."""
+
+    def begin(url: str | None = None, **settings: Any) -> ObjectStore:
+        store = open_store(url or bucket.url, replace(S3Place.read(bucket.environ), **settings))
+        assert isinstance(store, ObjectStore)
+        return store
+
+    return begin
+
+
+@pytest.fixture
+def store(open_s3: Open, way: Faulty) -> ObjectStore:
+    """A store that reaches its server by the way."""
+    return open_s3(endpoint=way.url)
+
+
+@pytest.fixture
+def impatient(open_s3: Open, way: Faulty) -> ObjectStore:
+    """A store that gives the server half a second."""
+    return open_s3(endpoint=way.url, timeout=0.5)
+
+
+def keep(store: ObjectStore, data: bytes = DATA) -> str:
+    name = sha256(data).hexdigest()
+    upload = store.begin(name, len(data))
+    try:
+        upload.write(data)
+        upload.commit()
+    finally:
+        upload.discard()
+    return name
+
+
+def get(url: str, **headers: str) -> urllib3.BaseHTTPResponse:
+    with urllib3.PoolManager(retries=False, timeout=60) as http:
+        return http.request("GET", url, headers=headers, redirect=False)
+
+
+class TestTree:
+    def test_it_is_that_of_the_file_store(self, store: ObjectStore, bucket: Bucket) -> None:
+        keep(store)
+        store.ready()
+        assert sorted(bucket.names()) == [f"fleet/one/blobs/{NAME[:2]}/{NAME[2:4]}/{NAME}", "fleet/one/ready"]
+
+    def test_a_bucket_without_a_prefix_serves_as_well(self, open_s3: Open, bucket: Bucket) -> None:
+        store = open_s3(f"s3://{bucket.name}")
+        keep(store)
+        assert bucket.names() == [f"blobs/{NAME[:2]}/{NAME[2:4]}/{NAME}"]
+        assert [kept.sha256 for kept in store.walk()] == [NAME]
+
+    def test_what_others_keep_in_the_bucket_is_not_touched(self, store: ObjectStore, bucket: Bucket) -> None:
+        bucket.client.put_object(Bucket=bucket.name, Key="fleet/two/blobs/x", Body=b"theirs")
+        bucket.client.put_object(Bucket=bucket.name, Key="fleet/one/blobs/note", Body=b"odd")
+        (odd,) = store.walk()
+        assert (odd.sha256, odd.size) == (None, 3)
+        store.drop(odd)
+        assert sorted(bucket.names()) == ["fleet/one/blobs/note", "fleet/two/blobs/x"]
+
+
+class TestUploads:
+    def test_small_ones_are_one_request(self, store: ObjectStore, way: Faulty) -> None:
+        keep(store)
+        assert [seen.method for seen in way.seen] == ["PUT"]
+
+    def test_large_ones_go_up_in_parts(self, store: ObjectStore, way: Faulty) -> None:
+        keep(store, LARGE)
+        sizes = [int(seen.headers["content-length"]) for seen in way.seen if seen.method == "PUT"]
+        assert sizes == [PART, PART, len(LARGE) - 2 * PART]
+
+    def test_no_extension_of_aws_is_asked_for(self, store: ObjectStore, way: Faulty) -> None:
+        keep(store, LARGE)
+        keep(store)
+        assert b"".join(store.open(NAME)) == DATA
+        for seen in way.seen:
+            assert not [name for name in seen.headers if name.startswith(("x-amz-checksum", "x-amz-sdk-checksum"))]
+            assert not {"if-none-match", "if-match", "x-amz-trailer"} & set(seen.headers)
+            if seen.method == "PUT":
+                assert re.fullmatch("[0-9a-f]{64}", seen.headers["x-amz-content-sha256"])
+
+    def test_one_that_is_given_up_leaves_nothing(self, store: ObjectStore, bucket: Bucket) -> None:
+        upload = store.begin(NAME, len(LARGE))
+        upload.write(LARGE)
+        assert len(bucket.uploads()) == 1
+        upload.discard()
+        upload.discard()
+        assert (bucket.uploads(), bucket.names()) == ([], [])
+
+    def test_a_lost_answer_to_the_last_request_is_no_failure(self, store: ObjectStore, way: Faulty) -> None:
+        way.spoil(Lose(), method="POST", part="uploadId=", times=1)
+        way.spoil(Answer(404, "NoSuchUpload"), method="POST", part="uploadId=", times=1)
+        name = keep(store, LARGE)
+        assert store.check(name) == len(LARGE)
+
+    def test_an_upload_that_the_server_forgot_is_one(self, store: ObjectStore, way: Faulty, bucket: Bucket) -> None:
+        way.spoil(Answer(404, "NoSuchUpload"), method="POST", part="uploadId=", times=1)
+        with pytest.raises(Temporary, match="lost"):
+            keep(store, LARGE)
+        assert bucket.names() == []
+
+    def test_a_part_that_cannot_be_sent_ends_the_upload(self, store: ObjectStore, way: Faulty, bucket: Bucket) -> None:
+        way.spoil(Answer(503), method="PUT", part="partNumber=2")
+        with pytest.raises(Temporary):
+            keep(store, LARGE)
+        assert (bucket.uploads(), bucket.names()) == ([], [])
+
+    def test_a_full_server_is_said(self, store: ObjectStore, way: Faulty) -> None:
+        way.spoil(Answer(403, "QuotaExceeded"), method="PUT")
+        with pytest.raises(DiskFull):
+            keep(store)
+
+
+class TestReading:
+    def test_a_part_is_all_that_is_asked_for(self, store: ObjectStore, way: Faulty) -> None:
+        keep(store)
+        assert b"".join(store.open(NAME, 100, 50)) == DATA[100:150]
+        assert [seen.headers.get("range") for seen in way.seen if seen.method == "GET"] == ["bytes=100-149"]
+
+    def test_nothing_after_the_end(self, store: ObjectStore) -> None:
+        keep(store)
+        for offset, length in ((len(DATA), None), (len(DATA) + 9, 5), (3, 0)):
+            assert b"".join(store.open(NAME, offset, length)) == b""
+
+    def test_bytes_are_hashed_once(self, store: ObjectStore, open_s3: Open, way: Faulty) -> None:
+        keep(store)
+        store.check(NAME)
+        assert way.count("GET") == 0
+        again = open_s3(endpoint=way.url)
+        for _ in range(3):
+            again.check(NAME)
+        assert way.count("GET") == 1
+
+    def test_a_body_that_breaks_off_is_read_on(self, store: ObjectStore, way: Faulty) -> None:
+        keep(store)
+        way.spoil(Cut(1_500_000), method="GET", times=2)
+        assert b"".join(store.open(NAME)) == DATA
+        assert way.count("GET") == 3
+
+    def test_one_that_always_breaks_off_is_an_error_after_a_few_times(self, store: ObjectStore, way: Faulty) -> None:
+        keep(store)
+        way.spoil(Cut(1000), method="GET")
+        with pytest.raises(Temporary):
+            list(store.open(NAME))
+        assert way.count("GET") <= 5
+
+    def test_one_that_was_replaced_meanwhile_is_not_mixed(
+        self, store: ObjectStore, way: Faulty, bucket: Bucket
+    ) -> None:
+        keep(store)
+        way.spoil(Cut(CHUNK + 10), method="GET", times=1)
+        reader = store.read(NAME)
+        assert next(reader) == DATA[:CHUNK]
+        bucket.write(NAME, DATA[::-1])
+        with pytest.raises(Temporary, match="replaced"):
+            list(reader)
+
+
+class TestDamage:
+    @pytest.mark.parametrize("fresh", [False, True])
+    @pytest.mark.parametrize("verb", ["check", "open"])
+    def test_it_is_found_set_aside_and_never_handed_out(
+        self, store: ObjectStore, open_s3: Open, bucket: Bucket, verb: str, fresh: bool
+    ) -> None:
+        keep(store)
+        bucket.spoil(NAME)
+        wrong = bucket.read(NAME)
+        found = open_s3() if fresh else store
+        with pytest.raises(DamagedBlob):
+            getattr(found, verb)(NAME)
+        (aside,) = bucket.names()
+        assert aside.startswith(f"fleet/one/damaged/{NAME}.")
+        assert bucket.client.get_object(Bucket=bucket.name, Key=aside)["Body"].read() == wrong
+        with pytest.raises(NoSuchBlob):
+            found.open(NAME)
+        keep(found)
+        assert b"".join(found.open(NAME)) == DATA
+
+    def test_bytes_that_change_on_the_way_for_once_are_not_damage(self, open_s3: Open, way: Faulty) -> None:
+        keep(open_s3())
+        store = open_s3(endpoint=way.url)
+        way.spoil(Alter(7), method="GET", times=1)
+        assert store.check(NAME) == len(DATA)
+
+    def test_bytes_that_change_on_the_way_never_come_to_their_end(self, store: ObjectStore, way: Faulty) -> None:
+        keep(store)
+        way.spoil(Alter(7), method="GET", times=1)
+        came = bytearray()
+        with pytest.raises(DamagedBlob):
+            for data in store.open(NAME):
+                came += data
+        assert len(came) < len(DATA)
+        assert b"".join(store.open(NAME)) == DATA
+
+    def test_a_server_that_returns_other_bytes_is_not_believed(self, store: ObjectStore, way: Faulty) -> None:
+        keep(store)
+        store.forget(NAME)
+        way.spoil(Alter(7), method="GET")
+        with pytest.raises(DamagedBlob):
+            store.open(NAME)
+
+
+class TestBadDays:
+    def test_a_busy_server_is_asked_again(self, store: ObjectStore, way: Faulty) -> None:
+        way.spoil(Answer(503), times=2)
+        keep(store)
+        way.spoil(Answer(503), times=2)
+        assert b"".join(store.open(NAME)) == DATA
+
+    def test_one_that_stays_busy_is_temporary(self, store: ObjectStore, way: Faulty) -> None:
+        keep(store)
+        way.spoil(Answer(503))
+        begun = len(way.seen)
+        with pytest.raises(Temporary, match="503") as found:
+            store.stat(NAME)
+        assert "S3" in found.value.hint
+        assert len(way.seen) - begun == s3.TRIES
+
+    @pytest.mark.parametrize("fault", [Stall(), Stall(1000)])
+    def test_one_that_stalls_is_given_up(
+        self, store: ObjectStore, impatient: ObjectStore, way: Faulty, fault: Fault
+    ) -> None:
+        keep(store)
+        way.spoil(fault, method="GET")
+        with pytest.raises(Temporary, match="did not answer"):
+            list(impatient.read(NAME))
+
+    def test_one_that_did_not_answer_is_left_alone_for_a_moment(
+        self, impatient: ObjectStore, way: Faulty, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(s3, "REST", 600.0)
+        way.spoil(Stall())
+        with pytest.raises(Temporary):
+            impatient.stat(NAME)
+        begun = len(way.seen)
+        for verb in (impatient.stat, impatient.check, keep_in(impatient), impatient.delete):
+            with pytest.raises(Temporary, match="a moment ago"):
+                verb(NAME)
+        assert len(way.seen) == begun
+
+    def test_one_that_is_not_there(self, open_s3: Open) -> None:
+        store = open_s3(endpoint=refused())
+        with pytest.raises(Temporary, match="cannot be reached"):
+            store.ready()
+
+    @pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId"])
+    def test_a_refusal_while_it_serves_is_temporary(self, store: ObjectStore, way: Faulty, code: str) -> None:
+        store.ready()
+        way.spoil(Answer(403, code))
+        with pytest.raises(Temporary, match=code):
+            keep(store)
+        with pytest.raises(Usage, match=code):
+            store.ready()
+
+
+def keep_in(store: ObjectStore) -> Callable[[str], object]:
+    return lambda _: keep(store)
+
+
+class TestReady:
+    def test_another_secret(self, open_s3: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+        with pytest.raises(Usage, match="signature is wrong") as found:
+            open_s3().ready()
+        assert "AWS_SECRET_ACCESS_KEY" in found.value.hint
+
+    def test_an_unknown_key(self, open_s3: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+        with pytest.raises(Usage) as found:
+            open_s3().ready()
+        assert found.value.hint
+
+    def test_no_key_at_all(self, open_s3: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        with pytest.raises(Usage, match="No credentials"):
+            open_s3().ready()
+
+    def test_no_such_bucket(self, open_s3: Open) -> None:
+        with pytest.raises(Usage, match="no such bucket"):
+            open_s3("s3://there-is-none/x").ready()
+
+    def test_it_writes_once(self, store: ObjectStore, way: Faulty) -> None:
+        for _ in range(3):
+            store.ready()
+        assert way.count("PUT") == 1
+
+
+class TestSignedUrls:
+    def test_anyone_gets_the_bytes_and_a_part_of_them(self, store: ObjectStore) -> None:
+        keep(store)
+        url = store.url(NAME, near=True)
+        assert url is not None
+        assert get(url).data == DATA
+        part = get(url, Range="bytes=5-9")
+        assert (part.status, part.data) == (206, DATA[5:10])
+
+    def test_a_forged_one_is_refused(self, store: ObjectStore) -> None:
+        other = keep(store, b"another")
+        keep(store)
+        url = store.url(NAME, near=True) or ""
+        last = url[-1]
+        for forged in (url[:-1] + ("0" if last != "0" else "1"), url.replace(NAME, other), url.partition("?")[0]):
+            assert get(forged).status in (400, 403)
+        longer = re.sub("X-Amz-Expires=[0-9]+", "X-Amz-Expires=90000", url)
+        assert longer != url and get(longer).status in (400, 403)
+
+    def test_an_old_one_is_refused(self, store: ObjectStore) -> None:
+        keep(store)
+        url = store.bucket.sign(store.key(NAME), 1)
+        end = time.monotonic() + 30
+        while get(url).status != 403:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+
+    def test_it_names_the_public_endpoint(self, open_s3: Open, swift: Swift) -> None:
+        store = open_s3(endpoint=refused(), public_endpoint=swift.url)
+        keep(open_s3())
+        for near in (False, True):
+            url = store.url(NAME, near) or ""
+            assert url.startswith(swift.url + "/") and get(url).data == DATA
+
+    @pytest.mark.parametrize(
+        ("environ", "far", "near"),
+        [
+            ({}, True, True),
+            ({"MXR_S3_ENDPOINT": "http://127.0.0.1:9000"}, False, True),
+            ({"MXR_S3_ENDPOINT": "http://[::1]:9000"}, False, True),
+            ({"MXR_S3_ENDPOINT": "http://localhost:9000"}, False, True),
+            ({"MXR_S3_ENDPOINT": "https://s3.example.com/"}, True, True),
+            (
+                {"MXR_S3_ENDPOINT": "http://localhost:9000", "MXR_S3_PUBLIC_ENDPOINT": "https://s3.example.com"},
+                True,
+                True,
+            ),
+            ({"MXR_S3_ENDPOINT": "https://s3.example.com", "MXR_S3_SIGNED": "off"}, False, False),
+            ({"MXR_S3_SIGNED": "off"}, False, False),
+        ],
+    )
+    def test_who_gets_one(self, environ: dict[str, str], far: bool, near: bool) -> None:
+        place = S3Place.read(environ)
+        assert (place.signs_for(False), place.signs_for(True)) == (far, near)
+
+
+def test_a_server_with_a_certificate_of_its_own(open_s3: Open, swift: Swift, tmp_path: Path) -> None:
+    tls, ca_file = certificate(tmp_path)
+    with Faulty(swift.url, tls) as way:
+        with pytest.raises(Usage, match="certificate") as found:
+            open_s3(endpoint=way.url).ready()
+        assert "MXR_S3_CA_FILE" in found.value.hint
+        store = open_s3(endpoint=way.url, ca_file=str(ca_file))
+        store.ready()
+        keep(store)
+        assert b"".join(store.open(NAME)) == DATA
+
+
+def certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
+    """A server's side of TLS for 127.0.0.1, and the file by which clients trust it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem, secret = folder / "ca.pem", folder / "key.pem"
+    pem.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    secret.write_bytes(key.private_bytes(*plain))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem, secret)
+    return context, pem
+
+
+class TestSettings:
+    def test_path_style_where_an_endpoint_is_given(self) -> None:
+        assert S3Place.read({}).style == "auto"
+        assert S3Place.read({"MXR_S3_ENDPOINT": "http://host:9000/"}).style == "path"
+        assert S3Place.read({"MXR_S3_ENDPOINT": "http://host", "MXR_S3_STYLE": "virtual"}).style == "virtual"
+
+    @pytest.mark.parametrize(
+        ("name", "begin"),
+        [("plain", "https://plain.s3.eu-west-3.amazonaws.com/"), ("a.b", "https://s3.eu-west-3.amazonaws.com/a.b/")],
+    )
+    def test_urls_to_aws_name_the_region(self, open_s3: Open, name: str, begin: str) -> None:
+        store = open_s3(f"s3://{name}/x", endpoint=None, style="auto", region="eu-west-3")
+        assert (store.url(NAME) or "").startswith(begin)
+
+    def test_virtual_style_names_the_bucket_in_the_host(self, open_s3: Open, bucket: Bucket) -> None:
+        store = open_s3(endpoint="https://s3.example.com", style="virtual")
+        assert (store.url(NAME) or "").startswith(f"https://{bucket.name}.s3.example.com/fleet/one/blobs/")
+
+    @pytest.mark.parametrize(
+        "environ",
+        [
+            {"MXR_S3_ENDPOINT": "s3.example.com"},
+            {"MXR_S3_PUBLIC_ENDPOINT": "ftp://s3.example.com"},
+            {"MXR_S3_STYLE": "other"},
+            {"MXR_S3_SIGNED": "perhaps"},
+            {"MXR_S3_TIMEOUT": "soon"},
+            {"MXR_S3_TIMEOUT": "0"},
+            {"MXR_S3_CA_FILE": "/there/is/none.pem"},
+        ],
+    )
+    def test_what_makes_no_sense_is_refused_by_name(self, environ: dict[str, str]) -> None:
+        (name,) = environ
+        with pytest.raises(Usage, match=name):
+            S3Place.read(environ)
+
+    @pytest.mark.parametrize("url", ["s3://", "s3:///prefix", "s3://b/p?x=1", "S3"])
+    def test_a_url_that_names_no_bucket(self, url: str) -> None:
+        with pytest.raises(MxrError, match="MXR_STORE_URL"):
+            open_store(url)

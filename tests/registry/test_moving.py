@@ -1,0 +1,185 @@
+"""Moving a registry to another database and store: all of it arrives and goes on there, or nothing does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from migrations.steps import contents, fill, reflected
+from servers.rows import ENGINES, Databases, Rows
+from servers.swift import Bucket
+
+from mxr.errors import Usage
+from mxr_registry import schema
+from mxr_registry.db import Database
+from mxr_registry.moving import Move
+
+PATHS = ("/v1/artifacts", "/v1/models", "/v1/misses", "/v1/jobs", "/v1/workers", "/v1/blobs/{blob}")
+
+
+def other(engine: str) -> str:
+    return next(name for name in ENGINES if name != engine)
+
+
+@pytest.fixture
+def targets(engine: str, request: pytest.FixtureRequest) -> Iterator[Databases]:
+    """Databases of the other kind than the source's."""
+    found = Databases(other(engine), lambda: request.getfixturevalue("postgresql"))
+    yield found
+    found.drop()
+
+
+@pytest.fixture
+def target(tmp_path: Path, targets: Databases) -> Rows:
+    """An empty database with its tables."""
+    (tmp_path / "there").mkdir()
+    rows = targets(tmp_path / "there")
+    db = Database(rows.url)
+    schema.upgrade(db)
+    db.close()
+    return rows
+
+
+@pytest.fixture
+def source(start: Any, parts: Any) -> Any:
+    """A registry with a bit of everything, stopped."""
+    server = start()
+    first = server.publish(parts.gfx908, parts.gpu_key(), cut=5000, **parts.explicit)[1]
+    gone = server.publish(parts.gfx942, parts.gpu_key("gfx942"), **parts.explicit)[1]
+    server.ask("POST", f"/v1/artifacts/{first['id']}/promote")
+    server.ask("DELETE", f"/v1/artifacts/{gone['id']}")
+    server.ask("POST", "/v1/resolve", {"key": parts.gpu_key("gfx90a")})
+    can = {"targets": [{"arch": "ref", "kind": "ref"}], "toolchain": {"migraphx": "2.16.0"}}
+    server.ask("POST", "/v1/workers", {"name": "one", "can": can})
+    server.blob = first["manifest"]["files"][0]["blobs"][0]["sha256"]
+    server.before = said(server)
+    assert server.stop() == 0
+    return server
+
+
+def said(server: Any) -> dict[str, Any]:
+    """What a registry tells over HTTP."""
+    paths = [path.format(blob=server.blob) for path in PATHS]
+    replies = {path: server.get(path).data for path in paths}
+    workers = json.loads(replies["/v1/workers"])
+    for each in workers["workers"]:
+        del each["seen_at"], each["state"]
+    return replies | {"/v1/workers": workers}
+
+
+def move(server: Any, *words: str, expect: int = 0) -> dict[str, Any]:
+    """The document of `mxr-registry move --json`, or of its error."""
+    command = [sys.executable, "-m", "mxr_registry.main", "move", "--json", "--data", str(server.data), *words]
+    environ = os.environ | server.rows.environ
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    assert done.returncode == expect, done
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found.get("error", found)
+
+
+def test_all_of_it_arrives_and_goes_on(source: Any, target: Rows, start: Any, parts: Any, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    words = ("--to-database", target.url, "--to-store", f"file://{there / 'store'}")
+    found = move(source, *words)
+    assert found["copied"] == 5 and found["present"] == 0
+    assert found["bytes"] == len(parts.gfx908) + len(parts.gfx942)
+    moved = start(data=there, rows=target)
+    moved.blob = source.blob
+    assert said(moved) == source.before
+    # Numbers go on after the last that was ever given, that of the removed artifact.
+    moved.publish(parts.ref, parts.ref_key())
+    assert target.execute("SELECT max(seq) FROM artifacts") == [(3,)]
+    moved.stop()
+    # And the source is what it was.
+    again = start()
+    again.blob = source.blob
+    assert said(again) == source.before
+
+
+def test_bytes_move_to_s3(
+    source: Any, target: Rows, bucket: Bucket, fsck: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environ = dict(bucket.environ)
+    store = environ.pop("MXR_STORE_URL")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert move(source, "--to-database", target.url, "--to-store", store)["copied"] == 5
+    code, found = fsck(source.data, environ={"MXR_DATABASE_URL": target.url, "MXR_STORE_URL": store})
+    assert (code, found["artifacts"], found["findings"]) == (0, 1, [])
+
+
+def test_bytes_may_stay_where_they_are(source: Any, target: Rows, fsck: Any) -> None:
+    assert move(source, "--to-database", target.url)["copied"] == 0
+    assert fsck(source.data, environ={"MXR_DATABASE_URL": target.url})[1]["artifacts"] == 1
+
+
+def test_a_move_that_broke_off_goes_on(source: Any, target: Rows, tmp_path: Path) -> None:
+    """Blobs that are there and right are left; one of other bytes is replaced."""
+    words = ("--to-database", target.url, "--to-store", f"file://{tmp_path / 'there' / 'store'}")
+    move(source, *words)
+    target.execute(*(f"DELETE FROM {name}" for name in ("artifact_blobs", "artifact_inputs", "artifacts", "misses")))
+    target.execute(*(f"DELETE FROM {name}" for name in ("blobs", "workers", "job_events", "jobs")))
+    blobs = sorted((tmp_path / "there" / "store" / "blobs").glob("*/*/*"))
+    blobs[0].unlink()
+    blobs[1].chmod(0o644)
+    blobs[1].write_bytes(blobs[1].read_bytes()[::-1])
+    found = move(source, *words)
+    assert (found["copied"], found["present"]) == (2, 3)
+
+
+def test_a_target_with_rows_is_refused(source: Any, target: Rows) -> None:
+    target.execute("INSERT INTO blobs VALUES ('default', 'x', 5, 1.0, 1.0)")
+    assert "not empty" in move(source, "--to-database", target.url, expect=6)["message"]
+    assert target.execute("SELECT count(*) FROM artifacts") == [(0,)]
+
+
+def test_a_target_without_tables_is_refused(source: Any, targets: Databases, tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    bare = targets(tmp_path / "bare", migrated=False)
+    assert "mxr-registry migrate" in move(source, "--to-database", bare.url, expect=75)["hint"]
+
+
+def test_lost_bytes_are_said_and_nothing_is_moved(source: Any, target: Rows, tmp_path: Path) -> None:
+    source.spoil(source.blob)
+    words = ("--to-database", target.url, "--to-store", f"file://{tmp_path / 'there' / 'store'}")
+    error = move(source, *words, expect=65)
+    assert source.blob in error["message"] and "fsck" in error["hint"]
+    assert target.execute("SELECT count(*) FROM artifacts") == [(0,)]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], scope="module")
+def test_a_registry_that_is_served_is_not_moved(source: Any, target: Rows, start: Any) -> None:
+    running = start()
+    error = move(source, "--to-database", target.url, expect=75)
+    assert "in use" in error["message"]
+    running.stop()
+    move(source, "--to-database", target.url)
+
+
+def test_rows_in_every_table_arrive(tmp_path: Path, databases: Databases, target: Rows) -> None:
+    """Of this schema, and of any later one."""
+    here, there = Database(databases(tmp_path).url), Database(target.url)
+    schema.upgrade(here)
+    before = fill(here)
+
+    def stop(words: str) -> None:
+        if words.startswith("jobs"):
+            raise Usage("enough")
+
+    with pytest.raises(Usage, match="enough"):
+        Move(here, there, None, stop).run()
+    with there.reading() as session:
+        found = contents(session, reflected(session))
+    assert not any(rows for name, rows in found.items() if name != "counters")
+    moved = Move(here, there, None, lambda _: None).run()
+    with there.reading() as session:
+        assert contents(session, reflected(session)) == before
+    assert moved.rows == sum(map(len, before.values()))
+    here.close()
+    there.close()

@@ -1,0 +1,288 @@
+"""A registry on PostgreSQL: how it starts and refuses to, and the bad days of its database."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import xxhash
+from servers.postgresql import PostgreSQL, name_in
+from servers.rows import Databases, Rows
+
+SECRET = "s3cr%t/word"
+
+
+@pytest.fixture(scope="module")
+def engine() -> str:
+    """This is about PostgreSQL alone."""
+    return "postgresql"
+
+
+def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mxr_registry.main", *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **environ}, timeout=120
+    )
+
+
+def said(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The lines for a person; the log's are left out."""
+    return [line for line in done.stderr.splitlines() if " WARNING " not in line]
+
+
+# How it starts.
+
+
+def test_it_refuses_a_schema_that_is_behind_and_says_what_to_do(postgresql: PostgreSQL, tmp_path: Path) -> None:
+    url = postgresql.empty()
+    environ = {"MXR_DATABASE_URL": url}
+    refused = run("serve", "--port", "0", "--data", str(tmp_path / "data"), **environ)
+    lines = said(refused)
+    assert refused.returncode == 75 and "empty" in lines[0] and "mxr-registry migrate" in lines[1], refused
+    with ThreadPoolExecutor(3) as pool:
+        done = list(pool.map(lambda _: run("migrate", "--json", **environ), range(3)))
+    assert [each.returncode for each in done] == [0, 0, 0], done
+    assert len({each.stdout for each in done}) == 1
+    assert not (tmp_path / "data" / "registry.db").exists()
+    postgresql.drop(url)
+
+
+def test_it_says_where_rows_and_bytes_are(start: Any, rows_with_password: Rows) -> None:
+    server = start(rows=rows_with_password)
+    assert "rows in postgresql:///" in server.line and "bytes in file:///" in server.line
+    assert server.ask("GET", "/readyz") == (200, {"ok": True})
+    assert SECRET not in server.line + server.log.read_text()
+
+
+@pytest.fixture
+def scram(own_postgresql: Any) -> PostgreSQL:
+    """A server that asks for passwords of all but its superuser."""
+    server: PostgreSQL = own_postgresql(max_connections="13", superuser_reserved_connections="3")
+    server.execute(f"CREATE ROLE fleet LOGIN PASSWORD '{SECRET}'")
+    (server.folder / "data" / "pg_hba.conf").write_text("local all mxr trust\nlocal all all scram-sha-256\n")
+    server.restart()
+    return server
+
+
+@pytest.fixture
+def rows_with_password(scram: PostgreSQL) -> Rows:
+    """A migrated database of a user who has a password."""
+    name = name_in(scram.migrated())
+    scram.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO fleet", name)
+    scram.execute("GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO fleet", name)
+    url = scram.url(name, "fleet", SECRET)
+    return Rows(url, {"MXR_DATABASE_URL": url})
+
+
+def test_what_stands_in_the_way_is_said_without_the_password(scram: PostgreSQL) -> None:
+    mine = scram.url("postgres", "fleet", SECRET)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        closed = f"postgresql://fleet:sesame@127.0.0.1:{nobody.getsockname()[1]}/mxr"
+        cases = {
+            closed: "Connection refused",
+            scram.url("postgres", "fleet", "sesame"): "does not let this registry in",
+            scram.url("nothing", "fleet", SECRET): "does not exist",
+            mine: "may not do this",
+            "postgresql://fleet:se@same@host/mxr": "%40",
+            "postgresql://fleet:sesame@host:sesame/mxr": "cannot be read",
+            "postgresql+nothing://fleet:sesame@host/mxr": "MXR_DATABASE_URL",
+        }
+        for url, words in cases.items():
+            done = run("migrate", MXR_DATABASE_URL=url)
+            assert done.returncode in (2, 75) and len(said(done)) == 2, done
+            assert words in said(done)[0] + said(done)[1], done
+            for secret in ("sesame", "same@", SECRET, "s3cr"):
+                assert secret not in done.stdout + done.stderr
+
+
+def test_an_owner_may_migrate_and_serve(scram: PostgreSQL, start: Any) -> None:
+    scram.execute("CREATE DATABASE fleet OWNER fleet TEMPLATE template0")
+    url = scram.url("fleet", "fleet", SECRET)
+    assert run("migrate", MXR_DATABASE_URL=url).returncode == 0
+    server = start(rows=Rows(url, {"MXR_DATABASE_URL": url}))
+    assert server.ask("GET", "/readyz")[0] == 200
+
+
+# Bad days.
+
+
+def resolve(server: Any, parts: Any) -> tuple[int, Any]:
+    return server.ask("POST", "/v1/resolve", {"key": parts.gpu_key()})  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def own(own_postgresql: Any, start: Any, parts: Any, request: pytest.FixtureRequest) -> tuple[PostgreSQL, Any]:
+    """A server that may be stopped, and a registry on it with one artifact."""
+    database: PostgreSQL = own_postgresql(**getattr(request, "param", {}))
+    url = database.migrated()
+    server = start(rows=Rows(url, {"MXR_DATABASE_URL": url}))
+    assert server.publish(parts.gfx908, parts.gpu_key(), **parts.explicit)[0] == 201
+    return database, server
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
+def test_a_restart_between_requests_does_not_show(own: tuple[PostgreSQL, Any], parts: Any, how: signal.Signals) -> None:
+    database, server = own
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: resolve(server, parts), range(16)))
+        database.restart(how)
+        assert {status for status, _ in pool.map(lambda _: resolve(server, parts), range(16))} == {200}
+    database.restart(how)
+    assert server.ask("GET", "/v1/artifacts")[0] == 200
+    database.restart(how)
+    assert server.upload(b"after the restart")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
+def test_a_request_that_a_restart_cuts_off_is_told_to_come_again(
+    own: tuple[PostgreSQL, Any], parts: Any, how: signal.Signals
+) -> None:
+    database, server = own
+    stated = {"model": "xxh3:" + "5" * 32, "sha256": "5" * 64, "name": "m.onnx", "inputs": []}
+    with contextlib.closing(psycopg.connect(server.rows.url)) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("LOCK TABLE models")
+        waiting = pool.submit(server.ask, "POST", "/v1/models", stated)
+        blocked = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'mxr-registry' AND wait_event_type = 'Lock'"
+        while not database.execute(blocked):
+            time.sleep(0.02)
+        database.restart(how)
+        status, error = waiting.result()
+    assert (status, error["error"]["code"], error["error"]["retry"]) == (503, "temporary", True)
+    assert server.ask("POST", "/v1/models", stated)[0] == 200
+
+
+def test_a_database_that_is_away_is_said_and_comes_back(own: tuple[PostgreSQL, Any], parts: Any) -> None:
+    database, server = own
+    database.stop()
+    for status, said in (resolve(server, parts), server.ask("GET", "/readyz"), server.ask("GET", "/v1/artifacts")):
+        assert (status, said["error"]["code"], said["error"]["retry"]) == (503, "temporary", True)
+    assert server.ask("GET", "/healthz")[0] == 200
+    database.start()
+    assert resolve(server, parts)[0] == 200
+
+
+def test_a_waiter_outlasts_a_restart(own: tuple[PostgreSQL, Any], parts: Any) -> None:
+    """Its long poll goes on, and hears what comes after."""
+    database, server = own
+    can = {"targets": [{"arch": "gfx908", "num_cu": 120, "sramecc": "+", "xnack": "-"}]}
+    can |= {"toolchain": {"rocm": "7.2.1", "migraphx": "2.15.0"}}
+    worker = server.ask("POST", "/v1/workers", {"name": "one", "can": can})[1]["id"]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(server.ask, "POST", "/v1/jobs/claim", {"worker": worker, "wait": 60})
+        looks = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%jobs.touched >%' AND pid <> pg_backend_pid()"
+        while not database.execute(looks):
+            time.sleep(0.02)
+        database.restart(signal.SIGQUIT)
+        stated = model_of(server, parts)
+        assert server.ask("POST", "/v1/models", stated)[0] == 200
+        key = parts.gpu_key("gfx908", model=stated["model"])
+        status, job = server.ask("POST", "/v1/jobs", {"request": {"key": key}})
+        assert status == 200, job
+        status, lease = waiting.result()
+    assert (status, lease["lease"]["job"]) == (200, job["id"])
+
+
+def model_of(server: Any, parts: Any) -> dict[str, Any]:
+    """What registers a model with its bytes."""
+    data = b"no real model, but bytes that have a hash"
+    whole = json.dumps({"files": [["", sha256(data).hexdigest()]], "v": 1}, separators=(",", ":"))
+    stated = {
+        "model": "xxh3:" + xxhash.xxh3_128(data, seed=0).hexdigest(),
+        "sha256": sha256(whole.encode()).hexdigest(),
+    }
+    return stated | {"name": "m.onnx", "inputs": [], "onnx": "m.onnx", "manifest": server.manifest(data, "m.onnx")}
+
+
+def test_a_read_only_database_still_serves(own: tuple[PostgreSQL, Any], parts: Any) -> None:
+    database, server = own
+    name = name_in(server.rows.url)
+    database.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    database.restart()
+    assert resolve(server, parts)[0] == 200
+    assert server.ask("POST", "/v1/resolve", {"key": parts.gpu_key("gfx90a")})[0] == 404
+    stated = {"model": "xxh3:" + "6" * 32, "sha256": "6" * 64, "name": "m.onnx", "inputs": []}
+    status, said = server.ask("POST", "/v1/models", stated)
+    assert (status, said["error"]["code"]) == (503, "temporary") and "read-only" in said["error"]["message"]
+    database.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+    database.restart()
+    assert server.ask("POST", "/v1/models", stated)[0] == 200
+
+
+@pytest.mark.parametrize("own", [{"largest": 20 * 2**20}], indirect=True)
+def test_a_full_database_takes_nothing_more_and_recovers(own: tuple[PostgreSQL, Any], parts: Any, fsck: Any) -> None:
+    """A limit on the size of its files stands in for the disk: it needs no rights."""
+    database, server = own
+    url = server.rows.url
+    with pytest.raises(psycopg.Error, match="File too large"):
+        database.execute(
+            "INSERT INTO blobs SELECT 'filler', lpad(n::text, 64, '0'), n, 1, 1 FROM generate_series(1, 400000) n",
+            name_in(url),
+        )
+    data = b"one more"
+    path = f"/v1/blobs/{sha256(data).hexdigest()}"
+    status, said = server.ask("PUT", path, data)
+    assert (status, said["error"]["code"], said["error"]["retry"]) == (507, "disk_full", True), said
+    assert resolve(server, parts)[0] == 200
+    database.execute("VACUUM blobs", name_in(url))
+    assert server.ask("PUT", path, data)[0] == 201
+    assert fsck(server.data, environ=server.rows.environ)[0] == 0
+
+
+def test_too_many_connections_are_said_and_pass(
+    scram: PostgreSQL, rows_with_password: Rows, start: Any, parts: Any
+) -> None:
+    server = start(rows=rows_with_password)
+    held = [psycopg.connect(rows_with_password.url) for _ in range(9)]
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda _: server.ask("GET", "/v1/artifacts"), range(40)))
+    # It has the one connection that it opened at its start.
+    assert {status for status, _ in replies} <= {200, 503}
+    refused = [said["error"] for status, said in replies if status == 503]
+    assert refused and all("too many connections" in each["message"] and "pool" in each["hint"] for each in refused)
+    for each in held:
+        each.close()
+    with ThreadPoolExecutor(4) as pool:
+        assert {status for status, _ in pool.map(lambda _: server.ask("GET", "/v1/artifacts"), range(40))} == {200}
+
+
+def test_a_small_pool_is_enough_for_many(databases: Databases, tmp_path: Path, start: Any, parts: Any) -> None:
+    rows = databases(tmp_path / "data")
+    server = start(rows=Rows(rows.url, rows.environ | {"MXR_DATABASE_POOL": "2"}))
+    with ThreadPoolExecutor(16) as pool:
+        assert {status for status, _ in pool.map(lambda _: server.ask("GET", "/v1/artifacts"), range(80))} == {200}
+    count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'mxr%'"
+    assert rows.execute(count)[0][0] <= 2
+
+
+@pytest.fixture
+def hasty(databases: Databases, tmp_path: Path, start: Any) -> Any:
+    """A registry that waits for nobody."""
+    config = tmp_path / "registry.toml"
+    config.write_text("[database]\nlock = 0.2\nstatement = 0.5\npool = 1\nwait = 0.2\n")
+    rows = databases(tmp_path / "data")
+    return start(rows=Rows(rows.url, rows.environ | {"MXR_REGISTRY_CONFIG": str(config)}))
+
+
+def test_nobody_waits_for_a_lock_or_a_statement_for_ever(hasty: Any) -> None:
+    stated = {"model": "xxh3:" + "7" * 32, "sha256": "7" * 64, "name": "m.onnx", "inputs": []}
+    with psycopg.connect(hasty.rows.url) as other:
+        other.execute("LOCK TABLE models IN SHARE MODE")
+        status, said = hasty.ask("POST", "/v1/models", stated)
+        assert (status, said["error"]["message"]) == (503, "The registry's database is busy.")
+        with ThreadPoolExecutor(3) as pool:
+            replies = list(pool.map(lambda _: hasty.ask("POST", "/v1/models", stated), range(3)))
+        assert any("too many requests" in said["error"]["message"] for _, said in replies), replies
+    assert hasty.ask("POST", "/v1/models", stated)[0] == 200

@@ -1,0 +1,1 @@
+"""Real servers that the tests start and stop."""

@@ -39,10 +39,10 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    inspect = partial(inspection.inspect, settings.store_url, limits=settings.limits, place=settings.s3)
-    look = partial(inspection.look, settings.store_url, limits=settings.limits, place=settings.s3)
     db = Database(settings.database_url, settings.connections)
     store = open_store(settings.store_url, settings.s3)
+    inspect = partial(inspection.inspect, store, limits=settings.limits)
+    look = partial(inspection.look, store, limits=settings.limits)
     app.state.rooms = Rooms(settings, db, store, inspect, look, Tally(db))
     app.state.rules = settings.rules or Rules()
     app.state.bus = Bus(db, app.state.rules)

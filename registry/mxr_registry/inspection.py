@@ -1,123 +1,178 @@
 """Reading a published program, or a model, for what it says of itself, in a child bounded in memory and time.
 
-The reader is made to survive any bytes; the child is for the day when it does not. It reads through the store by
-ranges, and is run as `python -m mxr_registry.inspection` with JSON on both ends, so that it starts without the
-registry's heavy parts.
+The reader is made to survive any bytes; the child (`inspector`) is for the day when it does not. It holds no key and
+starts without the registry's heavy parts: it asks for ranges of the files, and they are read for it here.
 """
 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from mxr.errors import Damaged, MxrError, Temporary, from_json
-from mxr.fields import encode
+from mxr.errors import MxrError, Temporary, from_json
 from mxr.manifest import File
 
+from .inspector import MOST_SAID, too_far
 from .settings import Limits
-from .storage import S3Place, Store, open_store
+from .storage import Store
 
 Description = Mapping[str, Any]
-MOST_SAID = 16 * 2**20
-"""Bytes of JSON that the descriptions of one artifact may have."""
 
 LOOKING = 20
 """Seconds, at most, for a look at a model: whoever uploads it waits for this."""
 
-PAGES = 4
-"""Pages that are held of what was read ahead."""
+PAGE = 64 << 10
+"""Bytes that the child asks for at once, where a store's page is not larger."""
+
+COMMAND = (sys.executable, "-m", "mxr_registry.inspector")
+
+SECRETS = ("AWS_", "MXR_", "PG")
+"""How variables begin that are none of the child's business."""
 
 
-def inspect(
-    store_url: str, files: Sequence[File], limits: Limits, place: S3Place | None = None
-) -> tuple[Description, ...]:
-    """What each file says of itself (the document of `mxr inspect --json`), in order; `place` as for `open_store`.
+def inspect(store: Store, files: Sequence[File], limits: Limits) -> tuple[Description, ...]:
+    """What each file says of itself (the document of `mxr inspect --json`), in order.
 
-    Raises `Damaged` for what is no program, or takes the reader too far, and `Temporary` when no child could be run.
+    Raises `Damaged` for what is no program, or takes the reader too far, and `Temporary` when no child could be run,
+    or the store does not answer.
     """
-    order = {
-        "what": "programs",
-        "store": store_url,
-        "place": asdict(place or S3Place()),
-        "memory": limits.inspect_memory,
-        "cpu": limits.inspect_cpu,
-        "files": [_written(file) for file in files],
-    }
-    reply = _run(json.dumps(order).encode(), limits.inspect_wall)
+    reply = _run(store, "programs", files, limits.inspect_memory, limits.inspect_cpu, limits.inspect_wall)
     if "error" in reply:
         raise from_json(reply)
     return tuple(reply["descriptions"])
 
 
-def look(store_url: str, onnx: File, limits: Limits, place: S3Place | None = None) -> Description | None:
+def look(store: Store, onnx: File, limits: Limits) -> Description | None:
     """What an ONNX file says of itself: its `graph` (see `structure_of`), `inputs`, `outputs` and `types`.
 
     None where it cannot be read, or takes the reader too far: nothing that must be right rests on it.
     """
     cpu, wall = min(LOOKING, limits.inspect_cpu), min(float(LOOKING), limits.inspect_wall)
-    order = {
-        "what": "model",
-        "store": store_url,
-        "place": asdict(place or S3Place()),
-        "memory": limits.inspect_memory,
-        "cpu": cpu,
-        "files": [_written(onnx)],
-    }
     try:
-        reply = _run(json.dumps(order).encode(), wall)
+        reply = _run(store, "model", [onnx], limits.inspect_memory, cpu, wall)
     except MxrError:
         return None
     return None if "error" in reply else reply["descriptions"][0]
 
 
-def _written(file: File) -> dict[str, Any]:
-    return {"name": file.name, "blobs": [[blob.sha256, blob.size] for blob in file.blobs]}
+class BlobSource:
+    """The bytes of a file that is made of blobs, by offset."""
+
+    def __init__(self, store: Store, file: File) -> None:
+        self._store = store
+        self._names = [blob.sha256 for blob in file.blobs]
+        self._ends = list(accumulate(blob.size for blob in file.blobs))
+        self.size = self._ends[-1] if self._ends else 0
+
+    def read(self, offset: int, length: int) -> Iterator[bytes]:
+        """The bytes from `offset`, all of them within the file, in chunks."""
+        index = bisect.bisect_right(self._ends, offset)
+        while length > 0:
+            inside = offset - (self._ends[index - 1] if index else 0)
+            here = min(length, self._ends[index] - offset)
+            yield from self._store.read(self._names[index], inside, here)
+            offset, length, index = offset + here, length - here, index + 1
 
 
-def _run(order: bytes, wall: float) -> dict[str, Any]:
-    import subprocess
+def _run(store: Store, what: str, files: Sequence[File], memory: int, cpu: int, wall: float) -> dict[str, Any]:
+    sources = [BlobSource(store, file) for file in files]
+    stated = [{"name": file.name, "size": source.size} for file, source in zip(files, sources, strict=True)]
+    order = {"what": what, "files": stated, "page": max(store.page, PAGE), "memory": memory, "cpu": cpu}
+    with tempfile.TemporaryFile() as noise, _child(noise) as child:
+        late = threading.Event()
 
-    command = [sys.executable, "-m", "mxr_registry.inspection"]
+        def end() -> None:
+            late.set()
+            _kill(child)
+
+        timer = threading.Timer(wall, end)
+        timer.start()
+        try:
+            answer = _serve(child, order, sources)
+            if answer is not None:
+                return answer
+            child.wait()
+        finally:
+            timer.cancel()
+            _kill(child)
+        if late.is_set():
+            raise too_far(f"reading it took more than {wall:g} seconds")
+        noise.seek(0)
+        raise too_far(_ending(child.returncode, noise.read()))
+
+
+def _child(noise: Any) -> subprocess.Popen[bytes]:
     try:
-        child = subprocess.Popen(
-            command,
+        return subprocess.Popen(
+            COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=noise,
+            env={name: value for name, value in os.environ.items() if not name.startswith(SECRETS)},
             start_new_session=True,
             close_fds=True,
         )
     except OSError as problem:
         raise Temporary(f"The registry cannot start the reader of programs: {problem.strerror}.") from problem
-    with child:
-        try:
-            said, noise = child.communicate(order, timeout=wall)
-        except subprocess.TimeoutExpired:
-            _kill(child.pid)
-            raise too_far(f"reading it took more than {wall:g} seconds") from None
-        except BaseException:
-            _kill(child.pid)
-            raise
-    if child.returncode != 0:
-        raise too_far(_ending(child.returncode, noise))
-    answer = json.loads(said)
-    assert isinstance(answer, dict)
-    return answer
 
 
-def _kill(pid: int) -> None:
-    """The whole group, which has the number of its first process."""
+def _serve(child: subprocess.Popen[bytes], order: object, sources: Sequence[BlobSource]) -> dict[str, Any] | None:
+    """Give the child what it asks for until it answers; None where it ended before that, or what it says is nothing."""
+    heard: Any = child.stdout
+    with contextlib.suppress(BrokenPipeError):
+        _write(child, json.dumps(order).encode() + b"\n")
+        while (line := heard.readline(2 * MOST_SAID)).endswith(b"\n"):
+            words = _words(line)
+            if isinstance(words, dict):
+                return words
+            wanted = _wanted(words, sources)
+            if wanted is None:
+                _kill(child)
+                break
+            for data in wanted:
+                _write(child, data)
+    return None
+
+
+def _words(line: bytes) -> Any:
     try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _wanted(words: Any, sources: Sequence[BlobSource]) -> Iterator[bytes] | None:
+    """The bytes for a line [file, offset, length]; None for any other."""
+    if not (isinstance(words, list) and len(words) == 3 and all(type(each) is int for each in words)):
+        return None
+    index, offset, length = words
+    if not (0 <= index < len(sources) and offset >= 0 and 0 < length <= sources[index].size - offset):
+        return None
+    return sources[index].read(offset, length)
+
+
+def _write(child: Any, data: bytes) -> None:
+    """Past the buffer, which would raise once more when it is closed."""
+    view = memoryview(data)
+    while view:
+        view = view[child.stdin.raw.write(view) :]
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """The whole group, which has the number of its first process, unless that has ended."""
+    if child.poll() is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
 
 
 def _ending(code: int, noise: bytes) -> str:
@@ -125,117 +180,3 @@ def _ending(code: int, noise: bytes) -> str:
     if code < 0:
         return f"the reader was ended by signal {-code}"
     return f"the reader ended with {code}{': ' + last if last else ''}"
-
-
-def too_far(how: str) -> Damaged:
-    """The error for a file that no reader should be given."""
-    return Damaged(
-        f"The registry could not read this file as a program: {how}.",
-        hint="See what `mxr inspect FILE` says of it.",
-        detail={"offset": None},
-    )
-
-
-class BlobSource:
-    """The bytes of a file that is made of blobs, read by offset, in pages where the store is a way off."""
-
-    def __init__(self, store: Store, blobs: Sequence[tuple[str, int]]) -> None:
-        self._store = store
-        self._pages: dict[int, bytes] = {}
-        self._names = [name for name, _ in blobs]
-        self._ends = list(accumulate(size for _, size in blobs))
-
-    @property
-    def size(self) -> int:
-        """Bytes of the whole file."""
-        return self._ends[-1] if self._ends else 0
-
-    def read_at(self, offset: int, length: int) -> bytes:
-        """The bytes from `offset`, fewer than `length` only at the end of the file."""
-        length = max(0, min(length, self.size - offset))
-        page = self._store.page
-        if length >= page:
-            return self._read(offset, length)
-        start = offset - offset % page
-        both = self._page(start) + (self._page(start + page) if offset + length > start + page else b"")
-        return both[offset - start : offset - start + length]
-
-    def _page(self, start: int) -> bytes:
-        found = self._pages.pop(start, None)
-        if found is None:
-            found = self._read(start, min(self._store.page, self.size - start))
-        # The one that was not asked for longest stands first.
-        self._pages[start] = found
-        if len(self._pages) > PAGES:
-            del self._pages[next(iter(self._pages))]
-        return found
-
-    def _read(self, offset: int, length: int) -> bytes:
-        parts: list[bytes] = []
-        index = bisect.bisect_right(self._ends, offset)
-        while length > 0:
-            inside = offset - (self._ends[index - 1] if index else 0)
-            here = min(length, self._ends[index] - offset)
-            parts.append(b"".join(self._store.read(self._names[index], inside, here)))
-            offset, length, index = offset + here, length - here, index + 1
-        return b"".join(parts)
-
-
-def main() -> None:
-    """The child: bound itself, read the order, describe each file, answer."""
-    order = json.loads(sys.stdin.buffer.read())
-    _bound(order["memory"], order["cpu"])
-    try:
-        said_of = {"programs": _describe, "model": _walk}[order["what"]]
-        answer: Mapping[str, Any] = {"descriptions": said_of(order)}
-    except MxrError as problem:
-        answer = problem.to_json()
-    except (MemoryError, RecursionError):
-        answer = too_far("it takes more memory than the registry gives it").to_json()
-    said = json.dumps(answer)
-    sys.stdout.write(said if len(said) <= MOST_SAID else json.dumps(too_far("it says too much").to_json()))
-
-
-def _bound(memory: int, cpu: int) -> None:
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _store(order: Mapping[str, Any]) -> Store:
-    return open_store(order["store"], S3Place(**order["place"]))
-
-
-def _describe(order: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    from mxr.program import describe
-
-    store = _store(order)
-    found: list[Mapping[str, Any]] = []
-    for file in order["files"]:
-        try:
-            found.append(describe(BlobSource(store, file["blobs"])).to_json())
-        except MxrError as problem:
-            problem.message = f"{file['name']}: {problem.message}"
-            raise
-    return found
-
-
-def _walk(order: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    from pathlib import Path
-
-    from mxr.onnxfile.reader import walk_model
-    from mxr.onnxfile.structure import structure_of
-    from mxr.onnxfile.window import Window
-
-    (file,) = order["files"]
-    source = BlobSource(_store(order), file["blobs"])
-    data = Window(source.size, source.read_at)
-    model = walk_model(Path(file["name"]), data)
-    ends = {name: [encode(each) for each in getattr(model, name)] for name in ("inputs", "outputs")}
-    return [{"graph": structure_of(data), "types": sorted(model.types or ()), **ends}]
-
-
-if __name__ == "__main__":
-    main()

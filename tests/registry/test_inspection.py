@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from mxr.errors import Damaged
+from mxr.errors import Damaged, NoSuchBlob
 from mxr.manifest import Blob, File
 from mxr.onnxfile import read_model
 from mxr.onnxfile.structure import structure_of
 from mxr.program import describe
 from mxr.program.source import BytesSource
 from mxr_registry import inspection
+from mxr_registry.inspector import Paged
 from mxr_registry.settings import Limits
 from mxr_registry.storage.local import LocalStore
 
@@ -43,13 +44,13 @@ def keep(root: Path, data: bytes, cut: int) -> File:
 @pytest.mark.parametrize("cut", [100, 4096, 10**6])
 def test_the_child_says_what_the_reader_says(tmp_path: Path, parts: Any, cut: int) -> None:
     file = keep(tmp_path, parts.gfx908, cut)
-    (found,) = inspection.inspect(f"file://{tmp_path}", [file], Limits())
+    (found,) = inspection.inspect(LocalStore(tmp_path), [file], Limits())
     assert found == json.loads(json.dumps(describe(BytesSource(parts.gfx908)).to_json()))
 
 
 def test_a_foreign_file_is_the_readers_error_with_its_offset(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match=r"m\.mxr") as caught:
-        inspection.inspect(f"file://{tmp_path}", [keep(tmp_path, b"<!doctype html>" * 9, 40)], Limits())
+        inspection.inspect(LocalStore(tmp_path), [keep(tmp_path, b"<!doctype html>" * 9, 40)], Limits())
     assert "offset" in caught.value.detail
 
 
@@ -57,7 +58,7 @@ def test_a_reader_that_takes_too_long_is_ended(tmp_path: Path, parts: Any) -> No
     file = keep(tmp_path, parts.gfx908, 10**6)
     begin = time.monotonic()
     with pytest.raises(Damaged, match="seconds"):
-        inspection.inspect(f"file://{tmp_path}", [file], Limits(inspect_wall=0.001))
+        inspection.inspect(LocalStore(tmp_path), [file], Limits(inspect_wall=0.001))
     assert time.monotonic() - begin < 10
 
 
@@ -65,26 +66,64 @@ def test_a_reader_that_takes_too_long_is_ended(tmp_path: Path, parts: Any) -> No
 def test_a_reader_without_means_fails_alone(tmp_path: Path, parts: Any, limits: Limits) -> None:
     file = keep(tmp_path, parts.gfx908, 10**6)
     with pytest.raises(Damaged):
-        inspection.inspect(f"file://{tmp_path}", [file], limits)
+        inspection.inspect(LocalStore(tmp_path), [file], limits)
 
 
-@pytest.mark.parametrize("page", [0, 1, 50, 77, 128, 5000])
+@pytest.mark.parametrize("page", [1, 50, 77, 128, 5000])
 def test_range_reads_over_blobs_are_those_of_the_file(tmp_path: Path, page: int) -> None:
     data = os.urandom(1000)
-    file = keep(tmp_path, data, 77)
-    store = LocalStore(tmp_path)
-    store.page = page
-    source = inspection.BlobSource(store, [(blob.sha256, blob.size) for blob in file.blobs])
+    blobs = inspection.BlobSource(LocalStore(tmp_path), keep(tmp_path, data, 77))
+    source = Paged(blobs.size, page, lambda offset, length: b"".join(blobs.read(offset, length)))
     assert source.size == len(data)
     for offset in (0, 1, 76, 77, 78, 500, 999, 1000, 2000):
         for length in (0, 1, 76, 77, 78, 300, 5000):
             assert source.read_at(offset, length) == data[offset : offset + length]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[0, 0, 10**9]",
+        "[0, -1, 1]",
+        "[1, 0, 1]",
+        "[0, 0, 0]",
+        "[0, 0.5, 1]",
+        "'no list'",
+        "None",
+        "[]",
+    ],
+)
+def test_a_child_that_asks_for_what_is_not_its_own_gets_nothing(
+    tmp_path: Path, parts: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one would that a file has taken over."""
+    code = f"import sys,json; sys.stdin.readline(); print(json.dumps({said}), flush=True); sys.stdin.read()"
+    monkeypatch.setattr(inspection, "COMMAND", (sys.executable, "-c", code))
+    with pytest.raises(Damaged, match="signal 9"):
+        inspection.inspect(LocalStore(tmp_path), [keep(tmp_path, parts.gfx908, 100)], Limits())
+
+
+def test_a_child_has_no_key_to_the_store(tmp_path: Path, parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import json,os; print(json.dumps({'descriptions': [dict(os.environ)]}))"
+    monkeypatch.setattr(inspection, "COMMAND", (sys.executable, "-c", code))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("MXR_DATABASE_URL", "postgresql://mxr:secret@/mxr")
+    (found,) = inspection.inspect(LocalStore(tmp_path), [keep(tmp_path, parts.gfx908, 10**6)], Limits())
+    assert "PATH" in found and "secret" not in str(found)
+
+
+def test_a_store_that_does_not_answer_is_not_the_files_fault(tmp_path: Path, parts: Any) -> None:
+    file = keep(tmp_path, parts.gfx908, 100)
+    LocalStore(tmp_path).delete(file.blobs[-1].sha256)
+    with pytest.raises(NoSuchBlob):
+        inspection.inspect(LocalStore(tmp_path), [file], Limits())
+
+
 def test_the_child_starts_without_the_registrys_heavy_parts() -> None:
     code = (
-        "import sys, mxr_registry.inspection, mxr.program\n"
-        "print([name for name in ('sqlalchemy', 'fastapi', 'alembic', 'click', 'boto3') if name in sys.modules])"
+        "import sys, mxr_registry.inspector, mxr.program\n"
+        "heavy = ('sqlalchemy', 'fastapi', 'alembic', 'click', 'boto3', 'mxr_registry.storage')\n"
+        "print([name for name in heavy if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
@@ -92,7 +131,7 @@ def test_the_child_starts_without_the_registrys_heavy_parts() -> None:
 @pytest.mark.parametrize("cut", [1000, 10**7])
 def test_a_look_at_a_model_says_what_the_walk_says(tmp_path: Path, cut: int) -> None:
     path = Path(__file__).parent.parent / "data" / "models" / "convnet.onnx"
-    found = inspection.look(f"file://{tmp_path}", keep(tmp_path, path.read_bytes(), cut), Limits())
+    found = inspection.look(LocalStore(tmp_path), keep(tmp_path, path.read_bytes(), cut), Limits())
     model = read_model(path)
     assert found is not None
     assert found["graph"] == structure_of(path.read_bytes())
@@ -103,10 +142,10 @@ def test_a_look_at_a_model_says_what_the_walk_says(tmp_path: Path, cut: int) -> 
 
 @pytest.mark.parametrize("data", [b"<!doctype html>" * 9, b"\x3a\xff\xff\xff\xff\x07", b"\x08\x08"])
 def test_a_look_at_what_is_no_model_tells_nothing(tmp_path: Path, data: bytes) -> None:
-    assert inspection.look(f"file://{tmp_path}", keep(tmp_path, data, 40), Limits()) is None
+    assert inspection.look(LocalStore(tmp_path), keep(tmp_path, data, 40), Limits()) is None
 
 
 def test_a_look_without_means_tells_nothing(tmp_path: Path, parts: Any) -> None:
     file = keep(tmp_path, (Path(__file__).parent.parent / "data" / "models" / "convnet.onnx").read_bytes(), 10**6)
     for limits in (Limits(inspect_memory=2**20), Limits(inspect_wall=0.001)):
-        assert inspection.look(f"file://{tmp_path}", file, limits) is None
+        assert inspection.look(LocalStore(tmp_path), file, limits) is None

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from . import disk, fetching, fields, lock, oci, push, transfer
+from . import disk, fetching, fields, lock, oci, push, transfer, wire
 from . import layout as layouts
 from .bundle import Record
 from .cache import Cache
@@ -245,9 +245,8 @@ def into_registry(layout: Layout, contents: Contents, client: Client, watch: Wat
     """
     done = []
     for record in contents.records:
-        blobs, new = list(record.manifest.blobs()), not _published(record, client)
-        transfer.send(client, blobs, lambda blob: layouts.chunks(layout, blob), watch(sum(blob.size for blob in blobs)))
-        published = client.publish(record.publication())
+        new = not _published(record, client)
+        published = _publish(layout, record, client, watch)
         if published.id != record.id:
             raise Damaged(
                 f"The registry published {published.id[:12]} where the bundle has {record.id[:12]}.",
@@ -255,6 +254,15 @@ def into_registry(layout: Layout, contents: Contents, client: Client, watch: Wat
             )
         done.append(Imported(record.id, new))
     return done
+
+
+def _publish(layout: Layout, record: Record, client: Client, watch: Watch) -> wire.Artifact:
+    blobs = list(record.manifest.blobs())
+    progress = watch(sum(blob.size for blob in blobs))
+    return transfer.settle(
+        lambda: transfer.send(client, blobs, lambda blob: layouts.chunks(layout, blob), progress),
+        lambda: client.publish(record.publication()),
+    )
 
 
 def _published(record: Record, client: Client) -> bool:

@@ -134,15 +134,15 @@ def push(
     Interrupted, it is simply run again. Raises `Mismatch` or `Conflict` as the registry says, `Unreachable`.
     """
     file = cut(path, "model.mxr")
-    transfer.upload(client, path, file, watch(file.size))
-    return client.publish(
-        wire.Publish(
-            key=found.key,
-            manifest=Manifest((file,)),
-            qualities=found.qualities,
-            provenance={"file": path.name, **provenance},
-            model=subject.statement(),
-        )
+    stated = wire.Publish(
+        key=found.key,
+        manifest=Manifest((file,)),
+        qualities=found.qualities,
+        provenance={"file": path.name, **provenance},
+        model=subject.statement(),
+    )
+    return transfer.settle(
+        lambda: transfer.upload(client, path, file, watch(file.size)), lambda: client.publish(stated)
     )
 
 

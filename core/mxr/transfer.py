@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from . import disk
 from .client import CHUNK, Client
-from .errors import Damaged, DamagedBlob, MxrError, Temporary, Unreachable
+from .errors import Damaged, DamagedBlob, MxrError, NoSuchBlob, Temporary, Unreachable
 from .manifest import Blob, File
 from .value import dataclass
 
@@ -33,6 +33,23 @@ def ignore(done: int) -> None:
 
 Places = Mapping[str, tuple[Path, int]]
 """Where blobs may lie on this host: path and offset by sha256."""
+
+
+def settle(send: Callable[[], object], say: Callable[[], T]) -> T:
+    """What `say` gives once everything that it names was sent: what a sweep takes in between is sent again.
+
+    Raises `Temporary` where the registry sweeps faster than this host sends.
+    """
+    for _ in range(TRIES):
+        send()
+        try:
+            return say()
+        except NoSuchBlob as problem:
+            swept = problem
+    raise Temporary(
+        "The registry removes the bytes faster than they can be published.",
+        hint="Push again; if this stays so, give the sweep a longer grace_hours.",
+    ) from swept
 
 
 def download(client: Client, file: File, final: Path, progress: Progress = ignore, here: Places | None = None) -> None:

@@ -59,9 +59,11 @@ class Server:
         return self.http.request("GET", self.url + path, headers=names, redirect=False)
 
     def upload(self, data: bytes) -> dict[str, Any]:
-        """Send a blob; its words in a manifest."""
+        """Send a blob, again where a sweep took it on its way; its words in a manifest."""
         name = sha256(data).hexdigest()
         status, said = self.ask("PUT", f"/v1/blobs/{name}", data)
+        while status == 503 and "was swept" in said["error"]["message"]:
+            status, said = self.ask("PUT", f"/v1/blobs/{name}", data)
         assert status == 201, said
         return {"sha256": name, "size": len(data)}
 

@@ -22,7 +22,7 @@ GPU = ("--arch", "gfx908:sramecc+:xnack-", "--rocm", "7.2", "--migraphx", "2.15"
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
-    # A module whose subject is the same on every stack names the one that it runs on.
+    # A module, or a test, whose subject is the same on every stack names the one that it runs on.
     items[:] = [item for item in items if _wanted(item)]
     for item in items:
         if here in item.path.parents:
@@ -35,7 +35,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _wanted(item: pytest.Item) -> bool:
     spec = getattr(item, "callspec", None)
     name = spec.params.get("stack") if spec else None
-    return name is None or name in getattr(getattr(item, "module", None), "ON", STACKS)
+    mark = item.get_closest_marker("on")
+    on = mark.args if mark else getattr(getattr(item, "module", None), "ON", STACKS)
+    return name is None or name in on
 
 
 @pytest.fixture(scope="module", params=[name for name in STACKS if os.environ.get("MXR_TEST_STACK", name) == name])

@@ -13,6 +13,7 @@ from .conftest import GPU, REF, RULES, Worker, crowd, eventually, running
 PROCESSES, THREADS = 4, 50
 
 
+@pytest.mark.on("embedded")
 @pytest.mark.parametrize(
     ("marks", "env", "name"),
     [
@@ -41,6 +42,7 @@ def test_a_bad_compile_is_tried_again_and_given_up(
     assert mxr("fetch", convnet, *REF, "--on-miss", "wait=60s", "--json").json["source"] == "compiled"
 
 
+@pytest.mark.on("embedded")
 def test_an_uncaught_exception_in_a_pool_thread_is_a_refusal(
     mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path]
 ) -> None:
@@ -52,6 +54,7 @@ def test_an_uncaught_exception_in_a_pool_thread_is_a_refusal(
     assert mxr("jobs", done.error["detail"]["job"], "--json").json["attempts"] == 1
 
 
+@pytest.mark.on("embedded")
 def test_a_program_for_another_arch_is_never_published(
     mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path]
 ) -> None:
@@ -84,6 +87,7 @@ def test_askers_with_different_demands_share_a_compile(
     assert done[1].json["qualities"]["num_cu"] == 104
 
 
+@pytest.mark.on("embedded")
 def test_a_worker_whose_gpu_is_ill_stands_aside(
     mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path]
 ) -> None:
@@ -111,6 +115,7 @@ if any(word.endswith("/mxr-worker") for word in sys.orig_argv):
 """
 
 
+@pytest.mark.on("embedded")
 def test_a_model_that_brings_the_worker_itself_into_trouble(
     mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path], convnet: Path
 ) -> None:

@@ -35,7 +35,7 @@ imports: $(READY)
 
 unit: $(READY) ## The tests alone (JOBS=3 at once; what starts crowds of processes comes after)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not crowded"
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -m crowded
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m crowded tests/end_to_end
 
 bench: $(READY) ## Measure the speed that mxr promises, as ratios in one run
 	$(BIN)/python bench/run.py

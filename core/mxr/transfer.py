@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,10 @@ Read = Callable[[Blob], Iterator[bytes]]
 """Gives the bytes of a blob, from the beginning each time it is called."""
 
 AT_ONCE = 4
+
+LARGE = 16 << 20
+"""Bytes of a blob that is worth a question more."""
+
 TRIES = 3
 """Of one blob: the first may meet a connection that the registry had closed, the second a registry that restarts."""
 
@@ -181,12 +186,25 @@ def upload(client: Client, path: Path, file: File, progress: Progress = ignore) 
 
 
 def send(client: Client, blobs: Collection[Blob], read: Read, progress: Progress = ignore) -> int:
-    """Sends those of these blobs that the registry does not have yet, as `read` gives them; the bytes sent."""
+    """Sends those of these blobs that the registry does not have yet, as `read` gives them; the bytes sent.
+
+    In any order, and a large one only while nobody else has sent it: hosts that send one model at once share the work.
+    """
     known = {blob.sha256: blob for blob in blobs}
     needed = [known[sha] for sha in client.missing(blobs).missing if sha in known]
-    with Crew(lambda blob: _send_blob(client, blob, read, progress), needed, AT_ONCE):
+    random.shuffle(needed)
+    sent: list[int] = []
+
+    def send_one(blob: Blob) -> None:
+        if blob.size < LARGE or client.missing([blob]).missing:
+            _send_blob(client, blob, read, progress)
+            sent.append(blob.size)
+        else:
+            progress(blob.size)
+
+    with Crew(send_one, needed, AT_ONCE):
         pass
-    return sum(blob.size for blob in needed)
+    return sum(sent)
 
 
 def _send_blob(client: Client, blob: Blob, read: Read, progress: Progress) -> None:

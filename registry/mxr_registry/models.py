@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ TRIES = 3
 
 Look = Callable[[File], Description | None]
 
+TURNS = tuple(threading.Lock() for _ in range(64))
+
 
 def register(db: Database, store: Store, look: Look, namespace: str, statement: RegisterModel) -> str:
     """Write down a model, after checking its hash over its bytes where they were sent; its JSON.
@@ -35,19 +38,28 @@ def register(db: Database, store: Store, look: Look, namespace: str, statement: 
     `look` tells what the ONNX file says of itself, or None. Raises `NoSuchBlob`, `Damaged` where the bytes give another
     hash, `Conflict` where it names another model.
     """
-    verify(db, store, namespace, statement)
-    told = _told(db, look, namespace, statement)
-    for _ in range(TRIES):
-        try:
-            with db.writing() as session:
-                state(session, namespace, statement)
-                if told is not None:
-                    _note(session, namespace, statement.model, dict(told))
-                return show(session, namespace, statement.model)
-        except IntegrityError:
-            # Another registered it at this moment, and the next look finds that.
-            continue
-    raise NoSuchBlob("A blob of this model was swept meanwhile.")
+    # One request at a time reads a model: a fleet that asks for it at once sends it as often.
+    with TURNS[hash(statement.model) % len(TURNS)]:
+        verify(db, store, namespace, statement, reading=not _is_whole(db, namespace, statement))
+        told = _told(db, look, namespace, statement)
+        for _ in range(TRIES):
+            try:
+                with db.writing() as session:
+                    state(session, namespace, statement)
+                    if told is not None:
+                        _note(session, namespace, statement.model, dict(told))
+                    return show(session, namespace, statement.model)
+            except IntegrityError:
+                # Another registered it at this moment, and the next look finds that.
+                continue
+        raise NoSuchBlob("A blob of this model was swept meanwhile.")
+
+
+def _is_whole(db: Database, namespace: str, statement: RegisterModel) -> bool:
+    """Whether this very model is here, its bytes checked when they came."""
+    with db.reading() as session:
+        row = _find(session, namespace, statement.model)
+    return row is not None and row.complete and row.sha256 == statement.sha256
 
 
 def _told(db: Database, look: Look, namespace: str, statement: RegisterModel) -> Description | None:
@@ -64,8 +76,8 @@ def _note(session: Session, namespace: str, model: str, told: dict[str, Any]) ->
     session.execute(update(Model).where(Model.namespace == namespace, Model.model == model).values(values))
 
 
-def verify(db: Database, store: Store, namespace: str, statement: RegisterModel) -> None:
-    """Check a statement that came with a manifest: reads all of the model. Raises `NoSuchBlob` and `Damaged`."""
+def verify(db: Database, store: Store, namespace: str, statement: RegisterModel, *, reading: bool = True) -> None:
+    """Check a statement that came with a manifest, `reading` all of the model. Raises `NoSuchBlob` and `Damaged`."""
     if statement.manifest is None:
         return
     files = {file.name: file for file in statement.manifest.files}
@@ -77,7 +89,7 @@ def verify(db: Database, store: Store, namespace: str, statement: RegisterModel)
     )
     if identity != statement.sha256:
         raise _wrong("sha256", statement.sha256, identity)
-    found = hash_of(store, statement.manifest, statement.onnx)
+    found = hash_of(store, statement.manifest, statement.onnx) if reading else statement.model
     if found != statement.model:
         raise _wrong("model", statement.model, found)
 

@@ -1,11 +1,16 @@
-"""What moves between a host and the registry: here, what is said once all of it has arrived."""
+"""What moves between a host and the registry: here, who sends what, and what is said once all of it has arrived."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
 
 import pytest
 
 from mxr import transfer
 from mxr.errors import NoSuchBlob, Temporary
+from mxr.manifest import Blob
+from mxr.wire import Missing
 
 
 class Swept:
@@ -35,3 +40,28 @@ def test_a_registry_that_sweeps_everything_is_asked_later() -> None:
     with pytest.raises(Temporary, match="removes") as caught:
         transfer.settle(registry.send, registry.say)
     assert (registry.sent, caught.value.exit) == (transfer.TRIES, 75)
+
+
+class Beside:
+    """A registry to which another host sends everything right after it was first asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.came: list[str] = []
+
+    def missing(self, blobs: Collection[Blob]) -> Missing:
+        self.asked += 1
+        return Missing(tuple(blob.sha256 for blob in blobs) if self.asked == 1 else ())
+
+    def put_blob(self, blob: Blob, data: Iterable[bytes]) -> None:
+        assert sum(map(len, data)) == blob.size
+        self.came.append(blob.sha256)
+
+
+def test_what_another_host_has_sent_meanwhile_is_not_sent_again_where_it_is_large() -> None:
+    small, large = Blob("5" * 64, 10), Blob("a" * 64, transfer.LARGE)
+    registry: Any = Beside()
+    done: list[int] = []
+    sent = transfer.send(registry, [small, large], lambda blob: iter([bytes(blob.size)]), done.append)
+    assert (sent, registry.came) == (10, [small.sha256])
+    assert sum(done) == 10 + transfer.LARGE, "who watches sees all of it arrive"

@@ -81,7 +81,7 @@ def real_environ() -> dict[str, str]:
     }
 
 
-def eventually(look: Callable[[], Any], seconds: float = 60.0) -> Any:
+def eventually(look: Callable[[], Any], seconds: float = 200.0) -> Any:
     """What `look` gives once it is true; fails when that does not come."""
     end = time.monotonic() + seconds
     while not (found := look()):

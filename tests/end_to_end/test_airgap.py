@@ -12,7 +12,7 @@ import pytest
 from .conftest import Programs
 from .large_program import MIB, write_program
 from .relay import Relay
-from .stack import Host, Registry, Stack, finish
+from .stack import PATIENCE, Host, Registry, Stack, finish
 
 ON = ("embedded",)
 
@@ -176,7 +176,7 @@ def test_an_export_that_was_killed_goes_on(
     words = ("export", mxr.home / "mxr.lock", "-o", "bundle.tar")
     with Relay(registry.url, after=34 * MIB, hold=True) as relay:
         running = other.start(*words, env={"MXR_REGISTRY": relay.url})
-        assert relay.reached.wait(60)
+        assert relay.reached.wait(PATIENCE)
         running.kill()
         finish(running)
     assert not (other.home / "bundle.tar").exists() and len(other.leftovers()) == 1
@@ -198,7 +198,7 @@ def test_an_import_that_was_killed_goes_on(
     with Relay(target.url, up=True, after=34 * MIB, hold=True) as relay:
         carrier = host("carrier", relay.url)
         running = carrier.start("import", mxr.home / "bundle.tar", "--into", "registry")
-        assert relay.reached.wait(60)
+        assert relay.reached.wait(PATIENCE)
         running.kill()
         finish(running)
     assert target.fsck()["artifacts"] == 0

@@ -10,7 +10,7 @@ import pytest
 
 from .large_program import MIB, write_program
 from .relay import Relay
-from .stack import Host, Registry, finish
+from .stack import PATIENCE, Host, Registry, finish
 
 Hosts = Callable[..., Host]
 SIGNED = False
@@ -87,7 +87,7 @@ def test_the_client_dies_in_the_middle_of_an_upload(
     registry = own_registry()
     with Relay(registry.url, up=True, after=HALF, hold=True) as relay:
         running = host("publisher", relay.url).start("push", large, "--model", model, "--for", "python")
-        assert relay.reached.wait(60)
+        assert relay.reached.wait(PATIENCE)
         running.kill()
         finish(running)
     found = registry.fsck()
@@ -103,7 +103,7 @@ def test_the_client_dies_in_the_middle_of_a_download(
     with Relay(registry.url, after=HALF, hold=True) as relay:
         other = host("other", relay.url)
         running = other.start("fetch", model, *ASKED)
-        assert relay.reached.wait(60)
+        assert relay.reached.wait(PATIENCE)
         running.kill()
         finish(running)
     assert other.held() == []
@@ -123,9 +123,9 @@ def test_ctrl_c_in_the_middle_of_a_download_ends_at_once_with_130(
     with Relay(registry.url, after=HALF, hold=True) as relay:
         other = host("other", relay.url)
         running = other.start("fetch", model, *ASKED, "--json")
-        assert relay.reached.wait(60)
+        assert relay.reached.wait(PATIENCE)
         running.send_signal(signal.SIGINT)
-        done = finish(running, 20)
+        done = finish(running, 60)
     assert done.code == 130
     assert done.error["code"] == "interrupted"
     assert "Traceback" not in done.err
@@ -138,9 +138,9 @@ def test_ctrl_c_in_the_middle_of_an_upload_ends_at_once_with_130(
     program = write_program(tmp_path / "new.mxr", weights=6, size=8 * MIB, seed=5)
     with Relay(registry.url, up=True, after=HALF, hold=True) as relay:
         running = host("publisher", relay.url).start("push", program, "--model", model, "--for", "python")
-        assert relay.reached.wait(60)
+        assert relay.reached.wait(PATIENCE)
         running.send_signal(signal.SIGINT)
-        done = finish(running, 20)
+        done = finish(running, 60)
     assert done.code == 130
     assert "mxr: Interrupted." in done.err
     assert "Traceback" not in done.err

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from .conftest import Programs
-from .stack import BIN, Host, Registry, finish
+from .stack import BIN, PATIENCE, Host, Registry, finish
 
 Hosts = Callable[..., Host]
 
@@ -173,7 +173,7 @@ def test_a_registry_does_not_listen_beyond_this_machine_without_being_told(regis
     import subprocess
 
     command = [BIN / "mxr-registry", "serve", "--host", "0.0.0.0", "--port", "0", "--data", tmp_path / "other"]
-    done = subprocess.run(command, env=registry.environ, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=registry.environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 7
     assert "--insecure" in done.stderr
     assert not (tmp_path / "other").exists()
@@ -247,7 +247,7 @@ def test_ctrl_c_ends_with_130_while_the_registry_says_nothing(
         while not list(waiting.cache.glob("v1/models/*")):
             assert running.poll() is None
         running.send_signal(signal.SIGINT)
-        done = finish(running, 20)
+        done = finish(running, 60)
     assert done.code == 130
     assert "mxr: Interrupted." in done.err
     assert "Traceback" not in done.err

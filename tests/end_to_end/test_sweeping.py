@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import Programs
-from .stack import Host, Registry
+from .stack import PATIENCE, Host, Registry
 
 SECONDS = float(os.environ.get("MXR_TEST_SWEEPING", "12"))
 """How long they do; a minute where somebody wants to know."""
@@ -65,7 +65,7 @@ def test_two_registries_sweep_while_hosts_publish_and_fetch(
 def _run(host: Host, codes: list[int], expected: set[int], *words: object) -> str:
     """What `mxr` prints where it succeeds. Swept in between: not there (3), or to be tried again (75)."""
     process = host.start(*words)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE)
     codes.append(process.returncode)
     assert process.returncode in expected, err
     return out.strip() if process.returncode == 0 else ""

@@ -60,6 +60,24 @@ def test_a_model_with_its_bytes(start: Any, statement: Any) -> None:
     assert server.ask("POST", "/v1/models", statement)[1] == said
 
 
+def test_a_model_that_is_here_is_not_read_again(start: Any, statement: Any) -> None:
+    """Its bytes were checked when they came, and are again by whoever fetches them: here they are others by now."""
+    server = start()
+    files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
+    whole = {**statement, "onnx": "model.onnx", "manifest": files}
+    first = server.ask("POST", "/v1/models", whole)
+    blob = files["files"][1]["blobs"][0]["sha256"]
+    path = server.data / "store" / "blobs" / blob[:2] / blob[2:4] / blob
+    found = bytearray(path.read_bytes())
+    found[0] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(found)
+    assert server.ask("POST", "/v1/models", whole) == first
+    path.unlink()
+    status, said = server.ask("POST", "/v1/models", whole)
+    assert (status, said["error"]["code"]) == (404, "no_such_blob")
+
+
 def test_a_hash_that_the_bytes_do_not_give_is_refused(server: Any, statement: Any) -> None:
     files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
     other = {**statement, "model": "xxh3:" + "0" * 32, "onnx": "model.onnx", "manifest": files}

@@ -18,13 +18,21 @@ _SPEC.loader.exec_module(maker)
 
 NUMPY = {"float": "float32", "half": "float16", "double": "float64", "bool": "bool"}
 NUMPY |= {f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-_KINDS = {name: kind for kind, name in NUMPY.items()}
+KINDS = {1: "float", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool"}
+KINDS |= {10: "half", 11: "double", 12: "uint32", 13: "uint64"}
+"""Source: onnx/onnx, onnx/onnx.proto, TensorProto.DataType."""
 _MARK = b"the double's own: "
 
 
-def read(filename: str, dims: dict[str, list]) -> dict:
-    """The model with its inputs closed to `dims`, as a source: a dict that JSON can hold but for the bytes."""
-    import onnx
+def read(filename: str, dims: dict[str, list], *, quick: bool = False) -> dict:
+    """The model with its inputs closed to `dims`, as a source: a dict that JSON can hold but for the bytes.
+
+    `quick`: without the whole onnx package, which takes longer to import than everything else here.
+    """
+    if quick:
+        from . import quick as onnx
+    else:
+        import onnx
 
     try:
         model = onnx.load(filename)
@@ -39,31 +47,27 @@ def read(filename: str, dims: dict[str, list]) -> dict:
     named = {tensor.name for tensor in model.graph.initializer}
     inputs = {value.name: _form(value, dims) for value in model.graph.input if value.name not in named}
     marks = {entry.key: entry.value for entry in model.metadata_props}
-    outputs = _outputs(model, inputs)
+    infer = onnx.infer if quick else onnx.shape_inference.infer_shapes
+    outputs = _outputs(model, inputs, infer)
     held = model.SerializeToString()
     return {"onnx": held, "inputs": inputs, "outputs": outputs, "words": [], "marks": marks}
 
 
-def _outputs(model, inputs: dict) -> list:
+def _outputs(model, inputs: dict, infer) -> list:
     """The outputs of the closed model: ranges stay at their least."""
-    import onnx
-
-    closed = onnx.ModelProto()
+    closed = type(model)()
     closed.CopyFrom(model)
     for value in closed.graph.input:
         for dim, asked in zip(value.type.tensor_type.shape.dim, inputs.get(value.name, ("", []))[1], strict=False):
             dim.dim_value = asked if isinstance(asked, int) else asked[0]
     for value in closed.graph.output:
         value.type.tensor_type.ClearField("shape")
-    return [_form(value, {}) for value in onnx.shape_inference.infer_shapes(closed).graph.output]
+    return [_form(value, {}) for value in infer(closed).graph.output]
 
 
 def _form(value, dims: dict[str, list]) -> tuple[str, list]:
-    import onnx
-
     tensor = value.type.tensor_type
-    kind = _KINDS[str(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))]
-    return kind, list(dims.get(value.name, [dim.dim_value or 1 for dim in tensor.shape.dim]))
+    return KINDS[tensor.elem_type], list(dims.get(value.name, [dim.dim_value or 1 for dim in tensor.shape.dim]))
 
 
 def evaluate(model: bytes, params: dict) -> list[np.ndarray]:

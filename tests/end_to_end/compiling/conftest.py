@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from end_to_end.conftest import unique
-from end_to_end.stack import BIN, Host, Registry, Stack, clean_environ, eventually
+from end_to_end.stack import BIN, PATIENCE, Host, Registry, Stack, clean_environ, eventually
 
 TESTS = Path(__file__).resolve().parents[2]
 REF = ("--kind", "ref", "--migraphx", "2.15", "--batch", "4", "--for", "python")
@@ -43,8 +43,14 @@ class Worker:
     def __init__(
         self, home: Path, url: str, *words: str, kind: str = "ref", env: Mapping[str, str] | None = None, site: str = ""
     ) -> None:
-        """`site` is Python that every interpreter of this host runs at its start, the worker's and its children's."""
+        """`site` is Python that every interpreter of this host runs at its start, the worker's and its children's.
+
+        What stands in the home's `migraphx_double.json` holds; the double is a quick one.
+        """
         home.mkdir(parents=True, exist_ok=True)
+        double = home / "migraphx_double.json"
+        settings = json.loads(double.read_text()) if double.exists() else {}
+        double.write_text(json.dumps({"quick": True, **settings}))
         (home / "sitecustomize.py").write_text(site)
         (home / "host.json").write_text(json.dumps(GPU_HOST))
         self.name, self.home = home.name, home
@@ -80,7 +86,7 @@ class Worker:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(PATIENCE)
 
 
 def worker_environ(home: Path) -> dict[str, str]:

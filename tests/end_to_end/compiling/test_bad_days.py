@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from end_to_end.stack import Host, Registry, finish
 
-from .conftest import GPU, REF, RULES, Worker, crowd, eventually, running
+from .conftest import GPU, PATIENCE, REF, RULES, Worker, crowd, eventually, running
 
 PROCESSES, THREADS = 4, 50
 
@@ -95,7 +95,7 @@ def test_a_worker_whose_gpu_is_ill_stands_aside(
     site = "import sys\nif 'probe' in sys.orig_argv:\n    sys.exit(3)\n"
     one = worker("one", env={"MXR_WORKER_SECONDS": "1.5"}, site=site).ready()
     asked = mxr("fetch", marked(compile="hang"), *REF, "--on-miss", "ask", "--json", expect=4)
-    assert one.process.wait(60) == 75
+    assert one.process.wait(PATIENCE) == 75
     assert one.said("stands aside")
     mxr("jobs", asked.error["detail"]["job"], "--cancel")
 
@@ -140,7 +140,7 @@ def test_the_placeholder_package_is_recognised(tmp_path: Path, worker: Callable[
     (tmp_path / "empty" / "migraphx").mkdir(parents=True)
     (tmp_path / "empty" / "migraphx" / "__init__.py").touch()
     one = worker("one", env={"PYTHONPATH": str(tmp_path / "empty")})
-    assert one.process.wait(60) == 2
+    assert one.process.wait(PATIENCE) == 2
     assert one.said("placeholder")
 
 
@@ -201,7 +201,7 @@ def test_two_hundred_fetches_of_one_missing_program(
     hosts = [Host(tmp_path / "hosts" / each.url.rpartition(":")[2], each.url) for each in (one, two)]
     mxr = hosts[0]
     started = [crowd(hosts[number % 2], convnet, tmp_path / f"crowd-{number}", THREADS) for number in range(PROCESSES)]
-    lines = [line for each in started for line in each.communicate(timeout=120)[0].split("\n") if line]
+    lines = [line for each in started for line in each.communicate(timeout=PATIENCE)[0].split("\n") if line]
     assert len(lines) == PROCESSES * THREADS
     assert len(set(lines)) == 1 and len(lines[0]) == 64, set(lines)
     document = mxr("fetch", convnet, *REF, "--json").json

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from end_to_end.stack import Host, Registry, finish
 
-from .conftest import REF, Worker, crowd, eventually, job_in, running, worker_environ
+from .conftest import PATIENCE, REF, Worker, crowd, eventually, job_in, running, worker_environ
 
 CLIENTS = 20
 
@@ -130,7 +130,7 @@ def test_the_registry_is_killed_while_fifty_wait(
     gate.touch()
     done = finish(waiting)
     assert done.code == 0, done
-    assert set(many.communicate(timeout=60)[0].split()) == {done.json["sha256"]}
+    assert set(many.communicate(timeout=PATIENCE)[0].split()) == {done.json["sha256"]}
     found = mxr("jobs", job, "--json").json
     assert (found["state"], found["artifact"]) == ("done", done.json["id"])
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from end_to_end.stack import Host, Registry, finish
 
-from .conftest import REF, Worker, asked, closed, eventually, running
+from .conftest import PATIENCE, REF, Worker, asked, closed, eventually, running
 
 ON = ("embedded",)
 
@@ -129,14 +129,14 @@ def test_a_worker_told_to_stop_hands_back(
     found = mxr("jobs", job, "--json").json
     assert (found["state"], found["attempts"]) == ("queued", 0)
     gate.touch()
-    assert worker("two", "--once").process.wait(60) == 0
+    assert worker("two", "--once").process.wait(PATIENCE) == 0
     assert closed(mxr, job)["state"] == "done"
 
 
 def test_drain_ends_when_nothing_is_left(mxr: Host, worker: Callable[..., Worker], convnet: Path) -> None:
     """For batch schedulers: what is queued is compiled, then it ends by itself."""
     job = asked(mxr, convnet)
-    assert worker("one", "--drain").process.wait(60) == 0
+    assert worker("one", "--drain").process.wait(PATIENCE) == 0
     assert mxr("jobs", job, "--json").json["state"] == "done"
     assert "one/ref" not in listed(mxr)
 

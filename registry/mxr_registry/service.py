@@ -124,13 +124,15 @@ def _serve(settings: Settings, listener: socket.socket) -> None:
             app.state.bus.close()
             await super().shutdown(sockets)
 
-    # The server raises the signal that stopped it once more: told to stop, it has ended well.
-    signal.signal(signal.SIGTERM, _nothing)
+    server = Server(config)
+
+    def stop(_number: int, _frame: Any) -> None:
+        server.should_exit = True
+
+    # Told to stop before the server listens for that itself, it ends all the same. And the server raises the signal
+    # that stopped it once more: by then it has ended well.
+    signal.signal(signal.SIGTERM, stop)
     with sweep_regularly(settings, app.state.rooms.db, app.state.rooms.store):
-        Server(config).run(sockets=[listener])
+        server.run(sockets=[listener])
     app.state.rooms.tally.close()
     app.state.rooms.db.close()
-
-
-def _nothing(_number: int, _frame: Any) -> None:
-    return

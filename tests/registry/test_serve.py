@@ -25,7 +25,7 @@ def engine() -> str:
 def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mxr_registry.main", *words]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **environ}, timeout=60
+        command, capture_output=True, text=True, check=False, env={**os.environ, **environ}, timeout=300
     )
 
 
@@ -43,6 +43,26 @@ def test_it_stops_when_told_to(start: Any, how: int, code: int) -> None:
     begin = time.monotonic()
     assert server.stop(how) == code
     assert time.monotonic() - begin < 15
+
+
+EARLY = """
+import os, signal
+real = signal.signal
+def once(number, handler):
+    before = real(number, handler)
+    if number == signal.SIGTERM:
+        signal.signal = real
+        os.kill(os.getpid(), number)
+    return before
+signal.signal = once
+"""
+"""A SIGTERM at the first moment at which it does not simply end the process."""
+
+
+def test_it_stops_when_told_to_before_it_serves(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(EARLY)
+    done = run("serve", "--port", "0", "--data", str(tmp_path / "data"), PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done
 
 
 def test_it_stops_while_an_upload_hangs(start: Any) -> None:

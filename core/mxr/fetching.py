@@ -114,8 +114,7 @@ def bring(request: Request, found: Found, cache: Cache, *, watch: Watch = unwatc
     """The program that was found, in the cache."""
     answer = found.answer
     if found.client is None:
-        # What the cache serves by itself the registry hears of later.
-        uses.note(cache.root, answer.artifact.id)
+        use(answer, cache, None)
         return Fetched(path_of(answer, cache), "cache", answer)
     moved = complete(answer, cache, found.client, watch)
     # A cache that cannot be written serves what it holds; only what had to be written there is in need of it.
@@ -136,7 +135,15 @@ def fetch_compiled(
     moved = complete(answer, cache, client, watch)
     with nullcontext() if moved else suppress(MxrError):
         cache.remember(request, answer)
+    use(answer, cache, client)
     return Fetched(path_of(answer, cache), "compiled", answer)
+
+
+def use(answer: Answer, cache: Cache, client: Client | None) -> None:
+    """Count a use that no resolve counted: told now where the registry was asked for something, else later."""
+    uses.note(cache.root, answer.artifact.id)
+    if client is not None:
+        uses.tell(cache.root, client)
 
 
 def judged(request: Request, artifact: Artifact, what: str) -> Answer:

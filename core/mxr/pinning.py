@@ -127,14 +127,17 @@ def _gone(entry: Entry) -> NoSuchArtifact:
 def _bring(answer: Answer, entry: Entry, cache: Cache, connect: Connect | None, watch: Watch) -> Fetched:
     """The files of a locked artifact, in the cache. No answer is remembered: the lock pins, the registry picks."""
     if fetching.held(answer, cache):
+        fetching.use(answer, cache, None)
         return Fetched(fetching.path_of(answer, cache), "cache", answer)
     if connect is None:
         raise _absent(entry)
+    client = connect()
     try:
-        fetching.complete(answer, cache, connect(), watch)
+        fetching.complete(answer, cache, client, watch)
     except NotFound as gone:
         raise _gone(entry) from gone
     cache.keep(answer.artifact)
+    fetching.use(answer, cache, client)
     return Fetched(fetching.path_of(answer, cache), "registry", answer)
 
 

@@ -67,6 +67,30 @@ def test_what_is_in_use_is_planned_by_demand_and_queued(
     assert {each["state"] for each in hosts[0]("plan", *UPGRADE, "--json").json["programs"]} == {"queued"}
 
 
+def test_what_is_waited_for_or_fetched_by_a_lock_is_in_use(
+    own_registry: Callable[..., Registry], worker: Callable[..., Any], tmp_path: Path, convnet: Path
+) -> None:
+    """Neither way resolves, and both are how a fleet gets its programs."""
+    registry = own_registry()
+    first, second = (Host(tmp_path / f"host{n}", registry.url) for n in range(2))
+    worker("old", url=registry.url).ready()
+    made = first("fetch", convnet, *REF, "--on-miss", "wait", "--json").json["id"]
+    assert uses(registry) == {made: 1}
+
+    lock = tmp_path / "mxr.lock"
+    first("lock", convnet, *REF, "-o", lock)
+    registry.restart()
+    before = uses(registry)[made]
+    second("fetch", "--locked", lock)
+    assert uses(registry) == {made: before + 1}
+    # From its own cache: told when this host next speaks to the registry.
+    second("fetch", "--locked", lock)
+    assert uses(registry) == {made: before + 1}
+    second("fetch", convnet, *REF)
+    registry.restart()
+    assert uses(registry) == {made: before + 3}
+
+
 def test_compiles_that_take_longer_are_pointed_out(mxr: Host, registry: Registry, model: Path, programs: Any) -> None:
     data = programs.gfx908.read_bytes()
     name = sha256(data).hexdigest()

@@ -113,6 +113,11 @@ class Cache:
         """What is known of an artifact by its key's digest and its id."""
         return self._artifact(self._artifact_path(digest, identity))
 
+    def named(self, identity: str) -> Artifact | None:
+        """What is known of an artifact by its id, or by the beginning of it that no other id here has."""
+        found = {path.stem: path for path in (self.root / "artifacts").glob(f"*/{identity}*.json")}
+        return self._artifact(next(iter(found.values()))) if len(found) == 1 else None
+
     def pieces(self, model: str, file: File) -> dict[str, tuple[Path, int]]:
         """Where blobs of `file` lie within programs of the same model that are here: path and offset by sha256.
 

@@ -50,7 +50,7 @@ def gather(lock: Lock | None, identities: Iterable[str], cache: Cache, client: C
     for entry in lock.entries if lock else ():
         found[entry.id] = pinning.artifact_of(entry, cache, lambda: client)
     for identity in identities:
-        artifact = client.artifact(identity)
+        artifact = _named(identity, cache, client)
         if not artifact.sound:
             raise Damaged(
                 f"The registry's answer for {identity} is not what its id says.",
@@ -60,6 +60,16 @@ def gather(lock: Lock | None, identities: Iterable[str], cache: Cache, client: C
     models = {artifact.key.model for artifact in found.values()}
     stated = {model: _statement(model, client) for model in sorted(models)}
     return [Record.of(artifact, stated[artifact.key.model]) for artifact in found.values()]
+
+
+def _named(identity: str, cache: Cache, client: Client) -> Artifact:
+    """What the registry knows under an id; what it lost, and this host still has, can be brought back from here."""
+    try:
+        return client.artifact(identity)
+    except NotFound:
+        if (held := cache.named(identity)) is None:
+            raise
+        return held
 
 
 def _statement(model: str, client: Client) -> RegisterModel | None:

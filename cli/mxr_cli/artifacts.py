@@ -8,12 +8,12 @@ import click
 
 from mxr.errors import Usage
 from mxr.keys import show as words
-from mxr.target import FEATURES, GfxArch, show_dims
+from mxr.target import FEATURES, GfxArch
 from mxr.wire import Artifact
 from mxr.wire import document as wire_document
 
 from .options import Session, common
-from .words import day, document, note, say, size, table
+from .words import day, document, key_cells, note, say, size, table
 
 
 @click.command(short_help="List what the registry has.")
@@ -74,9 +74,7 @@ def _cells(artifact: Artifact) -> tuple[str, ...]:
     return (
         artifact.id[:12] + ("*" if artifact.promoted_at else ""),
         f"{where}/{has.num_cu}" if has.num_cu else where,
-        f"migraphx {key.migraphx}" + (f" rocm {key.rocm}" if key.rocm else ""),
-        " ".join(f"{name}={show_dims(shape)}" for name, shape in key.inputs),
-        "+".join(key.precision) or "fp32",
+        *key_cells(key)[1:],
         size(artifact.size),
         day(artifact.published_at),
     )

@@ -80,7 +80,8 @@ def state(place: Place) -> str:
         return f"queued as {job.id[:12]}{again} ({_about(place)})"
     if place.state == COMPILED:
         return "compiled" + (f" in {duration(took)}" if took is not None else "")
-    return f"{place.state} {printable(words(place))}".rstrip()
+    why = printable(words(place))
+    return f"{place.state}: {why}" if place.problem else f"{place.state} {why}".rstrip()
 
 
 def _about(place: Place) -> str:

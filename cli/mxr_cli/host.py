@@ -34,7 +34,8 @@ def host(session: Session) -> None:
         say(f"GPU       {gpu.arch}{features}, {counted}, {gpu.name or gpu.vendor}{real}")
     if not found.targets:
         say("GPU       none found")
-    say("\nfound by")
+    if found.found_by:
+        say("\nfound by")
     for fact, how in found.found_by.items():
         say(f"  {fact}: {how}")
     for line in found.notes:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr.errors import Usage
-from mxr.target import show_dims
 
 from .compiling import duration, finished, line, pace, printable, shown
 from .options import Session, common
-from .words import day, document, note, say, table
+from .words import day, document, key_cells, note, say, table
 
 if TYPE_CHECKING:
     from mxr.client import Client
@@ -57,20 +56,13 @@ def _list(session: Session, filters: dict[str, Any]) -> None:
     if session.as_json:
         document({"jobs": [_row(job) for job in found.jobs]})
         return
-    rows = [(job.id[:12], job.state, *_cells(job), str(job.attempts), day(job.created_at)) for job in found.jobs]
+    rows = [
+        (job.id[:12], job.state, *key_cells(job.request.key), str(job.attempts), day(job.created_at))
+        for job in found.jobs
+    ]
     table(rows, ("ID", "STATE", "TARGET", "TOOLCHAIN", "INPUTS", "PRECISION", "ATTEMPTS", "ASKED"))
     if found.next is not None:
         note("mxr: there are more; --limit shows up to 1000")
-
-
-def _cells(job: Job) -> tuple[str, ...]:
-    key = job.request.key
-    return (
-        key.arch or key.kind,
-        f"migraphx {key.migraphx}" + (f" rocm {key.rocm}" if key.rocm else ""),
-        " ".join(f"{name}={show_dims(shape)}" for name, shape in key.inputs),
-        "+".join(key.precision) or "fp32",
-    )
 
 
 def _row(job: Job) -> dict[str, Any]:
@@ -90,7 +82,7 @@ def _follow(session: Session, client: Client, job: Job) -> None:
 def _show(client: Client, job: Job, *, with_log: bool) -> None:
     from mxr.waiting import Progress
 
-    target, toolchain, inputs, precision = _cells(job)
+    target, toolchain, inputs, precision = key_cells(job.request.key)
     say(f"id         {job.id}")
     say(f"state      {line(Progress(job, job.updated_at - job.created_at))}")
     say(f"for        {target}, {toolchain}, {inputs}, {precision}")

@@ -16,7 +16,7 @@ from mxr.lock import FILE_NAME, Entry, Lock, load, write
 from mxr.value import dataclass
 
 from .options import Session, common, matching, request
-from .words import day, document, note, say, table
+from .words import day, document, key_cells, note, say, table
 
 if TYPE_CHECKING:
     from mxr.qualities import Request
@@ -129,13 +129,12 @@ def _entries(session: Session, task: Task, options: Options, batches: tuple[int,
     """An entry for each request. Raises `NoSuchArtifact` that lists all which have none."""
     client = session.client()
     found: list[Entry] = []
-    missing: list[dict[str, Any]] = []
+    missing: list[tuple[Wanted, NoSuchArtifact]] = []
     for each in _wanted(session, task.models, options, batches):
         try:
             found.append(pinning.pin(each.request, each.consumer, each.subject, client, task.file.parent))
         except NoSuchArtifact as problem:
-            key = each.request.key
-            missing.append({"model": each.name, "digest": key.digest, "key": key.to_json(), **problem.detail})
+            missing.append((each, problem))
     if missing:
         raise _incomplete(missing, len(found))
     return found
@@ -173,13 +172,18 @@ def _of_matrix(session: Session, matrix: Path) -> Iterator[Wanted]:
             yield Wanted(each.cell.name, each.subject, each.request, each.cell.options.consumer or DEFAULT.name)
 
 
-def _incomplete(missing: list[dict[str, Any]], found: int) -> NoSuchArtifact:
-    shown = "; ".join(f"{row['model']} ({row['digest'][:12]})" for row in missing[:5])
+def _incomplete(missing: list[tuple[Wanted, NoSuchArtifact]], found: int) -> NoSuchArtifact:
+    keys = [each.request.key for each, _ in missing]
+    shown = "; ".join(f"{each.name} ({', '.join(key_cells(each.request.key))})" for each, _ in missing[:5])
+    rows = [
+        {"model": each.name, "digest": key.digest, "key": key.to_json(), **problem.detail}
+        for (each, problem), key in zip(missing, keys, strict=True)
+    ]
     more = f"; and {len(missing) - 5} more" if len(missing) > 5 else ""
     return NoSuchArtifact(
         f"{len(missing)} of {len(missing) + found} requests have no program, and nothing was written: {shown}{more}.",
         hint="Have them compiled first: `mxr precompile MATRIX.yaml`, or `mxr fetch MODEL --on-miss wait`.",
-        detail={"missing": missing, "nearest": missing[0].get("nearest", []) if len(missing) == 1 else []},
+        detail={"missing": rows, "nearest": rows[0].get("nearest", []) if len(rows) == 1 else []},
     )
 
 

@@ -9,7 +9,7 @@ from mxr.errors import MxrError, Usage
 
 from .compiling import duration
 from .options import Session
-from .words import document, note, say, table
+from .words import document, key_cells, note, say, table
 
 if TYPE_CHECKING:
     from mxr.upgrading import Rebuild
@@ -53,7 +53,7 @@ def _show(rebuilds: Sequence[Rebuild], factor: float) -> None:
 
     rows = [_row(each) for each in rebuilds[:MOST_SHOWN]]
     if rows:
-        table(rows, ("USES", "MODEL", "ARCH", "PRECISION", "STATE", "COMPILE TIME"))
+        table(rows, ("USES", "MODEL", "TARGET", "INPUTS", "PRECISION", "STATE", "COMPILE TIME"))
     if len(rebuilds) > MOST_SHOWN:
         note(f"mxr: and {len(rebuilds) - MOST_SHOWN} more; --json has all of them")
     for each in rebuilds:
@@ -76,4 +76,5 @@ def _row(each: Rebuild) -> tuple[str, ...]:
     key = each.request.key
     took = each.takes if each.takes is not None else each.estimate
     words = duration(took) if took is not None else "not known"
-    return (str(each.uses), key.model, key.arch or "ref", "+".join(key.precision) or "fp32", each.state, words)
+    target, _, inputs, precision = key_cells(key)
+    return (str(each.uses), key.model, target, inputs, precision, each.state, words)

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from mxr.errors import MxrError
-from mxr.keys import show
+from mxr.keys import Key, show
+from mxr.target import show_dims
 from mxr.value import dataclass
 
 
@@ -67,6 +68,16 @@ def table(rows: Sequence[Sequence[object]], head: Sequence[str]) -> None:
     widths = [max(len(row[at]) for row in texts) for at in range(len(head))]
     for row in texts:
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def key_cells(key: Key) -> tuple[str, str, str, str]:
+    """What a key is about, in the columns of a table: target, toolchain, inputs, precision."""
+    return (
+        key.arch or key.kind,
+        f"migraphx {key.migraphx}" + (f" rocm {key.rocm}" if key.rocm else ""),
+        " ".join(f"{name}={show_dims(shape)}" for name, shape in key.inputs),
+        "+".join(key.precision) or "fp32",
+    )
 
 
 def size(count: int) -> str:

@@ -46,7 +46,8 @@ def engine_of(url: str, connections: Connections) -> Engine:
         raise _unusable("it cannot be read as a URL") from None
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg")
-    if "@" in (parsed.host or ""):
+    # A slash before the @ leaves the rest of a password in the name of the database, and a piece of it as the host.
+    if "@" in (parsed.host or "") or (parsed.host and "@" in (parsed.database or "")):
         raise _unusable("its user or password holds an @ that is not written %40")
     try:
         if parsed.get_backend_name() == "sqlite":

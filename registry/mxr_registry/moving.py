@@ -55,7 +55,13 @@ class Move:
     def run(self) -> Moved:
         """Move everything. Raises `Conflict` for a target that is not empty, `Temporary` for a source in use."""
         schema.check(self.source)
-        schema.check(self.target)
+        try:
+            schema.check(self.target)
+        except Temporary as problem:
+            raise Temporary(
+                f"The database to move to is not prepared. {problem.message}",
+                hint="Run `mxr-registry migrate` with MXR_DATABASE_URL set to the URL of --to-database, then move.",
+            ) from problem
         with self.target.reading() as session:
             _demand_empty(session)
         with still(self.source) as source:

@@ -108,7 +108,7 @@ def test_where_a_cell_stands() -> None:
     done = place(COMPILED, job=job("done", started_at=101.0))
     assert boards.state(done) == "compiled in 2.0 s"
     lost = place(NO_WORKER, problem=NoWorker("nobody\x1b[2J here"))
-    assert boards.state(lost) == "no worker nobody?[2J here"
+    assert boards.state(lost) == "no worker: nobody?[2J here"
     assert boards.totals(Board([queued, done])) == "2 cells: 1 compiled, 1 queued"
 
 

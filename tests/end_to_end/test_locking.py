@@ -157,6 +157,7 @@ def test_nothing_is_written_unless_all_are_there(
         (str(convnet), 8),
     ]
     assert "3 of 4 requests" in error["message"]
+    assert f"{convnet} (gfx908, migraphx 2.15 rocm 7.2, x=8,3,32,32, fp32)" in error["message"]
     assert (mxr.home / "mxr.lock").read_bytes() == before
 
 

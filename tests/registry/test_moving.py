@@ -142,7 +142,9 @@ def test_a_target_with_rows_is_refused(source: Any, target: Rows) -> None:
 def test_a_target_without_tables_is_refused(source: Any, targets: Databases, tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     bare = targets(tmp_path / "bare", migrated=False)
-    assert "mxr-registry migrate" in move(source, "--to-database", bare.url, expect=75)["hint"]
+    error = move(source, "--to-database", bare.url, expect=75)
+    assert "to move to is not prepared" in error["message"]
+    assert "mxr-registry migrate" in error["hint"] and "--to-database" in error["hint"]
 
 
 def test_lost_bytes_are_said_and_nothing_is_moved(source: Any, target: Rows, tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ def test_what_stands_in_the_way_is_said_without_the_password(scram: PostgreSQL) 
             scram.url("nothing", "fleet", SECRET): "does not exist",
             mine: "may not do this",
             "postgresql://fleet:se@same@host/mxr": "%40",
+            "postgresql://fleet:x@s3cr/et@host/mxr": "%40",
             "postgresql://fleet:sesame@host:sesame/mxr": "cannot be read",
             "postgresql+nothing://fleet:sesame@host/mxr": "MXR_DATABASE_URL",
         }

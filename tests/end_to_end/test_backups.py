@@ -1,0 +1,121 @@
+"""Backup and restore by the commands of docs/operate.md, while hosts publish; and what came after the backup."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers.swift import Bucket
+
+from .conftest import Programs, unique
+from .stack import Host, Registry, Stack
+
+PAGE = Path(__file__).parents[2] / "docs" / "operate.md"
+ROWS = "sqlite3 /var/lib/mxr/registry.db \"VACUUM INTO '/backup/mxr/registry.db'\""
+BYTES = "rsync -a --exclude='.upload-*' /var/lib/mxr/store/ /backup/mxr/store/"
+DUMP = 'pg_dump --format=custom --file=/backup/mxr.dump "$MXR_DATABASE_URL"'
+RESTORE = (
+    "pg_restore --no-owner --exit-on-error "
+    "--dbname='postgresql://mxr:PASSWORD@db.example.com/mxr_restored' /backup/mxr.dump"
+)
+Start = Callable[..., Registry]
+
+
+def run(words: str, put: dict[str, str], environ: dict[str, str]) -> None:
+    """Run a command of the page with other places in it; skips where its program is not on this machine."""
+    assert words in PAGE.read_text()
+    if shutil.which(words.split()[0], path=environ["PATH"]) is None:
+        pytest.skip(f"no {words.split()[0]} here")
+    for name, place in put.items():
+        words = words.replace(name, place)
+    done = subprocess.run(["sh", "-ec", words], env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (words, done)
+
+
+def embedded(registry: Registry, backup: Path, _: Stack) -> dict[str, Any]:
+    """Rows, then bytes; where the restored registry finds them is the folder of the next one that is started."""
+    put = {"/var/lib/mxr": str(registry.data), "/backup/mxr": str(backup)}
+    run(ROWS, put, dict(os.environ))
+    run(BYTES, put, dict(os.environ))
+    shutil.copytree(backup, registry.data.parents[1] / "registry-1" / "data")
+    return {}
+
+
+def engines(registry: Registry, backup: Path, stack: Stack) -> dict[str, Any]:
+    """The same with PostgreSQL's tools; the objects are copied as `aws s3 sync` does."""
+    server, bucket = stack.databases.server(), stack.buckets[registry.data]
+    environ = registry.environ | {"PATH": f"{server.bin}:{os.environ['PATH']}"}
+    restored, copy = server.empty(), Bucket(bucket.client, f"{bucket.name}copy", bucket.endpoint)
+    put = {
+        "/backup": str(backup),
+        "postgresql://mxr:PASSWORD@db.example.com/mxr_restored": restored,
+    }
+    run(DUMP, put, environ)
+    copy.client.create_bucket(Bucket=copy.name)
+    for name in bucket.names():
+        copy.client.copy_object(Bucket=copy.name, Key=name, CopySource={"Bucket": bucket.name, "Key": name})
+    run(RESTORE, put, environ)
+    return {"environ": {**copy.environ, "MXR_DATABASE_URL": restored}, "spoil": copy.spoil}
+
+
+def test_a_registry_is_backed_up_while_it_serves_and_restored(
+    own_registry: Start,
+    stack: Stack,
+    model: Path,
+    programs: Programs,
+    gpu: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    registry = own_registry()
+    publisher = Host(tmp_path / "publisher", registry.url)
+
+    def publish(at: Path) -> str:
+        words = ("push", programs.gfx908, "--model", at, "--rocm", "7.2", "--for", "python", "--json")
+        return str(publisher(*words).json["id"])
+
+    before = publish(model)
+    publisher("lock", model, *gpu)
+    publisher("lock", "--register", "prod")
+
+    enough = threading.Event()
+
+    def go_on() -> None:
+        for number in range(1000):
+            if enough.is_set():
+                return
+            publish(unique(model, tmp_path / f"{number}.onnx", f"{tmp_path}{number}"))
+
+    other = threading.Thread(target=go_on)
+    other.start()
+    backup = tmp_path / "backup"
+    backup.mkdir()
+    try:
+        options = (embedded if stack.embedded else engines)(registry, backup, stack)
+    finally:
+        enough.set()
+        other.join()
+    late = unique(model, tmp_path / "late.onnx", f"{tmp_path}late")
+    lost = publish(late)
+    assert publisher("fetch", late, *gpu, "--json").json["id"] == lost
+    registry.kill9()
+
+    restored = own_registry(**options)
+    report = restored.fsck()
+    assert report["artifacts"] >= 1
+    fresh = Host(tmp_path / "fresh", restored.url)
+    assert fresh("fetch", model, *gpu, "--json").json["id"] == before
+    assert "prod" in fresh("rm", before, "--yes", expect=7).err
+
+    # What was published since comes back from the cache of a host that has it.
+    fresh("fetch", late, *gpu, expect=3)
+    there = {"MXR_REGISTRY": restored.url}
+    publisher("export", lost[:12], "-o", "lost.tar", env=there)
+    publisher("import", "lost.tar", "--into", "registry", env=there)
+    assert fresh("fetch", late, *gpu, "--json").json["id"] == lost
+    assert restored.fsck()["artifacts"] == report["artifacts"] + 1

@@ -31,8 +31,10 @@ def test_a_command_line_of_a_page_is_understood(page: str, line: str) -> None:
     if words[0] == "fetch" and len(words) == 1:
         return
     found = understood(words)
-    if found.params.get("consumer", "CONSUMER") not in (None, "CONSUMER"):
-        consumers.find(found.params["consumer"])
+    if (named := found.params.get("consumer", "CONSUMER")) not in (None, "CONSUMER"):
+        consumer = consumers.find(named)
+        # A layout needs a folder.
+        assert consumer.name_file is not None or not str(found.params.get("output")).endswith(".mxr"), line
 
 
 def test_the_test_above_can_fail() -> None:

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from mxr import consumers, qualities
 from mxr.value import dataclass
 
 from . import kinds
@@ -96,7 +97,7 @@ AXES = {
     "precision": Field(
         listing(kinds.PRECISION), "fp32, or fp16 bf16 int8 fp8 int4w joined by +, in the order applied."
     ),
-    "for": Field(listing(kinds.CONSUMER), "Who loads the programs: python, driver, amdinfer, ort."),
+    "for": Field(listing(kinds.CONSUMER), f"Who loads the programs: {', '.join(consumers.CONSUMERS)}."),
 }
 OPTIONS = {
     "tuning": Field(kinds.TUNING, "default, exhaustive, or cross (with allow: cross)."),
@@ -105,7 +106,7 @@ OPTIONS = {
     "fast_math": Field(kinds.FLAG, "The program uses fast math; else as the consumer needs it."),
     "env": Field(kinds.ENV, "MIGRAPHX_* variables that the compile sees."),
     "exact": Field(kinds.FLAG, "Every quality that is given must be equal."),
-    "allow": Field(listing(kinds.ALLOW), "Let pass: cu, patch, cross."),
+    "allow": Field(listing(kinds.ALLOW), f"Let pass: {', '.join(qualities.ALLOWANCES)}."),
 }
 HARDWARE = {
     "kind": Field(kinds.KIND, "gpu (default), or ref: MIGraphX's CPU reference target."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from .consumers.ort.form import runtime_in
 from .host import HostTarget, HostToolchain
 from .keys import Key
 from .match import Candidate, judge
@@ -62,14 +63,19 @@ def able(can: Can, request: Request) -> Way | None:
     cross-compile.
     """
     key, demands = request.key, request.demands
-    if not _has(can.toolchain, key):
+    if not _has(can.toolchain, key) or runtime_in(key.form) != _records(can, key):
         return None
     for index, target in enumerate(can.targets):
         if target.kind != key.kind or (key.kind == "gpu" and (target.vendor, target.arch) != (key.vendor, key.arch)):
             continue
         if serves(demands, target, can.toolchain):
             return Way(index)
-    return _across(can, request)
+    return _across(can, request) if key.form == "whole" else None
+
+
+def _records(can: Can, key: Key) -> str:
+    """The ONNX Runtime that comes into play, which has to be the very one: another one gives its files other names."""
+    return str(can.ort) if can.ort is not None and key.form != "whole" else ""
 
 
 def _has(toolchain: HostToolchain, key: Key) -> bool:

@@ -6,23 +6,22 @@ own, since it holds for one contract, one version, one level and one file name o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import disk, fetching, shelf, transfer, wire
+from . import fetching, shelf, transfer, wire
 from .asking import Asked, Options
 from .cache import Cache
 from .client import Client
 from .consumers import Delivery, Layout, Piece
-from .consumers.layout import written
-from .consumers.ort import contract, laying
+from .consumers.layout import full_arch, written
+from .consumers.ort import contract, laying, recording
 from .consumers.ort.contract import Contract
 from .consumers.ort.fields import FIELDS
-from .consumers.ort.hashes import hashed
+from .consumers.ort.form import BY_WORKERS, check_recording, form_of
+from .consumers.ort.generation_b import FREEZE
 from .consumers.ort.prediction import predict
 from .consumers.ort.unpredictable import Unpredictable
 from .errors import MxrError, Unreachable, Usage
@@ -36,14 +35,7 @@ from .subject import Subject
 if TYPE_CHECKING:
     from .placing import Placed, Wish
 
-NAME = re.compile(r"[0-9a-f]{1,8}(-[0-9a-f]{1,16}){2,3}-[0-9a-f]{1,16}\.mxr")
 Watch = Callable[[int], transfer.Progress]
-
-
-def form_of(found: Contract, file_name: str | None, level: str) -> str:
-    """The form of a set's key: `ort:B:1.27.1:all:<of the file name>`."""
-    opened = sha256((file_name or "").encode()).hexdigest()[:12] if file_name else "bytes"
-    return f"ort:{found.generation.replace(chr(39), '1')}:{found.version or 'any'}:{level}:{opened}"
 
 
 def record(
@@ -74,21 +66,19 @@ def record(
 
 
 def _files(folder: Path, options: Options) -> list[Path]:
-    with disk.faults(folder, "read"):
-        paths = [path for path in sorted(folder.iterdir()) if NAME.fullmatch(path.name)]
+    paths = recording.named(folder)
     if not paths:
         raise Usage(
             f"{folder} has no file that ONNX Runtime's provider names.",
             hint="Give the folder of migraphx_model_cache_dir, after the model has run once.",
         )
-    wanted = options.arch and f"{hashed(options.arch.encode()):x}"
-    fits = [path for path in paths if wanted is None or wanted in path.name.removesuffix(".mxr").split("-")]
+    fits = recording.of_arch(paths, options.arch) if options.arch else paths
     if not fits:
         raise Usage(
             f"No file in {folder} is for {options.arch}.",
             hint="Say --arch in full, as HIP has it: gfx942:sramecc+:xnack-.",
         )
-    if any(path.name.endswith("-0.mxr") for path in fits):
+    if any(map(recording.for_any_shape, fits)):
         raise Usage(
             "A file ends in -0.mxr: it belongs to a model with open dims, and would be loaded for any shape.",
             hint="Freeze the model first: mxr freeze MODEL --batch 1,4,8 -o FOLDER, and run that.",
@@ -109,16 +99,45 @@ def _label(paths: list[Path], options: Options, subject: Subject, form: str) -> 
     return key, found.qualities
 
 
+def as_set(asked: Asked, subject: Subject, wish: Wish) -> tuple[Asked, str | None]:
+    """The same request for the recorded set, and the model's file name in it. Raises `Usage`."""
+    found = contract.choose(wish.said.get("ort"), wish.said.get("ort_migraphx"))
+    name = _file_name(subject, wish.said, wish.name)
+    key = replace(asked.request.key, form=form_of(found, name, wish.said.get("ort_level") or "all"))
+    return replace(asked, request=Request(key, asked.request.demands)), name
+
+
+def to_record(asked: Asked, subject: Subject, wish: Wish) -> tuple[Asked, str | None, str] | None:
+    """What to ask a worker for, and why, where no name can be told beforehand; None where there is one, or no way.
+
+    The request is that of `as_set`. Raises `Usage` for a model with open dims, and for what workers do not record.
+    """
+    found = contract.choose(wish.said.get("ort"), wish.said.get("ort_migraphx"))
+    if asked.consumer.name != "ort" or subject.path is None or found.generation not in BY_WORKERS:
+        return None
+    if any(not isinstance(dim, int) for each in subject.onnx.inputs for dim in each.dims or ()):
+        raise Usage(f"{subject.path.name} has open dims, and one file name for all shapes.", hint=FREEZE)
+    arch = full_arch(asked.request.key, asked.request.demands, None)
+    if arch is None:
+        return None
+    name = predict(
+        laying.question(subject.path, wish.stem(subject), asked.request.key, arch, contract=found, said=wish.said)
+    )
+    if not isinstance(name, Unpredictable):
+        return None
+    wanted, file_name = as_set(asked, subject, wish)
+    check_recording(wanted.request.key, file_name)
+    return wanted, file_name, name.reason
+
+
 def fetch_recorded(asked: Asked, subject: Subject, wish: Wish, cache: Cache, connect: Connect | None) -> Fetched | None:
     """The recorded set for this request, in the cache; None where nobody has recorded one."""
     if asked.consumer.name != "ort":
         return None
     try:
-        found = contract.choose(wish.said.get("ort"), wish.said.get("ort_migraphx"))
+        request = as_set(asked, subject, wish)[0].request
     except Usage:
         return None
-    form = form_of(found, _file_name(subject, wish.said, wish.name), wish.said.get("ort_level") or "all")
-    request = Request(replace(asked.request.key, form=form), asked.request.demands)
     try:
         # Asked by digest: a question that is only tried must not count as a miss.
         if connect is not None and not connect().artifacts(digest=request.key.digest, limit=1).artifacts:

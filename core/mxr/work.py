@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .consumers.ort.form import Runtime
 from .fields import refuse
 from .host import HostTarget, HostToolchain
 from .keys import Key
@@ -34,13 +35,15 @@ class Ask:
     """Ask for a compile. The model must be registered complete, the calibration data uploaded as a blob.
 
     `wait` refuses (`NoWorker`) when nothing live or declared could do it; without it the job waits for such a worker.
-    `retry` clears remembered failures first. A higher `priority` (-100 to 100) is claimed first.
+    `retry` clears remembered failures first. A higher `priority` (-100 to 100) is claimed first. `file_name` is for a
+    key of ONNX Runtime's form alone, which was made of it: what the model is called where it is opened.
     """
 
     request: Request
     wait: bool = False
     retry: bool = False
     priority: int = 0
+    file_name: str | None = None
 
     def __post_init__(self) -> None:
         if not -100 <= self.priority <= 100:
@@ -101,12 +104,14 @@ class Jobs:
 class Can:
     """What a worker, or a declared pool, can compile for: targets, one toolchain.
 
-    `cross`: its MIGraphX can also compile for AMD's GPUs that are not there.
+    `cross`: its MIGraphX can also compile for AMD's GPUs that are not there. `ort`: the ONNX Runtime whose files it can
+    record.
     """
 
     targets: tuple[HostTarget, ...]
     toolchain: HostToolchain
     cross: bool = False
+    ort: Runtime | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= 64:
@@ -173,7 +178,7 @@ class Lease:
     """A job to do: until `seconds` pass without a heartbeat it is this worker's, under the number `fence`.
 
     `onnx` names the ONNX file in `model`; `target` is the index in the worker's `can.targets` that was chosen. `cross`:
-    the program is for the GPU that key and demands describe, and not for that target.
+    the program is for the GPU that key and demands describe, and not for that target. `file_name`: see `Ask`.
     """
 
     job: str
@@ -186,6 +191,7 @@ class Lease:
     target: int = 0
     attempt: int = 1
     cross: bool = False
+    file_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
 from mxr import precisions, work
+from mxr.consumers.ort.form import check_recording
 from mxr.errors import NoSuchBlob, NoSuchModel, Temporary, Usage
 from mxr.fields import canonical, encode
 from mxr.match import Candidate, judge
@@ -73,10 +74,9 @@ def ask(db: Database, store: Store, rules: Rules, namespace: str, wanted: work.A
 def _prepare(store: Store, wanted: work.Ask) -> _Asked:
     request, key = wanted.request, wanted.request.key
     if key.form != "whole":
-        raise Usage(
-            "Only whole models can be compiled here, no parts of ONNX Runtime's.",
-            hint="Record such programs where ONNX Runtime makes them, and publish them with `mxr push`.",
-        )
+        check_recording(key, wanted.file_name)
+    elif wanted.file_name is not None:
+        raise Usage("A file name goes with a key of ONNX Runtime's form only.", hint="Leave file_name out.")
     precisions.check(key.arch, key.vendor, key.precision)
     demands = canonical(request.to_json()["demands"])
     terms = terms_of(demands)
@@ -242,6 +242,7 @@ def _make(session: Session, namespace: str, asked: _Asked) -> int:
         "key_json": key.canonical,
         "demands_json": asked.demands,
         "calibration": key.calibration,
+        "file_name": asked.ask.file_name,
         "attempts": 0,
         "fence": 0,
         "lost": 0,

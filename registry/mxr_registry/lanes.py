@@ -1,6 +1,7 @@
 """Lanes: what of a request the database can choose by, so that a claim looks only at jobs that a worker may do.
 
 A lane is the kind, and for a GPU vendor and arch, with the short versions: `gpu amd gfx908 2.15 7.2`, `ref 2.16`.
+One of jobs that record ONNX Runtime's files names that too: `gpu amd gfx908 2.15 7.2 ort:B:1.27.1`.
 Whether a worker can do a job follows from the job's lane and demands alone, and is worked out once for equal ones.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from mxr import ability
+from mxr.consumers.ort.form import runtime_in
 from mxr.fields import decode, refuse
 from mxr.keys import Key
 from mxr.qualities import Demands, Qualities, Request
@@ -24,7 +26,8 @@ def lane_of(key: Key) -> str:
     """The lane of a job."""
     if key.kind == "ref":
         return f"ref {key.migraphx}"
-    return f"gpu {key.vendor} {key.arch} {key.migraphx} {key.rocm}"
+    lane = f"gpu {key.vendor} {key.arch} {key.migraphx} {key.rocm}"
+    return lane if key.form == "whole" else f"{lane} ort:{runtime_in(key.form)}"
 
 
 def lanes_of(can: Can) -> tuple[str, ...]:
@@ -39,7 +42,8 @@ def lanes_of(can: Can) -> tuple[str, ...]:
         if target.kind == "ref":
             found.append(f"ref {migraphx}")
         elif rocm is not None:
-            found.append(f"gpu {target.vendor} {target.arch} {migraphx} {rocm}")
+            lane = f"gpu {target.vendor} {target.arch} {migraphx} {rocm}"
+            found += [lane, f"{lane} ort:{can.ort}"] if can.ort is not None else [lane]
     return tuple(dict.fromkeys(found))
 
 
@@ -49,9 +53,11 @@ def wide_of(can: Can) -> tuple[str, ...]:
 
 
 def widened(lane: str) -> str | None:
-    """A lane with `*` for its arch; None for one of the reference target, or of another vendor's GPUs."""
+    """A lane with `*` for its arch; None where nobody compiles across: for the reference target, for another vendor's
+    GPUs, for ONNX Runtime.
+    """
     words = lane.split()
-    return " ".join([*words[:2], "*", *words[3:]]) if words[:2] == ["gpu", "amd"] else None
+    return " ".join([*words[:2], "*", *words[3:]]) if words[:2] == ["gpu", "amd"] and len(words) == 5 else None
 
 
 def key_in(lane: str) -> Key:
@@ -59,7 +65,8 @@ def key_in(lane: str) -> Key:
     words = lane.split()
     if words[0] == "ref":
         return Key(NO_MODEL, "ref", words[1], ())
-    return Key(NO_MODEL, "gpu", words[3], (), vendor=words[1], arch=words[2], rocm=words[4])
+    form = words[5] if len(words) > 5 else "whole"
+    return Key(NO_MODEL, "gpu", words[3], (), vendor=words[1], arch=words[2], rocm=words[4], form=form)
 
 
 @lru_cache(maxsize=4_096)

@@ -203,6 +203,7 @@ def _take(session: Session, rules: Rules, worker: Row, row: Row) -> str | None:
         "target": way.target,
         "attempt": row.attempts + 1,
         "cross": way.cross,
+        "file_name": row.file_name,
     }
     return canonical(document)
 

@@ -115,8 +115,8 @@ def _queue(session: Session) -> list[Line]:
 
 def _labels(lane: str) -> dict[str, str]:
     words = lane.split()
-    names = ("kind", "migraphx") if words[0] == "ref" else ("kind", "vendor", "arch", "migraphx", "rocm")
-    return dict(zip(names, words, strict=True))
+    names = ("kind", "migraphx") if words[0] == "ref" else ("kind", "vendor", "arch", "migraphx", "rocm", "form")
+    return dict(zip(names, words, strict=False))
 
 
 def _oldest(session: Session) -> list[Line]:

@@ -9,6 +9,7 @@ Read once in main, from the TOML file that MXR_REGISTRY_CONFIG names:
     name = "mi300x"
     targets = [{arch = "gfx942", num_cu = 304}]
     toolchain = {rocm = "7.2.1", migraphx = "2.15.0"}
+    ort = {generation = "B", version = "1.27.1"}    # where its workers have onnxruntime-migraphx
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mxr.consumers.ort.form import Runtime
 from mxr.errors import Usage
 from mxr.fields import decode, refuse
 from mxr.host import HostTarget, HostToolchain
@@ -71,7 +73,9 @@ class Rules:
         if environ.get("MXR_LEASE_SECONDS"):
             work["lease"] = _seconds(environ["MXR_LEASE_SECONDS"])
         found = decode(_Work, work, "work")
-        pools = tuple(Pool(each.name, Can(each.targets, each.toolchain, each.cross)) for each in written.pools)
+        pools = tuple(
+            Pool(each.name, Can(each.targets, each.toolchain, each.cross, each.ort)) for each in written.pools
+        )
         return cls(**{name: getattr(found, name) for name in _Work.__slots__}, pools=pools)
 
 
@@ -93,6 +97,7 @@ class _Pool:
     targets: tuple[HostTarget, ...]
     toolchain: HostToolchain
     cross: bool = False
+    ort: Runtime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ LATER = text("next_at > 0")
 
 
 class Job(Base):
-    """One wanted compile. `terms` is the sha256 of the canonical demands.
+    """One wanted compile. `terms` is the sha256 of the canonical demands. `file_name` is what the model is called where
+    ONNX Runtime opens it, for keys of its form.
 
     `fence` grows with every claim, `attempts` counts those that were not handed back, `lost` the leases lost in a row.
     `pinned_json`: the qualities of what the claiming worker makes. `avoid`: the worker that failed it last.
@@ -40,6 +41,7 @@ class Job(Base):
     key_json: Mapped[str] = mapped_column(Text)
     demands_json: Mapped[str] = mapped_column(Text)
     calibration: Mapped[str | None] = mapped_column(Hash)
+    file_name: Mapped[str | None] = mapped_column(Text)
     attempts: Mapped[int]
     fence: Mapped[int]
     lost: Mapped[int]

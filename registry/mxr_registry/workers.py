@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, exists, func, select, update
 
 from mxr import work
+from mxr.consumers.ort.form import runtime_in
 from mxr.errors import NotFound, NoWorker
 from mxr.fields import canonical, encode
 from mxr.keys import Key
@@ -206,8 +207,15 @@ def _needed(key: Key, demands: Demands) -> str:
     return (
         f"a worker for gpu {'' if key.vendor == 'amd' else f'{key.vendor} '}{key.arch}{signs}{counts}"
         f"{f' (a {demands.real_arch} that passes for it)' if demands.real_arch else ''}, with "
-        f"{userland} {demands.rocm_patch or key.rocm} and MIGraphX {migraphx}"
+        f"{userland} {demands.rocm_patch or key.rocm} and MIGraphX {migraphx}{_with_runtime(key)}"
     )
+
+
+def _with_runtime(key: Key) -> str:
+    if key.form == "whole":
+        return ""
+    generation, version = runtime_in(key.form).split(":")
+    return f", and with onnxruntime-migraphx {version} (generation {generation}) in its interpreter"
 
 
 def _hint(demands: Demands) -> str:

@@ -12,7 +12,7 @@ from mxr.errors import Usage
 from mxr.keys import Key
 from mxr.onnxfile import OnnxInput
 from mxr.published import Artifact
-from mxr.qualities import Demands
+from mxr.qualities import Demands, Qualities
 from mxr.target import FEATURES, DynamicDim, capable
 from mxr.value import dataclass
 
@@ -129,18 +129,27 @@ def whole_arch(delivery: Delivery, who: str) -> str:
     A feature that the request leaves open is the program's.
     """
     arch = delivery.key.arch or ""
-    signs = {}
-    for name in FEATURES:
-        if capable(arch, name):
-            has = getattr(delivery.artifact.qualities, name)
-            signs[name] = getattr(delivery.demands, name) or (has if has != "any" else None)
-    if None in signs.values():
-        words = ":".join(f"{name}+" for name in signs)
+    found = full_arch(delivery.key, delivery.demands, delivery.artifact.qualities)
+    if found is None:
+        words = ":".join(f"{name}+" for name in FEATURES if capable(arch, name))
         raise Usage(
             f"{who} needs the GPU's full name, and neither the request nor the program says more than {arch}.",
             hint=f"Say it: --arch {arch}:{words} (with + or -), as `mxr host` shows it on the GPU host.",
         )
-    return arch + "".join(f":{name}{sign}" for name, sign in signs.items())
+    return found
+
+
+def full_arch(key: Key, demands: Demands, made: Qualities | None) -> str | None:
+    """A GPU's whole name by what is demanded, else by what was made; None where neither says it in full."""
+    found = key.arch or ""
+    for name in FEATURES:
+        if capable(key.arch or "", name):
+            has = getattr(made, name, None)
+            sign = getattr(demands, name) or (has if has != "any" else None)
+            if sign is None:
+                return None
+            found += f":{name}{sign}"
+    return found
 
 
 def refuse_dynamic(key: Key, who: str) -> None:

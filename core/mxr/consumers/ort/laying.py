@@ -56,16 +56,20 @@ def lay_out(delivery: Delivery) -> Layout:
 
 
 def question_of(delivery: Delivery, contract: Contract) -> Question:
-    """What the predictor is asked for a delivery."""
+    """What the predictor is asked for a delivery. Raises `Usage`."""
     assert delivery.model is not None
-    said = delivery.said
-    file_name = f"{delivery.stem}{delivery.model.suffix}"
+    arch = whole_arch(delivery, WHO)
+    return question(delivery.model, delivery.stem, delivery.key, arch, contract=contract, said=delivery.said)
+
+
+def question(model: Path, stem: str, key: Key, arch: str, *, contract: Contract, said: Mapping[str, str]) -> Question:
+    """What the predictor is asked for a model that is called `stem` where it serves. For the rest see `Delivery`."""
     return Question(
-        model=delivery.model,
+        model=model,
         contract=contract,
-        arch=whole_arch(delivery, WHO),
-        file_name=None if said.get("ort_bytes") else file_name,
-        inputs={name: tuple(dim for dim in shape if isinstance(dim, int)) for name, shape in delivery.key.inputs},
+        arch=arch,
+        file_name=None if said.get("ort_bytes") else f"{stem}{model.suffix}",
+        inputs={name: tuple(dim for dim in shape if isinstance(dim, int)) for name, shape in key.inputs},
         level=said.get("ort_level") or "all",
         python=said.get("ort_python") or sys.executable,
     )
@@ -96,20 +100,30 @@ def record(name: Name, delivery: Delivery, contract: Contract, file_name: str | 
 
 def settings(generation: str, folder: str, key: Key) -> tuple[str, ...]:
     """The lines that make the provider look there, and compile alike should it have to."""
-    precisions = [word for word in ("fp16", "bf16", "fp8", "int8") if word in key.precision]
+    precisions = _precisions(key)
     if generation == "D":
         more = [f"ORT_MIGRAPHX_{word.upper()}_ENABLE=1" for word in precisions]
         option = f"ep.migraphxexecutionprovider.cache_dir={folder}"
         return (f"ORT_MIGRAPHX_CACHE_DIR={folder}", *more, f"or by session configuration: {option}")
-    lines = [f"ORT_MIGRAPHX_MODEL_CACHE_PATH={folder}"]
-    lines += [f"ORT_MIGRAPHX_{word.upper()}_ENABLE=1" for word in precisions]
+    lines = [f"{name}={value}" for name, value in variables(generation, folder, key).items()]
     options = provider_options(folder, precisions)
+    shown = ", ".join(f'"{name}": "{value}"' for name, value in options.items())
+    return (*lines, f"or by provider options: {{{shown}}}")
+
+
+def variables(generation: str, folder: str, key: Key) -> Mapping[str, str]:
+    """The environment in which the providers of generations B and C look into `folder`, and compile alike."""
+    found = {"ORT_MIGRAPHX_MODEL_CACHE_PATH": folder}
+    found |= {f"ORT_MIGRAPHX_{word.upper()}_ENABLE": "1" for word in _precisions(key)}
     if generation == "C":
         batches = sorted({shape[0] for _, shape in key.inputs if shape and isinstance(shape[0], int)})
         if len(batches) == 1:
-            lines.append(f"ORT_MIGRAPHX_COMPILE_BATCHES={batches[0]}")
-    shown = ", ".join(f'"{name}": "{value}"' for name, value in options.items())
-    return (*lines, f"or by provider options: {{{shown}}}")
+            found["ORT_MIGRAPHX_COMPILE_BATCHES"] = str(batches[0])
+    return found
+
+
+def _precisions(key: Key) -> list[str]:
+    return [word for word in ("fp16", "bf16", "fp8", "int8") if word in key.precision]
 
 
 def provider_options(folder: str, precisions: Sequence[str]) -> Mapping[str, str]:

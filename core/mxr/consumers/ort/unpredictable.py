@@ -10,7 +10,10 @@ class Unpredictable:
     """No name can be told for this model, and why; `hint` says what to do."""
 
     reason: str
-    hint: str = "Record what the provider itself writes: run the model once there, then `mxr import --ort-cache DIR`."
+    hint: str = (
+        "Add --on-miss wait: a worker with that ONNX Runtime runs it, and records what the provider writes. "
+        "Or run it once yourself, then `mxr import --ort-cache DIR`."
+    )
 
 
 class Refused(Exception):

@@ -53,22 +53,36 @@ class OnMiss:
         return cls(way, float(found[1]) * UNITS[found[2]] if found else None, retry, verbose)
 
 
-def compiled(session: Session, how: OnMiss, subject: Subject, asked: Asked, calibration: Path | None) -> Fetched:
-    """The program, compiled by whoever can.
+def compiled(
+    session: Session,
+    how: OnMiss,
+    subject: Subject,
+    asked: Asked,
+    calibration: Path | None,
+    file_name: str | None = None,
+) -> Fetched:
+    """The program, compiled by whoever can; or what ONNX Runtime makes of a model that it opens as `file_name`.
 
     Raises `NotCompiled` where it is not there yet, `CompileFailed`, `NoWorker`. An interrupt leaves the job as it is.
     """
     from mxr import fetching
 
-    identity = outcome(session, how, ask_for(session, how, subject, asked, calibration))
+    identity = outcome(session, how, ask_for(session, how, subject, asked, calibration, file_name))
     return fetching.fetch_compiled(identity, asked.request, session.cache(), session.client(), watch=watch("fetching"))
 
 
-def ask_for(session: Session, how: OnMiss, subject: Subject, asked: Asked, calibration: Path | None) -> Job:
+def ask_for(
+    session: Session,
+    how: OnMiss,
+    subject: Subject,
+    asked: Asked,
+    calibration: Path | None,
+    file_name: str | None = None,
+) -> Job:
     """The job for a request; what the registry lacks for it is uploaded. Raises `NoWorker` where one waits for it."""
     from mxr import waiting, work
 
-    wanted = work.Ask(asked.request, wait=how.way == "wait", retry=how.retry)
+    wanted = work.Ask(asked.request, wait=how.way == "wait", retry=how.retry, file_name=file_name)
     return waiting.ask(session.client(), waiting.Wanted(wanted, subject, calibration), watch("uploading"))
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mxr.placing import Placed, Wish
     from mxr.subject import Subject
 
+    from .compiling import OnMiss
+
 
 @click.command(short_help="Get the right program for a model and a target.")
 @click.argument("model", metavar="MODEL", required=False)
@@ -81,6 +83,8 @@ def fetch(
     mxr fetch model.onnx --arch gfx908 --rocm 7.2 --migraphx 2.15 --batch 8 -o model.mxr
     mxr fetch model.onnx --for triton -o /models/             in the layout that Triton looks for (mxr consumers)
     mxr fetch model.onnx --on-miss wait=2h                    compiled by a worker, once for all who wait
+    mxr fetch model.onnx --for ort --ort 1.27.1 --on-miss wait -o cache/    names that nobody can tell: a worker's
+                                                              ONNX Runtime runs it, and its files are placed
     mxr fetch model.onnx --batch 1,2,4,8,16 -o set/           all of them or none, with a list of them beside
     mxr fetch model.onnx --locked                             exactly what mxr.lock names
     """
@@ -171,22 +175,47 @@ def _fetch_one(session: Session, call: Call) -> dict[str, Any]:
     if asked.consumer.name == "ort" and wish is not None:
         from mxr.ort_recording import recorded
 
-        if (set_ := recorded(asked, subject, wish, cache, connect)) is not None:
+        set_ = recorded(asked, subject, wish, cache, connect)
+        if set_ is None and call.compiles:
+            set_ = _recorded_by_worker(session, call, subject, asked, wish)
+        if set_ is not None:
             return told(session, asked, wish, *set_)
     try:
         found: Fetched = fetching.fetch(
             asked.request, cache, connect, refresh=call.flags["refresh"], watch=watch("fetching")
         )
     except NoSuchArtifact as problem:
-        from .compiling import OnMiss, advise, compiled
+        from .compiling import advise, compiled
 
         if call.on_miss == "fail" and connect is not None and subject.path is not None:
             advise(session, problem, asked)
         if not call.compiles:
             raise
-        how = OnMiss.read(call.on_miss, retry=call.flags["retry"], verbose=call.flags["verbose"])
-        found = compiled(session, how, subject, asked, call.options.calibration)
+        found = compiled(session, _how(call), subject, asked, call.options.calibration)
     return handed_out(session, wish, found, asked, subject, connect)
+
+
+def _how(call: Call) -> OnMiss:
+    from .compiling import OnMiss
+
+    return OnMiss.read(call.on_miss, retry=call.flags["retry"], verbose=call.flags["verbose"])
+
+
+def _recorded_by_worker(
+    session: Session, call: Call, subject: Subject, asked: Asked, wish: Wish
+) -> tuple[Fetched, Placed] | None:
+    """What a worker's ONNX Runtime writes, where mxr cannot tell its names; None where it can."""
+    from mxr.ort_recording import place_recorded, to_record
+
+    found = to_record(asked, subject, wish)
+    if found is None:
+        return None
+    from .compiling import compiled
+
+    wanted, file_name, reason = found
+    note(f"mxr: no name can be told ({reason}): a worker's ONNX Runtime has to run it")
+    fetched = compiled(session, _how(call), subject, wanted, call.options.calibration, file_name)
+    return fetched, place_recorded(fetched, session.cache(), asked, subject, wish)
 
 
 def handed_out(

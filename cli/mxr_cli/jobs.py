@@ -122,6 +122,7 @@ def workers(session: Session) -> None:
 def _can(can: Can) -> tuple[str, str]:
     have = can.toolchain
     words = f"migraphx {have.migraphx or '?'}" + (f" rocm {have.rocm}" if have.rocm else "")
+    words += f" onnxruntime {can.ort.version}" if can.ort else ""
     return ", ".join(dict.fromkeys(map(_target, can.targets))), words
 
 

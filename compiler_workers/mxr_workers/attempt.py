@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from mxr.worker_client import WorkerClient
 from mxr_workers.compilation import Compiled, Order, Uncompiled, Workshop, compile_program
 from mxr_workers.failures import Failure
 from mxr_workers.interpreter import Interpreter
+from mxr_workers.recording import Opening, Recorded, record
 from mxr_workers.sandbox import Watch
 from mxr_workers.settings import Settings
 from mxr_workers.slots import Slot
@@ -56,10 +57,9 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A program whose bytes the registry has, and the words that publish it."""
+    """Programs whose bytes the registry has, and the words that publish them together."""
 
-    path: Path
-    file: File
+    files: tuple[tuple[Path, File], ...]
     finish: work.Finish
 
 
@@ -106,7 +106,7 @@ def _report(post: Post, lease: work.Lease, outcome: Made | Failure, log: str, *,
 
 
 def _make(post: Post, lease: work.Lease, tending: Tending) -> Made:
-    """The program, made and uploaded. Raises `Uncompiled`, and what moving bytes raises."""
+    """The program, or all that ONNX Runtime wrote; made and uploaded. Raises `Uncompiled`, what moving bytes raises."""
     client, slot = post.client.client, post.slot
     watch = tending.watch(post.leave)
     tending.phase("download")
@@ -123,13 +123,21 @@ def _make(post: Post, lease: work.Lease, tending: Tending) -> Made:
         watch,
         None if lease.cross else slot.problem_cache(post.spool.folder, lease.target),
     )
-    compiled = compile_program(order, models, shop)
+    made: Compiled | Recorded
+    if lease.key.form == "whole":
+        made = compile_program(order, models, shop)
+        named = {PROGRAM: made.path}
+    else:
+        opening = Opening(lease.file_name, tuple(file.name for file in lease.model.files))
+        made = record(order, opening, models, shop)
+        named = {path.name: path for path in made.paths}
     tending.phase("upload")
-    file = cut(compiled.path, PROGRAM)
-    _upload(post, lease, compiled.path, file, watch.stop)
+    files = tuple((path, cut(path, name)) for name, path in named.items())
+    _upload(post, lease, files, watch.stop)
     tending.phase("publish")
-    artifact = wire.Publish(lease.key, Manifest((file,)), compiled.qualities, provenance_of(post, lease, compiled))
-    return Made(compiled.path, file, work.Finish(lease.fence, artifact))
+    manifest = Manifest(tuple(file for _, file in files))
+    artifact = wire.Publish(lease.key, manifest, made.qualities, provenance_of(post, lease, made.provenance))
+    return Made(files, work.Finish(lease.fence, artifact))
 
 
 def _going_on(watch: Watch) -> transfer.Progress:
@@ -142,9 +150,12 @@ def _going_on(watch: Watch) -> transfer.Progress:
     return check
 
 
-def _upload(post: Post, lease: work.Lease, path: Path, file: File, leave: Callable[[], bool]) -> None:
-    client = post.client.client
-    patiently(lambda: transfer.upload(client, path, file), LOYAL, longest=_pause(lease), leave=leave)
+def _upload(post: Post, lease: work.Lease, files: tuple[tuple[Path, File], ...], leave: Callable[[], bool]) -> None:
+    def upload() -> None:
+        for path, file in files:
+            transfer.upload(post.client.client, path, file)
+
+    patiently(upload, LOYAL, longest=_pause(lease), leave=leave)
 
 
 def _finish(post: Post, lease: work.Lease, made: Made, log: str) -> None:
@@ -158,7 +169,7 @@ def _finish(post: Post, lease: work.Lease, made: Made, log: str) -> None:
         finish()
     except NoSuchBlob:
         # Swept while the registry was away for long: nobody had named these bytes yet.
-        _upload(post, lease, made.path, made.file, post.leave)
+        _upload(post, lease, made.files, post.leave)
         finish()
     _log.info("job %s: finished", lease.job[:12])
 
@@ -179,8 +190,8 @@ def order_of(post: Post, lease: work.Lease, calibration: Path | None) -> Order:
     return Order(lease.key, made, lease.onnx, calibration, absent)
 
 
-def provenance_of(post: Post, lease: work.Lease, compiled: Compiled) -> dict[str, Any]:
-    """Where the program comes from, within what the registry keeps of that."""
+def provenance_of(post: Post, lease: work.Lease, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the program comes from, with what its making told, within what the registry keeps of that."""
     target = post.slot.hardware[lease.target]
     found: dict[str, Any] = {
         "tool": "mxr-worker",
@@ -189,7 +200,7 @@ def provenance_of(post: Post, lease: work.Lease, compiled: Compiled) -> dict[str
         "attempt": lease.attempt,
         "gpu": None if lease.cross else target.name,
         "partition": None if lease.cross else target.partition,
-        **compiled.provenance,
+        **told,
     }
     for name in DISPENSABLE:
         if len(canonical(found).encode()) <= wire.MOST_PROVENANCE:

@@ -116,7 +116,7 @@ def compile_program(order: Order, models: Path, shop: Workshop) -> Compiled:
     log = ChildLog()
     output = (shop.folder / "compile" / "program.mxr").absolute()
     environment, made = _compile(order, models, shop, output, log)
-    described = _read(order, output, log, made)
+    described = described_as(order, output, log, made)
     tried = _verify(order, output, shop, log) if order.cross is None else None
     result = dict(made.result or {})
     trial = dict(tried.result or {}) if tried else None
@@ -125,22 +125,28 @@ def compile_program(order: Order, models: Path, shop: Workshop) -> Compiled:
         libraries=tuple(described["libraries"]),
         latency_ms=trial["latency_ms"] if trial else None,
     )
-    provenance = {
-        "compile_seconds": made.seconds,
-        "phase_seconds": result.get("seconds"),
-        "peak_memory": made.peak_memory,
-        "peak_vram": made.peak_vram,
+    provenance = measured(made, environment, log) | {
         "migraphx": result.get("migraphx"),
         "build": result.get("build"),
+        "verified": {name: trial[name] for name in ("ran", "finite", "outputs")} if trial else None,
+    }
+    return Compiled(output, qualities, described, provenance, log, made.warnings, trial)
+
+
+def measured(made: Ending, environment: Mapping[str, str], log: ChildLog) -> dict[str, Any]:
+    """The part of a provenance that every child leaves: what it took, where, and what it printed."""
+    return {
+        "compile_seconds": made.seconds,
+        "phase_seconds": (made.result or {}).get("seconds"),
+        "peak_memory": made.peak_memory,
+        "peak_vram": made.peak_vram,
         "host": platform.node(),
         "kernel": platform.release(),
         "env": recorded(environment),
         "log_sha256": log.sha256,
         "log_size": log.size,
-        "verified": {name: trial[name] for name in ("ran", "finite", "outputs")} if trial else None,
         "warnings": list(made.warnings),
     }
-    return Compiled(output, qualities, described, provenance, log, made.warnings, trial)
 
 
 def _compile(
@@ -166,7 +172,7 @@ def _compile(
     return environment, ending
 
 
-def _read(order: Order, output: Path, log: ChildLog, ending: Ending) -> Mapping[str, Any]:
+def described_as(order: Order, output: Path, log: ChildLog, ending: Ending) -> Mapping[str, Any]:
     """The reader's description, when the file is what the key asks. Raises `Uncompiled`."""
     try:
         described = describe_file(output)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mxr.consumers.ort.form import Runtime
 from mxr.errors import Usage
 from mxr_workers.childlog import ChildLog
 from mxr_workers.environment import child_environment
@@ -51,7 +52,8 @@ class About:
     """What an interpreter offers. `migraphx` is None where neither module nor file tells the version (2.0 to 2.6).
 
     `targets` are those whose library loads, which does not mean that they work: see `probe`. `refusals` say why others
-    did not. `precisions` are those that its module can quantise to.
+    did not. `precisions` are those that its module can quantise to. `ort`: the ONNX Runtime beside it whose MIGraphX
+    provider works.
     """
 
     python: str
@@ -63,6 +65,7 @@ class About:
     refusals: Mapping[str, str] = field(default_factory=dict)
     file: str | None = None
     numpy: str | None = None
+    ort: Runtime | None = None
 
 
 def ask(interpreter: Interpreter, folder: Path, limits: Limits = ABOUT) -> About:

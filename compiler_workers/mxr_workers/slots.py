@@ -67,7 +67,8 @@ def find_slots(host: Host, about: About, kinds: tuple[str, ...], name: str) -> t
             chosen = {target.choice(): target for target in reversed(group)}
             devices = tuple(places[id(target)] for target in chosen.values())
             label = group[0].unique_id or f"gpu{number}"
-            found.append(Slot(f"{name}/{label}", Can(tuple(chosen), toolchain, cross), devices, tuple(chosen.values())))
+            can = Can(tuple(chosen), toolchain, cross, about.ort)
+            found.append(Slot(f"{name}/{label}", can, devices, tuple(chosen.values())))
     if "ref" in about.targets and "ref" not in _left_out(kinds):
         found.append(Slot(f"{name}/ref", Can((REF,), toolchain), (None,), (REF,)))
     if found and toolchain.migraphx is None:

@@ -14,6 +14,7 @@ from mxr.host import Host
 from mxr.worker_client import WorkerClient
 from mxr_workers.attempt import Post
 from mxr_workers.interpreter import About, Interpreter, ask
+from mxr_workers.recording import with_runtime
 from mxr_workers.serving import Serving, Stopping, sign_off
 from mxr_workers.settings import Settings
 from mxr_workers.slots import Slot, find_slots
@@ -38,7 +39,10 @@ class Worker:
 
     def about(self) -> About:
         """What the interpreter offers. Raises `Usage` where it has no usable migraphx."""
-        return ask(self._interpreter, self._spool.folder / "about" / self._settings.name.replace("/", "-"))
+        folder, kinds = self._spool.folder / "about" / self._settings.name.replace("/", "-"), self._settings.kinds
+        found = ask(self._interpreter, folder)
+        on_gpu = "gpu" in found.targets and "gpu" in (kinds or ("gpu",)) and self._host.targets
+        return with_runtime(found, self._interpreter, folder) if on_gpu else found
 
     def slots(self, about: About) -> tuple[Slot, ...]:
         """The slots to serve. Raises `NoWorker`."""

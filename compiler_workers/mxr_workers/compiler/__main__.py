@@ -38,6 +38,8 @@ def main(verb: str, descriptor: str) -> int:
             "compile": ("compiling", "compile_model"),
             "verify": ("trial", "verify"),
             "probe": ("trial", "probe"),
+            "runtime": ("session", "runtime"),
+            "session": ("session", "run"),
         }[verb]
         result = getattr(importlib.import_module(f"{package}.{room}"), name)(order, lines)
     except report.Refused as refused:

@@ -39,7 +39,11 @@ def described(shape: Any) -> dict[str, Any]:
 
 def generated(np: Any, random: Any, shape: Any) -> Any:
     """Values for an input: reals in [0, 1), and integers 0 or 1, which are in range for almost any index."""
-    dims, dtype = handed_dims(shape), DTYPES[shape.type_string()]
+    return made_up(np, random, handed_dims(shape), DTYPES[shape.type_string()])
+
+
+def made_up(np: Any, random: Any, dims: list[int], dtype: str) -> Any:
+    """The same for dims and a type of numpy."""
     values = random.random(dims) if dtype.startswith("float") else random.integers(0, 2, dims)
     return np.array(values, dtype=dtype, order="C")
 

@@ -1,4 +1,4 @@
-"""For all tests: real servers that start when one asks for them; and programs hear Ctrl-C however tests are started."""
+"""For all tests: real servers and a real ONNX Runtime, where one asks for them; programs hear Ctrl-C in any case."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from doubles.ort_migraphx import Judge, NoJudge, seat
 from servers.postgresql import own_postgresql, postgresql
 from servers.swift import Bucket, Swift, Unfit, start
 
@@ -28,6 +29,17 @@ def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
         pytest.skip(str(reason))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def judge(pytestconfig: pytest.Config) -> Judge:
+    """ONNX Runtime's real provider; skips where it cannot be had."""
+    cache = pytestconfig.cache
+    assert cache is not None
+    try:
+        return seat(cache.mkdir("ort_migraphx"))
+    except NoJudge as reason:
+        pytest.skip(f"no judge of ONNX Runtime's names: {reason}")
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from typing import Any
 
 from mxr.consumers.layout import full_arch
 from mxr.consumers.ort import contract, laying, recording
-from mxr.consumers.ort.form import Runtime, check_recording, level_in, runtime_in
+from mxr.consumers.ort.form import Runtime, check_recording, check_weights, level_in, runtime_in
 from mxr.errors import Usage
-from mxr.hashing import sha256_file
 from mxr.qualities import Demands, Qualities
 from mxr_workers.childlog import ChildLog
 from mxr_workers.compilation import SEED, Order, Uncompiled, Workshop, described_as, measured
@@ -72,6 +71,7 @@ def record(order: Order, opening: Opening, models: Path, shop: Workshop) -> Reco
     Raises `Uncompiled`, and `Usage` for an order that contradicts itself.
     """
     check_recording(order.key, opening.file_name)
+    check_weights(opening.file_name, len(opening.files))
     log, cache = ChildLog(), (shop.folder / "cache").absolute()
     shutil.rmtree(cache, ignore_errors=True)
     cache.mkdir(parents=True)
@@ -82,9 +82,9 @@ def record(order: Order, opening: Opening, models: Path, shop: Workshop) -> Reco
         raise Uncompiled(Failure("transient", "other-runtime", f"This is ONNX Runtime {version} by now."), log, made)
     paths = _named(order, cache, log, made)
     described = [described_as(order, path, log, made) for path in paths]
-    shas = {path.name: sha256_file(path) for path in paths}
+    before = _stamps(cache)
     _, again = _run(order, opening, model, cache, shop, shop.verify_limits, log, phase="load")
-    if {path.name: sha256_file(path) for path in recording.named(cache)} != shas:
+    if _stamps(cache) != before:
         words = "Opened again on its own files, ONNX Runtime compiled instead of loading them."
         raise Uncompiled(Failure("transient", "not-loaded", words), log, again)
     tried = dict(again.result or {})
@@ -98,6 +98,12 @@ def record(order: Order, opening: Opening, models: Path, shop: Workshop) -> Reco
     libraries = sorted({name for each in described for name in each["libraries"]})
     qualities = replace(order.qualities, libraries=tuple(libraries), latency_ms=tried.get("latency_ms"))
     return Recorded(tuple(paths), qualities, provenance)
+
+
+def _stamps(cache: Path) -> dict[str, tuple[int, int, int]]:
+    """What changes when a file is written again, though it be with the same bytes."""
+    found = {path.name: path.stat() for path in recording.named(cache)}
+    return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in found.items()}
 
 
 def _laid_out(models: Path, onnx: str, opening: Opening, home: Path) -> Path:

@@ -61,8 +61,10 @@ class Worker:
 
     def run(self) -> None:
         """Serve until told to stop, or what was asked is done. Raises the first problem of a slot, if any."""
-        serving = {}
-        for slot in self.slots(self.about()):
+        serving, about = {}, self.about()
+        if "onnxruntime" in about.refusals:
+            _log.warning("ONNX Runtime here records nothing: %s", about.refusals["onnxruntime"])
+        for slot in self.slots(about):
             each = Serving(self._post(slot), self.stopping)
             thread = threading.Thread(target=self._guarded, args=(slot, each), name=slot.name, daemon=True)
             thread.start()

@@ -20,7 +20,7 @@ from .consumers.layout import full_arch, written
 from .consumers.ort import contract, laying, recording
 from .consumers.ort.contract import Contract
 from .consumers.ort.fields import FIELDS
-from .consumers.ort.form import BY_WORKERS, check_recording, form_of
+from .consumers.ort.form import BY_WORKERS, check_recording, check_weights, form_of
 from .consumers.ort.generation_b import FREEZE
 from .consumers.ort.prediction import predict
 from .consumers.ort.unpredictable import Unpredictable
@@ -127,6 +127,7 @@ def to_record(asked: Asked, subject: Subject, wish: Wish) -> tuple[Asked, str | 
         return None
     wanted, file_name = as_set(asked, subject, wish)
     check_recording(wanted.request.key, file_name)
+    check_weights(file_name, 1 + len(subject.external))
     return wanted, file_name, name.reason
 
 

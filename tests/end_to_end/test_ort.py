@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from doubles.migraphx import programs
-from doubles.ort_migraphx import Judge, NoJudge, seat
+from doubles.ort_migraphx import Judge
 
 from .stack import Host
 
@@ -21,17 +21,6 @@ pytestmark = pytest.mark.timeout(900)
 Hosts = Callable[..., Host]
 ARCH = "gfx90a:sramecc+:xnack-"
 SAID = ("--arch", ARCH, "--rocm", "7.2", "--migraphx", "2.15", "--for", "ort")
-
-
-@pytest.fixture(scope="session")
-def judge(pytestconfig: pytest.Config) -> Judge:
-    """The real provider; skips where it cannot be had."""
-    cache = pytestconfig.cache
-    assert cache is not None
-    try:
-        return seat(cache.mkdir("ort_migraphx"))
-    except NoJudge as reason:
-        pytest.skip(f"no judge of ONNX Runtime's names: {reason}")
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ LEVELS = {"all": "ORT_ENABLE_ALL", "basic": "ORT_ENABLE_BASIC", "disable": "ORT_
 TYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(double)": "float64", "tensor(bool)": "bool"}
 TYPES.update({f"tensor({sign}int{bits})": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)})
 
-EXTERNAL = "session.model_external_initializers_file_folder_path"
-"""Where the weights of a model that is given as bytes are.
-Source: microsoft/onnxruntime, include/onnxruntime/core/session/onnxruntime_session_options_config_keys.h."""
+UNFIT = ("InvalidGraph", "InvalidProtobuf", "NotImplemented")
+"""Errors of ONNX Runtime that are the model's own, and come again wherever it is opened.
+Source: microsoft/onnxruntime, onnxruntime/python/onnxruntime_pybind_exceptions.cc."""
 
 RELU = bytes.fromhex(
-    "080712003a330a0c0a0178120179220452656c751201675a0f0a0178120a0a080801120408020802620f0a0179120a0a0808011204080208024204"
-    "0a00100d"
+    "080712003a330a0c0a0178120179220452656c751201675a0f0a0178120a0a08"
+    "080112040a020802620f0a0179120a0a08080112040a02080242040a00100d"
 )
 """An ONNX file: y = Relu(x), two floats."""
 
@@ -39,9 +39,7 @@ def runtime(_: dict[str, Any], report: Report) -> dict[str, Any]:
         raise Refused("permanent", "no-onnxruntime", f"{sys.executable} has no ONNX Runtime with a MIGraphX provider.")
     found, np = _onnxruntime(), numpy()
     report.phase("run")
-    (output,) = _session(found, RELU, found.SessionOptions(), {}).run(None, {"x": np.array([-1, 2], "float32")})
-    if output.shape != (2,):
-        raise Refused("hang", "wrong-relu", "The MIGraphX provider of ONNX Runtime computes wrongly.")
+    _session(found, RELU, found.SessionOptions(), {}).run(None, {"x": np.array([-1, 2], "float32")})
     return {"library": str(library), "version": found.__version__}
 
 
@@ -56,7 +54,6 @@ def run(order: dict[str, Any], report: Report) -> dict[str, Any]:
     settings.graph_optimization_level = getattr(found.GraphOptimizationLevel, LEVELS[order["level"]])
     model = order["model"]
     if order["bytes"]:
-        settings.add_session_config_entry(EXTERNAL, str(Path(model).parent))
         model = Path(model).read_bytes()
     report.phase(order["phase"])
     session = _session(found, model, settings, order["options"])
@@ -106,7 +103,12 @@ def _session(found: Any, model: Any, settings: Any, options: dict[str, str]) -> 
     hide why. Source: microsoft/onnxruntime, onnxruntime/python/onnxruntime_inference_collection.py.
     """
     providers = [(PROVIDER, options), "CPUExecutionProvider"]
-    session = found.InferenceSession(model, settings, providers=providers, enable_fallback=0)
+    try:
+        session = found.InferenceSession(model, settings, providers=providers, enable_fallback=0)
+    except Exception as error:
+        if type(error).__name__ in UNFIT:
+            raise Refused("permanent", "unfit-model", str(error)) from error
+        raise
     if PROVIDER not in session.get_providers():
         raise Refused(
             "transient", "no-provider", "ONNX Runtime fell back to the CPU: its MIGraphX provider did not start."

@@ -1,5 +1,7 @@
 // A stand-in for MIGraphX's C API: it compiles nothing, keeps a program as the list of its parameters, and writes to the
-// file that MXR_DOUBLE_LOG names what it was asked for. Its programs give zeros.
+// file that MXR_DOUBLE_LOG names what it was asked for. Its programs give zeros. Where MXR_DOUBLE_PROGRAM names a true
+// program file, what it saves begins with that one's bytes, and its own follow where a reader of such files looks away.
+// MXR_DOUBLE_BAD makes its compile abort, hang or refuse, or has it forget what it saved.
 // Source of the signatures: ROCm/AMDMIGraphX, src/api/include/migraphx/migraphx.h.
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +14,8 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include <unistd.h>
 
 namespace {
 constexpr int kSuccess = 0, kBadParameter = 1;
@@ -137,16 +141,32 @@ Named read(const std::string& line) {
   found.shape.pack();
   return found;
 }
+bool bad(const char* how) {
+  const char* asked = std::getenv("MXR_DOUBLE_BAD");
+  return asked && std::strcmp(asked, how) == 0;
+}
+std::string content(const char* name) {
+  std::ifstream file(name, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+// A binary of MessagePack: its tag, its length in 4 bytes, itself.
+std::string packed(const std::string& text) {
+  std::string head = "\xc6";
+  for (int shift = 24; shift >= 0; shift -= 8) head += char(text.size() >> shift & 255);
+  return head + text;
+}
 std::string output_name(std::size_t at) { return "main:#output_" + std::to_string(at); }
 }  // namespace
 
 extern "C" {
 int migraphx_load(Program** out, const char* name, const void*) {
-  std::ifstream file(name, std::ios::binary);
-  std::string line;
-  bool good = file && std::getline(file, line) && line == kMagic;
-  tell(good ? "load" : file ? "damaged" : "miss", name);
+  std::string data = content(name), line;
+  std::size_t at = data.rfind(kMagic);
+  bool there = bool(std::ifstream(name)), good = at != std::string::npos && !bad("forget");
+  tell(good ? "load" : there ? "damaged" : "miss", name);
   if (!good) return kBadParameter;
+  std::istringstream file(data.substr(at));
+  std::getline(file, line);
   auto program = std::make_unique<Program>();
   std::getline(file, program->flags);
   while (std::getline(file, line)) {
@@ -159,11 +179,14 @@ int migraphx_load(Program** out, const char* name, const void*) {
 }
 int migraphx_save(Program* program, const char* name, const void*) {
   tell("save", name);
+  std::ostringstream text;
+  text << kMagic << '\n' << program->flags << '\n';
+  for (auto& input : program->inputs) write(text, input.name, input.shape);
+  for (std::size_t at = 0; at < program->outputs.size(); ++at) write(text, output_name(at), program->outputs[at]);
+  const char* before = std::getenv("MXR_DOUBLE_PROGRAM");
   std::ofstream file(name, std::ios::binary);
   if (!file) return kBadParameter;
-  file << kMagic << '\n' << program->flags << '\n';
-  for (auto& input : program->inputs) write(file, input.name, input.shape);
-  for (std::size_t at = 0; at < program->outputs.size(); ++at) write(file, output_name(at), program->outputs[at]);
+  file << (before ? content(before) + packed(text.str()) : text.str());
   return kSuccess;
 }
 int migraphx_parse_onnx_buffer(Program** out, const void* data, std::size_t size, const OnnxOptions* options) {
@@ -186,6 +209,9 @@ int migraphx_program_compile(Program* program, void*, const CompileOptions* opti
   program->flags += options->fast_math ? "fast_math " : "";
   program->flags += options->exhaustive ? "exhaustive " : "";
   tell("compile", program->flags);
+  if (bad("abort")) std::abort();
+  if (bad("refuse")) return kBadParameter;
+  while (bad("hang")) ::sleep(1);
   return kSuccess;
 }
 int migraphx_program_get_parameter_shapes(ParameterShapes** out, const Program* program) {

@@ -95,5 +95,18 @@ def check_recording(key: Key, file_name: str | None) -> None:
         raise refuse("file_name", "the name of a file, without a folder", file_name)
 
 
+def check_weights(file_name: str | None, files: int) -> None:
+    """Raises `Usage` for a session from bytes of a model with several files.
+
+    What such a session is told about the folder of its weights changes the names of its provider's files, and may be
+    told in several ways. Source: the provider 1.27.1 itself.
+    """
+    if file_name is None and files > 1:
+        raise Usage(
+            "The names depend on how a session from bytes finds weights in other files, which is not known here.",
+            hint="Open the model from its file, or record what your program leaves: mxr import --ort-cache FOLDER.",
+        )
+
+
 def _opened(file_name: str | None) -> str:
     return sha256(file_name.encode()).hexdigest()[:12] if file_name else "bytes"

@@ -1,0 +1,114 @@
+"""Jobs that record what ONNX Runtime writes: who may ask what, and who gets them."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+NAME = "net.onnx"
+OPENED = sha256(NAME.encode()).hexdigest()[:12]
+FORM = f"ort:B:1.27.1:all:{OPENED}"
+ORT = {"generation": "B", "version": "1.27.1"}
+
+
+def key(parts: Any, form: str = FORM, **other: Any) -> dict[str, Any]:
+    found: dict[str, Any] = parts.gpu_key(form=form, **{"offload_copy": False, "fast_math": False, **other})
+    return found
+
+
+def can(parts: Any, **ort: Any) -> dict[str, Any]:
+    found: dict[str, Any] = parts.gpu_can() | {"ort": ORT | ort}
+    return found
+
+
+def test_only_a_worker_with_that_onnx_runtime_gets_the_job(registry: Any, parts: Any) -> None:
+    plain = registry.worker("plain", parts.gpu_can())
+    other = registry.worker("other", can(parts, version="1.26.0"))
+    error = registry.refuse(key(parts), file_name=NAME, wait=True)
+    assert error["code"] == "no_worker"
+    assert "onnxruntime-migraphx 1.27.1" in error["message"] and "gfx908" in error["message"]
+    job = registry.ask(key(parts), file_name=NAME)
+    assert "onnxruntime-migraphx 1.27.1" in job["waiting_for"]
+    assert registry.claim(plain) is None and registry.claim(other) is None
+    able = registry.worker("able", can(parts))
+    assert registry.job(job["id"])["waiting_for"] is None
+    lease = registry.claim(able)
+    assert (lease["job"], lease["file_name"], lease["cross"]) == (job["id"], NAME, False)
+    # The same worker goes on compiling whole models.
+    whole = registry.ask(parts.gpu_key())
+    found = registry.claim(able)
+    assert (found["job"], found["file_name"]) == (whole["id"], None)
+
+
+def test_several_files_are_published_as_one(registry: Any, parts: Any) -> None:
+    able = registry.worker("able", can(parts))
+    job = registry.ask(key(parts, offload_copy=False), file_name=NAME)
+    assert registry.ask(key(parts), file_name=NAME, wait=True)["id"] == job["id"], "one job for all who ask"
+    lease = registry.claim(able)
+    (file,) = registry.manifest(parts.GFX908, "20f00-1-2-3.mxr")["files"]
+    files = [file, file | {"name": "20f00-4-2-3.mxr"}]
+    artifact = {"key": lease["key"], "manifest": {"v": 1, "files": files}, "provenance": {}}
+    done = registry.call("POST", f"/v1/jobs/{job['id']}/finish", {"fence": lease["fence"], "artifact": artifact})
+    status, said = done
+    # The example program was compiled with offload copy, which ONNX Runtime's provider never does.
+    assert (status, said["error"]["code"]) == (409, "mismatch"), said
+    assert {row["field"] for row in said["error"]["detail"]["differences"]} == {"offload_copy"}
+
+
+@pytest.mark.parametrize(
+    ("form", "more", "word"),
+    [
+        (FORM, {"file_name": "other.onnx"}, "file_name"),
+        (FORM, {}, "file_name"),
+        ("ort:B:1.27.1:all:bytes", {"file_name": NAME}, "file_name"),
+        (f"ort:B:any:all:{OPENED}", {"file_name": NAME}, "--ort"),
+        (f"ort:B:1.27:all:{OPENED}", {"file_name": NAME}, "--ort"),
+        (f"ort:D:1.27.1:all:{OPENED}", {"file_name": NAME}, "--ort"),
+        (f"ort:B:1.27.1:most:{OPENED}", {"file_name": NAME}, "form"),
+        ("ort:elsewhere", {"file_name": NAME}, "form"),
+        ("whole", {"file_name": NAME}, "file_name"),
+        (FORM, {"file_name": NAME, "precision": "int8"}, "import --ort-cache"),
+        (FORM, {"file_name": NAME, "precision": "fp16+bf16"}, "import --ort-cache"),
+        (FORM, {"file_name": NAME, "offload_copy": True}, "offload"),
+        (FORM, {"file_name": NAME, "inputs": {"x": [{"min": 1, "max": 4}, 3]}}, "dynamic"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(
+    registry: Any, parts: Any, form: str, more: dict[str, Any], word: str
+) -> None:
+    asked = {name: more.pop(name) for name in ("file_name",) if name in more}
+    error = registry.refuse(key(parts, form, **more), **asked)
+    assert error["code"] == "usage"
+    assert word in error["message"] + error["hint"], error
+
+
+def test_a_name_with_a_folder_is_refused(registry: Any, parts: Any) -> None:
+    for name in ("a/net.onnx", "..", "/net.onnx"):
+        form = f"ort:B:1.27.1:all:{sha256(name.encode()).hexdigest()[:12]}"
+        assert registry.refuse(key(parts, form), file_name=name)["code"] == "usage"
+
+
+@pytest.mark.parametrize("ort", [{"generation": "D"}, {"version": "1.27"}, {"version": "new"}, {"colour": "red"}])
+def test_a_worker_with_no_such_onnx_runtime_is_refused(registry: Any, parts: Any, ort: dict[str, str]) -> None:
+    stated = parts.gpu_can() | {"ort": ORT | ort}
+    assert registry.bad("POST", "/v1/workers", {"name": "odd", "can": stated})["code"] == "usage"
+
+
+def test_a_declared_pool_is_somebody_and_the_figures_name_the_form(start: Any, parts: Any) -> None:
+    pool = """
+[[pools]]
+name = "recorders"
+targets = [{arch = "gfx908", num_cu = 120, sramecc = "+", xnack = "-"}]
+toolchain = {rocm = "7.2.1", migraphx = "2.15.0"}
+ort = {generation = "B", version = "1.27.1"}
+"""
+    registry = start(pool)
+    registry.give_model()
+    registry.ask(key(parts), file_name=NAME, wait=True)
+    (found,) = registry.ok("GET", "/v1/workers")["pools"]
+    assert (found["can"]["ort"], found["queued"]) == (ORT, 1)
+    lines = registry.http.request("GET", registry.url + "/metrics").data.decode().splitlines()
+    labels = 'kind="gpu",vendor="amd",arch="gfx908",migraphx="2.15",rocm="7.2",form="ort:B:1.27.1",state="queued"'
+    assert f"mxr_queue_jobs{{{labels}}} 1" in lines

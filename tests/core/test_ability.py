@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mxr.ability import Way, able, made_across
+from mxr.consumers.ort.contract import Contract
+from mxr.consumers.ort.form import Runtime, form_of
 from mxr.host import HostTarget, HostToolchain
 from mxr.keys import Key
 from mxr.match import Candidate, judge
@@ -74,6 +77,18 @@ def test_across_only_where_it_is_allowed_and_can_be_done() -> None:
 )
 def test_never_across_otherwise(can: Can, asked: Request) -> None:
     assert able(can, asked) is None
+
+
+def test_a_record_needs_that_very_onnx_runtime() -> None:
+    form = form_of(Contract("B", "1.27.1"), "net.onnx", "all")
+    asked = replace(request("gfx908"), key=replace(request("gfx908").key, form=form))
+    assert able(Can((MI100,), TOOLS), asked) is None
+    assert able(Can((REF, MI100), TOOLS, ort=Runtime("B", "1.27.1")), asked) == Way(1)
+    for other in (Runtime("C", "1.27.1"), Runtime("B", "1.27.0")):
+        assert able(Can((MI100,), TOOLS, ort=other), asked) is None
+    assert able(Can((MI100,), TOOLS, ort=Runtime("B", "1.27.1")), request("gfx908")) == Way(0), "whole models as well"
+    described = replace(request(**ALLOWED), key=replace(request(**ALLOWED).key, form=form))
+    assert able(Can((MI100,), TOOLS, cross=True, ort=Runtime("B", "1.27.1")), described) is None, "never across"
 
 
 def test_what_is_made_across_is_marked() -> None:

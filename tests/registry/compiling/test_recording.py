@@ -13,6 +13,12 @@ FORM = f"ort:B:1.27.1:all:{OPENED}"
 ORT = {"generation": "B", "version": "1.27.1"}
 
 
+@pytest.fixture(scope="module")
+def engine() -> str:
+    """What holds the rows makes no difference here."""
+    return "sqlite"
+
+
 def key(parts: Any, form: str = FORM, **other: Any) -> dict[str, Any]:
     found: dict[str, Any] = parts.gpu_key(form=form, **{"offload_copy": False, "fast_math": False, **other})
     return found
@@ -42,19 +48,19 @@ def test_only_a_worker_with_that_onnx_runtime_gets_the_job(registry: Any, parts:
     assert (found["job"], found["file_name"]) == (whole["id"], None)
 
 
-def test_several_files_are_published_as_one(registry: Any, parts: Any) -> None:
+def test_each_file_of_a_set_is_held_against_the_key(registry: Any, parts: Any) -> None:
+    """The example program was compiled with offload copy, which ONNX Runtime's provider never does."""
     able = registry.worker("able", can(parts))
-    job = registry.ask(key(parts, offload_copy=False), file_name=NAME)
+    job = registry.ask(key(parts), file_name=NAME)
     assert registry.ask(key(parts), file_name=NAME, wait=True)["id"] == job["id"], "one job for all who ask"
     lease = registry.claim(able)
-    (file,) = registry.manifest(parts.GFX908, "20f00-1-2-3.mxr")["files"]
+    (file,) = registry.manifest(parts.gfx908, "20f00-1-2-3.mxr")["files"]
     files = [file, file | {"name": "20f00-4-2-3.mxr"}]
-    artifact = {"key": lease["key"], "manifest": {"v": 1, "files": files}, "provenance": {}}
-    done = registry.call("POST", f"/v1/jobs/{job['id']}/finish", {"fence": lease["fence"], "artifact": artifact})
-    status, said = done
-    # The example program was compiled with offload copy, which ONNX Runtime's provider never does.
-    assert (status, said["error"]["code"]) == (409, "mismatch"), said
-    assert {row["field"] for row in said["error"]["detail"]["differences"]} == {"offload_copy"}
+    artifact = {"key": lease["key"], "manifest": {"v": 1, "files": files}, "qualities": {"sramecc": "+", "xnack": "-"}}
+    error = registry.bad("POST", f"/v1/jobs/{job['id']}/finish", {"fence": lease["fence"], "artifact": artifact})
+    assert (error["code"], error["detail"]["files"]) == ("mismatch", ["20f00-1-2-3.mxr", "20f00-4-2-3.mxr"])
+    assert {row["field"] for row in error["detail"]["differences"]} == {"offload_copy"}
+    assert registry.job(job["id"])["state"] == "queued"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +78,7 @@ def test_several_files_are_published_as_one(registry: Any, parts: Any) -> None:
         (FORM, {"file_name": NAME, "precision": "int8"}, "import --ort-cache"),
         (FORM, {"file_name": NAME, "precision": "fp16+bf16"}, "import --ort-cache"),
         (FORM, {"file_name": NAME, "offload_copy": True}, "offload"),
-        (FORM, {"file_name": NAME, "inputs": {"x": [{"min": 1, "max": 4}, 3]}}, "dynamic"),
+        (FORM, {"file_name": NAME, "inputs": {"x": [[1, 4, []], 3]}}, "dynamic"),
     ],
 )
 def test_what_contradicts_itself_is_refused(

@@ -74,10 +74,15 @@ def key_cells(key: Key) -> tuple[str, str, str, str]:
     """What a key is about, in the columns of a table: target, toolchain, inputs, precision."""
     return (
         key.arch or key.kind,
-        f"migraphx {key.migraphx}" + (f" rocm {key.rocm}" if key.rocm else ""),
+        f"migraphx {key.migraphx}" + (f" rocm {key.rocm}" if key.rocm else "") + _runtime(key),
         " ".join(f"{name}={show_dims(shape)}" for name, shape in key.inputs),
         "+".join(key.precision) or "fp32",
     )
+
+
+def _runtime(key: Key) -> str:
+    """Which ONNX Runtime a key is for, if any."""
+    return f" onnxruntime {key.form.split(':')[2]}" if key.form != "whole" else ""
 
 
 def size(count: int) -> str:

@@ -46,9 +46,11 @@ def main() -> None:
 def program(debug: bool) -> None:
     """Compiles what the registry has queued, for the GPUs of this host or MIGraphX's CPU reference target.
 
-    One compile at a time for each physical GPU, each in a process of its own. Settings beyond the options:
-    MXR_WORKER_NAME, MXR_WORKER_SPOOL (a folder), MXR_WORKER_SECONDS and MXR_WORKER_TUNING_SECONDS (of one compile),
-    MXR_WORKER_MEMORY (bytes), MXR_WORKER_GRACE (seconds).
+    One compile at a time for each physical GPU, each in a process of its own. Where its interpreter has a working
+    onnxruntime-migraphx too, it records the files that ONNX Runtime writes, for names that nobody can tell.
+
+    Settings beyond the options: MXR_WORKER_NAME, MXR_WORKER_SPOOL (a folder), MXR_WORKER_SECONDS and
+    MXR_WORKER_TUNING_SECONDS (of one compile), MXR_WORKER_MEMORY (bytes), MXR_WORKER_GRACE (seconds).
     """
     logging.basicConfig(
         level=logging.DEBUG if debug else logging.INFO,
@@ -60,7 +62,11 @@ def program(debug: bool) -> None:
 
 _registry = click.option("--registry", metavar="URL", help="The registry [MXR_REGISTRY].")
 _token = click.option("--token", metavar="TOKEN", help="The token to show it [MXR_TOKEN].")
-_python = click.option("--python", metavar="PATH", help="The interpreter that has migraphx [MXR_WORKER_PYTHON].")
+_python = click.option(
+    "--python",
+    metavar="PATH",
+    help="The interpreter that has migraphx (and onnxruntime-migraphx) [MXR_WORKER_PYTHON].",
+)
 _kinds = click.option(
     "--kind", "kinds", type=click.Choice(["gpu", "ref"]), multiple=True, help="Compile for this; all that work here."
 )
@@ -93,7 +99,10 @@ def run(**given: Any) -> None:
 @_kinds
 @_python
 def host(**given: Any) -> None:
-    """Print what this host could compile for, as one JSON document: its slots, and what its interpreter offers."""
+    """Print what this host could compile for, as one JSON document: its slots, and what its interpreter offers.
+
+    `ort` is the ONNX Runtime whose files it could record; `refusals` say why something does not work.
+    """
     worker = _worker(read(os.environ, given))
     about = worker.about()
     click.echo(json.dumps(shown(worker.slots(about), about), indent=2 if sys.stdout.isatty() else None))

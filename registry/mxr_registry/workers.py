@@ -191,7 +191,7 @@ def refusal(request: Request) -> NoWorker:
     key, demands = request.key, request.demands
     return NoWorker(
         f"No live worker and no declared pool can compile this: it needs {_needed(key, demands)}.",
-        hint=_hint(demands),
+        hint=_hint(key, demands),
         detail={"needed": request.to_json()["demands"] | {"lane": lanes.lane_of(key), "kind": key.kind}},
     )
 
@@ -218,9 +218,10 @@ def _with_runtime(key: Key) -> str:
     return f", and with onnxruntime-migraphx {version} (generation {generation}) in its interpreter"
 
 
-def _hint(demands: Demands) -> str:
+def _hint(key: Key, demands: Demands) -> str:
     loose = "" if "patch" in demands.allow or not demands.rocm_patch else " `--allow patch` takes another ROCm patch."
     if "cross" in demands.allow and None in (demands.num_cu, demands.chiplets):
         return "A cross-compile takes a GPU that is described whole: give --num-cu and --chiplets as well."
-    usual = "Start `mxr-worker run` on such a host, or queue it with `--on-miss ask`; `mxr workers` shows who is there."
+    run = "mxr-worker run" if key.form == "whole" else "mxr-worker run --python PATH-OF-THAT-INTERPRETER"
+    usual = f"Start `{run}` on such a host, or queue it with `--on-miss ask`; `mxr workers` shows who is there."
     return usual + loose

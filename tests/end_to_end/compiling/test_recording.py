@@ -116,6 +116,10 @@ def test_without_that_onnx_runtime_nobody_is_able(
     assert f"onnxruntime-migraphx {VERSION}" in error["message"]
     error = mxr("fetch", model, *SAID, "--on-miss", "ask", *words, expect=4).error
     assert f"onnxruntime-migraphx {VERSION}" in error["detail"]["waiting_for"]
+    # Where the name can be told the model is compiled whole, as ever.
+    contract = ("--ort", judge.provider_library, "--ort-python", judge.python)
+    found = mxr("fetch", parts.one(tmp_path / "one.onnx"), *SAID[:-2], *contract, *WAIT, *words).json
+    assert (found["source"], found["key"]["form"]) == ("compiled", "whole")
     # The wheel alone does not do: a provider that does not start is not offered, and said.
     home = tmp_path / "workers" / "broken"
     home.mkdir(parents=True)

@@ -72,7 +72,7 @@ def test_each_file_of_a_set_is_held_against_the_key(registry: Any, parts: Any) -
         (f"ort:B:any:all:{OPENED}", {"file_name": NAME}, "--ort"),
         (f"ort:B:1.27:all:{OPENED}", {"file_name": NAME}, "--ort"),
         (f"ort:D:1.27.1:all:{OPENED}", {"file_name": NAME}, "--ort"),
-        (f"ort:B:1.27.1:most:{OPENED}", {"file_name": NAME}, "form"),
+        (f"ort:B:1.27.1:most:{OPENED}", {"file_name": NAME}, "level"),
         ("ort:elsewhere", {"file_name": NAME}, "form"),
         ("whole", {"file_name": NAME}, "file_name"),
         (FORM, {"file_name": NAME, "precision": "int8"}, "import --ort-cache"),

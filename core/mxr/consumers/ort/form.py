@@ -29,7 +29,7 @@ beside bf16 switches both off.
 Source: microsoft/onnxruntime, onnxruntime/core/providers/migraphx/migraphx_execution_provider.cc."""
 
 _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}")
-_FORM = re.compile(r"ort:([A-D]1?):([^:]+):([a-z]+):(bytes|[0-9a-f]{12})")
+_FORM = re.compile(r"ort:([A-D]1?):([^:]+):([^:]+):(bytes|[0-9a-f]{12})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,11 @@ def check_recording(key: Key, file_name: str | None) -> None:
 
     fit(key)
     parts = _FORM.fullmatch(key.form)
-    if parts is None or parts[3] not in LEVELS:
+    if parts is None:
         raise refuse("key.form", "ort:GENERATION:VERSION:LEVEL:NAME", key.form)
-    generation, version, _, opened = parts.groups()
+    generation, version, level, opened = parts.groups()
+    if level not in LEVELS:
+        raise Usage(f"There is no optimisation level {level!r}.", hint=f"Levels are {', '.join(LEVELS)}.")
     if generation not in BY_WORKERS or not _VERSION.fullmatch(version):
         raise Usage(
             f"Workers record the files of one version of {WHO} of generation {' or '.join(BY_WORKERS)}, and this asks "

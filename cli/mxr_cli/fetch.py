@@ -188,7 +188,7 @@ def _fetch_one(session: Session, call: Call) -> dict[str, Any]:
         from .compiling import advise, compiled
 
         if call.on_miss == "fail" and connect is not None and subject.path is not None:
-            advise(session, problem, asked)
+            advise(session, problem, _for_worker(asked, subject, wish))
         if not call.compiles:
             raise
         found = compiled(session, _how(call), subject, asked, call.options.calibration)
@@ -216,6 +216,19 @@ def _recorded_by_worker(
     note(f"mxr: no name can be told ({reason}): a worker's ONNX Runtime has to run it")
     fetched = compiled(session, _how(call), subject, wanted, call.options.calibration, file_name)
     return fetched, place_recorded(fetched, session.cache(), asked, subject, wish)
+
+
+def _for_worker(asked: Asked, subject: Subject, wish: Wish | None) -> Asked:
+    """What a worker would be asked for on a miss, for the hint."""
+    if wish is None or asked.consumer.name != "ort":
+        return asked
+    from mxr.ort_recording import to_record
+
+    try:
+        found = to_record(asked, subject, wish)
+    except MxrError:
+        return asked
+    return asked if found is None else found[0]
 
 
 def handed_out(

@@ -96,6 +96,9 @@ def test_what_cannot_be_recorded_fails_with_the_reason(
     error = mxr("fetch", parts.none(tmp_path / "cpu.onnx"), *SAID, *WAIT, *words, expect=5).error
     assert "on the CPU" in error["message"]
     assert (error["detail"]["kind"], error["detail"]["name"]) == ("permanent", "all-on-cpu")
+    # Who does not ask for it is told that somebody could.
+    missed = mxr("fetch", parts.several(tmp_path / "later.onnx"), *SAID, *words, expect=3).error
+    assert "--on-miss wait" in missed["hint"]
     # Open dims: refused before anybody is asked.
     before = registry.requests("POST /v1/jobs ")
     opened = parts.one(tmp_path / "open.onnx", "N")

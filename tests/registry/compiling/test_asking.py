@@ -95,7 +95,7 @@ def test_the_model_and_the_calibration_data_must_be_there(registry: Any, parts: 
     uncalibrated = registry.refuse(own(parts, "int8", precision="int8", calibration="9" * 64))
     assert uncalibrated["code"] == "no_such_blob" and uncalibrated["detail"]["missing"] == ["9" * 64]
     part = registry.refuse(own(parts, "form", form="ort:1"))
-    assert part["code"] == "usage" and "push" in part["hint"]
+    assert part["code"] == "usage" and "GPUs" in part["message"]
 
 
 def test_who_waits_is_refused_at_once_where_nobody_is_able(registry: Any, parts: Any) -> None:

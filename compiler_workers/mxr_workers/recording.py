@@ -56,9 +56,17 @@ def with_runtime(about: About, interpreter: Interpreter, folder: Path) -> About:
     told = dict(ending.result or {})
     try:
         found = contract.of_library(Path(told["library"]))
-        return replace(about, ort=Runtime(found.generation, found.version or str(told["version"])))
+        version = _numbers(str(told["version"]))
+        if found.version not in (None, version):
+            return _without(about, f"Its module says {version}, and its library is of {found.version}.")
+        return replace(about, ort=Runtime(found.generation, version))
     except Usage as problem:
         return _without(about, problem.message)
+
+
+def _numbers(version: str) -> str:
+    """MAJOR.MINOR.PATCH, without what a build adds."""
+    return ".".join(version.split("+")[0].split(".")[:3])
 
 
 def _without(about: About, reason: str) -> About:
@@ -68,17 +76,22 @@ def _without(about: About, reason: str) -> About:
 def record(order: Order, opening: Opening, models: Path, shop: Workshop) -> Recorded:
     """Have ONNX Runtime run `order.model` of the folder `models`, and take what its provider wrote.
 
-    Raises `Uncompiled`, and `Usage` for an order that contradicts itself.
+    Raises `Uncompiled`, for an order that contradicts itself as well.
     """
-    check_recording(order.key, opening.file_name)
-    check_weights(opening.file_name, len(opening.files))
     log, cache = ChildLog(), (shop.folder / "cache").absolute()
     shutil.rmtree(cache, ignore_errors=True)
     cache.mkdir(parents=True)
-    model = _laid_out(models, order.model, opening, (shop.folder / "model").absolute())
+    try:
+        check_recording(order.key, opening.file_name)
+        check_weights(opening.file_name, len(opening.files))
+        model = _laid_out(models, order.model, opening, (shop.folder / "model").absolute())
+    except Usage as problem:
+        # The order's fault, not this worker's: no other one could do it.
+        failure = Failure("permanent", "unfit-order", f"{problem.message} {problem.hint}")
+        raise Uncompiled(failure, log, Ending("exited")) from problem
     environment, made = _run(order, opening, model, cache, shop, shop.compile_limits, log, phase="compile")
     version = str((made.result or {}).get("onnxruntime"))
-    if version.split("+")[0] != runtime_in(order.key.form).split(":")[1]:
+    if _numbers(version) != runtime_in(order.key.form).split(":")[1]:
         raise Uncompiled(Failure("transient", "other-runtime", f"This is ONNX Runtime {version} by now."), log, made)
     paths = _named(order, cache, log, made)
     described = [described_as(order, path, log, made) for path in paths]

@@ -13,7 +13,6 @@ from doubles.ort_migraphx import VERSION, Judge, parts
 
 from mxr.consumers.ort.contract import Contract
 from mxr.consumers.ort.form import Runtime, form_of
-from mxr.errors import Usage
 from mxr.keys import Key
 from mxr.qualities import Qualities
 from mxr_workers.compilation import Order, Uncompiled, Workshop
@@ -107,7 +106,7 @@ def test_weights_beside_the_model_are_found(studio: Studio) -> None:
     loaded = onnx.load(model)
     onnx.save(loaded, model, save_as_external_data=True, location="weights.bin", size_threshold=64)
     assert len(studio(model).paths) == 2
-    with pytest.raises(Usage, match="from bytes"):
+    with pytest.raises(Uncompiled, match="from bytes"):
         studio(model, name=None, said=None)
 
 
@@ -151,10 +150,11 @@ def test_a_recording_that_fails(
 def test_an_order_that_contradicts_itself_is_refused(studio: Studio) -> None:
     model = several(studio.models)
     for more in ({"said": "other.onnx"}, {"name": None}, {"version": "1.27"}, {"precision": ("int8",)}):
-        with pytest.raises(Usage):
+        with pytest.raises(Uncompiled) as caught:
             studio(model, **more)
+        assert (caught.value.failure.kind, caught.value.failure.name) == ("permanent", "unfit-order")
     (studio.models / "net.onnx").write_bytes(b"weights that are called so")
-    with pytest.raises(Usage, match="another file"):
+    with pytest.raises(Uncompiled, match="another file"):
         studio(model)
 
 

@@ -3,6 +3,7 @@
 hashes, order, libstdcxx   the pieces of a name      generation_a .. d   the contracts      contract   which one it is
 graph, skeleton, optimiser the graph as it is hashed partition           is it one file     prediction the name
 laying    the folder       proof   what became of it     recording   sets of files that a run has left
+form      the key of such a set, and what of it workers can record
 """
 
 from __future__ import annotations

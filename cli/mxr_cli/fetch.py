@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from mxr.asking import Asked, Options
+from mxr.asking import Options
 from mxr.errors import MxrError, NoSuchArtifact, Usage
-from mxr.value import dataclass
 
+from .call import Call, fetch_one
 from .options import Session, common, matching, request
-from .ort import SAID, ort_options
-from .words import document, note, say, watch
-
-if TYPE_CHECKING:
-    from mxr.fetching import Connect, Fetched
-    from mxr.placing import Placed, Wish
-    from mxr.subject import Subject
-
-    from .compiling import OnMiss
+from .ort import ort_options
+from .words import document, note, say
 
 
 @click.command(short_help="Get the right program for a model and a target.")
@@ -114,42 +105,12 @@ def fetch(
             say(row["path"])
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What a call of `mxr fetch` asks for."""
-
-    options: Options
-    batches: tuple[int, ...]
-    model: str | None
-    output: str | None
-    on_miss: str
-    locked: str | None
-    flags: Mapping[str, Any]
-
-    @property
-    def compiles(self) -> bool:
-        """Whether a miss is to be compiled."""
-        return self.on_miss not in ("fail", "continue")
-
-    def wish(self, asked: Asked, subject: Subject) -> Wish | None:
-        """Where the program is to be put, checked before anything moves; None without `-o`. Raises `Usage`."""
-        if self.output is None:
-            return None
-        from mxr import placing
-
-        flags = self.flags
-        said = {name: str(flags[name]) for name in SAID if flags[name]}
-        wish = placing.Wish(self.output, flags["link"], flags["force"], flags["name"], said)
-        placing.check(asked, subject, wish, offline=self.flags["offline"])
-        return wish
-
-
 def fetched(session: Session, call: Call) -> dict[str, Any]:
     """What a call gets: one program, a set, what a lock or a configuration names; the document."""
     if call.model is None and call.flags["genai_config"] is not None:
         from .genai import fetch_genai
 
-        return fetch_genai(session, call)
+        return fetch_genai(session, call, fetched)
     if call.locked is not None:
         from .locked import fetch_locked
 
@@ -158,109 +119,7 @@ def fetched(session: Session, call: Call) -> dict[str, Any]:
         from .sets import fetch_set
 
         return fetch_set(session, call)
-    return _fetch_one(session, call)
-
-
-def _fetch_one(session: Session, call: Call) -> dict[str, Any]:
-    from mxr import fetching
-    from mxr.library import prepare
-
-    assert call.model is not None
-    cache = session.cache()
-    connect = None if call.flags["offline"] else session.client
-    subject, asked = prepare(call.options, call.model, cache, connect, session.host(call.options))
-    for line in asked.notes:
-        note(f"mxr: {line}")
-    wish = call.wish(asked, subject)
-    if asked.consumer.name == "ort" and wish is not None:
-        from mxr.ort_recording import recorded
-
-        set_ = recorded(asked, subject, wish, cache, connect)
-        if set_ is None and call.compiles:
-            set_ = _recorded_by_worker(session, call, subject, asked, wish)
-        if set_ is not None:
-            return told(session, asked, wish, *set_)
-    try:
-        found: Fetched = fetching.fetch(
-            asked.request, cache, connect, refresh=call.flags["refresh"], watch=watch("fetching")
-        )
-    except NoSuchArtifact as problem:
-        from .compiling import advise, compiled
-
-        if call.on_miss == "fail" and connect is not None and subject.path is not None:
-            advise(session, problem, _for_worker(asked, subject, wish))
-        if not call.compiles:
-            raise
-        found = compiled(session, _how(call), subject, asked, call.options.calibration)
-    return handed_out(session, wish, found, asked, subject, connect)
-
-
-def _how(call: Call) -> OnMiss:
-    from .compiling import OnMiss
-
-    return OnMiss.read(call.on_miss, retry=call.flags["retry"], verbose=call.flags["verbose"])
-
-
-def _recorded_by_worker(
-    session: Session, call: Call, subject: Subject, asked: Asked, wish: Wish
-) -> tuple[Fetched, Placed] | None:
-    """What a worker's ONNX Runtime writes, where mxr cannot tell its names; None where it can."""
-    from mxr.ort_recording import place_recorded, to_record
-
-    found = to_record(asked, subject, wish)
-    if found is None:
-        return None
-    from .compiling import compiled
-
-    wanted, file_name, reason = found
-    note(f"mxr: no name can be told ({reason}): a worker's ONNX Runtime has to run it")
-    fetched = compiled(session, _how(call), subject, wanted, call.options.calibration, file_name)
-    return fetched, place_recorded(fetched, session.cache(), asked, subject, wish)
-
-
-def _for_worker(asked: Asked, subject: Subject, wish: Wish | None) -> Asked:
-    """What a worker would be asked for on a miss, for the hint."""
-    if wish is None or asked.consumer.name != "ort":
-        return asked
-    from mxr.ort_recording import to_record
-
-    try:
-        found = to_record(asked, subject, wish)
-    except MxrError:
-        return asked
-    return asked if found is None else found[0]
-
-
-def handed_out(
-    session: Session, wish: Wish | None, found: Fetched, asked: Asked, subject: Subject, connect: Connect | None
-) -> dict[str, Any]:
-    """Says what was let pass, puts the program where `-o` says, and gives the document."""
-    from mxr import fetching
-
-    if not found.answer.match.exact:
-        note(f"mxr: not an exact match: {fetching.shortfall(asked.request, found.answer)}")
-    if wish is None:
-        return found.to_json()
-    from mxr import placing
-
-    return told(session, asked, wish, found, placing.deliver(found, session.cache(), asked, subject, wish, connect))
-
-
-def told(session: Session, asked: Asked, wish: Wish, found: Fetched, placed: Placed) -> dict[str, Any]:
-    """The document of what was placed; the settings that make the consumer use it are said beside the answer."""
-    for line in placed.notes:
-        note(f"mxr: {line}")
-    # A file that was named needs no settings.
-    if placed.settings and not session.as_json and placed.path != Path(wish.output):
-        note(f"mxr: {asked.consumer.name} is told by:")
-        for line in placed.settings:
-            note(f"  {line}")
-    return found.to_json() | {
-        "path": str(placed.path),
-        "consumer": asked.consumer.name,
-        "files": [str(path) for path in placed.files],
-        "settings": list(placed.settings),
-    }
+    return fetch_one(session, call)
 
 
 def _check_way(on_miss: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,16 +14,16 @@ from .options import Session
 from .words import note, say
 
 if TYPE_CHECKING:
-    from .fetch import Call
+    from .call import Call
+
+    Fetch = Callable[[Session, Call], dict[str, Any]]
 
 
-def fetch_genai(session: Session, call: Call) -> dict[str, Any]:
-    """Fetches every program that a configuration needs; what one lacks keeps none of the others away.
+def fetch_genai(session: Session, call: Call, fetched: Fetch) -> dict[str, Any]:
+    """Fetches every program that a configuration needs by `fetched`; what one lacks keeps none of the others away.
 
     Raises the first problem when all the others are here, having said their paths.
     """
-    from .fetch import fetched
-
     documents: list[dict[str, Any]] = []
     problems: list[MxrError] = []
     for label, each in _calls(call):

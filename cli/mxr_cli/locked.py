@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mxr.placing import Placed, Wish
     from mxr.subject import Subject
 
-    from .fetch import Call
+    from .call import Call
 
 
 def fetch_locked(session: Session, call: Call) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _is_lock(said: str) -> bool:
 def _one(session: Session, call: Call, lock: Lock, model: str) -> dict[str, Any]:
     from mxr.library import prepare
 
-    from .fetch import handed_out
+    from .call import handed_out
 
     cache = session.cache()
     connect = None if call.flags["offline"] else session.client

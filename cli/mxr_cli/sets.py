@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mxr.lock import Lock
     from mxr.subject import Subject
 
-    from .fetch import Call
+    from .call import Call
 
 
 def fetch_set(session: Session, call: Call, lock: Lock | None = None, model: str | None = None) -> dict[str, Any]:

@@ -52,17 +52,19 @@ def record(
     stated = _label(paths, replace(options, consumer="ort"), subject, form)
     files = tuple(cut(path, path.name) for path in paths)
     progress = watch(sum(file.size for file in files))
-    for path, file in zip(paths, files, strict=True):
-        transfer.upload(client, path, file, progress)
-    return client.publish(
-        wire.Publish(
-            key=stated[0],
-            manifest=Manifest(files),
-            qualities=stated[1],
-            provenance={"tool": "mxr import --ort-cache", "onnxruntime": found.version or "", "file": subject.stem},
-            model=subject.statement(),
-        )
+    wanted = wire.Publish(
+        key=stated[0],
+        manifest=Manifest(files),
+        qualities=stated[1],
+        provenance={"tool": "mxr import --ort-cache", "onnxruntime": found.version or "", "file": subject.stem},
+        model=subject.statement(),
     )
+
+    def send() -> None:
+        for path, file in zip(paths, files, strict=True):
+            transfer.upload(client, path, file, progress)
+
+    return transfer.settle(send, lambda: client.publish(wanted))
 
 
 def _files(folder: Path, options: Options) -> list[Path]:

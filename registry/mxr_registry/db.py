@@ -11,11 +11,11 @@ import contextlib
 import sqlite3
 from collections import deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import Connection, Float, Select, bindparam, func, select, text
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -62,11 +62,24 @@ class Question:
 
     def __init__(self, statement: Select[*tuple[Any, ...]]) -> None:
         self.statement = statement
-        self.sqlite = str(statement.compile(dialect=sqlite.dialect(paramstyle="named")))
-        self.postgresql = str(statement.compile(dialect=postgresql.psycopg.dialect()))  # type: ignore[no-untyped-call]
         names = [column.key for column in statement.selected_columns if column.key]
         named: Any = namedtuple("Found", names)  # type: ignore[misc]
         self.row: Callable[[Iterable[Any]], Row] = named._make
+
+    # The dialects are large, and a registry speaks one of them.
+    @cached_property
+    def sqlite(self) -> str:
+        """The words for SQLite."""
+        from sqlalchemy.dialects.sqlite import dialect
+
+        return str(self.statement.compile(dialect=dialect(paramstyle="named")))
+
+    @cached_property
+    def postgresql(self) -> str:
+        """The words for psycopg."""
+        from sqlalchemy.dialects.postgresql.psycopg import dialect
+
+        return str(self.statement.compile(dialect=dialect()))  # type: ignore[no-untyped-call]
 
 
 class Database:

@@ -5,6 +5,8 @@ The embedded database is brought up to date by whoever starts on it first; a ser
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Table, inspect, text
@@ -25,14 +27,16 @@ def upgrade(db: Database) -> str:
     Several processes may do so at once: one works and the others wait. Raises `MxrError` for a schema of a newer
     registry, `Temporary` where a registry that runs keeps the tables busy for a minute.
     """
-    from alembic import command
-
     with db.writing(patience=60.0) as session:
         if not db.embedded:
             # A step may read every row, which takes as long as it takes.
             session.execute(text("SET LOCAL statement_timeout = 0"))
         take_turns(session, "schema")
-        known(session)
+        if known(session) == newest():
+            return newest()
+        # Alembic is large, and nearly every start goes without a step.
+        from alembic import command
+
         config = _config()
         config.attributes["connection"] = session
         command.upgrade(config, "head")
@@ -52,12 +56,9 @@ def check(db: Database) -> None:
 
 def known(session: Session) -> str | None:
     """The revision of the database, or None where it is empty. Raises `MxrError` for one of a newer registry."""
-    from alembic.runtime.migration import MigrationContext
-    from alembic.script import ScriptDirectory
-
-    found = MigrationContext.configure(session).get_current_revision()
-    scripts = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if found is not None and found not in scripts:
+    written = inspect(session).has_table("alembic_version")
+    found: str | None = session.execute(text("SELECT version_num FROM alembic_version")).scalar() if written else None
+    if found is not None and found not in revisions():
         raise MxrError(
             f"The database's schema is {found}, of a newer registry than this one.",
             hint="Start the newer mxr-registry on it, or restore the backup from before.",
@@ -67,11 +68,14 @@ def known(session: Session) -> str | None:
 
 def newest() -> str:
     """The revision that this code needs."""
-    from alembic.script import ScriptDirectory
+    return revisions()[-1]
 
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    assert head is not None
-    return head
+
+def revisions() -> list[str]:
+    """The revisions that this code knows, in order. The file of each step begins with its revision."""
+    found = find_spec(SCRIPTS.partition(":")[0])
+    assert found is not None and found.submodule_search_locations
+    return sorted(path.name[:4] for path in Path(found.submodule_search_locations[0], "versions").glob("[0-9]*.py"))
 
 
 def tables() -> list[Table]:

@@ -38,21 +38,26 @@ def register(db: Database, store: Store, look: Look, namespace: str, statement: 
     `look` tells what the ONNX file says of itself, or None. Raises `NoSuchBlob`, `Damaged` where the bytes give another
     hash, `Conflict` where it names another model.
     """
+    if statement.manifest is None:
+        return _write(db, namespace, statement, None)
     # One request at a time reads a model: a fleet that asks for it at once sends it as often.
     with TURNS[hash(statement.model) % len(TURNS)]:
         verify(db, store, namespace, statement, reading=not _is_whole(db, namespace, statement))
-        told = _told(db, look, namespace, statement)
-        for _ in range(TRIES):
-            try:
-                with db.writing() as session:
-                    state(session, namespace, statement)
-                    if told is not None:
-                        _note(session, namespace, statement.model, dict(told))
-                    return show(session, namespace, statement.model)
-            except IntegrityError:
-                # Another registered it at this moment, and the next look finds that.
-                continue
-        raise NoSuchBlob("A blob of this model was swept meanwhile.")
+        return _write(db, namespace, statement, _told(db, look, namespace, statement))
+
+
+def _write(db: Database, namespace: str, statement: RegisterModel, told: Description | None) -> str:
+    for _ in range(TRIES):
+        try:
+            with db.writing() as session:
+                state(session, namespace, statement)
+                if told is not None:
+                    _note(session, namespace, statement.model, dict(told))
+                return show(session, namespace, statement.model)
+        except IntegrityError:
+            # Another registered it at this moment, and the next look finds that.
+            continue
+    raise NoSuchBlob("A blob of this model was swept meanwhile.")
 
 
 def _is_whole(db: Database, namespace: str, statement: RegisterModel) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from end_to_end.conftest import unique
-from end_to_end.stack import Host, Registry, Stack, finish
+from end_to_end.stack import Host, Registry, Stack, finish, real_environ
 
 from .conftest import GPU_HOST, Worker, eventually
 
@@ -247,11 +246,7 @@ def test_a_real_migraphx_compiles_a_matrix(
     mxr: Host, worker: Callable[..., Worker], convnet: Path, tmp_path: Path
 ) -> None:
     """Batches and precisions on MIGraphX's own reference target."""
-    python = os.environ.get("MXR_TEST_MIGRAPHX_PYTHON")
-    if not python:
-        pytest.skip("MXR_TEST_MIGRAPHX_PYTHON names no interpreter with a real migraphx (PYTHONPATH its folder)")
-    kept = {name: os.environ.get(name, "") for name in ("PYTHONPATH", "LD_LIBRARY_PATH")}
-    one = worker("real", env={**kept, "MXR_WORKER_PYTHON": python}).ready()
+    one = worker("real", env=real_environ()).ready()
     cans = {each["name"]: each["can"] for each in mxr("workers", "--json").json["workers"]}
     version = cans[f"{one.name}/ref"]["toolchain"]["migraphx"].rpartition(".")[0]
     (tmp_path / "m.yaml").write_text(

@@ -42,8 +42,15 @@ def register(db: Database, store: Store, look: Look, namespace: str, statement: 
         return _write(db, namespace, statement, None)
     # One request at a time reads a model: a fleet that asks for it at once sends it as often.
     with TURNS[hash(statement.model) % len(TURNS)]:
-        verify(db, store, namespace, statement, reading=not _is_whole(db, namespace, statement))
-        return _write(db, namespace, statement, _told(db, look, namespace, statement))
+        with db.reading() as session:
+            row = _find(session, namespace, statement.model)
+        # What is here whole had its bytes checked when they came.
+        whole = row is not None and row.complete and row.sha256 == statement.sha256
+        verify(db, store, namespace, statement, reading=not whole)
+        told = None
+        if row is None or row.graph is None:
+            told = look(next(file for file in statement.manifest.files if file.name == statement.onnx))
+        return _write(db, namespace, statement, told)
 
 
 def _write(db: Database, namespace: str, statement: RegisterModel, told: Description | None) -> str:
@@ -58,22 +65,6 @@ def _write(db: Database, namespace: str, statement: RegisterModel, told: Descrip
             # Another registered it at this moment, and the next look finds that.
             continue
     raise NoSuchBlob("A blob of this model was swept meanwhile.")
-
-
-def _is_whole(db: Database, namespace: str, statement: RegisterModel) -> bool:
-    """Whether this very model is here, its bytes checked when they came."""
-    with db.reading() as session:
-        row = _find(session, namespace, statement.model)
-    return row is not None and row.complete and row.sha256 == statement.sha256
-
-
-def _told(db: Database, look: Look, namespace: str, statement: RegisterModel) -> Description | None:
-    """What the ONNX file says of itself, unless that is known already."""
-    with db.reading() as session:
-        row = _find(session, namespace, statement.model)
-    if statement.manifest is None or (row is not None and row.graph is not None):
-        return None
-    return look(next(file for file in statement.manifest.files if file.name == statement.onnx))
 
 
 def _note(session: Session, namespace: str, model: str, told: dict[str, Any]) -> None:

@@ -97,6 +97,7 @@ def _row(number: int, columns: list[str]) -> list[object]:
         "stated_json": "[]",
         "names_json": '["model.mxr"]',
         "published_at": 1.0,
+        "used_at": 1.0,
         "promoted_at": None,
         "promoted": 0,
         "manifest_json": canonical(manifest.to_json()),

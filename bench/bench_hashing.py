@@ -19,7 +19,7 @@ from pathlib import Path
 
 import xxhash
 
-from mxr.hashing import UNSETTLED_NS, StatMemo, hash_model, model_hash, model_hash_memoised
+from mxr.util.hashing import UNSETTLED_NS, StatMemo, hash_model, model_hash, model_hash_memoised
 
 BLOCK = 4 << 20
 ROUNDS = 3

@@ -31,10 +31,10 @@ import urllib3
 from sqlalchemy import insert
 
 from mxr import work
-from mxr.fields import canonical, encode
 from mxr.host import HostTarget, HostToolchain
 from mxr.keys import Key
 from mxr.qualities import Request
+from mxr.util.codec import canonical, encode
 from mxr_registry import lanes, leases, schema, workers
 from mxr_registry.db import Database
 from mxr_registry.rules import Rules

@@ -24,7 +24,7 @@ import psycopg
 from bench_resolve import _row, p95, request, throughput
 from registry_process import registry
 
-from mxr.fields import canonical
+from mxr.util.codec import canonical
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 

@@ -28,10 +28,10 @@ from random import Random
 
 from registry_process import registry
 
-from mxr.fields import canonical
 from mxr.keys import Key
 from mxr.manifest import Blob, File, Manifest, artifact_id
 from mxr.qualities import Demands, Qualities, Request
+from mxr.util.codec import canonical
 
 CONNECTIONS = 16
 

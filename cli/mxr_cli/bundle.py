@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from mxr import disk
 from mxr.asking import Options
 from mxr.errors import Usage
 from mxr.lock import Lock, load, write
+from mxr.util import disk
 
 from .options import Session, common, request
 from .ort import SAID, ort_options, record

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from mxr import disk
 from mxr.errors import Damaged
+from mxr.util import disk
 
 from .options import Session, common
 from .words import day, document, note, say, size, table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mxr.asking import Asked, Options
 from mxr.errors import MxrError, NoSuchArtifact
-from mxr.value import dataclass
+from mxr.util.frozen import dataclass
 
 from .options import Session
 from .ort import SAID

@@ -13,7 +13,7 @@ from mxr.asking import Asked
 from mxr.errors import Interrupted, MxrError, NoWorker, Usage
 from mxr.fetching import Fetched
 from mxr.subject import Subject
-from mxr.value import dataclass
+from mxr.util.frozen import dataclass
 
 from .options import Session
 from .words import note, watch

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mxr import disk, pinning
+from mxr import pinning
 from mxr.asking import Options
 from mxr.errors import NoSuchArtifact, Usage
 from mxr.lock import FILE_NAME, Entry, Lock, load, write
-from mxr.value import dataclass
+from mxr.util import disk
+from mxr.util.frozen import dataclass
 
 from .options import Session, common, matching, request
 from .words import day, document, key_cells, note, say, table

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr import consumers, disk, pinning
+from mxr import consumers, pinning
 from mxr.asking import Asked, Options
 from mxr.errors import Mismatch, Usage
 from mxr.fetching import Connect, Fetched
 from mxr.lock import FILE_NAME, Entry, Lock, load
+from mxr.util import disk
 
 from .options import Session
 from .words import note, watch

@@ -14,7 +14,7 @@ from mxr.asking import Options
 from mxr.errors import Usage
 from mxr.settings import Settings, load
 from mxr.target import parse_input
-from mxr.value import dataclass
+from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
     from mxr.cache import Cache

@@ -178,7 +178,8 @@ def _carry_out(session: Session, board: Board, plan: Plan) -> None:
 
 def _report(board: Board, matrix: Path, junit: Path | None, around: Surroundings) -> None:
     """Writes the files that were asked for, also when it ends early."""
-    from mxr import disk, reports
+    from mxr import reports
+    from mxr.util import disk
 
     if junit is not None:
         disk.write_whole(junit, reports.junit(board, matrix))

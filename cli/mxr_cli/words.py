@@ -13,7 +13,7 @@ import click
 from mxr.errors import MxrError
 from mxr.keys import Key, show
 from mxr.target import show_dims
-from mxr.value import dataclass
+from mxr.util.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 from mxr import ability, transfer, wire, work
 from mxr.errors import Conflict, Damaged, Interrupted, Mismatch, MxrError, NoSuchBlob, NotFound
-from mxr.fields import canonical
 from mxr.manifest import File, Manifest
 from mxr.push import cut
+from mxr.util.codec import canonical
 from mxr.waiting import patiently
 from mxr.worker_client import WorkerClient
 from mxr_workers.compilation import Compiled, Order, Uncompiled, Workshop, compile_program

@@ -12,8 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from mxr.errors import NoWorker
-from mxr.fields import canonical, encode
 from mxr.host import Host, HostTarget, HostToolchain
+from mxr.util.codec import canonical, encode
 from mxr.work import Can
 from mxr_workers.interpreter import About, Interpreter
 

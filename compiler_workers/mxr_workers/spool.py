@@ -17,11 +17,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mxr import disk, transfer
+from mxr import transfer
 from mxr.client import Client
 from mxr.errors import MxrError, NoSuchBlob
-from mxr.hashing import StatMemo, sha256_memoised
 from mxr.manifest import File
+from mxr.util import disk
+from mxr.util.hashing import StatMemo, sha256_memoised
 from mxr.work import Lease
 
 KEPT_MODELS = 16

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 
-from . import consumers, disk, target
+from mxr.util.frozen import dataclass
+
+from . import consumers, target
 from .consumers import Consumer
 from .errors import Usage
 from .host import Host, HostTarget, HostToolchain
@@ -14,7 +16,7 @@ from .keys import Key
 from .qualities import Demands, Request
 from .subject import Subject
 from .target import GfxArch, Inputs
-from .value import dataclass
+from .util import disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ def choose_flags(options: Options, consumer: Consumer) -> tuple[bool, bool]:
 
 def calibration_sha256(path: Path | None) -> str | None:
     """The sha256 of the calibration data. Raises as `disk.faults` does."""
-    from .hashing import sha256_file
+    from mxr.util.hashing import sha256_file
 
     if path is None:
         return None

@@ -9,13 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
-from . import fields, oci
+from mxr.util.frozen import dataclass
+
+from . import oci
 from .keys import Key
 from .lock import FILE_NAME, Lock, write
 from .manifest import Blob, Manifest, artifact_id
 from .published import Artifact
 from .qualities import Qualities
-from .value import dataclass
+from .util import codec
 from .wire import Publish, RegisterModel
 
 VERSION = 1
@@ -40,7 +42,7 @@ class Record:
 
     def __post_init__(self) -> None:
         if self.v != VERSION:
-            raise fields.refuse("v", f"version {VERSION} of the record", self.v)
+            raise codec.refuse("v", f"version {VERSION} of the record", self.v)
         self.publication()
 
     @classmethod
@@ -117,7 +119,7 @@ def _lock_row(lock: Lock, documents: dict[str, bytes]) -> dict[str, Any]:
 
 
 def _record_row(record: Record, documents: dict[str, bytes]) -> dict[str, Any]:
-    config = fields.canonical(fields.encode(record)).encode()
+    config = codec.canonical(codec.encode(record)).encode()
     layers = [
         oci.named(oci.BLOB, blob.sha256, blob.size, annotations={oci.TITLE: title})
         for title, blob in titled(record.manifest)

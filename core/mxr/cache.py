@@ -21,14 +21,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from . import disk, fields
+from mxr.util.frozen import dataclass
+from mxr.util.hashing import StatMemo, sha256_file, sha256_memoised
+
 from .errors import MxrError
-from .hashing import StatMemo, sha256_file, sha256_memoised
 from .manifest import File
 from .match import Candidate, Match, choose
 from .published import Artifact, Model
 from .qualities import Request
-from .value import dataclass
+from .util import codec, disk
 
 VERSION = "v1"
 
@@ -107,7 +108,7 @@ class Cache:
 
     def keep(self, artifact: Artifact) -> None:
         """Keep what is known of an artifact; which requests get it stays open. Raises as `disk.faults` does."""
-        self._write(self._artifact_path(artifact.digest, artifact.id), fields.encode(artifact))
+        self._write(self._artifact_path(artifact.digest, artifact.id), codec.encode(artifact))
 
     def known(self, digest: str, identity: str) -> Artifact | None:
         """What is known of an artifact by its key's digest and its id."""
@@ -144,7 +145,7 @@ class Cache:
     def model(self, xxh3: str) -> Model | None:
         """What is known of a model by its hash."""
         try:
-            return fields.decode(Model, self._read(self._model_path(xxh3)), "model", lenient=True)
+            return codec.decode(Model, self._read(self._model_path(xxh3)), "model", lenient=True)
         except MxrError:
             return None
 
@@ -153,7 +154,7 @@ class Cache:
         known = replace(model, complete=False, onnx=None, manifest=None)
         if self.model(model.model) != known:
             with suppress(MxrError):
-                self._write(self._model_path(model.model), fields.encode(known))
+                self._write(self._model_path(model.model), codec.encode(known))
 
     @contextmanager
     def turn(self, sha: str) -> Iterator[None]:
@@ -203,7 +204,7 @@ class Cache:
 
     def _artifact(self, path: Path) -> Artifact | None:
         try:
-            artifact = fields.decode(Artifact, self._read(path), "artifact", lenient=True)
+            artifact = codec.decode(Artifact, self._read(path), "artifact", lenient=True)
         except MxrError:
             return None
         return artifact if artifact.sound and path == self._artifact_path(artifact.digest, artifact.id) else None
@@ -212,7 +213,7 @@ class Cache:
         return self.root / "artifacts" / digest / f"{identity}.json"
 
     def _answer_path(self, request: Request) -> Path:
-        name = sha256(fields.canonical(request.to_json()).encode()).hexdigest()
+        name = sha256(codec.canonical(request.to_json()).encode()).hexdigest()
         return self.root / "answers" / name[:2] / f"{name}.json"
 
     def _model_path(self, xxh3: str) -> Path:
@@ -226,7 +227,7 @@ class Cache:
         return found if isinstance(found, dict) else {}
 
     def _write(self, path: Path, row: dict[str, Any]) -> None:
-        disk.write_whole(path, fields.canonical(row).encode())
+        disk.write_whole(path, codec.canonical(row).encode())
 
 
 def _digests(request: Request) -> set[str]:

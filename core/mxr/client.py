@@ -12,12 +12,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from . import fields, wire
+from . import wire
 from .elsewhere import PLAIN, Elsewhere, given_back
 from .errors import Json, MxrError, Unreachable, from_json
 from .manifest import Blob
 from .qualities import Request
 from .settings import Settings
+from .util import codec
 
 if TYPE_CHECKING:
     import urllib3
@@ -215,12 +216,12 @@ class Client:
         attempts: int = ATTEMPTS,
     ) -> T:
         """One exchange of JSON. `wait`: seconds that the registry may take beyond the usual."""
-        body = None if document is None else fields.canonical(document).encode()
+        body = None if document is None else codec.canonical(document).encode()
         headers = {} if body is None else {"Content-Type": "application/json"}
         with self._reply(method, path, body, headers, attempts=attempts, wait=wait) as reply:
             data = self._read(reply)
         try:
-            return fields.decode(kind, fields.parse(data, "The reply"), lenient=True)
+            return codec.decode(kind, codec.parse(data, "The reply"), lenient=True)
         except MxrError as problem:
             raise MxrError(
                 f"The registry at {self.url} answered something that mxr does not understand: {problem.message}",
@@ -247,7 +248,7 @@ class Client:
         with given_back(reply):
             if reply.status >= 400:
                 try:
-                    document: Any = fields.parse(self._read(reply), "The reply")
+                    document: Any = codec.parse(self._read(reply), "The reply")
                 except MxrError:
                     document = None
                 raise from_json(document, status=reply.status)

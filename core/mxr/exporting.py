@@ -13,7 +13,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import disk, pinning, tarball, transfer
+from mxr.util.frozen import dataclass
+
+from . import pinning, tarball, transfer
 from .bundle import Layout, Record, lay_out
 from .cache import Cache
 from .client import CHUNK
@@ -23,7 +25,7 @@ from .lock import Lock
 from .manifest import Blob
 from .oci import BLOBS
 from .published import Artifact
-from .value import dataclass
+from .util import disk
 from .wire import RegisterModel
 
 if TYPE_CHECKING:

@@ -10,6 +10,8 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxr.util.frozen import dataclass
+
 from . import uses
 from .cache import Answer, Cache
 from .errors import Damaged, Mismatch, MxrError, Unreachable
@@ -18,7 +20,6 @@ from .manifest import File, Manifest
 from .match import Candidate, Match, Verdict, judge
 from .published import Artifact
 from .qualities import Request
-from .value import dataclass
 
 if TYPE_CHECKING:
     from .client import Client

@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import disk, onnxfile
+from . import onnxfile
 from .errors import NotAllowed, Usage
 from .onnxfile.freezing import freeze
 from .target import Inputs
+from .util import disk
 
 
 def freeze_batches(
@@ -63,6 +64,6 @@ def _plain(dim: object) -> int:
 
 
 def _same(one: Path, other: Path) -> bool:
-    from .hashing import sha256_file
+    from mxr.util.hashing import sha256_file
 
     return one.stat().st_size == other.stat().st_size and sha256_file(one) == sha256_file(other)

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from . import disk, fetching, fields, lock, oci, push, transfer, wire
+from mxr.util.frozen import dataclass
+
+from . import fetching, lock, oci, push, transfer, wire
 from . import layout as layouts
 from .bundle import Record
 from .cache import Cache
@@ -23,7 +25,7 @@ from .manifest import Blob, File
 from .oci import BLOBS, Descriptor
 from .program import describe
 from .published import Model
-from .value import dataclass
+from .util import codec, disk
 
 if TYPE_CHECKING:
     from .cache import Answer
@@ -84,7 +86,7 @@ def answers(contents: Contents) -> list[tuple[lock.Entry, Answer]]:
 
 def _contents(layout: Layout) -> Contents:
     try:
-        version = fields.parse(layouts.document(layout, oci.LAYOUT_FILE), "oci-layout")
+        version = codec.parse(layouts.document(layout, oci.LAYOUT_FILE), "oci-layout")
         if not isinstance(version, dict) or version.get("imageLayoutVersion") != "1.0.0":
             raise wrong(layout, "its oci-layout is not of version 1.0.0")
         index = oci.read_index(layouts.document(layout, oci.INDEX_FILE))
@@ -134,8 +136,8 @@ def _read(layout: Layout, manifests: list[Descriptor]) -> Contents:
 
 
 def _record(layout: Layout, config: Descriptor, layers: list[Descriptor]) -> Record:
-    document = fields.parse(layouts.document(layout, config), "An artifact")
-    record = fields.decode(Record, document, "artifact")
+    document = codec.parse(layouts.document(layout, config), "An artifact")
+    record = codec.decode(Record, document, "artifact")
     wanted = [(blob.sha256, blob.size) for file in record.manifest.files for blob in file.blobs]
     if [(layer.sha256, layer.size) for layer in layers] != wanted:
         raise wrong(layout, f"artifact {record.id[:12]} and its OCI manifest name different blobs")

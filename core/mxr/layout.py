@@ -10,10 +10,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
-from . import disk, oci, tarball
+from . import oci, tarball
 from .errors import Damaged, Usage
 from .manifest import SHA256, Blob
 from .oci import BLOBS, Descriptor
+from .util import disk
 
 CHUNK = 1 << 20
 MOST_DOCUMENT = 16 << 20

@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 
-from . import disk
+from mxr.util.codec import canonical, decode, encode, parse
+from mxr.util.frozen import dataclass
+
 from .errors import Damaged, Usage
-from .fields import canonical, decode, encode, parse
 from .manifest import check_name, check_sha256
-from .value import dataclass
+from .util import disk
 
 NAME = ".mxr-layout.json"
 LARGEST = 16 * 1024 * 1024

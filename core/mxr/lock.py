@@ -12,12 +12,14 @@ from dataclasses import asdict, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from . import consumers, disk, fields
+from mxr.util.frozen import dataclass
+
+from . import consumers
 from .errors import Damaged, MxrError, Usage
 from .keys import MODEL, Key
 from .manifest import check_sha256
 from .qualities import Demands, Request
-from .value import dataclass
+from .util import codec, disk
 
 FILE_NAME = "mxr.lock"
 VERSION = 1
@@ -44,9 +46,9 @@ class Entry:
     def __post_init__(self) -> None:
         last = PurePosixPath(self.model).name
         if not last or last == ".." or len(self.model) > 4096 or UNPRINTABLE.search(self.model):
-            raise fields.refuse("model", "the path of a model, or its hash", self.model)
+            raise codec.refuse("model", "the path of a model, or its hash", self.model)
         if MODEL.fullmatch(self.model) and self.model != self.request.key.model:
-            raise fields.refuse("model", f"the model of the key, {self.request.key.model}", self.model)
+            raise codec.refuse("model", f"the model of the key, {self.request.key.model}", self.model)
         consumers.find(self.consumer)
         check_sha256(self.id, "id")
         check_sha256(self.sha256)
@@ -65,7 +67,7 @@ class Entry:
     @property
     def order(self) -> tuple[str, str, str, str]:
         """Where the entry stands in its lock."""
-        demands = fields.canonical(_said(self.request.demands))
+        demands = codec.canonical(_said(self.request.demands))
         return self.model, self.request.key.canonical, demands, self.consumer
 
     def to_json(self) -> dict[str, Any]:
@@ -97,7 +99,7 @@ class Lock:
 
     def __post_init__(self) -> None:
         if len(self.entries) > MOST_ENTRIES:
-            raise fields.refuse("entries", f"at most {MOST_ENTRIES} entries", len(self.entries))
+            raise codec.refuse("entries", f"at most {MOST_ENTRIES} entries", len(self.entries))
         ordered = sorted(set(self.entries), key=lambda entry: entry.order)
         answers: dict[Request, Entry] = {}
         for entry in ordered:
@@ -201,10 +203,10 @@ def _value(value: object) -> str:
 def read(data: bytes | str, name: str = FILE_NAME) -> Lock:
     """The lock that a text holds, read strictly; errors name the entry. Raises `Damaged`."""
     try:
-        document = fields.parse(data, "It")
+        document = codec.parse(data, "It")
         version, rows = _frame(document)
         if version != VERSION:
-            raise fields.refuse("version", f"version {VERSION} of the lock", version)
+            raise codec.refuse("version", f"version {VERSION} of the lock", version)
         return Lock(tuple(_entry(row, f"entries[{at}]") for at, row in enumerate(rows)))
     except MxrError as problem:
         raise Damaged(
@@ -214,21 +216,21 @@ def read(data: bytes | str, name: str = FILE_NAME) -> Lock:
 
 
 def _frame(document: object) -> tuple[object, list[object]]:
-    found = dict(fields.fields(document, ""))
+    found = dict(codec.fields(document, ""))
     if set(found) != {"version", "entries"}:
-        raise fields.refuse("", "an object with version and entries", sorted(found))
+        raise codec.refuse("", "an object with version and entries", sorted(found))
     rows = found["entries"]
     if not isinstance(rows, list) or len(rows) > MOST_ENTRIES:
-        raise fields.refuse("entries", f"a list of at most {MOST_ENTRIES}", "another")
+        raise codec.refuse("entries", f"a list of at most {MOST_ENTRIES}", "another")
     return found["version"], rows
 
 
 def _entry(row: object, where: str) -> Entry:
     named = row.get("model") if isinstance(row, dict) else None
     try:
-        written = fields.decode(_Written, row)
+        written = codec.decode(_Written, row)
         if written.key.digest != written.digest:
-            raise fields.refuse("digest", f"the digest of its key, {written.key.digest}", written.digest)
+            raise codec.refuse("digest", f"the digest of its key, {written.key.digest}", written.digest)
         request = Request(written.key, written.demands)
         return Entry(written.model, written.consumer, request, written.id, written.sha256)
     except MxrError as problem:

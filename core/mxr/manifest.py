@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import Any
 
+from mxr.util.codec import HUGE, canonical, decode, refuse, text
+from mxr.util.frozen import dataclass
+
 from .errors import Usage
-from .fields import HUGE, canonical, decode, refuse, text
-from .value import dataclass
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 EMPTY = sha256(b"").hexdigest()

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
+from mxr.util.frozen import dataclass
+
 from .errors import Usage
 from .keys import Difference
 from .qualities import Demands, Qualities
 from .target import FEATURES
-from .value import dataclass
 
 PATCHES = ("rocm_patch", "migraphx_patch", "build")
 

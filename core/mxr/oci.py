@@ -13,10 +13,11 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any
 
-from . import fields
+from mxr.util.frozen import dataclass
+
 from .errors import Usage
 from .manifest import check_sha256
-from .value import dataclass
+from .util import codec
 
 LAYOUT_FILE = "oci-layout"
 LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
@@ -66,38 +67,38 @@ def named(media_type: str, digest: str, size: int, **more: object) -> dict[str, 
 def manifest(kind: str, config: dict[str, Any], layers: list[dict[str, Any]], **annotations: str) -> bytes:
     """A manifest for an artifact of this type."""
     document = {"schemaVersion": 2, "mediaType": MANIFEST, "artifactType": kind, "config": config, "layers": layers}
-    return fields.canonical(document | ({"annotations": annotations} if annotations else {})).encode()
+    return codec.canonical(document | ({"annotations": annotations} if annotations else {})).encode()
 
 
 def index(manifests: list[dict[str, Any]], kind: str | None = None) -> bytes:
     """An index over these descriptors."""
     document = {"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}
-    return fields.canonical(document | ({"artifactType": kind} if kind else {})).encode()
+    return codec.canonical(document | ({"artifactType": kind} if kind else {})).encode()
 
 
 def read_descriptor(document: object, where: str) -> Descriptor:
     """A descriptor; what it says beside type, digest and size is passed over. Raises `Usage`."""
-    found = dict(fields.fields(document, where))
+    found = dict(codec.fields(document, where))
     media_type, digest, size = found.get("mediaType"), found.get("digest"), found.get("size")
     if not (isinstance(media_type, str) and isinstance(digest, str) and digest.startswith("sha256:")):
-        raise fields.refuse(where, "a descriptor with mediaType and a sha256 digest", document)
-    if type(size) is not int or not 0 <= size <= fields.HUGE:
-        raise fields.refuse(f"{where}.size", "a size in bytes", size)
+        raise codec.refuse(where, "a descriptor with mediaType and a sha256 digest", document)
+    if type(size) is not int or not 0 <= size <= codec.HUGE:
+        raise codec.refuse(f"{where}.size", "a size in bytes", size)
     return Descriptor(media_type, check_sha256(digest.removeprefix("sha256:"), f"{where}.digest"), size)
 
 
 def read_index(data: bytes) -> list[Descriptor]:
     """What an index names. Raises `Usage`."""
-    document = dict(fields.fields(fields.parse(data, "An index"), "index"))
+    document = dict(codec.fields(codec.parse(data, "An index"), "index"))
     rows = document.get("manifests")
     if document.get("schemaVersion") != 2 or not isinstance(rows, list):
-        raise fields.refuse("index", "an OCI image index", sorted(document))
+        raise codec.refuse("index", "an OCI image index", sorted(document))
     return [read_descriptor(row, f"manifests[{at}]") for at, row in enumerate(rows)]
 
 
 def read_manifest(data: bytes) -> tuple[str, Descriptor, list[Descriptor]]:
     """The artifact type of a manifest, its config and its layers. Raises `Usage`."""
-    document = dict(fields.fields(fields.parse(data, "A manifest"), "manifest"))
+    document = dict(codec.fields(codec.parse(data, "A manifest"), "manifest"))
     kind, rows = document.get("artifactType"), document.get("layers")
     if document.get("schemaVersion") != 2 or not isinstance(kind, str) or not isinstance(rows, list):
         raise Usage("A manifest in it is not one that mxr wrote.", hint="Export it with `mxr export`.")

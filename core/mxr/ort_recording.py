@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxr.util.codec import canonical
+
 from . import fetching, shelf, transfer, wire
 from .asking import Asked, Options
 from .cache import Cache
@@ -26,7 +28,6 @@ from .consumers.ort.prediction import predict
 from .consumers.ort.unpredictable import Unpredictable
 from .errors import MxrError, Unreachable, Usage
 from .fetching import Connect, Fetched
-from .fields import canonical
 from .manifest import Manifest
 from .push import cut, label, refuse_contradictions
 from .qualities import Request

@@ -7,18 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import disk, fetching
+from mxr.util.frozen import dataclass
+from mxr.util.hashing import sha256_file
+
+from . import fetching
 from . import subject as subjects
 from .cache import Answer, Cache
 from .errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Unreachable, Usage
 from .fetching import Connect, Fetched, Watch, unwatched
-from .hashing import sha256_file
 from .lock import Entry, Lock
 from .match import Candidate, choose
 from .published import Artifact
 from .qualities import Request
 from .subject import Subject
-from .value import dataclass
+from .util import disk
 
 if TYPE_CHECKING:
     from .client import Client

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .fields import refuse
+from mxr.util.codec import refuse
+
 from .qualities import Request
 from .work import Failure, Job
 

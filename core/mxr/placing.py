@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 
-from . import disk, fetching, onnxfile, shelf
+from mxr.util.frozen import dataclass
+
+from . import fetching, onnxfile, shelf
 from .asking import Asked
 from .cache import Cache
 from .consumers import Delivery, Layout
@@ -16,7 +18,7 @@ from .fetching import Connect, Fetched
 from .manifest import check_name
 from .onnxfile import OnnxModel
 from .subject import Subject
-from .value import dataclass
+from .util import disk
 
 
 @dataclass(frozen=True, slots=True)

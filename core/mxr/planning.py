@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mxr.util.frozen import dataclass
+
 from .errors import Json, NoWorker, Usage
 from .pipelines import Standing
 from .precompile import Wanted
-from .value import dataclass
 
 if TYPE_CHECKING:
     from .matrix import Cell

@@ -17,14 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxr.util.codec import canonical
+from mxr.util.frozen import dataclass
+
 from . import asking, subject, waiting, work
 from .errors import CompileFailed, MxrError, NotCompiled, NoWorker, Temporary, Unreachable, Usage
-from .fields import canonical
 from .host import Host
 from .pipelines import MOST_WATCHED, Standing, Watch
 from .qualities import Request
 from .subject import Subject
-from .value import dataclass
 
 if TYPE_CHECKING:
     from .cache import Cache

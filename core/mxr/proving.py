@@ -10,16 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import disk, ledger, sets
+from mxr.util.codec import parse
+from mxr.util.frozen import dataclass
+from mxr.util.hashing import sha256_file
+
+from . import ledger, sets
 from .consumers.ort import proof
 from .consumers.ort.laying import RECORDS
 from .consumers.ort.proof import Finding
 from .errors import Damaged, Mismatch, MxrError, Usage
-from .fields import parse
-from .hashing import sha256_file
 from .ledger import Ledger
 from .manifest import check_name
-from .value import dataclass
+from .util import disk
 
 LARGEST = 64 << 20
 """Bytes of the list of a set."""

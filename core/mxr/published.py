@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mxr.util.frozen import dataclass
+
 from .keys import Key
 from .manifest import Manifest, artifact_id
 from .qualities import Qualities
-from .value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from . import consumers, disk, evidence, origin, target, transfer, wire
+from . import consumers, evidence, origin, target, transfer, wire
 from .asking import Options, calibration_sha256
 from .client import Client
 from .errors import Mismatch, Usage
@@ -18,6 +18,7 @@ from .manifest import Blob, File, Manifest
 from .qualities import Qualities
 from .subject import Subject
 from .target import GfxArch, Inputs
+from .util import disk
 
 Watch = Callable[[int], transfer.Progress]
 

@@ -18,11 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import asking, disk, fetching, ledger, shelf
+from mxr.util.frozen import dataclass
+
+from . import asking, fetching, ledger, shelf
 from .asking import Asked, Options
 from .errors import MxrError, NoSuchArtifact, NotAllowed, Usage
 from .fetching import Connect, Fetched, Found, Watch, unwatched
-from .value import dataclass
+from .util import disk
 
 if TYPE_CHECKING:
     from .cache import Cache

@@ -7,8 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from mxr.util.frozen import dataclass
+
 from .errors import Usage
-from .value import dataclass
 
 DEFAULT_REGISTRY = "http://127.0.0.1:8765"
 

@@ -12,14 +12,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from . import disk, ledger
+from mxr.util.hashing import sha256_memoised
+
+from . import ledger
 from .cache import Cache
 from .consumers import Delivery, Layout, Piece
 from .errors import MxrError, NotAllowed, Temporary, Usage
-from .hashing import sha256_memoised
 from .ledger import Entry, Ledger, Slot
 from .manifest import check_name
 from .published import Artifact
+from .util import disk
 
 LONGEST_PART = 255
 """Bytes of one part of a path. Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""

@@ -7,14 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import hashing, onnxfile
+from mxr.util.frozen import dataclass
+
+from . import onnxfile
 from .cache import Cache
 from .errors import NoSuchModel
 from .keys import check_model
 from .onnxfile import OnnxInput, OnnxModel
 from .published import Model, ModelInput
 from .target import DynamicDim, Inputs, Shape
-from .value import dataclass
+from .util import hashing
 
 if TYPE_CHECKING:
     from . import wire

@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from mxr.util.frozen import dataclass
+
 from .errors import Damaged
 from .manifest import check_name
-from .value import dataclass
 
 BLOCK = 512
 MOST_MEMBERS = 200_000

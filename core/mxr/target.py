@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from mxr.util.codec import refuse
+from mxr.util.frozen import dataclass
+
 from .errors import Usage
-from .fields import refuse
-from .value import dataclass
 
 KINDS = ("gpu", "ref")
 VENDORS = ("amd", "hygon")

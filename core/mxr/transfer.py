@@ -12,11 +12,12 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
-from . import disk
+from mxr.util.frozen import dataclass
+
 from .client import CHUNK, Client
 from .errors import Damaged, DamagedBlob, MxrError, NoSuchBlob, Temporary, Unreachable
 from .manifest import Blob, File
-from .value import dataclass
+from .util import disk
 
 T = TypeVar("T")
 Progress = Callable[[int], None]

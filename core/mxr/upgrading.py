@@ -13,15 +13,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mxr.util.codec import canonical
+from mxr.util.frozen import dataclass
+
 from . import waiting, work
 from .errors import Json, MxrError, NoSuchModel, Usage
-from .fields import canonical
 from .keys import Key
 from .pipelines import Standing
 from .published import Artifact
 from .qualities import Demands, Request
 from .target import split_version
-from .value import dataclass
 
 if TYPE_CHECKING:
     from .client import Client

@@ -11,10 +11,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import disk, transfer, wire, work
+from mxr.util.frozen import dataclass
+
+from . import transfer, wire, work
 from .errors import CompileFailed, Damaged, MxrError, NoSuchBlob, NoSuchModel, NotCompiled, Temporary, Unreachable
 from .manifest import Blob, File, Manifest
-from .value import dataclass
+from .util import disk
 
 if TYPE_CHECKING:
     from .client import Client

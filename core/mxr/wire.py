@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from . import fields
+from mxr.util.frozen import dataclass
+
 from .errors import Json
 from .keys import Key, check_model
 from .manifest import Blob, Manifest, check_name, check_sha256
 from .published import Artifact, Model, ModelInput
 from .qualities import Qualities, Request
-from .value import dataclass
+from .util import codec
 
 API = "/v1"
 MOST_PROVENANCE = 16 * 1024
@@ -76,7 +77,7 @@ class RegisterModel:
         check_sha256(self.sha256)
         check_name(self.name)
         if (self.onnx is None) != (self.manifest is None):
-            raise fields.refuse("onnx", "the name of the ONNX file in the manifest", self.onnx)
+            raise codec.refuse("onnx", "the name of the ONNX file in the manifest", self.onnx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +103,13 @@ class Publish:
     def __post_init__(self) -> None:
         self.qualities.check(self.key)
         try:
-            size = len(fields.canonical(self.provenance).encode())
+            size = len(codec.canonical(self.provenance).encode())
         except (ValueError, RecursionError):
-            raise fields.refuse("provenance", "finite numbers and texts without lone surrogates", "others") from None
+            raise codec.refuse("provenance", "finite numbers and texts without lone surrogates", "others") from None
         if size > MOST_PROVENANCE:
-            raise fields.refuse("provenance", f"at most {MOST_PROVENANCE} bytes", "more")
+            raise codec.refuse("provenance", f"at most {MOST_PROVENANCE} bytes", "more")
         if self.model is not None and self.model.model != self.key.model:
-            raise fields.refuse("model.model", self.key.model, self.model.model)
+            raise codec.refuse("model.model", self.key.model, self.model.model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class MissingRequest:
 
     def __post_init__(self) -> None:
         if len(self.blobs) > MOST_ASKED:
-            raise fields.refuse("blobs", f"at most {MOST_ASKED} blobs", len(self.blobs))
+            raise codec.refuse("blobs", f"at most {MOST_ASKED} blobs", len(self.blobs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class PutLock:
 
     def __post_init__(self) -> None:
         if len(self.artifacts) > MOST_PINNED:
-            raise fields.refuse("artifacts", f"at most {MOST_PINNED} artifacts", len(self.artifacts))
+            raise codec.refuse("artifacts", f"at most {MOST_PINNED} artifacts", len(self.artifacts))
         for id in self.artifacts:
             check_sha256(id, "artifacts")
 
@@ -210,9 +211,9 @@ class Use:
     def __post_init__(self) -> None:
         check_sha256(self.id)
         if not 1 <= self.count <= 10**9:
-            raise fields.refuse("count", "a count from 1 to 1000000000", self.count)
+            raise codec.refuse("count", "a count from 1 to 1000000000", self.count)
         if not self.ago >= 0:
-            raise fields.refuse("ago", "seconds, 0 or more", self.ago)
+            raise codec.refuse("ago", "seconds, 0 or more", self.ago)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +224,7 @@ class Uses:
 
     def __post_init__(self) -> None:
         if len(self.uses) > MOST_USES:
-            raise fields.refuse("uses", f"at most {MOST_USES}", len(self.uses))
+            raise codec.refuse("uses", f"at most {MOST_USES}", len(self.uses))
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,11 +259,11 @@ def model_identity(onnx: str, external: Mapping[str, str]) -> str:
     from hashlib import sha256
 
     rows = [["", onnx], *sorted([name, value] for name, value in external.items())]
-    return sha256(fields.canonical({"v": 1, "files": rows}).encode()).hexdigest()
+    return sha256(codec.canonical({"v": 1, "files": rows}).encode()).hexdigest()
 
 
 def document(value: object) -> Json:
     """The JSON object of a wire value."""
-    found = fields.encode(value)
+    found = codec.encode(value)
     assert isinstance(found, dict)
     return found

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mxr.util.codec import refuse
+
 from .consumers.ort.form import Runtime
-from .fields import refuse
 from .host import HostTarget, HostToolchain
 from .keys import Key
 from .manifest import Manifest, check_sha256

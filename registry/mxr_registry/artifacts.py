@@ -13,9 +13,9 @@ from sqlalchemy import delete, exists, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from mxr.errors import NotAllowed, NotFound, Usage
-from mxr.fields import decode
 from mxr.manifest import File, Manifest
 from mxr.qualities import Qualities
+from mxr.util.codec import decode
 
 from . import locks
 from .db import Row, Session, now, take_turns

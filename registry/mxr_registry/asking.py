@@ -23,9 +23,9 @@ from sqlalchemy.exc import IntegrityError
 from mxr import precisions, work
 from mxr.consumers.ort.form import check_recording
 from mxr.errors import NoSuchBlob, NoSuchModel, Temporary, Usage
-from mxr.fields import canonical, encode
 from mxr.match import Candidate, judge
 from mxr.qualities import LIBRARIES, Demands, Qualities, Request
+from mxr.util.codec import canonical, encode
 
 from . import artifacts, blobs, changes, endings, failures, jobs, lanes, serving, workers
 from .db import Database, Row, Session, now

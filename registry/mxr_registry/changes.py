@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, update
 
-from mxr.fields import canonical
+from mxr.util.codec import canonical
 
 from .db import Database, Row, Session, now, upsert
 from .work_tables import LATER, Counter, Job, JobEvent

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mxr.fields import decode, refuse
+from mxr.util.codec import decode, refuse
 
 from .rules import document
 

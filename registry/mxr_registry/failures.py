@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, exists, select
 
 from mxr import work
-from mxr.fields import canonical, encode
 from mxr.host import HostToolchain
+from mxr.util.codec import canonical, encode
 
 from .db import Row, Session, now, upsert
 from .rules import Rules

@@ -12,8 +12,8 @@ from typing import Any
 from sqlalchemy import delete, exists, func, select, text
 
 from mxr.errors import MxrError, NoSuchBlob
-from mxr.fields import canonical
 from mxr.manifest import Manifest, artifact_id
+from mxr.util.codec import canonical
 
 from . import schema
 from .blobs import turn_of

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mxr.errors import Damaged, MxrError
-from mxr.fields import encode
+from mxr.util.codec import encode
 
 MOST_SAID = 16 << 20
 """Bytes of JSON that the descriptions of one artifact may have."""

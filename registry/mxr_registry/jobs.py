@@ -12,7 +12,7 @@ from sqlalchemy import and_, bindparam, func, or_, select
 
 from mxr import work
 from mxr.errors import NotFound, Usage
-from mxr.fields import canonical
+from mxr.util.codec import canonical
 
 from . import changes, estimates, workers
 from .db import Row, Session

@@ -13,10 +13,10 @@ from functools import lru_cache
 
 from mxr import ability
 from mxr.consumers.ort.form import runtime_in
-from mxr.fields import decode, refuse
 from mxr.keys import Key
 from mxr.qualities import Demands, Qualities, Request
 from mxr.target import split_version
+from mxr.util.codec import decode, refuse
 from mxr.work import Can
 
 NO_MODEL = "xxh3:" + 32 * "0"

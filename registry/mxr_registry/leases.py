@@ -14,9 +14,9 @@ from typing import Any
 from sqlalchemy import bindparam, func, or_, select
 
 from mxr import ability, work
-from mxr.fields import canonical, encode
 from mxr.keys import Key
 from mxr.qualities import Request
+from mxr.util.codec import canonical, encode
 
 from . import changes, endings, failures, jobs, lanes, logs, serving, workers
 from .db import Database, Row, Session, now

@@ -12,7 +12,7 @@ from sqlalchemy import delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from mxr.errors import NoSuchArtifact, NotAllowed, NotFound, Usage
-from mxr.fields import canonical
+from mxr.util.codec import canonical
 
 from .db import Database, Row, Session, now, upsert
 from .tables import Artifact, Lock, LockArtifact

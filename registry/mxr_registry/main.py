@@ -8,7 +8,7 @@ import sys
 import click
 
 from mxr.errors import Interrupted, MxrError
-from mxr.fields import canonical
+from mxr.util.codec import canonical
 
 from . import service, upkeep
 from .commandline import tell

@@ -11,8 +11,8 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from mxr.errors import MxrError
-from mxr.fields import canonical
 from mxr.qualities import Request
+from mxr.util.codec import canonical
 
 from .db import Database, Session, now, upsert
 from .tables import Miss

@@ -13,9 +13,9 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from mxr.errors import Conflict, Damaged, NoSuchBlob, NoSuchModel, Usage
-from mxr.fields import canonical, encode
 from mxr.manifest import File, Manifest
 from mxr.onnxfile import OnnxInput, OnnxModel
+from mxr.util.codec import canonical, encode
 from mxr.wire import RegisterModel, check_model, model_identity
 
 from . import blobs

@@ -17,9 +17,9 @@ from sqlalchemy.exc import IntegrityError
 
 from mxr import evidence, origin
 from mxr.errors import Mismatch, NoSuchBlob, Usage
-from mxr.fields import canonical
 from mxr.keys import Difference
 from mxr.manifest import File, Manifest, artifact_id
+from mxr.util.codec import canonical
 from mxr.wire import Publish
 
 from . import artifacts, blobs, models

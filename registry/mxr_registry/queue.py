@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 
 from mxr import work
 from mxr.errors import Usage
-from mxr.fields import canonical, encode
+from mxr.util.codec import canonical, encode
 
 from . import lanes
 from .db import Row, Session, now

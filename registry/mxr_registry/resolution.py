@@ -14,9 +14,10 @@ from urllib.parse import quote
 
 from sqlalchemy import bindparam, or_, select
 
-from mxr import fields, match
+from mxr import match
 from mxr.match import Candidate, Match
 from mxr.qualities import Request
+from mxr.util import codec
 from mxr.wire import API
 
 from . import artifacts, misses, refusal
@@ -64,7 +65,7 @@ def read(body: bytes) -> Asked:
 
 
 def _read(body: bytes) -> Asked:
-    return Asked.of(fields.decode(Request, fields.parse(body, "The body")))
+    return Asked.of(codec.decode(Request, codec.parse(body, "The body")))
 
 
 _remembered = lru_cache(maxsize=4_096)(_read)

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mxr.fields import decode, refuse
+from mxr.util.codec import decode, refuse
 
 from .rules import document
 

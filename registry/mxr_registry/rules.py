@@ -22,8 +22,8 @@ from typing import Any
 
 from mxr.consumers.ort.form import Runtime
 from mxr.errors import Usage
-from mxr.fields import decode, refuse
 from mxr.host import HostTarget, HostToolchain
+from mxr.util.codec import decode, refuse
 from mxr.work import Can, Pool
 
 from .lanes import check_can

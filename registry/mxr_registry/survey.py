@@ -11,9 +11,9 @@ from typing import Any
 
 from mxr import match
 from mxr.errors import Usage
-from mxr.fields import canonical, decode, encode
 from mxr.pipelines import Standing, Survey, Surveyed
 from mxr.qualities import Request
+from mxr.util.codec import canonical, decode, encode
 from mxr.work import Failure
 
 from . import asking, estimates, failures, lanes, resolution, workers

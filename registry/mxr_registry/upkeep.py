@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr.errors import Damaged, Usage
-from mxr.fields import canonical
+from mxr.util.codec import canonical
 
 from .commandline import config_option, data_option, database, existing, json_option, tell
 from .settings import Settings

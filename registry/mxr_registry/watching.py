@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from mxr import work
-from mxr.fields import canonical
 from mxr.pipelines import MOST_TOLD
+from mxr.util.codec import canonical
 
 from . import estimates, jobs
 from .db import Row, Session

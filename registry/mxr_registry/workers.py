@@ -12,9 +12,9 @@ from sqlalchemy import bindparam, delete, exists, func, select, update
 from mxr import work
 from mxr.consumers.ort.form import runtime_in
 from mxr.errors import NotFound, NoWorker
-from mxr.fields import canonical, encode
 from mxr.keys import Key
 from mxr.qualities import Demands, Request
+from mxr.util.codec import canonical, encode
 
 from . import failures, lanes
 from .db import Row, Session, now, upsert

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import GPU, MODEL
 
-from mxr import disk, fields
 from mxr.cache import Answer, Cache
 from mxr.errors import Usage
 from mxr.keys import Key
 from mxr.manifest import Blob, File, Manifest, artifact_id
 from mxr.match import Match
 from mxr.qualities import Demands, Qualities, Request
+from mxr.util import codec, disk
 from mxr.wire import Artifact, Model, ModelInput
 
 REQUEST = Request(GPU)
@@ -132,7 +132,7 @@ def test_a_damaged_file_is_dropped_and_not_served(cache: Cache, damage: bytes, k
 def test_damage_that_keeps_every_stat_is_found_by_verify(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad = put(cache, b"good"), put(cache, b"program")
     sha = sha256(b"program").hexdigest()
-    monkeypatch.setattr("mxr.hashing.StatMemo.get", lambda *_: sha)
+    monkeypatch.setattr("mxr.util.hashing.StatMemo.get", lambda *_: sha)
     bad.chmod(0o644)
     bad.write_bytes(b"PROGRAM")
     assert cache.holds(sha), "the memo is believed here"
@@ -207,8 +207,8 @@ def test_a_changed_byte_never_makes_another_program_fit(
 def test_an_answer_with_odd_fields_is_none(cache: Cache, change: dict[str, object]) -> None:
     cache.remember(REQUEST, Answer(artifact(), Match()))
     (path,) = files(cache, "answers")
-    row = fields.parse(path.read_bytes(), "the answer")
-    path.write_text(fields.canonical(row | change))
+    row = codec.parse(path.read_bytes(), "the answer")
+    path.write_text(codec.canonical(row | change))
     assert cache.answer(REQUEST) is None
 
 
@@ -226,7 +226,7 @@ def test_an_artifact_that_is_not_what_its_place_says(cache: Cache, wrong: Artifa
     right = artifact()
     cache.remember(REQUEST, Answer(right, Match()))
     (path,) = files(cache, "artifacts")
-    path.write_text(fields.canonical(fields.encode(wrong)))
+    path.write_text(codec.canonical(codec.encode(wrong)))
     assert cache.answer(REQUEST) is None and cache.choose(REQUEST) is None
 
 

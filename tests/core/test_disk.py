@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mxr import disk
 from mxr.errors import DiskFull, MxrError, NotAllowed, Temporary, Usage
+from mxr.util import disk
 
 
 def names(folder: Path) -> list[str]:

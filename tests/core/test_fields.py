@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxr import fields
 from mxr.errors import Usage
 from mxr.qualities import Request
+from mxr.util import codec
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -53,7 +53,7 @@ GOOD: dict[str, Any] = {
 
 
 def test_every_form_is_read() -> None:
-    found = fields.decode(Whole, GOOD)
+    found = codec.decode(Whole, GOOD)
     assert found == Whole(
         part=Part("a", 3),
         ratio=2.0,
@@ -64,7 +64,7 @@ def test_every_form_is_read() -> None:
         anything=[1, {"deep": None}],
     )
     assert type(found.ratio) is float
-    assert fields.decode(Whole, fields.encode(found)) == found
+    assert codec.decode(Whole, codec.encode(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_every_form_is_read() -> None:
 )
 def test_what_is_wrong_is_named_by_its_path(change: dict[str, Any], path: str) -> None:
     with pytest.raises(Usage) as caught:
-        fields.decode(Whole, GOOD | change, "top")
+        codec.decode(Whole, GOOD | change, "top")
     assert caught.value.message.startswith(f"{path}: ")
     assert len(caught.value.message) < 300
     assert caught.value.message.encode()
@@ -115,21 +115,21 @@ def test_what_is_wrong_is_named_by_its_path(change: dict[str, Any], path: str) -
 @pytest.mark.parametrize("value", [None, [], "x", 1, True])
 def test_a_document_that_is_no_object(value: object) -> None:
     with pytest.raises(Usage, match="the document: expected an object"):
-        fields.decode(Whole, value)
+        codec.decode(Whole, value)
 
 
 def test_a_reply_of_a_newer_registry_is_read_without_what_is_new() -> None:
     newer = GOOD | {"new": 1, "part": {"name": "a", "size": 3, "new": {}}}
-    assert fields.decode(Whole, newer, lenient=True) == fields.decode(Whole, GOOD)
+    assert codec.decode(Whole, newer, lenient=True) == codec.decode(Whole, GOOD)
     with pytest.raises(Usage, match=r"part\.size"):
-        fields.decode(Whole, GOOD | {"part": {"name": "a", "size": "big"}}, lenient=True)
+        codec.decode(Whole, GOOD | {"part": {"name": "a", "size": "big"}}, lenient=True)
 
 
 @given(json_values)
 @settings(deadline=None, max_examples=200)
 def test_anything_at_all_is_read_or_refused_and_nothing_else(value: object) -> None:
     try:
-        found = fields.decode(Whole, value)
+        found = codec.decode(Whole, value)
     except Usage:
         return
     assert isinstance(found, Whole)
@@ -139,10 +139,10 @@ def test_anything_at_all_is_read_or_refused_and_nothing_else(value: object) -> N
 @settings(deadline=None, max_examples=200)
 def test_what_is_read_is_written_as_it_was(name: str, value: object) -> None:
     try:
-        found = fields.decode(Whole, GOOD | {name: value})
+        found = codec.decode(Whole, GOOD | {name: value})
     except Usage:
         return
-    again = fields.decode(Whole, fields.encode(found))
+    again = codec.decode(Whole, codec.encode(found))
     assert again == found or value != value or "nan" in repr(value)
 
 
@@ -151,7 +151,7 @@ def test_nesting_of_any_depth_is_refused_cleanly() -> None:
     for depth in [*range(500, 1100), 100_000]:
         for text in ("[" * depth + "]" * depth, '{"key":' * depth + "1" + "}" * depth):
             try:
-                fields.decode(Request, fields.parse(text, "the body"))
+                codec.decode(Request, codec.parse(text, "the body"))
             except Usage:
                 continue
             except RecursionError as problem:
@@ -178,20 +178,20 @@ def test_nesting_of_any_depth_is_refused_cleanly() -> None:
 )
 def test_what_is_not_one_json_document(data: bytes | str) -> None:
     with pytest.raises(Usage, match="the body is not valid JSON"):
-        fields.parse(data, "the body")
+        codec.parse(data, "the body")
 
 
 def test_huge_exponents_are_no_numbers() -> None:
     with pytest.raises(Usage, match="ratio: expected a finite number"):
-        fields.decode(Whole, fields.parse(b'{"part":{"name":"a"},"ratio":1e999}', "the body"))
+        codec.decode(Whole, codec.parse(b'{"part":{"name":"a"},"ratio":1e999}', "the body"))
 
 
 def test_canonical_text() -> None:
-    assert fields.canonical({"b": [1, {"z": None, "a": True}], "a": "é\n", "Z": 1.5}) == (
+    assert codec.canonical({"b": [1, {"z": None, "a": True}], "a": "é\n", "Z": 1.5}) == (
         '{"Z":1.5,"a":"é\\n","b":[1,{"a":true,"z":null}]}'
     )
     with pytest.raises(ValueError, match="JSON compliant"):
-        fields.canonical({"a": float("nan")})
+        codec.canonical({"a": float("nan")})
 
 
 @given(st.dictionaries(st.text(max_size=4), st.integers(), max_size=6), st.randoms())
@@ -199,5 +199,5 @@ def test_canonical_text() -> None:
 def test_canonical_text_knows_no_order(rows: dict[str, int], random: Any) -> None:
     items = list(rows.items())
     random.shuffle(items)
-    assert fields.canonical(dict(items)) == fields.canonical(rows)
-    assert json.loads(fields.canonical(rows)) == rows
+    assert codec.canonical(dict(items)) == codec.canonical(rows)
+    assert json.loads(codec.canonical(rows)) == rows

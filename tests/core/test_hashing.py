@@ -17,9 +17,9 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxr import hashing
 from mxr.errors import Temporary, Usage
-from mxr.hashing import (
+from mxr.util import hashing
+from mxr.util.hashing import (
     BLOCK,
     MOST_DIGESTS,
     FileDigest,

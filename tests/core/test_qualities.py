@@ -11,10 +11,10 @@ import strategies
 from hypothesis import given, settings
 from strategies import GPU
 
-from mxr import fields
 from mxr.errors import Usage
 from mxr.keys import Key
 from mxr.qualities import Demands, Qualities, Request
+from mxr.util import codec
 
 REF = replace(GPU, kind="ref")
 
@@ -22,10 +22,10 @@ REF = replace(GPU, kind="ref")
 @given(strategies.qualities)
 @settings(deadline=None, max_examples=60)
 def test_qualities_to_json_and_back(has: Qualities) -> None:
-    document = json.loads(fields.canonical(has.to_json()))
+    document = json.loads(codec.canonical(has.to_json()))
     assert {*document, "real_arch"} == set(Qualities.__dataclass_fields__)
     assert ("real_arch" in document) == (has.real_arch is not None), "what registries before it do not know"
-    assert fields.decode(Qualities, document) == has
+    assert codec.decode(Qualities, document) == has
 
 
 @given(strategies.keys, strategies.demands())
@@ -33,8 +33,8 @@ def test_qualities_to_json_and_back(has: Qualities) -> None:
 def test_requests_to_json_and_back(key: Key, asked: Demands) -> None:
     asked = replace(asked, sramecc=None, xnack=None, rocm_patch=None, migraphx_patch=None)
     request = Request(key, asked)
-    document = json.loads(fields.canonical(request.to_json()))
-    assert fields.decode(Request, document) == request
+    document = json.loads(codec.canonical(request.to_json()))
+    assert codec.decode(Request, document) == request
 
 
 def test_the_real_arch_is_said_only_where_it_is_another() -> None:
@@ -146,5 +146,5 @@ def test_features_that_an_arch_does_not_have(arch: str, name: str) -> None:
 )
 def test_documents_that_hold_no_request(document: dict[str, Any]) -> None:
     with pytest.raises(Usage):
-        fields.decode(Request, document)
-    assert fields.decode(Request, {"key": GPU.to_json()}) == Request(GPU)
+        codec.decode(Request, document)
+    assert codec.decode(Request, {"key": GPU.to_json()}) == Request(GPU)

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from strategies import GPU, MODEL, OTHER_MODEL
 
-from mxr import fields, wire
+from mxr import wire
 from mxr.errors import Usage
 from mxr.manifest import Blob, File, Manifest, artifact_id
 from mxr.qualities import Qualities
+from mxr.util import codec
 
 DATA = b"a program"
 FILE = File("model.mxr", len(DATA), sha256(DATA).hexdigest(), (Blob(sha256(DATA).hexdigest(), len(DATA)),))
@@ -58,26 +59,26 @@ each_value = pytest.mark.parametrize("value", VALUES, ids=lambda value: type(val
 
 @each_value
 def test_over_the_wire_and_back(value: object) -> None:
-    sent = fields.canonical(wire.document(value))
-    found = fields.decode(type(value), fields.parse(sent.encode(), "the body"))
+    sent = codec.canonical(wire.document(value))
+    found = codec.decode(type(value), codec.parse(sent.encode(), "the body"))
     assert found == value
-    assert fields.canonical(wire.document(found)) == sent
+    assert codec.canonical(wire.document(found)) == sent
 
 
 @each_value
 def test_unknown_fields_are_refused_and_a_lenient_reader_passes_over_them(value: object) -> None:
     document = wire.document(value) | {"surprise": 1}
     with pytest.raises(Usage, match="surprise: there is no such field"):
-        fields.decode(type(value), document)
-    assert fields.decode(type(value), document, lenient=True) == value
+        codec.decode(type(value), document)
+    assert codec.decode(type(value), document, lenient=True) == value
 
 
 @each_value
 def test_every_needed_field_is_missed(value: object) -> None:
     document = wire.document(value)
-    for name in fields.shape_of(type(value))[1]:
+    for name in codec.shape_of(type(value))[1]:
         with pytest.raises(Usage, match=f"^{name}: this field is missing"):
-            fields.decode(type(value), {field: each for field, each in document.items() if field != name})
+            codec.decode(type(value), {field: each for field, each in document.items() if field != name})
 
 
 @pytest.mark.parametrize(
@@ -108,10 +109,10 @@ def test_every_needed_field_is_missed(value: object) -> None:
 )
 def test_publishing_refuses(name: str, change: dict[str, Any]) -> None:
     document = wire.document(PUBLISH)
-    assert fields.decode(wire.Publish, document) == PUBLISH
+    assert codec.decode(wire.Publish, document) == PUBLISH
     document[name] = document[name] | change
     with pytest.raises(Usage) as caught:
-        fields.decode(wire.Publish, document)
+        codec.decode(wire.Publish, document)
     assert caught.value.message.encode() and len(caught.value.message) < 400
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mxr.errors import Usage
 from mxr.keys import Key
-from mxr.value import dataclass
+from mxr.util.frozen import dataclass
 
 from .layout import Delivery, Layout
 

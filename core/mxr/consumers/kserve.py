@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mxr.errors import Usage
-from mxr.value import dataclass
+from mxr.util.frozen import dataclass
 
 from .amdinfer import AMDINFER_REPO, lay_out_repository
 from .consumer import Consumer

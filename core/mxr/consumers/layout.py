@@ -14,7 +14,7 @@ from mxr.onnxfile import OnnxInput
 from mxr.published import Artifact
 from mxr.qualities import Demands, Qualities
 from mxr.target import FEATURES, DynamicDim, capable
-from mxr.value import dataclass
+from mxr.util.frozen import dataclass
 
 TENSORS: Mapping[str, str] = {
     "bool": "BOOL",

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from mxr.errors import Damaged, Usage
-from mxr.fields import decode, encode, fields, parse, refuse
 from mxr.target import BASE_ARCH, VENDORS
-from mxr.value import dataclass
+from mxr.util.codec import decode, encode, fields, parse, refuse
+from mxr.util.frozen import dataclass
 
 VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,2}[0-9A-Za-z.+~-]{0,60}")
 UNIQUE_ID = re.compile(r"[0-9a-f]{16}")

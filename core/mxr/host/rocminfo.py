@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mxr.target import BASE_ARCH
-from mxr.value import dataclass
+from mxr.util.frozen import dataclass
 
 ISA = re.compile(r"amdgcn-amd-amdhsa--(gfx[0-9a-f]+)((?::(?:sramecc|xnack)[+-])*)")
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mxr.value import dataclass
+from mxr.util.frozen import dataclass
 
 Run = Callable[[Sequence[str], float], str | None]
 """Runs a tool: its words and a timeout in seconds; its output, or None when it failed."""

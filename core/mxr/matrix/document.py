@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mxr import disk
 from mxr.errors import Usage
-from mxr.value import dataclass
+from mxr.util import disk
+from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
     import yaml

@@ -12,7 +12,7 @@ from mxr import precisions, target
 from mxr.asking import Options
 from mxr.keys import MODEL
 from mxr.target import GfxArch, Inputs
-from mxr.value import dataclass
+from mxr.util.frozen import dataclass
 
 from .document import Node
 from .excluding import excluded

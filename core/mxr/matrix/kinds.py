@@ -9,7 +9,7 @@ from typing import Any
 
 from mxr import consumers, keys, qualities, target
 from mxr.errors import Usage
-from mxr.value import dataclass
+from mxr.util.frozen import dataclass
 
 from .document import Node
 

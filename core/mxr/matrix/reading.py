@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from mxr.value import dataclass
+from mxr.util.frozen import dataclass
 
 from .document import Node, read_document
 from .table import MATRIX, Entry

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mxr import consumers, qualities
-from mxr.value import dataclass
+from mxr.util.frozen import dataclass
 
 from . import kinds
 from .document import Node, refusal

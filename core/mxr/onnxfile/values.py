@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeAlias
 
-from mxr.value import dataclass
+from mxr.util.frozen import dataclass
 
 Dim: TypeAlias = int | tuple[int, int, tuple[int, ...]]  # static, or (min, max, optimals)
 LARGEST_DIM = 2**63 - 1

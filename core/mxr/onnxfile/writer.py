@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mxr.value import dataclass
+from mxr.util.frozen import dataclass
 
 from .graph import type_number
 from .values import OnnxInput

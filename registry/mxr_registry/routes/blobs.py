@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
-from mxr import fields, wire
+from mxr import wire
 from mxr.manifest import Blob, check_sha256
+from mxr.util import codec
 from mxr_registry import blobs
 from mxr_registry.storage.place import loopback
 
@@ -25,14 +26,14 @@ def missing(asked: Body, rooms: InRooms, by: By) -> Response:
     """The blobs to upload. One that is not named stays at least `grace` seconds."""
     wanted = read(wire.MissingRequest, asked)
     found = blobs.missing(rooms.db, rooms.store, by.namespace, wanted.blobs)
-    return reply(fields.canonical({"missing": found, "grace": rooms.settings.grace}))
+    return reply(codec.canonical({"missing": found, "grace": rooms.settings.grace}))
 
 
 @router.put("/{sha256}", summary="Upload a blob", status_code=201)
 async def upload(sha256: str, request: Request, rooms: InRooms, by: By) -> Response:
     """The raw bytes as the body, checked while they are read. The same bytes twice is fine."""
     size = await receive(request, rooms, by.namespace, check_sha256(sha256))
-    return reply(fields.canonical({"sha256": sha256, "size": size}), 201)
+    return reply(codec.canonical({"sha256": sha256, "size": size}), 201)
 
 
 @router.head("/{sha256}", include_in_schema=False)

@@ -13,8 +13,8 @@ from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 
-from mxr import fields
 from mxr.errors import Usage
+from mxr.util import codec
 from mxr_registry.auth import Caller, caller_of
 from mxr_registry.db import Database
 from mxr_registry.models import Look
@@ -67,7 +67,7 @@ Body = Annotated[bytes, Depends(_body)]
 
 def read(kind: type[T], body: bytes) -> T:
     """The value of a request's JSON body. Raises `Usage` that names the field."""
-    return fields.decode(kind, fields.parse(body, "The body"))
+    return codec.decode(kind, codec.parse(body, "The body"))
 
 
 def reply(text: str, status: int = 200) -> Response:

@@ -19,7 +19,7 @@ from fastapi.responses import StreamingResponse
 
 from mxr import work
 from mxr.errors import Usage
-from mxr.fields import canonical
+from mxr.util.codec import canonical
 from mxr_registry import asking, changes, endings, finishing, jobs, leases, logs
 from mxr_registry.rules import Rules
 from mxr_registry.waiting import Bus, Ear

@@ -7,9 +7,9 @@ import types
 from collections.abc import Mapping
 from typing import Any, Union, get_args, get_origin
 
-from mxr.fields import shape_of
 from mxr.keys import Key, KeyDocument
 from mxr.manifest import File, Manifest
+from mxr.util.codec import shape_of
 
 SCALARS: dict[Any, dict[str, Any]] = {
     str: {"type": "string"},

@@ -11,9 +11,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from mxr.errors import Usage
-from mxr.fields import refuse
 from mxr.keys import Key
 from mxr.manifest import check_name
+from mxr.util.codec import refuse
 
 from . import WHO, fit
 

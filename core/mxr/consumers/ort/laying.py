@@ -13,8 +13,8 @@ from pathlib import Path
 
 from mxr.consumers.layout import Delivery, Layout, Piece, whole_arch, written
 from mxr.errors import Usage
-from mxr.fields import canonical
 from mxr.keys import Key
+from mxr.util.codec import canonical
 
 from . import WHO, fit, generation_a
 from .contract import Contract, choose

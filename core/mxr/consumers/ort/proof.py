@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mxr import disk
 from mxr.errors import Damaged, Usage
-from mxr.fields import parse
-from mxr.hashing import sha256_file
+from mxr.util import disk
+from mxr.util.codec import parse
+from mxr.util.hashing import sha256_file
 
 from .fields import FIELDS
 from .hashes import hashed

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from mxr import disk
+from mxr.util import disk
 
 from .hashes import hashed
 

@@ -23,8 +23,9 @@ from typing import Protocol, TypeAlias
 
 import xxhash
 
-from .errors import Temporary, Usage
-from .value import dataclass
+from mxr.errors import Temporary, Usage
+
+from .frozen import dataclass
 
 BLOCK = 4 << 20  # bytes; one buffer of this size is all the memory that hashing takes
 UNSETTLED_NS = 2_000_000_000  # a file changed so lately may change again without a new time stamp

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .errors import DiskFull, MxrError, NotAllowed, Temporary, Usage
+from mxr.errors import DiskFull, MxrError, NotAllowed, Temporary, Usage
 
 PARTIAL = ".mxr-partial-"
 """Begins the name of every file that is not whole yet."""

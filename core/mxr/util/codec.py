@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin
 
-from .errors import Usage
+from mxr.errors import Usage
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""General helpers without knowledge of mxr: JSON codec, frozen values, files on disk, hashes."""

@@ -31,7 +31,7 @@ import urllib3
 from sqlalchemy import insert
 
 from mxr import work
-from mxr.host import HostTarget, HostToolchain
+from mxr.host_facts import HostTarget, HostToolchain
 from mxr.keys import Key
 from mxr.qualities import Request
 from mxr.util.codec import canonical, encode

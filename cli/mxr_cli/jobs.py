@@ -14,7 +14,7 @@ from .words import day, document, key_cells, note, say, table
 
 if TYPE_CHECKING:
     from mxr.client import Client
-    from mxr.host import HostTarget
+    from mxr.host_facts import HostTarget
     from mxr.work import Can, Job
 
 

@@ -19,7 +19,7 @@ from mxr.util.frozen import dataclass
 if TYPE_CHECKING:
     from mxr.cache import Cache
     from mxr.client import Client
-    from mxr.host import Host
+    from mxr.host_facts import Host
 
 F = TypeVar("F", bound=Callable[..., Any])
 

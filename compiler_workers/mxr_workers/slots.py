@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from mxr.errors import NoWorker
-from mxr.host import Host, HostTarget, HostToolchain
+from mxr.host_facts import Host, HostTarget, HostToolchain
 from mxr.util.codec import canonical, encode
 from mxr.work import Can
 from mxr_workers.interpreter import About, Interpreter

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from mxr import ability
 from mxr.client import Client
 from mxr.errors import MxrError, NoWorker
-from mxr.host import Host
+from mxr.host_facts import Host
 from mxr.worker_client import WorkerClient
 from mxr_workers.attempt import Post
 from mxr_workers.interpreter import About, Interpreter, ask

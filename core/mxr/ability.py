@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .consumers.ort.form import runtime_in
-from .host import HostTarget, HostToolchain
+from .host_facts import HostTarget, HostToolchain
 from .keys import Key
 from .match import Candidate, judge
 from .qualities import LIBRARIES, Demands, Qualities, Request

@@ -11,7 +11,7 @@ from mxr.util.frozen import dataclass
 from . import consumers, target
 from .consumers import Consumer
 from .errors import Usage
-from .host import Host, HostTarget, HostToolchain
+from .host_facts import Host, HostTarget, HostToolchain
 from .keys import Key
 from .qualities import Demands, Request
 from .subject import Subject

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import consumers, evidence, target
 from .asking import Hardware, Options
-from .host import HostToolchain
+from .host_facts import HostToolchain
 
 Description = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ from .asking import Asked, Options
 from .cache import Cache
 from .errors import MxrError
 from .fetching import Connect, Fetched
-from .host import Host, combine, read_recorded
+from .host_facts import Host, combine, read_recorded
 from .settings import Settings, load
 from .subject import Subject
 from .target import Inputs, Shape
@@ -131,7 +131,7 @@ def this_host(settings: Settings, options: Options | None = None, *, whole_node:
     said = options is not None and options.migraphx is not None
     if options is not None and said and options.kind == "ref":
         return Host()
-    from .host import detect
+    from .host_facts import detect
 
     unsaid = options is None or not said or options.rocm is None
     local = detect(environ=os.environ, toolchain=unsaid, whole_node=whole_node)

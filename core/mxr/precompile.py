@@ -22,7 +22,7 @@ from mxr.util.frozen import dataclass
 
 from . import asking, subject, waiting, work
 from .errors import CompileFailed, MxrError, NotCompiled, NoWorker, Temporary, Unreachable, Usage
-from .host import Host
+from .host_facts import Host
 from .pipelines import MOST_WATCHED, Standing, Watch
 from .qualities import Request
 from .subject import Subject

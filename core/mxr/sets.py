@@ -28,7 +28,7 @@ from .util import disk
 
 if TYPE_CHECKING:
     from .cache import Cache
-    from .host import Host
+    from .host_facts import Host
     from .subject import Subject
 
 LIST = "mxr-set.json"

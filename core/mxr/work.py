@@ -14,7 +14,7 @@ from typing import Any
 from mxr.util.codec import refuse
 
 from .consumers.ort.form import Runtime
-from .host import HostTarget, HostToolchain
+from .host_facts import HostTarget, HostToolchain
 from .keys import Key
 from .manifest import Manifest, check_sha256
 from .qualities import Demands, Request

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, exists, select
 
 from mxr import work
-from mxr.host import HostToolchain
+from mxr.host_facts import HostToolchain
 from mxr.util.codec import canonical, encode
 
 from .db import Row, Session, now, upsert

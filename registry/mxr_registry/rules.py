@@ -22,7 +22,7 @@ from typing import Any
 
 from mxr.consumers.ort.form import Runtime
 from mxr.errors import Usage
-from mxr.host import HostTarget, HostToolchain
+from mxr.host_facts import HostTarget, HostToolchain
 from mxr.util.codec import decode, refuse
 from mxr.work import Can, Pool
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from mxr.errors import NoWorker, Usage
-from mxr.host import Host, HostTarget, HostToolchain
+from mxr.host_facts import Host, HostTarget, HostToolchain
 from mxr_workers.attempt import provenance_of
 from mxr_workers.interpreter import About, Interpreter
 from mxr_workers.settings import read

@@ -10,7 +10,7 @@ import pytest
 from mxr.ability import Way, able, made_across
 from mxr.consumers.ort.contract import Contract
 from mxr.consumers.ort.form import Runtime, form_of
-from mxr.host import HostTarget, HostToolchain
+from mxr.host_facts import HostTarget, HostToolchain
 from mxr.keys import Key
 from mxr.match import Candidate, judge
 from mxr.qualities import Demands, Request

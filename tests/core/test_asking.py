@@ -12,7 +12,7 @@ from strategies import MODEL
 
 from mxr.asking import Asked, Options, ask
 from mxr.errors import Usage
-from mxr.host import Host, HostTarget, HostToolchain, combine
+from mxr.host_facts import Host, HostTarget, HostToolchain, combine
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.qualities import Demands
 from mxr.subject import Subject

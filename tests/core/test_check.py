@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mxr import check
 from mxr.asking import Hardware, Options
-from mxr.host import HostToolchain
+from mxr.host_facts import HostToolchain
 
 MI210 = Hardware("gpu", "amd", "gfx90a", "+", "-", 104, 1)
 NAVI = Hardware("gpu", "amd", "gfx1100", None, None, 48, 1)

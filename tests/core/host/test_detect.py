@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mxr.host
-from mxr.host import Host, HostTarget, detect, run_tool
+from mxr.host_facts import Host, HostTarget, detect, run_tool
 
 NODES = "sys/class/kfd/kfd/topology/nodes"
 ROCMINFO = """\

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxr.errors import Damaged, Usage
-from mxr.host import Host, HostTarget, HostToolchain, combine, detect, read_recorded, record
+from mxr.host_facts import Host, HostTarget, HostToolchain, combine, detect, read_recorded, record
 
 SIGNS = st.sampled_from(["+", "-", None])
 COUNTS = st.none() | st.integers(1, 2**31)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxr.host import features
+from mxr.host_facts import features
 
 
 @pytest.mark.parametrize(

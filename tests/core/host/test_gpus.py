@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxr.host import detect
+from mxr.host_facts import detect
 
 
 def test_xnack_follows_the_environment_and_the_module(tree) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mxr.asking import Options, ask
-from mxr.host import Host, combine, detect
-from mxr.host.facts import HostToolchain
+from mxr.host_facts import Host, combine, detect
+from mxr.host_facts.facts import HostToolchain
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.subject import Subject
 

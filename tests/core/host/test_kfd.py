@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxr.host.kfd import NODES, decode_gfx_target_version, read_nodes
-from mxr.host.root import Root, properties
+from mxr.host_facts.kfd import NODES, decode_gfx_target_version, read_nodes
+from mxr.host_facts.root import Root, properties
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxr.host import HostToolchain, detect
+from mxr.host_facts import HostToolchain, detect
 
 HEADER = """\
 // clang-format off

@@ -12,7 +12,7 @@ from mxr import fetching, waiting, work
 from mxr.asking import Options
 from mxr.cache import Cache
 from mxr.client import Client
-from mxr.host import Host
+from mxr.host_facts import Host
 from mxr.library import prepare
 from mxr.settings import load
 

@@ -20,7 +20,7 @@ from compiler_workers.graphs import GRAPHS
 from end_to_end.stack import Host, Registry, real_environ
 
 from mxr import fetching, waiting, work
-from mxr import host as hosts
+from mxr import host_facts as hosts
 from mxr.asking import Options
 from mxr.cache import Cache
 from mxr.client import Client

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import mxr
 from mxr.cache import Answer, Cache
-from mxr.host import Host
+from mxr.host_facts import Host
 from mxr.library import prepare
 from mxr.manifest import Blob, File, Manifest, artifact_id
 from mxr.match import Match

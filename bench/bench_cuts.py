@@ -23,8 +23,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 import mxr.program
+from mxr.artifact.manifest import File, Manifest
 from mxr.client import Client
-from mxr.manifest import File, Manifest
 from mxr.program.source import Source
 from mxr.push import cut
 from mxr.settings import Settings

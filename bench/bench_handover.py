@@ -23,9 +23,9 @@ from pathlib import Path
 from registry_process import registry
 
 from mxr import Settings, ability, transfer, wire, work
+from mxr.artifact.manifest import Manifest
 from mxr.client import Client
 from mxr.host_facts import HostTarget, HostToolchain
-from mxr.manifest import Manifest
 from mxr.push import cut
 from mxr.worker_client import WorkerClient
 

@@ -31,9 +31,9 @@ import urllib3
 from sqlalchemy import insert
 
 from mxr import work
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Request
 from mxr.host_facts import HostTarget, HostToolchain
-from mxr.keys import Key
-from mxr.qualities import Request
 from mxr.util.codec import canonical, encode
 from mxr_registry import lanes, leases, schema, workers
 from mxr_registry.db import Database

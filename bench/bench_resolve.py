@@ -28,9 +28,9 @@ from random import Random
 
 from registry_process import registry
 
-from mxr.keys import Key
-from mxr.manifest import Blob, File, Manifest, artifact_id
-from mxr.qualities import Demands, Qualities, Request
+from mxr.artifact.key import Key
+from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
+from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.util.codec import canonical
 
 CONNECTIONS = 16

@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from mxr.keys import Key
-from mxr.match import Candidate
-from mxr.qualities import Demands, Qualities
-from mxr.target import DynamicDim
+from mxr.artifact.key import Key
+from mxr.artifact.matching import Candidate
+from mxr.artifact.qualities import Demands, Qualities
+from mxr.artifact.target import DynamicDim
 
 MODEL = "xxh3:" + "0123456789abcdef" * 2
 OTHER_MODEL = "xxh3:" + "f" * 32

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from mxr.artifact.key import show as words
+from mxr.artifact.target import FEATURES, GfxArch
 from mxr.errors import Usage
-from mxr.keys import show as words
-from mxr.target import FEATURES, GfxArch
 from mxr.wire import Artifact
 from mxr.wire import document as wire_document
 

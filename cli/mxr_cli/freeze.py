@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from mxr.artifact.target import parse_input
 from mxr.errors import Usage
-from mxr.target import parse_input
 
 from .options import Session, common
 from .words import document, say

@@ -20,7 +20,7 @@ from .options import Session, common, matching, request
 from .words import day, document, key_cells, note, say, table
 
 if TYPE_CHECKING:
-    from mxr.qualities import Request
+    from mxr.artifact.qualities import Request
     from mxr.subject import Subject
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from mxr.artifact.target import parse_input
 from mxr.asking import Options
 from mxr.errors import Usage
 from mxr.settings import Settings, load
-from mxr.target import parse_input
 from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:

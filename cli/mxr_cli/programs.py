@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from mxr.artifact.key import show as words
 from mxr.asking import Options
 from mxr.errors import Mismatch
-from mxr.keys import show as words
 
 from .options import Session, common, request
 from .words import document, note, say, size

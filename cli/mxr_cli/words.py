@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
+from mxr.artifact.key import Key, show
+from mxr.artifact.target import show_dims
 from mxr.errors import MxrError
-from mxr.keys import Key, show
-from mxr.target import show_dims
 from mxr.util.frozen import dataclass
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mxr import ability, transfer, wire, work
+from mxr.artifact.manifest import File, Manifest
 from mxr.errors import Conflict, Damaged, Interrupted, Mismatch, MxrError, NoSuchBlob, NotFound
-from mxr.manifest import File, Manifest
 from mxr.push import cut
 from mxr.util.codec import canonical
 from mxr.waiting import patiently

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mxr.artifact.key import Key
+from mxr.artifact.program_evidence import contradictions
+from mxr.artifact.qualities import Qualities
 from mxr.errors import CompileFailed, Damaged, Usage
-from mxr.evidence import contradictions
-from mxr.keys import Key
 from mxr.program.reader import describe_file
-from mxr.qualities import Qualities
 from mxr_workers.childlog import ChildLog
 from mxr_workers.environment import child_environment, recorded
 from mxr_workers.failures import Failure, classify

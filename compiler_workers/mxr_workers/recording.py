@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mxr.artifact.qualities import Demands, Qualities
 from mxr.consumers.layout import full_arch
 from mxr.consumers.ort import contract, laying, recording
 from mxr.consumers.ort.form import Runtime, check_recording, check_weights, level_in, runtime_in
 from mxr.errors import Usage
-from mxr.qualities import Demands, Qualities
 from mxr_workers.childlog import ChildLog
 from mxr_workers.compilation import SEED, Order, Uncompiled, Workshop, described_as, measured
 from mxr_workers.environment import child_environment

@@ -18,9 +18,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mxr import transfer
+from mxr.artifact.manifest import File
 from mxr.client import Client
 from mxr.errors import MxrError, NoSuchBlob
-from mxr.manifest import File
 from mxr.util import disk
 from mxr.util.hashing import StatMemo, sha256_memoised
 from mxr.work import Lease

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mxr.artifact.key import Key
+from mxr.artifact.matching import Candidate, judge
+from mxr.artifact.qualities import LIBRARIES, Demands, Qualities, Request
+from mxr.artifact.target import split_version
+
 from .consumers.ort.form import runtime_in
 from .host_facts import HostTarget, HostToolchain
-from .keys import Key
-from .match import Candidate, judge
-from .qualities import LIBRARIES, Demands, Qualities, Request
-from .target import split_version
 from .work import Can
 
 

@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Demands, Request
+from mxr.artifact.target import GfxArch, Inputs
 from mxr.util.frozen import dataclass
 
-from . import consumers, target
+from . import consumers
+from .artifact import target
 from .consumers import Consumer
 from .errors import Usage
 from .host_facts import Host, HostTarget, HostToolchain
-from .keys import Key
-from .qualities import Demands, Request
 from .subject import Subject
-from .target import GfxArch, Inputs
 from .util import disk
 
 

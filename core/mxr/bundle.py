@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
+from mxr.artifact.key import Key
+from mxr.artifact.manifest import Blob, Manifest, artifact_id
+from mxr.artifact.qualities import Qualities
+from mxr.artifact.records import Artifact
 from mxr.util.frozen import dataclass
 
 from . import oci
-from .keys import Key
 from .lock import FILE_NAME, Lock, write
-from .manifest import Blob, Manifest, artifact_id
-from .published import Artifact
-from .qualities import Qualities
 from .util import codec
 from .wire import Publish, RegisterModel
 

@@ -21,14 +21,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from mxr.artifact.manifest import File
+from mxr.artifact.matching import Candidate, Match, choose
+from mxr.artifact.qualities import Request
+from mxr.artifact.records import Artifact, Model
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import StatMemo, sha256_file, sha256_memoised
 
 from .errors import MxrError
-from .manifest import File
-from .match import Candidate, Match, choose
-from .published import Artifact, Model
-from .qualities import Request
 from .util import codec, disk
 
 VERSION = "v1"
@@ -237,6 +237,6 @@ def _digests(request: Request) -> set[str]:
 
 def request_digest(answer: dict[str, Any]) -> str:
     """The digest of the key that an answer belongs to: it names the folder of its artifact."""
-    from .manifest import check_sha256
+    from mxr.artifact.manifest import check_sha256
 
     return check_sha256(str(answer["digest"]))

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import consumers, evidence, target
+from . import consumers
+from .artifact import program_evidence, target
 from .asking import Hardware, Options
 from .host_facts import HostToolchain
 
@@ -111,7 +112,7 @@ def _vendor(description: Description, hardware: Hardware) -> Requirement:
 
 
 def _archs(description: Description, hardware: Hardware) -> list[Requirement]:
-    archs = evidence.archs_of(description)
+    archs = program_evidence.archs_of(description)
     if not archs:
         return [Requirement("arch", None, hardware.arch, None, "the file has no code object that tells its arch")]
     here = {hardware.arch, target.FAMILY_OF.get(hardware.arch or "")}
@@ -119,7 +120,7 @@ def _archs(description: Description, hardware: Hardware) -> list[Requirement]:
     ok = None if hardware.arch is None else all(arch.base in here for arch in archs)
     rows = [Requirement("arch", needed, hardware.arch, ok, "HIP loads a code object on the arch it was built for only")]
     for name in target.FEATURES:
-        built = evidence.strictest({getattr(arch, name) or "any" for arch in archs})
+        built = program_evidence.strictest({getattr(arch, name) or "any" for arch in archs})
         if built == "any":
             continue
         found = getattr(hardware, name)
@@ -156,7 +157,7 @@ def said(
 
 
 def _told(description: Description) -> dict[str, list[Any]]:
-    return {name: [target.dim_to_json(dim) for dim in shape] for name, shape in evidence.inputs_of(description)}
+    return {name: [target.dim_to_json(dim) for dim in shape] for name, shape in program_evidence.inputs_of(description)}
 
 
 def _untold(field: str, found: Any) -> Requirement:
@@ -182,7 +183,7 @@ def _shapes(description: Description, inputs: target.Inputs) -> list[Requirement
         ok = None
         if needed is not None:
             same = len(needed) == len(asked) and all(map(_takes, needed, asked))
-            ok = same or evidence.is_scalar(asked, needed)
+            ok = same or program_evidence.is_scalar(asked, needed)
         why = "its input shapes are fixed" if name in rows else "it has no such input: an unused one is dropped"
         found.append(Requirement(f"inputs.{name}", needed, asked, ok, why))
     return found
@@ -200,7 +201,7 @@ def _precision(description: Description, text: str | None, kind: str) -> list[Re
         return []
     words, seen = target.parse_precision(text), description.get("precisions") or ()
     shown = "+".join(seen) or None
-    if evidence.absent_precisions(kind, words, description):
+    if program_evidence.absent_precisions(kind, words, description):
         return [Requirement("precision", shown, text, False, "a precision that was asked for would show")]
     ok = True if set(words or ("fp32",)) == {*seen} else None
     return [Requirement("precision", shown, text, ok, "the file shows what it computes in, not what was asked for")]

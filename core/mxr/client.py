@@ -12,11 +12,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+from mxr.artifact.manifest import Blob
+from mxr.artifact.qualities import Request
+
 from . import wire
 from .elsewhere import PLAIN, Elsewhere, given_back
 from .errors import Json, MxrError, Unreachable, from_json
-from .manifest import Blob
-from .qualities import Request
 from .settings import Settings
 from .util import codec
 

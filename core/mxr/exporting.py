@@ -13,6 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mxr.artifact.manifest import Blob
+from mxr.artifact.records import Artifact
 from mxr.util.frozen import dataclass
 
 from . import pinning, tarball, transfer
@@ -22,9 +24,7 @@ from .client import CHUNK
 from .errors import Damaged, DiskFull, NotFound, Temporary, Usage
 from .fetching import Watch, unwatched
 from .lock import Lock
-from .manifest import Blob
 from .oci import BLOBS
-from .published import Artifact
 from .util import disk
 from .wire import RegisterModel
 

@@ -10,16 +10,16 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxr.artifact.key import show
+from mxr.artifact.manifest import File, Manifest
+from mxr.artifact.matching import Candidate, Match, Verdict, judge
+from mxr.artifact.qualities import Request
+from mxr.artifact.records import Artifact
 from mxr.util.frozen import dataclass
 
 from . import uses
 from .cache import Answer, Cache
 from .errors import Damaged, Mismatch, MxrError, Unreachable
-from .keys import show
-from .manifest import File, Manifest
-from .match import Candidate, Match, Verdict, judge
-from .published import Artifact
-from .qualities import Request
 
 if TYPE_CHECKING:
     from .client import Client

@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mxr.artifact.target import Inputs
+
 from . import onnxfile
 from .errors import NotAllowed, Usage
 from .onnxfile.freezing import freeze
-from .target import Inputs
 from .util import disk
 
 

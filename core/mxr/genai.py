@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mxr.artifact.target import Inputs, Shape, size_of
 from mxr.util.codec import fields, parse, refuse, text
 from mxr.util.frozen import dataclass
 
 from .errors import Damaged, Usage
 from .onnxfile import OnnxModel
-from .target import Inputs, Shape, size_of
 
 PADDING = ("amdgpu", "amdgpuexecutionprovider")
 FORWARDING = ("migraphx", "migraphxexecutionprovider")

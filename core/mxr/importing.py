@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from mxr.artifact.manifest import Blob, File
+from mxr.artifact.records import Model
 from mxr.util.frozen import dataclass
 
 from . import fetching, lock, oci, push, transfer, wire
@@ -21,10 +23,8 @@ from .errors import Damaged, MxrError, NotFound
 from .fetching import Watch, unwatched
 from .layout import Layout, wrong
 from .lock import Lock
-from .manifest import Blob, File
 from .oci import BLOBS, Descriptor
 from .program import describe
-from .published import Model
 from .util import codec, disk
 
 if TYPE_CHECKING:

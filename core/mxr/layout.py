@@ -10,9 +10,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
+from mxr.artifact.manifest import SHA256, Blob
+
 from . import oci, tarball
 from .errors import Damaged, Usage
-from .manifest import SHA256, Blob
 from .oci import BLOBS, Descriptor
 from .util import disk
 

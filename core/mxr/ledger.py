@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 
+from mxr.artifact.manifest import check_name, check_sha256
 from mxr.util.codec import canonical, decode, encode, parse
 from mxr.util.frozen import dataclass
 
 from .errors import Damaged, Usage
-from .manifest import check_name, check_sha256
 from .util import disk
 
 NAME = ".mxr-layout.json"

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mxr.artifact.target import Inputs, Shape
+
 from . import asking, fetching
 from . import subject as subjects
 from .asking import Asked, Options
@@ -15,7 +17,6 @@ from .fetching import Connect, Fetched
 from .host_facts import Host, combine, read_recorded
 from .settings import Settings, load
 from .subject import Subject
-from .target import Inputs, Shape
 
 if TYPE_CHECKING:
     from .client import Client

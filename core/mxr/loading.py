@@ -10,14 +10,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from mxr.artifact.target import Shape
+
 from . import check as checks
-from . import library, target
+from . import library
+from .artifact import target
 from .asking import Options, choose_hardware, choose_toolchain
 from .errors import Damaged, Mismatch, MxrError, Temporary, Usage
 from .fetching import Fetched
 from .settings import Settings
 from .settings import load as load_settings
-from .target import Shape
 
 KINDS: Mapping[str, type[MxrError]] = {
     "permanent": Mismatch,

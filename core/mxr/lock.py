@@ -12,13 +12,13 @@ from dataclasses import asdict, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from mxr.artifact.key import MODEL, Key
+from mxr.artifact.manifest import check_sha256
+from mxr.artifact.qualities import Demands, Request
 from mxr.util.frozen import dataclass
 
 from . import consumers
 from .errors import Damaged, MxrError, Usage
-from .keys import MODEL, Key
-from .manifest import check_sha256
-from .qualities import Demands, Request
 from .util import codec, disk
 
 FILE_NAME = "mxr.lock"

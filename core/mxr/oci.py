@@ -13,10 +13,10 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any
 
+from mxr.artifact.manifest import check_sha256
 from mxr.util.frozen import dataclass
 
 from .errors import Usage
-from .manifest import check_sha256
 from .util import codec
 
 LAYOUT_FILE = "oci-layout"

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mxr.artifact.target import Shape
+
 from . import fetching, placing
 from .asking import Options
 from .cache import Cache
@@ -20,7 +22,6 @@ from .library import as_inputs, connection, prepare, this_host
 from .ort_recording import recorded
 from .placing import Wish
 from .settings import Settings, load
-from .target import Shape
 
 PROVIDER = "MIGraphXExecutionProvider"
 VARIABLE = "ORT_MIGRAPHX_MODEL_CACHE_PATH"

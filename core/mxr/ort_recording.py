@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxr.artifact.manifest import Manifest
+from mxr.artifact.qualities import Request
 from mxr.util.codec import canonical
 
 from . import fetching, shelf, transfer, wire
@@ -28,9 +30,7 @@ from .consumers.ort.prediction import predict
 from .consumers.ort.unpredictable import Unpredictable
 from .errors import MxrError, Unreachable, Usage
 from .fetching import Connect, Fetched
-from .manifest import Manifest
 from .push import cut, label, refuse_contradictions
-from .qualities import Request
 from .subject import Subject
 
 if TYPE_CHECKING:

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxr.artifact.matching import Candidate, choose
+from mxr.artifact.qualities import Request
+from mxr.artifact.records import Artifact
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import sha256_file
 
@@ -16,9 +19,6 @@ from .cache import Answer, Cache
 from .errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Unreachable, Usage
 from .fetching import Connect, Fetched, Watch, unwatched
 from .lock import Entry, Lock
-from .match import Candidate, choose
-from .published import Artifact
-from .qualities import Request
 from .subject import Subject
 from .util import disk
 

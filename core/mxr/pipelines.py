@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mxr.artifact.qualities import Request
 from mxr.util.codec import refuse
 
-from .qualities import Request
 from .work import Failure, Job
 
 MOST_SURVEYED = 1_000

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 
+from mxr.artifact.manifest import check_name
 from mxr.util.frozen import dataclass
 
 from . import fetching, onnxfile, shelf
@@ -15,7 +16,6 @@ from .cache import Cache
 from .consumers import Delivery, Layout
 from .errors import NoSuchModel, NotAllowed, Usage
 from .fetching import Connect, Fetched
-from .manifest import check_name
 from .onnxfile import OnnxModel
 from .subject import Subject
 from .util import disk

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxr.artifact.qualities import Request
 from mxr.util.codec import canonical
 from mxr.util.frozen import dataclass
 
@@ -24,7 +25,6 @@ from . import asking, subject, waiting, work
 from .errors import CompileFailed, MxrError, NotCompiled, NoWorker, Temporary, Unreachable, Usage
 from .host_facts import Host
 from .pipelines import MOST_WATCHED, Standing, Watch
-from .qualities import Request
 from .subject import Subject
 
 if TYPE_CHECKING:

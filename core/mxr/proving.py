@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mxr.artifact.manifest import check_name
 from mxr.util.codec import parse
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import sha256_file
@@ -20,7 +21,6 @@ from .consumers.ort.laying import RECORDS
 from .consumers.ort.proof import Finding
 from .errors import Damaged, Mismatch, MxrError, Usage
 from .ledger import Ledger
-from .manifest import check_name
 from .util import disk
 
 LARGEST = 64 << 20

@@ -9,15 +9,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from . import consumers, evidence, origin, target, transfer, wire
+from mxr.artifact.key import Difference, Key
+from mxr.artifact.manifest import Blob, File, Manifest
+from mxr.artifact.qualities import Qualities
+from mxr.artifact.target import GfxArch, Inputs
+
+from . import consumers, transfer, wire
+from .artifact import model_evidence, program_evidence, target
 from .asking import Options, calibration_sha256
 from .client import Client
 from .errors import Mismatch, Usage
-from .keys import Difference, Key
-from .manifest import Blob, File, Manifest
-from .qualities import Qualities
 from .subject import Subject
-from .target import GfxArch, Inputs
 from .util import disk
 
 Watch = Callable[[int], transfer.Progress]
@@ -82,14 +84,14 @@ def label(options: Options, subject: Subject, description: Mapping[str, Any]) ->
         libraries=tuple(description.get("libraries") or ()) if gpu else (),
     )
     refuse_contradictions(key, qualities, description)
-    if foreign := origin.contradictions(key, subject.onnx, description):
+    if foreign := model_evidence.contradictions(key, subject.onnx, description):
         raise contradicted(foreign)
     return Label(key, qualities)
 
 
 def refuse_contradictions(key: Key, qualities: Qualities, description: Mapping[str, Any]) -> None:
     """Raises `Mismatch`, each field as asked and as found, when the file says otherwise than its label."""
-    differences = evidence.contradictions(key, qualities, description)
+    differences = program_evidence.contradictions(key, qualities, description)
     if differences:
         raise contradicted(differences)
 
@@ -154,15 +156,15 @@ def _only(targets: Any) -> str | None:
 
 def _arch_of(description: Mapping[str, Any]) -> GfxArch | None:
     """The one arch of the file's code objects, with the strictest features; None where they do not agree on one."""
-    archs = evidence.archs_of(description)
+    archs = program_evidence.archs_of(description)
     if len({arch.base for arch in archs}) != 1:
         return None
-    signs = [evidence.strictest({getattr(arch, name) or "any" for arch in archs}) for name in target.FEATURES]
+    signs = [program_evidence.strictest({getattr(arch, name) or "any" for arch in archs}) for name in target.FEATURES]
     return GfxArch(archs[0].base, *(None if sign == "any" else sign for sign in signs))
 
 
 def _refuse_mixed(description: Mapping[str, Any]) -> None:
-    bases = sorted({arch.base for arch in evidence.archs_of(description)})
+    bases = sorted({arch.base for arch in program_evidence.archs_of(description)})
     if len(bases) > 1:
         raise Mismatch(
             f"This program has code for several archs ({', '.join(bases)}), and runs whole on none.",
@@ -228,7 +230,7 @@ def _demand_rest(
 def _demand_hardware(description: Mapping[str, Any], arch: GfxArch | None) -> list[tuple[str, str]]:
     if arch is None:
         return [("the GPU arch", "--arch gfx908:sramecc+:xnack-")]
-    if evidence.archs_of(description):
+    if program_evidence.archs_of(description):
         return []
     silent = [name for name in target.FEATURES if target.capable(arch.base, name) and getattr(arch, name) is None]
     return (
@@ -247,7 +249,7 @@ def _inputs(options: Options, subject: Subject, description: Mapping[str, Any]) 
         return subject.bind(options.batch, options.inputs)
     rows = description.get("inputs") or {}
     scalars = {each.name for each in subject.onnx.inputs if each.dims == ()}
-    found = evidence.inputs_of(description)
+    found = program_evidence.inputs_of(description)
     told = tuple((name, () if name in scalars and shape == (1,) else shape) for name, shape in found)
     problem = _misfit(subject, rows, told)
     if problem is None:
@@ -287,6 +289,6 @@ def _patch(options: Options, description: Mapping[str, Any], short: str, *, zero
 
 
 def _words(value: object) -> str:
-    from .keys import show
+    from mxr.artifact.key import show
 
     return show(value)

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from mxr.artifact.manifest import check_name
+from mxr.artifact.records import Artifact
 from mxr.util.hashing import sha256_memoised
 
 from . import ledger
@@ -19,8 +21,6 @@ from .cache import Cache
 from .consumers import Delivery, Layout, Piece
 from .errors import MxrError, NotAllowed, Temporary, Usage
 from .ledger import Entry, Ledger, Slot
-from .manifest import check_name
-from .published import Artifact
 from .util import disk
 
 LONGEST_PART = 255

@@ -7,21 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mxr.artifact.key import check_model
+from mxr.artifact.records import Model, ModelInput
+from mxr.artifact.target import DynamicDim, Inputs, Shape
 from mxr.util.frozen import dataclass
 
 from . import onnxfile
 from .cache import Cache
 from .errors import NoSuchModel
-from .keys import check_model
 from .onnxfile import OnnxInput, OnnxModel
-from .published import Model, ModelInput
-from .target import DynamicDim, Inputs, Shape
 from .util import hashing
 
 if TYPE_CHECKING:
+    from mxr.artifact.manifest import Manifest
+
     from . import wire
     from .client import Client
-    from .manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,9 @@ def _by_hash(model: str, cache: Cache, connect: Callable[[], Client] | None) -> 
 
 def _name(path: Path) -> str:
     """The file's name for people; one that could not stand in a manifest is replaced."""
+    from mxr.artifact.manifest import check_name
+
     from .errors import Usage
-    from .manifest import check_name
 
     try:
         return check_name(path.name)
@@ -114,6 +116,6 @@ def _shape(dims: tuple[onnxfile.Dim, ...]) -> Shape:
 
 def shown_inputs(inputs: Mapping[str, Shape]) -> str:
     """Inputs as one writes them on the command line."""
-    from .target import show_dims
+    from mxr.artifact.target import show_dims
 
     return " ".join(f"{name}={show_dims(shape)}" for name, shape in inputs.items())

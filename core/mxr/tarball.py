@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from mxr.artifact.manifest import check_name
 from mxr.util.frozen import dataclass
 
 from .errors import Damaged
-from .manifest import check_name
 
 BLOCK = 512
 MOST_MEMBERS = 200_000

@@ -12,11 +12,11 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
+from mxr.artifact.manifest import Blob, File
 from mxr.util.frozen import dataclass
 
 from .client import CHUNK, Client
 from .errors import Damaged, DamagedBlob, MxrError, NoSuchBlob, Temporary, Unreachable
-from .manifest import Blob, File
 from .util import disk
 
 T = TypeVar("T")

@@ -13,16 +13,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Demands, Request
+from mxr.artifact.records import Artifact
+from mxr.artifact.target import split_version
 from mxr.util.codec import canonical
 from mxr.util.frozen import dataclass
 
 from . import waiting, work
 from .errors import Json, MxrError, NoSuchModel, Usage
-from .keys import Key
 from .pipelines import Standing
-from .published import Artifact
-from .qualities import Demands, Request
-from .target import split_version
 
 if TYPE_CHECKING:
     from .client import Client

@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mxr.artifact.manifest import check_sha256
+
 from .errors import MxrError
-from .manifest import check_sha256
 
 if TYPE_CHECKING:
     from .client import Client

@@ -11,11 +11,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.util.frozen import dataclass
 
 from . import transfer, wire, work
 from .errors import CompileFailed, Damaged, MxrError, NoSuchBlob, NoSuchModel, NotCompiled, Temporary, Unreachable
-from .manifest import Blob, File, Manifest
 from .util import disk
 
 if TYPE_CHECKING:

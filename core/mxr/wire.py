@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from mxr.artifact.key import Key, check_model
+from mxr.artifact.manifest import Blob, Manifest, check_name, check_sha256
+from mxr.artifact.qualities import Qualities, Request
+from mxr.artifact.records import Artifact, Model, ModelInput
 from mxr.util.frozen import dataclass
 
 from .errors import Json
-from .keys import Key, check_model
-from .manifest import Blob, Manifest, check_name, check_sha256
-from .published import Artifact, Model, ModelInput
-from .qualities import Qualities, Request
 from .util import codec
 
 API = "/v1"

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mxr.artifact.key import Key
+from mxr.artifact.manifest import Manifest, check_sha256
+from mxr.artifact.qualities import Demands, Request
 from mxr.util.codec import refuse
 
 from .consumers.ort.form import Runtime
 from .host_facts import HostTarget, HostToolchain
-from .keys import Key
-from .manifest import Manifest, check_sha256
-from .qualities import Demands, Request
 from .wire import MOST_PROVENANCE, Publish
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"

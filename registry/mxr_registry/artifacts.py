@@ -12,9 +12,9 @@ from typing import Any
 from sqlalchemy import delete, exists, func, select, update
 from sqlalchemy.exc import IntegrityError
 
+from mxr.artifact.manifest import File, Manifest
+from mxr.artifact.qualities import Qualities
 from mxr.errors import NotAllowed, NotFound, Usage
-from mxr.manifest import File, Manifest
-from mxr.qualities import Qualities
 from mxr.util.codec import decode
 
 from . import locks

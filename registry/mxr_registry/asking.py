@@ -20,11 +20,12 @@ from typing import Any
 from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
-from mxr import precisions, work
+from mxr import work
+from mxr.artifact import precision_support
+from mxr.artifact.matching import Candidate, judge
+from mxr.artifact.qualities import LIBRARIES, Demands, Qualities, Request
 from mxr.consumers.ort.form import check_recording
 from mxr.errors import NoSuchBlob, NoSuchModel, Temporary, Usage
-from mxr.match import Candidate, judge
-from mxr.qualities import LIBRARIES, Demands, Qualities, Request
 from mxr.util.codec import canonical, encode
 
 from . import artifacts, blobs, changes, endings, failures, jobs, lanes, serving, workers
@@ -77,7 +78,7 @@ def _prepare(store: Store, wanted: work.Ask) -> _Asked:
         check_recording(key, wanted.file_name)
     elif wanted.file_name is not None:
         raise Usage("A file name goes with a key of ONNX Runtime's form only.", hint="Leave file_name out.")
-    precisions.check(key.arch, key.vendor, key.precision)
+    precision_support.check(key.arch, key.vendor, key.precision)
     demands = canonical(request.to_json()["demands"])
     terms = terms_of(demands)
     here = key.calibration is None or store.stat(key.calibration) is not None

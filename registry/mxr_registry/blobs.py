@@ -12,8 +12,8 @@ from itertools import islice
 
 from sqlalchemy import select, update
 
+from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.errors import Damaged, DamagedBlob, NoSuchBlob, Temporary
-from mxr.manifest import Blob, File, Manifest
 
 from . import tables
 from .db import Database, Session, now, take_turns, upsert

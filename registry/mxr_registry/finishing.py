@@ -8,11 +8,11 @@ from dataclasses import replace
 from sqlalchemy.exc import IntegrityError
 
 from mxr import work
+from mxr.artifact.key import Difference, Key
+from mxr.artifact.manifest import artifact_id
+from mxr.artifact.matching import Candidate, judge
+from mxr.artifact.qualities import Qualities
 from mxr.errors import Damaged, Mismatch, NoSuchBlob
-from mxr.keys import Difference, Key
-from mxr.manifest import artifact_id
-from mxr.match import Candidate, judge
-from mxr.qualities import Qualities
 
 from . import artifacts, changes, endings, estimates, jobs, lanes, logs, publication, workers
 from .db import Database, Row, Session, now

@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy import delete, exists, func, select, text
 
+from mxr.artifact.manifest import Manifest, artifact_id
 from mxr.errors import MxrError, NoSuchBlob
-from mxr.manifest import Manifest, artifact_id
 from mxr.util.codec import canonical
 
 from . import schema

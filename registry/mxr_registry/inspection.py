@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+from mxr.artifact.manifest import File
 from mxr.errors import MxrError, Temporary, from_json
-from mxr.manifest import File
 
 from .inspector import MOST_SAID, too_far
 from .settings import Limits

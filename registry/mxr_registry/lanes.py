@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from mxr import ability
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Demands, Qualities, Request
+from mxr.artifact.target import split_version
 from mxr.consumers.ort.form import runtime_in
-from mxr.keys import Key
-from mxr.qualities import Demands, Qualities, Request
-from mxr.target import split_version
 from mxr.util.codec import decode, refuse
 from mxr.work import Can
 

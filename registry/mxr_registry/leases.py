@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy import bindparam, func, or_, select
 
 from mxr import ability, work
-from mxr.keys import Key
-from mxr.qualities import Request
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Request
 from mxr.util.codec import canonical, encode
 
 from . import changes, endings, failures, jobs, lanes, logs, serving, workers

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
+from mxr.artifact.qualities import Request
 from mxr.errors import MxrError
-from mxr.qualities import Request
 from mxr.util.codec import canonical
 
 from .db import Database, Session, now, upsert

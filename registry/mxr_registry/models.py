@@ -12,8 +12,8 @@ import xxhash
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from mxr.artifact.manifest import File, Manifest
 from mxr.errors import Conflict, Damaged, NoSuchBlob, NoSuchModel, Usage
-from mxr.manifest import File, Manifest
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.util.codec import canonical, encode
 from mxr.wire import RegisterModel, check_model, model_identity

@@ -15,10 +15,10 @@ from typing import Any
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from mxr import evidence, origin
+from mxr.artifact import model_evidence, program_evidence
+from mxr.artifact.key import Difference
+from mxr.artifact.manifest import File, Manifest, artifact_id
 from mxr.errors import Mismatch, NoSuchBlob, Usage
-from mxr.keys import Difference
-from mxr.manifest import File, Manifest, artifact_id
 from mxr.util.codec import canonical
 from mxr.wire import Publish
 
@@ -84,7 +84,7 @@ def check(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: 
     if wanted.model is not None:
         models.verify(db, store, namespace, wanted.model)
     digest = wanted.key.digest
-    stated = {name for each in descriptions for name in evidence.stated(wanted.key, wanted.qualities, each)}
+    stated = {name for each in descriptions for name in program_evidence.stated(wanted.key, wanted.qualities, each)}
     id = artifact_id(digest, files)
     repairs = _lost(db, store, namespace, id)
     return Checked(wanted, digest, id, tuple(sorted(stated)), _together(files, descriptions), repairs)
@@ -98,7 +98,7 @@ def _refuse_other_models(db: Database, namespace: str, checked: Checked) -> None
     key = checked.wanted.key
     with db.reading() as session:
         model = models.told(session, namespace, key.model) if key.form == "whole" else None
-    found = origin.contradictions(key, model, checked.description) if model is not None else ()
+    found = model_evidence.contradictions(key, model, checked.description) if model is not None else ()
     if found:
         raise Mismatch(
             f"This program cannot come from the model {key.model}: {'; '.join(map(str, found[:3]))}.",
@@ -123,7 +123,7 @@ def refuse_contradictions(wanted: Publish, files: Iterable[File], descriptions: 
     found: list[Difference] = []
     names = []
     for file, description in zip(files, descriptions, strict=True):
-        against = evidence.contradictions(wanted.key, wanted.qualities, description)
+        against = program_evidence.contradictions(wanted.key, wanted.qualities, description)
         found += [each for each in against if each not in found]
         names += [file.name] if against else []
     if found:

@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import select
 
-from mxr import match, target
+from mxr.artifact import matching, target
+from mxr.artifact.key import Difference, Key, show
+from mxr.artifact.matching import Candidate
+from mxr.artifact.qualities import ALLOWANCES, Demands, Request
 from mxr.errors import NoSuchArtifact
-from mxr.keys import Difference, Key, show
-from mxr.match import Candidate
-from mxr.qualities import ALLOWANCES, Demands, Request
 
 from . import artifacts, models
 from .db import Row, Session
@@ -98,7 +98,7 @@ def _compare(request: Request, row: Row, family: str | None) -> Near:
     asked = request.key.generic() if generic else request.key
     differences = (asked or request.key).differences(key)
     elsewhere = any(each.field in ("arch", "vendor", "kind") for each in differences)
-    refused = () if elsewhere else tuple(match.judge(request.demands, has).refused)
+    refused = () if elsewhere else tuple(matching.judge(request.demands, has).refused)
     return Near(has, not differences, differences + refused)
 
 
@@ -116,11 +116,11 @@ def advice(request: Request, near: list[Near]) -> str:
 def _would_serve(demands: Demands, near: Near) -> str | None:
     if demands.exact:
         loose = replace(demands, exact=False)
-        return None if match.judge(loose, near.candidate).refused else "leaving out --exact"
+        return None if matching.judge(loose, near.candidate).refused else "leaving out --exact"
     open_ = [name for name in ALLOWANCES if name not in demands.allow]
     for count in range(1, len(open_) + 1):
         for some in combinations(open_, count):
-            if not match.judge(replace(demands, allow=(*demands.allow, *some)), near.candidate).refused:
+            if not matching.judge(replace(demands, allow=(*demands.allow, *some)), near.candidate).refused:
                 return f"`--allow {','.join((*demands.allow, *some))}`"
     return None
 

@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 from sqlalchemy import bindparam, or_, select
 
-from mxr import match
-from mxr.match import Candidate, Match
-from mxr.qualities import Request
+from mxr.artifact import matching
+from mxr.artifact.matching import Candidate, Match
+from mxr.artifact.qualities import Request
 from mxr.util import codec
 from mxr.wire import API
 
@@ -91,7 +91,7 @@ def find(db: Database, namespace: str, asked: Asked) -> Found | None:
     """The hit, or None. Raises `Usage` as `resolve` does."""
     wanted = {"namespace": namespace, "digest": asked.digest, "generic": asked.generic_digest or asked.digest}
     rows = db.glance(QUICK, wanted)
-    chosen = match.choose(asked.request.demands, candidates(rows, asked.digest, asked.family)) if rows else None
+    chosen = matching.choose(asked.request.demands, candidates(rows, asked.digest, asked.family)) if rows else None
     if chosen is None:
         return None
     candidate, fit = chosen

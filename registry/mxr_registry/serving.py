@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mxr import match
+from mxr.artifact import matching
+from mxr.artifact.qualities import Request
 from mxr.errors import Usage
-from mxr.qualities import Request
 
 from . import resolution
 from .db import Session
@@ -18,7 +18,7 @@ def artifact_of(session: Session, namespace: str, request: Request) -> str | Non
     asked = resolution.Asked.of(request)
     wanted = {"namespace": namespace, "digest": asked.digest, "generic": asked.generic_digest or asked.digest}
     rows = session.execute(resolution.ASKED, wanted).all()
-    chosen = match.choose(request.demands, resolution.candidates(rows, asked.digest, asked.family)) if rows else None
+    chosen = matching.choose(request.demands, resolution.candidates(rows, asked.digest, asked.family)) if rows else None
     return chosen[0].id if chosen else None
 
 

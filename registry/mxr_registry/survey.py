@@ -9,10 +9,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mxr import match
+from mxr.artifact import matching
+from mxr.artifact.qualities import Request
 from mxr.errors import Usage
 from mxr.pipelines import Standing, Survey, Surveyed
-from mxr.qualities import Request
 from mxr.util.codec import canonical, decode, encode
 from mxr.work import Failure
 
@@ -40,7 +40,7 @@ class _Looks:
         wanted = {"namespace": self._namespace, "digest": asked.digest, "generic": asked.generic_digest or asked.digest}
         rows = self._session.execute(resolution.ASKED, wanted).all()
         try:
-            found = match.choose(request.demands, resolution.candidates(rows, asked.digest, asked.family))
+            found = matching.choose(request.demands, resolution.candidates(rows, asked.digest, asked.family))
         except Usage as problem:
             return Standing(problem=f"{problem.message} {problem.hint}")
         if found is not None:

@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import bindparam, delete, exists, func, select, update
 
 from mxr import work
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Demands, Request
 from mxr.consumers.ort.form import runtime_in
 from mxr.errors import NotFound, NoWorker
-from mxr.keys import Key
-from mxr.qualities import Demands, Request
 from mxr.util.codec import canonical, encode
 
 from . import failures, lanes

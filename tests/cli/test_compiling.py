@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mxr import work
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Request
 from mxr.errors import Usage
-from mxr.keys import Key
-from mxr.qualities import Request
 from mxr.waiting import Progress
 from mxr_cli.compiling import OnMiss, duration, line, printable
 

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxr import planning, reports, work
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Request
 from mxr.asking import Options
 from mxr.errors import CompileFailed, NotCompiled, NoWorker, Temporary
-from mxr.keys import Key
 from mxr.matrix import Cell
 from mxr.onnxfile import OnnxModel
 from mxr.pipelines import Standing
@@ -34,7 +35,6 @@ from mxr.precompile import (
     Place,
     Wanted,
 )
-from mxr.qualities import Request
 from mxr.subject import Subject
 from mxr_cli import board as boards
 from mxr_cli.main import main

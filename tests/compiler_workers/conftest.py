@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mxr.keys import Key
-from mxr.qualities import Qualities
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Qualities
 from mxr_workers.compilation import Compiled, Order, Workshop, compile_program
 from mxr_workers.interpreter import Interpreter, ask
 from mxr_workers.sandbox import Limits, Watch

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mxr.target import DynamicDim
+from mxr.artifact.target import DynamicDim
 from mxr_workers.compilation import Uncompiled
 from mxr_workers.interpreter import ask, probe
 from mxr_workers.sandbox import Watch

@@ -11,10 +11,10 @@ import pytest
 from doubles.migraphx import programs
 from doubles.ort_migraphx import VERSION, Judge, parts
 
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Qualities
 from mxr.consumers.ort.contract import Contract
 from mxr.consumers.ort.form import Runtime, form_of
-from mxr.keys import Key
-from mxr.qualities import Qualities
 from mxr_workers.compilation import Order, Uncompiled, Workshop
 from mxr_workers.interpreter import About, Interpreter
 from mxr_workers.recording import Opening, Recorded, record, with_runtime

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mxr.artifact.target import DynamicDim
 from mxr.errors import Usage
-from mxr.target import DynamicDim
 from mxr_workers.compilation import Order, Uncompiled
 from mxr_workers.interpreter import ask
 

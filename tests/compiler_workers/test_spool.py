@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from mxr import work
+from mxr.artifact.key import Key
+from mxr.artifact.manifest import Blob, File, Manifest
+from mxr.artifact.qualities import Demands
 from mxr.errors import Interrupted
-from mxr.keys import Key
-from mxr.manifest import Blob, File, Manifest
-from mxr.qualities import Demands
 from mxr_workers.spool import KEPT_MODELS, Spool
 
 

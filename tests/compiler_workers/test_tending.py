@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from mxr import work
+from mxr.artifact.key import Key
+from mxr.artifact.manifest import File, Manifest
+from mxr.artifact.qualities import Demands
 from mxr.errors import Conflict, Unreachable
-from mxr.keys import Key
-from mxr.manifest import File, Manifest
-from mxr.qualities import Demands
 from mxr_workers import tending
 from mxr_workers.attempt import kind_for
 from mxr_workers.failures import Failure

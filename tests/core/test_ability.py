@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from mxr.ability import Way, able, made_across
+from mxr.artifact.key import Key
+from mxr.artifact.matching import Candidate, judge
+from mxr.artifact.qualities import Demands, Request
 from mxr.consumers.ort.contract import Contract
 from mxr.consumers.ort.form import Runtime, form_of
 from mxr.host_facts import HostTarget, HostToolchain
-from mxr.keys import Key
-from mxr.match import Candidate, judge
-from mxr.qualities import Demands, Request
 from mxr.work import Can
 
 MODEL = "xxh3:" + "0" * 32

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from strategies import MODEL
 
+from mxr.artifact.qualities import Demands
 from mxr.asking import Asked, Options, ask
 from mxr.errors import Usage
 from mxr.host_facts import Host, HostTarget, HostToolchain, combine
 from mxr.onnxfile import OnnxInput, OnnxModel
-from mxr.qualities import Demands
 from mxr.subject import Subject
 
 SUBJECT = Subject(MODEL, OnnxModel(Path("m.onnx"), 0, (OnnxInput("x", "float32", ("N", 3)),), (), (), 17, 8, ""))

@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 
 from mxr import exporting, importing, oci, tarball
+from mxr.artifact.key import Key
+from mxr.artifact.manifest import Manifest
+from mxr.artifact.qualities import Demands, Qualities, Request
+from mxr.artifact.records import ModelInput
 from mxr.bundle import Record, lay_out, titled
 from mxr.cache import Cache
 from mxr.client import Client
 from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage
-from mxr.keys import Key
 from mxr.layout import Tar, open_layout
 from mxr.lock import Entry, Lock, write
-from mxr.manifest import Manifest
-from mxr.published import ModelInput
 from mxr.push import cut
-from mxr.qualities import Demands, Qualities, Request
 from mxr.settings import Settings
 from mxr.wire import RegisterModel
 

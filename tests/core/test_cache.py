@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import GPU, MODEL
 
+from mxr.artifact.key import Key
+from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
+from mxr.artifact.matching import Match
+from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.cache import Answer, Cache
 from mxr.errors import Usage
-from mxr.keys import Key
-from mxr.manifest import Blob, File, Manifest, artifact_id
-from mxr.match import Match
-from mxr.qualities import Demands, Qualities, Request
 from mxr.util import codec, disk
 from mxr.wire import Artifact, Model, ModelInput
 

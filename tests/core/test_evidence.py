@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import GPU
 
-from mxr import evidence
-from mxr.keys import Key
-from mxr.qualities import Qualities
-from mxr.target import DynamicDim
+from mxr.artifact import program_evidence
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Qualities
+from mxr.artifact.target import DynamicDim
 
 REF = replace(GPU, kind="ref")
 HYGON = replace(GPU, vendor="hygon", arch="gfx906", rocm="25.04")
@@ -43,7 +43,7 @@ def seen(precision: str, operator: str = "dot") -> dict[str, Any]:
 
 def against(key: Key, has: Qualities, **facts: Any) -> dict[str, tuple[Any, Any]]:
     """The contradictions by field: as said, and as the file has it."""
-    return {each.field: (each.asked, each.found) for each in evidence.contradictions(key, has, facts)}
+    return {each.field: (each.asked, each.found) for each in program_evidence.contradictions(key, has, facts)}
 
 
 def test_a_true_label_is_not_contradicted() -> None:
@@ -176,20 +176,20 @@ def test_a_part_of_a_fact_taken_away_contradicts_no_true_label(key: Key, has: Qu
 @given(KEYS, SAID, strategies.descriptions())
 @settings(deadline=None, max_examples=100)
 def test_what_is_stated_is_what_the_file_leaves_open(key: Key, has: Qualities, facts: dict[str, Any]) -> None:
-    found = evidence.stated(key, has, facts)
+    found = program_evidence.stated(key, has, facts)
     assert found == tuple(sorted(set(found)))
     assert {"model", "precision", "fast_math", "tuning"} <= set(found)
     assert ("rocm" in found) == (key.kind == "gpu")
     assert ("migraphx" in found) == (not facts.get("migraphx"))
     if key.kind == "ref":
         assert not {"arch", "vendor", "sramecc", "xnack"} & set(found)
-    fewer = evidence.stated(key, has, {})
+    fewer = program_evidence.stated(key, has, {})
     assert set(found) <= set(fewer)
 
 
 def test_what_a_full_file_leaves_to_the_publisher() -> None:
     has = replace(LABEL, num_cu=104, rocm_patch="7.2.1")
-    assert evidence.stated(GPU, has, FULL) == (
+    assert program_evidence.stated(GPU, has, FULL) == (
         *("fast_math", "model", "num_cu", "precision", "rocm", "rocm_patch", "tuning", "vendor"),
     )
 
@@ -199,9 +199,14 @@ def test_archs_and_inputs_that_cannot_be_read_are_left_out() -> None:
         "archs": ["gfx90a:xnack+", "gfx90a:wave64+", "nonsense"],
         "inputs": {"x": ROW, "y": {"dims": [0]}, "z": {}},
     }
-    assert [str(arch) for arch in evidence.archs_of(facts)] == ["gfx90a:xnack+"]
-    assert evidence.inputs_of(facts) == (("x", (8, 3, 224, 224)),)
-    assert evidence.archs_of({}) == evidence.inputs_of({}) == evidence.inputs_of({"inputs": None}) == ()
+    assert [str(arch) for arch in program_evidence.archs_of(facts)] == ["gfx90a:xnack+"]
+    assert program_evidence.inputs_of(facts) == (("x", (8, 3, 224, 224)),)
+    assert (
+        program_evidence.archs_of({})
+        == program_evidence.inputs_of({})
+        == program_evidence.inputs_of({"inputs": None})
+        == ()
+    )
 
 
 HOSTILE = st.recursive(
@@ -214,5 +219,5 @@ HOSTILE = st.recursive(
 @given(st.dictionaries(st.sampled_from(["x", "", "y"]), HOSTILE | st.fixed_dictionaries({"dims": HOSTILE})))
 @settings(deadline=None, max_examples=100)
 def test_hostile_inputs_are_left_out_or_contradict(rows: dict[str, Any]) -> None:
-    assert {name for name, _ in evidence.inputs_of({"inputs": rows})} <= set(rows)
+    assert {name for name, _ in program_evidence.inputs_of({"inputs": rows})} <= set(rows)
     assert set(against(GPU, PLAIN, inputs=rows)) >= {f"inputs.{name}" for name in rows if name != "x"}

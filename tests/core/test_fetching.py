@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from strategies import MODEL
 
+from mxr.artifact.key import Key
+from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
+from mxr.artifact.matching import Match
+from mxr.artifact.qualities import Demands, Qualities, Request
+from mxr.artifact.records import Artifact
 from mxr.cache import Answer
 from mxr.errors import Damaged
 from mxr.fetching import check_answer
-from mxr.keys import Key
-from mxr.manifest import Blob, File, Manifest, artifact_id
-from mxr.match import Match
-from mxr.published import Artifact
-from mxr.qualities import Demands, Qualities, Request
 
 KEY = Key(model=MODEL, kind="gpu", arch="gfx90a", migraphx="2.15", rocm="7.2", inputs=(("x", (8, 3)),))
 FILE = File("model.mxr", 1, "a" * 64, (Blob("a" * 64, 1),))

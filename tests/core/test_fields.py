@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mxr.artifact.qualities import Request
 from mxr.errors import Usage
-from mxr.qualities import Request
 from mxr.util import codec
 
 json_values = st.recursive(

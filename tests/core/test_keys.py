@@ -13,9 +13,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import GPU, MODEL, OTHER_MODEL, SHA, key_parts, keys
 
+from mxr.artifact.key import KEY_VERSION, Difference, Key
+from mxr.artifact.target import DynamicDim
 from mxr.errors import Usage
-from mxr.keys import KEY_VERSION, Difference, Key
-from mxr.target import DynamicDim
 
 PLAIN = (
     '{"arch":"gfx90a","calibration":null,"env":{},"fast_math":true,"form":"whole",'

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import GPU, demands, keys
 
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Demands, Request
 from mxr.errors import Damaged, MxrError, Usage
-from mxr.keys import Key
 from mxr.lock import EMPTY, Entry, Lock, load, read, write
-from mxr.qualities import Demands, Request
 
 
 def entry(number: int = 1, *, model: str = "models/a.onnx", key: Key = GPU, **more: Any) -> Entry:

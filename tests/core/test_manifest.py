@@ -10,8 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mxr.artifact.manifest import (
+    EMPTY,
+    MOST_BLOBS,
+    MOST_FILES,
+    Blob,
+    File,
+    Manifest,
+    artifact_id,
+    check_name,
+    check_sha256,
+)
 from mxr.errors import Usage
-from mxr.manifest import EMPTY, MOST_BLOBS, MOST_FILES, Blob, File, Manifest, artifact_id, check_name, check_sha256
 from mxr.util.codec import HUGE
 
 DIGEST = "d1" * 32

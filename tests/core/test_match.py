@@ -10,9 +10,9 @@ import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mxr.artifact.matching import Candidate, Match, choose, judge
+from mxr.artifact.qualities import Demands, Qualities
 from mxr.errors import Usage
-from mxr.match import Candidate, Match, choose, judge
-from mxr.qualities import Demands, Qualities
 
 Says = tuple[set[str], set[str], dict[str, Any]]
 """Fields refused, let pass, and taken on trust."""

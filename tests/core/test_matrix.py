@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxr import matrix, precisions, target
+from mxr import matrix
+from mxr.artifact import precision_support, target
 from mxr.errors import MxrError, Usage
 from mxr.matrix import Cell, document, kinds
 from mxr.matrix.table import MATRIX
@@ -174,9 +175,9 @@ def test_a_precision_that_an_arch_cannot_run(folder: Path, arch: str, precision:
 
 @pytest.mark.parametrize("arch", ["gfx940", "gfx942", "gfx950", "gfx1200", "gfx1201"])
 def test_archs_that_run_fp8(arch: str) -> None:
-    assert precisions.impossible(arch, "amd", ("fp8",)) is None
-    assert precisions.impossible("gfx908", "hygon", ("fp8",)) is None
-    assert precisions.impossible("gfx9-4-generic", "amd", ("fp8",)) is None
+    assert precision_support.impossible(arch, "amd", ("fp8",)) is None
+    assert precision_support.impossible("gfx908", "hygon", ("fp8",)) is None
+    assert precision_support.impossible("gfx9-4-generic", "amd", ("fp8",)) is None
 
 
 def test_versions_are_as_written(folder: Path) -> None:

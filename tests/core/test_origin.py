@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mxr import origin
-from mxr.keys import Key
+from mxr.artifact import model_evidence
+from mxr.artifact.key import Key
 from mxr.onnxfile import OnnxInput, OnnxModel, read_model
 from mxr.program import describe_file
 
@@ -26,7 +26,9 @@ def key(*precision: str) -> Key:
 
 def against(made: list[Any], *outputs: OnnxInput, inputs: tuple[OnnxInput, ...] = (X,)) -> list[str]:
     model = OnnxModel(Path("m.onnx"), 1, inputs, outputs, (), 17, 8, "")
-    found = origin.contradictions(key(), model, {"outputs": [{"type": "float_type", "dims": dims} for dims in made]})
+    found = model_evidence.contradictions(
+        key(), model, {"outputs": [{"type": "float_type", "dims": dims} for dims in made]}
+    )
     return [each.field for each in found]
 
 
@@ -67,7 +69,7 @@ def test_sizes_that_follow_from_open_dims_prove_nothing() -> None:
 def test_halves_that_neither_model_nor_label_has(name: str, precision: tuple[str, ...], fields: list[str]) -> None:
     model = read_model(DATA / "models" / "convnet.onnx")
     facts = describe_file(DATA / "mxr_real" / f"{name}.mxr").to_json()
-    assert [each.field for each in origin.contradictions(key(*precision), model, facts)] == fields
+    assert [each.field for each in model_evidence.contradictions(key(*precision), model, facts)] == fields
 
 
 def test_a_model_with_halves_of_its_own(tmp_path: Path) -> None:
@@ -83,4 +85,4 @@ def test_a_model_with_halves_of_its_own(tmp_path: Path) -> None:
     ):
         path = tmp_path / "m.onnx"
         onnx.save(helper.make_model(made), path)
-        assert origin.contradictions(key(), read_model(path), facts) == ()
+        assert model_evidence.contradictions(key(), read_model(path), facts) == ()

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from strategies import MODEL
 
+from mxr.artifact.target import DynamicDim
 from mxr.asking import Options
 from mxr.errors import Mismatch, NotAllowed, Usage
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.push import Label, cut, label
 from mxr.subject import Subject
-from mxr.target import DynamicDim
 
 
 def subject(*inputs: OnnxInput) -> Subject:

@@ -11,9 +11,9 @@ import strategies
 from hypothesis import given, settings
 from strategies import GPU
 
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.errors import Usage
-from mxr.keys import Key
-from mxr.qualities import Demands, Qualities, Request
 from mxr.util import codec
 
 REF = replace(GPU, kind="ref")

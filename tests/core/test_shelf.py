@@ -21,9 +21,9 @@ from core.consumers.parts import BATCH_64, FLAGS_OFF, delivery, place
 from strategies import GPU
 
 from mxr import consumers, ledger
+from mxr.artifact.qualities import Qualities
 from mxr.cache import Cache
 from mxr.errors import Damaged, MxrError, NotAllowed, Temporary, Usage
-from mxr.qualities import Qualities
 
 AMDINFER, REPO, TRITON, EPCONTEXT = map(consumers.find, ("amdinfer", "amdinfer-repo", "triton", "epcontext"))
 DEVICE = Qualities(sramecc="+", xnack="-")

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import dims
 
-from mxr import target
+from mxr.artifact import target
+from mxr.artifact.target import DynamicDim, GfxArch
 from mxr.errors import Usage
-from mxr.target import DynamicDim, GfxArch
 
 
 @pytest.mark.parametrize(

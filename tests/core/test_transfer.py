@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mxr import transfer
+from mxr.artifact.manifest import Blob
 from mxr.errors import NoSuchBlob, Temporary
-from mxr.manifest import Blob
 from mxr.wire import Missing
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from mxr import waiting, work
+from mxr.artifact.key import Key
+from mxr.artifact.manifest import Blob
+from mxr.artifact.qualities import Request
 from mxr.errors import CompileFailed, NotCompiled, Temporary, Unreachable, Usage
-from mxr.keys import Key
-from mxr.manifest import Blob
-from mxr.qualities import Request
 
 KEY = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))
 

@@ -11,9 +11,9 @@ import pytest
 from strategies import GPU, MODEL, OTHER_MODEL
 
 from mxr import wire
+from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
+from mxr.artifact.qualities import Qualities
 from mxr.errors import Usage
-from mxr.manifest import Blob, File, Manifest, artifact_id
-from mxr.qualities import Qualities
 from mxr.util import codec
 
 DATA = b"a program"

@@ -13,9 +13,9 @@ from servers.rows import Databases
 from sqlalchemy import insert, select, text
 from sqlalchemy.exc import IntegrityError
 
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Request
 from mxr.errors import MxrError, NoSuchArtifact, Temporary, Usage
-from mxr.keys import Key
-from mxr.qualities import Request
 from mxr_registry import misses, resolution, schema
 from mxr_registry.db import Database, now, take_turns
 from mxr_registry.tables import Blob

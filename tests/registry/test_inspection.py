@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from mxr.artifact.manifest import Blob, File
 from mxr.errors import Damaged, NoSuchBlob
-from mxr.manifest import Blob, File
 from mxr.onnxfile import read_model
 from mxr.onnxfile.structure import structure_of
 from mxr.program import describe

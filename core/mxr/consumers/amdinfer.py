@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 
+from mxr.artifact.key import Key
 from mxr.errors import Usage
-from mxr.keys import Key
 
 from .consumer import Consumer
 from .layout import (

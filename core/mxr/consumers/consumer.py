@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from mxr.artifact.key import Key
 from mxr.errors import Usage
-from mxr.keys import Key
 from mxr.util.frozen import dataclass
 
 from .layout import Delivery, Layout

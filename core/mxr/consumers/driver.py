@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mxr.keys import Key
+from mxr.artifact.key import Key
 
 from .consumer import Consumer, plain
 

@@ -5,8 +5,8 @@ The built-in provider (onnxruntime-migraphx up to 1.27.1) refuses such models.
 
 from __future__ import annotations
 
+from mxr.artifact.key import Key
 from mxr.errors import Usage
-from mxr.keys import Key
 from mxr.onnxfile import OnnxInput
 from mxr.onnxfile.writer import Node, model_bytes
 

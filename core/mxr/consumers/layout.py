@@ -8,12 +8,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Demands, Qualities
+from mxr.artifact.records import Artifact
+from mxr.artifact.target import FEATURES, DynamicDim, capable
 from mxr.errors import Usage
-from mxr.keys import Key
 from mxr.onnxfile import OnnxInput
-from mxr.published import Artifact
-from mxr.qualities import Demands, Qualities
-from mxr.target import FEATURES, DynamicDim, capable
 from mxr.util.frozen import dataclass
 
 TENSORS: Mapping[str, str] = {

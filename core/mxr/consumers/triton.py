@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from mxr.artifact.key import Key
 from mxr.errors import Usage
-from mxr.keys import Key
 
 from .consumer import Consumer
 from .layout import Delivery, Layout, Piece, need_offload_copy, need_outputs, refuse_dynamic, tensor_type, written

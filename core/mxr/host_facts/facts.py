@@ -9,8 +9,8 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from mxr.artifact.target import BASE_ARCH, VENDORS
 from mxr.errors import Damaged, Usage
-from mxr.target import BASE_ARCH, VENDORS
 from mxr.util.codec import decode, encode, fields, parse, refuse
 from mxr.util.frozen import dataclass
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from mxr.target import capable
+from mxr.artifact.target import capable
 
 from .kfd import gfx_name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mxr.target import BASE_ARCH
+from mxr.artifact.target import BASE_ARCH
 from mxr.util.frozen import dataclass
 
 from .root import Root, properties

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mxr.target import BASE_ARCH
+from mxr.artifact.target import BASE_ARCH
 from mxr.util.frozen import dataclass
 
 ISA = re.compile(r"amdgcn-amd-amdhsa--(gfx[0-9a-f]+)((?::(?:sramecc|xnack)[+-])*)")

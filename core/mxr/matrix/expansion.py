@@ -8,10 +8,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from mxr import precisions, target
+from mxr.artifact import precision_support, target
+from mxr.artifact.key import MODEL
+from mxr.artifact.target import GfxArch, Inputs
 from mxr.asking import Options
-from mxr.keys import MODEL
-from mxr.target import GfxArch, Inputs
 from mxr.util.frozen import dataclass
 
 from .document import Node
@@ -266,9 +266,9 @@ def _calibration(matrix: Matrix, data: Said) -> Path:
 def _check_precision(cell: Cell, place: Node) -> None:
     options = cell.options
     arch = GfxArch.parse(options.arch).base if options.arch else None
-    word = precisions.impossible(arch, options.vendor, target.parse_precision(options.precision or "fp32"))
+    word = precision_support.impossible(arch, options.vendor, target.parse_precision(options.precision or "fp32"))
     if word is not None:
         raise place.refuse(
             f"{word} does not run on {arch} (the target in line {cell.target_line}).",
-            f"{precisions.where(word)} Leave it out, or exclude - {{arch: {arch}, precision: {options.precision}}}.",
+            f"{precision_support.where(word)} Leave it out, or exclude - {{arch: {arch}, precision: {options.precision}}}.",
         )

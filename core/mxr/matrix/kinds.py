@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from mxr import consumers, keys, qualities, target
+from mxr import consumers
+from mxr.artifact import key as artifact_key
+from mxr.artifact import qualities, target
 from mxr.errors import Usage
 from mxr.util.frozen import dataclass
 
@@ -161,7 +163,7 @@ def check_known(arch: str, node: Node) -> None:
 
 
 def _env_name(text: str) -> None:
-    if not keys.ENV_NAME.fullmatch(text):
+    if not artifact_key.ENV_NAME.fullmatch(text):
         raise Usage(f"{text[:60]!r} is no variable that a compile sees.", hint="Names begin with MIGRAPHX_.")
 
 

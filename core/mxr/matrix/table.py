@@ -6,7 +6,8 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from mxr import consumers, qualities
+from mxr import consumers
+from mxr.artifact import qualities
 from mxr.util.frozen import dataclass
 
 from . import kinds

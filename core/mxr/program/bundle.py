@@ -10,11 +10,11 @@ import struct
 import zlib
 from collections.abc import Iterator
 
+from mxr.artifact.target import GfxArch
 from mxr.program.elf import MAGIC as ELF_MAGIC
 from mxr.program.elf import Allowance, CodeObject, read_elf
 from mxr.program.isa import meet, read_isa
 from mxr.program.source import BytesSource, Source, Span, SplicedSource
-from mxr.target import GfxArch
 
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 COMPRESSED_MAGIC = b"CCOB"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from mxr.artifact.target import GfxArch
 from mxr.program.bundle import MOST_INFLATED, read_code_object
 from mxr.program.description import Ground, Sureness
 from mxr.program.elf import Allowance
 from mxr.program.isa import can_meet
 from mxr.program.source import BytesSource, Source, SplicedSource
 from mxr.program.tokens import Binary
-from mxr.target import GfxArch
 
 _READ_WHOLE = 1 << 20
 _MOST_KINDS, _MOST_PROBLEMS = 256, 8

@@ -9,11 +9,11 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from mxr.artifact.target import SRAMECC, XNACK, GfxArch
 from mxr.errors import Damaged
 from mxr.program.container import Walker
 from mxr.program.isa import MACHINES, meet, read_isa
 from mxr.program.source import BytesSource, Source, Span
-from mxr.target import SRAMECC, XNACK, GfxArch
 
 MAGIC = b"\x7fELF"
 _AMDGPU = 224

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from mxr.target import FAMILIES, GfxArch
+from mxr.artifact.target import FAMILIES, GfxArch
 
 MACHINES = {
     0x20: "gfx600", 0x21: "gfx601", 0x22: "gfx700", 0x23: "gfx701", 0x24: "gfx702", 0x25: "gfx703", 0x26: "gfx704",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mxr.artifact.target import DynamicDim, dim_to_json
 from mxr.program.container import Folding
 from mxr.program.number_types import BYTES, static_shape
-from mxr.target import DynamicDim, dim_to_json
 
 _MOST_DIMS = 64
 

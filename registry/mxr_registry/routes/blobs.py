@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
 from mxr import wire
-from mxr.manifest import Blob, check_sha256
+from mxr.artifact.manifest import Blob, check_sha256
 from mxr.util import codec
 from mxr_registry import blobs
 from mxr_registry.storage.place import loopback

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from mxr.qualities import Request as Asking
+from mxr.artifact.qualities import Request as Asking
 from mxr_registry import misses, resolution
 
 from .deps import Body, By, InRooms, Straight, reply

@@ -7,8 +7,8 @@ import types
 from collections.abc import Mapping
 from typing import Any, Union, get_args, get_origin
 
-from mxr.keys import Key, KeyDocument
-from mxr.manifest import File, Manifest
+from mxr.artifact.key import Key, KeyDocument
+from mxr.artifact.manifest import File, Manifest
 from mxr.util.codec import shape_of
 
 SCALARS: dict[Any, dict[str, Any]] = {

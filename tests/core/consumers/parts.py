@@ -9,13 +9,13 @@ from typing import Any
 
 from strategies import GPU
 
+from mxr.artifact.key import Key
+from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
+from mxr.artifact.qualities import Demands, Qualities
+from mxr.artifact.records import Artifact
 from mxr.cache import Cache
 from mxr.consumers import Consumer, Delivery, Layout
-from mxr.keys import Key
-from mxr.manifest import Blob, File, Manifest, artifact_id
 from mxr.onnxfile import OnnxInput
-from mxr.published import Artifact
-from mxr.qualities import Demands, Qualities
 from mxr.shelf import put
 
 INPUTS = (OnnxInput("x", "float32", ("N", 3, 224, 224)),)

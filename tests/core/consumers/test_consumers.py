@@ -10,8 +10,8 @@ import pytest
 from strategies import GPU
 
 from mxr import consumers
+from mxr.artifact.target import DynamicDim
 from mxr.errors import Usage
-from mxr.target import DynamicDim
 
 ROOT = Path(__file__).parents[3]
 

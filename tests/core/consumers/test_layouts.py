@@ -16,12 +16,12 @@ from google.protobuf import text_format
 from strategies import GPU
 
 from mxr import consumers
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Demands, Qualities
+from mxr.artifact.target import DynamicDim
 from mxr.consumers import Layout, kserve
 from mxr.errors import Usage
-from mxr.keys import Key
 from mxr.onnxfile import OnnxInput
-from mxr.qualities import Demands, Qualities
-from mxr.target import DynamicDim
 
 from . import configs
 from .parts import BATCH_64, FLAGS_OFF, delivery

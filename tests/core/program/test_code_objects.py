@@ -8,11 +8,11 @@ import program_maker as make
 import pytest
 import zstandard
 
+from mxr.artifact.target import GfxArch
 from mxr.program.bundle import MOST_INFLATED, read_code_object
 from mxr.program.elf import Allowance
 from mxr.program.isa import MACHINES, can_meet, meet, read_isa
 from mxr.program.source import BytesSource
-from mxr.target import GfxArch
 
 REAL = {
     # name: (archs, code object version, does a second witness confirm them)

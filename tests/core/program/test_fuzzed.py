@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from mutations import bombs, mutate
 from strategies import GPU
 
-from mxr import evidence
+from mxr.artifact import program_evidence
+from mxr.artifact.qualities import Qualities
 from mxr.errors import Damaged
 from mxr.program import BytesSource, cut_points, describe, read_header
-from mxr.qualities import Qualities
 
 SMALL = sorted((make.DATA / "mxr_spliced").iterdir())
 SAMPLES = [path.read_bytes() for path in SMALL]
@@ -46,11 +46,11 @@ def survive(data: bytes) -> None:
 def judge(facts: dict) -> None:
     """Hold hostile facts against labels: whatever they say, there is an answer."""
     for key in (GPU, replace(GPU, kind="ref", precision=("fp16", "int8", "fp8"))):
-        for difference in evidence.contradictions(key, Qualities(), facts):
+        for difference in program_evidence.contradictions(key, Qualities(), facts):
             assert difference.asked != difference.found
-        assert set(evidence.stated(key, Qualities(), facts)) >= {"model", "fast_math"}
-    assert {name for name, _ in evidence.inputs_of(facts)} <= set(facts["inputs"])
-    assert len(evidence.archs_of(facts)) <= len(facts["archs"])
+        assert set(program_evidence.stated(key, Qualities(), facts)) >= {"model", "fast_math"}
+    assert {name for name, _ in program_evidence.inputs_of(facts)} <= set(facts["inputs"])
+    assert len(program_evidence.archs_of(facts)) <= len(facts["archs"])
 
 
 @pytest.mark.parametrize("seed", range(20))

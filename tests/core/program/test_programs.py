@@ -5,9 +5,9 @@ from __future__ import annotations
 import program_maker as make
 import pytest
 
+from mxr.artifact.target import DynamicDim
 from mxr.errors import Damaged, Usage
 from mxr.program import BytesSource, describe, describe_file, read_header
-from mxr.target import DynamicDim
 
 F = make.shape("float", 4, 8)
 CODE = make.hsaco("gfx1100.cov5.hsaco")

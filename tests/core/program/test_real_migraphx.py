@@ -17,13 +17,13 @@ import odd_graphs
 import pytest
 from compiler_workers.graphs import GRAPHS
 
-from mxr import evidence, origin
-from mxr.keys import Key, inputs_from_json
+from mxr.artifact import model_evidence, program_evidence
+from mxr.artifact.key import Key, inputs_from_json
+from mxr.artifact.qualities import Qualities
 from mxr.onnxfile import read_model
 from mxr.program import FileSource, cut_points, describe_file
 from mxr.program.number_types import BYTES
 from mxr.push import cut
-from mxr.qualities import Qualities
 
 pytestmark = pytest.mark.real_migraphx
 
@@ -85,7 +85,7 @@ def test_the_reader_says_what_the_library_says(real: library.Library, tmp_path: 
     agree(found, told, order)
     if told["compiled"] and (name, variant) not in NOTHING_TO_REDUCE:
         key = label_is_true(found, told, order.get("precision", ()))
-        assert origin.contradictions(key, read_model(write(name, tmp_path)), found) == ()
+        assert model_evidence.contradictions(key, read_model(write(name, tmp_path)), found) == ()
     rebuilt = rebuild(path)
     assert rebuilt.read_bytes() == path.read_bytes()
     again = real.ask({"load": str(rebuilt), "format": order.get("format", "msgpack")})
@@ -153,11 +153,11 @@ def label_is_true(found: dict[str, Any], told: dict[str, Any], precision: list[s
     inputs = inputs_from_json({name: row["dims"] for name, row in told["inputs"].items()}, "inputs")
     version = ".".join(told["version"].split(".")[:2])
     key = Key("xxh3:" + "0" * 32, "ref", version, inputs, precision=tuple(precision))
-    assert evidence.contradictions(key, Qualities(), found) == ()
-    assert sorted(evidence.inputs_of(found)) == sorted(inputs)
+    assert program_evidence.contradictions(key, Qualities(), found) == ()
+    assert sorted(program_evidence.inputs_of(found)) == sorted(inputs)
     for name, shape in inputs:
         other = Key("xxh3:" + "0" * 32, "ref", version, ((name, (*shape, 7)),))
-        assert f"inputs.{name}" in {each.field for each in evidence.contradictions(other, Qualities(), found)}
+        assert f"inputs.{name}" in {each.field for each in program_evidence.contradictions(other, Qualities(), found)}
     return key
 
 

@@ -21,13 +21,13 @@ from end_to_end.stack import Host, Registry, real_environ
 
 from mxr import fetching, waiting, work
 from mxr import host_facts as hosts
+from mxr.artifact.target import DynamicDim
 from mxr.asking import Options
 from mxr.cache import Cache
 from mxr.client import Client
 from mxr.errors import NoSuchArtifact
 from mxr.library import prepare
 from mxr.settings import load
-from mxr.target import DynamicDim
 
 from .conftest import Worker
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from mxr import work
-from mxr.match import Candidate, judge
-from mxr.qualities import Demands, Qualities
+from mxr.artifact.matching import Candidate, judge
+from mxr.artifact.qualities import Demands, Qualities
 from mxr_registry.asking import _sure
 
 SIGNS, COUNTS = some.sampled_from([None, "+", "-"]), some.sampled_from([None, 104, 120, 304])

@@ -8,10 +8,10 @@ form      the key of such a set, and what of it workers can record
 
 from __future__ import annotations
 
+from mxr.artifact.key import Key
 from mxr.consumers.consumer import Consumer
 from mxr.consumers.layout import Delivery, Layout, refuse_dynamic
 from mxr.errors import Usage
-from mxr.keys import Key
 
 WHO = "ONNX Runtime"
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from mxr.artifact.key import Key
+from mxr.artifact.manifest import check_name
 from mxr.errors import Usage
-from mxr.keys import Key
-from mxr.manifest import check_name
 from mxr.util.codec import refuse
 
 from . import WHO, fit

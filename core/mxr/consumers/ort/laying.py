@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from mxr.artifact.key import Key
 from mxr.consumers.layout import Delivery, Layout, Piece, whole_arch, written
 from mxr.errors import Usage
-from mxr.keys import Key
 from mxr.util.codec import canonical
 
 from . import WHO, fit, generation_a

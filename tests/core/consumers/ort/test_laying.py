@@ -13,15 +13,15 @@ from doubles.ort_migraphx import ARCH, Judge
 from strategies import GPU
 
 from mxr import consumers
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Demands
+from mxr.artifact.target import DynamicDim
 from mxr.cache import Cache
 from mxr.consumers import Delivery
 from mxr.consumers.ort import proof
 from mxr.consumers.ort.optimiser import started
 from mxr.consumers.ort.unpredictable import Refused
 from mxr.errors import Damaged, NotAllowed, Usage
-from mxr.keys import Key
-from mxr.qualities import Demands
-from mxr.target import DynamicDim
 
 from .odd import ODD
 

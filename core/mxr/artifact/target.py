@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from mxr.errors import Usage
 from mxr.util.codec import refuse
 from mxr.util.frozen import dataclass
-
-from .errors import Usage
 
 KINDS = ("gpu", "ref")
 VENDORS = ("amd", "hygon")

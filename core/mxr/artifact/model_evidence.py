@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .keys import Difference, Key
-from .onnxfile import OnnxModel
+from mxr.onnxfile import OnnxModel
+
+from .key import Difference, Key
 
 REDUCED = {"fp16": "float16", "bf16": "bfloat16"}
 """Precisions that a program has only when they were asked for, or when its model has the type itself."""

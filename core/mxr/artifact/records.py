@@ -7,7 +7,7 @@ from typing import Any
 
 from mxr.util.frozen import dataclass
 
-from .keys import Key
+from .key import Key
 from .manifest import Manifest, artifact_id
 from .qualities import Qualities
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .errors import Usage
+from mxr.errors import Usage
+
 from .target import GENERIC_ARCH
 
 FP8 = ("gfx94", "gfx95", "gfx12")

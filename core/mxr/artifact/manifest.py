@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import Any
 
+from mxr.errors import Usage
 from mxr.util.codec import HUGE, canonical, decode, refuse, text
 from mxr.util.frozen import dataclass
-
-from .errors import Usage
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 EMPTY = sha256(b"").hexdigest()

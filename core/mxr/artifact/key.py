@@ -12,11 +12,11 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
+from mxr.errors import Usage
 from mxr.util.codec import canonical, decode, fields, refuse, text
 from mxr.util.frozen import dataclass
 
 from . import target
-from .errors import Usage
 from .target import BASE_ARCH, FAMILY_OF, GENERIC_ARCH, KINDS, VENDORS, DynamicDim, Inputs
 
 KEY_VERSION = 1

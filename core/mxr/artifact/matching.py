@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
+from mxr.errors import Usage
 from mxr.util.frozen import dataclass
 
-from .errors import Usage
-from .keys import Difference
+from .key import Difference
 from .qualities import Demands, Qualities
 from .target import FEATURES
 

@@ -9,9 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from mxr.errors import Usage
+
 from . import target
-from .errors import Usage
-from .keys import Difference, Key, inputs_from_json
+from .key import Difference, Key, inputs_from_json
 from .qualities import Qualities
 from .target import GfxArch, Inputs
 

@@ -6,12 +6,12 @@ import re
 from dataclasses import asdict, field, replace
 from typing import Any
 
+from mxr.errors import Usage
 from mxr.util.codec import refuse
 from mxr.util.frozen import dataclass
 
 from . import target
-from .errors import Usage
-from .keys import Key
+from .key import Key
 
 ALLOWANCES = ("cu", "patch", "cross", "spoof")
 PATCH = r"\.[0-9A-Za-z.+~-]{1,60}"

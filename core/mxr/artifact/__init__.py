@@ -1,0 +1,1 @@
+"""What identifies an artifact: target, key, qualities, manifest, and the rules that compare them."""

@@ -22,10 +22,13 @@ from pathlib import Path
 
 from registry_process import registry
 
-from mxr import Settings, ability, transfer, wire, work
+from mxr import Settings, transfer
 from mxr.artifact.manifest import Manifest
 from mxr.client import Client
 from mxr.host_facts import HostTarget, HostToolchain
+from mxr.protocol import artifacts as artifact_protocol
+from mxr.protocol import capabilities
+from mxr.protocol import jobs as job_protocol
 from mxr.push import cut
 from mxr.worker_client import WorkerClient
 
@@ -52,9 +55,11 @@ def one(worker: WorkerClient, name: str, url: str, folder: Path, number: int) ->
     file = cut(PROGRAM, "model.mxr")
     transfer.upload(worker.client, PROGRAM, file)
     time.sleep(0.5)  # the client has long settled down to wait when a real compile ends
-    made = ability.made_by(HostTarget("ref", kind="ref"), HostToolchain(None, "2.16.0"))
+    made = capabilities.made_by(HostTarget("ref", kind="ref"), HostToolchain(None, "2.16.0"))
     begun = time.perf_counter()
-    worker.finish(lease.job, work.Finish(lease.fence, wire.Publish(lease.key, Manifest((file,)), made, {})))
+    worker.finish(
+        lease.job, job_protocol.Finish(lease.fence, artifact_protocol.Publish(lease.key, Manifest((file,)), made, {}))
+    )
     while not output.exists():
         if client.poll():
             raise SystemExit(client.stderr.read().decode() if client.stderr else "the client failed")
@@ -72,7 +77,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, registry(Path(folder) / "data") as url:
         worker = WorkerClient(Client(Settings(registry=url)))
-        can = work.Can((HostTarget("ref", kind="ref"),), HostToolchain(None, "2.16.0"))
+        can = job_protocol.Can((HostTarget("ref", kind="ref"),), HostToolchain(None, "2.16.0"))
         name = worker.register("bench", can).id
         spent = [one(worker, name, url, Path(folder), number) for number in range(given.rounds)]
     found = {"p50_ms": round(statistics.median(spent), 1), "most_ms": round(max(spent), 1)}

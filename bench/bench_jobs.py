@@ -30,10 +30,10 @@ from typing import Any
 import urllib3
 from sqlalchemy import insert
 
-from mxr import work
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
 from mxr.host_facts import HostTarget, HostToolchain
+from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 from mxr_registry import lanes, leases, schema, workers
 from mxr_registry.db import Database
@@ -53,10 +53,10 @@ def key_of(kind: int, number: int) -> Key:
     return Key(MODEL, "gpu", inputs=(("x", (1, 3)),), arch=ARCHS[kind % len(ARCHS)], env=env, **versions)
 
 
-def can_of(kind: int) -> work.Can:
+def can_of(kind: int) -> job_protocol.Can:
     """What a worker of this kind can do."""
     target = HostTarget(ARCHS[kind % len(ARCHS)], num_cu=120)
-    return work.Can((target,), HostToolchain("7.2.1", f"2.{15 + kind // len(ARCHS)}.0", "a1"))
+    return job_protocol.Can((target,), HostToolchain("7.2.1", f"2.{15 + kind // len(ARCHS)}.0", "a1"))
 
 
 def fill(db: Database, jobs: int, kinds: int) -> None:
@@ -105,14 +105,14 @@ def claims(folder: Path, jobs: int, kinds: int, count: int) -> dict[str, float]:
     rules, ids = Rules(), []
     with db.writing() as session:
         for kind in range(kinds):
-            said = workers.register(session, rules, "default", work.RegisterWorker(f"w{kind}", can_of(kind)))
+            said = workers.register(session, rules, "default", job_protocol.RegisterWorker(f"w{kind}", can_of(kind)))
             ids.append(json.loads(said)["id"])
         idle = json.loads(
             workers.register(
                 session,
                 rules,
                 "default",
-                work.RegisterWorker(
+                job_protocol.RegisterWorker(
                     "idle", can_of(0).__class__((HostTarget("gfx900"),), HostToolchain("7.2.1", "2.15.0"))
                 ),
             )
@@ -127,7 +127,7 @@ def claims(folder: Path, jobs: int, kinds: int, count: int) -> dict[str, float]:
 
 def take(db: Database, rules: Rules, worker: str, wanted: bool) -> None:
     """One claim, which must end as expected."""
-    begun = leases.begin(db, "default", work.Claim(worker))
+    begun = leases.begin(db, "default", job_protocol.Claim(worker))
     assert (leases.claim(db, rules, begun) is not None) is wanted
 
 
@@ -192,7 +192,7 @@ def crowd(folder: Path, seconds: float) -> dict[str, float]:
         fill(db, 20, 20)
         db.close()
         ids = [job["id"] for job in registry.call("GET", "/v1/jobs")["jobs"]]
-        can = encode(work.Can((HostTarget("gfx900"),), HostToolchain("7.2.1", "2.15.0")))
+        can = encode(job_protocol.Can((HostTarget("gfx900"),), HostToolchain("7.2.1", "2.15.0")))
         staff = [registry.call("POST", "/v1/workers", {"name": f"w{n}", "can": can})["id"] for n in range(100)]
         request = json.dumps({"key": key}).encode()
         rounds, resting = [], []

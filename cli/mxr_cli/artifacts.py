@@ -9,8 +9,8 @@ import click
 from mxr.artifact.key import show as words
 from mxr.artifact.target import FEATURES, GfxArch
 from mxr.errors import Usage
-from mxr.wire import Artifact
-from mxr.wire import document as wire_document
+from mxr.protocol.artifacts import Artifact
+from mxr.protocol.artifacts import document as wire_document
 
 from .options import Session, common
 from .words import day, document, key_cells, note, say, size, table

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from mxr.protocol.jobs import Job
     from mxr.waiting import Progress
-    from mxr.work import Job
 
 WAYS = ("fail", "ask", "wait", "local", "continue")
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -80,17 +80,18 @@ def ask_for(
     file_name: str | None = None,
 ) -> Job:
     """The job for a request; what the registry lacks for it is uploaded. Raises `NoWorker` where one waits for it."""
-    from mxr import waiting, work
+    from mxr import waiting
+    from mxr.protocol import jobs as job_protocol
 
-    wanted = work.Ask(asked.request, wait=how.way == "wait", retry=how.retry, file_name=file_name)
+    wanted = job_protocol.Ask(asked.request, wait=how.way == "wait", retry=how.retry, file_name=file_name)
     return waiting.ask(session.client(), waiting.Wanted(wanted, subject, calibration), watch("uploading"))
 
 
 def outcome(session: Session, how: OnMiss, job: Job) -> str:
     """The id of the artifact that comes of a job, done here or waited for where that is the way; else as it stands."""
-    from mxr import work
+    from mxr.protocol import jobs as job_protocol
 
-    if how.way == "local" and job.state in work.OPEN:
+    if how.way == "local" and job.state in job_protocol.OPEN:
         job = _here(session, how, job)
     elif how.way == "wait":
         job = _wait(session, how, job)
@@ -99,14 +100,14 @@ def outcome(session: Session, how: OnMiss, job: Job) -> str:
 
 def advise(session: Session, problem: MxrError, asked: Asked) -> None:
     """Adds to the hint of a miss what the registry's workers could do about it; nothing where it has none."""
-    from mxr import ability
+    from mxr.protocol import capabilities
 
     try:
         found = session.client().workers()
     except MxrError:
         return
     cans = [each.can for each in found.workers if each.state != "lost"] + [each.can for each in found.pools]
-    if any(ability.able(can, asked.request) is not None for can in cans):
+    if any(capabilities.able(can, asked.request) is not None for can in cans):
         words = "Add `--on-miss wait`: a worker compiles it, for everyone."
     elif cans:
         words = "Add `--on-miss ask`: that queues it for a worker that can compile it, of which there is none now."

@@ -15,7 +15,7 @@ from .words import day, document, key_cells, note, say, table
 if TYPE_CHECKING:
     from mxr.client import Client
     from mxr.host_facts import HostTarget
-    from mxr.work import Can, Job
+    from mxr.protocol.jobs import Can, Job
 
 
 @click.command(short_help="List jobs, or show, follow or cancel one.")
@@ -66,7 +66,7 @@ def _list(session: Session, filters: dict[str, Any]) -> None:
 
 
 def _row(job: Job) -> dict[str, Any]:
-    from mxr.wire import document as wire_document
+    from mxr.protocol.artifacts import document as wire_document
 
     return wire_document(job)
 
@@ -105,7 +105,7 @@ def workers(session: Session) -> None:
     """List the workers with what each can compile for, and the declared pools, which may stand at zero."""
     found = session.client().workers()
     if session.as_json:
-        from mxr.wire import document as wire_document
+        from mxr.protocol.artifacts import document as wire_document
 
         document(wire_document(found))
         return

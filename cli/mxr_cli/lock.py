@@ -215,7 +215,7 @@ def _report(session: Session, findings: list[pinning.Finding]) -> None:
 def _registered(session: Session) -> None:
     rows = session.client().locks().locks
     if session.as_json:
-        from mxr.wire import document as wire_document
+        from mxr.protocol.artifacts import document as wire_document
 
         document({"locks": [wire_document(row) for row in rows]})
         return

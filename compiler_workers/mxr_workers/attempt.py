@@ -9,9 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mxr import ability, transfer, wire, work
+from mxr import transfer
 from mxr.artifact.manifest import File, Manifest
 from mxr.errors import Conflict, Damaged, Interrupted, Mismatch, MxrError, NoSuchBlob, NotFound
+from mxr.protocol import artifacts as artifact_protocol
+from mxr.protocol import capabilities
+from mxr.protocol import jobs as job_protocol
 from mxr.push import cut
 from mxr.util.codec import canonical
 from mxr.waiting import patiently
@@ -60,10 +63,10 @@ class Made:
     """Programs whose bytes the registry has, and the words that publish them together."""
 
     files: tuple[tuple[Path, File], ...]
-    finish: work.Finish
+    finish: job_protocol.Finish
 
 
-def attempt(post: Post, lease: work.Lease) -> Failure | None:
+def attempt(post: Post, lease: job_protocol.Lease) -> Failure | None:
     """Work on a job to its end, and tell the registry; the failure, if any, which may be this worker's own fault."""
     outcome: Made | Failure
     with post.spool.keeping(lease), Tending(post.client.hurried(lease.seconds / 3), lease) as tending:
@@ -85,7 +88,9 @@ def attempt(post: Post, lease: work.Lease) -> Failure | None:
     return _report(post, lease, outcome, rest, cancelled=tending.stop == "cancelled")
 
 
-def _report(post: Post, lease: work.Lease, outcome: Made | Failure, log: str, *, cancelled: bool) -> Failure | None:
+def _report(
+    post: Post, lease: job_protocol.Lease, outcome: Made | Failure, log: str, *, cancelled: bool
+) -> Failure | None:
     """Tell the registry how it ended. What goes wrong here ends the job for this worker, never the worker."""
     try:
         if isinstance(outcome, Failure):
@@ -105,7 +110,7 @@ def _report(post: Post, lease: work.Lease, outcome: Made | Failure, log: str, *,
     return Failure("transient", "worker", "The registry did not take what came of it.")
 
 
-def _make(post: Post, lease: work.Lease, tending: Tending) -> Made:
+def _make(post: Post, lease: job_protocol.Lease, tending: Tending) -> Made:
     """The program, or all that ONNX Runtime wrote; made and uploaded. Raises `Uncompiled`, what moving bytes raises."""
     client, slot = post.client.client, post.slot
     watch = tending.watch(post.leave)
@@ -136,8 +141,10 @@ def _make(post: Post, lease: work.Lease, tending: Tending) -> Made:
     _upload(post, lease, files, watch.stop)
     tending.phase("publish")
     manifest = Manifest(tuple(file for _, file in files))
-    artifact = wire.Publish(lease.key, manifest, made.qualities, provenance_of(post, lease, made.provenance))
-    return Made(files, work.Finish(lease.fence, artifact))
+    artifact = artifact_protocol.Publish(
+        lease.key, manifest, made.qualities, provenance_of(post, lease, made.provenance)
+    )
+    return Made(files, job_protocol.Finish(lease.fence, artifact))
 
 
 def _going_on(watch: Watch) -> transfer.Progress:
@@ -150,7 +157,9 @@ def _going_on(watch: Watch) -> transfer.Progress:
     return check
 
 
-def _upload(post: Post, lease: work.Lease, files: tuple[tuple[Path, File], ...], leave: Callable[[], bool]) -> None:
+def _upload(
+    post: Post, lease: job_protocol.Lease, files: tuple[tuple[Path, File], ...], leave: Callable[[], bool]
+) -> None:
     def upload() -> None:
         for path, file in files:
             transfer.upload(post.client.client, path, file)
@@ -158,7 +167,7 @@ def _upload(post: Post, lease: work.Lease, files: tuple[tuple[Path, File], ...],
     patiently(upload, LOYAL, longest=_pause(lease), leave=leave)
 
 
-def _finish(post: Post, lease: work.Lease, made: Made, log: str) -> None:
+def _finish(post: Post, lease: job_protocol.Lease, made: Made, log: str) -> None:
     """Publish the program and close the job. Raises `Conflict` where another worker has the job by now."""
     done = replace(made.finish, log=log)
 
@@ -174,23 +183,23 @@ def _finish(post: Post, lease: work.Lease, made: Made, log: str) -> None:
     _log.info("job %s: finished", lease.job[:12])
 
 
-def _pause(lease: work.Lease) -> float:
+def _pause(lease: job_protocol.Lease) -> float:
     """Seconds between two tries: several must fit into what may be left of a lease."""
     return min(10.0, lease.seconds / 6)
 
 
-def order_of(post: Post, lease: work.Lease, calibration: Path | None) -> Order:
+def order_of(post: Post, lease: job_protocol.Lease, calibration: Path | None) -> Order:
     """What to compile: for the target that the lease names; or, across, for the GPU that it describes."""
     can, demands = post.slot.can, lease.demands
     if not lease.cross:
-        made = ability.made_by(can.targets[lease.target], can.toolchain, ability.tuning_for(demands))
+        made = capabilities.made_by(can.targets[lease.target], can.toolchain, capabilities.tuning_for(demands))
         return Order(lease.key, made, lease.onnx, calibration)
-    made = ability.made_across(demands, can.toolchain)
+    made = capabilities.made_across(demands, can.toolchain)
     absent = {"gpu_arch": lease.key.arch, "gpu_num_cu": demands.num_cu, "gpu_num_chiplets": demands.chiplets}
     return Order(lease.key, made, lease.onnx, calibration, absent)
 
 
-def provenance_of(post: Post, lease: work.Lease, told: Mapping[str, Any]) -> dict[str, Any]:
+def provenance_of(post: Post, lease: job_protocol.Lease, told: Mapping[str, Any]) -> dict[str, Any]:
     """Where the program comes from, with what its making told, within what the registry keeps of that."""
     target = post.slot.hardware[lease.target]
     found: dict[str, Any] = {
@@ -203,26 +212,28 @@ def provenance_of(post: Post, lease: work.Lease, told: Mapping[str, Any]) -> dic
         **told,
     }
     for name in DISPENSABLE:
-        if len(canonical(found).encode()) <= wire.MOST_PROVENANCE:
+        if len(canonical(found).encode()) <= artifact_protocol.MOST_PROVENANCE:
             break
         found[name] = "too long to keep"
     return found
 
 
-def _tell(post: Post, lease: work.Lease, failure: Failure, log: str, *, cancelled: bool) -> None:
+def _tell(post: Post, lease: job_protocol.Lease, failure: Failure, log: str, *, cancelled: bool) -> None:
     if not cancelled and (failure.name == "stopped" or (failure.name == "worker" and post.leave())):
         patiently(lambda: post.client.hand_back(lease.job, lease.fence), 10.0)
         _log.info("job %s: handed back", lease.job[:12])
         return
     _log.info("job %s: %s: %s", lease.job[:12], failure.name, failure.message)
-    failed = work.Fail(lease.fence, work.Failure(kind_for(failure, lease), failure.message, failure.name), log)
+    failed = job_protocol.Fail(
+        lease.fence, job_protocol.Failure(kind_for(failure, lease), failure.message, failure.name), log
+    )
     patiently(lambda: post.client.fail(lease.job, failed), LOYAL, longest=_pause(lease))
 
 
-def kind_for(failure: Failure, lease: work.Lease) -> str:
+def kind_for(failure: Failure, lease: job_protocol.Lease) -> str:
     """The registry's word for a failure. A crash may be the host's once; the second time the job is a poison."""
     if failure.kind == "permanent":
-        return work.PERMANENT
+        return job_protocol.PERMANENT
     if failure.kind == "poison-suspect" and lease.attempt >= CRASHES:
-        return work.POISON
-    return work.TRANSIENT
+        return job_protocol.POISON
+    return job_protocol.TRANSIENT

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from mxr import work
 from mxr.errors import MxrError, NotFound, Temporary, Unreachable
+from mxr.protocol import jobs as job_protocol
 from mxr_workers.attempt import Post, attempt
 from mxr_workers.failures import UNFIT, Failure
 from mxr_workers.interpreter import probe
@@ -98,7 +98,7 @@ class Serving:
                 # A host that is at fault itself must not take job after job and spoil each.
                 self._stopping.asked.wait(min(60.0, 2.0**faults))
 
-    def _work(self, lease: work.Lease) -> Failure | None:
+    def _work(self, lease: job_protocol.Lease) -> Failure | None:
         _log.info("job %s: attempt %d on %s", lease.job[:12], lease.attempt, self._post.slot.name)
         self.busy = True
         try:
@@ -129,11 +129,11 @@ class Serving:
         if worker is not None:
             _log.info("%s: registered", post.slot.name)
 
-    def _claim(self) -> work.Lease | None:
+    def _claim(self) -> job_protocol.Lease | None:
         settings = self._post.settings
         wait = 0.0 if settings.drain else LONG
 
-        def claim() -> work.Lease | None:
+        def claim() -> job_protocol.Lease | None:
             try:
                 return self._post.client.claim(self._id, wait=wait, job=settings.job)
             except NotFound:
@@ -149,7 +149,7 @@ class Serving:
 
     def _closed(self, job: str) -> bool:
         found = self._reach(lambda: self._post.client.client.job(job))
-        return found is None or found.state not in work.OPEN
+        return found is None or found.state not in job_protocol.OPEN
 
     def _reach(self, call: Callable[[], T]) -> T | None:
         """What `call` gives, called until the registry answers; None when the worker is told to stop meanwhile."""

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from mxr.errors import NoWorker
 from mxr.host_facts import Host, HostTarget, HostToolchain
+from mxr.protocol.jobs import Can
 from mxr.util.codec import canonical, encode
-from mxr.work import Can
 from mxr_workers.interpreter import About, Interpreter
 
 REF = HostTarget(arch="ref", kind="ref")

@@ -21,9 +21,9 @@ from mxr import transfer
 from mxr.artifact.manifest import File
 from mxr.client import Client
 from mxr.errors import MxrError, NoSuchBlob
+from mxr.protocol.jobs import Lease
 from mxr.util import disk
 from mxr.util.hashing import StatMemo, sha256_memoised
-from mxr.work import Lease
 
 KEPT_MODELS = 16
 """Beside those that a slot of this process has in use."""

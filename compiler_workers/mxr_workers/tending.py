@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from mxr.errors import Conflict, MxrError, NotFound
-from mxr.work import MOST_LOG, Heartbeat, Lease
+from mxr.protocol.jobs import MOST_LOG, Heartbeat, Lease
 from mxr.worker_client import WorkerClient
 from mxr_workers.sandbox import Watch
 

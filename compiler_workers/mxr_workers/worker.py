@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Sequence
 
-from mxr import ability
 from mxr.client import Client
 from mxr.errors import MxrError, NoWorker
 from mxr.host_facts import Host
+from mxr.protocol import capabilities
 from mxr.worker_client import WorkerClient
 from mxr_workers.attempt import Post
 from mxr_workers.interpreter import About, Interpreter, ask
@@ -51,7 +51,7 @@ class Worker:
 
     def _for_job(self, slots: Sequence[Slot], job: str) -> tuple[Slot, ...]:
         request = self._client.job(job).request
-        ways = [(slot, way) for slot in slots if (way := ability.able(slot.can, request)) is not None]
+        ways = [(slot, way) for slot in slots if (way := capabilities.able(slot.can, request)) is not None]
         if ways:
             return (min(ways, key=lambda each: each[1].cross)[0],)
         raise NoWorker(

@@ -13,12 +13,12 @@ from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, Manifest, artifact_id
 from mxr.artifact.qualities import Qualities
 from mxr.artifact.records import Artifact
+from mxr.protocol.artifacts import Publish, RegisterModel
 from mxr.util.frozen import dataclass
 
 from . import oci
 from .lock import FILE_NAME, Lock, write
 from .util import codec
-from .wire import Publish, RegisterModel
 
 VERSION = 1
 TAG = "mxr"

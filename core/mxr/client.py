@@ -15,16 +15,17 @@ from urllib.parse import quote
 from mxr.artifact.manifest import Blob
 from mxr.artifact.qualities import Request
 
-from . import wire
 from .elsewhere import PLAIN, Elsewhere, given_back
 from .errors import Json, MxrError, Unreachable, from_json
+from .protocol import artifacts as artifact_protocol
 from .settings import Settings
 from .util import codec
 
 if TYPE_CHECKING:
     import urllib3
 
-    from . import pipelines, work
+    from .protocol import jobs as job_protocol
+    from .protocol import surveys
 
 T = TypeVar("T")
 
@@ -63,115 +64,130 @@ class Client:
         hurry = replace(self._settings, timeout=min(self._settings.timeout, seconds))
         return Client(hurry, connections=1)
 
-    def resolve(self, request: Request) -> wire.Hit:
+    def resolve(self, request: Request) -> artifact_protocol.Hit:
         """The artifact for a request. Raises `NoSuchArtifact`, whose detail says what comes nearest."""
-        return self.exchange(wire.Hit, "POST", "/resolve", request.to_json())
+        return self.exchange(artifact_protocol.Hit, "POST", "/resolve", request.to_json())
 
-    def artifacts(self, **filters: str | int | None) -> wire.Artifacts:
+    def artifacts(self, **filters: str | int | None) -> artifact_protocol.Artifacts:
         """A page of artifacts, by model, digest, kind, vendor, arch, migraphx, rocm, precision, input; limit, after."""
-        return self.exchange(wire.Artifacts, "GET", "/artifacts" + _query(filters))
+        return self.exchange(artifact_protocol.Artifacts, "GET", "/artifacts" + _query(filters))
 
-    def artifact(self, identity: str) -> wire.Artifact:
+    def artifact(self, identity: str) -> artifact_protocol.Artifact:
         """One artifact with its manifest, by its id or the beginning of it."""
-        return self.exchange(wire.Artifact, "GET", f"/artifacts/{quote(identity, safe='')}")
+        return self.exchange(artifact_protocol.Artifact, "GET", f"/artifacts/{quote(identity, safe='')}")
 
-    def publish(self, body: wire.Publish) -> wire.Artifact:
+    def publish(self, body: artifact_protocol.Publish) -> artifact_protocol.Artifact:
         """Publish an artifact whose blobs are all there. Publishing the same again is fine."""
-        return self.exchange(wire.Artifact, "POST", "/artifacts", wire.document(body))
+        return self.exchange(artifact_protocol.Artifact, "POST", "/artifacts", artifact_protocol.document(body))
 
-    def promote(self, identity: str) -> wire.Artifact:
+    def promote(self, identity: str) -> artifact_protocol.Artifact:
         """Make this artifact the first choice for its key."""
-        return self.exchange(wire.Artifact, "POST", f"/artifacts/{quote(identity, safe='')}/promote")
+        return self.exchange(artifact_protocol.Artifact, "POST", f"/artifacts/{quote(identity, safe='')}/promote")
 
     def remove(self, identity: str) -> None:
         """Take an artifact out of the registry; its bytes go with the next sweep."""
         with self._reply("DELETE", f"/artifacts/{quote(identity, safe='')}") as reply:
             self._read(reply)
 
-    def put_lock(self, name: str, identities: Iterable[str]) -> wire.Lock:
+    def put_lock(self, name: str, identities: Iterable[str]) -> artifact_protocol.Lock:
         """Register a lock, or replace what it pins. Raises `NoSuchArtifact`, whose `detail.ids` are not there."""
-        body = wire.document(wire.PutLock(tuple(identities)))
-        return self.exchange(wire.Lock, "PUT", f"/locks/{quote(name, safe='')}", body)
+        body = artifact_protocol.document(artifact_protocol.PutLock(tuple(identities)))
+        return self.exchange(artifact_protocol.Lock, "PUT", f"/locks/{quote(name, safe='')}", body)
 
-    def locks(self) -> wire.Locks:
+    def locks(self) -> artifact_protocol.Locks:
         """The registered locks."""
-        return self.exchange(wire.Locks, "GET", "/locks")
+        return self.exchange(artifact_protocol.Locks, "GET", "/locks")
 
-    def remove_lock(self, name: str) -> wire.Lock:
+    def remove_lock(self, name: str) -> artifact_protocol.Lock:
         """Forget a registered lock; it as it was."""
-        return self.exchange(wire.Lock, "DELETE", f"/locks/{quote(name, safe='')}")
+        return self.exchange(artifact_protocol.Lock, "DELETE", f"/locks/{quote(name, safe='')}")
 
-    def model(self, model: str) -> wire.Model:
+    def model(self, model: str) -> artifact_protocol.Model:
         """What the registry knows of a model."""
-        return self.exchange(wire.Model, "GET", f"/models/{quote(model, safe='')}")
+        return self.exchange(artifact_protocol.Model, "GET", f"/models/{quote(model, safe='')}")
 
-    def register_model(self, statement: wire.RegisterModel) -> wire.Model:
+    def register_model(self, statement: artifact_protocol.RegisterModel) -> artifact_protocol.Model:
         """Register a model, complete where the statement has its manifest and every blob is uploaded."""
-        return self.exchange(wire.Model, "POST", "/models", wire.document(statement), wait=CHECKING)
+        return self.exchange(
+            artifact_protocol.Model, "POST", "/models", artifact_protocol.document(statement), wait=CHECKING
+        )
 
-    def ask(self, wanted: work.Ask) -> work.Job:
+    def ask(self, wanted: job_protocol.Ask) -> job_protocol.Job:
         """The job to wait for, an open one or a new one. A job without an id was never needed: it is done.
 
         Raises `NoSuchModel` and `NoSuchBlob` for what has to be uploaded first, `NoWorker` where `wanted` waits.
         """
-        from . import work
+        from .protocol import jobs as job_protocol
 
-        return self.exchange(work.Job, "POST", "/jobs", wire.document(wanted))
+        return self.exchange(job_protocol.Job, "POST", "/jobs", artifact_protocol.document(wanted))
 
-    def job(self, identity: str, *, wait: float = 0, version: int | None = None) -> work.Job:
+    def job(self, identity: str, *, wait: float = 0, version: int | None = None) -> job_protocol.Job:
         """One job, by its id or the beginning of it; with `wait` once its version is larger, or after these seconds."""
-        from . import work
+        from .protocol import jobs as job_protocol
 
         query = _query({"wait": wait, "version": version} if wait else {})
-        return self.exchange(work.Job, "GET", _job(identity) + query, wait=wait)
+        return self.exchange(job_protocol.Job, "GET", _job(identity) + query, wait=wait)
 
-    def jobs(self, **filters: str | int | None) -> work.Jobs:
+    def jobs(self, **filters: str | int | None) -> job_protocol.Jobs:
         """A page of jobs, the latest first, by state (or `open`), model, digest, arch; limit, after."""
-        from . import work
+        from .protocol import jobs as job_protocol
 
-        return self.exchange(work.Jobs, "GET", "/jobs" + _query(filters))
+        return self.exchange(job_protocol.Jobs, "GET", "/jobs" + _query(filters))
 
-    def survey(self, requests: Iterable[Request]) -> pipelines.Surveyed:
+    def survey(self, requests: Iterable[Request]) -> surveys.Surveyed:
         """How these requests stand, each as an asker would meet it; nothing is made or queued."""
-        from . import pipelines
+        from .protocol import surveys
 
-        asked = pipelines.Survey(tuple(requests))
-        return self.exchange(pipelines.Surveyed, "POST", "/survey", wire.document(asked))
+        asked = surveys.Survey(tuple(requests))
+        return self.exchange(surveys.Surveyed, "POST", "/survey", artifact_protocol.document(asked))
 
-    def watch(self, wanted: pipelines.Watch) -> pipelines.Changes:
+    def watch(self, wanted: surveys.Watch) -> surveys.Changes:
         """Which of these jobs changed; with `wait` once there are any, or after these seconds."""
-        from . import pipelines
+        from .protocol import surveys
 
-        return self.exchange(pipelines.Changes, "POST", "/jobs/watch", wire.document(wanted), wait=wanted.wait)
+        return self.exchange(
+            surveys.Changes, "POST", "/jobs/watch", artifact_protocol.document(wanted), wait=wanted.wait
+        )
 
-    def cancel(self, identity: str) -> work.Job:
+    def cancel(self, identity: str) -> job_protocol.Job:
         """Cancel a job: at once where it is queued, else its worker is told. A closed one stays as it is."""
-        from . import work
+        from .protocol import jobs as job_protocol
 
-        return self.exchange(work.Job, "POST", _job(identity) + "/cancel")
+        return self.exchange(job_protocol.Job, "POST", _job(identity) + "/cancel")
 
     def log(self, identity: str, offset: int = 0) -> tuple[bytes, int]:
         """A job's log from a byte on, and the offset to go on from."""
         with self._reply("GET", _job(identity) + "/log" + _query({"offset": offset})) as reply:
             return self._read(reply), int(reply.headers.get("mxr-log-next", offset))
 
-    def workers(self) -> work.Workers:
+    def workers(self) -> job_protocol.Workers:
         """The workers and the declared pools."""
-        from . import work
+        from .protocol import jobs as job_protocol
 
-        return self.exchange(work.Workers, "GET", "/workers")
+        return self.exchange(job_protocol.Workers, "GET", "/workers")
 
-    def tell_uses(self, some: tuple[wire.Use, ...]) -> wire.Told:
+    def tell_uses(self, some: tuple[artifact_protocol.Use, ...]) -> artifact_protocol.Told:
         """Tell of uses that the registry did not see. It is sent once: nothing waits for it."""
-        return self.exchange(wire.Told, "POST", "/uses", wire.document(wire.Uses(some)), attempts=1)
+        return self.exchange(
+            artifact_protocol.Told,
+            "POST",
+            "/uses",
+            artifact_protocol.document(artifact_protocol.Uses(some)),
+            attempts=1,
+        )
 
-    def usage(self, **filters: str | int | None) -> wire.Usage:
+    def usage(self, **filters: str | int | None) -> artifact_protocol.Usage:
         """What was used in the last `days`, most used first, by model, kind, vendor, arch, migraphx, rocm; limit."""
-        return self.exchange(wire.Usage, "GET", "/uses" + _query(filters))
+        return self.exchange(artifact_protocol.Usage, "GET", "/uses" + _query(filters))
 
-    def missing(self, blobs: Iterable[Blob]) -> wire.Missing:
+    def missing(self, blobs: Iterable[Blob]) -> artifact_protocol.Missing:
         """Which of these blobs the registry does not have yet."""
-        return self.exchange(wire.Missing, "POST", "/blobs/missing", wire.document(wire.MissingRequest(tuple(blobs))))
+        return self.exchange(
+            artifact_protocol.Missing,
+            "POST",
+            "/blobs/missing",
+            artifact_protocol.document(artifact_protocol.MissingRequest(tuple(blobs))),
+        )
 
     def put_blob(self, blob: Blob, chunks: Iterable[bytes]) -> None:
         """Upload one blob. It is not repeated here: the caller can make the chunks again."""
@@ -280,7 +296,7 @@ class Client:
         try:
             return self._pool.request(
                 method,
-                self.url + wire.API + path,
+                self.url + artifact_protocol.API + path,
                 body=body,
                 headers={**self._pool.headers, **headers},
                 retries=retries,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from mxr.artifact.manifest import Blob
 from mxr.artifact.records import Artifact
+from mxr.protocol.artifacts import RegisterModel
 from mxr.util.frozen import dataclass
 
 from . import pinning, tarball, transfer
@@ -26,7 +27,6 @@ from .fetching import Watch, unwatched
 from .lock import Lock
 from .oci import BLOBS
 from .util import disk
-from .wire import RegisterModel
 
 if TYPE_CHECKING:
     from .client import Client

@@ -15,7 +15,7 @@ from mxr.artifact.manifest import Blob, File
 from mxr.artifact.records import Model
 from mxr.util.frozen import dataclass
 
-from . import fetching, lock, oci, push, transfer, wire
+from . import fetching, lock, oci, push, transfer
 from . import layout as layouts
 from .bundle import Record
 from .cache import Cache
@@ -25,6 +25,7 @@ from .layout import Layout, wrong
 from .lock import Lock
 from .oci import BLOBS, Descriptor
 from .program import describe
+from .protocol import artifacts as artifact_protocol
 from .util import codec, disk
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ def into_registry(layout: Layout, contents: Contents, client: Client, watch: Wat
     return done
 
 
-def _publish(layout: Layout, record: Record, client: Client, watch: Watch) -> wire.Artifact:
+def _publish(layout: Layout, record: Record, client: Client, watch: Watch) -> artifact_protocol.Artifact:
     blobs = list(record.manifest.blobs())
     progress = watch(sum(blob.size for blob in blobs))
     return transfer.settle(

@@ -15,7 +15,7 @@ from mxr.artifact.manifest import Manifest
 from mxr.artifact.qualities import Request
 from mxr.util.codec import canonical
 
-from . import fetching, shelf, transfer, wire
+from . import fetching, shelf, transfer
 from .asking import Asked, Options
 from .cache import Cache
 from .client import Client
@@ -30,6 +30,7 @@ from .consumers.ort.prediction import predict
 from .consumers.ort.unpredictable import Unpredictable
 from .errors import MxrError, Unreachable, Usage
 from .fetching import Connect, Fetched
+from .protocol import artifacts as artifact_protocol
 from .push import cut, label, refuse_contradictions
 from .subject import Subject
 
@@ -41,7 +42,7 @@ Watch = Callable[[int], transfer.Progress]
 
 def record(
     folder: Path, options: Options, subject: Subject, said: Mapping[str, str], client: Client, watch: Watch
-) -> wire.Artifact:
+) -> artifact_protocol.Artifact:
     """Publishes what ONNX Runtime's provider wrote to `folder` for this model on this kind of host, as one artifact.
 
     `said` are the options of `mxr fetch --ort...`. Files of another arch stay out. Raises `Usage` where nothing is
@@ -53,7 +54,7 @@ def record(
     stated = _label(paths, replace(options, consumer="ort"), subject, form)
     files = tuple(cut(path, path.name) for path in paths)
     progress = watch(sum(file.size for file in files))
-    wanted = wire.Publish(
+    wanted = artifact_protocol.Publish(
         key=stated[0],
         manifest=Manifest(files),
         qualities=stated[1],

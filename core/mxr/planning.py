@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mxr.protocol.surveys import Standing
 from mxr.util.frozen import dataclass
 
 from .errors import Json, NoWorker, Usage
-from .pipelines import Standing
 from .precompile import Wanted
 
 if TYPE_CHECKING:

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.qualities import Request
+from mxr.protocol.surveys import MOST_WATCHED, Standing, Watch
 from mxr.util.codec import canonical
 from mxr.util.frozen import dataclass
 
-from . import asking, subject, waiting, work
+from . import asking, subject, waiting
 from .errors import CompileFailed, MxrError, NotCompiled, NoWorker, Temporary, Unreachable, Usage
 from .host_facts import Host
-from .pipelines import MOST_WATCHED, Standing, Watch
+from .protocol import jobs as job_protocol
 from .subject import Subject
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Place:
     wanted: Wanted
     state: str
     artifact: str | None = None
-    job: work.Job | None = None
+    job: job_protocol.Job | None = None
     problem: MxrError | None = None
     match: Mapping[str, Any] = field(default_factory=dict)
     heard: float = 0.0
@@ -181,7 +182,7 @@ def ask(client: Client, board: Board, plan: Plan, bytes_: Bytes) -> Iterator[int
 
 def _asked(client: Client, place: Place, plan: Plan, bytes_: Bytes) -> Place:
     wanted = place.wanted
-    asked = work.Ask(wanted.request, wait=plan.wait, retry=plan.retry)
+    asked = job_protocol.Ask(wanted.request, wait=plan.wait, retry=plan.retry)
     try:
         job = waiting.ask(client, waiting.Wanted(asked, wanted.subject, wanted.cell.options.calibration), bytes_)
     except NoWorker as problem:
@@ -191,11 +192,11 @@ def _asked(client: Client, place: Place, plan: Plan, bytes_: Bytes) -> Place:
     return _moved(client, place, job)
 
 
-def _moved(client: Client, place: Place, job: work.Job) -> Place:
+def _moved(client: Client, place: Place, job: job_protocol.Job) -> Place:
     """The place of a cell after its job said something."""
     fresh = replace(place, job=job, heard=time.monotonic())
-    if job.state in work.OPEN:
-        return replace(fresh, state=RUNNING if job.state == work.RUNNING else QUEUED)
+    if job.state in job_protocol.OPEN:
+        return replace(fresh, state=RUNNING if job.state == job_protocol.RUNNING else QUEUED)
     try:
         return replace(fresh, state=COMPILED, artifact=waiting.outcome(client, job))
     except CompileFailed as problem:

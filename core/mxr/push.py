@@ -14,11 +14,12 @@ from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.artifact.qualities import Qualities
 from mxr.artifact.target import GfxArch, Inputs
 
-from . import consumers, transfer, wire
+from . import consumers, transfer
 from .artifact import model_evidence, program_evidence, target
 from .asking import Options, calibration_sha256
 from .client import Client
 from .errors import Mismatch, Usage
+from .protocol import artifacts as artifact_protocol
 from .subject import Subject
 from .util import disk
 
@@ -131,13 +132,13 @@ def cut(path: Path, name: str) -> File:
 
 def push(
     path: Path, subject: Subject, found: Label, client: Client, provenance: Mapping[str, Any], watch: Watch
-) -> wire.Artifact:
+) -> artifact_protocol.Artifact:
     """Publishes the program at `path` under its label: asks what is missing, sends that, publishes the manifest.
 
     Interrupted, it is simply run again. Raises `Mismatch` or `Conflict` as the registry says, `Unreachable`.
     """
     file = cut(path, "model.mxr")
-    stated = wire.Publish(
+    stated = artifact_protocol.Publish(
         key=found.key,
         manifest=Manifest((file,)),
         qualities=found.qualities,

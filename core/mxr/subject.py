@@ -21,8 +21,8 @@ from .util import hashing
 if TYPE_CHECKING:
     from mxr.artifact.manifest import Manifest
 
-    from . import wire
     from .client import Client
+    from .protocol import artifacts as artifact_protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Subject:
         bound = onnxfile.bind_inputs(self.onnx, batch=batch, inputs=given)
         return tuple((name, _shape(dims)) for name, dims in bound.items())
 
-    def statement(self) -> wire.RegisterModel | None:
+    def statement(self) -> artifact_protocol.RegisterModel | None:
         """What a publisher states of the model: reads the file whole once for its sha256; None without the file."""
         if self.path is None:
             return None
@@ -53,17 +53,17 @@ class Subject:
         onnx, *external = found.files
         return self._stated(onnx.sha256 or "", {file.name: file.sha256 or "" for file in external})
 
-    def registration(self, manifest: Manifest, onnx: str) -> wire.RegisterModel:
+    def registration(self, manifest: Manifest, onnx: str) -> artifact_protocol.RegisterModel:
         """What makes the registry keep this model for compiling: the ONNX file is called `onnx` in its manifest."""
         shas = {file.name: file.sha256 for file in manifest.files}
         return replace(self._stated(shas.pop(onnx), shas), onnx=onnx, manifest=manifest)
 
-    def _stated(self, onnx: str, external: Mapping[str, str]) -> wire.RegisterModel:
-        from . import wire
+    def _stated(self, onnx: str, external: Mapping[str, str]) -> artifact_protocol.RegisterModel:
+        from .protocol import artifacts as artifact_protocol
 
-        return wire.RegisterModel(
+        return artifact_protocol.RegisterModel(
             model=self.model,
-            sha256=wire.model_identity(onnx, external),
+            sha256=artifact_protocol.model_identity(onnx, external),
             name=_name(self.path or Path()),
             inputs=tuple(ModelInput(each.name, each.elem_type, each.dims) for each in self.onnx.inputs),
         )

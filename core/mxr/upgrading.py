@@ -17,12 +17,13 @@ from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Request
 from mxr.artifact.records import Artifact
 from mxr.artifact.target import split_version
+from mxr.protocol.surveys import Standing
 from mxr.util.codec import canonical
 from mxr.util.frozen import dataclass
 
-from . import waiting, work
+from . import waiting
 from .errors import Json, MxrError, NoSuchModel, Usage
-from .pipelines import Standing
+from .protocol import jobs as job_protocol
 
 if TYPE_CHECKING:
     from .client import Client
@@ -184,14 +185,14 @@ def seconds_of(provenance: Mapping[str, Any]) -> float | None:
     return float(found)
 
 
-def ask(client: Client, rebuilds: Sequence[Rebuild]) -> Iterator[tuple[Rebuild, work.Job | MxrError]]:
+def ask(client: Client, rebuilds: Sequence[Rebuild]) -> Iterator[tuple[Rebuild, job_protocol.Job | MxrError]]:
     """Queues what is to be compiled, the most used first and behind every live miss; each with its job.
 
     Where the registry has no bytes of a model any more, the error stands in the job's place.
     """
     for each in rebuilds:
         if each.state in (COMPILE, NOBODY):
-            wanted = work.Ask(each.request, priority=BEHIND)
+            wanted = job_protocol.Ask(each.request, priority=BEHIND)
             try:
                 yield each, waiting.patiently(partial(client.ask, wanted))
             except NoSuchModel as problem:

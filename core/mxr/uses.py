@@ -20,8 +20,9 @@ from mxr.artifact.manifest import check_sha256
 from .errors import MxrError
 
 if TYPE_CHECKING:
+    from mxr.protocol.artifacts import Use
+
     from .client import Client
-    from .wire import Use
 
 MOST = 1 << 20
 """Bytes of notes that are kept: some ten thousand uses."""
@@ -67,7 +68,7 @@ def _waiting(root: Path) -> list[Path]:
 
 
 def _read(path: Path) -> tuple[Use, ...]:
-    from .wire import MOST_USES, Use
+    from mxr.protocol.artifacts import MOST_USES, Use
 
     counts: dict[str, int] = {}
     latest: dict[str, int] = {}

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.util.frozen import dataclass
 
-from . import transfer, wire, work
+from . import transfer
 from .errors import CompileFailed, Damaged, MxrError, NoSuchBlob, NoSuchModel, NotCompiled, Temporary, Unreachable
+from .protocol import artifacts as artifact_protocol
+from .protocol import jobs as job_protocol
 from .util import disk
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ TAIL = 20
 class Wanted:
     """What to ask for, with the files that the registry may need for it. For the fields see `work.Ask`."""
 
-    ask: work.Ask
+    ask: job_protocol.Ask
     subject: Subject
     calibration: Path | None = None
 
@@ -57,14 +59,14 @@ class Progress:
     `log`: what came to it, where that is asked for. `away`: why the registry does not answer at the moment.
     """
 
-    job: work.Job
+    job: job_protocol.Job
     elapsed: float
     running: float | None = None
     log: str = ""
     away: str | None = None
 
 
-def ask(client: Client, wanted: Wanted, watch: Watch) -> work.Job:
+def ask(client: Client, wanted: Wanted, watch: Watch) -> job_protocol.Job:
     """The job to wait for. The model and its calibration data are uploaded where the registry lacks them.
 
     Raises `NoWorker` where `wanted` waits and nothing could do it, `NoSuchModel` where the file is not here either.
@@ -92,7 +94,7 @@ def _supply(client: Client, wanted: Wanted, lacking: MxrError, watch: Watch) -> 
     return True
 
 
-def upload_model(client: Client, subject: Subject, watch: Watch) -> wire.Model:
+def upload_model(client: Client, subject: Subject, watch: Watch) -> artifact_protocol.Model:
     """Uploads the blobs of a model that the registry lacks, and registers it complete.
 
     Raises `Damaged` when the file is no longer the model that was asked for.
@@ -157,7 +159,7 @@ def patiently(
 
 
 def follow(
-    client: Client, job: work.Job, *, deadline: float | None = None, pace: float = PACE, log: bool = False
+    client: Client, job: job_protocol.Job, *, deadline: float | None = None, pace: float = PACE, log: bool = False
 ) -> Iterator[Progress]:
     """Progress of a job until it is closed or `deadline` (of `time.monotonic`) has come; the last one says which.
 
@@ -169,7 +171,7 @@ def follow(
         try:
             if log and job.id:
                 text, offset = _new_log(client, job.id, offset)
-            if job.state not in work.OPEN:
+            if job.state not in job_protocol.OPEN:
                 yield _progress(job, begun, heard, text)
                 return
             left = pace if deadline is None else min(pace, deadline - time.monotonic())
@@ -190,10 +192,10 @@ def follow(
                 return
 
 
-def _progress(job: work.Job, begun: float, heard: float, log: str, away: str | None = None) -> Progress:
+def _progress(job: job_protocol.Job, begun: float, heard: float, log: str, away: str | None = None) -> Progress:
     moment = time.monotonic()
     running = None
-    if job.state == work.RUNNING and job.started_at is not None:
+    if job.state == job_protocol.RUNNING and job.started_at is not None:
         running = max(0.0, job.updated_at - job.started_at) + moment - heard
     return Progress(job, moment - begun, running, log, away)
 
@@ -203,23 +205,23 @@ def _new_log(client: Client, identity: str, offset: int) -> tuple[str, int]:
     return data.decode("utf-8", "replace"), following
 
 
-def outcome(client: Client, job: work.Job) -> str:
+def outcome(client: Client, job: job_protocol.Job) -> str:
     """The id of the artifact that came of a job.
 
     Raises `CompileFailed` with the failure and the end of the log, `NotCompiled` where the job is open or cancelled.
     """
     detail: dict[str, Any] = {"job": job.id, "state": job.state}
-    if job.state == work.DONE and job.artifact:
+    if job.state == job_protocol.DONE and job.artifact:
         return job.artifact
-    if job.state == work.FAILED:
-        failure = job.failure or work.Failure(work.TRANSIENT, "It failed, and nothing says why.")
+    if job.state == job_protocol.FAILED:
+        failure = job.failure or job_protocol.Failure(job_protocol.TRANSIENT, "It failed, and nothing says why.")
         lines = log_tail(client, job.id)
         raise CompileFailed(
             f"The compile failed: {failure.message}",
             hint=f"`mxr jobs {job.id[:12]}` shows its log; --retry tries again in spite of this failure.",
             detail=detail | {"kind": failure.kind, "name": failure.name, "log": lines},
         )
-    if job.state == work.CANCELLED:
+    if job.state == job_protocol.CANCELLED:
         raise NotCompiled(
             f"Job {job.id[:12]} was cancelled.", hint="Ask again with --on-miss ask or wait.", detail=detail
         )

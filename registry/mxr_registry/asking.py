@@ -20,12 +20,12 @@ from typing import Any
 from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
-from mxr import work
 from mxr.artifact import precision_support
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import LIBRARIES, Demands, Qualities, Request
 from mxr.consumers.ort.form import check_recording
 from mxr.errors import NoSuchBlob, NoSuchModel, Temporary, Usage
+from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 
 from . import artifacts, blobs, changes, endings, failures, jobs, lanes, serving, workers
@@ -42,7 +42,7 @@ TRIES = 3
 class _Asked:
     """What follows from an ask, worked out before any transaction. `here`: the calibration data are in the store."""
 
-    ask: work.Ask
+    ask: job_protocol.Ask
     request: Request
     digest: str
     demands: str
@@ -51,7 +51,7 @@ class _Asked:
     here: bool
 
 
-def ask(db: Database, store: Store, rules: Rules, namespace: str, wanted: work.Ask) -> str:
+def ask(db: Database, store: Store, rules: Rules, namespace: str, wanted: job_protocol.Ask) -> str:
     """The JSON of the job to wait for; one that is done has no id where no job was needed.
 
     Raises `NoSuchModel` and `NoSuchBlob` for what has to be uploaded first, `NoWorker` where the asker waits and
@@ -72,7 +72,7 @@ def ask(db: Database, store: Store, rules: Rules, namespace: str, wanted: work.A
     raise Temporary("Many ask for this at once.")
 
 
-def _prepare(store: Store, wanted: work.Ask) -> _Asked:
+def _prepare(store: Store, wanted: job_protocol.Ask) -> _Asked:
     request, key = wanted.request, wanted.request.key
     if key.form != "whole":
         check_recording(key, wanted.file_name)
@@ -132,13 +132,13 @@ def _open_job(session: Session, namespace: str, asked: _Asked) -> Row | None:
 
 def _attachable(session: Session, namespace: str, request: Request, terms: str) -> Row | None:
     """The first open job whose every result would satisfy this asker."""
-    open_ones = (Job.digest == request.key.digest, Job.state.in_(work.OPEN))
+    open_ones = (Job.digest == request.key.digest, Job.state.in_(job_protocol.OPEN))
     rows = session.execute(jobs.select_jobs(namespace).where(*open_ones).order_by(Job.seq))
     demands = request.demands
     for row in rows:
-        if row.terms == terms or work.covers(lanes.demands_of(row.demands_json), demands):
+        if row.terms == terms or job_protocol.covers(lanes.demands_of(row.demands_json), demands):
             return row
-        if row.state == work.RUNNING and _sure(demands, artifacts.qualities_of(row.pinned_json)):
+        if row.state == job_protocol.RUNNING and _sure(demands, artifacts.qualities_of(row.pinned_json)):
             return row
     return None
 
@@ -157,7 +157,7 @@ def _sure(demands: Demands, pinned: Qualities) -> bool:
 def _demand_worker(
     session: Session, rules: Rules, namespace: str, asked: _Asked, row: Row | None
 ) -> list[Mapping[str, Any]]:
-    if row is not None and (row.state == work.RUNNING or not asked.ask.wait):
+    if row is not None and (row.state == job_protocol.RUNNING or not asked.ask.wait):
         return []
     able = workers.able(session, rules, namespace, asked.lane, asked.demands)
     if asked.ask.wait and not able:
@@ -187,9 +187,9 @@ def _demand_parts(session: Session, namespace: str, asked: _Asked) -> None:
 
 def _attach(session: Session, rules: Rules, row: Row, asked: _Asked) -> str:
     values: dict[str, Any] = {}
-    if -asked.ask.priority < row.rank and row.state == work.QUEUED:
+    if -asked.ask.priority < row.rank and row.state == job_protocol.QUEUED:
         values["rank"] = -asked.ask.priority
-    if asked.ask.retry and row.state == work.QUEUED and row.next_at > 0:
+    if asked.ask.retry and row.state == job_protocol.QUEUED and row.next_at > 0:
         values["next_at"] = 0.0
     if row.cancelling:
         values["cancelling"] = False
@@ -205,7 +205,9 @@ def _done(session: Session, rules: Rules, namespace: str, asked: _Asked, artifac
     if row is not None:
         return jobs.shown(session, rules, row).text
     moment = now(session)
-    none_needed = work.Job("", work.DONE, asked.digest, asked.request, 0, 0, moment, moment, artifact=artifact)
+    none_needed = job_protocol.Job(
+        "", job_protocol.DONE, asked.digest, asked.request, 0, 0, moment, moment, artifact=artifact
+    )
     return canonical(encode(none_needed))
 
 
@@ -214,7 +216,7 @@ def _failed(session: Session, rules: Rules, namespace: str, asked: _Asked, failu
     before = jobs.select_jobs(namespace).where(
         Job.digest == asked.digest,
         Job.terms == asked.terms,
-        Job.state == work.FAILED,
+        Job.state == job_protocol.FAILED,
         Job.attempts == 0,
         Job.created_at >= failure.created_at,
     )
@@ -223,7 +225,7 @@ def _failed(session: Session, rules: Rules, namespace: str, asked: _Asked, failu
         return jobs.shown(session, rules, row).text
     seq = _make(session, namespace, asked)
     endings.close_failed(session, seq, failure.failure_json)
-    changes.note(session, seq, work.FAILED, "it failed before on every toolchain that could compile it")
+    changes.note(session, seq, job_protocol.FAILED, "it failed before on every toolchain that could compile it")
     return jobs.at(session, rules, seq).text
 
 
@@ -233,7 +235,7 @@ def _make(session: Session, namespace: str, asked: _Asked) -> int:
     values = {
         "namespace": namespace,
         "id": secrets.token_hex(16),
-        "state": work.QUEUED,
+        "state": job_protocol.QUEUED,
         "digest": asked.digest,
         "terms": asked.terms,
         "model": key.model,
@@ -256,5 +258,5 @@ def _make(session: Session, namespace: str, asked: _Asked) -> int:
         "updated_at": moment,
     }
     seq = session.execute(insert(Job).values(values).returning(Job.seq)).scalar_one()
-    changes.note(session, seq, work.QUEUED, "asked for")
+    changes.note(session, seq, job_protocol.QUEUED, "asked for")
     return int(seq)

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import select
 
-from mxr import work
 from mxr.errors import Conflict
+from mxr.protocol import jobs as job_protocol
 
 from . import changes, failures, jobs, logs, workers
 from .db import Database, Now, Row, Session, now
@@ -21,7 +21,7 @@ from .work_tables import Job
 NO_LEASE: dict[str, Any] = {"lease_until": None, "phase": None, "cancelling": False}
 CLOSED: dict[str, Any] = NO_LEASE | {"calibration": None}
 AGAIN: dict[str, Any] = NO_LEASE | {
-    "state": work.QUEUED,
+    "state": job_protocol.QUEUED,
     "worker": None,
     "worker_name": None,
     "pinned_json": None,
@@ -29,13 +29,13 @@ AGAIN: dict[str, Any] = NO_LEASE | {
 }
 
 
-EXPIRED = select(*Job.__table__.c).where(Job.state == work.RUNNING, Job.lease_until < Now())
+EXPIRED = select(*Job.__table__.c).where(Job.state == job_protocol.RUNNING, Job.lease_until < Now())
 
 
 def held(session: Session, namespace: str, id: str, fence: int) -> Row:
     """The row of a job whose lease still holds. Raises `Conflict`."""
     row = jobs.find(session, namespace, id)
-    if row.state != work.RUNNING or row.fence != fence or row.lease_until < now(session):
+    if row.state != job_protocol.RUNNING or row.fence != fence or row.lease_until < now(session):
         raise Conflict(
             f"Job {row.id[:12]}: this lease is lost.",
             hint="Stop working on it: the job was given to another worker, or is closed.",
@@ -46,10 +46,10 @@ def held(session: Session, namespace: str, id: str, fence: int) -> Row:
 
 def ours(row: Row) -> tuple[Any, ...]:
     """The conditions under which a running job is still what this row says."""
-    return (Job.state == work.RUNNING, Job.fence == row.fence)
+    return (Job.state == job_protocol.RUNNING, Job.fence == row.fence)
 
 
-def fail(db: Database, rules: Rules, namespace: str, id: str, failed: work.Fail) -> str:
+def fail(db: Database, rules: Rules, namespace: str, id: str, failed: job_protocol.Fail) -> str:
     """A worker says that a job failed there; the job's JSON. Raises `Conflict` for a lost lease."""
     with changes.turn(db) as session:
         row = held(session, namespace, id, failed.fence)
@@ -68,7 +68,7 @@ def hand_back(db: Database, rules: Rules, namespace: str, id: str, fence: int) -
         else:
             attempts = max(0, row.attempts - 1)
             changes.change(session, row.seq, *ours(row), **AGAIN, attempts=attempts, next_at=0.0)
-            changes.note(session, row.seq, work.QUEUED, "handed back", row.worker_name)
+            changes.note(session, row.seq, job_protocol.QUEUED, "handed back", row.worker_name)
         workers.seen(session, namespace, row.worker, now(session))
         return jobs.at(session, rules, row.seq).text
 
@@ -81,10 +81,10 @@ def expire(db: Database, rules: Rules) -> None:
     with changes.turn(db) as session:
         for row in _expired(session):
             lost = row.lost + 1
-            kind = work.POISON if lost >= rules.poison_after else work.TRANSIENT
+            kind = job_protocol.POISON if lost >= rules.poison_after else job_protocol.TRANSIENT
             times = f" {lost} times in a row" if lost > 1 else ""
             words = f"A worker was lost while it compiled this{times}, the last one {row.worker_name}."
-            _settle(session, rules, row, work.Failure(kind, words, "lost_worker"), lost=lost)
+            _settle(session, rules, row, job_protocol.Failure(kind, words, "lost_worker"), lost=lost)
 
 
 def resume(db: Database, rules: Rules) -> None:
@@ -101,7 +101,7 @@ def resume(db: Database, rules: Rules) -> None:
         if away < rules.lease / 3:
             return
         until = now(session) + rules.lease
-        held = (Job.state == work.RUNNING, Job.lease_until < until)
+        held = (Job.state == job_protocol.RUNNING, Job.lease_until < until)
         for seq in session.execute(select(Job.seq).where(*held)).scalars().all():
             changes.change(session, seq, *held, seen=False, lease_until=until)
         workers.excuse(session, rules, away)
@@ -111,29 +111,33 @@ def _expired(session: Session) -> list[Row]:
     return list(session.execute(EXPIRED))
 
 
-def _settle(session: Session, rules: Rules, row: Row, failure: work.Failure, *, lost: int, detail: Any = None) -> None:
+def _settle(
+    session: Session, rules: Rules, row: Row, failure: job_protocol.Failure, *, lost: int, detail: Any = None
+) -> None:
     """What follows from a failed attempt: closed, or queued again for later and rather for another worker."""
     if row.cancelling:
         _cancelled(session, row)
         return
     words = f"{failure.kind} {failure.name}: {failure.message}"
-    if failure.kind != work.TRANSIENT or row.attempts >= rules.attempts:
+    if failure.kind != job_protocol.TRANSIENT or row.attempts >= rules.attempts:
         failures.remember(session, rules, row, failure)
         changes.change(session, row.seq, *ours(row), lost=lost)
         close_failed(session, row.seq, failures.text_of(failure))
-        changes.note(session, row.seq, work.FAILED, words, row.worker_name, detail)
+        changes.note(session, row.seq, job_protocol.FAILED, words, row.worker_name, detail)
         return
     pause = min(rules.backoff_most, rules.backoff * 2 ** min(60, max(0, row.attempts - 1)))
     later = {"lost": lost, "avoid": row.worker, "next_at": now(session) + pause}
     changes.change(session, row.seq, *ours(row), **AGAIN, **later)
-    changes.note(session, row.seq, work.QUEUED, f"{words} (again in {pause:g} s)", row.worker_name, detail)
+    changes.note(session, row.seq, job_protocol.QUEUED, f"{words} (again in {pause:g} s)", row.worker_name, detail)
 
 
 def close_failed(session: Session, seq: int, failure: str) -> None:
     """Close an open job as failed."""
-    changes.change(session, seq, Job.state.in_(work.OPEN), **CLOSED, state=work.FAILED, failure_json=failure)
+    changes.change(
+        session, seq, Job.state.in_(job_protocol.OPEN), **CLOSED, state=job_protocol.FAILED, failure_json=failure
+    )
 
 
 def _cancelled(session: Session, row: Row) -> None:
-    changes.change(session, row.seq, *ours(row), **CLOSED, state=work.CANCELLED)
-    changes.note(session, row.seq, work.CANCELLED, "its worker stopped", row.worker_name)
+    changes.change(session, row.seq, *ours(row), **CLOSED, state=job_protocol.CANCELLED)
+    changes.note(session, row.seq, job_protocol.CANCELLED, "its worker stopped", row.worker_name)

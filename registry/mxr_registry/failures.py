@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, delete, exists, select
 
-from mxr import work
 from mxr.host_facts import HostToolchain
+from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 
 from .db import Row, Session, now, upsert
@@ -34,23 +34,23 @@ def toolchain_hash(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def text_of(failure: work.Failure) -> str:
+def text_of(failure: job_protocol.Failure) -> str:
     """The JSON of a failure, shortened where it is very long."""
     return canonical(
         {"kind": failure.kind, "message": failure.message[:MOST_MESSAGE], "name": failure.name[:MOST_NAME]}
     )
 
 
-def remember(session: Session, rules: Rules, job: Row, failure: work.Failure) -> None:
+def remember(session: Session, rules: Rules, job: Row, failure: job_protocol.Failure) -> None:
     """Remember a failure of this job for the toolchain that it ran on: permanent ones long, poison a day."""
-    if failure.kind == work.TRANSIENT or job.toolchain_json is None:
+    if failure.kind == job_protocol.TRANSIENT or job.toolchain_json is None:
         return
     moment = now(session)
     values = {
         "toolchain_json": job.toolchain_json,
         "failure_json": text_of(failure),
         "created_at": moment,
-        "expires_at": moment + (rules.remember if failure.kind == work.PERMANENT else rules.quarantine),
+        "expires_at": moment + (rules.remember if failure.kind == job_protocol.PERMANENT else rules.quarantine),
     }
     row = RememberedFailure
     session.execute(delete(row).where(row.expires_at < moment))

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from sqlalchemy.exc import IntegrityError
 
-from mxr import work
 from mxr.artifact.key import Difference, Key
 from mxr.artifact.manifest import artifact_id
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import Qualities
 from mxr.errors import Damaged, Mismatch, NoSuchBlob
+from mxr.protocol import jobs as job_protocol
 
 from . import artifacts, changes, endings, estimates, jobs, lanes, logs, publication, workers
 from .db import Database, Row, Session, now
@@ -29,7 +29,7 @@ PROMISED = ("sramecc", "xnack", "tuning", *KNOWN)
 
 
 def finish(
-    db: Database, store: Store, inspect: Inspect, rules: Rules, namespace: str, id: str, done: work.Finish
+    db: Database, store: Store, inspect: Inspect, rules: Rules, namespace: str, id: str, done: job_protocol.Finish
 ) -> str:
     """Publish what came of a job and close it; the job's JSON. The same call once more gives the same answer.
 
@@ -50,8 +50,8 @@ def finish(
     except (Mismatch, Damaged) as problem:
         name = "wrong_program" if isinstance(problem, Mismatch) else "damaged_program"
         # Tried elsewhere: only what MIGraphX itself refuses is permanent.
-        failure = work.Failure(work.TRANSIENT, problem.message, name)
-        endings.fail(db, rules, namespace, row.id, work.Fail(done.fence, failure, done.log))
+        failure = job_protocol.Failure(job_protocol.TRANSIENT, problem.message, name)
+        endings.fail(db, rules, namespace, row.id, job_protocol.Fail(done.fence, failure, done.log))
         raise
     for _ in range(publication.TRIES):
         try:
@@ -64,21 +64,21 @@ def finish(
     raise NoSuchBlob("A blob of this artifact was swept meanwhile.")
 
 
-def _answered(row: Row, done: work.Finish) -> bool:
+def _answered(row: Row, done: job_protocol.Finish) -> bool:
     """Whether this very call was carried out before, and the answer did not arrive."""
-    if row.state != work.DONE or row.fence != done.fence:
+    if row.state != job_protocol.DONE or row.fence != done.fence:
         return False
     return bool(row.artifact == artifact_id(done.artifact.key.digest, done.artifact.manifest.files))
 
 
-def _completed(row: Row, done: work.Finish) -> work.Finish:
+def _completed(row: Row, done: job_protocol.Finish) -> job_protocol.Finish:
     """What its worker leaves unsaid of the artifact is what the claim said of it."""
     pinned, made = artifacts.qualities_of(row.pinned_json), done.artifact.qualities
     unsaid = {name: getattr(pinned, name) for name in KNOWN if getattr(made, name) is None}
     return replace(done, artifact=replace(done.artifact, qualities=replace(made, **unsaid)))
 
 
-def _refuse_others(row: Row, done: work.Finish) -> None:
+def _refuse_others(row: Row, done: job_protocol.Finish) -> None:
     """Raises `Mismatch` for an artifact of another key, or one that an asker of this job could not take."""
     key, made = done.artifact.key, done.artifact.qualities
     refused: list[Difference] = []
@@ -99,13 +99,18 @@ def _broken_promises(pinned: Qualities, made: Qualities) -> list[Difference]:
     return [Difference(name, said, now) for name, said, now in pairs if said not in (None, "any", now) and now != "any"]
 
 
-def _close(session: Session, row: Row, done: work.Finish, checked: publication.Checked) -> None:
+def _close(session: Session, row: Row, done: job_protocol.Finish, checked: publication.Checked) -> None:
     seconds = estimates.seconds_in(dict(done.artifact.provenance))
     if seconds is None:
         seconds = now(session) - (row.started_at or now(session))
-    closing = endings.CLOSED | {"state": work.DONE, "artifact": checked.id, "seconds": seconds, "failure_json": None}
+    closing = endings.CLOSED | {
+        "state": job_protocol.DONE,
+        "artifact": checked.id,
+        "seconds": seconds,
+        "failure_json": None,
+    }
     changes.change(session, row.seq, *endings.ours(row), **closing)
     publication.record(session, row.namespace, checked)
     logs.append(session, row.seq, done.log)
-    changes.note(session, row.seq, work.DONE, f"published {checked.id}", row.worker_name)
+    changes.note(session, row.seq, job_protocol.DONE, f"published {checked.id}", row.worker_name)
     workers.seen(session, row.namespace, row.worker, now(session))

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, func, or_, select
 
-from mxr import work
 from mxr.errors import NotFound, Usage
+from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
 
 from . import changes, estimates, workers
@@ -29,7 +29,7 @@ BY_ID = (
 BY_SEQ = select(*Job.__table__.c).where(Job.seq == bindparam("of"))
 AHEAD = select(func.count()).where(
     Job.namespace == bindparam("namespace"),
-    Job.state == work.QUEUED,
+    Job.state == job_protocol.QUEUED,
     Job.lane == bindparam("lane"),
     or_(Job.rank < bindparam("rank"), and_(Job.rank == bindparam("rank"), Job.seq < bindparam("of"))),
 )
@@ -49,7 +49,7 @@ class Shown:
     @property
     def closed(self) -> bool:
         """Whether nothing more will come."""
-        return self.state not in work.OPEN
+        return self.state not in job_protocol.OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,10 @@ class Filters:
             raise Usage(f"limit: expected 1 to {MOST_LISTED}, found {limit[:20]!r}.", hint="Correct it.")
         if after is not None and not re.fullmatch(r"[0-9]{1,18}", after, re.ASCII):
             raise Usage(f"after: {after[:40]!r} is not where a page ended.", hint="Use `next` of the page before.")
-        if query.get("state", "open") not in (*work.STATES, "open"):
-            raise Usage(f"state: {query['state'][:40]!r} is no state.", hint=f"States: {', '.join(work.STATES)}, open.")
+        if query.get("state", "open") not in (*job_protocol.STATES, "open"):
+            raise Usage(
+                f"state: {query['state'][:40]!r} is no state.", hint=f"States: {', '.join(job_protocol.STATES)}, open."
+            )
         return cls(**{**query, "limit": int(limit)})  # type: ignore[arg-type]
 
 
@@ -88,7 +90,7 @@ def select_jobs(namespace: str) -> Any:
 
 def find(session: Session, namespace: str, id: str) -> Row:
     """The one job whose id begins so (8 digits or more). Raises `NotFound`, and `Usage` where several do."""
-    work.check_job(id)
+    job_protocol.check_job(id)
     found = session.execute(BY_ID, {"namespace": namespace, "low": id, "high": id + "g"}).all()
     if not found:
         raise NotFound(f"There is no job {id}.", hint="`mxr jobs` lists them.")
@@ -109,10 +111,10 @@ def at(session: Session, rules: Rules, seq: int) -> Shown:
 
 def shown(session: Session, rules: Rules, row: Row) -> Shown:
     """A row with its document: place, estimate and who is missing are worked out for an open job."""
-    place = place_of(session, row) if row.state == work.QUEUED else None
-    missing = workers.missing(session, rules, row) if row.state == work.QUEUED else None
+    place = place_of(session, row) if row.state == job_protocol.QUEUED else None
+    missing = workers.missing(session, rules, row) if row.state == job_protocol.QUEUED else None
     seconds, rests_on = None, None
-    if row.state in work.OPEN:
+    if row.state in job_protocol.OPEN:
         seconds, rests_on = estimates.estimate(session, row.namespace, row.model, row.arch)
     more = {"place": place, "estimate": seconds, "estimate_from": rests_on, "waiting_for": missing}
     return Shown(row.seq, row.id, row.version, row.state, row.log_size, canonical(document(row) | more))
@@ -152,7 +154,7 @@ def listed(session: Session, namespace: str, filters: Filters) -> str:
     """The JSON of a page of jobs, the latest first, without what is worked out for one of them."""
     asked = select_jobs(namespace)
     if filters.state is not None:
-        asked = asked.where(Job.state.in_(work.OPEN if filters.state == "open" else (filters.state,)))
+        asked = asked.where(Job.state.in_(job_protocol.OPEN if filters.state == "open" else (filters.state,)))
     for name in ("model", "digest", "arch"):
         value = getattr(filters, name)
         if value is not None:
@@ -168,11 +170,11 @@ def listed(session: Session, namespace: str, filters: Filters) -> str:
 def cancel(session: Session, rules: Rules, namespace: str, id: str) -> Shown:
     """Cancel a job: at once where it is queued; where it runs, its worker is told. A closed one stays as it is."""
     row = find(session, namespace, id)
-    if row.state == work.QUEUED:
-        closing: dict[str, Any] = {"state": work.CANCELLED, "calibration": None, "phase": None}
-        changes.change(session, row.seq, Job.state == work.QUEUED, **closing)
-        changes.note(session, row.seq, work.CANCELLED, "cancelled in the queue")
-    elif row.state == work.RUNNING and not row.cancelling:
-        changes.change(session, row.seq, Job.state == work.RUNNING, cancelling=True)
-        changes.note(session, row.seq, work.RUNNING, "its worker is told to stop", row.worker_name)
+    if row.state == job_protocol.QUEUED:
+        closing: dict[str, Any] = {"state": job_protocol.CANCELLED, "calibration": None, "phase": None}
+        changes.change(session, row.seq, Job.state == job_protocol.QUEUED, **closing)
+        changes.note(session, row.seq, job_protocol.CANCELLED, "cancelled in the queue")
+    elif row.state == job_protocol.RUNNING and not row.cancelling:
+        changes.change(session, row.seq, Job.state == job_protocol.RUNNING, cancelling=True)
+        changes.note(session, row.seq, job_protocol.RUNNING, "its worker is told to stop", row.worker_name)
     return at(session, rules, row.seq)

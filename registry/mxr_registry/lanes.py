@@ -11,13 +11,13 @@ import json
 from collections.abc import Iterable
 from functools import lru_cache
 
-from mxr import ability
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.artifact.target import split_version
 from mxr.consumers.ort.form import runtime_in
+from mxr.protocol import capabilities
+from mxr.protocol.jobs import Can
 from mxr.util.codec import decode, refuse
-from mxr.work import Can
 
 NO_MODEL = "xxh3:" + 32 * "0"
 
@@ -82,9 +82,9 @@ def demands_of(text: str) -> Demands:
 
 
 @lru_cache(maxsize=65_536)
-def fitting(can: str, lane: str, demands: str) -> ability.Way | None:
+def fitting(can: str, lane: str, demands: str) -> capabilities.Way | None:
     """The way in which what `can` says can do a job of this lane and demands; None where there is none."""
-    return ability.able(can_of(can), Request(key_in(lane), demands_of(demands)))
+    return capabilities.able(can_of(can), Request(key_in(lane), demands_of(demands)))
 
 
 def directly(cans: Iterable[str], lane: str, demands: str) -> bool:
@@ -92,11 +92,11 @@ def directly(cans: Iterable[str], lane: str, demands: str) -> bool:
     return any((way := fitting(can, lane, demands)) is not None and not way.cross for can in cans)
 
 
-def pinned(can: Can, way: ability.Way, demands: Demands) -> Qualities:
+def pinned(can: Can, way: capabilities.Way, demands: Demands) -> Qualities:
     """The qualities of what comes of a job with these demands on this way of a worker."""
     if way.cross:
-        return ability.made_across(demands, can.toolchain)
-    return ability.made_by(can.targets[way.target], can.toolchain, ability.tuning_for(demands))
+        return capabilities.made_across(demands, can.toolchain)
+    return capabilities.made_by(can.targets[way.target], can.toolchain, capabilities.tuning_for(demands))
 
 
 def check_can(can: Can, where: str = "can") -> None:
@@ -106,5 +106,5 @@ def check_can(can: Can, where: str = "can") -> None:
             raise refuse(f"{where}.targets.kind", "gpu or ref", target.kind)
         if target.kind == "gpu":
             Key(NO_MODEL, "gpu", "1.0", (), vendor=target.vendor, arch=target.arch, rocm="1.0")
-        ability.made_by(target, can.toolchain)
+        capabilities.made_by(target, can.toolchain)
     lanes_of(can)

@@ -13,9 +13,10 @@ from typing import Any
 
 from sqlalchemy import bindparam, func, or_, select
 
-from mxr import ability, work
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
+from mxr.protocol import capabilities
+from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 
 from . import changes, endings, failures, jobs, lanes, logs, serving, workers
@@ -31,7 +32,7 @@ WAITING = (
     select(Job.seq, Job.rank, Job.lane, Job.demands_json, Job.avoid, Job.next_at)
     .where(
         Job.namespace == bindparam("namespace"),
-        Job.state == work.QUEUED,
+        Job.state == job_protocol.QUEUED,
         Job.lane == bindparam("lane"),
         Job.rank >= bindparam("rank"),
         or_(Job.rank > bindparam("rank"), Job.seq > bindparam("after")),
@@ -42,7 +43,7 @@ WAITING = (
     .limit(bindparam("size"))
 )
 NEXT_LANE = select(func.min(Job.lane)).where(
-    Job.namespace == bindparam("namespace"), Job.state == work.QUEUED, Job.lane > bindparam("lane")
+    Job.namespace == bindparam("namespace"), Job.state == job_protocol.QUEUED, Job.lane > bindparam("lane")
 )
 MODEL = select(Model.onnx, Model.manifest_json).where(
     Model.namespace == bindparam("namespace"), Model.model == bindparam("model"), Model.complete
@@ -74,7 +75,7 @@ def wide_topic(topic: str) -> str | None:
     return f"{namespace} {wide}" if wide else None
 
 
-def begin(db: Database, namespace: str, wanted: work.Claim) -> Claims:
+def begin(db: Database, namespace: str, wanted: job_protocol.Claim) -> Claims:
     """What a claim is about. Raises `NotFound` for an unknown worker or job, `NoWorker` for a job beyond the worker."""
     with db.reading() as session:
         worker = workers.find(session, namespace, wanted.worker)
@@ -116,14 +117,14 @@ def over(db: Database, claims: Claims) -> bool:
     if claims.job is None:
         return False
     with db.reading() as session:
-        return jobs.find(session, claims.namespace, claims.job).state not in work.OPEN
+        return jobs.find(session, claims.namespace, claims.job).state not in job_protocol.OPEN
 
 
 def _next(session: Session, rules: Rules, worker: Row, claims: Claims) -> Row | None:
     if claims.job:
         # Named by a person or their program: neither back-off nor what failed before stands in the way.
         row = jobs.find(session, claims.namespace, claims.job)
-        return row if row.state == work.QUEUED else None
+        return row if row.state == job_protocol.QUEUED else None
     wanted = dict.fromkeys((*claims.lanes, *_widely(session, claims)))
     firsts = [next(_suited(session, rules, worker, lane), None) for lane in wanted]
     return min((row for row in firsts if row is not None), key=lambda row: (row.rank, row.seq), default=None)
@@ -181,15 +182,17 @@ def _take(session: Session, rules: Rules, worker: Row, row: Row) -> str | None:
     request = _request(row)
     artifact = serving.artifact_for(session, row.namespace, request)
     if artifact is not None:
-        done = endings.CLOSED | {"state": work.DONE, "artifact": artifact}
-        changes.change(session, row.seq, Job.state == work.QUEUED, **done)
-        changes.note(session, row.seq, work.DONE, f"published meanwhile: {artifact}")
+        done = endings.CLOSED | {"state": job_protocol.DONE, "artifact": artifact}
+        changes.change(session, row.seq, Job.state == job_protocol.QUEUED, **done)
+        changes.note(session, row.seq, job_protocol.DONE, f"published meanwhile: {artifact}")
         return None
     model = session.execute(MODEL, {"namespace": row.namespace, "model": row.model}).first()
     if model is None:
         words = "The registry no longer has the bytes of this model."
-        endings.close_failed(session, row.seq, failures.text_of(work.Failure(work.TRANSIENT, words, "no_model")))
-        changes.note(session, row.seq, work.FAILED, words)
+        endings.close_failed(
+            session, row.seq, failures.text_of(job_protocol.Failure(job_protocol.TRANSIENT, words, "no_model"))
+        )
+        changes.note(session, row.seq, job_protocol.FAILED, words)
         return None
     way = _lease(session, rules, worker, row)
     document = {
@@ -208,13 +211,13 @@ def _take(session: Session, rules: Rules, worker: Row, row: Row) -> str | None:
     return canonical(document)
 
 
-def _lease(session: Session, rules: Rules, worker: Row, row: Row) -> ability.Way:
+def _lease(session: Session, rules: Rules, worker: Row, row: Row) -> capabilities.Way:
     can = lanes.can_of(worker.can_json)
     way = lanes.fitting(worker.can_json, row.lane, row.demands_json)
     assert way is not None
     moment = now(session)
     values: dict[str, Any] = {
-        "state": work.RUNNING,
+        "state": job_protocol.RUNNING,
         "phase": "claimed",
         "worker": worker.id,
         "worker_name": worker.name,
@@ -225,13 +228,13 @@ def _lease(session: Session, rules: Rules, worker: Row, row: Row) -> ability.Way
         "lease_until": moment + rules.lease,
         "started_at": moment,
     }
-    changes.change(session, row.seq, Job.state == work.QUEUED, Job.version == row.version, **values)
-    changes.note(session, row.seq, work.RUNNING, f"attempt {row.attempts + 1}", worker.name)
+    changes.change(session, row.seq, Job.state == job_protocol.QUEUED, Job.version == row.version, **values)
+    changes.note(session, row.seq, job_protocol.RUNNING, f"attempt {row.attempts + 1}", worker.name)
     logs.append(session, row.seq, f"== attempt {row.attempts + 1} on {worker.name} ==\n")
     return way
 
 
-def heartbeat(db: Database, rules: Rules, namespace: str, id: str, beat: work.Heartbeat) -> str:
+def heartbeat(db: Database, rules: Rules, namespace: str, id: str, beat: job_protocol.Heartbeat) -> str:
     """Keep a lease, with the phase and what came to the log; the JSON of a `work.Beat`. Raises `Conflict`."""
     with changes.turn(db) as session:
         row = endings.held(session, namespace, id, beat.fence)

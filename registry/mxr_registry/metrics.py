@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from sqlalchemy import case, func, select
 
-from mxr import work
 from mxr.errors import MxrError, NoSuchArtifact
+from mxr.protocol import jobs as job_protocol
 
 from .db import Session, now
 from .rules import Rules
@@ -105,11 +105,13 @@ def _escaped(value: str) -> str:
 
 def _jobs(session: Session) -> list[Line]:
     found = dict(session.execute(select(Job.state, func.count()).group_by(Job.state)).tuples().all())
-    return [({"state": state}, found.get(state, 0)) for state in work.STATES]
+    return [({"state": state}, found.get(state, 0)) for state in job_protocol.STATES]
 
 
 def _queue(session: Session) -> list[Line]:
-    asked = select(Job.lane, Job.state, func.count()).where(Job.state.in_(work.OPEN)).group_by(Job.lane, Job.state)
+    asked = (
+        select(Job.lane, Job.state, func.count()).where(Job.state.in_(job_protocol.OPEN)).group_by(Job.lane, Job.state)
+    )
     return [(_labels(lane) | {"state": state}, count) for lane, state, count in session.execute(asked)]
 
 
@@ -120,12 +122,12 @@ def _labels(lane: str) -> dict[str, str]:
 
 
 def _oldest(session: Session) -> list[Line]:
-    oldest = session.execute(select(func.min(Job.created_at)).where(Job.state == work.QUEUED)).scalar()
+    oldest = session.execute(select(func.min(Job.created_at)).where(Job.state == job_protocol.QUEUED)).scalar()
     return [({}, max(0.0, now(session) - oldest) if oldest is not None else 0.0)]
 
 
 def _workers(session: Session, rules: Rules) -> list[Line]:
-    busy = select(Job.seq).where(Job.state == work.RUNNING, Job.worker == Worker.id).exists()
+    busy = select(Job.seq).where(Job.state == job_protocol.RUNNING, Job.worker == Worker.id).exists()
     lost = Worker.seen_at < now(session) - rules.lost_after
     state = case((lost, "lost"), (busy, "busy"), else_="idle").label("state")
     states = select(state).where(Worker.left_at.is_(None)).subquery()
@@ -135,7 +137,7 @@ def _workers(session: Session, rules: Rules) -> list[Line]:
 
 
 def _compiles(session: Session) -> list[str]:
-    asked = select(Job.arch, func.sum(Job.seconds), func.count(Job.seconds)).where(Job.state == work.DONE)
+    asked = select(Job.arch, func.sum(Job.seconds), func.count(Job.seconds)).where(Job.state == job_protocol.DONE)
     rows = session.execute(asked.where(Job.seconds.is_not(None)).group_by(Job.arch)).all()
     name = "mxr_compile_seconds"
     found = [({"arch": arch or "ref"}, total or 0.0, count) for arch, total, count in rows]

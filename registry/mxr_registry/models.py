@@ -15,8 +15,8 @@ from sqlalchemy.exc import IntegrityError
 from mxr.artifact.manifest import File, Manifest
 from mxr.errors import Conflict, Damaged, NoSuchBlob, NoSuchModel, Usage
 from mxr.onnxfile import OnnxInput, OnnxModel
+from mxr.protocol.artifacts import RegisterModel, check_model, model_identity
 from mxr.util.codec import canonical, encode
-from mxr.wire import RegisterModel, check_model, model_identity
 
 from . import blobs
 from .db import Database, Row, Session, now

@@ -19,8 +19,8 @@ from mxr.artifact import model_evidence, program_evidence
 from mxr.artifact.key import Difference
 from mxr.artifact.manifest import File, Manifest, artifact_id
 from mxr.errors import Mismatch, NoSuchBlob, Usage
+from mxr.protocol.artifacts import Publish
 from mxr.util.codec import canonical
-from mxr.wire import Publish
 
 from . import artifacts, blobs, models
 from .db import Database, Session, now

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from mxr import work
 from mxr.errors import Usage
+from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 
 from . import lanes
@@ -52,24 +52,24 @@ def groups(session: Session, namespace: str) -> list[Row]:
         select(
             row.state, row.lane, row.demands_json, func.count().label("jobs"), func.min(row.created_at).label("oldest")
         )
-        .where(row.namespace == namespace, row.state.in_(work.OPEN))
+        .where(row.namespace == namespace, row.state.in_(job_protocol.OPEN))
         .group_by(row.state, row.lane, row.demands_json)
         .order_by(row.lane)
     )
     return list(session.execute(asked))
 
 
-def _of(pool: work.Pool, rows: Iterable[Row]) -> list[Row]:
+def _of(pool: job_protocol.Pool, rows: Iterable[Row]) -> list[Row]:
     text = canonical(encode(pool.can))
     return [row for row in rows if lanes.fitting(text, row.lane, row.demands_json) is not None]
 
 
 def _numbers(rows: Iterable[Row], moment: float) -> dict[str, Any]:
-    queued = [row for row in rows if row.state == work.QUEUED]
+    queued = [row for row in rows if row.state == job_protocol.QUEUED]
     oldest = min((row.oldest for row in queued), default=moment)
     return {
         "queued": sum(row.jobs for row in queued),
-        "running": sum(row.jobs for row in rows if row.state == work.RUNNING),
+        "running": sum(row.jobs for row in rows if row.state == job_protocol.RUNNING),
         "oldest_seconds": round(max(0.0, moment - oldest), 3),
     }
 

@@ -17,8 +17,8 @@ from sqlalchemy import bindparam, or_, select
 from mxr.artifact import matching
 from mxr.artifact.matching import Candidate, Match
 from mxr.artifact.qualities import Request
+from mxr.protocol.artifacts import API
 from mxr.util import codec
-from mxr.wire import API
 
 from . import artifacts, misses, refusal
 from .db import Database, Question, Row

@@ -23,8 +23,8 @@ from typing import Any
 from mxr.consumers.ort.form import Runtime
 from mxr.errors import Usage
 from mxr.host_facts import HostTarget, HostToolchain
+from mxr.protocol.jobs import Can, Pool
 from mxr.util.codec import decode, refuse
-from mxr.work import Can, Pool
 
 from .lanes import check_can
 

@@ -12,9 +12,9 @@ from typing import Any
 from mxr.artifact import matching
 from mxr.artifact.qualities import Request
 from mxr.errors import Usage
-from mxr.pipelines import Standing, Survey, Surveyed
+from mxr.protocol.jobs import Failure
+from mxr.protocol.surveys import Standing, Survey, Surveyed
 from mxr.util.codec import canonical, decode, encode
-from mxr.work import Failure
 
 from . import asking, estimates, failures, lanes, resolution, workers
 from .db import Session

@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 from sqlalchemy import and_, delete, exists, func, or_, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from mxr import work
 from mxr.errors import MxrError
+from mxr.protocol import jobs as job_protocol
 
 from . import artifacts, endings
 from .blobs import turn_of
@@ -188,7 +188,7 @@ class Sweep:
             moment = now(session)
             old = moment - self.retention.job_days * DAY
             jobs = session.execute(
-                select(Job.seq).where(Job.state.not_in(work.OPEN), Job.updated_at < old).order_by(Job.seq)
+                select(Job.seq).where(Job.state.not_in(job_protocol.OPEN), Job.updated_at < old).order_by(Job.seq)
             ).scalars()
             closed = list(jobs)
         self.report.jobs = self._removed(closed, _remove_jobs)
@@ -236,13 +236,13 @@ def _idle(before: float) -> Any:
     compiled = exists().where(
         Job.namespace == row.namespace,
         Job.model == row.model,
-        or_(Job.state.in_(work.OPEN), Job.updated_at >= before),
+        or_(Job.state.in_(job_protocol.OPEN), Job.updated_at >= before),
     )
     return select(row.seq, row.model).where(row.complete, row.created_at < before, ~compiled)
 
 
 def _remove_jobs(session: Session, some: Iterable[int]) -> int:
-    return session.execute(delete(Job).where(Job.seq.in_(some), Job.state.not_in(work.OPEN))).rowcount
+    return session.execute(delete(Job).where(Job.seq.in_(some), Job.state.not_in(job_protocol.OPEN))).rowcount
 
 
 @contextmanager

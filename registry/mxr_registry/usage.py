@@ -17,7 +17,7 @@ from sqlalchemy import Integer, case, cast, func, insert, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from mxr.errors import MxrError, Usage
-from mxr.wire import Use as Told
+from mxr.protocol.artifacts import Use as Told
 
 from . import artifacts
 from .db import Database, Session, now

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from mxr import work
-from mxr.pipelines import MOST_TOLD
+from mxr.protocol import jobs as job_protocol
+from mxr.protocol.surveys import MOST_TOLD
 from mxr.util.codec import canonical
 
 from . import estimates, jobs
@@ -46,6 +46,6 @@ def _document(session: Session, seq: int) -> str:
     """A job without its place, which would be counted anew for each one in the queue."""
     row = session.execute(jobs.BY_SEQ, {"of": seq}).one()
     seconds, rests_on = None, None
-    if row.state in work.OPEN:
+    if row.state in job_protocol.OPEN:
         seconds, rests_on = estimates.estimate(session, row.namespace, row.model, row.arch)
     return canonical(jobs.document(row) | {"estimate": seconds, "estimate_from": rests_on})

@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, select, update
 
-from mxr import work
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Request
 from mxr.consumers.ort.form import runtime_in
 from mxr.errors import NotFound, NoWorker
+from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 
 from . import failures, lanes
@@ -40,7 +40,7 @@ SEEN = (
 )
 
 
-def register(session: Session, rules: Rules, namespace: str, stated: work.RegisterWorker) -> str:
+def register(session: Session, rules: Rules, namespace: str, stated: job_protocol.RegisterWorker) -> str:
     """Write down a worker and what it can do; its JSON. The same name keeps its id. Raises `Usage`."""
     lanes.check_can(stated.can)
     moment = now(session)
@@ -60,7 +60,9 @@ def register(session: Session, rules: Rules, namespace: str, stated: work.Regist
 
 
 def _select(namespace: str) -> Any:
-    holding = select(Job.id).where(Job.state == work.RUNNING, Job.worker == Worker.id).limit(1).scalar_subquery()
+    holding = (
+        select(Job.id).where(Job.state == job_protocol.RUNNING, Job.worker == Worker.id).limit(1).scalar_subquery()
+    )
     return select(*Worker.__table__.c, holding.label("job")).where(Worker.namespace == namespace)
 
 
@@ -153,7 +155,7 @@ def able(session: Session, rules: Rules, namespace: str, lane: str, demands: str
     ]
 
 
-def _cans(session: Session, rules: Rules, namespace: str) -> Iterator[tuple[work.Can, str]]:
+def _cans(session: Session, rules: Rules, namespace: str) -> Iterator[tuple[job_protocol.Can, str]]:
     wanted = {"namespace": namespace, "since": now(session) - rules.lost_after}
     for text in session.execute(ALIVE, wanted).scalars().all():
         yield lanes.can_of(text), text

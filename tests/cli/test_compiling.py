@@ -6,18 +6,20 @@ from typing import Any
 
 import pytest
 
-from mxr import work
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
 from mxr.errors import Usage
+from mxr.protocol import jobs as job_protocol
 from mxr.waiting import Progress
 from mxr_cli.compiling import OnMiss, duration, line, printable
 
 KEY = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))
 
 
-def job(state: str, **more: Any) -> work.Job:
-    return work.Job("ab" * 16, state, KEY.digest, Request(KEY), more.pop("attempts", 0), 1, 100.0, 103.0, **more)
+def job(state: str, **more: Any) -> job_protocol.Job:
+    return job_protocol.Job(
+        "ab" * 16, state, KEY.digest, Request(KEY), more.pop("attempts", 0), 1, 100.0, 103.0, **more
+    )
 
 
 @pytest.mark.parametrize(

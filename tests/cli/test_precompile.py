@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxr import planning, reports, work
+from mxr import planning, reports
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
 from mxr.asking import Options
 from mxr.errors import CompileFailed, NotCompiled, NoWorker, Temporary
 from mxr.matrix import Cell
 from mxr.onnxfile import OnnxModel
-from mxr.pipelines import Standing
 from mxr.precompile import (
     CANCELLED,
     COMPILED,
@@ -35,6 +34,8 @@ from mxr.precompile import (
     Place,
     Wanted,
 )
+from mxr.protocol import jobs as job_protocol
+from mxr.protocol.surveys import Standing
 from mxr.subject import Subject
 from mxr_cli import board as boards
 from mxr_cli.main import main
@@ -49,8 +50,8 @@ def wanted(batch: int = 1, name: str = "a.onnx", **more: Any) -> Wanted:
     return Wanted(Cell(name, options, 4, name, 9), subject, Request(KEY))
 
 
-def job(state: str, **more: Any) -> work.Job:
-    return work.Job("ab" * 16, state, KEY.digest, Request(KEY), 0, 1, 100.0, 103.0, **more)
+def job(state: str, **more: Any) -> job_protocol.Job:
+    return job_protocol.Job("ab" * 16, state, KEY.digest, Request(KEY), 0, 1, 100.0, 103.0, **more)
 
 
 def place(state: str, **more: Any) -> Place:
@@ -78,7 +79,7 @@ def test_several_failures_have_one_exit_number(states: list[str], code: int | No
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_junit_is_xml_whatever_a_log_holds(message: str, line: str) -> None:
     """Control characters, angle brackets and half letters come back readable, or as a question mark."""
-    failure = work.Failure(work.PERMANENT, message, "unsupported")
+    failure = job_protocol.Failure(job_protocol.PERMANENT, message, "unsupported")
     bad = place(FAILED, job=job("failed", failure=failure), problem=CompileFailed(message, detail={"log": [line]}))
     root = ElementTree.fromstring(reports.junit(Board([bad, place(THERE), place(QUEUED, job=job("queued"))]), FILE))
     assert (root.get("tests"), root.get("failures"), root.get("skipped")) == ("3", "1", "1")
@@ -164,7 +165,7 @@ def test_a_plan_counts_what_is_common_once() -> None:
         (Standing(job="j", state="queued", able=True), "queued"),
         (Standing(job="j", state="queued"), "no worker"),
         (Standing(able=True), "compile"),
-        (Standing(able=True, failure=work.Failure("permanent", "no")), "failed before"),
+        (Standing(able=True, failure=job_protocol.Failure("permanent", "no")), "failed before"),
     ],
 )
 def test_what_a_plan_says_of_a_cell(standing: Standing, state: str) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mxr import work
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.artifact.qualities import Demands
 from mxr.errors import Interrupted
+from mxr.protocol import jobs as job_protocol
 from mxr_workers.spool import KEPT_MODELS, Spool
 
 
@@ -30,11 +30,11 @@ class Bytes:
         yield (data[at : at + 10] for at in range(0, len(data), 10))
 
 
-def lease(number: int, data: bytes, name: str = "model.onnx") -> work.Lease:
+def lease(number: int, data: bytes, name: str = "model.onnx") -> job_protocol.Lease:
     sha = sha256(data).hexdigest()
     key = Key(f"xxh3:{number:032x}", "ref", "2.15", (("x", (1, 3)),))
     model = Manifest((File(name, len(data), sha, (Blob(sha, len(data)),)),))
-    return work.Lease("ab" * 16, 1, 60.0, key, Demands(), model, name)
+    return job_protocol.Lease("ab" * 16, 1, 60.0, key, Demands(), model, name)
 
 
 def names(spool: Spool) -> set[int]:

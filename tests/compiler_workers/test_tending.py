@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from mxr import work
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.qualities import Demands
 from mxr.errors import Conflict, Unreachable
+from mxr.protocol import jobs as job_protocol
 from mxr_workers import tending
 from mxr_workers.attempt import kind_for
 from mxr_workers.failures import Failure
@@ -19,20 +19,20 @@ from mxr_workers.tending import Tending
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
-def lease(**more: Any) -> work.Lease:
+def lease(**more: Any) -> job_protocol.Lease:
     key = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))
     model = Manifest((File("model.onnx", 0, EMPTY, ()),))
-    return work.Lease("ab" * 16, 7, 0.3, key, Demands(), model, "model.onnx", **more)
+    return job_protocol.Lease("ab" * 16, 7, 0.3, key, Demands(), model, "model.onnx", **more)
 
 
 class Hearing:
     """A registry that hears heartbeats; `answer` may raise."""
 
-    def __init__(self, answer: Callable[[int], work.Beat]) -> None:
-        self.beats: list[work.Heartbeat] = []
+    def __init__(self, answer: Callable[[int], job_protocol.Beat]) -> None:
+        self.beats: list[job_protocol.Heartbeat] = []
         self._answer, self._came = answer, threading.Condition()
 
-    def heartbeat(self, job: str, beat: work.Heartbeat) -> work.Beat:
+    def heartbeat(self, job: str, beat: job_protocol.Heartbeat) -> job_protocol.Beat:
         with self._came:
             self.beats.append(beat)
             self._came.notify_all()
@@ -44,8 +44,8 @@ class Hearing:
             assert self._came.wait_for(lambda: len(self.beats) >= count, 20)
 
 
-def fine(number: int) -> work.Beat:
-    return work.Beat(0.3)
+def fine(number: int) -> job_protocol.Beat:
+    return job_protocol.Beat(0.3)
 
 
 def test_phase_and_log_are_told_once_and_the_rest_comes_at_the_end() -> None:
@@ -64,7 +64,7 @@ def test_phase_and_log_are_told_once_and_the_rest_comes_at_the_end() -> None:
 
 
 def test_a_lost_lease_stops_the_work() -> None:
-    def lost(number: int) -> work.Beat:
+    def lost(number: int) -> job_protocol.Beat:
         raise Conflict()
 
     with Tending(Hearing(lost), lease()) as kept:  # type: ignore[arg-type]
@@ -73,7 +73,7 @@ def test_a_lost_lease_stops_the_work() -> None:
 
 
 def test_a_cancelled_job_stops_the_work_and_a_shutdown_does() -> None:
-    registry = Hearing(lambda number: work.Beat(0.3, cancelled=True))
+    registry = Hearing(lambda number: job_protocol.Beat(0.3, cancelled=True))
     with Tending(registry, lease()) as kept:  # type: ignore[arg-type]
         registry.heard(2)
         assert kept.stop == "cancelled"
@@ -82,10 +82,10 @@ def test_a_cancelled_job_stops_the_work_and_a_shutdown_does() -> None:
 
 
 def test_while_the_registry_is_away_the_work_goes_on_and_the_log_is_kept() -> None:
-    def away(number: int) -> work.Beat:
+    def away(number: int) -> job_protocol.Beat:
         if number < 3:
             raise Unreachable()
-        return work.Beat(0.3)
+        return job_protocol.Beat(0.3)
 
     registry = Hearing(away)
     with Tending(registry, lease()) as kept:  # type: ignore[arg-type]

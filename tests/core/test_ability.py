@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from mxr.ability import Way, able, made_across
 from mxr.artifact.key import Key
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import Demands, Request
 from mxr.consumers.ort.contract import Contract
 from mxr.consumers.ort.form import Runtime, form_of
 from mxr.host_facts import HostTarget, HostToolchain
-from mxr.work import Can
+from mxr.protocol.capabilities import Way, able, made_across
+from mxr.protocol.jobs import Can
 
 MODEL = "xxh3:" + "0" * 32
 REF = HostTarget("ref", kind="ref")

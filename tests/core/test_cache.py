@@ -20,8 +20,8 @@ from mxr.artifact.matching import Match
 from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.cache import Answer, Cache
 from mxr.errors import Usage
+from mxr.protocol.artifacts import Artifact, Model, ModelInput
 from mxr.util import codec, disk
-from mxr.wire import Artifact, Model, ModelInput
 
 REQUEST = Request(GPU)
 MODEL_SEEN = Model(MODEL, "0" * 64, "m.onnx", (ModelInput("x", "float32", ("N", 3)),))

@@ -10,7 +10,7 @@ import pytest
 from mxr import transfer
 from mxr.artifact.manifest import Blob
 from mxr.errors import NoSuchBlob, Temporary
-from mxr.wire import Missing
+from mxr.protocol.artifacts import Missing
 
 
 class Swept:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mxr import uses, wire
+from mxr import uses
 from mxr.errors import Unreachable
+from mxr.protocol import artifacts as artifact_protocol
 
 ONE, TWO = "a" * 64, "b" * 64
 
@@ -19,13 +20,13 @@ class Listener:
 
     def __init__(self, away: bool = False) -> None:
         self.away = away
-        self.heard: list[wire.Use] = []
+        self.heard: list[artifact_protocol.Use] = []
 
-    def tell_uses(self, some: tuple[wire.Use, ...]) -> wire.Told:
+    def tell_uses(self, some: tuple[artifact_protocol.Use, ...]) -> artifact_protocol.Told:
         if self.away:
             raise Unreachable("no registry")
         self.heard += some
-        return wire.Told(len(some))
+        return artifact_protocol.Told(len(some))
 
 
 def _note(root: Path, count: int) -> None:

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from mxr import waiting, work
+from mxr import waiting
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob
 from mxr.artifact.qualities import Request
 from mxr.errors import CompileFailed, NotCompiled, Temporary, Unreachable, Usage
+from mxr.protocol import jobs as job_protocol
 
 KEY = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))
 
 
-def job(state: str, version: int = 1, **more: Any) -> work.Job:
-    return work.Job("ab" * 16, state, KEY.digest, Request(KEY), 1, version, 100.0, 103.0, **more)
+def job(state: str, version: int = 1, **more: Any) -> job_protocol.Job:
+    return job_protocol.Job("ab" * 16, state, KEY.digest, Request(KEY), 1, version, 100.0, 103.0, **more)
 
 
 class Scripted:
@@ -28,7 +29,7 @@ class Scripted:
     def __init__(self, *answers: Any, log: bytes = b"") -> None:
         self.answers, self.asked, self._log = list(answers), [], log
 
-    def job(self, identity: str, *, wait: float = 0, version: int | None = None) -> work.Job:
+    def job(self, identity: str, *, wait: float = 0, version: int | None = None) -> job_protocol.Job:
         self.asked.append(version)
         found = self.answers.pop(0)
         if isinstance(found, Exception):
@@ -102,7 +103,7 @@ def test_patience(quick: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_closed_job_means() -> None:
     client: Any = Scripted(log=b"first\nlast\n")
     assert waiting.outcome(client, job("done", artifact="a" * 64)) == "a" * 64
-    failure = work.Failure("permanent", "Unknown operator: Foo", "unsupported")
+    failure = job_protocol.Failure("permanent", "Unknown operator: Foo", "unsupported")
     with pytest.raises(CompileFailed, match="Unknown operator: Foo") as failed:
         waiting.outcome(client, job("failed", failure=failure))
     assert failed.value.detail["kind"] == "permanent"

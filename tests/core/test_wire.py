@@ -10,24 +10,27 @@ from typing import Any
 import pytest
 from strategies import GPU, MODEL, OTHER_MODEL
 
-from mxr import wire
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.qualities import Qualities
 from mxr.errors import Usage
+from mxr.protocol import artifacts as artifact_protocol
 from mxr.util import codec
 
 DATA = b"a program"
 FILE = File("model.mxr", len(DATA), sha256(DATA).hexdigest(), (Blob(sha256(DATA).hexdigest(), len(DATA)),))
 MANIFEST = Manifest((FILE,))
 ID = artifact_id(GPU.digest, MANIFEST.files)
-STATEMENT = wire.RegisterModel(
+STATEMENT = artifact_protocol.RegisterModel(
     model=MODEL,
     sha256="ab" * 32,
     name="resnet50.onnx",
-    inputs=(wire.ModelInput("x", "float32", ("N", 3, None)), wire.ModelInput("y", "int64", None)),
+    inputs=(
+        artifact_protocol.ModelInput("x", "float32", ("N", 3, None)),
+        artifact_protocol.ModelInput("y", "int64", None),
+    ),
 )
-PUBLISH = wire.Publish(GPU, MANIFEST, Qualities("+", "-", 104), {"by": "ci", "run": [1, None]}, STATEMENT)
-ARTIFACT = wire.Artifact(
+PUBLISH = artifact_protocol.Publish(GPU, MANIFEST, Qualities("+", "-", 104), {"by": "ci", "run": [1, None]}, STATEMENT)
+ARTIFACT = artifact_protocol.Artifact(
     id=ID,
     digest=GPU.digest,
     sha256=MANIFEST.sha256,
@@ -46,28 +49,30 @@ VALUES = [
     PUBLISH,
     ARTIFACT,
     replace(ARTIFACT, promoted_at=1.8e9, description=None, manifest=None),
-    wire.Model(MODEL, "ab" * 32, "m.onnx", STATEMENT.inputs, True, "m.onnx", MANIFEST),
-    wire.Models((wire.Model(MODEL, "ab" * 32, "m.onnx", ()),)),
-    wire.Artifacts((ARTIFACT,), "17"),
-    wire.Hit(ARTIFACT, {"exact": True, "relaxed": [], "assumed": {}}, {"model.mxr": "/v1/x"}),
-    wire.MissingRequest((Blob("ab" * 32, 5),)),
-    wire.Missing(("ab" * 32,), 60.0),
-    wire.Misses((wire.Miss(GPU.digest, {"key": {}}, 2, 1.0, 2.0, ({"id": ID, "differences": []},)),)),
+    artifact_protocol.Model(MODEL, "ab" * 32, "m.onnx", STATEMENT.inputs, True, "m.onnx", MANIFEST),
+    artifact_protocol.Models((artifact_protocol.Model(MODEL, "ab" * 32, "m.onnx", ()),)),
+    artifact_protocol.Artifacts((ARTIFACT,), "17"),
+    artifact_protocol.Hit(ARTIFACT, {"exact": True, "relaxed": [], "assumed": {}}, {"model.mxr": "/v1/x"}),
+    artifact_protocol.MissingRequest((Blob("ab" * 32, 5),)),
+    artifact_protocol.Missing(("ab" * 32,), 60.0),
+    artifact_protocol.Misses(
+        (artifact_protocol.Miss(GPU.digest, {"key": {}}, 2, 1.0, 2.0, ({"id": ID, "differences": []},)),)
+    ),
 ]
 each_value = pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 
 
 @each_value
 def test_over_the_wire_and_back(value: object) -> None:
-    sent = codec.canonical(wire.document(value))
+    sent = codec.canonical(artifact_protocol.document(value))
     found = codec.decode(type(value), codec.parse(sent.encode(), "the body"))
     assert found == value
-    assert codec.canonical(wire.document(found)) == sent
+    assert codec.canonical(artifact_protocol.document(found)) == sent
 
 
 @each_value
 def test_unknown_fields_are_refused_and_a_lenient_reader_passes_over_them(value: object) -> None:
-    document = wire.document(value) | {"surprise": 1}
+    document = artifact_protocol.document(value) | {"surprise": 1}
     with pytest.raises(Usage, match="surprise: there is no such field"):
         codec.decode(type(value), document)
     assert codec.decode(type(value), document, lenient=True) == value
@@ -75,7 +80,7 @@ def test_unknown_fields_are_refused_and_a_lenient_reader_passes_over_them(value:
 
 @each_value
 def test_every_needed_field_is_missed(value: object) -> None:
-    document = wire.document(value)
+    document = artifact_protocol.document(value)
     for name in codec.shape_of(type(value))[1]:
         with pytest.raises(Usage, match=f"^{name}: this field is missing"):
             codec.decode(type(value), {field: each for field, each in document.items() if field != name})
@@ -104,15 +109,15 @@ def test_every_needed_field_is_missed(value: object) -> None:
         ("model", {"onnx": "m.onnx"}),
         ("provenance", {"a": float("nan")}),
         ("provenance", {"a": "\ud800"}),
-        ("provenance", {"a": "x" * wire.MOST_PROVENANCE}),
+        ("provenance", {"a": "x" * artifact_protocol.MOST_PROVENANCE}),
     ],
 )
 def test_publishing_refuses(name: str, change: dict[str, Any]) -> None:
-    document = wire.document(PUBLISH)
-    assert codec.decode(wire.Publish, document) == PUBLISH
+    document = artifact_protocol.document(PUBLISH)
+    assert codec.decode(artifact_protocol.Publish, document) == PUBLISH
     document[name] = document[name] | change
     with pytest.raises(Usage) as caught:
-        codec.decode(wire.Publish, document)
+        codec.decode(artifact_protocol.Publish, document)
     assert caught.value.message.encode() and len(caught.value.message) < 400
 
 
@@ -121,14 +126,14 @@ def test_provenance_nested_without_end_is_refused() -> None:
     for _ in range(100_000):
         deep = [deep]
     with pytest.raises(Usage, match="provenance"):
-        wire.Publish(GPU, MANIFEST, provenance={"a": deep})
+        artifact_protocol.Publish(GPU, MANIFEST, provenance={"a": deep})
 
 
 def test_nobody_asks_for_too_many_blobs_at_once() -> None:
-    blobs = (Blob("ab" * 32, 1),) * wire.MOST_ASKED
-    wire.MissingRequest(blobs)
+    blobs = (Blob("ab" * 32, 1),) * artifact_protocol.MOST_ASKED
+    artifact_protocol.MissingRequest(blobs)
     with pytest.raises(Usage, match="at most"):
-        wire.MissingRequest((*blobs, blobs[0]))
+        artifact_protocol.MissingRequest((*blobs, blobs[0]))
 
 
 @pytest.mark.parametrize(
@@ -150,15 +155,15 @@ def test_an_artifact_agrees_with_itself(change: dict[str, Any]) -> None:
 
 def test_the_identity_of_a_model_is_all_of_its_bytes() -> None:
     found = [
-        wire.model_identity("a" * 64, {}),
-        wire.model_identity("b" * 64, {}),
-        wire.model_identity("a" * 64, {"w": "b" * 64}),
-        wire.model_identity("a" * 64, {"v": "b" * 64}),
-        wire.model_identity("a" * 64, {"w": "b" * 64, "x": "c" * 64}),
-        wire.model_identity("a" * 64, {"w": "c" * 64, "x": "b" * 64}),
+        artifact_protocol.model_identity("a" * 64, {}),
+        artifact_protocol.model_identity("b" * 64, {}),
+        artifact_protocol.model_identity("a" * 64, {"w": "b" * 64}),
+        artifact_protocol.model_identity("a" * 64, {"v": "b" * 64}),
+        artifact_protocol.model_identity("a" * 64, {"w": "b" * 64, "x": "c" * 64}),
+        artifact_protocol.model_identity("a" * 64, {"w": "c" * 64, "x": "b" * 64}),
     ]
     assert len(set(found)) == len(found)
-    assert found[4] == wire.model_identity("a" * 64, {"x": "c" * 64, "w": "b" * 64})
+    assert found[4] == artifact_protocol.model_identity("a" * 64, {"x": "c" * 64, "w": "b" * 64})
     text = json.dumps({"files": [["", "a" * 64], ["w", "b" * 64]], "v": 1}, separators=(",", ":"))
     assert found[2] == sha256(text.encode()).hexdigest()
 
@@ -166,5 +171,5 @@ def test_the_identity_of_a_model_is_all_of_its_bytes() -> None:
 @pytest.mark.parametrize("value", ["", "xxh3:", "xxh3:" + "g" * 32, "XXH3:" + "0" * 32, MODEL + "0", MODEL + "\n"])
 def test_what_is_no_model_hash(value: str) -> None:
     with pytest.raises(Usage, match="asked: expected a model hash"):
-        wire.check_model(value, "asked")
-    assert wire.check_model(MODEL) == MODEL
+        artifact_protocol.check_model(value, "asked")
+    assert artifact_protocol.check_model(MODEL) == MODEL

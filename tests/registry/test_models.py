@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import xxhash
 
-from mxr.wire import model_identity
+from mxr.protocol.artifacts import model_identity
 
 MODELS = Path(__file__).parent.parent / "data" / "models"
 PROGRAMS = MODELS.parent / "mxr_real"

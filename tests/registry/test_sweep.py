@@ -157,11 +157,11 @@ def test_bytes_of_idle_models_go_and_come_again(start: Any, fsck: Any) -> None:
     onnx = (Path(__file__).parent.parent.parent / "examples" / "models" / "convnet.onnx").read_bytes()
     import xxhash
 
-    from mxr import wire
+    from mxr.protocol import artifacts as artifact_protocol
 
     model = {
         "model": f"xxh3:{xxhash.xxh3_128(onnx).hexdigest()}",
-        "sha256": wire.model_identity(sha256(onnx).hexdigest(), {}),
+        "sha256": artifact_protocol.model_identity(sha256(onnx).hexdigest(), {}),
         "name": "convnet",
         "inputs": [],
         "onnx": "model.onnx",

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 
-from mxr import wire
+from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry import artifacts, blobs, publication
 
 from .deps import Body, By, InRooms, read, reply
@@ -30,10 +30,10 @@ def list_artifacts(request: Request, rooms: InRooms, by: By) -> Response:
         return reply(artifacts.listed(session, by.namespace, filters))
 
 
-@router.post("", summary="Publish an artifact", openapi_extra=body(wire.Publish), status_code=201)
+@router.post("", summary="Publish an artifact", openapi_extra=body(artifact_protocol.Publish), status_code=201)
 def publish(wanted: Body, rooms: InRooms, by: By) -> Response:
     """201 for a new one, 200 where the same bytes are published for this key already."""
-    publish = read(wire.Publish, wanted)
+    publish = read(artifact_protocol.Publish, wanted)
     text, new = publication.publish(rooms.db, rooms.store, rooms.inspect, by.namespace, publish)
     return reply(text, 201 if new else 200)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
-from mxr import wire
 from mxr.artifact.manifest import Blob, check_sha256
+from mxr.protocol import artifacts as artifact_protocol
 from mxr.util import codec
 from mxr_registry import blobs
 from mxr_registry.storage.place import loopback
@@ -21,10 +21,12 @@ from .schemas import body
 router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
 
 
-@router.post("/missing", summary="Which of these are not here yet?", openapi_extra=body(wire.MissingRequest))
+@router.post(
+    "/missing", summary="Which of these are not here yet?", openapi_extra=body(artifact_protocol.MissingRequest)
+)
 def missing(asked: Body, rooms: InRooms, by: By) -> Response:
     """The blobs to upload. One that is not named stays at least `grace` seconds."""
-    wanted = read(wire.MissingRequest, asked)
+    wanted = read(artifact_protocol.MissingRequest, asked)
     found = blobs.missing(rooms.db, rooms.store, by.namespace, wanted.blobs)
     return reply(codec.canonical({"missing": found, "grace": rooms.settings.grace}))
 

@@ -17,8 +17,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from mxr import work
 from mxr.errors import Usage
+from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
 from mxr_registry import asking, changes, endings, finishing, jobs, leases, logs
 from mxr_registry.rules import Rules
@@ -64,10 +64,10 @@ InBus = Annotated[Bus, Depends(bus_of)]
 UnderRules = Annotated[Rules, Depends(rules_of)]
 
 
-@router.post("", summary="Ask for a compile", openapi_extra=body(work.Ask))
+@router.post("", summary="Ask for a compile", openapi_extra=body(job_protocol.Ask))
 def ask(wanted: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
     """The job to wait for, an open one or a new one; or done, where the program is here already."""
-    text = asking.ask(rooms.db, rooms.store, rules, by.namespace, read(work.Ask, wanted))
+    text = asking.ask(rooms.db, rooms.store, rules, by.namespace, read(job_protocol.Ask, wanted))
     bus.kick()
     return reply(text)
 
@@ -80,10 +80,10 @@ def list_jobs(request: Request, rooms: InRooms, by: By) -> Response:
         return reply(jobs.listed(session, by.namespace, filters))
 
 
-@router.post("/claim", summary="A worker asks for a job", openapi_extra=body(work.Claim))
+@router.post("/claim", summary="A worker asks for a job", openapi_extra=body(job_protocol.Claim))
 async def claim(wanted: Body, request: Request, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
     """A lease; or none after the wait."""
-    asked = read(work.Claim, wanted)
+    asked = read(job_protocol.Claim, wanted)
     claims = await run_in_threadpool(leases.begin, rooms.db, by.namespace, asked)
     deadline = asyncio.get_running_loop().time() + asked.wait
     async with bus.listen(claims.topics(), request.receive) as ear:
@@ -122,7 +122,7 @@ async def show(id: str, request: Request, rooms: InRooms, by: By, rules: UnderRu
             if not await ear.news(deadline - asyncio.get_running_loop().time()):
                 break
             found = ear.shown or found
-    if found.state == work.QUEUED and found.version <= known and not ear.gone:
+    if found.state == job_protocol.QUEUED and found.version <= known and not ear.gone:
         # Its place, and whether anybody could do it, change without a change of the job.
         found = await run_in_threadpool(_show, rooms, rules, by.namespace, found.id)
     return reply(found.text)
@@ -233,35 +233,35 @@ def cancel(id: str, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Re
     return reply(found.text)
 
 
-@router.post("/{id}/heartbeat", summary="A worker keeps its lease", openapi_extra=body(work.Heartbeat))
+@router.post("/{id}/heartbeat", summary="A worker keeps its lease", openapi_extra=body(job_protocol.Heartbeat))
 def heartbeat(id: str, beat: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
     """How long the lease goes on, and whether somebody cancelled the job."""
-    text = leases.heartbeat(rooms.db, rules, by.namespace, id, read(work.Heartbeat, beat))
+    text = leases.heartbeat(rooms.db, rules, by.namespace, id, read(job_protocol.Heartbeat, beat))
     bus.kick()
     return reply(text)
 
 
-@router.post("/{id}/finish", summary="A worker is done", openapi_extra=body(work.Finish))
+@router.post("/{id}/finish", summary="A worker is done", openapi_extra=body(job_protocol.Finish))
 def finish(id: str, done: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
     """Publishes the artifact and closes the job, both or neither."""
-    finished = read(work.Finish, done)
+    finished = read(job_protocol.Finish, done)
     try:
         return reply(finishing.finish(rooms.db, rooms.store, rooms.inspect, rules, by.namespace, id, finished))
     finally:
         bus.kick()
 
 
-@router.post("/{id}/fail", summary="A worker failed", openapi_extra=body(work.Fail))
+@router.post("/{id}/fail", summary="A worker failed", openapi_extra=body(job_protocol.Fail))
 def fail(id: str, failed: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
     """The job is closed, or queued again for later."""
-    text = endings.fail(rooms.db, rules, by.namespace, id, read(work.Fail, failed))
+    text = endings.fail(rooms.db, rules, by.namespace, id, read(job_protocol.Fail, failed))
     bus.kick()
     return reply(text)
 
 
-@router.post("/{id}/handback", summary="A worker gives its job back", openapi_extra=body(work.HandBack))
+@router.post("/{id}/handback", summary="A worker gives its job back", openapi_extra=body(job_protocol.HandBack))
 def hand_back(id: str, given: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
     """The job is queued again, and this counts as no attempt."""
-    text = endings.hand_back(rooms.db, rules, by.namespace, id, read(work.HandBack, given).fence)
+    text = endings.hand_back(rooms.db, rules, by.namespace, id, read(job_protocol.HandBack, given).fence)
     bus.kick()
     return reply(text)

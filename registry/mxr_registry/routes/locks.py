@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from mxr import wire
+from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry import locks
 
 from .deps import Body, By, InRooms, read, reply
@@ -27,10 +27,12 @@ def show_lock(name: str, rooms: InRooms, by: By) -> Response:
         return reply(locks.show(session, by.namespace, name))
 
 
-@router.put("/{name}", summary="Register a lock, or replace what it pins", openapi_extra=body(wire.PutLock))
+@router.put(
+    "/{name}", summary="Register a lock, or replace what it pins", openapi_extra=body(artifact_protocol.PutLock)
+)
 def put_lock(name: str, wanted: Body, rooms: InRooms, by: By) -> Response:
     """What it pins is neither removed nor swept. 404 names the artifacts that are not here; then nothing changes."""
-    return reply(locks.put(rooms.db, by.namespace, name, read(wire.PutLock, wanted).artifacts))
+    return reply(locks.put(rooms.db, by.namespace, name, read(artifact_protocol.PutLock, wanted).artifacts))
 
 
 @router.delete("/{name}", summary="Forget a registered lock")

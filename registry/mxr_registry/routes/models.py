@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from mxr import wire
+from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry import models
 
 from .deps import Body, By, InRooms, read, reply
@@ -13,10 +13,10 @@ from .schemas import body
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
-@router.post("", summary="Register a model", openapi_extra=body(wire.RegisterModel))
+@router.post("", summary="Register a model", openapi_extra=body(artifact_protocol.RegisterModel))
 def register(stated: Body, rooms: InRooms, by: By) -> Response:
     """With a manifest its hash is checked over the bytes, and they are kept for compiling."""
-    statement = read(wire.RegisterModel, stated)
+    statement = read(artifact_protocol.RegisterModel, stated)
     return reply(models.register(rooms.db, rooms.store, rooms.look, by.namespace, statement))
 
 

@@ -7,7 +7,7 @@ import asyncio
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from mxr import pipelines
+from mxr.protocol import surveys
 from mxr_registry import survey, watching
 
 from .deps import Body, By, InRooms, Rooms, read, reply
@@ -17,21 +17,21 @@ from .schemas import body
 router = APIRouter(prefix="/v1", tags=["pipelines"])
 
 
-@router.post("/survey", summary="How many requests stand", openapi_extra=body(pipelines.Survey))
+@router.post("/survey", summary="How many requests stand", openapi_extra=body(surveys.Survey))
 def look(asked: Body, rooms: InRooms, by: By, rules: UnderRules) -> Response:
     """For each request what an asker would meet: an artifact, an open job, who could, how long it took before.
 
     Nothing is made, queued or counted as a miss.
     """
-    wanted = read(pipelines.Survey, asked)
+    wanted = read(surveys.Survey, asked)
     with rooms.db.reading() as session:
         return reply(survey.survey(session, rules, by.namespace, wanted))
 
 
-@router.post("/jobs/watch", summary="Which of these jobs changed", openapi_extra=body(pipelines.Watch))
+@router.post("/jobs/watch", summary="Which of these jobs changed", openapi_extra=body(surveys.Watch))
 async def watch(asked: Body, request: Request, rooms: InRooms, by: By, bus: InBus) -> Response:
     """Those whose version is larger than the one given; with `wait` (seconds, at most 60) once there are any."""
-    wanted = read(pipelines.Watch, asked)
+    wanted = read(surveys.Watch, asked)
     seen = await run_in_threadpool(_changed, rooms, by.namespace, wanted)
     if seen.news or not wanted.wait:
         return reply(seen.text)
@@ -43,6 +43,6 @@ async def watch(asked: Body, request: Request, rooms: InRooms, by: By, bus: InBu
                 return reply(seen.text)
 
 
-def _changed(rooms: Rooms, namespace: str, wanted: pipelines.Watch) -> watching.Seen:
+def _changed(rooms: Rooms, namespace: str, wanted: surveys.Watch) -> watching.Seen:
     with rooms.db.reading() as session:
         return watching.changed(session, namespace, wanted.jobs)

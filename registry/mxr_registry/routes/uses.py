@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from mxr import wire
+from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry import usage
 
 from .deps import Body, By, InRooms, read, reply
@@ -19,10 +19,10 @@ FILTERS = [
 ]
 
 
-@router.post("", summary="A host tells what it used from its cache", openapi_extra=body(wire.Uses))
+@router.post("", summary="A host tells what it used from its cache", openapi_extra=body(artifact_protocol.Uses))
 def tell(told: Body, rooms: InRooms, by: By) -> Response:
     """Of how many artifacts note was taken; those that are gone are passed over."""
-    noted = usage.note(rooms.db, by.namespace, read(wire.Uses, told).uses)
+    noted = usage.note(rooms.db, by.namespace, read(artifact_protocol.Uses, told).uses)
     return reply(f'{{"noted":{noted}}}')
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from mxr import work
+from mxr.protocol import jobs as job_protocol
 from mxr_registry import workers
 
 from .deps import Body, By, InRooms, read, reply
@@ -14,10 +14,10 @@ from .schemas import body
 router = APIRouter(prefix="/v1/workers", tags=["workers"])
 
 
-@router.post("", summary="A worker says what it can do", openapi_extra=body(work.RegisterWorker))
+@router.post("", summary="A worker says what it can do", openapi_extra=body(job_protocol.RegisterWorker))
 def register(stated: Body, rooms: InRooms, by: By, rules: UnderRules) -> Response:
     """The same name keeps its id; claims and heartbeats keep the worker alive."""
-    wanted = read(work.RegisterWorker, stated)
+    wanted = read(job_protocol.RegisterWorker, stated)
     with rooms.db.writing() as session:
         return reply(workers.register(session, rules, by.namespace, wanted))
 

@@ -8,12 +8,13 @@ import threading
 from hashlib import sha256
 from pathlib import Path
 
-from mxr import fetching, waiting, work
+from mxr import fetching, waiting
 from mxr.asking import Options
 from mxr.cache import Cache
 from mxr.client import Client
 from mxr.host_facts import Host
 from mxr.library import prepare
+from mxr.protocol import jobs as job_protocol
 from mxr.settings import load
 
 
@@ -22,7 +23,7 @@ def fetch(model: str, folder: Path) -> str:
     cache, client = Cache(folder), Client(load(os.environ))
     options = Options(kind="ref", migraphx="2.15", batch=4, consumer="python")
     subject, asked = prepare(options, model, cache, lambda: client, Host())
-    wanted = waiting.Wanted(work.Ask(asked.request, wait=True), subject)
+    wanted = waiting.Wanted(job_protocol.Ask(asked.request, wait=True), subject)
     job = waiting.ask(client, wanted, fetching.unwatched)
     for progress in waiting.follow(client, job):
         job = progress.job

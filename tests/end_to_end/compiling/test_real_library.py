@@ -19,7 +19,7 @@ import pytest
 from compiler_workers.graphs import GRAPHS
 from end_to_end.stack import Host, Registry, real_environ
 
-from mxr import fetching, waiting, work
+from mxr import fetching, waiting
 from mxr import host_facts as hosts
 from mxr.artifact.target import DynamicDim
 from mxr.asking import Options
@@ -27,6 +27,7 @@ from mxr.cache import Cache
 from mxr.client import Client
 from mxr.errors import NoSuchArtifact
 from mxr.library import prepare
+from mxr.protocol import jobs as job_protocol
 from mxr.settings import load
 
 from .conftest import Worker
@@ -70,7 +71,7 @@ class Shop:
         subject, asked = prepare(options, str(model), cache, lambda: client, hosts.Host())
         with pytest.raises(NoSuchArtifact):
             fetching.fetch(asked.request, cache, lambda: client)
-        wanted = waiting.Wanted(work.Ask(asked.request, wait=True), subject, calibration)
+        wanted = waiting.Wanted(job_protocol.Ask(asked.request, wait=True), subject, calibration)
         job = waiting.ask(client, wanted, fetching.unwatched)
         for progress in waiting.follow(client, job):
             job = progress.job

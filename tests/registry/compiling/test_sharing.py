@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from mxr import work
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import Demands, Qualities
+from mxr.protocol import jobs as job_protocol
 from mxr_registry.asking import _sure
 
 SIGNS, COUNTS = some.sampled_from([None, "+", "-"]), some.sampled_from([None, 104, 120, 304])
@@ -54,7 +54,7 @@ def serves(asked: Demands, program: Qualities) -> bool:
 @settings(max_examples=500, deadline=None)
 @given(demands(), demands(), programs())
 def test_what_satisfies_a_covering_job_satisfies_the_asker(job: Demands, asked: Demands, made: Qualities) -> None:
-    if work.covers(job, asked) and serves(job, made):
+    if job_protocol.covers(job, asked) and serves(job, made):
         assert serves(asked, made)
 
 

@@ -13,10 +13,9 @@ from mxr.artifact.key import Key, check_model
 from mxr.artifact.manifest import Blob, Manifest, check_name, check_sha256
 from mxr.artifact.qualities import Qualities, Request
 from mxr.artifact.records import Artifact, Model, ModelInput
+from mxr.errors import Json
+from mxr.util import codec
 from mxr.util.frozen import dataclass
-
-from .errors import Json
-from .util import codec
 
 API = "/v1"
 MOST_PROVENANCE = 16 * 1024

@@ -9,7 +9,7 @@ from typing import Any
 from mxr.artifact.qualities import Request
 from mxr.util.codec import refuse
 
-from .work import Failure, Job
+from .jobs import Failure, Job
 
 MOST_SURVEYED = 1_000
 """Requests in one survey."""

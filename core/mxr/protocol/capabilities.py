@@ -8,10 +8,10 @@ from mxr.artifact.key import Key
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import LIBRARIES, Demands, Qualities, Request
 from mxr.artifact.target import split_version
+from mxr.consumers.ort.form import runtime_in
+from mxr.host_facts import HostTarget, HostToolchain
 
-from .consumers.ort.form import runtime_in
-from .host_facts import HostTarget, HostToolchain
-from .work import Can
+from .jobs import Can
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from typing import Any
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest, check_sha256
 from mxr.artifact.qualities import Demands, Request
+from mxr.consumers.ort.form import Runtime
+from mxr.host_facts import HostTarget, HostToolchain
 from mxr.util.codec import refuse
 
-from .consumers.ort.form import Runtime
-from .host_facts import HostTarget, HostToolchain
-from .wire import MOST_PROVENANCE, Publish
+from .artifacts import MOST_PROVENANCE, Publish
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 OPEN = (QUEUED, RUNNING)

@@ -24,11 +24,11 @@ from unittest.mock import patch
 
 import mxr.program
 from mxr.artifact.manifest import File, Manifest
-from mxr.client import Client
+from mxr.client.registry import Client
+from mxr.client.transfer import upload
 from mxr.program.source import Source
 from mxr.push import cut
 from mxr.settings import Settings
-from mxr.transfer import upload
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "core" / "program"), str(ROOT / "bench")]

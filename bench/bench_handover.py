@@ -22,15 +22,16 @@ from pathlib import Path
 
 from registry_process import registry
 
-from mxr import Settings, transfer
+from mxr import Settings
 from mxr.artifact.manifest import Manifest
-from mxr.client import Client
+from mxr.client import transfer
+from mxr.client.registry import Client
+from mxr.client.worker import WorkerClient
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
 from mxr.push import cut
-from mxr.worker_client import WorkerClient
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 MODEL = EXAMPLES / "models" / "convnet.onnx"

@@ -29,9 +29,9 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from servers.swift import Bucket, start  # noqa: E402
 
-from mxr import transfer  # noqa: E402
 from mxr.artifact.manifest import Blob, File  # noqa: E402
-from mxr.client import Client  # noqa: E402
+from mxr.client import transfer  # noqa: E402
+from mxr.client.registry import Client  # noqa: E402
 from mxr.settings import Settings  # noqa: E402
 
 BOUND = 0.9

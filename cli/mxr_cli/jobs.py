@@ -13,7 +13,7 @@ from .options import Session, common
 from .words import day, document, key_cells, note, say, table
 
 if TYPE_CHECKING:
-    from mxr.client import Client
+    from mxr.client.registry import Client
     from mxr.host_facts import HostTarget
     from mxr.protocol.jobs import Can, Job
 

@@ -18,7 +18,7 @@ from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
     from mxr.cache import Cache
-    from mxr.client import Client
+    from mxr.client.registry import Client
     from mxr.host_facts import Host
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,7 +43,7 @@ class Session:
 
     def client(self) -> Client:
         """The registry; nothing is connected before it is asked."""
-        from mxr.client import Client
+        from mxr.client.registry import Client
 
         return Client(self.settings)
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mxr import transfer
 from mxr.artifact.manifest import File, Manifest
+from mxr.client import transfer
+from mxr.client.worker import WorkerClient
 from mxr.errors import Conflict, Damaged, Interrupted, Mismatch, MxrError, NoSuchBlob, NotFound
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import capabilities
@@ -18,7 +19,6 @@ from mxr.protocol import jobs as job_protocol
 from mxr.push import cut
 from mxr.util.codec import canonical
 from mxr.waiting import patiently
-from mxr.worker_client import WorkerClient
 from mxr_workers.compilation import Compiled, Order, Uncompiled, Workshop, compile_program
 from mxr_workers.failures import Failure
 from mxr_workers.interpreter import Interpreter

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mxr import transfer
 from mxr.artifact.manifest import File
-from mxr.client import Client
+from mxr.client import transfer
+from mxr.client.registry import Client
 from mxr.errors import MxrError, NoSuchBlob
 from mxr.protocol.jobs import Lease
 from mxr.util import disk

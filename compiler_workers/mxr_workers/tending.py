@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from mxr.client.worker import WorkerClient
 from mxr.errors import Conflict, MxrError, NotFound
 from mxr.protocol.jobs import MOST_LOG, Heartbeat, Lease
-from mxr.worker_client import WorkerClient
 from mxr_workers.sandbox import Watch
 
 LEAST = 0.2

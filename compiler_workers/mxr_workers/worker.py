@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Sequence
 
-from mxr.client import Client
+from mxr.client.registry import Client
+from mxr.client.worker import WorkerClient
 from mxr.errors import MxrError, NoWorker
 from mxr.host_facts import Host
 from mxr.protocol import capabilities
-from mxr.worker_client import WorkerClient
 from mxr_workers.attempt import Post
 from mxr_workers.interpreter import About, Interpreter, ask
 from mxr_workers.recording import with_runtime

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from mxr.artifact.manifest import Blob
 from mxr.artifact.records import Artifact
+from mxr.client.registry import CHUNK
 from mxr.protocol.artifacts import RegisterModel
 from mxr.util.frozen import dataclass
 
-from . import pinning, tarball, transfer
+from . import pinning, tarball
 from .bundle import Layout, Record, lay_out
 from .cache import Cache
-from .client import CHUNK
+from .client import transfer
 from .errors import Damaged, DiskFull, NotFound, Temporary, Usage
 from .fetching import Watch, unwatched
 from .lock import Lock
@@ -29,7 +30,7 @@ from .oci import BLOBS
 from .util import disk
 
 if TYPE_CHECKING:
-    from .client import Client
+    from mxr.client.registry import Client
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from .cache import Answer, Cache
 from .errors import Damaged, Mismatch, MxrError, Unreachable
 
 if TYPE_CHECKING:
-    from .client import Client
+    from mxr.client.registry import Client
 
 Connect = Callable[[], "Client"]
 """Makes the client when it is needed: with the registry's own answer only, not with the cache's."""
@@ -169,7 +169,7 @@ def complete(answer: Answer, cache: Cache, client: Client, watch: Watch = unwatc
 
     Blobs that other programs of the same model brought before are taken from them.
     """
-    from . import transfer
+    from .client import transfer
 
     moved = False
     for file in files_of(answer):

@@ -15,10 +15,11 @@ from mxr.artifact.manifest import Blob, File
 from mxr.artifact.records import Model
 from mxr.util.frozen import dataclass
 
-from . import fetching, lock, oci, push, transfer
+from . import fetching, lock, oci, push
 from . import layout as layouts
 from .bundle import Record
 from .cache import Cache
+from .client import transfer
 from .errors import Damaged, MxrError, NotFound
 from .fetching import Watch, unwatched
 from .layout import Layout, wrong
@@ -29,8 +30,9 @@ from .protocol import artifacts as artifact_protocol
 from .util import codec, disk
 
 if TYPE_CHECKING:
+    from mxr.client.registry import Client
+
     from .cache import Answer
-    from .client import Client
 
 MOST_ARTIFACTS = 20_000
 MOST_SAID = 256 << 20

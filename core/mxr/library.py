@@ -19,7 +19,7 @@ from .settings import Settings, load
 from .subject import Subject
 
 if TYPE_CHECKING:
-    from .client import Client
+    from mxr.client.registry import Client
 
 
 def fetch(
@@ -100,7 +100,7 @@ def connection(settings: Settings) -> Connect:
     """What makes the client of this registry, when one is needed: a fetch that the cache answers needs none."""
 
     def connect() -> Client:
-        from .client import Client
+        from mxr.client.registry import Client
 
         return Client(settings)
 

@@ -23,7 +23,7 @@ from .subject import Subject
 from .util import disk
 
 if TYPE_CHECKING:
-    from .client import Client
+    from mxr.client.registry import Client
 
 SAME, OTHER, GONE, UNSERVED, CHANGED, MISSING = "same", "other", "gone", "unserved", "changed", "missing"
 """What became of an entry: nothing; another artifact is first now; it is gone from the registry; it is there and serves

@@ -175,7 +175,7 @@ def _kept_onnx(model: str, cache: Cache, connect: Connect | None) -> OnnxModel:
             hint="Give the ONNX file itself instead of its hash.",
         )
     if not cache.holds(file.sha256):
-        from . import transfer
+        from .client import transfer
 
         transfer.download(connect(), file, cache.file(file.sha256))
     return onnxfile.read_model(cache.file(file.sha256))

@@ -13,11 +13,12 @@ from mxr.artifact.key import Difference, Key
 from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.artifact.qualities import Qualities
 from mxr.artifact.target import GfxArch, Inputs
+from mxr.client.registry import Client
 
-from . import consumers, transfer
+from . import consumers
 from .artifact import model_evidence, program_evidence, target
 from .asking import Options, calibration_sha256
-from .client import Client
+from .client import transfer
 from .errors import Mismatch, Usage
 from .protocol import artifacts as artifact_protocol
 from .subject import Subject

@@ -20,8 +20,8 @@ from .util import hashing
 
 if TYPE_CHECKING:
     from mxr.artifact.manifest import Manifest
+    from mxr.client.registry import Client
 
-    from .client import Client
     from .protocol import artifacts as artifact_protocol
 
 

@@ -26,7 +26,7 @@ from .errors import Json, MxrError, NoSuchModel, Usage
 from .protocol import jobs as job_protocol
 
 if TYPE_CHECKING:
-    from .client import Client
+    from mxr.client.registry import Client
 
 BEHIND = -50
 """The priority of a rebuild: behind every live miss, before nothing."""

@@ -20,9 +20,8 @@ from mxr.artifact.manifest import check_sha256
 from .errors import MxrError
 
 if TYPE_CHECKING:
+    from mxr.client.registry import Client
     from mxr.protocol.artifacts import Use
-
-    from .client import Client
 
 MOST = 1 << 20
 """Bytes of notes that are kept: some ten thousand uses."""

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.util.frozen import dataclass
 
-from . import transfer
+from .client import transfer
 from .errors import CompileFailed, Damaged, MxrError, NoSuchBlob, NoSuchModel, NotCompiled, Temporary, Unreachable
 from .protocol import artifacts as artifact_protocol
 from .protocol import jobs as job_protocol
 from .util import disk
 
 if TYPE_CHECKING:
-    from .client import Client
+    from mxr.client.registry import Client
+
     from .fetching import Watch
     from .subject import Subject
 

@@ -21,7 +21,7 @@ from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.artifact.records import ModelInput
 from mxr.bundle import Record, lay_out, titled
 from mxr.cache import Cache
-from mxr.client import Client
+from mxr.client.registry import Client
 from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage
 from mxr.layout import Tar, open_layout
 from mxr.lock import Entry, Lock, write

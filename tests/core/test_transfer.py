@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mxr import transfer
 from mxr.artifact.manifest import Blob
+from mxr.client import transfer
 from mxr.errors import NoSuchBlob, Temporary
 from mxr.protocol.artifacts import Missing
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from mxr import fetching, waiting
 from mxr.asking import Options
 from mxr.cache import Cache
-from mxr.client import Client
+from mxr.client.registry import Client
 from mxr.host_facts import Host
 from mxr.library import prepare
 from mxr.protocol import jobs as job_protocol

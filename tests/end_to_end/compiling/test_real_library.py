@@ -24,7 +24,7 @@ from mxr import host_facts as hosts
 from mxr.artifact.target import DynamicDim
 from mxr.asking import Options
 from mxr.cache import Cache
-from mxr.client import Client
+from mxr.client.registry import Client
 from mxr.errors import NoSuchArtifact
 from mxr.library import prepare
 from mxr.protocol import jobs as job_protocol

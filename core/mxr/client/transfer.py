@@ -13,11 +13,11 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from mxr.artifact.manifest import Blob, File
+from mxr.errors import Damaged, DamagedBlob, MxrError, NoSuchBlob, Temporary, Unreachable
+from mxr.util import disk
 from mxr.util.frozen import dataclass
 
-from .client import CHUNK, Client
-from .errors import Damaged, DamagedBlob, MxrError, NoSuchBlob, Temporary, Unreachable
-from .util import disk
+from .registry import CHUNK, Client
 
 T = TypeVar("T")
 Progress = Callable[[int], None]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .client import CHECKING, Client
-from .protocol import artifacts as artifact_protocol
-from .protocol import jobs as job_protocol
+from mxr.protocol import artifacts as artifact_protocol
+from mxr.protocol import jobs as job_protocol
+
+from .registry import CHECKING, Client
 
 
 class WorkerClient:

@@ -14,18 +14,18 @@ from urllib.parse import quote
 
 from mxr.artifact.manifest import Blob
 from mxr.artifact.qualities import Request
+from mxr.errors import Json, MxrError, Unreachable, from_json
+from mxr.protocol import artifacts as artifact_protocol
+from mxr.settings import Settings
+from mxr.util import codec
 
-from .elsewhere import PLAIN, Elsewhere, given_back
-from .errors import Json, MxrError, Unreachable, from_json
-from .protocol import artifacts as artifact_protocol
-from .settings import Settings
-from .util import codec
+from .redirects import PLAIN, Elsewhere, given_back
 
 if TYPE_CHECKING:
     import urllib3
 
-    from .protocol import jobs as job_protocol
-    from .protocol import surveys
+    from mxr.protocol import jobs as job_protocol
+    from mxr.protocol import surveys
 
 T = TypeVar("T")
 
@@ -117,33 +117,33 @@ class Client:
 
         Raises `NoSuchModel` and `NoSuchBlob` for what has to be uploaded first, `NoWorker` where `wanted` waits.
         """
-        from .protocol import jobs as job_protocol
+        from mxr.protocol import jobs as job_protocol
 
         return self.exchange(job_protocol.Job, "POST", "/jobs", artifact_protocol.document(wanted))
 
     def job(self, identity: str, *, wait: float = 0, version: int | None = None) -> job_protocol.Job:
         """One job, by its id or the beginning of it; with `wait` once its version is larger, or after these seconds."""
-        from .protocol import jobs as job_protocol
+        from mxr.protocol import jobs as job_protocol
 
         query = _query({"wait": wait, "version": version} if wait else {})
         return self.exchange(job_protocol.Job, "GET", _job(identity) + query, wait=wait)
 
     def jobs(self, **filters: str | int | None) -> job_protocol.Jobs:
         """A page of jobs, the latest first, by state (or `open`), model, digest, arch; limit, after."""
-        from .protocol import jobs as job_protocol
+        from mxr.protocol import jobs as job_protocol
 
         return self.exchange(job_protocol.Jobs, "GET", "/jobs" + _query(filters))
 
     def survey(self, requests: Iterable[Request]) -> surveys.Surveyed:
         """How these requests stand, each as an asker would meet it; nothing is made or queued."""
-        from .protocol import surveys
+        from mxr.protocol import surveys
 
         asked = surveys.Survey(tuple(requests))
         return self.exchange(surveys.Surveyed, "POST", "/survey", artifact_protocol.document(asked))
 
     def watch(self, wanted: surveys.Watch) -> surveys.Changes:
         """Which of these jobs changed; with `wait` once there are any, or after these seconds."""
-        from .protocol import surveys
+        from mxr.protocol import surveys
 
         return self.exchange(
             surveys.Changes, "POST", "/jobs/watch", artifact_protocol.document(wanted), wait=wanted.wait
@@ -151,7 +151,7 @@ class Client:
 
     def cancel(self, identity: str) -> job_protocol.Job:
         """Cancel a job: at once where it is queued, else its worker is told. A closed one stays as it is."""
-        from .protocol import jobs as job_protocol
+        from mxr.protocol import jobs as job_protocol
 
         return self.exchange(job_protocol.Job, "POST", _job(identity) + "/cancel")
 
@@ -162,7 +162,7 @@ class Client:
 
     def workers(self) -> job_protocol.Workers:
         """The workers and the declared pools."""
-        from .protocol import jobs as job_protocol
+        from mxr.protocol import jobs as job_protocol
 
         return self.exchange(job_protocol.Workers, "GET", "/workers")
 

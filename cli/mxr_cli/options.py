@@ -17,7 +17,7 @@ from mxr.settings import Settings, load
 from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
-    from mxr.cache import Cache
+    from mxr.cache.store import Cache
     from mxr.client.registry import Client
     from mxr.host_facts import Host
 
@@ -37,7 +37,7 @@ class Session:
 
     def cache(self) -> Cache:
         """The local cache."""
-        from mxr.cache import Cache
+        from mxr.cache.store import Cache
 
         return Cache(self.settings.cache_dir)
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from mxr.artifact.manifest import Blob
 from mxr.artifact.records import Artifact
+from mxr.cache.store import Cache
 from mxr.client.registry import CHUNK
 from mxr.protocol.artifacts import RegisterModel
 from mxr.util.frozen import dataclass
 
 from . import pinning, tarball
 from .bundle import Layout, Record, lay_out
-from .cache import Cache
 from .client import transfer
 from .errors import Damaged, DiskFull, NotFound, Temporary, Usage
 from .fetching import Watch, unwatched

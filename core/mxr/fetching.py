@@ -15,10 +15,10 @@ from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Candidate, Match, Verdict, judge
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
+from mxr.cache.store import Answer, Cache
 from mxr.util.frozen import dataclass
 
-from . import uses
-from .cache import Answer, Cache
+from .cache import usage_log
 from .errors import Damaged, Mismatch, MxrError, Unreachable
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def bring(request: Request, found: Found, cache: Cache, *, watch: Watch = unwatc
     # A cache that cannot be written serves what it holds; only what had to be written there is in need of it.
     with nullcontext() if moved else suppress(MxrError):
         cache.remember(request, answer)
-    uses.tell(cache.root, found.client)
+    usage_log.tell(cache.root, found.client)
     return Fetched(path_of(answer, cache), "registry" if moved else "cache", answer)
 
 
@@ -142,9 +142,9 @@ def fetch_compiled(
 
 def use(answer: Answer, cache: Cache, client: Client | None) -> None:
     """Count a use that no resolve counted: told now where the registry was asked for something, else later."""
-    uses.note(cache.root, answer.artifact.id)
+    usage_log.note(cache.root, answer.artifact.id)
     if client is not None:
-        uses.tell(cache.root, client)
+        usage_log.tell(cache.root, client)
 
 
 def judged(request: Request, artifact: Artifact, what: str) -> Answer:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from mxr.artifact.manifest import Blob, File
 from mxr.artifact.records import Model
+from mxr.cache.store import Cache
 from mxr.util.frozen import dataclass
 
 from . import fetching, lock, oci, push
 from . import layout as layouts
 from .bundle import Record
-from .cache import Cache
 from .client import transfer
 from .errors import Damaged, MxrError, NotFound
 from .fetching import Watch, unwatched
@@ -30,9 +30,8 @@ from .protocol import artifacts as artifact_protocol
 from .util import codec, disk
 
 if TYPE_CHECKING:
+    from mxr.cache.store import Answer
     from mxr.client.registry import Client
-
-    from .cache import Answer
 
 MOST_ARTIFACTS = 20_000
 MOST_SAID = 256 << 20

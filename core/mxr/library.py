@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.target import Inputs, Shape
+from mxr.cache.store import Cache
 
 from . import asking, fetching
 from . import subject as subjects
 from .asking import Asked, Options
-from .cache import Cache
 from .errors import MxrError
 from .fetching import Connect, Fetched
 from .host_facts import Host, combine, read_recorded

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from mxr.artifact.target import Shape
+from mxr.cache.store import Cache
 
 from . import fetching, placing
 from .asking import Options
-from .cache import Cache
 from .consumers.ort import contract, proof
 from .consumers.ort.laying import provider_options
 from .errors import Mismatch, Usage

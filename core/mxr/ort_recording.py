@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.manifest import Manifest
 from mxr.artifact.qualities import Request
+from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.util.codec import canonical
 
 from . import fetching, shelf
 from .asking import Asked, Options
-from .cache import Cache
 from .client import transfer
 from .consumers import Delivery, Layout, Piece
 from .consumers.layout import full_arch, written

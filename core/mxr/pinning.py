@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from mxr.artifact.matching import Candidate, choose
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
+from mxr.cache.store import Answer, Cache
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import sha256_file
 
 from . import fetching
 from . import subject as subjects
-from .cache import Answer, Cache
 from .errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Unreachable, Usage
 from .fetching import Connect, Fetched, Watch, unwatched
 from .lock import Entry, Lock

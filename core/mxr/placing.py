@@ -8,11 +8,11 @@ from dataclasses import field
 from pathlib import Path
 
 from mxr.artifact.manifest import check_name
+from mxr.cache.store import Cache
 from mxr.util.frozen import dataclass
 
 from . import fetching, onnxfile, shelf
 from .asking import Asked
-from .cache import Cache
 from .consumers import Delivery, Layout
 from .errors import NoSuchModel, NotAllowed, Usage
 from .fetching import Connect, Fetched

@@ -29,9 +29,9 @@ from .protocol import jobs as job_protocol
 from .subject import Subject
 
 if TYPE_CHECKING:
+    from mxr.cache.store import Cache
     from mxr.client.registry import Client
 
-    from .cache import Cache
     from .fetching import Watch as Bytes
     from .matrix import Cell
 

@@ -27,7 +27,8 @@ from .fetching import Connect, Fetched, Found, Watch, unwatched
 from .util import disk
 
 if TYPE_CHECKING:
-    from .cache import Cache
+    from mxr.cache.store import Cache
+
     from .host_facts import Host
     from .subject import Subject
 

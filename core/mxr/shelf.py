@@ -14,10 +14,10 @@ from pathlib import Path
 
 from mxr.artifact.manifest import check_name
 from mxr.artifact.records import Artifact
+from mxr.cache.store import Cache
 from mxr.util.hashing import sha256_memoised
 
 from . import ledger
-from .cache import Cache
 from .consumers import Delivery, Layout, Piece
 from .errors import MxrError, NotAllowed, Temporary, Usage
 from .ledger import Entry, Ledger, Slot

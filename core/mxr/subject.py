@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from mxr.artifact.key import check_model
 from mxr.artifact.records import Model, ModelInput
 from mxr.artifact.target import DynamicDim, Inputs, Shape
+from mxr.cache.store import Cache
 from mxr.util.frozen import dataclass
 
 from . import onnxfile
-from .cache import Cache
 from .errors import NoSuchModel
 from .onnxfile import OnnxInput, OnnxModel
 from .util import hashing

@@ -20,7 +20,7 @@ from mxr.artifact.manifest import Manifest
 from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.artifact.records import ModelInput
 from mxr.bundle import Record, lay_out, titled
-from mxr.cache import Cache
+from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage
 from mxr.layout import Tar, open_layout

@@ -18,7 +18,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
 from mxr.artifact.qualities import Demands, Qualities, Request
-from mxr.cache import Answer, Cache
+from mxr.cache.store import Answer, Cache
 from mxr.errors import Usage
 from mxr.protocol.artifacts import Artifact, Model, ModelInput
 from mxr.util import codec, disk

@@ -10,7 +10,7 @@ from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
 from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.artifact.records import Artifact
-from mxr.cache import Answer
+from mxr.cache.store import Answer
 from mxr.errors import Damaged
 from mxr.fetching import check_answer
 

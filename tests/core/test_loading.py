@@ -9,7 +9,7 @@ from core.consumers.parts import delivery
 
 from mxr.artifact.matching import Match
 from mxr.asking import Options
-from mxr.cache import Answer
+from mxr.cache.store import Answer
 from mxr.errors import Mismatch
 from mxr.fetching import Fetched
 from mxr.loading import _check, _version

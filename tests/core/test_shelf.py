@@ -22,7 +22,7 @@ from strategies import GPU
 
 from mxr import consumers, ledger
 from mxr.artifact.qualities import Qualities
-from mxr.cache import Cache
+from mxr.cache.store import Cache
 from mxr.errors import Damaged, MxrError, NotAllowed, Temporary, Usage
 
 AMDINFER, REPO, TRITON, EPCONTEXT = map(consumers.find, ("amdinfer", "amdinfer-repo", "triton", "epcontext"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mxr import uses
+from mxr.cache import usage_log
 from mxr.errors import Unreachable
 from mxr.protocol import artifacts as artifact_protocol
 
@@ -31,15 +31,15 @@ class Listener:
 
 def _note(root: Path, count: int) -> None:
     for _ in range(count):
-        uses.note(root, ONE)
+        usage_log.note(root, ONE)
 
 
 def test_each_use_is_told_once(tmp_path: Path) -> None:
     for identity in (ONE, TWO, ONE):
-        uses.note(tmp_path, identity)
+        usage_log.note(tmp_path, identity)
     client = Listener()
-    uses.tell(tmp_path, client)  # type: ignore[arg-type]
-    uses.tell(tmp_path, client)  # type: ignore[arg-type]
+    usage_log.tell(tmp_path, client)  # type: ignore[arg-type]
+    usage_log.tell(tmp_path, client)  # type: ignore[arg-type]
     assert {use.id: use.count for use in client.heard} == {ONE: 2, TWO: 1}
     assert list(tmp_path.iterdir()) == []
 
@@ -49,36 +49,36 @@ def test_processes_note_at_once(tmp_path: Path) -> None:
         for done in [pool.submit(_note, tmp_path, 200) for _ in range(4)]:
             done.result()
     client = Listener()
-    uses.tell(tmp_path, client)  # type: ignore[arg-type]
+    usage_log.tell(tmp_path, client)  # type: ignore[arg-type]
     assert [use.count for use in client.heard] == [800]
 
 
 def test_what_a_registry_could_not_be_told_is_told_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    uses.note(tmp_path, ONE)
-    uses.tell(tmp_path, Listener(away=True))  # type: ignore[arg-type]
+    usage_log.note(tmp_path, ONE)
+    usage_log.tell(tmp_path, Listener(away=True))  # type: ignore[arg-type]
     client = Listener()
-    uses.tell(tmp_path, client)  # type: ignore[arg-type]
+    usage_log.tell(tmp_path, client)  # type: ignore[arg-type]
     assert client.heard == []
     # The change time of a file cannot be set: the patience is what is shortened.
-    monkeypatch.setattr(uses, "LATE", -1.0)
-    uses.tell(tmp_path, client)  # type: ignore[arg-type]
+    monkeypatch.setattr(usage_log, "LATE", -1.0)
+    usage_log.tell(tmp_path, client)  # type: ignore[arg-type]
     assert [use.id for use in client.heard] == [ONE]
 
 
 def test_foreign_lines_and_clocks_that_jump(tmp_path: Path) -> None:
     (tmp_path / "uses").write_bytes(b"\xff\xfe\n" + f"{ONE} {int(time.time()) + 9999}\nx y z\n{TWO} later\n".encode())
     client = Listener()
-    uses.tell(tmp_path, client)  # type: ignore[arg-type]
+    usage_log.tell(tmp_path, client)  # type: ignore[arg-type]
     assert [(use.id, use.count, use.ago) for use in client.heard] == [(ONE, 1, 0.0)]
 
 
 def test_notes_are_bounded(tmp_path: Path) -> None:
-    (tmp_path / "uses").write_bytes(b"x" * uses.MOST)
-    uses.note(tmp_path, ONE)
-    assert (tmp_path / "uses").stat().st_size == uses.MOST
+    (tmp_path / "uses").write_bytes(b"x" * usage_log.MOST)
+    usage_log.note(tmp_path, ONE)
+    assert (tmp_path / "uses").stat().st_size == usage_log.MOST
 
 
 def test_a_cache_that_cannot_be_written_is_no_trouble(tmp_path: Path) -> None:
-    uses.note(tmp_path / "absent", ONE)
-    uses.tell(tmp_path / "absent", Listener())  # type: ignore[arg-type]
+    usage_log.note(tmp_path / "absent", ONE)
+    usage_log.tell(tmp_path / "absent", Listener())  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []

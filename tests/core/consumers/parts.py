@@ -13,7 +13,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.qualities import Demands, Qualities
 from mxr.artifact.records import Artifact
-from mxr.cache import Cache
+from mxr.cache.store import Cache
 from mxr.consumers import Consumer, Delivery, Layout
 from mxr.onnxfile import OnnxInput
 from mxr.shelf import put

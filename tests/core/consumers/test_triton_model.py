@@ -15,7 +15,7 @@ import pytest
 from strategies import GPU
 
 from mxr import consumers
-from mxr.cache import Cache
+from mxr.cache.store import Cache
 from mxr.onnxfile import read_model
 
 from . import configs

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mxr import fetching, waiting
 from mxr.asking import Options
-from mxr.cache import Cache
+from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.host_facts import Host
 from mxr.library import prepare

@@ -23,7 +23,7 @@ from mxr import fetching, waiting
 from mxr import host_facts as hosts
 from mxr.artifact.target import DynamicDim
 from mxr.asking import Options
-from mxr.cache import Cache
+from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.errors import NoSuchArtifact
 from mxr.library import prepare

@@ -12,7 +12,7 @@ from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
 from mxr.artifact.qualities import Qualities
 from mxr.artifact.records import Artifact
-from mxr.cache import Answer, Cache
+from mxr.cache.store import Answer, Cache
 from mxr.host_facts import Host
 from mxr.library import prepare
 from mxr.settings import load

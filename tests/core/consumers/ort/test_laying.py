@@ -16,7 +16,7 @@ from mxr import consumers
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands
 from mxr.artifact.target import DynamicDim
-from mxr.cache import Cache
+from mxr.cache.store import Cache
 from mxr.consumers import Delivery
 from mxr.consumers.ort import proof
 from mxr.consumers.ort.optimiser import started

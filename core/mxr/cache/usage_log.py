@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mxr.artifact.manifest import check_sha256
-
-from .errors import MxrError
+from mxr.errors import MxrError
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client

@@ -25,11 +25,10 @@ from mxr.artifact.manifest import File
 from mxr.artifact.matching import Candidate, Match, choose
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact, Model
+from mxr.errors import MxrError
+from mxr.util import codec, disk
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import StatMemo, sha256_file, sha256_memoised
-
-from .errors import MxrError
-from .util import codec, disk
 
 VERSION = "v1"
 

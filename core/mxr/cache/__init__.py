@@ -1,0 +1,1 @@
+"""The local cache of programs, and the log of their uses."""

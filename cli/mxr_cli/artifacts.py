@@ -32,7 +32,7 @@ def ls(session: Session, model: str | None, input_: str | None, limit: int, **fi
     """List what the registry has, the newest first."""
     client = session.client()
     if model is not None and not model.startswith("xxh3:"):
-        from mxr.subject import find
+        from mxr.request.model import find
 
         model = find(model, session.cache(), session.client).model
     said = GfxArch.parse(filters["arch"]) if filters["arch"] else None

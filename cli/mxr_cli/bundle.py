@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from mxr.asking import Options
 from mxr.errors import Usage
 from mxr.lock import Lock, load, write
+from mxr.request.builder import Options
 from mxr.util import disk
 
 from .options import Session, common, request

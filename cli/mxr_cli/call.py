@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr.asking import Asked, Options
 from mxr.errors import MxrError, NoSuchArtifact
+from mxr.request.builder import Asked, Options
 from mxr.util.frozen import dataclass
 
 from .options import Session
@@ -17,7 +17,7 @@ from .words import note, watch
 if TYPE_CHECKING:
     from mxr.fetching import Connect, Fetched
     from mxr.placing import Placed, Wish
-    from mxr.subject import Subject
+    from mxr.request.model import Subject
 
     from .compiling import OnMiss
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mxr.asking import Asked
 from mxr.errors import Interrupted, MxrError, NoWorker, Usage
 from mxr.fetching import Fetched
-from mxr.subject import Subject
+from mxr.request.builder import Asked
+from mxr.request.model import Subject
 from mxr.util.frozen import dataclass
 
 from .options import Session

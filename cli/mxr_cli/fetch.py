@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from mxr.asking import Options
 from mxr.errors import MxrError, NoSuchArtifact, Usage
+from mxr.request.builder import Options
 
 from .call import Call, fetch_one
 from .options import Session, common, matching, request

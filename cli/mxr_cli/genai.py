@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr import genai, onnxfile
+from mxr import onnxfile
 from mxr.errors import MxrError
+from mxr.request import genai_config
 
 from .options import Session
 from .words import note, say
@@ -44,7 +45,7 @@ def fetch_genai(session: Session, call: Call, fetched: Fetch) -> dict[str, Any]:
 
 def _calls(call: Call) -> Iterator[tuple[str, Call]]:
     """For each program a label, and the call for it alone; what the person says wins."""
-    config = genai.read(Path(call.flags["genai_config"]))
+    config = genai_config.read(Path(call.flags["genai_config"]))
     for line in config.notes:
         note(f"mxr: {line}")
     options = call.options

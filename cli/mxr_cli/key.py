@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mxr.asking import Options
+from mxr.request.builder import Options
 
 from .options import Session, common, matching, request
 from .words import document, note, say

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr import pinning
-from mxr.asking import Options
 from mxr.errors import NoSuchArtifact, Usage
 from mxr.lock import FILE_NAME, Entry, Lock, load, write
+from mxr.request.builder import Options
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 
@@ -21,7 +21,7 @@ from .words import day, document, key_cells, note, say, table
 
 if TYPE_CHECKING:
     from mxr.artifact.qualities import Request
-    from mxr.subject import Subject
+    from mxr.request.model import Subject
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxr import consumers, pinning
-from mxr.asking import Asked, Options
 from mxr.errors import Mismatch, Usage
 from mxr.fetching import Connect, Fetched
 from mxr.lock import FILE_NAME, Entry, Lock, load
+from mxr.request.builder import Asked, Options
 from mxr.util import disk
 
 from .options import Session
@@ -17,7 +17,7 @@ from .words import note, watch
 
 if TYPE_CHECKING:
     from mxr.placing import Placed, Wish
-    from mxr.subject import Subject
+    from mxr.request.model import Subject
 
     from .call import Call
 
@@ -102,7 +102,7 @@ def _all(session: Session, call: Call, lock: Lock, file: Path) -> dict[str, Any]
 
 def _layouts(session: Session, call: Call, lock: Lock, file: Path) -> dict[int, tuple[Asked, Subject, Wish]]:
     """What is asked of the entries whose consumers take a layout of their own, checked before anything moves."""
-    from mxr import subject as subjects
+    from mxr.request import model as subjects
 
     connect = None if call.flags["offline"] else session.client
     found: dict[int, tuple[Asked, Subject, Wish]] = {}

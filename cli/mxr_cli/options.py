@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from mxr.artifact.target import parse_input
-from mxr.asking import Options
 from mxr.errors import Usage
+from mxr.request.builder import Options
 from mxr.settings import Settings, load
 from mxr.util.frozen import dataclass
 

@@ -11,7 +11,7 @@ import click
 from .words import watch
 
 if TYPE_CHECKING:
-    from mxr.asking import Options
+    from mxr.request.builder import Options
 
     from .options import Session
 
@@ -42,8 +42,8 @@ def ort_options(command: F) -> F:
 
 def record(session: Session, folder: Path, options: Options, model: str, said: Mapping[str, str]) -> dict[str, Any]:
     """Publishes what ONNX Runtime wrote to `folder` for MODEL; the document of `mxr import --ort-cache`."""
-    from mxr import subject as subjects
     from mxr.ort_recording import record as publish
+    from mxr.request import model as subjects
 
     subject = subjects.find(model, session.cache(), session.client)
     artifact = publish(folder, options, subject, said, session.client(), watch("recording"))

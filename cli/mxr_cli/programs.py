@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from mxr.artifact.key import show as words
-from mxr.asking import Options
 from mxr.errors import Mismatch
+from mxr.request.builder import Options
 
 from .options import Session, common, request
 from .words import document, note, say, size
@@ -66,9 +66,9 @@ def check(session: Session, options: Options, file: Path) -> None:
     What the other options say (--batch, --input, --precision, --for and the flags) is held against it as well. Each
     requirement is shown as needed and as found; exit 0 when nothing stands against it, 6 when something does.
     """
-    from mxr import check as checks
-    from mxr.asking import choose_hardware, choose_toolchain
     from mxr.program import describe_file
+    from mxr.request import compatibility as checks
+    from mxr.request.builder import choose_hardware, choose_toolchain
 
     description = describe_file(file).to_json()
     kinds = description["targets"]

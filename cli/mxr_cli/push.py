@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mxr.asking import Options
+from mxr.request.builder import Options
 
 from .options import Session, common, request
 from .words import document, note, say, watch
@@ -28,10 +28,10 @@ def push(session: Session, options: Options, file: Path, model: str) -> None:
     mxr push model.mxr --model model.onnx --rocm 7.2.1 --for python
     mxr push model.mxr --model model.onnx --kind ref --for python --precision fp16
     """
-    from mxr import subject as subjects
     from mxr.program import describe_file
     from mxr.push import label
     from mxr.push import push as publish
+    from mxr.request import model as subjects
 
     description = describe_file(file).to_json()
     cache, client = session.cache(), session.client()

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mxr import fetching, sets
-from mxr.asking import Asked
 from mxr.errors import Interrupted, MxrError
 from mxr.fetching import Fetched
+from mxr.request.builder import Asked
 
 from .compiling import OnMiss, ask_for, outcome
 from .options import Session
@@ -17,7 +17,7 @@ from .words import note, watch
 
 if TYPE_CHECKING:
     from mxr.lock import Lock
-    from mxr.subject import Subject
+    from mxr.request.model import Subject
 
     from .call import Call
 

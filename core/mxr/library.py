@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.target import Inputs, Shape
 from mxr.cache.store import Cache
+from mxr.request.builder import Asked, Options
+from mxr.request.model import Subject
 
-from . import asking, fetching
-from . import subject as subjects
-from .asking import Asked, Options
+from . import fetching
 from .errors import MxrError
 from .fetching import Connect, Fetched
 from .host_facts import Host, combine, read_recorded
+from .request import builder
+from .request import model as subjects
 from .settings import Settings, load
-from .subject import Subject
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
@@ -119,7 +120,7 @@ def prepare(options: Options, model: str, cache: Cache, connect: Connect | None,
         rows = {(each.key.rocm, each.key.migraphx) for each in found}
         return sorted((f"--rocm {rocm} " if rocm else "") + f"--migraphx {migraphx}" for rocm, migraphx in rows)
 
-    return subject, asking.ask(options, subject, host, toolchains)
+    return subject, builder.ask(options, subject, host, toolchains)
 
 
 def this_host(settings: Settings, options: Options | None = None, *, whole_node: bool = False) -> Host:

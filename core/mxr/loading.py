@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from mxr.artifact.target import Shape
+from mxr.request.builder import Options, choose_hardware, choose_toolchain
 
-from . import check as checks
 from . import library
 from .artifact import target
-from .asking import Options, choose_hardware, choose_toolchain
 from .errors import Damaged, Mismatch, MxrError, Temporary, Usage
 from .fetching import Fetched
+from .request import compatibility as checks
 from .settings import Settings
 from .settings import load as load_settings
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from mxr.artifact.target import Shape
 from mxr.cache.store import Cache
+from mxr.request.builder import Options
 
 from . import fetching, placing
-from .asking import Options
 from .consumers.ort import contract, proof
 from .consumers.ort.laying import provider_options
 from .errors import Mismatch, Usage

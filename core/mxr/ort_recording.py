@@ -15,10 +15,11 @@ from mxr.artifact.manifest import Manifest
 from mxr.artifact.qualities import Request
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
+from mxr.request.builder import Asked, Options
+from mxr.request.model import Subject
 from mxr.util.codec import canonical
 
 from . import fetching, shelf
-from .asking import Asked, Options
 from .client import transfer
 from .consumers import Delivery, Layout, Piece
 from .consumers.layout import full_arch, written
@@ -33,7 +34,6 @@ from .errors import MxrError, Unreachable, Usage
 from .fetching import Connect, Fetched
 from .protocol import artifacts as artifact_protocol
 from .push import cut, label, refuse_contradictions
-from .subject import Subject
 
 if TYPE_CHECKING:
     from .placing import Placed, Wish

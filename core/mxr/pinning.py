@@ -11,15 +11,15 @@ from mxr.artifact.matching import Candidate, choose
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Answer, Cache
+from mxr.request.model import Subject
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import sha256_file
 
 from . import fetching
-from . import subject as subjects
 from .errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Unreachable, Usage
 from .fetching import Connect, Fetched, Watch, unwatched
 from .lock import Entry, Lock
-from .subject import Subject
+from .request import model as subjects
 from .util import disk
 
 if TYPE_CHECKING:

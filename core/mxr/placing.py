@@ -9,15 +9,15 @@ from pathlib import Path
 
 from mxr.artifact.manifest import check_name
 from mxr.cache.store import Cache
+from mxr.request.builder import Asked
+from mxr.request.model import Subject
 from mxr.util.frozen import dataclass
 
 from . import fetching, onnxfile, shelf
-from .asking import Asked
 from .consumers import Delivery, Layout
 from .errors import NoSuchModel, NotAllowed, Usage
 from .fetching import Connect, Fetched
 from .onnxfile import OnnxModel
-from .subject import Subject
 from .util import disk
 
 

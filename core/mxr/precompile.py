@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.qualities import Request
 from mxr.protocol.surveys import MOST_WATCHED, Standing, Watch
+from mxr.request.model import Subject
 from mxr.util.codec import canonical
 from mxr.util.frozen import dataclass
 
-from . import asking, subject, waiting
+from . import waiting
 from .errors import CompileFailed, MxrError, NotCompiled, NoWorker, Temporary, Unreachable, Usage
 from .host_facts import Host
 from .protocol import jobs as job_protocol
-from .subject import Subject
+from .request import builder, model
 
 if TYPE_CHECKING:
     from mxr.cache.store import Cache
@@ -117,7 +118,7 @@ def prepare(cells: Iterable[Cell], file: Path, cache: Cache, connect: Callable[[
 
     def sha256(path: Path | None) -> str | None:
         if path is not None and path not in hashes:
-            hashes[path] = asking.calibration_sha256(path)
+            hashes[path] = builder.calibration_sha256(path)
         return hashes[path] if path is not None else None
 
     found = []
@@ -125,8 +126,8 @@ def prepare(cells: Iterable[Cell], file: Path, cache: Cache, connect: Callable[[
         name = str(cell.model)
         try:
             if name not in models:
-                models[name] = subject.find(name, cache, connect)
-            asked = asking.ask(cell.options, models[name], Host(), sha256_of=sha256)
+                models[name] = model.find(name, cache, connect)
+            asked = builder.ask(cell.options, models[name], Host(), sha256_of=sha256)
         except MxrError as problem:
             raise at_line(problem, file, cell.line) from problem
         found.append(Wanted(cell, models[name], asked.request))

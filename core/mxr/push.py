@@ -14,14 +14,14 @@ from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.artifact.qualities import Qualities
 from mxr.artifact.target import GfxArch, Inputs
 from mxr.client.registry import Client
+from mxr.request.builder import Options, calibration_sha256
+from mxr.request.model import Subject
 
 from . import consumers
 from .artifact import model_evidence, program_evidence, target
-from .asking import Options, calibration_sha256
 from .client import transfer
 from .errors import Mismatch, Usage
 from .protocol import artifacts as artifact_protocol
-from .subject import Subject
 from .util import disk
 
 Watch = Callable[[int], transfer.Progress]

@@ -18,19 +18,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxr.request.builder import Asked, Options
 from mxr.util.frozen import dataclass
 
-from . import asking, fetching, ledger, shelf
-from .asking import Asked, Options
+from . import fetching, ledger, shelf
 from .errors import MxrError, NoSuchArtifact, NotAllowed, Usage
 from .fetching import Connect, Fetched, Found, Watch, unwatched
+from .request import builder
 from .util import disk
 
 if TYPE_CHECKING:
     from mxr.cache.store import Cache
+    from mxr.request.model import Subject
 
     from .host_facts import Host
-    from .subject import Subject
 
 LIST = "mxr-set.json"
 VERSION = 1
@@ -49,7 +50,7 @@ def ask(options: Options, batches: Sequence[int], subject: Subject, host: Host) 
     """The request for each batch size. Raises `Usage`."""
     if not batches:
         raise Usage("A set has at least one batch size.", hint="Write --batch 1,2,4.")
-    return {batch: asking.ask(replace(options, batch=batch), subject, host) for batch in batches}
+    return {batch: builder.ask(replace(options, batch=batch), subject, host) for batch in batches}
 
 
 def look(

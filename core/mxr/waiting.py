@@ -22,9 +22,9 @@ from .util import disk
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
+    from mxr.request.model import Subject
 
     from .fetching import Watch
-    from .subject import Subject
 
 T = TypeVar("T")
 

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from mxr import planning, reports
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
-from mxr.asking import Options
 from mxr.errors import CompileFailed, NotCompiled, NoWorker, Temporary
 from mxr.matrix import Cell
 from mxr.onnxfile import OnnxModel
@@ -36,7 +35,8 @@ from mxr.precompile import (
 )
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.surveys import Standing
-from mxr.subject import Subject
+from mxr.request.builder import Options
+from mxr.request.model import Subject
 from mxr_cli import board as boards
 from mxr_cli.main import main
 

@@ -11,11 +11,11 @@ import pytest
 from strategies import MODEL
 
 from mxr.artifact.qualities import Demands
-from mxr.asking import Asked, Options, ask
 from mxr.errors import Usage
 from mxr.host_facts import Host, HostTarget, HostToolchain, combine
 from mxr.onnxfile import OnnxInput, OnnxModel
-from mxr.subject import Subject
+from mxr.request.builder import Asked, Options, ask
+from mxr.request.model import Subject
 
 SUBJECT = Subject(MODEL, OnnxModel(Path("m.onnx"), 0, (OnnxInput("x", "float32", ("N", 3)),), (), (), 17, 8, ""))
 MI210 = HostTarget("gfx90a", "+", "-", 104, 1)

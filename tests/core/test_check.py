@@ -10,9 +10,9 @@ import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxr import check
-from mxr.asking import Hardware, Options
 from mxr.host_facts import HostToolchain
+from mxr.request import compatibility
+from mxr.request.builder import Hardware, Options
 
 MI210 = Hardware("gpu", "amd", "gfx90a", "+", "-", 104, 1)
 NAVI = Hardware("gpu", "amd", "gfx1100", None, None, 48, 1)
@@ -29,19 +29,21 @@ FILE: dict[str, Any] = {
 }
 
 
-def rows(facts: dict[str, Any], hardware: Hardware = MI210, here: HostToolchain = ROCM) -> dict[str, check.Requirement]:
-    found = check.check(facts, hardware, here)
+def rows(
+    facts: dict[str, Any], hardware: Hardware = MI210, here: HostToolchain = ROCM
+) -> dict[str, compatibility.Requirement]:
+    found = compatibility.check(facts, hardware, here)
     assert len({row.field for row in found}) == len(found)
     return {row.field: row for row in found}
 
 
 def test_a_program_at_home() -> None:
-    found = check.check(FILE, MI210, ROCM)
+    found = compatibility.check(FILE, MI210, ROCM)
     assert {row.field: row.ok for row in found} == dict.fromkeys(
         ["compiled", "kind", "file_version", "migraphx", "vendor", "arch", "sramecc", "xnack"], True
     ) | {"num_cu": None}
-    assert check.fits(found)
-    document = check.to_json(found)
+    assert compatibility.fits(found)
+    document = compatibility.to_json(found)
     assert document["ok"] is True
     assert document["requirements"][5] == {
         "field": "arch",
@@ -102,7 +104,7 @@ def test_one_requirement_each(
 ) -> None:
     found = rows(FILE | change, hardware, here)
     assert found[field].ok is ok
-    assert check.fits(tuple(found.values())) is all(row.ok is not False for row in found.values())
+    assert compatibility.fits(tuple(found.values())) is all(row.ok is not False for row in found.values())
 
 
 def test_what_does_not_concern_the_target_is_left_out() -> None:
@@ -132,12 +134,12 @@ def test_kernels_that_need_opposite_settings_are_said_in_words() -> None:
 )
 @settings(deadline=None, max_examples=100)
 def test_what_is_unknown_stands_against_nothing(facts: dict[str, Any], hardware: Hardware, here: HostToolchain) -> None:
-    against = {row.field for row in check.check(facts, hardware, here) if row.ok is False}
+    against = {row.field for row in compatibility.check(facts, hardware, here) if row.ok is False}
     for name in facts:
-        fewer = check.check({fact: value for fact, value in facts.items() if fact != name}, hardware, here)
+        fewer = compatibility.check({fact: value for fact, value in facts.items() if fact != name}, hardware, here)
         assert {row.field for row in fewer if row.ok is False} <= against
-    assert check.fits(check.check({}, hardware, here))
-    blind = check.check(facts, replace(hardware, arch=None, sramecc=None, xnack=None), HostToolchain())
+    assert compatibility.fits(compatibility.check({}, hardware, here))
+    blind = compatibility.check(facts, replace(hardware, arch=None, sramecc=None, xnack=None), HostToolchain())
     mixed = {"sramecc", "xnack"}
     assert {row.field for row in blind if row.ok is False} - mixed <= against
 
@@ -170,11 +172,15 @@ SHAPED = FILE | {
     ],
 )
 def test_what_the_request_says_is_held_against_the_file(said: dict[str, Any], field: str, ok: bool | None) -> None:
-    found = {row.field: row for row in check.said(SHAPED, Options(**said), MI210, ROCM)}
+    found = {row.field: row for row in compatibility.said(SHAPED, Options(**said), MI210, ROCM)}
     assert found[field].ok is ok
-    assert all(row.ok is None for row in check.said({}, Options(**said), MI210, ROCM)), "nothing known, nothing against"
+    assert all(row.ok is None for row in compatibility.said({}, Options(**said), MI210, ROCM)), (
+        "nothing known, nothing against"
+    )
 
 
 def test_a_precision_that_would_show_and_does_not() -> None:
-    row = check.said(FILE | {"precisions": ["fp32"], "operators": {"dot": 1}}, Options(precision="fp16"), MI210, ROCM)
+    row = compatibility.said(
+        FILE | {"precisions": ["fp32"], "operators": {"dot": 1}}, Options(precision="fp16"), MI210, ROCM
+    )
     assert [each.ok for each in row if each.field == "precision"] == [False]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mxr import genai
 from mxr.errors import Damaged, Usage
-from mxr.genai import Part
 from mxr.onnxfile import OnnxInput, OnnxModel
+from mxr.request import genai_config
+from mxr.request.genai_config import Part
 
 Write = Callable[..., Path]
 
@@ -39,7 +39,7 @@ def config(search: Any = None, **parts: Any) -> dict[str, Any]:
 def test_the_padding_provider_needs_two_programs_of_a_decoder(write: Write, tmp_path: Path, provider: str) -> None:
     """Source: microsoft/onnxruntime-genai: static_pad_seq_len is search.max_length; then one token at a time."""
     path = write(config({"max_length": 2048}, decoder=model(provider, fp16_enable="1")))
-    prefill, decode = genai.read(path).parts
+    prefill, decode = genai_config.read(path).parts
     assert (prefill.label, decode.label) == ("decoder-prefill", "decoder-decode")
     assert prefill.path == decode.path == tmp_path / "model.onnx"
     assert prefill.precision == decode.precision == "fp16"
@@ -63,7 +63,7 @@ def test_the_forwarding_provider_in_both_spellings(
     write: Write, options: dict[str, Any], precision: str | None, tuning: str | None
 ) -> None:
     path = write(config({"max_length": 2048}, decoder=model("MIGraphX", **options)))
-    (part,) = genai.read(path).parts
+    (part,) = genai_config.read(path).parts
     assert (part.label, part.precision, part.tuning, part.sizes) == ("decoder", precision, tuning, None)
 
 
@@ -79,7 +79,7 @@ def test_several_models_and_a_folder(write: Write, tmp_path: Path) -> None:
             },
         )
     )
-    found = genai.read(tmp_path)
+    found = genai_config.read(tmp_path)
     assert [(part.name, str(part.path.relative_to(tmp_path)), part.batches) for part in found.parts] == [
         ("embedding", "embed.onnx", ()),
         ("vision", "onnx/vision.onnx", (1, 4, 8)),
@@ -144,12 +144,12 @@ def test_the_configuration_closes_the_dims_that_it_knows() -> None:
 )
 def test_errors_name_the_field(write: Write, document: object, said: str) -> None:
     with pytest.raises(Usage, match=said) as caught:
-        genai.read(write(document))
+        genai_config.read(write(document))
     assert caught.value.hint
 
 
 def test_what_is_no_configuration(write: Write, tmp_path: Path) -> None:
     with pytest.raises(Damaged, match="not valid JSON"):
-        genai.read(write('{"model": {'))
+        genai_config.read(write('{"model": {'))
     with pytest.raises(Usage, match="cannot be read"):
-        genai.read(tmp_path / "nothing.json")
+        genai_config.read(tmp_path / "nothing.json")

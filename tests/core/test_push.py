@@ -12,11 +12,11 @@ import pytest
 from strategies import MODEL
 
 from mxr.artifact.target import DynamicDim
-from mxr.asking import Options
 from mxr.errors import Mismatch, NotAllowed, Usage
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.push import Label, cut, label
-from mxr.subject import Subject
+from mxr.request.builder import Options
+from mxr.request.model import Subject
 
 
 def subject(*inputs: OnnxInput) -> Subject:

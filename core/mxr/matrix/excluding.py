@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable
 
-from mxr.asking import Options
+from mxr.request.builder import Options
 
 from .kinds import Said
 from .table import Entry

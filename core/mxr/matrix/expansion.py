@@ -11,7 +11,7 @@ from typing import Any
 from mxr.artifact import precision_support, target
 from mxr.artifact.key import MODEL
 from mxr.artifact.target import GfxArch, Inputs
-from mxr.asking import Options
+from mxr.request.builder import Options
 from mxr.util.frozen import dataclass
 
 from .document import Node

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mxr.asking import Options, ask
 from mxr.host_facts import Host, combine, detect
 from mxr.host_facts.facts import HostToolchain
 from mxr.onnxfile import OnnxInput, OnnxModel
-from mxr.subject import Subject
+from mxr.request.builder import Options, ask
+from mxr.request.model import Subject
 
 SUBJECT = Subject(
     "xxh3:" + "0" * 32,

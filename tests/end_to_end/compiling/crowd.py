@@ -9,12 +9,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from mxr import fetching, waiting
-from mxr.asking import Options
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.host_facts import Host
 from mxr.library import prepare
 from mxr.protocol import jobs as job_protocol
+from mxr.request.builder import Options
 from mxr.settings import load
 
 

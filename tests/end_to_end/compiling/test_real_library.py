@@ -22,12 +22,12 @@ from end_to_end.stack import Host, Registry, real_environ
 from mxr import fetching, waiting
 from mxr import host_facts as hosts
 from mxr.artifact.target import DynamicDim
-from mxr.asking import Options
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.errors import NoSuchArtifact
 from mxr.library import prepare
 from mxr.protocol import jobs as job_protocol
+from mxr.request.builder import Options
 from mxr.settings import load
 
 from .conftest import Worker

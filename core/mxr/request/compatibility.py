@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import consumers
-from .artifact import program_evidence, target
-from .asking import Hardware, Options
-from .host_facts import HostToolchain
+from mxr import consumers
+from mxr.artifact import program_evidence, target
+from mxr.host_facts import HostToolchain
+
+from .builder import Hardware, Options
 
 Description = Mapping[str, Any]
 

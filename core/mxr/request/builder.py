@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 
+from mxr import consumers
+from mxr.artifact import target
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Request
 from mxr.artifact.target import GfxArch, Inputs
+from mxr.consumers import Consumer
+from mxr.errors import Usage
+from mxr.host_facts import Host, HostTarget, HostToolchain
+from mxr.util import disk
 from mxr.util.frozen import dataclass
 
-from . import consumers
-from .artifact import target
-from .consumers import Consumer
-from .errors import Usage
-from .host_facts import Host, HostTarget, HostToolchain
-from .subject import Subject
-from .util import disk
+from .model import Subject
 
 
 @dataclass(frozen=True, slots=True)

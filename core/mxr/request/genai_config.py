@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from mxr.artifact.target import Inputs, Shape, size_of
+from mxr.errors import Damaged, Usage
+from mxr.onnxfile import OnnxModel
 from mxr.util.codec import fields, parse, refuse, text
 from mxr.util.frozen import dataclass
-
-from .errors import Damaged, Usage
-from .onnxfile import OnnxModel
 
 PADDING = ("amdgpu", "amdgpuexecutionprovider")
 FORWARDING = ("migraphx", "migraphxexecutionprovider")

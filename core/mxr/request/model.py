@@ -7,22 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mxr import onnxfile
 from mxr.artifact.key import check_model
 from mxr.artifact.records import Model, ModelInput
 from mxr.artifact.target import DynamicDim, Inputs, Shape
 from mxr.cache.store import Cache
+from mxr.errors import NoSuchModel
+from mxr.onnxfile import OnnxInput, OnnxModel
+from mxr.util import hashing
 from mxr.util.frozen import dataclass
-
-from . import onnxfile
-from .errors import NoSuchModel
-from .onnxfile import OnnxInput, OnnxModel
-from .util import hashing
 
 if TYPE_CHECKING:
     from mxr.artifact.manifest import Manifest
     from mxr.client.registry import Client
-
-    from .protocol import artifacts as artifact_protocol
+    from mxr.protocol import artifacts as artifact_protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ class Subject:
         return replace(self._stated(shas.pop(onnx), shas), onnx=onnx, manifest=manifest)
 
     def _stated(self, onnx: str, external: Mapping[str, str]) -> artifact_protocol.RegisterModel:
-        from .protocol import artifacts as artifact_protocol
+        from mxr.protocol import artifacts as artifact_protocol
 
         return artifact_protocol.RegisterModel(
             model=self.model,
@@ -97,8 +95,7 @@ def _by_hash(model: str, cache: Cache, connect: Callable[[], Client] | None) -> 
 def _name(path: Path) -> str:
     """The file's name for people; one that could not stand in a manifest is replaced."""
     from mxr.artifact.manifest import check_name
-
-    from .errors import Usage
+    from mxr.errors import Usage
 
     try:
         return check_name(path.name)

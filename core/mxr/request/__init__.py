@@ -1,0 +1,1 @@
+"""Making a request: the model, the options of a person, and the facts of the host."""

@@ -3,7 +3,7 @@
 python bench/bench_cuts.py [--mib 512 1024] [--rounds N] [--folder DIR]
 
 The cost is held against plain pieces of 64 MiB of the same file: the bytes that are kept (manifest and blobs), the time
-of `mxr.push.cut` (in seconds of processor, for the machine may be busy) and the time of sending all to a registry on
+of `mxr.workflows.push.cut` (in seconds of processor, for the machine may be busy) and the time of sending all to a registry on
 this machine, where a request costs most beside its bytes. The last line is one JSON document. Exits with 1 where the
 bytes are more than one percent above; the times are shown.
 """
@@ -27,8 +27,8 @@ from mxr.artifact.manifest import File, Manifest
 from mxr.client.registry import Client
 from mxr.client.transfer import upload
 from mxr.program.source import Source
-from mxr.push import cut
 from mxr.settings import Settings
+from mxr.workflows.push import cut
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "core" / "program"), str(ROOT / "bench")]

@@ -31,7 +31,7 @@ from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
-from mxr.push import cut
+from mxr.workflows.push import cut
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 MODEL = EXAMPLES / "models" / "convnet.onnx"

@@ -15,9 +15,9 @@ from .ort import SAID
 from .words import note, watch
 
 if TYPE_CHECKING:
-    from mxr.fetching import Connect, Fetched
     from mxr.placing import Placed, Wish
     from mxr.request.model import Subject
+    from mxr.workflows.fetch import Connect, Fetched
 
     from .compiling import OnMiss
 
@@ -54,8 +54,8 @@ class Call:
 
 def fetch_one(session: Session, call: Call) -> dict[str, Any]:
     """One program, or what was recorded of ONNX Runtime, put where `-o` says; the document."""
-    from mxr import fetching
     from mxr.library import prepare
+    from mxr.workflows import fetch as fetch_workflow
 
     assert call.model is not None
     cache = session.cache()
@@ -73,7 +73,7 @@ def fetch_one(session: Session, call: Call) -> dict[str, Any]:
         if set_ is not None:
             return told(session, asked, wish, *set_)
     try:
-        found: Fetched = fetching.fetch(
+        found: Fetched = fetch_workflow.fetch(
             asked.request, cache, connect, refresh=call.flags["refresh"], watch=watch("fetching")
         )
     except NoSuchArtifact as problem:
@@ -127,10 +127,10 @@ def handed_out(
     session: Session, wish: Wish | None, found: Fetched, asked: Asked, subject: Subject, connect: Connect | None
 ) -> dict[str, Any]:
     """Says what was let pass, puts the program where `-o` says, and gives the document."""
-    from mxr import fetching
+    from mxr.workflows import fetch as fetch_workflow
 
     if not found.answer.match.exact:
-        note(f"mxr: not an exact match: {fetching.shortfall(asked.request, found.answer)}")
+        note(f"mxr: not an exact match: {fetch_workflow.shortfall(asked.request, found.answer)}")
     if wish is None:
         return found.to_json()
     from mxr import placing

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from mxr.errors import Interrupted, MxrError, NoWorker, Usage
-from mxr.fetching import Fetched
 from mxr.request.builder import Asked
 from mxr.request.model import Subject
 from mxr.util.frozen import dataclass
+from mxr.workflows.fetch import Fetched
 
 from .options import Session
 from .words import note, watch
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mxr.protocol.jobs import Job
-    from mxr.waiting import Progress
+    from mxr.workflows.compile import Progress
 
 WAYS = ("fail", "ask", "wait", "local", "continue")
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -65,10 +65,12 @@ def compiled(
 
     Raises `NotCompiled` where it is not there yet, `CompileFailed`, `NoWorker`. An interrupt leaves the job as it is.
     """
-    from mxr import fetching
+    from mxr.workflows import fetch as fetch_workflow
 
     identity = outcome(session, how, ask_for(session, how, subject, asked, calibration, file_name))
-    return fetching.fetch_compiled(identity, asked.request, session.cache(), session.client(), watch=watch("fetching"))
+    return fetch_workflow.fetch_compiled(
+        identity, asked.request, session.cache(), session.client(), watch=watch("fetching")
+    )
 
 
 def ask_for(
@@ -80,11 +82,13 @@ def ask_for(
     file_name: str | None = None,
 ) -> Job:
     """The job for a request; what the registry lacks for it is uploaded. Raises `NoWorker` where one waits for it."""
-    from mxr import waiting
     from mxr.protocol import jobs as job_protocol
+    from mxr.workflows import compile as compile_workflow
 
     wanted = job_protocol.Ask(asked.request, wait=how.way == "wait", retry=how.retry, file_name=file_name)
-    return waiting.ask(session.client(), waiting.Wanted(wanted, subject, calibration), watch("uploading"))
+    return compile_workflow.ask(
+        session.client(), compile_workflow.Wanted(wanted, subject, calibration), watch("uploading")
+    )
 
 
 def outcome(session: Session, how: OnMiss, job: Job) -> str:
@@ -118,10 +122,10 @@ def advise(session: Session, problem: MxrError, asked: Asked) -> None:
 
 def finished(session: Session, job: Job, *, quiet: bool = False) -> str:
     """The artifact of a job that was followed. Raises as `waiting.outcome`; the log's end is shown unless `quiet`."""
-    from mxr import waiting
+    from mxr.workflows import compile as compile_workflow
 
     try:
-        return waiting.outcome(session.client(), job)
+        return compile_workflow.outcome(session.client(), job)
     except MxrError as problem:
         for line in problem.detail.get("log", ()) if not (quiet or session.as_json) else ():
             note(f"  | {printable(line)}")
@@ -129,22 +133,24 @@ def finished(session: Session, job: Job, *, quiet: bool = False) -> str:
 
 
 def _wait(session: Session, how: OnMiss, job: Job) -> Job:
-    from mxr import waiting
+    from mxr.workflows import compile as compile_workflow
 
     deadline = None if how.seconds is None else time.monotonic() + how.seconds
     with _Leaving(job):
-        seen = waiting.follow(session.client(), job, deadline=deadline, pace=pace(how.verbose), log=how.verbose)
+        seen = compile_workflow.follow(
+            session.client(), job, deadline=deadline, pace=pace(how.verbose), log=how.verbose
+        )
         return shown(seen, job)
 
 
 def _here(session: Session, how: OnMiss, job: Job) -> Job:
     """Has this host do a job, by a worker that does nothing else, and follows it; another worker may be faster."""
-    from mxr import waiting
+    from mxr.workflows import compile as compile_workflow
 
     child = _start_worker(session, job)
     try:
         with _Leaving(job):
-            seen = waiting.follow(session.client(), job, pace=GLANCE, log=how.verbose)
+            seen = compile_workflow.follow(session.client(), job, pace=GLANCE, log=how.verbose)
             return shown(_while_alive(seen, child), job)
     finally:
         _end(child)
@@ -216,9 +222,9 @@ class _Leaving:
 
 def pace(verbose: bool) -> float:
     """How often to look at a job."""
-    from mxr import waiting
+    from mxr.workflows import compile as compile_workflow
 
-    return GLANCE if verbose else LOOK if sys.stderr.isatty() else waiting.PACE
+    return GLANCE if verbose else LOOK if sys.stderr.isatty() else compile_workflow.PACE
 
 
 def shown(seen: Iterable[Progress], job: Job) -> Job:

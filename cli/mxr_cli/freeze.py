@@ -29,7 +29,7 @@ def freeze(session: Session, model: Path, batches: str, inputs: tuple[str, ...],
     \b
     mxr freeze resnet50.onnx --batch 1,4,8 -o frozen/
     """
-    from mxr.freezing import freeze_batches
+    from mxr.workflows.freeze import freeze_batches
 
     shapes = tuple(parse_input(text) for text in inputs)
     paths = freeze_batches(model, output, _batches(batches), shapes, force=force)

@@ -72,15 +72,15 @@ def _row(job: Job) -> dict[str, Any]:
 
 
 def _follow(session: Session, client: Client, job: Job) -> None:
-    from mxr import waiting
+    from mxr.workflows import compile as compile_workflow
 
-    done = shown(waiting.follow(client, job, pace=pace(True), log=True), job)
+    done = shown(compile_workflow.follow(client, job, pace=pace(True), log=True), job)
     artifact = finished(session, done, quiet=True)
     document(_row(done)) if session.as_json else say(artifact)
 
 
 def _show(client: Client, job: Job, *, with_log: bool) -> None:
-    from mxr.waiting import Progress
+    from mxr.workflows.compile import Progress
 
     target, toolchain, inputs, precision = key_cells(job.request.key)
     say(f"id         {job.id}")

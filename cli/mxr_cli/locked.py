@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from mxr import consumers, pinning
 from mxr.errors import Mismatch, Usage
-from mxr.fetching import Connect, Fetched
 from mxr.lock import FILE_NAME, Entry, Lock, load
 from mxr.request.builder import Asked, Options
 from mxr.util import disk
+from mxr.workflows.fetch import Connect, Fetched
 
 from .options import Session
 from .words import note, watch

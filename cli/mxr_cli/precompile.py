@@ -149,8 +149,8 @@ def _look(session: Session, wanted: tuple[Wanted, ...], matrix: Path) -> Board:
 
 def _carry_out(session: Session, board: Board, plan: Plan) -> None:
     """Asks and follows, shown on the screen. An interrupt leaves the jobs."""
-    from mxr import waiting
     from mxr.precompile import ask, follow
+    from mxr.workflows import compile as compile_workflow
 
     from .board import Screen
 
@@ -163,7 +163,7 @@ def _carry_out(session: Session, board: Board, plan: Plan) -> None:
                 screen.show([at])
         if plan.wait:
             screen.show(())
-            for changed in follow(client, board, plan, LOOK if screen.live else waiting.PACE):
+            for changed in follow(client, board, plan, LOOK if screen.live else compile_workflow.PACE):
                 screen.show(changed)
     except KeyboardInterrupt:
         jobs = list(board.jobs())

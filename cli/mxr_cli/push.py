@@ -29,9 +29,9 @@ def push(session: Session, options: Options, file: Path, model: str) -> None:
     mxr push model.mxr --model model.onnx --kind ref --for python --precision fp16
     """
     from mxr.program import describe_file
-    from mxr.push import label
-    from mxr.push import push as publish
     from mxr.request import model as subjects
+    from mxr.workflows.push import label
+    from mxr.workflows.push import push as publish
 
     description = describe_file(file).to_json()
     cache, client = session.cache(), session.client()

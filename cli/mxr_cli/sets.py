@@ -6,10 +6,11 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mxr import fetching, sets
+from mxr import sets
 from mxr.errors import Interrupted, MxrError
-from mxr.fetching import Fetched
 from mxr.request.builder import Asked
+from mxr.workflows import fetch as fetch_workflow
+from mxr.workflows.fetch import Fetched
 
 from .compiling import OnMiss, ask_for, outcome
 from .options import Session
@@ -43,7 +44,7 @@ def fetch_set(session: Session, call: Call, lock: Lock | None = None, model: str
     found = _locked(session, call, wanted, lock) if lock is not None else _found(session, call, wanted, subject)
     for batch, each in found.items():
         if not each.answer.match.exact:
-            short = fetching.shortfall(wanted[batch].request, each.answer)
+            short = fetch_workflow.shortfall(wanted[batch].request, each.answer)
             note(f"mxr: batch {batch}: not an exact match: {short}")
     return _document(session, call, wanted, found, subject)
 
@@ -94,7 +95,7 @@ def _found(session: Session, call: Call, wanted: dict[int, Asked], subject: Subj
     fetched = sets.bring(wanted, found, cache, watch=watch("fetching"))
     for batch, identity in made.items():
         client = session.client()
-        fetched[batch] = fetching.fetch_compiled(
+        fetched[batch] = fetch_workflow.fetch_compiled(
             identity, wanted[batch].request, cache, client, watch=watch("fetching")
         )
     return dict(sorted(fetched.items()))

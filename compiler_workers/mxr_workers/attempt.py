@@ -16,9 +16,9 @@ from mxr.errors import Conflict, Damaged, Interrupted, Mismatch, MxrError, NoSuc
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
-from mxr.push import cut
 from mxr.util.codec import canonical
-from mxr.waiting import patiently
+from mxr.workflows.compile import patiently
+from mxr.workflows.push import cut
 from mxr_workers.compilation import Compiled, Order, Uncompiled, Workshop, compile_program
 from mxr_workers.failures import Failure
 from mxr_workers.interpreter import Interpreter

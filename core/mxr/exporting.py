@@ -19,12 +19,12 @@ from mxr.cache.store import Cache
 from mxr.client.registry import CHUNK
 from mxr.protocol.artifacts import RegisterModel
 from mxr.util.frozen import dataclass
+from mxr.workflows.fetch import Watch, unwatched
 
 from . import pinning, tarball
 from .bundle import Layout, Record, lay_out
 from .client import transfer
 from .errors import Damaged, DiskFull, NotFound, Temporary, Usage
-from .fetching import Watch, unwatched
 from .lock import Lock
 from .oci import BLOBS
 from .util import disk

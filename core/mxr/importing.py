@@ -15,19 +15,21 @@ from mxr.artifact.manifest import Blob, File
 from mxr.artifact.records import Model
 from mxr.cache.store import Cache
 from mxr.util.frozen import dataclass
+from mxr.workflows.fetch import Watch, unwatched
 
-from . import fetching, lock, oci, push
 from . import layout as layouts
+from . import lock, oci
 from .bundle import Record
 from .client import transfer
 from .errors import Damaged, MxrError, NotFound
-from .fetching import Watch, unwatched
 from .layout import Layout, wrong
 from .lock import Lock
 from .oci import BLOBS, Descriptor
 from .program import describe
 from .protocol import artifacts as artifact_protocol
 from .util import codec, disk
+from .workflows import fetch as fetch_workflow
+from .workflows import push as push_workflow
 
 if TYPE_CHECKING:
     from mxr.cache.store import Answer
@@ -82,7 +84,7 @@ def answers(contents: Contents) -> list[tuple[lock.Entry, Answer]]:
                 f"The bundle's lock names {entry.id[:12]} for {entry.model}, and the bundle does not have it so.",
                 hint="Export it again with `mxr export`.",
             )
-        rows.append((entry, fetching.judged(entry.request, artifact, f"What the lock names for {entry.model}")))
+        rows.append((entry, fetch_workflow.judged(entry.request, artifact, f"What the lock names for {entry.model}")))
     return rows
 
 
@@ -201,7 +203,7 @@ def _check_programs(layout: Layout, record: Record) -> None:
             description = describe(layouts.FileWithin(layout, file.blobs)).to_json()
         except Damaged as problem:
             raise wrong(layout, f"{file.name} of {record.id[:12]} is no program: {problem.message}") from None
-        push.refuse_contradictions(record.key, record.qualities, description)
+        push_workflow.refuse_contradictions(record.key, record.qualities, description)
 
 
 def into_cache(layout: Layout, contents: Contents, cache: Cache, watch: Watch = unwatched) -> list[Imported]:

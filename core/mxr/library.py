@@ -10,14 +10,14 @@ from mxr.artifact.target import Inputs, Shape
 from mxr.cache.store import Cache
 from mxr.request.builder import Asked, Options
 from mxr.request.model import Subject
+from mxr.workflows.fetch import Connect, Fetched
 
-from . import fetching
 from .errors import MxrError
-from .fetching import Connect, Fetched
 from .host_facts import Host, combine, read_recorded
 from .request import builder
 from .request import model as subjects
 from .settings import Settings, load
+from .workflows import fetch as fetch_workflow
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
@@ -48,7 +48,7 @@ def fetch(
     options = Options(inputs=as_inputs(inputs), **({"consumer": settings.consumer} | said))
     subject, asked = prepare(options, os.fspath(model), cache, connect, this_host(settings, options))
     if output is None:
-        return fetching.fetch(asked.request, cache, connect, refresh=refresh)
+        return fetch_workflow.fetch(asked.request, cache, connect, refresh=refresh)
     from . import placing
 
     wish = placing.Wish(output, force=force)
@@ -58,7 +58,7 @@ def fetch(
 
         if (known := recorded(asked, subject, wish, cache, connect)) is not None:
             return Fetched(known[1].path, known[0].source, known[0].answer)
-    found = fetching.fetch(asked.request, cache, connect, refresh=refresh)
+    found = fetch_workflow.fetch(asked.request, cache, connect, refresh=refresh)
     placed = placing.deliver(found, cache, asked, subject, wish, connect)
     return Fetched(placed.path, found.source, found.answer)
 

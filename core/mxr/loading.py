@@ -12,11 +12,11 @@ from typing import Any
 
 from mxr.artifact.target import Shape
 from mxr.request.builder import Options, choose_hardware, choose_toolchain
+from mxr.workflows.fetch import Fetched
 
 from . import library
 from .artifact import target
 from .errors import Damaged, Mismatch, MxrError, Temporary, Usage
-from .fetching import Fetched
 from .request import compatibility as checks
 from .settings import Settings
 from .settings import load as load_settings

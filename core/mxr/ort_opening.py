@@ -14,7 +14,7 @@ from mxr.artifact.target import Shape
 from mxr.cache.store import Cache
 from mxr.request.builder import Options
 
-from . import fetching, placing
+from . import placing
 from .consumers.ort import contract, proof
 from .consumers.ort.laying import provider_options
 from .errors import Mismatch, Usage
@@ -22,6 +22,7 @@ from .library import as_inputs, connection, prepare, this_host
 from .ort_recording import recorded
 from .placing import Wish
 from .settings import Settings, load
+from .workflows import fetch as fetch_workflow
 
 PROVIDER = "MIGraphXExecutionProvider"
 VARIABLE = "ORT_MIGRAPHX_MODEL_CACHE_PATH"
@@ -68,7 +69,7 @@ def ort_session(
     if known is not None:
         home = known[1].path
     else:
-        program = fetching.fetch(asked.request, cache, connect)
+        program = fetch_workflow.fetch(asked.request, cache, connect)
         home = placing.deliver(program, cache, asked, subject, wish, connect).path
     given = {**provider_options(str(home), _precisions(asked.request.key.precision)), **(provider or {})}
     return open_session(subject.path, home, given, session_options)

@@ -18,8 +18,10 @@ from mxr.client.registry import Client
 from mxr.request.builder import Asked, Options
 from mxr.request.model import Subject
 from mxr.util.codec import canonical
+from mxr.workflows.fetch import Connect, Fetched
+from mxr.workflows.push import cut, label, refuse_contradictions
 
-from . import fetching, shelf
+from . import shelf
 from .client import transfer
 from .consumers import Delivery, Layout, Piece
 from .consumers.layout import full_arch, written
@@ -31,9 +33,8 @@ from .consumers.ort.generation_b import FREEZE
 from .consumers.ort.prediction import predict
 from .consumers.ort.unpredictable import Unpredictable
 from .errors import MxrError, Unreachable, Usage
-from .fetching import Connect, Fetched
 from .protocol import artifacts as artifact_protocol
-from .push import cut, label, refuse_contradictions
+from .workflows import fetch as fetch_workflow
 
 if TYPE_CHECKING:
     from .placing import Placed, Wish
@@ -148,7 +149,7 @@ def fetch_recorded(asked: Asked, subject: Subject, wish: Wish, cache: Cache, con
         # Asked by digest: a question that is only tried must not count as a miss.
         if connect is not None and not connect().artifacts(digest=request.key.digest, limit=1).artifacts:
             return None
-        return fetching.fetch(request, cache, connect)
+        return fetch_workflow.fetch(request, cache, connect)
     except Unreachable:
         return None
 
@@ -180,7 +181,7 @@ def place_recorded(fetched: Fetched, cache: Cache, asked: Asked, subject: Subjec
     )
     found = contract.choose(wish.said.get("ort"), wish.said.get("ort_migraphx"))
     home = laying.folder_name(made.stem, made.key)
-    files = fetching.files_of(fetched.answer)
+    files = fetch_workflow.files_of(fetched.answer)
     records = [
         written(f"{home}/{laying.RECORDS}/{file.name}.json", _record(file.name, file.sha256, found)) for file in files
     ]

@@ -14,13 +14,13 @@ from mxr.cache.store import Answer, Cache
 from mxr.request.model import Subject
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import sha256_file
+from mxr.workflows.fetch import Connect, Fetched, Watch, unwatched
 
-from . import fetching
 from .errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Unreachable, Usage
-from .fetching import Connect, Fetched, Watch, unwatched
 from .lock import Entry, Lock
 from .request import model as subjects
 from .util import disk
+from .workflows import fetch as fetch_workflow
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
@@ -50,7 +50,7 @@ def pin(request: Request, consumer: str, subject: Subject, client: Client, base:
 
     Raises `NoSuchArtifact` with the nearest.
     """
-    artifact = fetching.resolve(request, client).artifact
+    artifact = fetch_workflow.resolve(request, client).artifact
     model = subject.model
     if subject.path is not None:
         model = Path(os.path.relpath(subject.path.absolute(), base.absolute())).as_posix()
@@ -73,14 +73,14 @@ def fetch(lock: Lock, request: Request, cache: Cache, connect: Connect | None, *
         )
     artifacts = [artifact_of(entry, cache, connect) for entry in entries]
     at = 0 if len(artifacts) == 1 else _first(request, artifacts)
-    answer = fetching.judged(request, artifacts[at], "What the lock names")
+    answer = fetch_workflow.judged(request, artifacts[at], "What the lock names")
     return _bring(answer, entries[at], cache, connect, watch)
 
 
 def fetch_entry(entry: Entry, cache: Cache, connect: Connect | None, *, watch: Watch = unwatched) -> Fetched:
     """The program of one entry. For what it raises see `fetch`."""
     artifact = artifact_of(entry, cache, connect)
-    answer = fetching.judged(entry.request, artifact, f"What the lock names for {entry.model}")
+    answer = fetch_workflow.judged(entry.request, artifact, f"What the lock names for {entry.model}")
     return _bring(answer, entry, cache, connect, watch)
 
 
@@ -128,19 +128,19 @@ def _gone(entry: Entry) -> NoSuchArtifact:
 
 def _bring(answer: Answer, entry: Entry, cache: Cache, connect: Connect | None, watch: Watch) -> Fetched:
     """The files of a locked artifact, in the cache. No answer is remembered: the lock pins, the registry picks."""
-    if fetching.held(answer, cache):
-        fetching.use(answer, cache, None)
-        return Fetched(fetching.path_of(answer, cache), "cache", answer)
+    if fetch_workflow.held(answer, cache):
+        fetch_workflow.use(answer, cache, None)
+        return Fetched(fetch_workflow.path_of(answer, cache), "cache", answer)
     if connect is None:
         raise _absent(entry)
     client = connect()
     try:
-        fetching.complete(answer, cache, client, watch)
+        fetch_workflow.complete(answer, cache, client, watch)
     except NotFound as gone:
         raise _gone(entry) from gone
     cache.keep(answer.artifact)
-    fetching.use(answer, cache, client)
-    return Fetched(fetching.path_of(answer, cache), "registry", answer)
+    fetch_workflow.use(answer, cache, client)
+    return Fetched(fetch_workflow.path_of(answer, cache), "registry", answer)
 
 
 def _absent(entry: Entry) -> Unreachable:

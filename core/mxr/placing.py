@@ -12,13 +12,14 @@ from mxr.cache.store import Cache
 from mxr.request.builder import Asked
 from mxr.request.model import Subject
 from mxr.util.frozen import dataclass
+from mxr.workflows.fetch import Connect, Fetched
 
-from . import fetching, onnxfile, shelf
+from . import onnxfile, shelf
 from .consumers import Delivery, Layout
 from .errors import NoSuchModel, NotAllowed, Usage
-from .fetching import Connect, Fetched
 from .onnxfile import OnnxModel
 from .util import disk
+from .workflows import fetch as fetch_workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def plan(
     """The layout of a program for its consumer; nothing is written yet. Raises `Usage`."""
     consumer = asked.consumer
     assert consumer.lay_out is not None
-    if len(fetching.files_of(fetched.answer)) != 1:
+    if len(fetch_workflow.files_of(fetched.answer)) != 1:
         raise Usage(f"This artifact has several files, which {consumer.name} cannot use.", hint="Leave -o out.")
     onnx = subject.onnx
     if consumer.needs_model and subject.path is None:
@@ -146,7 +147,7 @@ def _place_file(fetched: Fetched, cache: Cache, asked: Asked, wish: Wish, stem: 
     What is put there is a reflink or a copy, so that nobody who writes to it harms the cache, unless a hard link is
     wished for.
     """
-    files = fetching.files_of(fetched.answer)
+    files = fetch_workflow.files_of(fetched.answer)
     if len(files) != 1:
         raise Usage(f"This artifact has {len(files)} files, which mxr cannot lay out so.", hint="Leave -o out.")
     final = Path(wish.output)

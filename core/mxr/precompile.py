@@ -23,17 +23,17 @@ from mxr.request.model import Subject
 from mxr.util.codec import canonical
 from mxr.util.frozen import dataclass
 
-from . import waiting
 from .errors import CompileFailed, MxrError, NotCompiled, NoWorker, Temporary, Unreachable, Usage
 from .host_facts import Host
 from .protocol import jobs as job_protocol
 from .request import builder, model
+from .workflows import compile as compile_workflow
 
 if TYPE_CHECKING:
     from mxr.cache.store import Cache
     from mxr.client.registry import Client
+    from mxr.workflows.fetch import Watch as Bytes
 
-    from .fetching import Watch as Bytes
     from .matrix import Cell
 
 AT_ONCE = 200
@@ -148,7 +148,7 @@ def standings(client: Client, wanted: Sequence[Wanted]) -> list[Standing]:
         some = names[begin : begin + AT_ONCE]
         requests = [distinct[name] for name in some]
         # Who is not there at all is told so at once; who went away between two questions is waited for.
-        reply = waiting.patiently(partial(client.survey, requests), waiting.PATIENCE if begin else 0)
+        reply = compile_workflow.patiently(partial(client.survey, requests), compile_workflow.PATIENCE if begin else 0)
         found |= dict(zip(some, reply.standings, strict=True))
     return [found[canonical(each.request.to_json())] for each in wanted]
 
@@ -186,7 +186,9 @@ def _asked(client: Client, place: Place, plan: Plan, bytes_: Bytes) -> Place:
     wanted = place.wanted
     asked = job_protocol.Ask(wanted.request, wait=plan.wait, retry=plan.retry)
     try:
-        job = waiting.ask(client, waiting.Wanted(asked, wanted.subject, wanted.cell.options.calibration), bytes_)
+        job = compile_workflow.ask(
+            client, compile_workflow.Wanted(asked, wanted.subject, wanted.cell.options.calibration), bytes_
+        )
     except NoWorker as problem:
         return replace(place, state=NO_WORKER, problem=problem)
     except Temporary as problem:
@@ -200,14 +202,14 @@ def _moved(client: Client, place: Place, job: job_protocol.Job) -> Place:
     if job.state in job_protocol.OPEN:
         return replace(fresh, state=RUNNING if job.state == job_protocol.RUNNING else QUEUED)
     try:
-        return replace(fresh, state=COMPILED, artifact=waiting.outcome(client, job))
+        return replace(fresh, state=COMPILED, artifact=compile_workflow.outcome(client, job))
     except CompileFailed as problem:
         return replace(fresh, state=FAILED, problem=problem)
     except NotCompiled as problem:
         return replace(fresh, state=CANCELLED, problem=problem)
 
 
-def follow(client: Client, board: Board, plan: Plan, pace: float = waiting.PACE) -> Iterator[list[int]]:
+def follow(client: Client, board: Board, plan: Plan, pace: float = compile_workflow.PACE) -> Iterator[list[int]]:
     """The cells that changed, each time some did or `pace` seconds went by, until no job is open or time is up.
 
     A registry that goes away is asked again for `waiting.PATIENCE` seconds. Raises `Unreachable` then.
@@ -222,7 +224,7 @@ def follow(client: Client, board: Board, plan: Plan, pace: float = waiting.PACE)
             changed = _heard(client, board, jobs, left)
             heard, board.away = time.monotonic(), None
         except (Unreachable, Temporary) as problem:
-            if time.monotonic() - heard > waiting.PATIENCE + pace:
+            if time.monotonic() - heard > compile_workflow.PATIENCE + pace:
                 raise
             changed, board.away = [], problem.message
         yield changed

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from mxr.request.builder import Asked, Options
 from mxr.util.frozen import dataclass
+from mxr.workflows.fetch import Connect, Fetched, Found, Watch, unwatched
 
-from . import fetching, ledger, shelf
+from . import ledger, shelf
 from .errors import MxrError, NoSuchArtifact, NotAllowed, Usage
-from .fetching import Connect, Fetched, Found, Watch, unwatched
 from .request import builder
 from .util import disk
+from .workflows import fetch as fetch_workflow
 
 if TYPE_CHECKING:
     from mxr.cache.store import Cache
@@ -61,7 +62,7 @@ def look(
     missing: dict[int, NoSuchArtifact] = {}
     for batch, asked in wanted.items():
         try:
-            found[batch] = fetching.look(asked.request, cache, connect, refresh=refresh)
+            found[batch] = fetch_workflow.look(asked.request, cache, connect, refresh=refresh)
         except NoSuchArtifact as problem:
             missing[batch] = problem
     return found, missing
@@ -90,7 +91,9 @@ def bring(
     wanted: Mapping[int, Asked], found: Mapping[int, Found], cache: Cache, *, watch: Watch = unwatched
 ) -> dict[int, Fetched]:
     """The variants that were found, in the cache, one after the other."""
-    return {batch: fetching.bring(wanted[batch].request, each, cache, watch=watch) for batch, each in found.items()}
+    return {
+        batch: fetch_workflow.bring(wanted[batch].request, each, cache, watch=watch) for batch, each in found.items()
+    }
 
 
 def lacking(missing: Mapping[int, NoSuchArtifact], of: int) -> NoSuchArtifact:

@@ -21,9 +21,9 @@ from mxr.protocol.surveys import Standing
 from mxr.util.codec import canonical
 from mxr.util.frozen import dataclass
 
-from . import waiting
 from .errors import Json, MxrError, NoSuchModel, Usage
 from .protocol import jobs as job_protocol
+from .workflows import compile as compile_workflow
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
@@ -194,7 +194,7 @@ def ask(client: Client, rebuilds: Sequence[Rebuild]) -> Iterator[tuple[Rebuild, 
         if each.state in (COMPILE, NOBODY):
             wanted = job_protocol.Ask(each.request, priority=BEHIND)
             try:
-                yield each, waiting.patiently(partial(client.ask, wanted))
+                yield each, compile_workflow.patiently(partial(client.ask, wanted))
             except NoSuchModel as problem:
                 yield each, problem
 

@@ -10,7 +10,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
 from mxr.errors import Usage
 from mxr.protocol import jobs as job_protocol
-from mxr.waiting import Progress
+from mxr.workflows.compile import Progress
 from mxr_cli.compiling import OnMiss, duration, line, printable
 
 KEY = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))

@@ -26,8 +26,8 @@ from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage
 from mxr.layout import Tar, open_layout
 from mxr.lock import Entry, Lock, write
 from mxr.protocol.artifacts import RegisterModel
-from mxr.push import cut
 from mxr.settings import Settings
+from mxr.workflows.push import cut
 
 REAL = Path(__file__).parents[1] / "data" / "mxr_real"
 MODEL = "xxh3:" + "ab" * 16

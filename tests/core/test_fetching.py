@@ -12,7 +12,7 @@ from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Answer
 from mxr.errors import Damaged
-from mxr.fetching import check_answer
+from mxr.workflows.fetch import check_answer
 
 KEY = Key(model=MODEL, kind="gpu", arch="gfx90a", migraphx="2.15", rocm="7.2", inputs=(("x", (8, 3)),))
 FILE = File("model.mxr", 1, "a" * 64, (Blob("a" * 64, 1),))

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from mxr import onnxfile
 from mxr.errors import Damaged, NotAllowed, Usage
-from mxr.freezing import freeze_batches
+from mxr.workflows.freeze import freeze_batches
 
 
 def model(

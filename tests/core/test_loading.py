@@ -10,10 +10,10 @@ from core.consumers.parts import delivery
 from mxr.artifact.matching import Match
 from mxr.cache.store import Answer
 from mxr.errors import Mismatch
-from mxr.fetching import Fetched
 from mxr.loading import _check, _version
 from mxr.request.builder import Options
 from mxr.settings import Settings
+from mxr.workflows.fetch import Fetched
 
 PROGRAM = Path(__file__).parent.parent / "data" / "mxr_spliced" / "v7_gfx942_sramecc+_xnack-.cov5.mxr"
 FOUND = Fetched(PROGRAM, "registry", Answer(delivery(Path("/")).artifact, Match()))

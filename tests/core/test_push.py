@@ -14,9 +14,9 @@ from strategies import MODEL
 from mxr.artifact.target import DynamicDim
 from mxr.errors import Mismatch, NotAllowed, Usage
 from mxr.onnxfile import OnnxInput, OnnxModel
-from mxr.push import Label, cut, label
 from mxr.request.builder import Options
 from mxr.request.model import Subject
+from mxr.workflows.push import Label, cut, label
 
 
 def subject(*inputs: OnnxInput) -> Subject:

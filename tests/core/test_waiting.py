@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from mxr import waiting
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob
 from mxr.artifact.qualities import Request
 from mxr.errors import CompileFailed, NotCompiled, Temporary, Unreachable, Usage
 from mxr.protocol import jobs as job_protocol
+from mxr.workflows import compile as compile_workflow
 
 KEY = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))
 
@@ -44,26 +44,26 @@ class Scripted:
 def quick(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that would have been made."""
     paused: list[float] = []
-    monkeypatch.setattr(waiting.time, "sleep", paused.append)
+    monkeypatch.setattr(compile_workflow.time, "sleep", paused.append)
     return paused
 
 
 def test_files_are_cut_at_fixed_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "PIECE", 2 << 20)
+    monkeypatch.setattr(compile_workflow, "PIECE", 2 << 20)
     data = bytes(range(256)) * (5 << 12)
     (tmp_path / "weights").write_bytes(data)
-    file = waiting._cut(tmp_path / "weights", "w")
+    file = compile_workflow._cut(tmp_path / "weights", "w")
     parts = [data[at : at + (2 << 20)] for at in range(0, len(data), 2 << 20)]
     assert file.blobs == tuple(Blob(sha256(part).hexdigest(), len(part)) for part in parts)
     assert len(parts) == 3 and file.sha256 == sha256(data).hexdigest()
-    assert len(waiting._cut(tmp_path / "weights", "w", whole=True).blobs) == 1
+    assert len(compile_workflow._cut(tmp_path / "weights", "w", whole=True).blobs) == 1
     (tmp_path / "empty").touch()
-    assert waiting._cut(tmp_path / "empty", "e").blobs == ()
+    assert compile_workflow._cut(tmp_path / "empty", "e").blobs == ()
 
 
 def test_following_bears_a_registry_that_restarts(quick: list[float]) -> None:
     client = Scripted(Unreachable(), job("running", 2, worker="w", started_at=101.0), Temporary(), job("done", 3))
-    seen = list(waiting.follow(client, job("queued")))  # type: ignore[arg-type]
+    seen = list(compile_workflow.follow(client, job("queued")))  # type: ignore[arg-type]
     assert [each.job.state for each in seen if each.away is None] == ["queued", "queued", "running", "running", "done"]
     assert sum(each.away is not None for each in seen) == 2
     assert client.asked == [1, 1, 2, 2], "a long poll waits for what comes after the version that is known"
@@ -71,13 +71,13 @@ def test_following_bears_a_registry_that_restarts(quick: list[float]) -> None:
 
 
 def test_following_ends_at_its_deadline() -> None:
-    seen = list(waiting.follow(Scripted(), job("queued"), deadline=0.0))  # type: ignore[arg-type]
+    seen = list(compile_workflow.follow(Scripted(), job("queued"), deadline=0.0))  # type: ignore[arg-type]
     assert [each.job.state for each in seen] == ["queued"]
 
 
 def test_the_log_comes_once(quick: list[float]) -> None:
     client = Scripted(job("done", 2), log=b"all of it")
-    assert [each.log for each in waiting.follow(client, job("running"), log=True)] == ["all of it", ""]  # type: ignore[arg-type]
+    assert [each.log for each in compile_workflow.follow(client, job("running"), log=True)] == ["all of it", ""]  # type: ignore[arg-type]
 
 
 def failing(*problems: Exception) -> Callable[[], str]:
@@ -92,23 +92,23 @@ def failing(*problems: Exception) -> Callable[[], str]:
 
 
 def test_patience(quick: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert waiting.patiently(failing(Unreachable(), Temporary())) == "done"
+    assert compile_workflow.patiently(failing(Unreachable(), Temporary())) == "done"
     assert quick == [0.5, 0.8]
     with pytest.raises(Usage):
-        waiting.patiently(failing(Usage("no")))
+        compile_workflow.patiently(failing(Usage("no")))
     with pytest.raises(Unreachable):
-        waiting.patiently(failing(Unreachable()), patience=0.1)
+        compile_workflow.patiently(failing(Unreachable()), patience=0.1)
 
 
 def test_what_a_closed_job_means() -> None:
     client: Any = Scripted(log=b"first\nlast\n")
-    assert waiting.outcome(client, job("done", artifact="a" * 64)) == "a" * 64
+    assert compile_workflow.outcome(client, job("done", artifact="a" * 64)) == "a" * 64
     failure = job_protocol.Failure("permanent", "Unknown operator: Foo", "unsupported")
     with pytest.raises(CompileFailed, match="Unknown operator: Foo") as failed:
-        waiting.outcome(client, job("failed", failure=failure))
+        compile_workflow.outcome(client, job("failed", failure=failure))
     assert failed.value.detail["kind"] == "permanent"
     assert failed.value.detail["log"] == ["first", "last"]
     for state in ("queued", "running", "cancelled"):
         with pytest.raises(NotCompiled) as open_still:
-            waiting.outcome(client, job(state))
+            compile_workflow.outcome(client, job(state))
         assert open_still.value.detail == {"job": "ab" * 16, "state": state}

@@ -23,7 +23,7 @@ from mxr.artifact.qualities import Qualities
 from mxr.onnxfile import read_model
 from mxr.program import FileSource, cut_points, describe_file
 from mxr.program.number_types import BYTES
-from mxr.push import cut
+from mxr.workflows.push import cut
 
 pytestmark = pytest.mark.real_migraphx
 

@@ -8,7 +8,6 @@ import threading
 from hashlib import sha256
 from pathlib import Path
 
-from mxr import fetching, waiting
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.host_facts import Host
@@ -16,6 +15,8 @@ from mxr.library import prepare
 from mxr.protocol import jobs as job_protocol
 from mxr.request.builder import Options
 from mxr.settings import load
+from mxr.workflows import compile as compile_workflow
+from mxr.workflows import fetch as fetch_workflow
 
 
 def fetch(model: str, folder: Path) -> str:
@@ -23,11 +24,11 @@ def fetch(model: str, folder: Path) -> str:
     cache, client = Cache(folder), Client(load(os.environ))
     options = Options(kind="ref", migraphx="2.15", batch=4, consumer="python")
     subject, asked = prepare(options, model, cache, lambda: client, Host())
-    wanted = waiting.Wanted(job_protocol.Ask(asked.request, wait=True), subject)
-    job = waiting.ask(client, wanted, fetching.unwatched)
-    for progress in waiting.follow(client, job):
+    wanted = compile_workflow.Wanted(job_protocol.Ask(asked.request, wait=True), subject)
+    job = compile_workflow.ask(client, wanted, fetch_workflow.unwatched)
+    for progress in compile_workflow.follow(client, job):
         job = progress.job
-    found = fetching.fetch_compiled(waiting.outcome(client, job), asked.request, cache, client)
+    found = fetch_workflow.fetch_compiled(compile_workflow.outcome(client, job), asked.request, cache, client)
     return sha256(found.path.read_bytes()).hexdigest()
 
 

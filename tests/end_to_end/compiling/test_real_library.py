@@ -19,7 +19,6 @@ import pytest
 from compiler_workers.graphs import GRAPHS
 from end_to_end.stack import Host, Registry, real_environ
 
-from mxr import fetching, waiting
 from mxr import host_facts as hosts
 from mxr.artifact.target import DynamicDim
 from mxr.cache.store import Cache
@@ -29,6 +28,8 @@ from mxr.library import prepare
 from mxr.protocol import jobs as job_protocol
 from mxr.request.builder import Options
 from mxr.settings import load
+from mxr.workflows import compile as compile_workflow
+from mxr.workflows import fetch as fetch_workflow
 
 from .conftest import Worker
 
@@ -64,18 +65,18 @@ class Shop:
     version: str
     runner: subprocess.Popen[str]
 
-    def fetch(self, model: Path, calibration: Path | None = None, **said: Any) -> fetching.Fetched:
+    def fetch(self, model: Path, calibration: Path | None = None, **said: Any) -> fetch_workflow.Fetched:
         """As `mxr fetch --on-miss wait` does, without the start of a program each time."""
         cache, client = Cache(self.host.cache), Client(load(self.host.environ))
         options = Options(kind="ref", migraphx=self.version, consumer="python", calibration=calibration, **said)
         subject, asked = prepare(options, str(model), cache, lambda: client, hosts.Host())
         with pytest.raises(NoSuchArtifact):
-            fetching.fetch(asked.request, cache, lambda: client)
-        wanted = waiting.Wanted(job_protocol.Ask(asked.request, wait=True), subject, calibration)
-        job = waiting.ask(client, wanted, fetching.unwatched)
-        for progress in waiting.follow(client, job):
+            fetch_workflow.fetch(asked.request, cache, lambda: client)
+        wanted = compile_workflow.Wanted(job_protocol.Ask(asked.request, wait=True), subject, calibration)
+        job = compile_workflow.ask(client, wanted, fetch_workflow.unwatched)
+        for progress in compile_workflow.follow(client, job):
             job = progress.job
-        return fetching.fetch_compiled(waiting.outcome(client, job), asked.request, cache, client)
+        return fetch_workflow.fetch_compiled(compile_workflow.outcome(client, job), asked.request, cache, client)
 
     def run(self, program: Path, values: dict[str, np.ndarray]) -> list[np.ndarray]:
         """What the real library computes with a program."""

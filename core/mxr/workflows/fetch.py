@@ -15,11 +15,10 @@ from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Candidate, Match, Verdict, judge
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
+from mxr.cache import usage_log
 from mxr.cache.store import Answer, Cache
+from mxr.errors import Damaged, Mismatch, MxrError, Unreachable
 from mxr.util.frozen import dataclass
-
-from .cache import usage_log
-from .errors import Damaged, Mismatch, MxrError, Unreachable
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
@@ -169,7 +168,7 @@ def complete(answer: Answer, cache: Cache, client: Client, watch: Watch = unwatc
 
     Blobs that other programs of the same model brought before are taken from them.
     """
-    from .client import transfer
+    from mxr.client import transfer
 
     moved = False
     for file in files_of(answer):

@@ -6,12 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mxr import onnxfile
 from mxr.artifact.target import Inputs
-
-from . import onnxfile
-from .errors import NotAllowed, Usage
-from .onnxfile.freezing import freeze
-from .util import disk
+from mxr.errors import NotAllowed, Usage
+from mxr.onnxfile.freezing import freeze
+from mxr.util import disk
 
 
 def freeze_batches(

@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mxr.artifact.manifest import Blob, File, Manifest
+from mxr.client import transfer
+from mxr.errors import CompileFailed, Damaged, MxrError, NoSuchBlob, NoSuchModel, NotCompiled, Temporary, Unreachable
+from mxr.protocol import artifacts as artifact_protocol
+from mxr.protocol import jobs as job_protocol
+from mxr.util import disk
 from mxr.util.frozen import dataclass
-
-from .client import transfer
-from .errors import CompileFailed, Damaged, MxrError, NoSuchBlob, NoSuchModel, NotCompiled, Temporary, Unreachable
-from .protocol import artifacts as artifact_protocol
-from .protocol import jobs as job_protocol
-from .util import disk
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
     from mxr.request.model import Subject
 
-    from .fetching import Watch
+    from .fetch import Watch
 
 T = TypeVar("T")
 

@@ -9,20 +9,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from mxr import consumers
+from mxr.artifact import model_evidence, program_evidence, target
 from mxr.artifact.key import Difference, Key
 from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.artifact.qualities import Qualities
 from mxr.artifact.target import GfxArch, Inputs
+from mxr.client import transfer
 from mxr.client.registry import Client
+from mxr.errors import Mismatch, Usage
+from mxr.protocol import artifacts as artifact_protocol
 from mxr.request.builder import Options, calibration_sha256
 from mxr.request.model import Subject
-
-from . import consumers
-from .artifact import model_evidence, program_evidence, target
-from .client import transfer
-from .errors import Mismatch, Usage
-from .protocol import artifacts as artifact_protocol
-from .util import disk
+from mxr.util import disk
 
 Watch = Callable[[int], transfer.Progress]
 
@@ -112,7 +111,7 @@ def contradicted(differences: tuple[Difference, ...]) -> Mismatch:
 
 def cut(path: Path, name: str) -> File:
     """The manifest entry of the file at `path`: cut into blobs, each hashed, and the whole in the same pass."""
-    from .program import FileSource, cut_points
+    from mxr.program import FileSource, cut_points
 
     with disk.faults(path, "read"):
         with FileSource(path) as source:

@@ -1,0 +1,1 @@
+"""The main operations: fetch, wait for a compile, push, freeze."""

@@ -15,7 +15,7 @@ from .ort import SAID
 from .words import note, watch
 
 if TYPE_CHECKING:
-    from mxr.placing import Placed, Wish
+    from mxr.install.placement import Placed, Wish
     from mxr.request.model import Subject
     from mxr.workflows.fetch import Connect, Fetched
 
@@ -43,12 +43,12 @@ class Call:
         """Where the program is to be put, checked before anything moves; None without `-o`. Raises `Usage`."""
         if self.output is None:
             return None
-        from mxr import placing
+        from mxr.install import placement
 
         flags = self.flags
         said = {name: str(flags[name]) for name in SAID if flags[name]}
-        wish = placing.Wish(self.output, flags["link"], flags["force"], flags["name"], said)
-        placing.check(asked, subject, wish, offline=self.flags["offline"])
+        wish = placement.Wish(self.output, flags["link"], flags["force"], flags["name"], said)
+        placement.check(asked, subject, wish, offline=self.flags["offline"])
         return wish
 
 
@@ -65,7 +65,7 @@ def fetch_one(session: Session, call: Call) -> dict[str, Any]:
         note(f"mxr: {line}")
     wish = call.wish(asked, subject)
     if asked.consumer.name == "ort" and wish is not None:
-        from mxr.ort_recording import recorded
+        from mxr.install.ort_cache import recorded
 
         set_ = recorded(asked, subject, wish, cache, connect)
         if set_ is None and call.compiles:
@@ -97,7 +97,7 @@ def _recorded_by_worker(
     session: Session, call: Call, subject: Subject, asked: Asked, wish: Wish
 ) -> tuple[Fetched, Placed] | None:
     """What a worker's ONNX Runtime writes, where mxr cannot tell its names; None where it can."""
-    from mxr.ort_recording import place_recorded, to_record
+    from mxr.install.ort_cache import place_recorded, to_record
 
     found = to_record(asked, subject, wish)
     if found is None:
@@ -114,7 +114,7 @@ def _for_worker(asked: Asked, subject: Subject, wish: Wish | None) -> Asked:
     """What a worker would be asked for on a miss, for the hint."""
     if wish is None or asked.consumer.name != "ort":
         return asked
-    from mxr.ort_recording import to_record
+    from mxr.install.ort_cache import to_record
 
     try:
         found = to_record(asked, subject, wish)
@@ -133,9 +133,9 @@ def handed_out(
         note(f"mxr: not an exact match: {fetch_workflow.shortfall(asked.request, found.answer)}")
     if wish is None:
         return found.to_json()
-    from mxr import placing
+    from mxr.install import placement
 
-    return told(session, asked, wish, found, placing.deliver(found, session.cache(), asked, subject, wish, connect))
+    return told(session, asked, wish, found, placement.deliver(found, session.cache(), asked, subject, wish, connect))
 
 
 def told(session: Session, asked: Asked, wish: Wish, found: Fetched, placed: Placed) -> dict[str, Any]:

@@ -223,14 +223,14 @@ def _registered(session: Session) -> None:
 
 
 def _verify_layout(session: Session, folder: Path) -> None:
-    from mxr import proving
+    from mxr.install import verification
 
-    found = proving.prove(folder)
+    found = verification.prove(folder)
     for each in found.findings if not session.as_json else ():
         note(f"mxr: {each.path}: {each.kind}. {each.why}")
         for field, placed, now in each.differences:
             note(f"  {field}: placed {placed}, found {now}")
-    problem = proving.problem(folder, found)
+    problem = verification.problem(folder, found)
     if problem is not None:
         raise problem
     if session.as_json:

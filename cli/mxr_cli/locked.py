@@ -16,7 +16,7 @@ from .options import Session
 from .words import note, watch
 
 if TYPE_CHECKING:
-    from mxr.placing import Placed, Wish
+    from mxr.install.placement import Placed, Wish
     from mxr.request.model import Subject
 
     from .call import Call
@@ -128,10 +128,10 @@ def _laid(
     session: Session, asked: dict[int, tuple[Asked, Subject, Wish]], found: list[Fetched], connect: Connect | None
 ) -> dict[int, Placed]:
     """Lays out all of these, once it is known that none would take the place of another."""
-    from mxr import placing
+    from mxr.install import placement
 
     cache = session.cache()
-    plans = {at: placing.plan(found[at], cache, *each, connect) for at, each in asked.items()}
+    plans = {at: placement.plan(found[at], cache, *each, connect) for at, each in asked.items()}
     owners: dict[str, str] = {}
     for each in plans.values():
         for piece in each.layout.pieces:
@@ -140,7 +140,7 @@ def _laid(
                     f"Two entries of the lock would be {piece.name} in one folder ({each.consumer}).",
                     hint="Fetch them one by one: mxr fetch MODEL ... --locked --name NAME -o FOLDER/.",
                 )
-    return {at: placing.put(each, cache, asked[at][2]) for at, each in plans.items()}
+    return {at: placement.put(each, cache, asked[at][2]) for at, each in plans.items()}
 
 
 def _row(entry: Entry, found: Fetched) -> dict[str, Any]:

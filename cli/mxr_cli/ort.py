@@ -42,7 +42,7 @@ def ort_options(command: F) -> F:
 
 def record(session: Session, folder: Path, options: Options, model: str, said: Mapping[str, str]) -> dict[str, Any]:
     """Publishes what ONNX Runtime wrote to `folder` for MODEL; the document of `mxr import --ort-cache`."""
-    from mxr.ort_recording import record as publish
+    from mxr.install.ort_cache import record as publish
     from mxr.request import model as subjects
 
     subject = subjects.find(model, session.cache(), session.client)

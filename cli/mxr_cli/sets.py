@@ -6,8 +6,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mxr import sets
 from mxr.errors import Interrupted, MxrError
+from mxr.install import variant_set
 from mxr.request.builder import Asked
 from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Fetched
@@ -28,7 +28,7 @@ def fetch_set(session: Session, call: Call, lock: Lock | None = None, model: str
     from mxr.library import prepare
 
     if call.output is not None:
-        sets.check_output(call.output)
+        variant_set.check_output(call.output)
     cache = session.cache()
     connect = None if call.flags["offline"] else session.client
     host = session.host(call.options)
@@ -36,11 +36,11 @@ def fetch_set(session: Session, call: Call, lock: Lock | None = None, model: str
     subject, asked = prepare(first, model or call.model or "", cache, connect, host)
     for line in asked.notes:
         note(f"mxr: {line}")
-    wanted = sets.ask(call.options, call.batches, subject, host)
+    wanted = variant_set.ask(call.options, call.batches, subject, host)
     if call.output is not None:
-        from mxr.placing import check_stem
+        from mxr.install.placement import check_stem
 
-        sets.file_names(wanted, check_stem(call.flags["name"] or subject.stem))
+        variant_set.file_names(wanted, check_stem(call.flags["name"] or subject.stem))
     found = _locked(session, call, wanted, lock) if lock is not None else _found(session, call, wanted, subject)
     for batch, each in found.items():
         if not each.answer.match.exact:
@@ -55,7 +55,7 @@ def _document(
     rows = {batch: {"batch": batch, **each.to_json()} for batch, each in found.items()}
     listing = None
     if call.output is not None:
-        placed = sets.place(
+        placed = variant_set.place(
             found,
             wanted,
             subject,
@@ -88,11 +88,11 @@ def _found(session: Session, call: Call, wanted: dict[int, Asked], subject: Subj
     """
     cache = session.cache()
     connect = None if call.flags["offline"] else session.client
-    found, missing = sets.look(wanted, cache, connect, refresh=call.flags["refresh"])
+    found, missing = variant_set.look(wanted, cache, connect, refresh=call.flags["refresh"])
     if missing and not call.compiles:
-        raise sets.lacking(missing, len(wanted))
+        raise variant_set.lacking(missing, len(wanted))
     made = _compiled(session, call, {batch: wanted[batch] for batch in missing}, subject) if missing else {}
-    fetched = sets.bring(wanted, found, cache, watch=watch("fetching"))
+    fetched = variant_set.bring(wanted, found, cache, watch=watch("fetching"))
     for batch, identity in made.items():
         client = session.client()
         fetched[batch] = fetch_workflow.fetch_compiled(
@@ -118,7 +118,7 @@ def _compiled(session: Session, call: Call, wanted: dict[int, Asked], subject: S
             note(f"mxr: batch {batch}: {problem.message}")
             problems.append(problem)
     if problems:
-        raise _together(sets.worst(problems), problems, len(jobs), [job.id for job in jobs.values()])
+        raise _together(variant_set.worst(problems), problems, len(jobs), [job.id for job in jobs.values()])
     return made
 
 

@@ -49,17 +49,17 @@ def fetch(
     subject, asked = prepare(options, os.fspath(model), cache, connect, this_host(settings, options))
     if output is None:
         return fetch_workflow.fetch(asked.request, cache, connect, refresh=refresh)
-    from . import placing
+    from .install import placement
 
-    wish = placing.Wish(output, force=force)
-    placing.check(asked, subject, wish, offline=offline)
+    wish = placement.Wish(output, force=force)
+    placement.check(asked, subject, wish, offline=offline)
     if asked.consumer.name == "ort":
-        from .ort_recording import recorded
+        from mxr.install.ort_cache import recorded
 
         if (known := recorded(asked, subject, wish, cache, connect)) is not None:
             return Fetched(known[1].path, known[0].source, known[0].answer)
     found = fetch_workflow.fetch(asked.request, cache, connect, refresh=refresh)
-    placed = placing.deliver(found, cache, asked, subject, wish, connect)
+    placed = placement.deliver(found, cache, asked, subject, wish, connect)
     return Fetched(placed.path, found.source, found.answer)
 
 
@@ -79,21 +79,21 @@ def fetch_set(
     With `output` they are put into that folder, with a list of them beside (`mxr-set.json`). For the rest see `fetch`;
     `NoSuchArtifact` names all that are missing.
     """
-    from . import sets
+    from .install import variant_set
 
     settings = settings or load(os.environ)
     cache = Cache(settings.cache_dir)
     connect = None if offline else connection(settings)
     options = Options(inputs=as_inputs(inputs), **({"consumer": settings.consumer} | said))
     subject, host = subjects.find(os.fspath(model), cache, connect), this_host(settings, options)
-    wanted = sets.ask(options, batches, subject, host)
+    wanted = variant_set.ask(options, batches, subject, host)
     if output is not None:
-        sets.check_output(output)
-        sets.file_names(wanted, subject.stem)
-    found = sets.fetch(wanted, cache, connect, refresh=refresh)
+        variant_set.check_output(output)
+        variant_set.file_names(wanted, subject.stem)
+    found = variant_set.fetch(wanted, cache, connect, refresh=refresh)
     if output is None:
         return found
-    files = sets.place(found, wanted, subject, output, cache).files
+    files = variant_set.place(found, wanted, subject, output, cache).files
     return {batch: Fetched(files[batch], each.source, each.answer) for batch, each in found.items()}
 
 

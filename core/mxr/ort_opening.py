@@ -12,15 +12,15 @@ from typing import Any
 
 from mxr.artifact.target import Shape
 from mxr.cache.store import Cache
+from mxr.install.ort_cache import recorded
+from mxr.install.placement import Wish
 from mxr.request.builder import Options
 
-from . import placing
 from .consumers.ort import contract, proof
 from .consumers.ort.laying import provider_options
 from .errors import Mismatch, Usage
+from .install import placement
 from .library import as_inputs, connection, prepare, this_host
-from .ort_recording import recorded
-from .placing import Wish
 from .settings import Settings, load
 from .workflows import fetch as fetch_workflow
 
@@ -64,13 +64,13 @@ def ort_session(
             hint="Place the program with `mxr fetch --for ort -o FOLDER/`, and use the settings that it prints.",
         )
     wish = Wish(f"{folder or settings.cache_dir / 'ort'}/", said=dict(ort or {}))
-    placing.check(asked, subject, wish, offline=offline)
+    placement.check(asked, subject, wish, offline=offline)
     known = recorded(asked, subject, wish, cache, connect)
     if known is not None:
         home = known[1].path
     else:
         program = fetch_workflow.fetch(asked.request, cache, connect)
-        home = placing.deliver(program, cache, asked, subject, wish, connect).path
+        home = placement.deliver(program, cache, asked, subject, wish, connect).path
     given = {**provider_options(str(home), _precisions(asked.request.key.precision)), **(provider or {})}
     return open_session(subject.path, home, given, session_options)
 

@@ -20,10 +20,11 @@ from core.consumers import configs
 from core.consumers.parts import BATCH_64, FLAGS_OFF, delivery, place
 from strategies import GPU
 
-from mxr import consumers, ledger
+from mxr import consumers
 from mxr.artifact.qualities import Qualities
 from mxr.cache.store import Cache
 from mxr.errors import Damaged, MxrError, NotAllowed, Temporary, Usage
+from mxr.install import ledger
 
 AMDINFER, REPO, TRITON, EPCONTEXT = map(consumers.find, ("amdinfer", "amdinfer-repo", "triton", "epcontext"))
 DEVICE = Qualities(sramecc="+", xnack="-")
@@ -327,9 +328,9 @@ def test_somebody_who_writes_at_the_same_time_is_noticed(
     cache: Cache, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no lock can be had: what was placed is looked at again."""
-    from mxr import shelf
+    from mxr.install import consumer_folder
 
-    real = shelf._place_file
+    real = consumer_folder._place_file
 
     def slow(piece: Any, path: Path, cache: Cache, *, link: bool) -> None:
         real(piece, path, cache, link=link)
@@ -338,7 +339,7 @@ def test_somebody_who_writes_at_the_same_time_is_noticed(
             other.write_bytes(b"another program")
             other.replace(folder / "m" / "1" / "m_b64.mxr")
 
-    monkeypatch.setattr(shelf, "_place_file", slow)
+    monkeypatch.setattr(consumer_folder, "_place_file", slow)
     with pytest.raises(Temporary, match="replaced by another program"):
         place(REPO, cache, delivery(folder, BATCH_64))
 

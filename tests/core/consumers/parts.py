@@ -15,8 +15,8 @@ from mxr.artifact.qualities import Demands, Qualities
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.consumers import Consumer, Delivery, Layout
+from mxr.install.consumer_folder import put
 from mxr.onnxfile import OnnxInput
-from mxr.shelf import put
 
 INPUTS = (OnnxInput("x", "float32", ("N", 3, 224, 224)),)
 OUTPUTS = (OnnxInput("y", "float32", ("N", 1000)),)

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from mxr.artifact.manifest import check_name
+from mxr.consumers.ort import proof
+from mxr.consumers.ort.laying import RECORDS
+from mxr.consumers.ort.proof import Finding
+from mxr.errors import Damaged, Mismatch, MxrError, Usage
+from mxr.util import disk
 from mxr.util.codec import parse
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import sha256_file
 
-from . import ledger, sets
-from .consumers.ort import proof
-from .consumers.ort.laying import RECORDS
-from .consumers.ort.proof import Finding
-from .errors import Damaged, Mismatch, MxrError, Usage
+from . import ledger, variant_set
 from .ledger import Ledger
-from .util import disk
 
 LARGEST = 64 << 20
 """Bytes of the list of a set."""
@@ -37,7 +37,7 @@ class Proof:
 
 def laid_out(folder: Path) -> bool:
     """Whether mxr has laid something out in this folder, or in the one above for what lies here."""
-    return any((folder / name).exists() for name in (ledger.NAME, sets.LIST, RECORDS))
+    return any((folder / name).exists() for name in (ledger.NAME, variant_set.LIST, RECORDS))
 
 
 def prove(folder: Path) -> Proof:
@@ -77,7 +77,7 @@ def _in(name: str, homes: list[str]) -> bool:
 
 
 def _of_set(folder: Path) -> dict[str, str]:
-    path = folder / sets.LIST
+    path = folder / variant_set.LIST
     if not path.exists():
         return {}
     with disk.faults(path, "read"), path.open("rb") as file:

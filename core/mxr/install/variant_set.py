@@ -18,21 +18,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxr.errors import MxrError, NoSuchArtifact, NotAllowed, Usage
+from mxr.request import builder
 from mxr.request.builder import Asked, Options
+from mxr.util import disk
 from mxr.util.frozen import dataclass
+from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Connect, Fetched, Found, Watch, unwatched
 
-from . import ledger, shelf
-from .errors import MxrError, NoSuchArtifact, NotAllowed, Usage
-from .request import builder
-from .util import disk
-from .workflows import fetch as fetch_workflow
+from . import consumer_folder, ledger
 
 if TYPE_CHECKING:
     from mxr.cache.store import Cache
+    from mxr.host_facts import Host
     from mxr.request.model import Subject
-
-    from .host_facts import Host
 
 LIST = "mxr-set.json"
 VERSION = 1
@@ -155,8 +154,12 @@ def place(
         consumer = next(iter(wanted.values())).consumer
         recorded = consumer.lay_out is not None
         if recorded and not there:
-            ledger.write(stage, ledger.Ledger(shelf.slots(consumer.name, rows)))
-        claim = shelf.claimed(folder, consumer.name, rows, cache, force=force) if recorded and there else nullcontext()
+            ledger.write(stage, ledger.Ledger(consumer_folder.slots(consumer.name, rows)))
+        claim = (
+            consumer_folder.claimed(folder, consumer.name, rows, cache, force=force)
+            if recorded and there
+            else nullcontext()
+        )
         with claim, disk.faults(folder):
             _into(stage, folder, [*names.values(), LIST]) if there else _whole(stage, folder)
     finally:

@@ -15,13 +15,13 @@ from pathlib import Path
 from mxr.artifact.manifest import check_name
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
+from mxr.consumers import Delivery, Layout, Piece
+from mxr.errors import MxrError, NotAllowed, Temporary, Usage
+from mxr.util import disk
 from mxr.util.hashing import sha256_memoised
 
 from . import ledger
-from .consumers import Delivery, Layout, Piece
-from .errors import MxrError, NotAllowed, Temporary, Usage
 from .ledger import Entry, Ledger, Slot
-from .util import disk
 
 LONGEST_PART = 255
 """Bytes of one part of a path. Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""

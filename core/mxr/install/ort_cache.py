@@ -14,30 +14,30 @@ from typing import TYPE_CHECKING, Any
 from mxr.artifact.manifest import Manifest
 from mxr.artifact.qualities import Request
 from mxr.cache.store import Cache
+from mxr.client import transfer
 from mxr.client.registry import Client
+from mxr.consumers import Delivery, Layout, Piece
+from mxr.consumers.layout import full_arch, written
+from mxr.consumers.ort import contract, laying, recording
+from mxr.consumers.ort.contract import Contract
+from mxr.consumers.ort.fields import FIELDS
+from mxr.consumers.ort.form import BY_WORKERS, check_recording, check_weights, form_of
+from mxr.consumers.ort.generation_b import FREEZE
+from mxr.consumers.ort.prediction import predict
+from mxr.consumers.ort.unpredictable import Unpredictable
+from mxr.errors import MxrError, Unreachable, Usage
+from mxr.protocol import artifacts as artifact_protocol
 from mxr.request.builder import Asked, Options
 from mxr.request.model import Subject
 from mxr.util.codec import canonical
+from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Connect, Fetched
 from mxr.workflows.push import cut, label, refuse_contradictions
 
-from . import shelf
-from .client import transfer
-from .consumers import Delivery, Layout, Piece
-from .consumers.layout import full_arch, written
-from .consumers.ort import contract, laying, recording
-from .consumers.ort.contract import Contract
-from .consumers.ort.fields import FIELDS
-from .consumers.ort.form import BY_WORKERS, check_recording, check_weights, form_of
-from .consumers.ort.generation_b import FREEZE
-from .consumers.ort.prediction import predict
-from .consumers.ort.unpredictable import Unpredictable
-from .errors import MxrError, Unreachable, Usage
-from .protocol import artifacts as artifact_protocol
-from .workflows import fetch as fetch_workflow
+from . import consumer_folder
 
 if TYPE_CHECKING:
-    from .placing import Placed, Wish
+    from .placement import Placed, Wish
 
 Watch = Callable[[int], transfer.Progress]
 
@@ -94,7 +94,7 @@ def _files(folder: Path, options: Options) -> list[Path]:
 
 def _label(paths: list[Path], options: Options, subject: Subject, form: str) -> tuple[Any, Any]:
     """Key and qualities of a set. Inputs are the model's: those of a partition are values inside of it."""
-    from .program import describe_file
+    from mxr.program import describe_file
 
     descriptions = [describe_file(path).to_json() for path in paths]
     first = {**descriptions[0], "inputs": {}, "outputs": []}
@@ -164,7 +164,7 @@ def recorded(
 
 def place_recorded(fetched: Fetched, cache: Cache, asked: Asked, subject: Subject, wish: Wish) -> Placed:
     """Lays a recorded set out; what the prediction says otherwise stands in the notes."""
-    from .placing import Placed
+    from .placement import Placed
 
     artifact = fetched.answer.artifact
     folder = Path(wish.output)
@@ -191,7 +191,7 @@ def place_recorded(fetched: Fetched, cache: Cache, asked: Asked, subject: Subjec
         settings=laying.settings(found.generation, str(made.folder / home), made.key),
         notes=(*found.notes, f"{len(files)} files as a host has recorded them.", *_difference(made, found, files)),
     )
-    shelf.put(layout, made, asked.consumer.name, cache, link=wish.link, force=wish.force)
+    consumer_folder.put(layout, made, asked.consumer.name, cache, link=wish.link, force=wish.force)
     return Placed(folder / home, tuple(folder / piece.name for piece in layout.pieces), layout.settings, layout.notes)
 
 

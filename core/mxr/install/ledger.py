@@ -16,11 +16,10 @@ from dataclasses import field
 from pathlib import Path
 
 from mxr.artifact.manifest import check_name, check_sha256
+from mxr.errors import Damaged, Usage
+from mxr.util import disk
 from mxr.util.codec import canonical, decode, encode, parse
 from mxr.util.frozen import dataclass
-
-from .errors import Damaged, Usage
-from .util import disk
 
 NAME = ".mxr-layout.json"
 LARGEST = 16 * 1024 * 1024

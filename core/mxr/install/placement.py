@@ -7,19 +7,20 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 
+from mxr import onnxfile
 from mxr.artifact.manifest import check_name
 from mxr.cache.store import Cache
+from mxr.consumers import Delivery, Layout
+from mxr.errors import NoSuchModel, NotAllowed, Usage
+from mxr.onnxfile import OnnxModel
 from mxr.request.builder import Asked
 from mxr.request.model import Subject
+from mxr.util import disk
 from mxr.util.frozen import dataclass
+from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Connect, Fetched
 
-from . import onnxfile, shelf
-from .consumers import Delivery, Layout
-from .errors import NoSuchModel, NotAllowed, Usage
-from .onnxfile import OnnxModel
-from .util import disk
-from .workflows import fetch as fetch_workflow
+from . import consumer_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def check(asked: Asked, subject: Subject, wish: Wish, *, offline: bool = False) 
 
 def check_stem(stem: str) -> str:
     """`stem`, when a model can be called so in a folder. Raises `Usage`."""
-    shelf.check_part(stem)
+    consumer_folder.check_part(stem)
     if "/" in check_name(stem):
         raise Usage(f"{stem!r} is no name of a model.", hint="Give --name without a slash.")
     return stem
@@ -123,7 +124,7 @@ def plan(
 def put(planned: Plan, cache: Cache, wish: Wish) -> Placed:
     """Puts a layout down. Raises `NotAllowed` over files of others, or a disk fault."""
     layout, folder = planned.layout, Path(wish.output)
-    shelf.put(layout, planned.made, planned.consumer, cache, link=wish.link, force=wish.force)
+    consumer_folder.put(layout, planned.made, planned.consumer, cache, link=wish.link, force=wish.force)
     files = tuple(folder / piece.name for piece in layout.pieces)
     return Placed(folder / layout.path, files, layout.settings, layout.notes)
 
@@ -176,7 +177,7 @@ def _kept_onnx(model: str, cache: Cache, connect: Connect | None) -> OnnxModel:
             hint="Give the ONNX file itself instead of its hash.",
         )
     if not cache.holds(file.sha256):
-        from .client import transfer
+        from mxr.client import transfer
 
         transfer.download(connect(), file, cache.file(file.sha256))
     return onnxfile.read_model(cache.file(file.sha256))

@@ -1,0 +1,1 @@
+"""Putting programs where their consumer looks for them, and checking them there."""

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from mxr.errors import Usage
-from mxr.lock import Lock, load, write
+from mxr.lockfiles.lockfile import Lock, load, write
 from mxr.request.builder import Options
 from mxr.util import disk
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mxr import pinning
 from mxr.errors import NoSuchArtifact, Usage
-from mxr.lock import FILE_NAME, Entry, Lock, load, write
+from mxr.lockfiles import pins
+from mxr.lockfiles.lockfile import FILE_NAME, Entry, Lock, load, write
 from mxr.request.builder import Options
 from mxr.util import disk
 from mxr.util.frozen import dataclass
@@ -133,7 +133,7 @@ def _entries(session: Session, task: Task, options: Options, batches: tuple[int,
     missing: list[tuple[Wanted, NoSuchArtifact]] = []
     for each in _wanted(session, task.models, options, batches):
         try:
-            found.append(pinning.pin(each.request, each.consumer, each.subject, client, task.file.parent))
+            found.append(pins.pin(each.request, each.consumer, each.subject, client, task.file.parent))
         except NoSuchArtifact as problem:
             missing.append((each, problem))
     if missing:
@@ -190,18 +190,18 @@ def _incomplete(missing: list[tuple[Wanted, NoSuchArtifact]], found: int) -> NoS
 
 def _check(session: Session, file: Path) -> None:
     client, found = session.client(), load(file)
-    findings = list(pinning.check(found, file.parent, session.cache(), client))
+    findings = list(pins.check(found, file.parent, session.cache(), client))
     _report(session, findings)
-    problem = pinning.drift(findings)
+    problem = pins.drift(findings)
     if problem is not None:
         raise problem
     if not session.as_json:
         say(f"{file}: {len(findings)} entries, all as locked")
 
 
-def _report(session: Session, findings: list[pinning.Finding]) -> None:
+def _report(session: Session, findings: list[pins.Finding]) -> None:
     """Each entry that is not as locked in a line; in JSON all of them, where all is well."""
-    bad = [each for each in findings if each.state != pinning.SAME]
+    bad = [each for each in findings if each.state != pins.SAME]
     if session.as_json:
         if not bad:
             document({"ok": True, "entries": [each.to_json() for each in findings]})
@@ -209,7 +209,7 @@ def _report(session: Session, findings: list[pinning.Finding]) -> None:
     for each in bad:
         now = f", {each.first[:12]}" if each.first else ""
         where = f" ({each.path})" if each.path else ""
-        note(f"mxr: {each.entry.model} {each.entry.id[:12]}: {pinning.WORDS[each.state]}{now}{where}")
+        note(f"mxr: {each.entry.model} {each.entry.id[:12]}: {pins.WORDS[each.state]}{now}{where}")
 
 
 def _registered(session: Session) -> None:
@@ -264,9 +264,9 @@ def verify(session: Session, file: Path, folder: Path | None) -> None:
             raise Usage("--in goes with a lock, not with a folder.", hint="Leave --in out.")
         _verify_layout(session, file)
         return
-    findings = list(pinning.verify(load(file), session.cache(), folder))
+    findings = list(pins.verify(load(file), session.cache(), folder))
     _report(session, findings)
-    problem = pinning.damage(findings)
+    problem = pins.damage(findings)
     if problem is not None:
         raise problem
     if not session.as_json:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr import consumers, pinning
+from mxr import consumers
 from mxr.errors import Mismatch, Usage
-from mxr.lock import FILE_NAME, Entry, Lock, load
+from mxr.lockfiles import pins
+from mxr.lockfiles.lockfile import FILE_NAME, Entry, Lock, load
 from mxr.request.builder import Asked, Options
 from mxr.util import disk
 from mxr.workflows.fetch import Connect, Fetched
@@ -68,7 +69,7 @@ def _one(session: Session, call: Call, lock: Lock, model: str) -> dict[str, Any]
     for line in asked.notes:
         note(f"mxr: {line}")
     wish = call.wish(asked, subject)
-    found = pinning.fetch(lock, asked.request, cache, connect, watch=watch("fetching"))
+    found = pins.fetch(lock, asked.request, cache, connect, watch=watch("fetching"))
     return handed_out(session, wish, found, asked, subject, connect)
 
 
@@ -85,7 +86,7 @@ def _all(session: Session, call: Call, lock: Lock, file: Path) -> dict[str, Any]
     connect = None if call.flags["offline"] else session.client
     cache = session.cache()
     asked = _layouts(session, call, lock, file) if call.output is not None else {}
-    found = [pinning.fetch_entry(entry, cache, connect, watch=watch("fetching")) for entry in lock.entries]
+    found = [pins.fetch_entry(entry, cache, connect, watch=watch("fetching")) for entry in lock.entries]
     rows = [_row(entry, each) for entry, each in zip(lock.entries, found, strict=True)]
     if call.output is not None:
         for at, placed in _laid(session, asked, found, connect).items():

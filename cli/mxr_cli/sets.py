@@ -17,7 +17,7 @@ from .options import Session
 from .words import note, watch
 
 if TYPE_CHECKING:
-    from mxr.lock import Lock
+    from mxr.lockfiles.lockfile import Lock
     from mxr.request.model import Subject
 
     from .call import Call
@@ -72,11 +72,11 @@ def _document(
 
 
 def _locked(session: Session, call: Call, wanted: dict[int, Asked], lock: Lock) -> dict[int, Fetched]:
-    from mxr import pinning
+    from mxr.lockfiles import pins
 
     connect = None if call.flags["offline"] else session.client
     return {
-        batch: pinning.fetch(lock, asked.request, session.cache(), connect, watch=watch("fetching"))
+        batch: pins.fetch(lock, asked.request, session.cache(), connect, watch=watch("fetching"))
         for batch, asked in wanted.items()
     }
 

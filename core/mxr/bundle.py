@@ -13,11 +13,11 @@ from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, Manifest, artifact_id
 from mxr.artifact.qualities import Qualities
 from mxr.artifact.records import Artifact
+from mxr.lockfiles.lockfile import FILE_NAME, Lock, write
 from mxr.protocol.artifacts import Publish, RegisterModel
 from mxr.util.frozen import dataclass
 
 from . import oci
-from .lock import FILE_NAME, Lock, write
 from .util import codec
 
 VERSION = 1

@@ -17,15 +17,16 @@ from mxr.artifact.manifest import Blob
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.client.registry import CHUNK
+from mxr.lockfiles.lockfile import Lock
 from mxr.protocol.artifacts import RegisterModel
 from mxr.util.frozen import dataclass
 from mxr.workflows.fetch import Watch, unwatched
 
-from . import pinning, tarball
+from . import tarball
 from .bundle import Layout, Record, lay_out
 from .client import transfer
 from .errors import Damaged, DiskFull, NotFound, Temporary, Usage
-from .lock import Lock
+from .lockfiles import pins
 from .oci import BLOBS
 from .util import disk
 
@@ -51,7 +52,7 @@ def gather(lock: Lock | None, identities: Iterable[str], cache: Cache, client: C
     """
     found: dict[str, Artifact] = {}
     for entry in lock.entries if lock else ():
-        found[entry.id] = pinning.artifact_of(entry, cache, lambda: client)
+        found[entry.id] = pins.artifact_of(entry, cache, lambda: client)
     for identity in identities:
         artifact = _named(identity, cache, client)
         if not artifact.sound:

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING
 from mxr.artifact.manifest import Blob, File
 from mxr.artifact.records import Model
 from mxr.cache.store import Cache
+from mxr.lockfiles.lockfile import Lock
 from mxr.util.frozen import dataclass
 from mxr.workflows.fetch import Watch, unwatched
 
 from . import layout as layouts
-from . import lock, oci
+from . import oci
 from .bundle import Record
 from .client import transfer
 from .errors import Damaged, MxrError, NotFound
 from .layout import Layout, wrong
-from .lock import Lock
+from .lockfiles import lockfile
 from .oci import BLOBS, Descriptor
 from .program import describe
 from .protocol import artifacts as artifact_protocol
@@ -73,7 +74,7 @@ def check(layout: Layout, watch: Watch = unwatched) -> Contents:
     return contents
 
 
-def answers(contents: Contents) -> list[tuple[lock.Entry, Answer]]:
+def answers(contents: Contents) -> list[tuple[lockfile.Entry, Answer]]:
     """For each entry of the lock, what its request gets. Raises `Damaged`, or `Mismatch` for what does not serve."""
     known = {record.id: record.artifact() for record in contents.records}
     rows = []
@@ -131,7 +132,7 @@ def _read(layout: Layout, manifests: list[Descriptor]) -> Contents:
             record = _record(layout, config, layers)
             records[record.id] = record
         elif kind == oci.LOCK and found is None and len(layers) == 1:
-            found = lock.read(layouts.document(layout, layers[0]), f"The lock in {layout.path}")
+            found = lockfile.read(layouts.document(layout, layers[0]), f"The lock in {layout.path}")
         else:
             raise wrong(layout, f"it has something of type {kind[:80]!r}, or two locks")
     if not records:

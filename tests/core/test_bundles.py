@@ -24,7 +24,7 @@ from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage
 from mxr.layout import Tar, open_layout
-from mxr.lock import Entry, Lock, write
+from mxr.lockfiles.lockfile import Entry, Lock, write
 from mxr.protocol.artifacts import RegisterModel
 from mxr.settings import Settings
 from mxr.workflows.push import cut

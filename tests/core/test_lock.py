@@ -17,7 +17,7 @@ from strategies import GPU, demands, keys
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Request
 from mxr.errors import Damaged, MxrError, Usage
-from mxr.lock import EMPTY, Entry, Lock, load, read, write
+from mxr.lockfiles.lockfile import EMPTY, Entry, Lock, load, read, write
 
 
 def entry(number: int = 1, *, model: str = "models/a.onnx", key: Key = GPU, **more: Any) -> Entry:

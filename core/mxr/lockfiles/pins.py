@@ -11,16 +11,16 @@ from mxr.artifact.matching import Candidate, choose
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Answer, Cache
+from mxr.errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Unreachable, Usage
+from mxr.request import model as subjects
 from mxr.request.model import Subject
+from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import sha256_file
+from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Connect, Fetched, Watch, unwatched
 
-from .errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Unreachable, Usage
-from .lock import Entry, Lock
-from .request import model as subjects
-from .util import disk
-from .workflows import fetch as fetch_workflow
+from .lockfile import Entry, Lock
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client

@@ -12,14 +12,13 @@ from dataclasses import asdict, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from mxr import consumers
 from mxr.artifact.key import MODEL, Key
 from mxr.artifact.manifest import check_sha256
 from mxr.artifact.qualities import Demands, Request
+from mxr.errors import Damaged, MxrError, Usage
+from mxr.util import codec, disk
 from mxr.util.frozen import dataclass
-
-from . import consumers
-from .errors import Damaged, MxrError, Usage
-from .util import codec, disk
 
 FILE_NAME = "mxr.lock"
 VERSION = 1

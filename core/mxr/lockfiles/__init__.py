@@ -1,0 +1,1 @@
+"""Lock files: reading, writing, pinning and checking."""

@@ -38,12 +38,12 @@ def export(session: Session, what: tuple[str, ...], output: Path) -> None:
     mxr export mxr.lock -o bundle.tar
     mxr import bundle.tar                          on the other side
     """
-    from mxr import exporting
+    from mxr.bundle import exporter
 
     lock, identities = _named(what)
     cache, client = session.cache(), session.client()
-    records = exporting.gather(lock, identities, cache, client)
-    done = exporting.export(records, lock, output, cache, client, watch=watch("exporting"))
+    records = exporter.gather(lock, identities, cache, client)
+    done = exporter.export(records, lock, output, cache, client, watch=watch("exporting"))
     if session.as_json:
         rest = {"size": done.size, "blobs": done.blobs, "kept": done.kept, "artifacts": list(done.artifacts)}
         document({"bundle": str(done.path), **rest})
@@ -141,17 +141,17 @@ def _record(session: Session, said: Mapping[str, Any], options: Options) -> None
 
 
 def _bring(session: Session, bundle: Path, into: str, lock_file: Path | None) -> None:
-    from mxr import importing
-    from mxr.layout import open_layout
+    from mxr.bundle import importer
+    from mxr.bundle.image_layout import open_layout
 
     with closing(open_layout(bundle)) as layout:
-        contents = importing.check(layout, watch("checking"))
+        contents = importer.check(layout, watch("checking"))
         if lock_file is not None and contents.lock is None:
             raise Usage(f"{bundle} was exported by ids, and has no lock.", hint="Leave --lock out.")
         if into == "cache":
-            done = importing.into_cache(layout, contents, session.cache(), watch("importing"))
+            done = importer.into_cache(layout, contents, session.cache(), watch("importing"))
         else:
-            done = importing.into_registry(layout, contents, session.client(), watch("importing"))
+            done = importer.into_registry(layout, contents, session.client(), watch("importing"))
     if lock_file is not None and contents.lock is not None:
         disk.write_whole(lock_file, write(contents.lock).encode())
     new = sum(each.new for each in done)

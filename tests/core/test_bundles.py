@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from mxr import exporting, importing, oci, tarball
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest
 from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.artifact.records import ModelInput
-from mxr.bundle import Record, lay_out, titled
+from mxr.bundle import exporter, importer, oci, tarball
+from mxr.bundle.contents import Record, lay_out, titled
+from mxr.bundle.image_layout import Tar, open_layout
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage
-from mxr.layout import Tar, open_layout
 from mxr.lockfiles.lockfile import Entry, Lock, write
 from mxr.protocol.artifacts import RegisterModel
 from mxr.settings import Settings
@@ -73,13 +73,13 @@ def lock(records: list[Record]) -> Lock:
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory, records: list[Record], lock: Lock, cache: Cache) -> Path:
     path = tmp_path_factory.mktemp("bundle") / "bundle.tar"
-    exporting.export(records, lock, path, cache, NOBODY)
+    exporter.export(records, lock, path, cache, NOBODY)
     return path
 
 
-def check(path: Path) -> importing.Contents:
+def check(path: Path) -> importer.Contents:
     with closing(open_layout(path)) as layout:
-        return importing.check(layout)
+        return importer.check(layout)
 
 
 def test_what_is_written_is_read(bundle: Path, records: list[Record], lock: Lock) -> None:
@@ -91,7 +91,7 @@ def test_what_is_written_is_read(bundle: Path, records: list[Record], lock: Lock
 def test_the_same_lock_makes_the_same_bytes(
     bundle: Path, records: list[Record], lock: Lock, cache: Cache, tmp_path: Path
 ) -> None:
-    done = exporting.export(records[::-1], lock, tmp_path / "again.tar", cache, NOBODY)
+    done = exporter.export(records[::-1], lock, tmp_path / "again.tar", cache, NOBODY)
     assert (tmp_path / "again.tar").read_bytes() == bundle.read_bytes()
     assert (done.size, done.kept) == (bundle.stat().st_size, 0)
     assert [each.name for each in tmp_path.iterdir()] == ["again.tar"]
@@ -147,9 +147,9 @@ def test_a_cache_takes_it_in_and_serves_from_it(
 ) -> None:
     other = Cache(tmp_path / "other")
     with closing(open_layout(bundle)) as layout:
-        contents = importing.check(layout)
-        first = importing.into_cache(layout, contents, other)
-        again = importing.into_cache(layout, contents, other)
+        contents = importer.check(layout)
+        first = importer.into_cache(layout, contents, other)
+        again = importer.into_cache(layout, contents, other)
     assert [each.new for each in first] == [True] * 3 and [each.new for each in again] == [False] * 3
     for each in lock.entries:
         answer = other.answer(each.request)
@@ -271,10 +271,10 @@ def test_a_program_of_another_kind_is_no_program(records: list[Record], tmp_path
 def test_a_lock_that_does_not_fit_its_artifacts_is_refused(records: list[Record], cache: Cache, tmp_path: Path) -> None:
     one = records[0]
     path = tmp_path / "b.tar"
-    exporting.export([one], Lock((entry(records[1]),)), path, cache, NOBODY)
+    exporter.export([one], Lock((entry(records[1]),)), path, cache, NOBODY)
     with pytest.raises(Damaged, match="the bundle does not have it so"):
         check(path)
-    exporting.export([one], Lock((entry(one, tuning="exhaustive"),)), path, cache, NOBODY)
+    exporter.export([one], Lock((entry(one, tuning="exhaustive"),)), path, cache, NOBODY)
     with pytest.raises(Mismatch, match="tuning"):
         check(path)
 
@@ -318,14 +318,14 @@ def test_an_interrupted_export_goes_on(
     final = tmp_path / "bundle.tar"
     empty = Cache(tmp_path / "empty")
     with pytest.raises(MxrError) as caught:
-        exporting.export(records, lock, final, empty, NOBODY)
+        exporter.export(records, lock, final, empty, NOBODY)
     assert caught.value.exit == 69
     (partial,) = tmp_path.glob(".mxr-partial-*")
     data = bytearray(bundle.read_bytes())
     data[-2000:] = bytes(2000)
     partial.write_bytes(data)
     blobs = {blob.sha256: blob.size for each in records for blob in each.manifest.blobs()}
-    done = exporting.export(records, lock, final, cache, NOBODY)
+    done = exporter.export(records, lock, final, cache, NOBODY)
     assert 0 < done.kept < sum(blobs.values())
     assert final.read_bytes() == bundle.read_bytes()
     assert list(tmp_path.glob(".mxr-partial-*")) == []
@@ -336,20 +336,20 @@ def test_two_exports_of_one_bundle_do_not_mix(records: list[Record], lock: Lock,
 
     final = tmp_path / "bundle.tar"
     with pytest.raises(MxrError):
-        exporting.export(records, lock, final, Cache(tmp_path / "empty"), NOBODY)
+        exporter.export(records, lock, final, Cache(tmp_path / "empty"), NOBODY)
     (partial,) = tmp_path.glob(".mxr-partial-*")
     with partial.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(Temporary, match="Another process"):
-            exporting.export(records, lock, final, cache, NOBODY)
-        exporting.export(records, None, final, cache, NOBODY)
+            exporter.export(records, lock, final, cache, NOBODY)
+        exporter.export(records, None, final, cache, NOBODY)
         assert partial.exists(), "what another process works on is left alone"
-    exporting.export(records, None, final, cache, NOBODY)
+    exporter.export(records, None, final, cache, NOBODY)
     assert not partial.exists(), "what nobody works on is removed"
 
 
 def test_nothing_is_no_bundle(cache: Cache, tmp_path: Path) -> None:
     with pytest.raises(Usage, match="nothing to export"):
-        exporting.export([], None, tmp_path / "b.tar", cache, NOBODY)
+        exporter.export([], None, tmp_path / "b.tar", cache, NOBODY)
     with pytest.raises(Usage, match="There is no bundle"):
         open_layout(tmp_path / "b.tar")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mxr import tarball
+from mxr.bundle import tarball
 from mxr.errors import Damaged
 
 FILES = {"oci-layout": b"{}", "blobs/sha256/" + "a" * 64: b"x" * 512, "blobs/sha256/" + "b" * 64: b"y" * 700}

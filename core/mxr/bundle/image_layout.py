@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Protocol
 
 from mxr.artifact.manifest import SHA256, Blob
+from mxr.errors import Damaged, Usage
+from mxr.util import disk
 
 from . import oci, tarball
-from .errors import Damaged, Usage
 from .oci import BLOBS, Descriptor
-from .util import disk
 
 CHUNK = 1 << 20
 MOST_DOCUMENT = 16 << 20

@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING
 from mxr.artifact.manifest import Blob, File
 from mxr.artifact.records import Model
 from mxr.cache.store import Cache
+from mxr.client import transfer
+from mxr.errors import Damaged, MxrError, NotFound
+from mxr.lockfiles import lockfile
 from mxr.lockfiles.lockfile import Lock
+from mxr.program import describe
+from mxr.protocol import artifacts as artifact_protocol
+from mxr.util import codec, disk
 from mxr.util.frozen import dataclass
+from mxr.workflows import fetch as fetch_workflow
+from mxr.workflows import push as push_workflow
 from mxr.workflows.fetch import Watch, unwatched
 
-from . import layout as layouts
+from . import image_layout as layouts
 from . import oci
-from .bundle import Record
-from .client import transfer
-from .errors import Damaged, MxrError, NotFound
-from .layout import Layout, wrong
-from .lockfiles import lockfile
+from .contents import Record
+from .image_layout import Layout, wrong
 from .oci import BLOBS, Descriptor
-from .program import describe
-from .protocol import artifacts as artifact_protocol
-from .util import codec, disk
-from .workflows import fetch as fetch_workflow
-from .workflows import push as push_workflow
 
 if TYPE_CHECKING:
     from mxr.cache.store import Answer

@@ -15,10 +15,10 @@ from mxr.artifact.qualities import Qualities
 from mxr.artifact.records import Artifact
 from mxr.lockfiles.lockfile import FILE_NAME, Lock, write
 from mxr.protocol.artifacts import Publish, RegisterModel
+from mxr.util import codec
 from mxr.util.frozen import dataclass
 
 from . import oci
-from .util import codec
 
 VERSION = 1
 TAG = "mxr"

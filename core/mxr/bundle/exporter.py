@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING
 from mxr.artifact.manifest import Blob
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
+from mxr.client import transfer
 from mxr.client.registry import CHUNK
+from mxr.errors import Damaged, DiskFull, NotFound, Temporary, Usage
+from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import Lock
 from mxr.protocol.artifacts import RegisterModel
+from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.workflows.fetch import Watch, unwatched
 
 from . import tarball
-from .bundle import Layout, Record, lay_out
-from .client import transfer
-from .errors import Damaged, DiskFull, NotFound, Temporary, Usage
-from .lockfiles import pins
+from .contents import Layout, Record, lay_out
 from .oci import BLOBS
-from .util import disk
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client

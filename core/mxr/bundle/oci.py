@@ -14,10 +14,9 @@ from hashlib import sha256
 from typing import Any
 
 from mxr.artifact.manifest import check_sha256
+from mxr.errors import Usage
+from mxr.util import codec
 from mxr.util.frozen import dataclass
-
-from .errors import Usage
-from .util import codec
 
 LAYOUT_FILE = "oci-layout"
 LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'

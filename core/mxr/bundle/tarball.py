@@ -13,9 +13,8 @@ import os
 from pathlib import Path
 
 from mxr.artifact.manifest import check_name
+from mxr.errors import Damaged
 from mxr.util.frozen import dataclass
-
-from .errors import Damaged
 
 BLOCK = 512
 MOST_MEMBERS = 200_000

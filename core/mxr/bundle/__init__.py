@@ -1,0 +1,1 @@
+"""Bundles of artifacts for hosts without a network, as OCI image layouts."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import click
 
-from mxr.precompile import CANCELLED, COMPILED, FAILED, LATER, MISSING, NO_WORKER, QUEUED, RUNNING, Board, Place
-from mxr.reports import words
+from mxr.precompilation.reports import words
+from mxr.precompilation.run import CANCELLED, COMPILED, FAILED, LATER, MISSING, NO_WORKER, QUEUED, RUNNING, Board, Place
 
 from .compiling import duration, printable
 from .words import note

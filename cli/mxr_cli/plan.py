@@ -16,7 +16,7 @@ from .precompile import marked, matrix_options, prepared
 from .words import Failure, document, fail, note, say, table
 
 if TYPE_CHECKING:
-    from mxr.planning import Lot, Planned
+    from mxr.precompilation.matrix_plan import Lot, Planned
 
 MOST_SHOWN = 100
 """Cells that are listed; all of them are in --json."""
@@ -63,19 +63,19 @@ def plan(
         return
     if matrix is None or upgrade["queue"]:
         raise Usage("Give a matrix, or --from and --to.", hint="See mxr plan --help.")
-    from mxr import planning
-    from mxr.precompile import standings
+    from mxr.precompilation import matrix_plan
+    from mxr.precompilation.run import standings
 
     around = surroundings()
     with marked(around):
         wanted = prepared(session, matrix, around, limit, targets)
-    planned = planning.plan(wanted, standings(session.client(), wanted))
+    planned = matrix_plan.plan(wanted, standings(session.client(), wanted))
     if form in ("github", "gitlab"):
-        document(planning.github(planned)) if form == "github" else say(planning.gitlab(planned, matrix).rstrip())
+        document(matrix_plan.github(planned)) if form == "github" else say(matrix_plan.gitlab(planned, matrix).rstrip())
         return
-    problem = planning.verdict(planned)
+    problem = matrix_plan.verdict(planned)
     if form == "json" or session.as_json:
-        document(planning.document(planned, matrix) | (problem.to_json() if problem else {}))
+        document(matrix_plan.document(planned, matrix) | (problem.to_json() if problem else {}))
     else:
         _show(planned, matrix)
     if problem is not None:
@@ -100,12 +100,12 @@ def _upgrade(
 
 
 def _show(planned: Sequence[Planned], matrix: Path) -> None:
-    from mxr import planning
+    from mxr.precompilation import matrix_plan
 
-    found = planning.lots(planned)
-    head = ("TARGET", *(state.upper() for state in planning.STATES), "COMPILE TIME")
+    found = matrix_plan.lots(planned)
+    head = ("TARGET", *(state.upper() for state in matrix_plan.STATES), "COMPILE TIME")
     table([(lot.target, *lot.counts.values(), _time(lot)) for lot in found], head)
-    rest = [each for each in planned if each.state != planning.THERE]
+    rest = [each for each in planned if each.state != matrix_plan.THERE]
     if rest:
         say()
         rows = [_cells(each, matrix) for each in rest[:MOST_SHOWN]]

@@ -17,7 +17,7 @@ from .words import Failure, document, fail, note, say, watch
 
 if TYPE_CHECKING:
     from mxr.matrix import Cell
-    from mxr.precompile import Board, Plan, Wanted
+    from mxr.precompilation.run import Board, Plan, Wanted
 
 WAYS = ("fail", "ask", "wait")
 LOOK = 1.0
@@ -94,7 +94,7 @@ def precompile(
 
 
 def _plan(on_miss: str, retry: bool) -> Plan:
-    from mxr.precompile import Plan
+    from mxr.precompilation.run import Plan
 
     from .compiling import OnMiss
 
@@ -112,7 +112,7 @@ def marked(around: Surroundings) -> Iterator[None]:
         yield
     except MxrError as problem:
         if around.github and "line" in problem.detail:
-            from mxr.reports import annotation
+            from mxr.precompilation.reports import annotation
 
             note(annotation(problem.message, problem.detail["file"], problem.detail["line"]))
         raise
@@ -123,7 +123,7 @@ def prepared(
 ) -> tuple[Wanted, ...]:
     """The requests of a matrix. Raises what is wrong with it, with the line."""
     from mxr.matrix import cells, read
-    from mxr.precompile import prepare
+    from mxr.precompilation.run import prepare
 
     found = _selected(cells(read(matrix, around.variables, limit)), targets)
     return prepare(found, matrix, session.cache(), session.client)
@@ -138,7 +138,7 @@ def _selected(cells: tuple[Cell, ...], targets: tuple[str, ...]) -> tuple[Cell, 
 
 
 def _look(session: Session, wanted: tuple[Wanted, ...], matrix: Path) -> Board:
-    from mxr.precompile import look
+    from mxr.precompilation.run import look
 
     from .board import totals
 
@@ -149,7 +149,7 @@ def _look(session: Session, wanted: tuple[Wanted, ...], matrix: Path) -> Board:
 
 def _carry_out(session: Session, board: Board, plan: Plan) -> None:
     """Asks and follows, shown on the screen. An interrupt leaves the jobs."""
-    from mxr.precompile import ask, follow
+    from mxr.precompilation.run import ask, follow
     from mxr.workflows import compile as compile_workflow
 
     from .board import Screen
@@ -178,7 +178,7 @@ def _carry_out(session: Session, board: Board, plan: Plan) -> None:
 
 def _report(board: Board, matrix: Path, junit: Path | None, around: Surroundings) -> None:
     """Writes the files that were asked for, also when it ends early."""
-    from mxr import reports
+    from mxr.precompilation import reports
     from mxr.util import disk
 
     if junit is not None:
@@ -191,7 +191,7 @@ def _report(board: Board, matrix: Path, junit: Path | None, around: Surroundings
 
 
 def _end(session: Session, board: Board, matrix: Path) -> None:
-    from mxr import reports
+    from mxr.precompilation import reports
 
     problem = reports.verdict(board)
     if session.as_json:

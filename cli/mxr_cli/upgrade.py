@@ -12,27 +12,27 @@ from .options import Session
 from .words import document, key_cells, note, say, table
 
 if TYPE_CHECKING:
-    from mxr.upgrading import Rebuild
+    from mxr.precompilation.upgrade_plan import Rebuild
 
 MOST_SHOWN = 50
 
 
 def show_upgrade(session: Session, before: str, after: str, days: int, factor: float, ask: bool) -> None:
     """Plans an upgrade; with `ask` queues what it needs. Raises `NoSuchModel` where models have to be brought first."""
-    from mxr import upgrading
+    from mxr.precompilation import upgrade_plan
 
-    old, new = upgrading.versions(before), upgrading.versions(after)
+    old, new = upgrade_plan.versions(before), upgrade_plan.versions(after)
     if factor < 1:
         raise Usage(f"--grown {factor:g}: a compile that grew takes at least 1 times as long.", hint="Give 1.5, say.")
     client = session.client()
-    rebuilds = upgrading.plan(client, old, new, days)
-    found = upgrading.document(rebuilds, old, new, days, factor)
+    rebuilds = upgrade_plan.plan(client, old, new, days)
+    found = upgrade_plan.document(rebuilds, old, new, days, factor)
     if not session.as_json:
         say(f"In use in the last {days} days on {old}, and what {new} needs:")
         _show(rebuilds, factor)
     lacking: list[MxrError] = []
     jobs: dict[str, str] = {}
-    for each, job in upgrading.ask(client, rebuilds) if ask else ():
+    for each, job in upgrade_plan.ask(client, rebuilds) if ask else ():
         if isinstance(job, MxrError):
             lacking.append(job)
         else:
@@ -49,7 +49,7 @@ def show_upgrade(session: Session, before: str, after: str, days: int, factor: f
 
 
 def _show(rebuilds: Sequence[Rebuild], factor: float) -> None:
-    from mxr import upgrading
+    from mxr.precompilation import upgrade_plan
 
     rows = [_row(each) for each in rebuilds[:MOST_SHOWN]]
     if rows:
@@ -63,13 +63,13 @@ def _show(rebuilds: Sequence[Rebuild], factor: float) -> None:
                 f"{each.takes / each.took:.1f} times as long as before ({duration(each.takes)} after "
                 f"{duration(each.took)})"
             )
-    sums = upgrading.summary(rebuilds)
-    todo = sums[upgrading.COMPILE] + sums[upgrading.QUEUED] + sums[upgrading.NOBODY]
+    sums = upgrade_plan.summary(rebuilds)
+    todo = sums[upgrade_plan.COMPILE] + sums[upgrade_plan.QUEUED] + sums[upgrade_plan.NOBODY]
     more = f", and {sums['unknown']} without an estimate" if sums["unknown"] else ""
     cost = f"about {duration(sums['seconds'])} of compiling{more}" if sums["seconds"] else more.removeprefix(", and ")
-    say(f"{len(rebuilds)} in use, {sums[upgrading.THERE]} there already, {todo} to compile: {cost or 'nothing'}.")
-    if sums[upgrading.NOBODY]:
-        note(f"mxr: no live worker or declared pool can compile {sums[upgrading.NOBODY]} of them; `mxr workers`")
+    say(f"{len(rebuilds)} in use, {sums[upgrade_plan.THERE]} there already, {todo} to compile: {cost or 'nothing'}.")
+    if sums[upgrade_plan.NOBODY]:
+        note(f"mxr: no live worker or declared pool can compile {sums[upgrade_plan.NOBODY]} of them; `mxr workers`")
 
 
 def _row(each: Rebuild) -> tuple[str, ...]:

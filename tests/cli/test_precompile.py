@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxr import planning, reports
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
 from mxr.errors import CompileFailed, NotCompiled, NoWorker, Temporary
 from mxr.matrix import Cell
 from mxr.onnxfile import OnnxModel
-from mxr.precompile import (
+from mxr.precompilation import matrix_plan, reports
+from mxr.precompilation.run import (
     CANCELLED,
     COMPILED,
     FAILED,
@@ -147,13 +147,13 @@ def test_a_log_gets_a_line_for_each_change(capsys: pytest.CaptureFixture[str]) -
 def test_a_plan_counts_what_is_common_once() -> None:
     """Two cells of one request are one compile; what has no estimate is counted apart, never as nothing."""
     known = Standing(able=True, estimate=90.0, estimate_from="one compile of this model for gfx908")
-    planned = planning.plan([wanted(), wanted(), wanted(2)], [known, known, Standing(artifact="a")])
-    (lot,) = planning.lots(planned)
+    planned = matrix_plan.plan([wanted(), wanted(), wanted(2)], [known, known, Standing(artifact="a")])
+    (lot,) = matrix_plan.lots(planned)
     assert (lot.open, lot.minutes, lot.unknown) == (2, 1.5, 0)
-    assert planning.verdict(planned) is None
-    nobody = planning.plan([wanted()], [Standing()])
-    assert (planning.lots(nobody)[0].unknown, nobody[0].state) == (1, "no worker")
-    found = planning.verdict(nobody)
+    assert matrix_plan.verdict(planned) is None
+    nobody = matrix_plan.plan([wanted()], [Standing()])
+    assert (matrix_plan.lots(nobody)[0].unknown, nobody[0].state) == (1, "no worker")
+    found = matrix_plan.verdict(nobody)
     assert found is not None and found.exit == 8
 
 
@@ -169,26 +169,26 @@ def test_a_plan_counts_what_is_common_once() -> None:
     ],
 )
 def test_what_a_plan_says_of_a_cell(standing: Standing, state: str) -> None:
-    assert planning.Planned(wanted(), standing).state == state
+    assert matrix_plan.Planned(wanted(), standing).state == state
 
 
 def test_a_child_pipeline_is_yaml() -> None:
     """Names and commands are quoted, whatever a folder is called; without work there is one job all the same."""
     import yaml
 
-    planned = planning.plan([wanted()], [Standing(able=True)])
-    jobs = yaml.safe_load(planning.gitlab(planned, Path("a folder/it's.yaml")))
+    planned = matrix_plan.plan([wanted()], [Standing(able=True)])
+    jobs = yaml.safe_load(matrix_plan.gitlab(planned, Path("a folder/it's.yaml")))
     (name,) = jobs
     assert name == "precompile ref/migraphx2.15"
     assert jobs[name]["script"][0].startswith("mxr precompile 'a folder/it'\"'\"'s.yaml' --target ref/migraphx2.15")
-    nothing = yaml.safe_load(planning.gitlab(planning.plan([wanted()], [Standing(artifact="a")]), FILE))
+    nothing = yaml.safe_load(matrix_plan.gitlab(matrix_plan.plan([wanted()], [Standing(artifact="a")]), FILE))
     assert list(nothing) == ["nothing to precompile"]
 
 
 def test_more_targets_than_github_runs_jobs() -> None:
     many = [wanted(rocm=f"7.{at}") for at in range(257)]
     with pytest.raises(Exception, match="257 targets"):
-        planning.github(planning.plan(many, [Standing(able=True)] * 257))
+        matrix_plan.github(matrix_plan.plan(many, [Standing(able=True)] * 257))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_github_marks_a_mistake(
 def test_errors_keep_their_class() -> None:
     """What is told of a line is still what it was: a damaged model ends with 65."""
     from mxr.errors import Damaged
-    from mxr.precompile import at_line
+    from mxr.precompilation.run import at_line
 
     found = at_line(Damaged("no model", hint="get it again"), FILE, 3)
     assert (type(found), found.message, found.exit) == (Damaged, "ci/matrix.yaml:3: no model", 65)

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mxr.errors import Json, NoWorker, Usage
 from mxr.protocol.surveys import Standing
 from mxr.util.frozen import dataclass
 
-from .errors import Json, NoWorker, Usage
-from .precompile import Wanted
+from .run import Wanted
 
 if TYPE_CHECKING:
-    from .matrix import Cell
+    from mxr.matrix import Cell
 
 THERE, QUEUED, COMPILE, FAILED, NOBODY = "there", "queued", "compile", "failed before", "no worker"
 STATES = (THERE, QUEUED, COMPILE, FAILED, NOBODY)

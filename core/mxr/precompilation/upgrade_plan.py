@@ -17,13 +17,12 @@ from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Request
 from mxr.artifact.records import Artifact
 from mxr.artifact.target import split_version
+from mxr.errors import Json, MxrError, NoSuchModel, Usage
+from mxr.protocol import jobs as job_protocol
 from mxr.protocol.surveys import Standing
 from mxr.util.codec import canonical
 from mxr.util.frozen import dataclass
-
-from .errors import Json, MxrError, NoSuchModel, Usage
-from .protocol import jobs as job_protocol
-from .workflows import compile as compile_workflow
+from mxr.workflows import compile as compile_workflow
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client

@@ -18,23 +18,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.qualities import Request
+from mxr.errors import CompileFailed, MxrError, NotCompiled, NoWorker, Temporary, Unreachable, Usage
+from mxr.host_facts import Host
+from mxr.protocol import jobs as job_protocol
 from mxr.protocol.surveys import MOST_WATCHED, Standing, Watch
+from mxr.request import builder, model
 from mxr.request.model import Subject
 from mxr.util.codec import canonical
 from mxr.util.frozen import dataclass
-
-from .errors import CompileFailed, MxrError, NotCompiled, NoWorker, Temporary, Unreachable, Usage
-from .host_facts import Host
-from .protocol import jobs as job_protocol
-from .request import builder, model
-from .workflows import compile as compile_workflow
+from mxr.workflows import compile as compile_workflow
 
 if TYPE_CHECKING:
     from mxr.cache.store import Cache
     from mxr.client.registry import Client
+    from mxr.matrix import Cell
     from mxr.workflows.fetch import Watch as Bytes
-
-    from .matrix import Cell
 
 AT_ONCE = 200
 """Requests in one survey: a tenth of a second of the registry's time."""

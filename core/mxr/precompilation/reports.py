@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .errors import CompileFailed, Json, MxrError, NoSuchArtifact, NotCompiled, NoWorker, Temporary
-from .precompile import CANCELLED, FAILED, LATER, MISSING, NO_WORKER, QUEUED, RUNNING, Board, Place
+from mxr.errors import CompileFailed, Json, MxrError, NoSuchArtifact, NotCompiled, NoWorker, Temporary
+
+from .run import CANCELLED, FAILED, LATER, MISSING, NO_WORKER, QUEUED, RUNNING, Board, Place
 
 MOST_ROWS = 200
 """Rows of a step's summary: GitHub takes one MiB."""

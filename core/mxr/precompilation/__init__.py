@@ -1,0 +1,1 @@
+"""Compiling a whole matrix: planning, running, upgrading, reporting."""

@@ -54,7 +54,7 @@ class Call:
 
 def fetch_one(session: Session, call: Call) -> dict[str, Any]:
     """One program, or what was recorded of ONNX Runtime, put where `-o` says; the document."""
-    from mxr.library import prepare
+    from mxr.api import prepare
     from mxr.workflows import fetch as fetch_workflow
 
     assert call.model is not None

@@ -17,7 +17,7 @@ from .words import document, note, say
 @common
 def key(session: Session, options: Options, model: str) -> None:
     """Show the key of a request for MODEL, its digest, and the model hash. Nothing is fetched."""
-    from mxr.library import prepare
+    from mxr.api import prepare
 
     cache = session.cache()
     subject, asked = prepare(options, model, cache, session.client, session.host(options))

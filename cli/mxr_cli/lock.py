@@ -143,7 +143,7 @@ def _entries(session: Session, task: Task, options: Options, batches: tuple[int,
 
 def _wanted(session: Session, models: tuple[str, ...], options: Options, batches: tuple[int, ...]) -> Iterator[Wanted]:
     """The requests of all models and matrices; a matrix says its own options."""
-    from mxr.library import prepare
+    from mxr.api import prepare
 
     cache = session.cache()
     for model in models:

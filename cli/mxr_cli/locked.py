@@ -59,7 +59,7 @@ def _is_lock(said: str) -> bool:
 
 
 def _one(session: Session, call: Call, lock: Lock, model: str) -> dict[str, Any]:
-    from mxr.library import prepare
+    from mxr.api import prepare
 
     from .call import handed_out
 

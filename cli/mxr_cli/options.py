@@ -49,7 +49,7 @@ class Session:
 
     def host(self, options: Options | None = None) -> Host:
         """What this machine is, with a recorded set over it where one is given, as far as `options` leave it open."""
-        from mxr.library import this_host
+        from mxr.api import this_host
 
         return this_host(self.settings, options, whole_node=self.whole_node)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def fetch_set(session: Session, call: Call, lock: Lock | None = None, model: str | None = None) -> dict[str, Any]:
     """All variants of a model, or none; the document. With `lock` exactly those that it names."""
-    from mxr.library import prepare
+    from mxr.api import prepare
 
     if call.output is not None:
         variant_set.check_output(call.output)

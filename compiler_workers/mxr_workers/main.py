@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
+from mxr.api import this_host
 from mxr.errors import Interrupted, MxrError, Usage
-from mxr.library import this_host
 
 from .settings import Settings, read
 from .slots import shown

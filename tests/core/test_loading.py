@@ -10,8 +10,8 @@ from core.consumers.parts import delivery
 from mxr.artifact.matching import Match
 from mxr.cache.store import Answer
 from mxr.errors import Mismatch
-from mxr.loading import _check, _version
 from mxr.request.builder import Options
+from mxr.runtime.migraphx_program import _check, _version
 from mxr.settings import Settings
 from mxr.workflows.fetch import Fetched
 

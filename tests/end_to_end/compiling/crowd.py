@@ -8,10 +8,10 @@ import threading
 from hashlib import sha256
 from pathlib import Path
 
+from mxr.api import prepare
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.host_facts import Host
-from mxr.library import prepare
 from mxr.protocol import jobs as job_protocol
 from mxr.request.builder import Options
 from mxr.settings import load

@@ -20,11 +20,11 @@ from compiler_workers.graphs import GRAPHS
 from end_to_end.stack import Host, Registry, real_environ
 
 from mxr import host_facts as hosts
+from mxr.api import prepare
 from mxr.artifact.target import DynamicDim
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.errors import NoSuchArtifact
-from mxr.library import prepare
 from mxr.protocol import jobs as job_protocol
 from mxr.request.builder import Options
 from mxr.settings import load

@@ -8,13 +8,13 @@ from hashlib import sha256
 from pathlib import Path
 
 import mxr
+from mxr.api import prepare
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
 from mxr.artifact.qualities import Qualities
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Answer, Cache
 from mxr.host_facts import Host
-from mxr.library import prepare
 from mxr.settings import load
 
 task = json.load(sys.stdin)

@@ -81,7 +81,7 @@ def test_a_variable_that_wins(opening: Opening) -> None:
 
 
 def test_without_the_provider(tmp_path: Path) -> None:
-    from mxr.ort_opening import open_session
+    from mxr.runtime.ort_session import open_session
 
     with pytest.raises(mxr.Usage) as caught:
         open_session(tmp_path / "m.onnx", tmp_path, {})

@@ -10,16 +10,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from mxr import api
+from mxr.artifact import target
 from mxr.artifact.target import Shape
+from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage
+from mxr.request import compatibility as checks
 from mxr.request.builder import Options, choose_hardware, choose_toolchain
+from mxr.settings import Settings
+from mxr.settings import load as load_settings
 from mxr.workflows.fetch import Fetched
-
-from . import library
-from .artifact import target
-from .errors import Damaged, Mismatch, MxrError, Temporary, Usage
-from .request import compatibility as checks
-from .settings import Settings
-from .settings import load as load_settings
 
 KINDS: Mapping[str, type[MxrError]] = {
     "permanent": Mismatch,
@@ -54,9 +53,9 @@ def load(
     if version is not None and said.get("migraphx") is None:
         said["migraphx"] = version
     settings = settings or load_settings(os.environ)
-    found = library.fetch(model, offline=offline, settings=settings, inputs=inputs, **said)
+    found = api.fetch(model, offline=offline, settings=settings, inputs=inputs, **said)
     _refuse_other(found, version)
-    _check(found, settings, Options(inputs=library.as_inputs(inputs), **said))
+    _check(found, settings, Options(inputs=api.as_inputs(inputs), **said))
     try:
         return module.load(str(found.path))
     except Exception as problem:
@@ -99,9 +98,9 @@ def _refuse_other(found: Fetched, version: str | None) -> None:
 
 def _check(found: Fetched, settings: Settings, options: Options) -> None:
     """Holds the file against this host, as `mxr check` does."""
-    from .program import describe_file
+    from mxr.program import describe_file
 
-    host = library.this_host(settings, options)
+    host = api.this_host(settings, options)
     hardware, toolchain = choose_hardware(options, host, [])
     description = describe_file(found.path).to_json()
     rows = [row for row in checks.check(description, hardware, choose_toolchain(options, toolchain)) if row.ok is False]
@@ -117,7 +116,7 @@ def _check(found: Fetched, settings: Settings, options: Options) -> None:
 
 
 def _explained(problem: Exception, found: Fetched) -> MxrError:
-    from .explain import explain
+    from mxr.explain import explain
 
     text = f"{type(problem).__name__}: {problem}"
     known = explain(text)

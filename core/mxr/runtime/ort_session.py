@@ -10,19 +10,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mxr.api import as_inputs, connection, prepare, this_host
 from mxr.artifact.target import Shape
 from mxr.cache.store import Cache
+from mxr.consumers.ort import contract, proof
+from mxr.consumers.ort.laying import provider_options
+from mxr.errors import Mismatch, Usage
+from mxr.install import placement
 from mxr.install.ort_cache import recorded
 from mxr.install.placement import Wish
 from mxr.request.builder import Options
-
-from .consumers.ort import contract, proof
-from .consumers.ort.laying import provider_options
-from .errors import Mismatch, Usage
-from .install import placement
-from .library import as_inputs, connection, prepare, this_host
-from .settings import Settings, load
-from .workflows import fetch as fetch_workflow
+from mxr.settings import Settings, load
+from mxr.workflows import fetch as fetch_workflow
 
 PROVIDER = "MIGraphXExecutionProvider"
 VARIABLE = "ORT_MIGRAPHX_MODEL_CACHE_PATH"

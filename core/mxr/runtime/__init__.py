@@ -1,0 +1,1 @@
+"""Loading a fetched program in this process, by MIGraphX or by ONNX Runtime."""

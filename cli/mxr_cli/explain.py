@@ -32,7 +32,7 @@ def explain(session: Session, text: tuple[str, ...], file: Path | None) -> None:
     mxr explain "Failed to call function"
     kubectl logs my-pod | mxr explain
     """
-    from mxr.explain import explain as recognise
+    from mxr.known_failures.explainer import explain as recognise
 
     found = recognise(_material(text, file))
     if session.as_json:

@@ -16,7 +16,7 @@ import signal
 from dataclasses import dataclass
 from typing import Literal
 
-from mxr.explain import Explanation, explain
+from mxr.known_failures.explainer import Explanation, explain
 from mxr_workers.sandbox import Ending
 
 Kind = Literal["permanent", "transient", "poison-suspect", "hang"]

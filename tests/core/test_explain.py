@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxr.explain import explain
-from mxr.explain_table import FAILURES
+from mxr.known_failures.explainer import explain
+from mxr.known_failures.table import FAILURES
 
 MGX = "/long_pathname_so_that_rpms_can_package_the_debug_info/src/extlibs/AMDMIGraphX/src/"
 HASHED = "20f00-12d9ae3ea9d3827f-8e96240bd18e6f87-1c2d3e4f5a6b7c8d.mxr"
@@ -504,7 +504,7 @@ def test_undecodable_bytes_and_utf_16_are_read() -> None:
 
 
 def test_of_a_huge_log_the_end_is_read_and_lines_keep_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mxr.explain.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("mxr.known_failures.explainer.MAX_BYTES", 1 << 20)
     log = b"Failed to call function\n" + b"x" * (1 << 20) + b"\nmore\nSegmentation fault\n"
     assert [(hit.failure.name, hit.line) for hit in explain(log)] == [("segfault", 4)]
     many = b"Failed to call function\n" + b"some line\n" * 200_000 + b"Segmentation fault\n"

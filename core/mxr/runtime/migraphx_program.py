@@ -116,7 +116,7 @@ def _check(found: Fetched, settings: Settings, options: Options) -> None:
 
 
 def _explained(problem: Exception, found: Fetched) -> MxrError:
-    from mxr.explain import explain
+    from mxr.known_failures.explainer import explain
 
     text = f"{type(problem).__name__}: {problem}"
     known = explain(text)

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mxr.explain_table import FAILURES, LEVELS, Failure
+from .table import FAILURES, LEVELS, Failure
 
 __all__ = ["MAX_BYTES", "Explanation", "Failure", "explain"]
 

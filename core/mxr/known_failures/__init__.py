@@ -1,0 +1,1 @@
+"""Known failures of MIGraphX and its consumers, and the explainer that finds them in a log."""

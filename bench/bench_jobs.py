@@ -35,9 +35,10 @@ from mxr.artifact.qualities import Request
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
-from mxr_registry import lanes, leases, schema, workers
+from mxr_registry import leases, schema, workers
+from mxr_registry.config import lanes
+from mxr_registry.config.job_rules import Rules
 from mxr_registry.db import Database
-from mxr_registry.rules import Rules
 from mxr_registry.tables import Model
 from mxr_registry.work_tables import Job
 

@@ -27,10 +27,11 @@ from mxr.consumers.ort.form import check_recording
 from mxr.errors import NoSuchBlob, NoSuchModel, Temporary, Usage
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
+from mxr_registry.config.job_rules import Rules
 
-from . import artifacts, blobs, changes, endings, failures, jobs, lanes, serving, workers
+from . import artifacts, blobs, changes, endings, failures, jobs, serving, workers
+from .config import lanes
 from .db import Database, Row, Session, now
-from .rules import Rules
 from .storage.store import Store
 from .tables import Model
 from .work_tables import Job

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mxr.errors import DiskFull, MxrError, NotFound, Usage
-
-from .settings import Settings
+from mxr_registry.config.settings import Settings
 
 if TYPE_CHECKING:
     from .db import Database

@@ -20,7 +20,8 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from .connections import Connections
+from mxr_registry.config.connections import Connections
+
 from .engine import BUSY, engine_of, prepare_sqlite
 from .trouble import known_trouble, translated
 

@@ -12,10 +12,10 @@ from sqlalchemy import select
 
 from mxr.errors import Conflict
 from mxr.protocol import jobs as job_protocol
+from mxr_registry.config.job_rules import Rules
 
 from . import changes, failures, jobs, logs, workers
 from .db import Database, Now, Row, Session, now
-from .rules import Rules
 from .work_tables import Job
 
 NO_LEASE: dict[str, Any] = {"lease_until": None, "phase": None, "cancelling": False}

@@ -20,8 +20,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError, NoSuchModuleError, OperationalError
 
 from mxr.errors import Usage
-
-from .connections import Connections
+from mxr_registry.config.connections import Connections
 
 BUSY = 10.0
 """Seconds that a writer waits for its turn on SQLite."""

@@ -12,9 +12,10 @@ from typing import Any
 
 from sqlalchemy import func, or_, select
 
+from mxr_registry.config.retention import DAY, Retention
+
 from . import artifacts
 from .db import Database, Row, Session, now
-from .retention import DAY, Retention
 from .tables import Artifact, ArtifactBlob, Blob, ModelBlob
 
 PAGE = 500

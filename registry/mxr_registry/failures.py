@@ -15,9 +15,9 @@ from sqlalchemy import ColumnElement, delete, exists, select
 from mxr.host_facts import HostToolchain
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
+from mxr_registry.config.job_rules import Rules
 
 from .db import Row, Session, now, upsert
-from .rules import Rules
 from .work_tables import Job, RememberedFailure
 
 MOST_MESSAGE = 4_000

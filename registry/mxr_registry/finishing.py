@@ -13,11 +13,12 @@ from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import Qualities
 from mxr.errors import Damaged, Mismatch, NoSuchBlob
 from mxr.protocol import jobs as job_protocol
+from mxr_registry.config.job_rules import Rules
 
-from . import artifacts, changes, endings, estimates, jobs, lanes, logs, publication, workers
+from . import artifacts, changes, endings, estimates, jobs, logs, publication, workers
+from .config import lanes
 from .db import Database, Row, Session, now
 from .publication import Inspect
-from .rules import Rules
 from .storage.store import Store
 
 KNOWN = ("num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "real_arch")

@@ -21,9 +21,9 @@ from typing import Any
 
 from mxr.artifact.manifest import File
 from mxr.errors import MxrError, Temporary, from_json
+from mxr_registry.config.settings import Limits
 
 from .inspector import MOST_SAID, too_far
-from .settings import Limits
 from .storage import Store
 
 Description = Mapping[str, Any]

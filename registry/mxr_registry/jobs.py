@@ -13,10 +13,10 @@ from sqlalchemy import and_, bindparam, func, or_, select
 from mxr.errors import NotFound, Usage
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
+from mxr_registry.config.job_rules import Rules
 
 from . import changes, estimates, workers
 from .db import Row, Session
-from .rules import Rules
 from .work_tables import Job
 
 MOST_LISTED = 1_000

@@ -18,10 +18,11 @@ from mxr.artifact.qualities import Request
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
+from mxr_registry.config.job_rules import Rules
 
-from . import changes, endings, failures, jobs, lanes, logs, serving, workers
+from . import changes, endings, failures, jobs, logs, serving, workers
+from .config import lanes
 from .db import Database, Row, Session, now
-from .rules import Rules
 from .tables import Model
 from .work_tables import Job
 

@@ -12,9 +12,9 @@ from sqlalchemy import case, func, select
 
 from mxr.errors import MxrError, NoSuchArtifact
 from mxr.protocol import jobs as job_protocol
+from mxr_registry.config.job_rules import Rules
 
 from .db import Session, now
-from .rules import Rules
 from .work_tables import Job, Worker
 
 REASONS = frozenset(

@@ -12,10 +12,10 @@ from sqlalchemy import func, select
 from mxr.errors import Usage
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
+from mxr_registry.config.job_rules import Rules
 
-from . import lanes
+from .config import lanes
 from .db import Row, Session, now
-from .rules import Rules
 from .work_tables import Job
 
 

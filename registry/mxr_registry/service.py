@@ -15,9 +15,9 @@ from typing import Any
 import click
 
 from mxr.errors import NotAllowed, Temporary, Usage
+from mxr_registry.config.settings import Settings
 
 from .commandline import config_option, data_option, database
-from .settings import Settings
 
 GRACEFUL = 3
 """Seconds that requests under way get when the service is told to stop."""

@@ -15,10 +15,11 @@ from mxr.errors import Usage
 from mxr.protocol.jobs import Failure
 from mxr.protocol.surveys import Standing, Survey, Surveyed
 from mxr.util.codec import canonical, decode, encode
+from mxr_registry.config.job_rules import Rules
 
-from . import asking, estimates, failures, lanes, resolution, workers
+from . import asking, estimates, failures, resolution, workers
+from .config import lanes
 from .db import Session
-from .rules import Rules
 
 
 def survey(session: Session, rules: Rules, namespace: str, asked: Survey) -> str:

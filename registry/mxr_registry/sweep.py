@@ -25,14 +25,14 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from mxr.errors import MxrError
 from mxr.protocol import jobs as job_protocol
+from mxr_registry.config.job_rules import Rules
+from mxr_registry.config.retention import DAY, Retention
+from mxr_registry.config.settings import Settings
 
 from . import artifacts, endings
 from .blobs import turn_of
 from .db import Database, Session, now, take_turns
 from .eviction import Doomed, choose
-from .retention import DAY, Retention
-from .rules import Rules
-from .settings import Settings
 from .storage.store import Store
 from .tables import Artifact, ArtifactBlob, Blob, Miss, Model, ModelBlob, Use
 from .work_tables import Job, RememberedFailure

@@ -11,9 +11,9 @@ import click
 
 from mxr.errors import Damaged, Usage
 from mxr.util.codec import canonical
+from mxr_registry.config.settings import Settings
 
 from .commandline import config_option, data_option, database, existing, json_option, tell
-from .settings import Settings
 
 if TYPE_CHECKING:
     from .fsck import Finding

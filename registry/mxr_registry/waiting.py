@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from mxr.errors import MxrError
+from mxr_registry.config.job_rules import Rules
 
 from . import changes, endings, jobs, leases, workers
 from .db import Database, now
 from .jobs import Shown
-from .rules import Rules
 
 log = logging.getLogger("mxr_registry")
 T = TypeVar("T")

@@ -15,10 +15,11 @@ from mxr.consumers.ort.form import runtime_in
 from mxr.errors import NotFound, NoWorker
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
+from mxr_registry.config.job_rules import Rules
 
-from . import failures, lanes
+from . import failures
+from .config import lanes
 from .db import Row, Session, now, upsert
-from .rules import Rules
 from .work_tables import Job, Worker
 
 FORGOTTEN = 7 * 86400.0

@@ -20,8 +20,8 @@ from mxr.onnxfile.structure import structure_of
 from mxr.program import describe
 from mxr.program.source import BytesSource
 from mxr_registry import inspection
+from mxr_registry.config.settings import Limits
 from mxr_registry.inspector import Paged
-from mxr_registry.settings import Limits
 from mxr_registry.storage.local import LocalStore
 
 

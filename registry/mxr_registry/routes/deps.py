@@ -16,10 +16,10 @@ from fastapi.routing import APIRoute
 from mxr.errors import Usage
 from mxr.util import codec
 from mxr_registry.auth import Caller, caller_of
+from mxr_registry.config.settings import Settings
 from mxr_registry.db import Database
 from mxr_registry.models import Look
 from mxr_registry.publication import Inspect
-from mxr_registry.settings import Settings
 from mxr_registry.storage.store import Store
 from mxr_registry.usage import Tally
 

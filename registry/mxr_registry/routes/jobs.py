@@ -21,7 +21,7 @@ from mxr.errors import Usage
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
 from mxr_registry import asking, changes, endings, finishing, jobs, leases, logs
-from mxr_registry.rules import Rules
+from mxr_registry.config.job_rules import Rules
 from mxr_registry.waiting import Bus, Ear
 
 from .deps import Body, By, InRooms, Rooms, read, reply

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from .storage.place import S3Place
+from mxr_registry.storage.place import S3Place
 
 if TYPE_CHECKING:
     from .connections import Connections
+    from .job_rules import Rules
     from .retention import Retention
-    from .rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class Settings:
         """
         # The child that reads programs imports this file, and should start quickly.
         from .connections import Connections
+        from .job_rules import Rules
         from .retention import Retention
-        from .rules import Rules
 
         retention = Retention.read(environ, config)
         folder = (data or usual_place(environ)).absolute()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mxr.util.codec import decode, refuse
 
-from .rules import document
+from .job_rules import document
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from mxr.util.codec import decode, refuse
 
-from .rules import document
+from .job_rules import document
 
 DAY = 86_400.0
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}

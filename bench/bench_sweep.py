@@ -18,10 +18,10 @@ from typing import Any
 
 from sqlalchemy import text
 
-from mxr_registry import schema
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.config.retention import Retention
-from mxr_registry.db import Database
+from mxr_registry.database import schema
+from mxr_registry.database.session import Database
 from mxr_registry.storage import open_store
 from mxr_registry.storage.store import Store
 from mxr_registry.sweep import Report, Sweep

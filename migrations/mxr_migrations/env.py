@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from alembic import context
 
-from mxr_registry import work_tables
+from mxr_registry.database import job_tables
 
 connection = context.config.attributes["connection"]
 
 context.configure(
     connection=connection,
-    target_metadata=work_tables.Job.metadata,
+    target_metadata=job_tables.Job.metadata,
     render_as_batch=connection.dialect.name == "sqlite",
     transactional_ddl=True,
     compare_type=True,

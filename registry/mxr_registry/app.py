@@ -16,9 +16,9 @@ from starlette.types import Receive, Scope, Send
 from mxr.errors import MxrError, NotFound, Usage
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.config.settings import Settings
+from mxr_registry.database.session import Database
 
 from . import inspection, metrics
-from .db import Database
 from .routes import artifacts, blobs, health, jobs, locks, models, pipelines, queue, resolve, uses, workers
 from .routes import metrics as figures
 from .routes.deps import Rooms

@@ -16,10 +16,10 @@ from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.qualities import Qualities
 from mxr.errors import NotAllowed, NotFound, Usage
 from mxr.util.codec import decode
+from mxr_registry.database.session import Row, Session, now, take_turns
+from mxr_registry.database.tables import Artifact, ArtifactBlob, ArtifactInput, Blob, LockArtifact
 
 from . import locks
-from .db import Row, Session, now, take_turns
-from .tables import Artifact, ArtifactBlob, ArtifactInput, Blob, LockArtifact
 
 ID = re.compile(r"[0-9a-f]{8,64}")
 MOST_LISTED = 1_000

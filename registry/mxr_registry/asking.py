@@ -28,13 +28,13 @@ from mxr.errors import NoSuchBlob, NoSuchModel, Temporary, Usage
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 from mxr_registry.config.job_rules import Rules
+from mxr_registry.database.job_tables import Job
+from mxr_registry.database.session import Database, Row, Session, now
+from mxr_registry.database.tables import Model
 
 from . import artifacts, blobs, changes, endings, failures, jobs, serving, workers
 from .config import lanes
-from .db import Database, Row, Session, now
 from .storage.store import Store
-from .tables import Model
-from .work_tables import Job
 
 TRIES = 3
 

@@ -14,9 +14,8 @@ from typing import Any
 from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, update
 
 from mxr.util.codec import canonical
-
-from .db import Database, Row, Session, now, upsert
-from .work_tables import LATER, Counter, Job, JobEvent
+from mxr_registry.database.job_tables import LATER, Counter, Job, JobEvent
+from mxr_registry.database.session import Database, Row, Session, now, upsert
 
 MOST_EVENTS = 100
 """Events kept per job: the latest."""

@@ -12,7 +12,7 @@ from mxr.errors import DiskFull, MxrError, NotFound, Usage
 from mxr_registry.config.settings import Settings
 
 if TYPE_CHECKING:
-    from .db import Database
+    from mxr_registry.database.session import Database
 
 config_option = click.option(
     "--config",
@@ -36,7 +36,7 @@ def tell(failed: MxrError) -> None:
 
 def database(settings: Settings) -> Database:
     """The database; the folder of an embedded one is made. Raises `Usage`, `DiskFull`."""
-    from .db import Database
+    from mxr_registry.database.session import Database
 
     if settings.embedded:
         _make_folder(settings.data)

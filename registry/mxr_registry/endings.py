@@ -13,10 +13,10 @@ from sqlalchemy import select
 from mxr.errors import Conflict
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.config.job_rules import Rules
+from mxr_registry.database.job_tables import Job
+from mxr_registry.database.session import Database, Now, Row, Session, now
 
 from . import changes, failures, jobs, logs, workers
-from .db import Database, Now, Row, Session, now
-from .work_tables import Job
 
 NO_LEASE: dict[str, Any] = {"lease_until": None, "phase": None, "cancelling": False}
 CLOSED: dict[str, Any] = NO_LEASE | {"calibration": None}

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Select, bindparam, select
 from sqlalchemy.orm import aliased
 
-from .db import Session
-from .tables import Artifact, Model
+from mxr_registry.database.session import Session
+from mxr_registry.database.tables import Artifact, Model
 
 LOOKED_AT = 20
 """Artifacts, and sister models, that an estimate looks at: the latest."""

@@ -13,10 +13,10 @@ from typing import Any
 from sqlalchemy import func, or_, select
 
 from mxr_registry.config.retention import DAY, Retention
+from mxr_registry.database.session import Database, Row, Session, now
+from mxr_registry.database.tables import Artifact, ArtifactBlob, Blob, ModelBlob
 
 from . import artifacts
-from .db import Database, Row, Session, now
-from .tables import Artifact, ArtifactBlob, Blob, ModelBlob
 
 PAGE = 500
 

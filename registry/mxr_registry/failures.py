@@ -16,9 +16,8 @@ from mxr.host_facts import HostToolchain
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 from mxr_registry.config.job_rules import Rules
-
-from .db import Row, Session, now, upsert
-from .work_tables import Job, RememberedFailure
+from mxr_registry.database.job_tables import Job, RememberedFailure
+from mxr_registry.database.session import Row, Session, now, upsert
 
 MOST_MESSAGE = 4_000
 MOST_NAME = 100

@@ -14,10 +14,10 @@ from mxr.artifact.qualities import Qualities
 from mxr.errors import Damaged, Mismatch, NoSuchBlob
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.config.job_rules import Rules
+from mxr_registry.database.session import Database, Row, Session, now
 
 from . import artifacts, changes, endings, estimates, jobs, logs, publication, workers
 from .config import lanes
-from .db import Database, Row, Session, now
 from .publication import Inspect
 from .storage.store import Store
 

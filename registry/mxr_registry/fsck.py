@@ -14,12 +14,12 @@ from sqlalchemy import delete, exists, func, select, text
 from mxr.artifact.manifest import Manifest, artifact_id
 from mxr.errors import MxrError, NoSuchBlob
 from mxr.util.codec import canonical
+from mxr_registry.database.session import Database, Row, Session, take_turns
+from mxr_registry.database.tables import Artifact, ArtifactBlob, Blob, Model, ModelBlob
 
-from . import schema
 from .blobs import turn_of
-from .db import Database, Row, Session, take_turns
+from .database import schema
 from .storage.store import Kept, Store
-from .tables import Artifact, ArtifactBlob, Blob, Model, ModelBlob
 
 DAMAGE = ("database", "row", "missing", "size", "bytes")
 """Kinds of findings that something is lost or wrong; the others are leftovers that do no harm."""

@@ -14,10 +14,10 @@ from mxr.errors import NotFound, Usage
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
 from mxr_registry.config.job_rules import Rules
+from mxr_registry.database.job_tables import Job
+from mxr_registry.database.session import Row, Session
 
 from . import changes, estimates, workers
-from .db import Row, Session
-from .work_tables import Job
 
 MOST_LISTED = 1_000
 

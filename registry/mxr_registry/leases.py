@@ -19,12 +19,12 @@ from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 from mxr_registry.config.job_rules import Rules
+from mxr_registry.database.job_tables import Job
+from mxr_registry.database.session import Database, Row, Session, now
+from mxr_registry.database.tables import Model
 
 from . import changes, endings, failures, jobs, logs, serving, workers
 from .config import lanes
-from .db import Database, Row, Session, now
-from .tables import Model
-from .work_tables import Job
 
 PAGES = (20, 200, 2_000)
 """Rows that are looked at first, next, and then at a time."""

@@ -13,9 +13,8 @@ from sqlalchemy.exc import IntegrityError
 
 from mxr.errors import NoSuchArtifact, NotAllowed, NotFound, Usage
 from mxr.util.codec import canonical
-
-from .db import Database, Row, Session, now, upsert
-from .tables import Artifact, Lock, LockArtifact
+from mxr_registry.database.session import Database, Row, Session, now, upsert
+from mxr_registry.database.tables import Artifact, Lock, LockArtifact
 
 NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
 MOST_LISTED = 1_000

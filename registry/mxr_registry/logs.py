@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
-from .db import Row, Session
-from .work_tables import Job, JobLog
+from mxr_registry.database.job_tables import Job, JobLog
+from mxr_registry.database.session import Row, Session
 
 HEAD = 256 * 1024
 TAIL = 1024 * 1024

@@ -13,9 +13,8 @@ from sqlalchemy import case, func, select
 from mxr.errors import MxrError, NoSuchArtifact
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.config.job_rules import Rules
-
-from .db import Session, now
-from .work_tables import Job, Worker
+from mxr_registry.database.job_tables import Job, Worker
+from mxr_registry.database.session import Session, now
 
 REASONS = frozenset(
     {"kind", "vendor", "arch", "migraphx", "rocm", "inputs", "precision", "calibration", "offload_copy", "fast_math"}

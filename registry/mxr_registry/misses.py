@@ -13,9 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from mxr.artifact.qualities import Request
 from mxr.errors import MxrError
 from mxr.util.codec import canonical
-
-from .db import Database, Session, now, upsert
-from .tables import Miss
+from mxr_registry.database.session import Database, Session, now, upsert
+from mxr_registry.database.tables import Miss
 
 log = logging.getLogger("mxr_registry")
 

@@ -17,12 +17,12 @@ from mxr.errors import Conflict, Damaged, NoSuchBlob, NoSuchModel, Usage
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.protocol.artifacts import RegisterModel, check_model, model_identity
 from mxr.util.codec import canonical, encode
+from mxr_registry.database.session import Database, Row, Session, now
+from mxr_registry.database.tables import Model, ModelBlob
 
 from . import blobs
-from .db import Database, Row, Session, now
 from .inspection import Description
 from .storage.store import Store
-from .tables import Model, ModelBlob
 
 MOST_LISTED = 1_000
 TRIES = 3

@@ -18,11 +18,11 @@ from sqlalchemy import Column, Table, delete, func, insert, select, text
 from sqlalchemy.exc import DataError
 
 from mxr.errors import Conflict, Damaged, MxrError, NoSuchBlob, Temporary, Usage
+from mxr_registry.database.session import Database, Session, take_turns, translated
+from mxr_registry.database.tables import Blob
 
-from . import schema
-from .db import Database, Session, take_turns, translated
+from .database import schema
 from .storage.store import Store
-from .tables import Blob
 
 PAGE = 1_000
 SEEDED = frozenset({"counters"})

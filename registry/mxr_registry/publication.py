@@ -21,12 +21,12 @@ from mxr.artifact.manifest import File, Manifest, artifact_id
 from mxr.errors import Mismatch, NoSuchBlob, Usage
 from mxr.protocol.artifacts import Publish
 from mxr.util.codec import canonical
+from mxr_registry.database.session import Database, Session, now
+from mxr_registry.database.tables import Artifact, ArtifactBlob, ArtifactInput
 
 from . import artifacts, blobs, models
-from .db import Database, Session, now
 from .inspection import Description
 from .storage.store import Store
-from .tables import Artifact, ArtifactBlob, ArtifactInput
 
 Inspect = Callable[[Sequence[File]], tuple[Description, ...]]
 

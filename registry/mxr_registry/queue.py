@@ -13,10 +13,10 @@ from mxr.errors import Usage
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 from mxr_registry.config.job_rules import Rules
+from mxr_registry.database.job_tables import Job
+from mxr_registry.database.session import Row, Session, now
 
 from .config import lanes
-from .db import Row, Session, now
-from .work_tables import Job
 
 
 def show(session: Session, rules: Rules, namespace: str, query: Mapping[str, str]) -> str:

@@ -16,10 +16,10 @@ from mxr.artifact.key import Difference, Key, show
 from mxr.artifact.matching import Candidate
 from mxr.artifact.qualities import ALLOWANCES, Demands, Request
 from mxr.errors import NoSuchArtifact
+from mxr_registry.database.session import Row, Session
+from mxr_registry.database.tables import Artifact
 
 from . import artifacts, models
-from .db import Row, Session
-from .tables import Artifact
 
 LOOKED_AT = 500
 """Artifacts of the model that are compared with a request: the newest, those of the same arch first."""

@@ -19,10 +19,10 @@ from mxr.artifact.matching import Candidate, Match
 from mxr.artifact.qualities import Request
 from mxr.protocol.artifacts import API
 from mxr.util import codec
+from mxr_registry.database.session import Database, Question, Row
+from mxr_registry.database.tables import Artifact
 
 from . import artifacts, misses, refusal
-from .db import Database, Question, Row
-from .tables import Artifact
 from .usage import Tally
 
 ASKED = (

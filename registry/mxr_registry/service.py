@@ -42,7 +42,7 @@ def serve(host: str, port: int, data: Path | None, config: Path | None, insecure
 
 def _prepare(settings: Settings) -> None:
     """Database and store as they must be before the first request."""
-    from . import schema
+    from .database import schema
     from .storage import open_store
 
     db, store = database(settings), open_store(settings.store_url, settings.s3)

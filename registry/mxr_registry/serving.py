@@ -5,9 +5,9 @@ from __future__ import annotations
 from mxr.artifact import matching
 from mxr.artifact.qualities import Request
 from mxr.errors import Usage
+from mxr_registry.database.session import Session
 
 from . import resolution
-from .db import Session
 
 
 def artifact_of(session: Session, namespace: str, request: Request) -> str | None:

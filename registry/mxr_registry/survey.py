@@ -16,10 +16,10 @@ from mxr.protocol.jobs import Failure
 from mxr.protocol.surveys import Standing, Survey, Surveyed
 from mxr.util.codec import canonical, decode, encode
 from mxr_registry.config.job_rules import Rules
+from mxr_registry.database.session import Session
 
 from . import asking, estimates, failures, resolution, workers
 from .config import lanes
-from .db import Session
 
 
 def survey(session: Session, rules: Rules, namespace: str, asked: Survey) -> str:

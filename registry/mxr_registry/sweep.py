@@ -28,14 +28,14 @@ from mxr.protocol import jobs as job_protocol
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.config.retention import DAY, Retention
 from mxr_registry.config.settings import Settings
+from mxr_registry.database.job_tables import Job, RememberedFailure
+from mxr_registry.database.session import Database, Session, now, take_turns
+from mxr_registry.database.tables import Artifact, ArtifactBlob, Blob, Miss, Model, ModelBlob, Use
 
 from . import artifacts, endings
 from .blobs import turn_of
-from .db import Database, Session, now, take_turns
 from .eviction import Doomed, choose
 from .storage.store import Store
-from .tables import Artifact, ArtifactBlob, Blob, Miss, Model, ModelBlob, Use
-from .work_tables import Job, RememberedFailure
 
 log = logging.getLogger("mxr_registry")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @json_option
 def migrate(data: Path | None, as_json: bool) -> None:
     """Bring the database's schema up to date."""
-    from . import schema
+    from .database import schema
 
     db = database(Settings.read(os.environ, data))
     revision = schema.upgrade(db)
@@ -45,7 +45,7 @@ def sweep(data: Path | None, config: Path | None, dry_run: bool, as_json: bool, 
     The rules are those of [retention] in the configuration, and the flags, which win. Promoted artifacts and those of
     registered locks stay. Safe while registries serve; a removed artifact's bytes go with a sweep a day later.
     """
-    from . import schema
+    from .database import schema
     from .storage import open_store
     from .sweep import Report, Sweep, Swept
 
@@ -86,7 +86,8 @@ def _size(count: int) -> str:
 @json_option
 def move(data: Path | None, to_database: str, to_store: str | None, as_json: bool) -> None:
     """Copy this registry, stopped, to another database and store. It is left as it was."""
-    from .db import Database
+    from mxr_registry.database.session import Database
+
     from .moving import Move
     from .storage import open_store
 
@@ -111,7 +112,7 @@ def move(data: Path | None, to_database: str, to_store: str | None, as_json: boo
 def fsck(data: Path | None, repair: bool, quick: bool, as_json: bool) -> None:
     """Has every row its bytes, and every byte its row? Ends with 65 where something is lost or wrong."""
     from . import fsck as room
-    from . import schema
+    from .database import schema
     from .storage import open_store
 
     settings = Settings.read(os.environ, data)

@@ -18,10 +18,10 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from mxr.errors import MxrError, Usage
 from mxr.protocol.artifacts import Use as Told
+from mxr_registry.database.session import Database, Session, now
+from mxr_registry.database.tables import Artifact, Use
 
 from . import artifacts
-from .db import Database, Session, now
-from .tables import Artifact, Use
 
 log = logging.getLogger("mxr_registry")
 

@@ -21,9 +21,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mxr.errors import MxrError
 from mxr_registry.config.job_rules import Rules
+from mxr_registry.database.session import Database, now
 
 from . import changes, endings, jobs, leases, workers
-from .db import Database, now
 from .jobs import Shown
 
 log = logging.getLogger("mxr_registry")

@@ -10,10 +10,10 @@ from sqlalchemy import select
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.surveys import MOST_TOLD
 from mxr.util.codec import canonical
+from mxr_registry.database.job_tables import Job
+from mxr_registry.database.session import Row, Session
 
 from . import estimates, jobs
-from .db import Row, Session
-from .work_tables import Job
 
 AT_ONCE = 500
 """Ids in one statement: no database bears any number."""

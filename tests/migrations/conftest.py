@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from servers.rows import ENGINES, Databases, Rows
 
-from mxr_registry.db import Database
+from mxr_registry.database.session import Database
 
 
 @pytest.fixture(params=ENGINES)

@@ -11,8 +11,8 @@ from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import BigInteger, Boolean, Float, Integer, LargeBinary, MetaData, Table, event, insert, inspect, select
 
-from mxr_registry import schema
-from mxr_registry.db import Database, Session
+from mxr_registry.database import schema
+from mxr_registry.database.session import Database, Session
 
 STATED: dict[tuple[str, str], Any] = {("jobs", "state"): "done", ("alembic_version", "version_num"): None}
 """Values of columns that the usual ones would not fit."""

@@ -21,8 +21,8 @@ from migrations.steps import (
 from servers.rows import Rows
 
 from mxr.errors import MxrError, Temporary
-from mxr_registry import schema
-from mxr_registry.db import Database
+from mxr_registry.database import schema
+from mxr_registry.database.session import Database
 
 FROM = ["base", *revisions()[:-1]]
 """What an upgrade can begin with."""

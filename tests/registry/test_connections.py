@@ -9,7 +9,7 @@ import pytest
 from mxr.errors import Usage
 from mxr_registry.config.connections import Connections
 from mxr_registry.config.settings import Settings, place_of
-from mxr_registry.db import Database
+from mxr_registry.database.session import Database
 
 
 def written(folder: Path, words: str) -> Path:

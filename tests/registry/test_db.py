@@ -16,9 +16,10 @@ from sqlalchemy.exc import IntegrityError
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
 from mxr.errors import MxrError, NoSuchArtifact, Temporary, Usage
-from mxr_registry import misses, resolution, schema
-from mxr_registry.db import Database, now, take_turns
-from mxr_registry.tables import Blob
+from mxr_registry import misses, resolution
+from mxr_registry.database import schema
+from mxr_registry.database.session import Database, now, take_turns
+from mxr_registry.database.tables import Blob
 from mxr_registry.usage import Tally
 
 

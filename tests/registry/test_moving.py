@@ -16,8 +16,8 @@ from servers.rows import ENGINES, Databases, Rows
 from servers.swift import Bucket
 
 from mxr.errors import Usage
-from mxr_registry import schema
-from mxr_registry.db import Database
+from mxr_registry.database import schema
+from mxr_registry.database.session import Database
 from mxr_registry.moving import Move
 
 PATHS = ("/v1/artifacts", "/v1/models", "/v1/misses", "/v1/jobs", "/v1/workers", "/v1/blobs/{blob}")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mxr_registry import usage
-from mxr_registry.db import Database
+from mxr_registry.database.session import Database
 
 
 @pytest.fixture

@@ -157,8 +157,8 @@ class PostgreSQL:
     def migrated(self) -> str:
         """The URL of a new database with the tables of today, which cost one migration for all."""
         if not self._migrated:
-            from mxr_registry import schema
-            from mxr_registry.db import Database
+            from mxr_registry.database import schema
+            from mxr_registry.database.session import Database
 
             made = self.empty()
             db = Database(made)

@@ -17,7 +17,7 @@ from mxr.errors import Usage
 from mxr.util import codec
 from mxr_registry.auth import Caller, caller_of
 from mxr_registry.config.settings import Settings
-from mxr_registry.db import Database
+from mxr_registry.database.session import Database
 from mxr_registry.models import Look
 from mxr_registry.publication import Inspect
 from mxr_registry.storage.store import Store

@@ -23,7 +23,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from mxr_registry.config.connections import Connections
 
 from .engine import BUSY, engine_of, prepare_sqlite
-from .trouble import known_trouble, translated
+from .errors import known_trouble, translated
 
 __all__ = ["Database", "Now", "Question", "Row", "Session", "now", "take_turns", "translated", "upsert"]
 

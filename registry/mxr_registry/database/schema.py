@@ -13,7 +13,7 @@ from sqlalchemy import Table, inspect, text
 
 from mxr.errors import MxrError, Temporary
 
-from .db import Database, Session, take_turns
+from .session import Database, Session, take_turns
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -80,9 +80,9 @@ def revisions() -> list[str]:
 
 def tables() -> list[Table]:
     """All tables of this code, each after those that it refers to."""
-    from . import work_tables
+    from . import job_tables
 
-    return work_tables.Job.metadata.sorted_tables
+    return job_tables.Job.metadata.sorted_tables
 
 
 def present(db: Database) -> bool:

@@ -1,0 +1,1 @@
+"""Engine, sessions, tables and schema of the database."""

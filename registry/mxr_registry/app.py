@@ -14,16 +14,17 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from mxr.errors import MxrError, NotFound, Usage
+from mxr_registry.artifacts.usage import Tally
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.config.settings import Settings
 from mxr_registry.database.session import Database
 
-from . import inspection, metrics
+from . import metrics
+from .artifacts import inspection
 from .routes import artifacts, blobs, health, jobs, locks, models, pipelines, queue, resolve, uses, workers
 from .routes import metrics as figures
 from .routes.deps import Rooms
 from .storage import open_store
-from .usage import Tally
 from .waiting import Bus
 
 log = logging.getLogger("mxr_registry")

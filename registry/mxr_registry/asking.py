@@ -32,7 +32,8 @@ from mxr_registry.database.job_tables import Job
 from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import Model
 
-from . import artifacts, blobs, changes, endings, failures, jobs, serving, workers
+from . import changes, endings, failures, jobs, serving, workers
+from .artifacts import blobs, catalog
 from .config import lanes
 from .storage.store import Store
 
@@ -139,7 +140,7 @@ def _attachable(session: Session, namespace: str, request: Request, terms: str) 
     for row in rows:
         if row.terms == terms or job_protocol.covers(lanes.demands_of(row.demands_json), demands):
             return row
-        if row.state == job_protocol.RUNNING and _sure(demands, artifacts.qualities_of(row.pinned_json)):
+        if row.state == job_protocol.RUNNING and _sure(demands, catalog.qualities_of(row.pinned_json)):
             return row
     return None
 

@@ -16,7 +16,7 @@ from mxr_registry.config.retention import DAY, Retention
 from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import Artifact, ArtifactBlob, Blob, ModelBlob
 
-from . import artifacts
+from .artifacts import catalog
 
 PAGE = 500
 
@@ -45,7 +45,7 @@ def choose(db: Database, rules: Retention) -> list[Doomed]:
 
 
 def _select() -> Any:
-    return select(Artifact.seq, Artifact.id, Artifact.size).where(Artifact.promoted == 0, artifacts.free())
+    return select(Artifact.seq, Artifact.id, Artifact.size).where(Artifact.promoted == 0, catalog.free())
 
 
 def _unused(session: Session, rules: Retention, moment: float) -> Iterator[tuple[Row, str]]:

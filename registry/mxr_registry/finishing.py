@@ -13,12 +13,13 @@ from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import Qualities
 from mxr.errors import Damaged, Mismatch, NoSuchBlob
 from mxr.protocol import jobs as job_protocol
+from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.database.session import Database, Row, Session, now
 
-from . import artifacts, changes, endings, estimates, jobs, logs, publication, workers
+from . import changes, endings, estimates, jobs, logs, workers
+from .artifacts import catalog, publication
 from .config import lanes
-from .publication import Inspect
 from .storage.store import Store
 
 KNOWN = ("num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "real_arch")
@@ -74,7 +75,7 @@ def _answered(row: Row, done: job_protocol.Finish) -> bool:
 
 def _completed(row: Row, done: job_protocol.Finish) -> job_protocol.Finish:
     """What its worker leaves unsaid of the artifact is what the claim said of it."""
-    pinned, made = artifacts.qualities_of(row.pinned_json), done.artifact.qualities
+    pinned, made = catalog.qualities_of(row.pinned_json), done.artifact.qualities
     unsaid = {name: getattr(pinned, name) for name in KNOWN if getattr(made, name) is None}
     return replace(done, artifact=replace(done.artifact, qualities=replace(made, **unsaid)))
 
@@ -86,7 +87,7 @@ def _refuse_others(row: Row, done: job_protocol.Finish) -> None:
     if key.digest != row.digest:
         refused += Key.from_json(json.loads(row.key_json)).differences(key)
     refused += judge(lanes.demands_of(row.demands_json), Candidate("", made)).refused
-    refused += _broken_promises(artifacts.qualities_of(row.pinned_json), made)
+    refused += _broken_promises(catalog.qualities_of(row.pinned_json), made)
     if refused:
         rows = [each.to_json() for each in refused]
         raise Mismatch(

@@ -14,10 +14,10 @@ from sqlalchemy import delete, exists, func, select, text
 from mxr.artifact.manifest import Manifest, artifact_id
 from mxr.errors import MxrError, NoSuchBlob
 from mxr.util.codec import canonical
+from mxr_registry.artifacts.blobs import turn_of
 from mxr_registry.database.session import Database, Row, Session, take_turns
 from mxr_registry.database.tables import Artifact, ArtifactBlob, Blob, Model, ModelBlob
 
-from .blobs import turn_of
 from .database import schema
 from .storage.store import Kept, Store
 

@@ -7,7 +7,7 @@ from mxr.artifact.qualities import Request
 from mxr.errors import Usage
 from mxr_registry.database.session import Session
 
-from . import resolution
+from .artifacts import resolution
 
 
 def artifact_of(session: Session, namespace: str, request: Request) -> str | None:

@@ -18,7 +18,8 @@ from mxr.util.codec import canonical, decode, encode
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.database.session import Session
 
-from . import asking, estimates, failures, resolution, workers
+from . import asking, estimates, failures, workers
+from .artifacts import resolution
 from .config import lanes
 
 

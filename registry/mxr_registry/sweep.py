@@ -25,6 +25,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from mxr.errors import MxrError
 from mxr.protocol import jobs as job_protocol
+from mxr_registry.artifacts.blobs import turn_of
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.config.retention import DAY, Retention
 from mxr_registry.config.settings import Settings
@@ -32,8 +33,8 @@ from mxr_registry.database.job_tables import Job, RememberedFailure
 from mxr_registry.database.session import Database, Session, now, take_turns
 from mxr_registry.database.tables import Artifact, ArtifactBlob, Blob, Miss, Model, ModelBlob, Use
 
-from . import artifacts, endings
-from .blobs import turn_of
+from . import endings
+from .artifacts import catalog
 from .eviction import Doomed, choose
 from .storage.store import Store
 
@@ -119,8 +120,8 @@ class Sweep:
         row = Artifact
         newest = max(each.moment for each in some)
         guards = (row.seq.in_([each.seq for each in some]), row.used_at <= newest, row.promoted == 0)
-        still = session.execute(select(row.seq).where(*guards, artifacts.free()).with_for_update()).scalars().all()
-        return artifacts.forget(session, still) if still else 0
+        still = session.execute(select(row.seq).where(*guards, catalog.free()).with_for_update()).scalars().all()
+        return catalog.forget(session, still) if still else 0
 
     def _models(self) -> None:
         if self.retention.model_days is None:

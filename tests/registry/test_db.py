@@ -16,11 +16,11 @@ from sqlalchemy.exc import IntegrityError
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
 from mxr.errors import MxrError, NoSuchArtifact, Temporary, Usage
-from mxr_registry import misses, resolution
+from mxr_registry.artifacts import misses, resolution
+from mxr_registry.artifacts.usage import Tally
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database, now, take_turns
 from mxr_registry.database.tables import Blob
-from mxr_registry.usage import Tally
 
 
 @pytest.fixture
@@ -181,14 +181,14 @@ def test_a_miss_on_a_read_only_database_is_a_miss(db: Database, parts: Any) -> N
 
 
 def test_namespaces_do_not_see_each_other(db: Database, parts: Any) -> None:
-    from mxr_registry import artifacts, blobs
+    from mxr_registry.artifacts import blobs, catalog
 
     with db.writing() as session:
         session.execute(insert(Blob), {**row("a" * 64), "namespace": "theirs"})
     with db.reading() as session:
         assert blobs.sizes(session, "theirs", ["a" * 64]) == {"a" * 64: 1}
         assert blobs.sizes(session, "ours", ["a" * 64]) == {}
-        assert artifacts.listed(session, "ours", artifacts.Filters()) == '{"artifacts":[],"next":null}'
+        assert catalog.listed(session, "ours", catalog.Filters()) == '{"artifacts":[],"next":null}'
 
 
 def test_an_equal_request_is_read_once(parts: Any) -> None:

@@ -19,9 +19,9 @@ from mxr.onnxfile import read_model
 from mxr.onnxfile.structure import structure_of
 from mxr.program import describe
 from mxr.program.source import BytesSource
-from mxr_registry import inspection
+from mxr_registry.artifacts import inspection
+from mxr_registry.artifacts.inspector import Paged
 from mxr_registry.config.settings import Limits
-from mxr_registry.inspector import Paged
 from mxr_registry.storage.local import LocalStore
 
 

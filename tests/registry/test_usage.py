@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mxr_registry import usage
+from mxr_registry.artifacts import usage
 from mxr_registry.database.session import Database
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response
 
 from mxr.protocol import artifacts as artifact_protocol
-from mxr_registry import artifacts, blobs, publication
+from mxr_registry.artifacts import blobs, catalog, publication
 
 from .deps import Body, By, InRooms, read, reply
 from .ranges import answer
@@ -18,16 +18,16 @@ router = APIRouter(prefix="/v1/artifacts", tags=["artifacts"])
 
 FILTERS = [
     {"name": name, "in": "query", "required": False, "schema": {"type": "integer" if name == "limit" else "string"}}
-    for name in artifacts.Filters.__dataclass_fields__
+    for name in catalog.Filters.__dataclass_fields__
 ]
 
 
 @router.get("", summary="Artifacts, the newest first", openapi_extra={"parameters": FILTERS})
 def list_artifacts(request: Request, rooms: InRooms, by: By) -> Response:
     """A page of artifacts without manifests and descriptions; `next` is the `after` of the next page."""
-    filters = artifacts.Filters.read(request.query_params)
+    filters = catalog.Filters.read(request.query_params)
     with rooms.db.reading() as session:
-        return reply(artifacts.listed(session, by.namespace, filters))
+        return reply(catalog.listed(session, by.namespace, filters))
 
 
 @router.post("", summary="Publish an artifact", openapi_extra=body(artifact_protocol.Publish), status_code=201)
@@ -42,21 +42,21 @@ def publish(wanted: Body, rooms: InRooms, by: By) -> Response:
 def show_artifact(id: str, rooms: InRooms, by: By) -> Response:
     """`id` may be cut short to 8 digits or more that no other artifact begins with; so everywhere below."""
     with rooms.db.reading() as session:
-        return reply(artifacts.show(session, by.namespace, id))
+        return reply(catalog.show(session, by.namespace, id))
 
 
 @router.post("/{id}/promote", summary="Make an artifact the first choice")
 def promote(id: str, rooms: InRooms, by: By) -> Response:
     """The latest promotion comes before all others that serve the same request."""
     with rooms.db.writing() as session:
-        return reply(artifacts.promote(session, by.namespace, id))
+        return reply(catalog.promote(session, by.namespace, id))
 
 
 @router.delete("/{id}", summary="Remove an artifact")
 def remove(id: str, rooms: InRooms, by: By) -> Response:
     """The artifact as it was. Its blobs stay until a sweep. 403 names the registered locks that pin it."""
     with rooms.db.writing() as session:
-        return reply(artifacts.remove(session, by.namespace, id))
+        return reply(catalog.remove(session, by.namespace, id))
 
 
 @router.head("/{id}/files/{name:path}", include_in_schema=False)
@@ -64,8 +64,8 @@ def remove(id: str, rooms: InRooms, by: By) -> Response:
 def file_bytes(id: str, name: str, request: Request, rooms: InRooms, by: By) -> Response:
     """The whole file, or one range of it; the entity tag is its sha256."""
     with rooms.db.reading() as session:
-        row = artifacts.find(session, by.namespace, id)
-    file = artifacts.file_of(row, name)
+        row = catalog.find(session, by.namespace, id)
+    file = catalog.file_of(row, name)
     if request.method == "GET" and "range" not in request.headers:
         rooms.tally.count(by.namespace, row.id)
 

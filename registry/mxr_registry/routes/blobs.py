@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 from mxr.artifact.manifest import Blob, check_sha256
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.util import codec
-from mxr_registry import blobs
+from mxr_registry.artifacts import blobs
 from mxr_registry.storage.place import loopback
 
 from .deps import Body, By, InRooms, read, reply

@@ -15,13 +15,13 @@ from fastapi.routing import APIRoute
 
 from mxr.errors import Usage
 from mxr.util import codec
+from mxr_registry.artifacts.models import Look
+from mxr_registry.artifacts.publication import Inspect
+from mxr_registry.artifacts.usage import Tally
 from mxr_registry.auth import Caller, caller_of
 from mxr_registry.config.settings import Settings
 from mxr_registry.database.session import Database
-from mxr_registry.models import Look
-from mxr_registry.publication import Inspect
 from mxr_registry.storage.store import Store
-from mxr_registry.usage import Tally
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from mxr.errors import Interrupted, Usage
-from mxr_registry import blobs
+from mxr_registry.artifacts import blobs
 from mxr_registry.storage.store import CHUNK
 
 from .deps import Rooms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from mxr.artifact.qualities import Request as Asking
-from mxr_registry import misses, resolution
+from mxr_registry.artifacts import misses, resolution
 
 from .deps import Body, By, InRooms, Straight, reply
 from .schemas import body

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from mxr.protocol import artifacts as artifact_protocol
-from mxr_registry import usage
+from mxr_registry.artifacts import usage
 
 from .deps import Body, By, InRooms, read, reply
 from .schemas import body

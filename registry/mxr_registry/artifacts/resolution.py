@@ -22,11 +22,11 @@ from mxr.util import codec
 from mxr_registry.database.session import Database, Question, Row
 from mxr_registry.database.tables import Artifact
 
-from . import artifacts, misses, refusal
+from . import catalog, miss_report, misses
 from .usage import Tally
 
 ASKED = (
-    select(*artifacts.COLUMNS, Artifact.promoted, Artifact.names_json, Artifact.manifest_json)
+    select(*catalog.COLUMNS, Artifact.promoted, Artifact.names_json, Artifact.manifest_json)
     .where(Artifact.namespace == bindparam("namespace"))
     .where(or_(Artifact.digest == bindparam("digest"), Artifact.digest == bindparam("generic")))
 )
@@ -82,7 +82,7 @@ def resolve(db: Database, tally: Tally, namespace: str, asked: Asked) -> str:
         tally.count(namespace, hit.id)
         return hit.text
     with db.reading() as session:
-        reason, nearest = refusal.explain(session, namespace, asked.request, asked.digest, asked.family)
+        reason, nearest = miss_report.explain(session, namespace, asked.request, asked.digest, asked.family)
     misses.record(db, namespace, asked.request, asked.digest, nearest)
     raise reason
 
@@ -103,7 +103,7 @@ def candidates(rows: Sequence[Row], digest: str, family: str | None) -> list[Can
     return [
         Candidate(
             id=row.id,
-            qualities=artifacts.qualities_of(row.qualities_json),
+            qualities=catalog.qualities_of(row.qualities_json),
             promoted=row.promoted,
             order=row.seq,
             generic=None if row.digest == digest else family,
@@ -114,7 +114,7 @@ def candidates(rows: Sequence[Row], digest: str, family: str | None) -> list[Can
 
 def _written(row: Row, fit: Match) -> str:
     return (
-        f'{{"artifact":{{{artifacts.fields_of(row)},"manifest":{row.manifest_json}}},'
+        f'{{"artifact":{{{catalog.fields_of(row)},"manifest":{row.manifest_json}}},'
         f'"match":{json.dumps(fit.to_json())},"urls":{{{_urls(row.id, row.names_json)}}}}}'
     )
 

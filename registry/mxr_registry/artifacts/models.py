@@ -19,10 +19,10 @@ from mxr.protocol.artifacts import RegisterModel, check_model, model_identity
 from mxr.util.codec import canonical, encode
 from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import Model, ModelBlob
+from mxr_registry.storage.store import Store
 
 from . import blobs
 from .inspection import Description
-from .storage.store import Store
 
 MOST_LISTED = 1_000
 TRIES = 3

@@ -22,9 +22,9 @@ from typing import Any
 from mxr.artifact.manifest import File
 from mxr.errors import MxrError, Temporary, from_json
 from mxr_registry.config.settings import Limits
+from mxr_registry.storage import Store
 
 from .inspector import MOST_SAID, too_far
-from .storage import Store
 
 Description = Mapping[str, Any]
 
@@ -34,7 +34,7 @@ LOOKING = 20
 PAGE = 64 << 10
 """Bytes that the child asks for at once, where a store's page is not larger."""
 
-COMMAND = (sys.executable, "-m", "mxr_registry.inspector")
+COMMAND = (sys.executable, "-m", "mxr_registry.artifacts.inspector")
 
 SECRETS = ("AWS_", "MXR_", "PG")
 """How variables begin that are none of the child's business."""

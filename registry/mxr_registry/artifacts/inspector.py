@@ -7,7 +7,7 @@
     registry  <─ a line: {"descriptions": [...]} or {"error": {...}} ────  child
 
 It knows neither store nor database, and needs no key to either: it is given bytes. Run as
-`python -m mxr_registry.inspector`; `inspection` is the other end.
+`python -m mxr_registry.artifacts.inspector`; `inspection` is the other end.
 """
 
 from __future__ import annotations

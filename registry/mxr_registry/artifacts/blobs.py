@@ -14,10 +14,9 @@ from sqlalchemy import select, update
 
 from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.errors import Damaged, DamagedBlob, NoSuchBlob, Temporary
+from mxr_registry.database import tables
 from mxr_registry.database.session import Database, Session, now, take_turns, upsert
-
-from .database import tables
-from .storage.store import Store
+from mxr_registry.storage.store import Store
 
 SHOWN = 1_000
 """Missing blobs that an error lists."""

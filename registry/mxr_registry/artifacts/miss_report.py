@@ -19,7 +19,7 @@ from mxr.errors import NoSuchArtifact
 from mxr_registry.database.session import Row, Session
 from mxr_registry.database.tables import Artifact
 
-from . import artifacts, models
+from . import catalog, models
 
 LOOKED_AT = 500
 """Artifacts of the model that are compared with a request: the newest, those of the same arch first."""
@@ -94,7 +94,7 @@ def _rows(session: Session, namespace: str, key: Key) -> Iterator[Row]:
 def _compare(request: Request, row: Row, family: str | None) -> Near:
     key = Key.from_json(json.loads(row.key_json))
     generic = family if key.arch == family and family else None
-    has = Candidate(row.id, artifacts.qualities_of(row.qualities_json), row.promoted, row.seq, generic)
+    has = Candidate(row.id, catalog.qualities_of(row.qualities_json), row.promoted, row.seq, generic)
     asked = request.key.generic() if generic else request.key
     differences = (asked or request.key).differences(key)
     elsewhere = any(each.field in ("arch", "vendor", "kind") for each in differences)

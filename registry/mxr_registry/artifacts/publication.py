@@ -23,10 +23,10 @@ from mxr.protocol.artifacts import Publish
 from mxr.util.codec import canonical
 from mxr_registry.database.session import Database, Session, now
 from mxr_registry.database.tables import Artifact, ArtifactBlob, ArtifactInput
+from mxr_registry.storage.store import Store
 
-from . import artifacts, blobs, models
+from . import blobs, catalog, models
 from .inspection import Description
-from .storage.store import Store
 
 Inspect = Callable[[Sequence[File]], tuple[Description, ...]]
 
@@ -60,7 +60,7 @@ def publish(db: Database, store: Store, inspect: Inspect, namespace: str, wanted
         try:
             with db.writing() as session:
                 new = record(session, namespace, checked)
-                return artifacts.show(session, namespace, checked.id), new
+                return catalog.show(session, namespace, checked.id), new
         except IntegrityError:
             # Another wrote the same artifact or its model at this moment, and the next look finds that.
             continue
@@ -109,9 +109,9 @@ def _refuse_other_models(db: Database, namespace: str, checked: Checked) -> None
 
 def _lost(db: Database, store: Store, namespace: str, id: str) -> bool:
     with db.reading() as session:
-        if not artifacts.has(session, namespace, id):
+        if not catalog.has(session, namespace, id):
             return False
-        row = artifacts.find(session, namespace, id)
+        row = catalog.find(session, namespace, id)
     first = Manifest.from_json(json.loads(row.manifest_json))
     named = list(first.blobs())
     stored = store.stats(blob.sha256 for blob in named)

@@ -21,7 +21,7 @@ from mxr.protocol.artifacts import Use as Told
 from mxr_registry.database.session import Database, Session, now
 from mxr_registry.database.tables import Artifact, Use
 
-from . import artifacts
+from . import catalog
 
 log = logging.getLogger("mxr_registry")
 
@@ -160,14 +160,14 @@ def listed(session: Session, namespace: str, filters: Filters) -> str:
     used = select(Use.artifact, total, func.max(Use.used_at).label("last")).where(Use.day > since)
     sums = used.group_by(Use.artifact).subquery()
     row = Artifact
-    asked = select(*artifacts.COLUMNS, sums.c.total, sums.c.last).join(sums, sums.c.artifact == row.seq)
+    asked = select(*catalog.COLUMNS, sums.c.total, sums.c.last).join(sums, sums.c.artifact == row.seq)
     for name in ("model", "kind", "vendor", "arch", "migraphx", "rocm"):
         value = getattr(filters, name)
         if value is not None:
             asked = asked.where(getattr(row, name) == value)
     asked = asked.where(row.namespace == namespace).order_by(sums.c.total.desc(), row.seq).limit(filters.limit)
     parts = (
-        f'{{"artifact":{{{artifacts.fields_of(each)}}},"count":{int(each.total)},"used_at":{json.dumps(each.last)}}}'
+        f'{{"artifact":{{{catalog.fields_of(each)}}},"count":{int(each.total)},"used_at":{json.dumps(each.last)}}}'
         for each in session.execute(asked)
     )
     return '{"uses":[' + ",".join(parts) + "]}"

@@ -1,0 +1,1 @@
+"""Artifacts, models and blobs: publishing, resolving, listing."""

@@ -35,13 +35,13 @@ from mxr.artifact.qualities import Request
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
-from mxr_registry import leases, workers
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.database import schema
 from mxr_registry.database.job_tables import Job
 from mxr_registry.database.session import Database
 from mxr_registry.database.tables import Model
+from mxr_registry.jobs import leases, workers
 
 MODEL = "xxh3:" + "ab" * 16
 ARCHS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1201", "gfx950", "gfx940")

@@ -18,6 +18,7 @@ from mxr_registry.artifacts.usage import Tally
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.config.settings import Settings
 from mxr_registry.database.session import Database
+from mxr_registry.jobs.notifications import Bus
 
 from . import metrics
 from .artifacts import inspection
@@ -25,7 +26,6 @@ from .routes import artifacts, blobs, health, jobs, locks, models, pipelines, qu
 from .routes import metrics as figures
 from .routes.deps import Rooms
 from .storage import open_store
-from .waiting import Bus
 
 log = logging.getLogger("mxr_registry")
 

@@ -83,8 +83,8 @@ def _listen(settings: Settings) -> socket.socket:
 def _serve(settings: Settings, listener: socket.socket) -> None:
     import uvicorn
 
-    from . import endings
     from .app import Served, create_app
+    from .jobs import lease_endings
     from .sweep import sweep_regularly
 
     app = create_app(settings)
@@ -109,7 +109,7 @@ def _serve(settings: Settings, listener: socket.socket) -> None:
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             # At the last moment: what else is done at the start takes longer than a short lease.
             try:
-                endings.resume(app.state.rooms.db, app.state.rules)
+                lease_endings.resume(app.state.rooms.db, app.state.rules)
             except Temporary as problem:
                 # What is here can be fetched all the same (from a full disk, say).
                 logging.getLogger("mxr_registry").warning("leases are as they were: %s", problem.message)

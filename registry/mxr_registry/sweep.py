@@ -33,9 +33,9 @@ from mxr_registry.database.job_tables import Job, RememberedFailure
 from mxr_registry.database.session import Database, Session, now, take_turns
 from mxr_registry.database.tables import Artifact, ArtifactBlob, Blob, Miss, Model, ModelBlob, Use
 
-from . import endings
 from .artifacts import catalog
 from .eviction import Doomed, choose
+from .jobs import lease_endings
 from .storage.store import Store
 
 log = logging.getLogger("mxr_registry")
@@ -103,7 +103,7 @@ class Sweep:
     def run(self) -> Report:
         """Sweep everything once. Raises `Temporary` where database or store do not answer; what went is gone."""
         if not self.report.dry:
-            endings.expire(self.db, self.rules)
+            lease_endings.expire(self.db, self.rules)
         self._artifacts()
         self._models()
         self._blobs()

@@ -20,9 +20,9 @@ from fastapi.responses import StreamingResponse
 from mxr.errors import Usage
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
-from mxr_registry import asking, changes, endings, finishing, jobs, leases, logs
 from mxr_registry.config.job_rules import Rules
-from mxr_registry.waiting import Bus, Ear
+from mxr_registry.jobs import completion, lease_endings, leases, logs, submission, tracking, transitions
+from mxr_registry.jobs.notifications import Bus, Ear
 
 from .deps import Body, By, InRooms, Rooms, read, reply
 from .schemas import body
@@ -42,7 +42,7 @@ WAITS = [
 ]
 FILTERS = [
     {"name": name, "in": "query", "required": False, "schema": {"type": "integer" if name == "limit" else "string"}}
-    for name in jobs.Filters.__dataclass_fields__
+    for name in tracking.Filters.__dataclass_fields__
 ]
 
 
@@ -67,7 +67,7 @@ UnderRules = Annotated[Rules, Depends(rules_of)]
 @router.post("", summary="Ask for a compile", openapi_extra=body(job_protocol.Ask))
 def ask(wanted: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
     """The job to wait for, an open one or a new one; or done, where the program is here already."""
-    text = asking.ask(rooms.db, rooms.store, rules, by.namespace, read(job_protocol.Ask, wanted))
+    text = submission.ask(rooms.db, rooms.store, rules, by.namespace, read(job_protocol.Ask, wanted))
     bus.kick()
     return reply(text)
 
@@ -75,9 +75,9 @@ def ask(wanted: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> 
 @router.get("", summary="Jobs, the latest first", openapi_extra={"parameters": FILTERS})
 def list_jobs(request: Request, rooms: InRooms, by: By) -> Response:
     """A page of jobs; `state=open` are those that are queued or running."""
-    filters = jobs.Filters.read(request.query_params)
+    filters = tracking.Filters.read(request.query_params)
     with rooms.db.reading() as session:
-        return reply(jobs.listed(session, by.namespace, filters))
+        return reply(tracking.listed(session, by.namespace, filters))
 
 
 @router.post("/claim", summary="A worker asks for a job", openapi_extra=body(job_protocol.Claim))
@@ -128,9 +128,9 @@ async def show(id: str, request: Request, rooms: InRooms, by: By, rules: UnderRu
     return reply(found.text)
 
 
-def _show(rooms: Rooms, rules: Rules, namespace: str, id: str) -> jobs.Shown:
+def _show(rooms: Rooms, rules: Rules, namespace: str, id: str) -> tracking.Shown:
     with rooms.db.reading() as session:
-        return jobs.show(session, rules, namespace, id)
+        return tracking.show(session, rules, namespace, id)
 
 
 def _number(request: Request, name: str, most: float) -> float | None:
@@ -147,7 +147,7 @@ def show_log(id: str, request: Request, rooms: InRooms, by: By) -> Response:
     """From `offset` in bytes on (default 0). The header `mxr-log-next` is the offset to go on from."""
     offset = int(_number(request, "offset", 2**53) or 0)
     with rooms.db.reading() as session:
-        found = jobs.find(session, by.namespace, id)
+        found = tracking.find(session, by.namespace, id)
         pieces = logs.read(session, found.seq, offset)
     following = pieces[-1].next if pieces else max(offset, found.log_size)
     headers = {"mxr-log-next": str(following), "mxr-job-state": found.state}
@@ -165,7 +165,7 @@ async def events(id: str, request: Request, rooms: InRooms, by: By, rules: Under
     return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
-def _resumed(request: Request, found: jobs.Shown) -> tuple[int, int]:
+def _resumed(request: Request, found: tracking.Shown) -> tuple[int, int]:
     """The last event that the client has, and how far in the log it is."""
     last = re.fullmatch(r"([0-9]{1,16})-([0-9]{1,16})", request.headers.get("last-event-id", ""), re.ASCII)
     if last:
@@ -176,7 +176,7 @@ def _resumed(request: Request, found: jobs.Shown) -> tuple[int, int]:
 
 
 async def _stream(
-    request: Request, rooms: Rooms, rules: Rules, bus: Bus, found: jobs.Shown, cursor: tuple[int, int]
+    request: Request, rooms: Rooms, rules: Rules, bus: Bus, found: tracking.Shown, cursor: tuple[int, int]
 ) -> AsyncIterator[str]:
     version = 0
     async with bus.listen([found.id], request.receive) as ear:
@@ -201,13 +201,13 @@ async def _patient(ear: Ear) -> bool:
 
 def _batch(
     rooms: Rooms, rules: Rules, seq: int, cursor: tuple[int, int]
-) -> tuple[str, tuple[int, int], jobs.Shown, bool]:
+) -> tuple[str, tuple[int, int], tracking.Shown, bool]:
     """The events and a page of the log after the cursor, the cursor then, the job, and whether there is more log."""
     event, offset = cursor
     parts = []
     with rooms.db.reading() as session:
-        shown = jobs.at(session, rules, seq)
-        for row in changes.events(session, seq, event):
+        shown = tracking.at(session, rules, seq)
+        for row in transitions.events(session, seq, event):
             event = row.seq
             document = {"at": row.at, "state": row.state, "worker": row.worker, "note": row.note}
             document["detail"] = json.loads(row.detail_json) if row.detail_json else None
@@ -227,8 +227,8 @@ def _event(kind: str, document: str, cursor: tuple[int, int]) -> str:
 @router.post("/{id}/cancel", summary="Cancel a job")
 def cancel(id: str, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
     """At once where it is queued; where it runs, its worker is told with the next heartbeat."""
-    with changes.turn(rooms.db) as session:
-        found = jobs.cancel(session, rules, by.namespace, id)
+    with transitions.turn(rooms.db) as session:
+        found = tracking.cancel(session, rules, by.namespace, id)
     bus.kick()
     return reply(found.text)
 
@@ -246,7 +246,7 @@ def finish(id: str, done: Body, rooms: InRooms, by: By, rules: UnderRules, bus: 
     """Publishes the artifact and closes the job, both or neither."""
     finished = read(job_protocol.Finish, done)
     try:
-        return reply(finishing.finish(rooms.db, rooms.store, rooms.inspect, rules, by.namespace, id, finished))
+        return reply(completion.finish(rooms.db, rooms.store, rooms.inspect, rules, by.namespace, id, finished))
     finally:
         bus.kick()
 
@@ -254,7 +254,7 @@ def finish(id: str, done: Body, rooms: InRooms, by: By, rules: UnderRules, bus: 
 @router.post("/{id}/fail", summary="A worker failed", openapi_extra=body(job_protocol.Fail))
 def fail(id: str, failed: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
     """The job is closed, or queued again for later."""
-    text = endings.fail(rooms.db, rules, by.namespace, id, read(job_protocol.Fail, failed))
+    text = lease_endings.fail(rooms.db, rules, by.namespace, id, read(job_protocol.Fail, failed))
     bus.kick()
     return reply(text)
 
@@ -262,6 +262,6 @@ def fail(id: str, failed: Body, rooms: InRooms, by: By, rules: UnderRules, bus: 
 @router.post("/{id}/handback", summary="A worker gives its job back", openapi_extra=body(job_protocol.HandBack))
 def hand_back(id: str, given: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
     """The job is queued again, and this counts as no attempt."""
-    text = endings.hand_back(rooms.db, rules, by.namespace, id, read(job_protocol.HandBack, given).fence)
+    text = lease_endings.hand_back(rooms.db, rules, by.namespace, id, read(job_protocol.HandBack, given).fence)
     bus.kick()
     return reply(text)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from mxr.protocol import surveys
-from mxr_registry import survey, watching
+from mxr_registry.jobs import survey, watching
 
 from .deps import Body, By, InRooms, Rooms, read, reply
 from .jobs import InBus, UnderRules

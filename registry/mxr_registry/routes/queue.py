@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from mxr_registry import queue
+from mxr_registry.jobs import queue
 
 from .deps import By, InRooms, reply
 from .jobs import UnderRules

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from mxr.protocol import jobs as job_protocol
-from mxr_registry import workers
+from mxr_registry.jobs import workers
 
 from .deps import Body, By, InRooms, read, reply
 from .jobs import UnderRules

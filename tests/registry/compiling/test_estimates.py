@@ -10,9 +10,9 @@ import pytest
 from onnx import numpy_helper
 from sqlalchemy import text
 
-from mxr_registry import estimates
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database, Question
+from mxr_registry.jobs import estimates
 
 
 def sister(data: bytes, by: float) -> bytes:

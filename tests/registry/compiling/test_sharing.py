@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import Demands, Qualities
 from mxr.protocol import jobs as job_protocol
-from mxr_registry.asking import _sure
+from mxr_registry.jobs.submission import _sure
 
 SIGNS, COUNTS = some.sampled_from([None, "+", "-"]), some.sampled_from([None, 104, 120, 304])
 PATCHES, BUILDS = some.sampled_from([None, "7.2.0", "7.2.1"]), some.sampled_from([None, "a", "b"])

@@ -23,8 +23,8 @@ from mxr.errors import MxrError
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.database.session import Database, now
 
-from . import changes, endings, jobs, leases, workers
-from .jobs import Shown
+from . import lease_endings, leases, tracking, transitions, workers
+from .tracking import Shown
 
 log = logging.getLogger("mxr_registry")
 T = TypeVar("T")
@@ -141,7 +141,7 @@ class Bus:
 
     def _begin(self) -> tuple[int, float]:
         with self._db.reading() as session:
-            return changes.latest(session), now(session)
+            return transitions.latest(session), now(session)
 
     async def _watch(self) -> None:
         while self._ears:
@@ -180,15 +180,15 @@ class Bus:
         for wide in {wide for lane in lanes if (wide := leases.wide_topic(lane))}:
             self._wake(wide)
 
-    def _read(self, wanted: set[str], tidy: bool) -> tuple[list[changes.Change], dict[str, Shown], set[str], float]:
+    def _read(self, wanted: set[str], tidy: bool) -> tuple[list[transitions.Change], dict[str, Shown], set[str], float]:
         """What changed, the documents of those jobs that somebody waits for, and the lanes whose jobs are due."""
         if tidy:
-            endings.expire(self._db, self._rules)
+            lease_endings.expire(self._db, self._rules)
         with self._db.reading() as session:
-            found = changes.since(session, self._number)
-            documents = {each.id: jobs.at(session, self._rules, each.seq) for each in found if each.id in wanted}
+            found = transitions.since(session, self._number)
+            documents = {each.id: tracking.at(session, self._rules, each.seq) for each in found if each.id in wanted}
             moment = now(session) if tidy else self._moment
-            due = changes.due(session, self._moment, moment) if tidy else []
+            due = transitions.due(session, self._moment, moment) if tidy else []
         return found, documents, {f"{namespace} {lane}" for namespace, lane in due}, moment
 
     def _present(self, staff: set[tuple[str, str]]) -> None:

@@ -27,15 +27,15 @@ from mxr.consumers.ort.form import check_recording
 from mxr.errors import NoSuchBlob, NoSuchModel, Temporary, Usage
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
+from mxr_registry.artifacts import blobs, catalog
+from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.database.job_tables import Job
 from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import Model
+from mxr_registry.storage.store import Store
 
-from . import changes, endings, failures, jobs, serving, workers
-from .artifacts import blobs, catalog
-from .config import lanes
-from .storage.store import Store
+from . import availability, failures, lease_endings, tracking, transitions, workers
 
 TRIES = 3
 
@@ -60,14 +60,14 @@ def ask(db: Database, store: Store, rules: Rules, namespace: str, wanted: job_pr
     nothing live or declared could do it, and `Usage`.
     """
     asked = _prepare(store, wanted)
-    endings.expire(db, rules)
+    lease_endings.expire(db, rules)
     for _ in range(TRIES):
         try:
             with db.reading() as session:
                 found = _without_change(session, rules, namespace, asked)
             if found is not None:
                 return found
-            with changes.turn(db) as session:
+            with transitions.turn(db) as session:
                 return _decide(session, rules, namespace, asked)
         except IntegrityError:
             continue
@@ -89,18 +89,18 @@ def _prepare(store: Store, wanted: job_protocol.Ask) -> _Asked:
 
 def _without_change(session: Session, rules: Rules, namespace: str, asked: _Asked) -> str | None:
     """The answer where nothing has to be written."""
-    artifact = serving.artifact_of(session, namespace, asked.request)
+    artifact = availability.artifact_of(session, namespace, asked.request)
     if artifact is not None:
         return _done(session, rules, namespace, asked, artifact)
     row = _open_job(session, namespace, asked)
     if row is None or row.cancelling or asked.ask.retry or -asked.ask.priority < row.rank:
         return None
     _demand_worker(session, rules, namespace, asked, row)
-    return jobs.shown(session, rules, row).text
+    return tracking.shown(session, rules, row).text
 
 
 def _decide(session: Session, rules: Rules, namespace: str, asked: _Asked) -> str:
-    artifact = serving.artifact_of(session, namespace, asked.request)
+    artifact = availability.artifact_of(session, namespace, asked.request)
     if artifact is not None:
         return _done(session, rules, namespace, asked, artifact)
     if asked.ask.retry:
@@ -115,7 +115,7 @@ def _decide(session: Session, rules: Rules, namespace: str, asked: _Asked) -> st
     failure = failures.against_all(session, namespace, asked.digest, asked.terms, able)
     if failure is not None:
         return _failed(session, rules, namespace, asked, failure)
-    return jobs.at(session, rules, _make(session, namespace, asked)).text
+    return tracking.at(session, rules, _make(session, namespace, asked)).text
 
 
 def terms_of(demands: str) -> str:
@@ -135,7 +135,7 @@ def _open_job(session: Session, namespace: str, asked: _Asked) -> Row | None:
 def _attachable(session: Session, namespace: str, request: Request, terms: str) -> Row | None:
     """The first open job whose every result would satisfy this asker."""
     open_ones = (Job.digest == request.key.digest, Job.state.in_(job_protocol.OPEN))
-    rows = session.execute(jobs.select_jobs(namespace).where(*open_ones).order_by(Job.seq))
+    rows = session.execute(tracking.select_jobs(namespace).where(*open_ones).order_by(Job.seq))
     demands = request.demands
     for row in rows:
         if row.terms == terms or job_protocol.covers(lanes.demands_of(row.demands_json), demands):
@@ -196,16 +196,16 @@ def _attach(session: Session, rules: Rules, row: Row, asked: _Asked) -> str:
     if row.cancelling:
         values["cancelling"] = False
     if values:
-        changes.change(session, row.seq, Job.state == row.state, **values)
-    return jobs.at(session, rules, row.seq).text
+        transitions.change(session, row.seq, Job.state == row.state, **values)
+    return tracking.at(session, rules, row.seq).text
 
 
 def _done(session: Session, rules: Rules, namespace: str, asked: _Asked, artifact: str) -> str:
     """The job that made this artifact; or, where none did, one without an id that says so."""
-    made = jobs.select_jobs(namespace).where(Job.digest == asked.digest, Job.artifact == artifact)
+    made = tracking.select_jobs(namespace).where(Job.digest == asked.digest, Job.artifact == artifact)
     row = session.execute(made.order_by(Job.seq.desc()).limit(1)).first()
     if row is not None:
-        return jobs.shown(session, rules, row).text
+        return tracking.shown(session, rules, row).text
     moment = now(session)
     none_needed = job_protocol.Job(
         "", job_protocol.DONE, asked.digest, asked.request, 0, 0, moment, moment, artifact=artifact
@@ -215,7 +215,7 @@ def _done(session: Session, rules: Rules, namespace: str, asked: _Asked, artifac
 
 def _failed(session: Session, rules: Rules, namespace: str, asked: _Asked, failure: Row) -> str:
     """A job that failed before it began; the same one for all who ask until that failure is forgotten."""
-    before = jobs.select_jobs(namespace).where(
+    before = tracking.select_jobs(namespace).where(
         Job.digest == asked.digest,
         Job.terms == asked.terms,
         Job.state == job_protocol.FAILED,
@@ -224,16 +224,16 @@ def _failed(session: Session, rules: Rules, namespace: str, asked: _Asked, failu
     )
     row = session.execute(before.order_by(Job.seq.desc()).limit(1)).first()
     if row is not None:
-        return jobs.shown(session, rules, row).text
+        return tracking.shown(session, rules, row).text
     seq = _make(session, namespace, asked)
-    endings.close_failed(session, seq, failure.failure_json)
-    changes.note(session, seq, job_protocol.FAILED, "it failed before on every toolchain that could compile it")
-    return jobs.at(session, rules, seq).text
+    lease_endings.close_failed(session, seq, failure.failure_json)
+    transitions.note(session, seq, job_protocol.FAILED, "it failed before on every toolchain that could compile it")
+    return tracking.at(session, rules, seq).text
 
 
 def _make(session: Session, namespace: str, asked: _Asked) -> int:
     key, moment = asked.request.key, now(session)
-    number = changes.draw(session)
+    number = transitions.draw(session)
     values = {
         "namespace": namespace,
         "id": secrets.token_hex(16),
@@ -260,5 +260,5 @@ def _make(session: Session, namespace: str, asked: _Asked) -> int:
         "updated_at": moment,
     }
     seq = session.execute(insert(Job).values(values).returning(Job.seq)).scalar_one()
-    changes.note(session, seq, job_protocol.QUEUED, "asked for")
+    transitions.note(session, seq, job_protocol.QUEUED, "asked for")
     return int(seq)

@@ -16,7 +16,7 @@ from mxr_registry.config.job_rules import Rules
 from mxr_registry.database.job_tables import Job
 from mxr_registry.database.session import Database, Now, Row, Session, now
 
-from . import changes, failures, jobs, logs, workers
+from . import failures, logs, tracking, transitions, workers
 
 NO_LEASE: dict[str, Any] = {"lease_until": None, "phase": None, "cancelling": False}
 CLOSED: dict[str, Any] = NO_LEASE | {"calibration": None}
@@ -34,7 +34,7 @@ EXPIRED = select(*Job.__table__.c).where(Job.state == job_protocol.RUNNING, Job.
 
 def held(session: Session, namespace: str, id: str, fence: int) -> Row:
     """The row of a job whose lease still holds. Raises `Conflict`."""
-    row = jobs.find(session, namespace, id)
+    row = tracking.find(session, namespace, id)
     if row.state != job_protocol.RUNNING or row.fence != fence or row.lease_until < now(session):
         raise Conflict(
             f"Job {row.id[:12]}: this lease is lost.",
@@ -51,26 +51,26 @@ def ours(row: Row) -> tuple[Any, ...]:
 
 def fail(db: Database, rules: Rules, namespace: str, id: str, failed: job_protocol.Fail) -> str:
     """A worker says that a job failed there; the job's JSON. Raises `Conflict` for a lost lease."""
-    with changes.turn(db) as session:
+    with transitions.turn(db) as session:
         row = held(session, namespace, id, failed.fence)
         logs.append(session, row.seq, failed.log)
         _settle(session, rules, row, failed.failure, lost=0, detail=dict(failed.provenance))
         workers.seen(session, namespace, row.worker, now(session))
-        return jobs.at(session, rules, row.seq).text
+        return tracking.at(session, rules, row.seq).text
 
 
 def hand_back(db: Database, rules: Rules, namespace: str, id: str, fence: int) -> str:
     """A worker that stops gives its job back, which counts as no attempt; the job's JSON. Raises `Conflict`."""
-    with changes.turn(db) as session:
+    with transitions.turn(db) as session:
         row = held(session, namespace, id, fence)
         if row.cancelling:
             _cancelled(session, row)
         else:
             attempts = max(0, row.attempts - 1)
-            changes.change(session, row.seq, *ours(row), **AGAIN, attempts=attempts, next_at=0.0)
-            changes.note(session, row.seq, job_protocol.QUEUED, "handed back", row.worker_name)
+            transitions.change(session, row.seq, *ours(row), **AGAIN, attempts=attempts, next_at=0.0)
+            transitions.note(session, row.seq, job_protocol.QUEUED, "handed back", row.worker_name)
         workers.seen(session, namespace, row.worker, now(session))
-        return jobs.at(session, rules, row.seq).text
+        return tracking.at(session, rules, row.seq).text
 
 
 def expire(db: Database, rules: Rules) -> None:
@@ -78,7 +78,7 @@ def expire(db: Database, rules: Rules) -> None:
     with db.reading() as session:
         if not _expired(session):
             return
-    with changes.turn(db) as session:
+    with transitions.turn(db) as session:
         for row in _expired(session):
             lost = row.lost + 1
             kind = job_protocol.POISON if lost >= rules.poison_after else job_protocol.TRANSIENT
@@ -96,14 +96,14 @@ def resume(db: Database, rules: Rules) -> None:
     with db.reading() as session:
         if workers.silence(session) < rules.lease / 3:
             return
-    with changes.turn(db) as session:
+    with transitions.turn(db) as session:
         away = workers.silence(session)
         if away < rules.lease / 3:
             return
         until = now(session) + rules.lease
         held = (Job.state == job_protocol.RUNNING, Job.lease_until < until)
         for seq in session.execute(select(Job.seq).where(*held)).scalars().all():
-            changes.change(session, seq, *held, seen=False, lease_until=until)
+            transitions.change(session, seq, *held, seen=False, lease_until=until)
         workers.excuse(session, rules, away)
 
 
@@ -121,23 +121,23 @@ def _settle(
     words = f"{failure.kind} {failure.name}: {failure.message}"
     if failure.kind != job_protocol.TRANSIENT or row.attempts >= rules.attempts:
         failures.remember(session, rules, row, failure)
-        changes.change(session, row.seq, *ours(row), lost=lost)
+        transitions.change(session, row.seq, *ours(row), lost=lost)
         close_failed(session, row.seq, failures.text_of(failure))
-        changes.note(session, row.seq, job_protocol.FAILED, words, row.worker_name, detail)
+        transitions.note(session, row.seq, job_protocol.FAILED, words, row.worker_name, detail)
         return
     pause = min(rules.backoff_most, rules.backoff * 2 ** min(60, max(0, row.attempts - 1)))
     later = {"lost": lost, "avoid": row.worker, "next_at": now(session) + pause}
-    changes.change(session, row.seq, *ours(row), **AGAIN, **later)
-    changes.note(session, row.seq, job_protocol.QUEUED, f"{words} (again in {pause:g} s)", row.worker_name, detail)
+    transitions.change(session, row.seq, *ours(row), **AGAIN, **later)
+    transitions.note(session, row.seq, job_protocol.QUEUED, f"{words} (again in {pause:g} s)", row.worker_name, detail)
 
 
 def close_failed(session: Session, seq: int, failure: str) -> None:
     """Close an open job as failed."""
-    changes.change(
+    transitions.change(
         session, seq, Job.state.in_(job_protocol.OPEN), **CLOSED, state=job_protocol.FAILED, failure_json=failure
     )
 
 
 def _cancelled(session: Session, row: Row) -> None:
-    changes.change(session, row.seq, *ours(row), **CLOSED, state=job_protocol.CANCELLED)
-    changes.note(session, row.seq, job_protocol.CANCELLED, "its worker stopped", row.worker_name)
+    transitions.change(session, row.seq, *ours(row), **CLOSED, state=job_protocol.CANCELLED)
+    transitions.note(session, row.seq, job_protocol.CANCELLED, "its worker stopped", row.worker_name)

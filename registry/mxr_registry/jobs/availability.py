@@ -5,9 +5,8 @@ from __future__ import annotations
 from mxr.artifact import matching
 from mxr.artifact.qualities import Request
 from mxr.errors import Usage
+from mxr_registry.artifacts import resolution
 from mxr_registry.database.session import Session
-
-from .artifacts import resolution
 
 
 def artifact_of(session: Session, namespace: str, request: Request) -> str | None:

@@ -13,14 +13,14 @@ from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import Qualities
 from mxr.errors import Damaged, Mismatch, NoSuchBlob
 from mxr.protocol import jobs as job_protocol
+from mxr_registry.artifacts import catalog, publication
 from mxr_registry.artifacts.publication import Inspect
+from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.database.session import Database, Row, Session, now
+from mxr_registry.storage.store import Store
 
-from . import changes, endings, estimates, jobs, logs, workers
-from .artifacts import catalog, publication
-from .config import lanes
-from .storage.store import Store
+from . import estimates, lease_endings, logs, tracking, transitions, workers
 
 KNOWN = ("num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "real_arch")
 CHECKING = 300.0
@@ -38,13 +38,13 @@ def finish(
     Raises `Conflict` for a lost lease, `Mismatch` and `Damaged` for a program that is not what was wanted (the job is
     then tried elsewhere), `NoSuchBlob`.
     """
-    with changes.turn(db) as session:
-        row = jobs.find(session, namespace, id)
+    with transitions.turn(db) as session:
+        row = tracking.find(session, namespace, id)
         if _answered(row, done):
-            return jobs.shown(session, rules, row).text
-        row = endings.held(session, namespace, id, done.fence)
+            return tracking.shown(session, rules, row).text
+        row = lease_endings.held(session, namespace, id, done.fence)
         until = now(session) + max(rules.lease, CHECKING)
-        changes.change(session, row.seq, *endings.ours(row), phase="publish", lease_until=until)
+        transitions.change(session, row.seq, *lease_endings.ours(row), phase="publish", lease_until=until)
     done = _completed(row, done)
     try:
         _refuse_others(row, done)
@@ -53,14 +53,14 @@ def finish(
         name = "wrong_program" if isinstance(problem, Mismatch) else "damaged_program"
         # Tried elsewhere: only what MIGraphX itself refuses is permanent.
         failure = job_protocol.Failure(job_protocol.TRANSIENT, problem.message, name)
-        endings.fail(db, rules, namespace, row.id, job_protocol.Fail(done.fence, failure, done.log))
+        lease_endings.fail(db, rules, namespace, row.id, job_protocol.Fail(done.fence, failure, done.log))
         raise
     for _ in range(publication.TRIES):
         try:
-            with changes.turn(db) as session:
-                row = endings.held(session, namespace, row.id, done.fence)
+            with transitions.turn(db) as session:
+                row = lease_endings.held(session, namespace, row.id, done.fence)
                 _close(session, row, done, checked)
-                return jobs.at(session, rules, row.seq).text
+                return tracking.at(session, rules, row.seq).text
         except IntegrityError:
             continue
     raise NoSuchBlob("A blob of this artifact was swept meanwhile.")
@@ -105,14 +105,14 @@ def _close(session: Session, row: Row, done: job_protocol.Finish, checked: publi
     seconds = estimates.seconds_in(dict(done.artifact.provenance))
     if seconds is None:
         seconds = now(session) - (row.started_at or now(session))
-    closing = endings.CLOSED | {
+    closing = lease_endings.CLOSED | {
         "state": job_protocol.DONE,
         "artifact": checked.id,
         "seconds": seconds,
         "failure_json": None,
     }
-    changes.change(session, row.seq, *endings.ours(row), **closing)
+    transitions.change(session, row.seq, *lease_endings.ours(row), **closing)
     publication.record(session, row.namespace, checked)
     logs.append(session, row.seq, done.log)
-    changes.note(session, row.seq, job_protocol.DONE, f"published {checked.id}", row.worker_name)
+    transitions.note(session, row.seq, job_protocol.DONE, f"published {checked.id}", row.worker_name)
     workers.seen(session, row.namespace, row.worker, now(session))

@@ -13,7 +13,7 @@ from mxr.util.codec import canonical
 from mxr_registry.database.job_tables import Job
 from mxr_registry.database.session import Row, Session
 
-from . import estimates, jobs
+from . import estimates, tracking
 
 AT_ONCE = 500
 """Ids in one statement: no database bears any number."""
@@ -44,8 +44,8 @@ def changed(session: Session, namespace: str, known: Mapping[str, int]) -> Seen:
 
 def _document(session: Session, seq: int) -> str:
     """A job without its place, which would be counted anew for each one in the queue."""
-    row = session.execute(jobs.BY_SEQ, {"of": seq}).one()
+    row = session.execute(tracking.BY_SEQ, {"of": seq}).one()
     seconds, rests_on = None, None
     if row.state in job_protocol.OPEN:
         seconds, rests_on = estimates.estimate(session, row.namespace, row.model, row.arch)
-    return canonical(jobs.document(row) | {"estimate": seconds, "estimate_from": rests_on})
+    return canonical(tracking.document(row) | {"estimate": seconds, "estimate_from": rests_on})

@@ -15,12 +15,12 @@ from mxr.consumers.ort.form import runtime_in
 from mxr.errors import NotFound, NoWorker
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
+from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.database.job_tables import Job, Worker
 from mxr_registry.database.session import Row, Session, now, upsert
 
 from . import failures
-from .config import lanes
 
 FORGOTTEN = 7 * 86400.0
 """Seconds after which a lost worker is no longer listed."""

@@ -15,12 +15,12 @@ from mxr.errors import Usage
 from mxr.protocol.jobs import Failure
 from mxr.protocol.surveys import Standing, Survey, Surveyed
 from mxr.util.codec import canonical, decode, encode
+from mxr_registry.artifacts import resolution
+from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.database.session import Session
 
-from . import asking, estimates, failures, workers
-from .artifacts import resolution
-from .config import lanes
+from . import estimates, failures, submission, workers
 
 
 def survey(session: Session, rules: Rules, namespace: str, asked: Survey) -> str:
@@ -52,10 +52,10 @@ class _Looks:
     def _missing(self, request: Request, digest: str) -> Standing:
         demands = canonical(request.to_json()["demands"])
         able = self._toolchains(lanes.lane_of(request.key), demands)
-        job = asking.open_job(self._session, self._namespace, request)
+        job = submission.open_job(self._session, self._namespace, request)
         failure = None
         if job is None:
-            terms = asking.terms_of(demands)
+            terms = submission.terms_of(demands)
             remembered = failures.against_all(self._session, self._namespace, digest, terms, able)
             failure = decode(Failure, json.loads(remembered.failure_json), lenient=True) if remembered else None
         seconds, rests_on = self._estimate(request)

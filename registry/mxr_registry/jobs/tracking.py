@@ -17,7 +17,7 @@ from mxr_registry.config.job_rules import Rules
 from mxr_registry.database.job_tables import Job
 from mxr_registry.database.session import Row, Session
 
-from . import changes, estimates, workers
+from . import estimates, transitions, workers
 
 MOST_LISTED = 1_000
 
@@ -172,9 +172,9 @@ def cancel(session: Session, rules: Rules, namespace: str, id: str) -> Shown:
     row = find(session, namespace, id)
     if row.state == job_protocol.QUEUED:
         closing: dict[str, Any] = {"state": job_protocol.CANCELLED, "calibration": None, "phase": None}
-        changes.change(session, row.seq, Job.state == job_protocol.QUEUED, **closing)
-        changes.note(session, row.seq, job_protocol.CANCELLED, "cancelled in the queue")
+        transitions.change(session, row.seq, Job.state == job_protocol.QUEUED, **closing)
+        transitions.note(session, row.seq, job_protocol.CANCELLED, "cancelled in the queue")
     elif row.state == job_protocol.RUNNING and not row.cancelling:
-        changes.change(session, row.seq, Job.state == job_protocol.RUNNING, cancelling=True)
-        changes.note(session, row.seq, job_protocol.RUNNING, "its worker is told to stop", row.worker_name)
+        transitions.change(session, row.seq, Job.state == job_protocol.RUNNING, cancelling=True)
+        transitions.note(session, row.seq, job_protocol.RUNNING, "its worker is told to stop", row.worker_name)
     return at(session, rules, row.seq)

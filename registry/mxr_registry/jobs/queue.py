@@ -12,11 +12,10 @@ from sqlalchemy import func, select
 from mxr.errors import Usage
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
+from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.database.job_tables import Job
 from mxr_registry.database.session import Row, Session, now
-
-from .config import lanes
 
 
 def show(session: Session, rules: Rules, namespace: str, query: Mapping[str, str]) -> str:

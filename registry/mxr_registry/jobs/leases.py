@@ -18,13 +18,13 @@ from mxr.artifact.qualities import Request
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
+from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.database.job_tables import Job
 from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import Model
 
-from . import changes, endings, failures, jobs, logs, serving, workers
-from .config import lanes
+from . import availability, failures, lease_endings, logs, tracking, transitions, workers
 
 PAGES = (20, 200, 2_000)
 """Rows that are looked at first, next, and then at a time."""
@@ -80,7 +80,7 @@ def begin(db: Database, namespace: str, wanted: job_protocol.Claim) -> Claims:
     """What a claim is about. Raises `NotFound` for an unknown worker or job, `NoWorker` for a job beyond the worker."""
     with db.reading() as session:
         worker = workers.find(session, namespace, wanted.worker)
-        job = jobs.find(session, namespace, wanted.job) if wanted.job else None
+        job = tracking.find(session, namespace, wanted.job) if wanted.job else None
     if job is not None and lanes.fitting(worker.can_json, job.lane, job.demands_json) is None:
         raise workers.refusal(_request(job))
     can = lanes.can_of(worker.can_json)
@@ -97,17 +97,17 @@ def claim(db: Database, rules: Rules, claims: Claims, *, waiting: bool = False) 
     `waiting`: the worker waits here, where all who do are written down as alive together; one of them alone only where
     that is overdue.
     """
-    endings.expire(db, rules)
+    lease_endings.expire(db, rules)
     with db.reading() as session:
         worker = workers.find(session, claims.namespace, claims.worker)
         quiet = workers.stale(worker, now(session), rules, waiting)
         found = _next(session, rules, worker, claims)
     if found is None and not quiet:
         return None
-    with changes.turn(db) as session:
+    with transitions.turn(db) as session:
         workers.seen(session, claims.namespace, worker.id, now(session))
         while found is not None and (found := _next(session, rules, worker, claims)) is not None:
-            lease = _take(session, rules, worker, session.execute(jobs.BY_SEQ, {"of": found.seq}).one())
+            lease = _take(session, rules, worker, session.execute(tracking.BY_SEQ, {"of": found.seq}).one())
             if lease is not None:
                 return lease
     return None
@@ -118,13 +118,13 @@ def over(db: Database, claims: Claims) -> bool:
     if claims.job is None:
         return False
     with db.reading() as session:
-        return jobs.find(session, claims.namespace, claims.job).state not in job_protocol.OPEN
+        return tracking.find(session, claims.namespace, claims.job).state not in job_protocol.OPEN
 
 
 def _next(session: Session, rules: Rules, worker: Row, claims: Claims) -> Row | None:
     if claims.job:
         # Named by a person or their program: neither back-off nor what failed before stands in the way.
-        row = jobs.find(session, claims.namespace, claims.job)
+        row = tracking.find(session, claims.namespace, claims.job)
         return row if row.state == job_protocol.QUEUED else None
     wanted = dict.fromkeys((*claims.lanes, *_widely(session, claims)))
     firsts = [next(_suited(session, rules, worker, lane), None) for lane in wanted]
@@ -157,7 +157,7 @@ def _suited(session: Session, rules: Rules, worker: Row, lane: str) -> Iterator[
 
 def _passed_over(session: Session, row: Row) -> bool:
     """Whether others had their time to take a job that is tried again: one that waits hears of it at once."""
-    return bool(row.next_at + changes.YIELD <= now(session))
+    return bool(row.next_at + transitions.YIELD <= now(session))
 
 
 def _waiting(session: Session, worker: Row, lane: str) -> Iterator[Row]:
@@ -181,19 +181,19 @@ def _sizes() -> Iterator[int]:
 def _take(session: Session, rules: Rules, worker: Row, row: Row) -> str | None:
     """Give a queued job to this worker; or close it where nothing is to be compiled."""
     request = _request(row)
-    artifact = serving.artifact_for(session, row.namespace, request)
+    artifact = availability.artifact_for(session, row.namespace, request)
     if artifact is not None:
-        done = endings.CLOSED | {"state": job_protocol.DONE, "artifact": artifact}
-        changes.change(session, row.seq, Job.state == job_protocol.QUEUED, **done)
-        changes.note(session, row.seq, job_protocol.DONE, f"published meanwhile: {artifact}")
+        done = lease_endings.CLOSED | {"state": job_protocol.DONE, "artifact": artifact}
+        transitions.change(session, row.seq, Job.state == job_protocol.QUEUED, **done)
+        transitions.note(session, row.seq, job_protocol.DONE, f"published meanwhile: {artifact}")
         return None
     model = session.execute(MODEL, {"namespace": row.namespace, "model": row.model}).first()
     if model is None:
         words = "The registry no longer has the bytes of this model."
-        endings.close_failed(
+        lease_endings.close_failed(
             session, row.seq, failures.text_of(job_protocol.Failure(job_protocol.TRANSIENT, words, "no_model"))
         )
-        changes.note(session, row.seq, job_protocol.FAILED, words)
+        transitions.note(session, row.seq, job_protocol.FAILED, words)
         return None
     way = _lease(session, rules, worker, row)
     document = {
@@ -229,19 +229,19 @@ def _lease(session: Session, rules: Rules, worker: Row, row: Row) -> capabilitie
         "lease_until": moment + rules.lease,
         "started_at": moment,
     }
-    changes.change(session, row.seq, Job.state == job_protocol.QUEUED, Job.version == row.version, **values)
-    changes.note(session, row.seq, job_protocol.RUNNING, f"attempt {row.attempts + 1}", worker.name)
+    transitions.change(session, row.seq, Job.state == job_protocol.QUEUED, Job.version == row.version, **values)
+    transitions.note(session, row.seq, job_protocol.RUNNING, f"attempt {row.attempts + 1}", worker.name)
     logs.append(session, row.seq, f"== attempt {row.attempts + 1} on {worker.name} ==\n")
     return way
 
 
 def heartbeat(db: Database, rules: Rules, namespace: str, id: str, beat: job_protocol.Heartbeat) -> str:
     """Keep a lease, with the phase and what came to the log; the JSON of a `work.Beat`. Raises `Conflict`."""
-    with changes.turn(db) as session:
-        row = endings.held(session, namespace, id, beat.fence)
+    with transitions.turn(db) as session:
+        row = lease_endings.held(session, namespace, id, beat.fence)
         until = max(row.lease_until, now(session) + rules.lease)
         news = row.phase != beat.phase
-        changes.change(session, row.seq, *endings.ours(row), seen=news, phase=beat.phase, lease_until=until)
+        transitions.change(session, row.seq, *lease_endings.ours(row), seen=news, phase=beat.phase, lease_until=until)
         logs.append(session, row.seq, beat.log)
         workers.seen(session, namespace, row.worker, now(session))
         return canonical({"seconds": rules.lease, "cancelled": bool(row.cancelling)})

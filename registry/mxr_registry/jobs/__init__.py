@@ -1,0 +1,1 @@
+"""Compile jobs: submission, leases, completion, notification, workers."""

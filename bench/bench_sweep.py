@@ -22,9 +22,9 @@ from mxr_registry.config.job_rules import Rules
 from mxr_registry.config.retention import Retention
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database
+from mxr_registry.maintenance.sweep import Report, Sweep
 from mxr_registry.storage import open_store
 from mxr_registry.storage.store import Store
-from mxr_registry.sweep import Report, Sweep
 
 SQLITE_HASH = "printf('%064x', {0})"
 SERVER_HASH = "lpad(to_hex({0}), 64, '0')"

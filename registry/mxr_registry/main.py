@@ -10,8 +10,9 @@ import click
 from mxr.errors import Interrupted, MxrError
 from mxr.util.codec import canonical
 
-from . import service, upkeep
-from .commandline import tell
+from . import serve_command
+from .command_options import tell
+from .maintenance import commands
 
 
 def main() -> None:
@@ -56,7 +57,7 @@ def program(debug: bool) -> None:
         logging.getLogger(talkative).setLevel(logging.WARNING)
 
 
-for command in (service.serve, upkeep.migrate, upkeep.move, upkeep.sweep, upkeep.fsck):
+for command in (serve_command.serve, commands.migrate, commands.move, commands.sweep, commands.fsck):
     program.add_command(command)
 
 

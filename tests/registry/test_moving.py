@@ -18,7 +18,7 @@ from servers.swift import Bucket
 from mxr.errors import Usage
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database
-from mxr_registry.moving import Move
+from mxr_registry.maintenance.move import Move
 
 PATHS = ("/v1/artifacts", "/v1/models", "/v1/misses", "/v1/jobs", "/v1/workers", "/v1/blobs/{blob}")
 

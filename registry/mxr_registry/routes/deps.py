@@ -18,10 +18,11 @@ from mxr.util import codec
 from mxr_registry.artifacts.models import Look
 from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.artifacts.usage import Tally
-from mxr_registry.auth import Caller, caller_of
 from mxr_registry.config.settings import Settings
 from mxr_registry.database.session import Database
 from mxr_registry.storage.store import Store
+
+from .caller import Caller, caller_of
 
 T = TypeVar("T")
 

@@ -18,11 +18,10 @@ from sqlalchemy import Column, Table, delete, func, insert, select, text
 from sqlalchemy.exc import DataError
 
 from mxr.errors import Conflict, Damaged, MxrError, NoSuchBlob, Temporary, Usage
+from mxr_registry.database import schema
 from mxr_registry.database.session import Database, Session, take_turns, translated
 from mxr_registry.database.tables import Blob
-
-from .database import schema
-from .storage.store import Store
+from mxr_registry.storage.store import Store
 
 PAGE = 1_000
 SEEDED = frozenset({"counters"})

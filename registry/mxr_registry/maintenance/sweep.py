@@ -25,6 +25,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from mxr.errors import MxrError
 from mxr.protocol import jobs as job_protocol
+from mxr_registry.artifacts import catalog
 from mxr_registry.artifacts.blobs import turn_of
 from mxr_registry.config.job_rules import Rules
 from mxr_registry.config.retention import DAY, Retention
@@ -32,11 +33,10 @@ from mxr_registry.config.settings import Settings
 from mxr_registry.database.job_tables import Job, RememberedFailure
 from mxr_registry.database.session import Database, Session, now, take_turns
 from mxr_registry.database.tables import Artifact, ArtifactBlob, Blob, Miss, Model, ModelBlob, Use
+from mxr_registry.jobs import lease_endings
+from mxr_registry.storage.store import Store
 
-from .artifacts import catalog
-from .eviction import Doomed, choose
-from .jobs import lease_endings
-from .storage.store import Store
+from .expiry import Doomed, choose
 
 log = logging.getLogger("mxr_registry")
 

@@ -11,9 +11,8 @@ import click
 
 from mxr.errors import Damaged, Usage
 from mxr.util.codec import canonical
+from mxr_registry.command_options import config_option, data_option, database, existing, json_option, tell
 from mxr_registry.config.settings import Settings
-
-from .commandline import config_option, data_option, database, existing, json_option, tell
 
 if TYPE_CHECKING:
     from .fsck import Finding
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 @json_option
 def migrate(data: Path | None, as_json: bool) -> None:
     """Bring the database's schema up to date."""
-    from .database import schema
+    from mxr_registry.database import schema
 
     db = database(Settings.read(os.environ, data))
     revision = schema.upgrade(db)
@@ -45,8 +44,9 @@ def sweep(data: Path | None, config: Path | None, dry_run: bool, as_json: bool, 
     The rules are those of [retention] in the configuration, and the flags, which win. Promoted artifacts and those of
     registered locks stay. Safe while registries serve; a removed artifact's bytes go with a sweep a day later.
     """
-    from .database import schema
-    from .storage import open_store
+    from mxr_registry.database import schema
+    from mxr_registry.storage import open_store
+
     from .sweep import Report, Sweep, Swept
 
     settings = Settings.read(os.environ, data, config)
@@ -87,9 +87,9 @@ def _size(count: int) -> str:
 def move(data: Path | None, to_database: str, to_store: str | None, as_json: bool) -> None:
     """Copy this registry, stopped, to another database and store. It is left as it was."""
     from mxr_registry.database.session import Database
+    from mxr_registry.storage import open_store
 
-    from .moving import Move
-    from .storage import open_store
+    from .move import Move
 
     settings = Settings.read(os.environ, data)
     source = existing(settings)
@@ -111,9 +111,10 @@ def move(data: Path | None, to_database: str, to_store: str | None, as_json: boo
 @json_option
 def fsck(data: Path | None, repair: bool, quick: bool, as_json: bool) -> None:
     """Has every row its bytes, and every byte its row? Ends with 65 where something is lost or wrong."""
+    from mxr_registry.database import schema
+    from mxr_registry.storage import open_store
+
     from . import fsck as room
-    from .database import schema
-    from .storage import open_store
 
     settings = Settings.read(os.environ, data)
     db = existing(settings)

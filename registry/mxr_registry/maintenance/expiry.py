@@ -12,11 +12,10 @@ from typing import Any
 
 from sqlalchemy import func, or_, select
 
+from mxr_registry.artifacts import catalog
 from mxr_registry.config.retention import DAY, Retention
 from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import Artifact, ArtifactBlob, Blob, ModelBlob
-
-from .artifacts import catalog
 
 PAGE = 500
 

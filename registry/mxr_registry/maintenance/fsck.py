@@ -15,11 +15,10 @@ from mxr.artifact.manifest import Manifest, artifact_id
 from mxr.errors import MxrError, NoSuchBlob
 from mxr.util.codec import canonical
 from mxr_registry.artifacts.blobs import turn_of
+from mxr_registry.database import schema
 from mxr_registry.database.session import Database, Row, Session, take_turns
 from mxr_registry.database.tables import Artifact, ArtifactBlob, Blob, Model, ModelBlob
-
-from .database import schema
-from .storage.store import Kept, Store
+from mxr_registry.storage.store import Kept, Store
 
 DAMAGE = ("database", "row", "missing", "size", "bytes")
 """Kinds of findings that something is lost or wrong; the others are leftovers that do no harm."""

@@ -17,7 +17,7 @@ import click
 from mxr.errors import NotAllowed, Temporary, Usage
 from mxr_registry.config.settings import Settings
 
-from .commandline import config_option, data_option, database
+from .command_options import config_option, data_option, database
 
 GRACEFUL = 3
 """Seconds that requests under way get when the service is told to stop."""
@@ -83,9 +83,10 @@ def _listen(settings: Settings) -> socket.socket:
 def _serve(settings: Settings, listener: socket.socket) -> None:
     import uvicorn
 
+    from mxr_registry.maintenance.sweep import sweep_regularly
+
     from .app import Served, create_app
     from .jobs import lease_endings
-    from .sweep import sweep_regularly
 
     app = create_app(settings)
     # One connection from the start: `mxr-registry move` sees by it that this database is served.

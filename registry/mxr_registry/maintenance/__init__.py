@@ -1,0 +1,1 @@
+"""Operations on a whole registry: sweep, fsck, move."""

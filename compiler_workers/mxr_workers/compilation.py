@@ -16,11 +16,12 @@ from mxr.artifact.program_evidence import contradictions
 from mxr.artifact.qualities import Qualities
 from mxr.errors import CompileFailed, Damaged, Usage
 from mxr.program.reader import describe_file
-from mxr_workers.childlog import ChildLog
-from mxr_workers.environment import child_environment, recorded
 from mxr_workers.failures import Failure, classify
 from mxr_workers.interpreter import Interpreter
 from mxr_workers.sandbox import Ending, Limits, Watch
+
+from .child_environment import child_environment, recorded
+from .child_log import ChildLog
 
 SEED = 1
 """Of the values that a trial run is fed with: the same in each, so that two of them can be compared."""

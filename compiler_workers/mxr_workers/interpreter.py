@@ -9,10 +9,11 @@ from typing import Any
 
 from mxr.consumers.ort.form import Runtime
 from mxr.errors import Usage
-from mxr_workers.childlog import ChildLog
-from mxr_workers.environment import child_environment
 from mxr_workers.failures import Failure, classify
 from mxr_workers.sandbox import Ending, Limits, Watch, run_child
+
+from .child_environment import child_environment
+from .child_log import ChildLog
 
 CHILD = Path(__file__).parent / "compiler"
 ABOUT = Limits(seconds=120, memory=8 << 30)

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from mxr_workers import guardian
-from mxr_workers.childlog import ChildLog
+
+from .child_log import ChildLog
 
 LOOK = 0.25
 """Seconds between two questions whether the child should stop."""

@@ -12,13 +12,14 @@ from mxr.client.worker import WorkerClient
 from mxr.errors import MxrError, NoWorker
 from mxr.host_facts import Host
 from mxr.protocol import capabilities
-from mxr_workers.attempt import Post
 from mxr_workers.interpreter import About, Interpreter, ask
-from mxr_workers.recording import with_runtime
-from mxr_workers.serving import Serving, Stopping, sign_off
 from mxr_workers.settings import Settings
 from mxr_workers.slots import Slot, find_slots
 from mxr_workers.spool import Spool
+
+from .ort_recording import with_runtime
+from .run_job import Post
+from .slot_loop import Serving, Stopping, sign_off
 
 LAST_WORDS = 15.0
 """Seconds beyond the grace in which a stopped compile is killed and its job handed back."""

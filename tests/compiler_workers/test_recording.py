@@ -17,7 +17,7 @@ from mxr.consumers.ort.contract import Contract
 from mxr.consumers.ort.form import Runtime, form_of
 from mxr_workers.compilation import Order, Uncompiled, Workshop
 from mxr_workers.interpreter import About, Interpreter
-from mxr_workers.recording import Opening, Recorded, record, with_runtime
+from mxr_workers.ort_recording import Opening, Recorded, record, with_runtime
 from mxr_workers.sandbox import Limits
 
 from .conftest import MODEL, SECONDS

@@ -10,8 +10,8 @@ import pytest
 
 from mxr.errors import NoWorker, Usage
 from mxr.host_facts import Host, HostTarget, HostToolchain
-from mxr_workers.attempt import provenance_of
 from mxr_workers.interpreter import About, Interpreter
+from mxr_workers.run_job import provenance_of
 from mxr_workers.settings import read
 from mxr_workers.slots import find_slots, held, toolchain_of
 

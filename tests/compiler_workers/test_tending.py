@@ -11,10 +11,10 @@ from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.qualities import Demands
 from mxr.errors import Conflict, Unreachable
 from mxr.protocol import jobs as job_protocol
-from mxr_workers import tending
-from mxr_workers.attempt import kind_for
+from mxr_workers import heartbeat as tending
 from mxr_workers.failures import Failure
-from mxr_workers.tending import Tending
+from mxr_workers.heartbeat import Tending
+from mxr_workers.run_job import kind_for
 
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 

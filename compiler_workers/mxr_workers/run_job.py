@@ -22,12 +22,13 @@ from mxr.workflows.push import cut
 from mxr_workers.compilation import Compiled, Order, Uncompiled, Workshop, compile_program
 from mxr_workers.failures import Failure
 from mxr_workers.interpreter import Interpreter
-from mxr_workers.recording import Opening, Recorded, record
 from mxr_workers.sandbox import Watch
 from mxr_workers.settings import Settings
 from mxr_workers.slots import Slot
 from mxr_workers.spool import Spool
-from mxr_workers.tending import Tending
+
+from .heartbeat import Tending
+from .ort_recording import Opening, Recorded, record
 
 PROGRAM = "model.mxr"
 CRASHES = 2

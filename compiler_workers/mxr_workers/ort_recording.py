@@ -16,12 +16,13 @@ from mxr.consumers.layout import full_arch
 from mxr.consumers.ort import contract, laying, recording
 from mxr.consumers.ort.form import Runtime, check_recording, check_weights, level_in, runtime_in
 from mxr.errors import Usage
-from mxr_workers.childlog import ChildLog
 from mxr_workers.compilation import SEED, Order, Uncompiled, Workshop, described_as, measured
-from mxr_workers.environment import child_environment
 from mxr_workers.failures import Failure, classify
 from mxr_workers.interpreter import PROBE, About, Interpreter
 from mxr_workers.sandbox import Ending, Limits
+
+from .child_environment import child_environment
+from .child_log import ChildLog
 
 NONE = "no-onnxruntime"
 """How the child says that there is no such ONNX Runtime, which is how most interpreters are."""

@@ -11,11 +11,12 @@ from typing import TypeVar
 
 from mxr.errors import MxrError, NotFound, Temporary, Unreachable
 from mxr.protocol import jobs as job_protocol
-from mxr_workers.attempt import Post, attempt
 from mxr_workers.failures import UNFIT, Failure
 from mxr_workers.interpreter import probe
 from mxr_workers.sandbox import kill_strays
 from mxr_workers.slots import held
+
+from .run_job import Post, attempt
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from mxr.protocol.artifacts import Artifact
 from mxr.protocol.artifacts import document as wire_document
 
 from .options import Session, common
-from .words import day, document, key_cells, note, say, size, table
+from .output import day, document, key_cells, note, say, size, table
 
 
 @click.command(short_help="List what the registry has.")

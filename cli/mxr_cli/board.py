@@ -12,7 +12,7 @@ from mxr.precompilation.reports import words
 from mxr.precompilation.run import CANCELLED, COMPILED, FAILED, LATER, MISSING, NO_WORKER, QUEUED, RUNNING, Board, Place
 
 from .compiling import duration, printable
-from .words import note
+from .output import note
 
 FIRST = (FAILED, NO_WORKER, LATER, CANCELLED, RUNNING, QUEUED, MISSING, COMPILED)
 """Which cells stand first when the terminal cannot hold all of them; those that were there before are only counted."""

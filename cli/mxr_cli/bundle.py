@@ -17,7 +17,7 @@ from mxr.util import disk
 
 from .options import Session, common, request
 from .ort import SAID, ort_options, record
-from .words import document, note, say, size, watch
+from .output import document, note, say, size, watch
 
 ID = re.compile(r"[0-9a-f]{8,64}")
 

@@ -14,7 +14,7 @@ from mxr.errors import Damaged
 from mxr.util import disk
 
 from .options import Session, common
-from .words import day, document, note, say, size, table
+from .output import day, document, note, say, size, table
 
 
 @click.group(short_help="Look after the local cache.")

@@ -12,7 +12,7 @@ from mxr.util.frozen import dataclass
 
 from .options import Session
 from .ort import SAID
-from .words import note, watch
+from .output import note, watch
 
 if TYPE_CHECKING:
     from mxr.install.placement import Placed, Wish

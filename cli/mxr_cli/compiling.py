@@ -16,7 +16,7 @@ from mxr.util.frozen import dataclass
 from mxr.workflows.fetch import Fetched
 
 from .options import Session
-from .words import note, watch
+from .output import note, watch
 
 if TYPE_CHECKING:
     import subprocess

@@ -12,7 +12,7 @@ import click
 from mxr.errors import NotFound, Usage
 
 from .options import Session, common
-from .words import document, note, say
+from .output import document, note, say
 
 MOST_BYTES = 64 << 20
 """The end of a log is where it fails: no more than this is read of it."""

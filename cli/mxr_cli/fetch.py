@@ -13,7 +13,7 @@ from mxr.request.builder import Options
 from .call import Call, fetch_one
 from .options import Session, common, matching, request
 from .ort import ort_options
-from .words import document, note, say
+from .output import document, note, say
 
 
 @click.command(short_help="Get the right program for a model and a target.")

@@ -10,7 +10,7 @@ from mxr.artifact.target import parse_input
 from mxr.errors import Usage
 
 from .options import Session, common
-from .words import document, say
+from .output import document, say
 
 
 @click.command(short_help="Write a model with static shapes, one file per batch.")

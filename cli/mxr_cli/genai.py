@@ -12,7 +12,7 @@ from mxr.errors import MxrError
 from mxr.request import genai_config
 
 from .options import Session
-from .words import note, say
+from .output import note, say
 
 if TYPE_CHECKING:
     from .call import Call

@@ -7,7 +7,7 @@ import click
 from mxr.consumers import CONSUMERS
 
 from .options import Session, common
-from .words import document, note, say, table
+from .output import document, note, say, table
 
 
 @click.command(short_help="Show what this machine is, and how that was found.")

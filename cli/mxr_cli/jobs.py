@@ -10,7 +10,7 @@ from mxr.errors import Usage
 
 from .compiling import duration, finished, line, pace, printable, shown
 from .options import Session, common
-from .words import day, document, key_cells, note, say, table
+from .output import day, document, key_cells, note, say, table
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client

@@ -7,7 +7,7 @@ import click
 from mxr.request.builder import Options
 
 from .options import Session, common, matching, request
-from .words import document, note, say
+from .output import document, note, say
 
 
 @click.command(short_help="Show the key of a request, its digest and the model hash.")

@@ -8,7 +8,7 @@ from mxr.consumers import kserve
 
 from .fetch import fetch
 from .options import Session, common
-from .words import note
+from .output import note
 
 
 @click.command("kserve-init", short_help="Be KServe's storage initialiser for mxr:// URIs.")

@@ -17,7 +17,7 @@ from mxr.util import disk
 from mxr.util.frozen import dataclass
 
 from .options import Session, common, matching, request
-from .words import day, document, key_cells, note, say, table
+from .output import day, document, key_cells, note, say, table
 
 if TYPE_CHECKING:
     from mxr.artifact.qualities import Request

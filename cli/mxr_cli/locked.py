@@ -14,7 +14,7 @@ from mxr.util import disk
 from mxr.workflows.fetch import Connect, Fetched
 
 from .options import Session
-from .words import note, watch
+from .output import note, watch
 
 if TYPE_CHECKING:
     from mxr.install.placement import Placed, Wish

@@ -11,7 +11,7 @@ import click
 
 from mxr.errors import Interrupted, MxrError, Usage
 
-from .words import Failure, fail
+from .output import Failure, fail
 
 COMMANDS = {
     "fetch": ("fetch", "Get the right program for a model and a target."),

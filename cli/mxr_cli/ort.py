@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .words import watch
+from .output import watch
 
 if TYPE_CHECKING:
     from mxr.request.builder import Options

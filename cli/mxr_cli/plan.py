@@ -12,8 +12,8 @@ from mxr.errors import Usage
 
 from .compiling import duration, printable
 from .options import Session, common, surroundings
+from .output import Failure, document, fail, note, say, table
 from .precompile import marked, matrix_options, prepared
-from .words import Failure, document, fail, note, say, table
 
 if TYPE_CHECKING:
     from mxr.precompilation.matrix_plan import Lot, Planned

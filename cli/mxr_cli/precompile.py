@@ -13,7 +13,7 @@ import click
 from mxr.errors import Interrupted, MxrError, Usage
 
 from .options import Session, Surroundings, common, surroundings
-from .words import Failure, document, fail, note, say, watch
+from .output import Failure, document, fail, note, say, watch
 
 if TYPE_CHECKING:
     from mxr.matrix import Cell

@@ -12,7 +12,7 @@ from mxr.errors import Mismatch
 from mxr.request.builder import Options
 
 from .options import Session, common, request
-from .words import document, note, say, size
+from .output import document, note, say, size
 
 
 @click.command(short_help="Tell what a .mxr file was compiled for.")

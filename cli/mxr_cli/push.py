@@ -9,7 +9,7 @@ import click
 from mxr.request.builder import Options
 
 from .options import Session, common, request
-from .words import document, note, say, watch
+from .output import document, note, say, watch
 
 
 @click.command(short_help="Publish a compiled program.")

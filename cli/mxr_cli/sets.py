@@ -14,7 +14,7 @@ from mxr.workflows.fetch import Fetched
 
 from .compiling import OnMiss, ask_for, outcome
 from .options import Session
-from .words import note, watch
+from .output import note, watch
 
 if TYPE_CHECKING:
     from mxr.lockfiles.lockfile import Lock

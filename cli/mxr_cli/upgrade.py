@@ -9,7 +9,7 @@ from mxr.errors import MxrError, Usage
 
 from .compiling import duration
 from .options import Session
-from .words import document, key_cells, note, say, table
+from .output import document, key_cells, note, say, table
 
 if TYPE_CHECKING:
     from mxr.precompilation.upgrade_plan import Rebuild

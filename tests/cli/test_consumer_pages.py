@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 import pytest
+from paths import ROOT
 
 from mxr import consumers
 from mxr_cli.main import mxr
 
-PAGES = sorted((Path(__file__).parents[2] / "docs" / "consumers").glob("*.md"))
+PAGES = sorted((ROOT / "docs" / "consumers").glob("*.md"))
 LINE = re.compile(r"^(?:    |\$ )(mxr .+)$|`(mxr [a-z][^`]*)`", re.MULTILINE)
 LINES = [(page.name, found[0] or found[1]) for page in PAGES for found in LINE.findall(page.read_text())]
 

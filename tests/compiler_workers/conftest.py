@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from paths import DOUBLES
 
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Qualities
@@ -20,7 +21,6 @@ from mxr_workers.sandbox import Limits, Watch
 
 from .graphs import GRAPHS, Graph
 
-DOUBLES = Path(__file__).resolve().parents[1] / "doubles"
 SECONDS = Limits(seconds=60, memory=2 << 30)
 MODEL = "xxh3:" + "0" * 32
 

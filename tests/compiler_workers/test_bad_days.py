@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 from mxr.errors import Usage
 from mxr_workers.compilation import Order, Uncompiled
@@ -139,7 +140,7 @@ def start_worker(trade: Trade, tmp_path: Path) -> tuple[subprocess.Popen[bytes],
     model = GRAPHS["gemm"].write(tmp_path, {"double.compile": "hang"})
     order = Order(trade.bench.key(GRAPHS["gemm"]), trade.bench.qualities(), model.name)
     (tmp_path / "to_do.json").write_text(json.dumps(order.to_compile(tmp_path, tmp_path / "work/p.mxr")))
-    home = str(Path(__file__).resolve().parents[2] / "compiler_workers")
+    home = str(ROOT / "compiler_workers")
     path = trade.bench.interpreter.outer["PYTHONPATH"]
     worker = subprocess.Popen(
         [sys.executable, "-c", WORKER, home, str(tmp_path), path], stdout=subprocess.PIPE, bufsize=0

@@ -11,11 +11,11 @@ from typing import Any
 import click
 import pytest
 import yaml
+from paths import ROOT
 
 from mxr_cli.main import COMMANDS, mxr
 from mxr_workers.main import program as worker
 
-ROOT = Path(__file__).parents[2]
 TEMPLATES = sorted((ROOT / "deploy" / "ci").glob("*.yml"))
 PAGES = [ROOT / "docs" / name for name in ("locking.md", "airgap.md")]
 CALL = re.compile(r"(?:^|[\s(])((?:mxr|mxr-worker) [^|;&)#\n]*)", re.MULTILINE)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import DATA
 from servers.rows import Databases
 
 from .stack import STACKS, Host, Registry, Stack
 
-DATA = Path(__file__).parent.parent / "data"
 GPU = ("--arch", "gfx908:sramecc+:xnack-", "--rocm", "7.2", "--migraphx", "2.15", "--batch", "4", "--for", "python")
 """The request that the spliced gfx908 program is right for."""
 

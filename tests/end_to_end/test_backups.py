@@ -15,12 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from paths import ROOT
 from servers.swift import Bucket
 
 from .conftest import Programs, unique
 from .stack import Host, Registry, Stack
 
-PAGE = Path(__file__).parents[2] / "docs" / "operate.md"
+PAGE = ROOT / "docs" / "operate.md"
 ROWS = "sqlite3 /var/lib/mxr/registry.db \"VACUUM INTO '/backup/mxr/registry.db'\""
 BYTES = "rsync -a --exclude='.upload-*' /var/lib/mxr/store/ /backup/mxr/store/"
 DUMP = 'pg_dump --format=custom --file=/backup/mxr.dump "$MXR_DATABASE_URL"'

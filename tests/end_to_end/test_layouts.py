@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from paths import ROOT
 
 from .conftest import Programs
 from .stack import Host, Registry, finish
@@ -16,7 +17,6 @@ from .test_cache import read_only as read_only
 
 ON = ("embedded",)
 
-ROOT = Path(__file__).parents[2]
 ARCH = ("--arch", "gfx908:sramecc+:xnack-", "--rocm", "7.2", "--migraphx", "2.15", "--batch", "4")
 Hosts = Callable[..., Host]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 
 from .stack import PATIENCE, Host, clean_environ, real_environ
 
@@ -71,7 +72,7 @@ json.dump(sorted(sys.modules), sys.stderr)
 def demo(environ: dict[str, str]) -> str:
     """What the demo prints."""
     done = subprocess.run(
-        [sys.executable, Path(__file__).parents[2] / "examples" / "demo.py"],
+        [sys.executable, ROOT / "examples" / "demo.py"],
         env=environ,
         capture_output=True,
         text=True,

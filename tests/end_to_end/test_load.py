@@ -11,13 +11,13 @@ from pathlib import Path
 
 import onnx
 import pytest
+from paths import DOUBLES
 
 from .conftest import Programs
 from .stack import PATIENCE, Done, Host
 
 ON = ("embedded",)
 
-DOUBLES = Path(__file__).parent.parent / "doubles"
 Hosts = Callable[..., Host]
 
 LOAD = """

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 import urllib3
+from paths import DATA
 from servers.rows import ENGINES, Databases, Rows
 
-DATA = Path(__file__).parent.parent / "data"
 SPLICED = DATA / "mxr_spliced"
 SAME = ("layout_gfx90a", "miopen_solution")
 GFX908 = SPLICED / "v7_gfx908_sramecc+_xnack-.cov5.mxr"

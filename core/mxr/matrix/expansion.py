@@ -270,5 +270,6 @@ def _check_precision(cell: Cell, place: Node) -> None:
     if word is not None:
         raise place.refuse(
             f"{word} does not run on {arch} (the target in line {cell.target_line}).",
-            f"{precision_support.where(word)} Leave it out, or exclude - {{arch: {arch}, precision: {options.precision}}}.",
+            f"{precision_support.where(word)} Leave it out, or exclude"
+            f" - {{arch: {arch}, precision: {options.precision}}}.",
         )

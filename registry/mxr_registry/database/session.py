@@ -102,6 +102,11 @@ class Database:
         with translated(), self._reader.connect() as session:
             yield session
 
+    def ping(self) -> None:
+        """Returns when the database answers a query. Raises `Temporary`."""
+        with self.reading() as session:
+            session.execute(text("SELECT 1"))
+
     @contextlib.contextmanager
     def writing(self, *, patience: float = BUSY) -> Iterator[Session]:
         """A transaction, committed at the end of the block and rolled back by any error in it.

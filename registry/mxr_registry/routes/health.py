@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
-from sqlalchemy import text
 
 from mxr.errors import Temporary, Usage
 
@@ -21,8 +20,7 @@ async def healthz() -> Response:
 @router.get("/readyz", summary="Can it serve: database and store?")
 def readyz(rooms: InRooms) -> Response:
     """Answers with success when the database and the store do; else with the error."""
-    with rooms.db.reading() as session:
-        session.execute(text("SELECT 1"))
+    rooms.db.ping()
     try:
         rooms.store.ready()
     except Usage as problem:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 from strategies import GPU
 
 from mxr import consumers
 from mxr.artifact.target import DynamicDim
 from mxr.errors import Usage
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(

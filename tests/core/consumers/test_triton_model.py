@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import DATA, DOUBLES
 from strategies import GPU
 
 from mxr import consumers
@@ -21,15 +22,14 @@ from mxr.onnxfile import read_model
 from . import configs
 from .parts import delivery, place
 
-TESTS = Path(__file__).parents[2]
-MODEL = TESTS / "data" / "models" / "mlp_ext.onnx"
+MODEL = DATA / "models" / "mlp_ext.onnx"
 
 
 @pytest.fixture(params=["double", pytest.param("real", marks=pytest.mark.real_migraphx)])
 def interpreter(request: pytest.FixtureRequest) -> tuple[list[str], dict[str, str]]:
     """An interpreter that can import migraphx, and its environment."""
     if request.param == "double":
-        return [sys.executable], {**os.environ, "PYTHONPATH": str(TESTS / "doubles")}
+        return [sys.executable], {**os.environ, "PYTHONPATH": str(DOUBLES)}
     command = shlex.split(os.environ.get("MXR_TEST_MIGRAPHX_PYTHON", ""))
     if not command:
         pytest.skip("MXR_TEST_MIGRAPHX_PYTHON names no interpreter that can import migraphx")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import struct
-from pathlib import Path
+
+from paths import DATA
 
 from mxr.program.container import Walker
 from mxr.program.source import BytesSource
 from mxr.program.tokens import Binary
-
-DATA = Path(__file__).resolve().parents[2] / "data"
 
 
 class Raw(bytes):

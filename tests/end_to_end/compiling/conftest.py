@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from end_to_end.conftest import unique
 from end_to_end.stack import BIN, PATIENCE, Host, Registry, Stack, clean_environ, eventually
+from paths import DOUBLES
 
-TESTS = Path(__file__).resolve().parents[2]
 REF = ("--kind", "ref", "--migraphx", "2.15", "--batch", "4", "--for", "python")
 """A request that the double of MIGraphX can compile for."""
 
@@ -91,7 +91,7 @@ class Worker:
 
 def worker_environ(home: Path) -> dict[str, str]:
     """The environment of a host whose interpreter has the double of MIGraphX."""
-    path = os.pathsep.join([str(TESTS / "doubles"), str(home)])
+    path = os.pathsep.join([str(DOUBLES), str(home)])
     return clean_environ(home) | {"PYTHONPATH": path, "MXR_WORKER_MEMORY": str(2 << 30), "MXR_WORKER_GRACE": "1"}
 
 

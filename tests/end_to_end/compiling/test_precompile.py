@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from end_to_end.conftest import unique
 from end_to_end.stack import Host, Registry, Stack, finish, real_environ
+from paths import DATA
 
 from .conftest import GPU_HOST, Worker, eventually
 
@@ -63,7 +64,7 @@ def matrix(tmp_path: Path, marked: Callable[..., Path], gate: Path) -> Path:
     folder.mkdir()
     slow = marked(compile=f"wait:{gate}")
     for name in ("a", "b"):
-        unique(Path(__file__).parents[2] / "data/models/convnet.onnx", folder / f"{name}.onnx", f"{name}{tmp_path}")
+        unique(DATA / "models/convnet.onnx", folder / f"{name}.onnx", f"{name}{tmp_path}")
     slow.rename(folder / "slow.onnx")
     (tmp_path / "matrix.yaml").write_text(MATRIX)
     return tmp_path / "matrix.yaml"

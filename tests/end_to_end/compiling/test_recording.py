@@ -13,10 +13,11 @@ import pytest
 from doubles.migraphx import programs
 from doubles.ort_migraphx import VERSION, Judge, parts
 from end_to_end.stack import BIN, Host, Registry
+from paths import DOUBLES
 
 import mxr as core
 
-from .conftest import TESTS, Worker
+from .conftest import Worker
 
 ON = ("embedded",)
 
@@ -51,7 +52,7 @@ def set_for(told: dict[str, str]) -> str:
 
 def beside(judge: Judge, home: Path) -> dict[str, str]:
     """The environment of a worker beside that interpreter, which has the double of MIGraphX's module as well."""
-    path = (TESTS / "doubles", home, Path(core.__file__).parents[1])
+    path = (DOUBLES, home, Path(core.__file__).parents[1])
     return {
         "MXR_WORKER_PYTHON": str(judge.python),
         "LD_LIBRARY_PATH": str(judge.libraries),

@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 import pytest
 from doubles.ort_migraphx import ARCH, PROVIDER, VERSION, Judge, Outcome
+from paths import DATA
 
 from mxr.consumers.ort import contract
 from mxr.consumers.ort.fields import Name
@@ -21,7 +22,7 @@ from .odd import ODD
 pytestmark = pytest.mark.timeout(900)
 
 SEEDS = range(60)
-MODELS = Path(__file__).parents[3] / "data" / "models"
+MODELS = DATA / "models"
 
 
 def ask_both(

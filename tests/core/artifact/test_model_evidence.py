@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import DATA
 
 from mxr.artifact import model_evidence
 from mxr.artifact.key import Key
 from mxr.onnxfile import OnnxInput, OnnxModel, read_model
 from mxr.program import describe_file
 
-DATA = Path(__file__).parent.parent / "data"
 X = OnnxInput("x", "float32", ("N", 3))
 OPEN = OnnxInput("x", "float32", ("N", "length"))
 Y = OnnxInput("y", "float32", ("N", 10))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from core.consumers.parts import delivery
+from paths import DATA
 
 from mxr.artifact.matching import Match
 from mxr.cache.store import Answer
@@ -15,7 +16,7 @@ from mxr.runtime.migraphx_program import _check, _version
 from mxr.settings import Settings
 from mxr.workflows.fetch import Fetched
 
-PROGRAM = Path(__file__).parent.parent / "data" / "mxr_spliced" / "v7_gfx942_sramecc+_xnack-.cov5.mxr"
+PROGRAM = DATA / "mxr_spliced" / "v7_gfx942_sramecc+_xnack-.cov5.mxr"
 FOUND = Fetched(PROGRAM, "registry", Answer(delivery(Path("/")).artifact, Match()))
 
 

@@ -18,6 +18,7 @@ import onnx
 import pytest
 from core.consumers import configs
 from core.consumers.parts import BATCH_64, FLAGS_OFF, delivery, place
+from paths import TESTS
 from strategies import GPU
 
 from mxr import consumers
@@ -359,7 +360,7 @@ for _ in range(20):
 
 
 def test_several_at_once_in_one_folder(tmp_path: Path, folder: Path) -> None:
-    tests = Path(__file__).parent.parent
+    tests = TESTS
     started = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tests), str(folder), name, str(tmp_path / name)],

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
 import xxhash
+from paths import DATA
 
 from mxr.protocol.artifacts import model_identity
 
-MODELS = Path(__file__).parent.parent / "data" / "models"
+MODELS = DATA / "models"
 PROGRAMS = MODELS.parent / "mxr_real"
 ONNX = (MODELS / "mlp_ext.onnx").read_bytes()
 WEIGHTS = (MODELS / "mlp_ext.onnx.data").read_bytes()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import DATA
 
 from mxr.artifact.manifest import Blob, File
 from mxr.errors import Damaged, NoSuchBlob
@@ -130,7 +131,7 @@ def test_the_child_starts_without_the_registrys_heavy_parts() -> None:
 
 @pytest.mark.parametrize("cut", [1000, 10**7])
 def test_a_look_at_a_model_says_what_the_walk_says(tmp_path: Path, cut: int) -> None:
-    path = Path(__file__).parent.parent / "data" / "models" / "convnet.onnx"
+    path = DATA / "models" / "convnet.onnx"
     found = inspection.look(LocalStore(tmp_path), keep(tmp_path, path.read_bytes(), cut), Limits())
     model = read_model(path)
     assert found is not None
@@ -146,6 +147,6 @@ def test_a_look_at_what_is_no_model_tells_nothing(tmp_path: Path, data: bytes) -
 
 
 def test_a_look_without_means_tells_nothing(tmp_path: Path, parts: Any) -> None:
-    file = keep(tmp_path, (Path(__file__).parent.parent / "data" / "models" / "convnet.onnx").read_bytes(), 10**6)
+    file = keep(tmp_path, (DATA / "models" / "convnet.onnx").read_bytes(), 10**6)
     for limits in (Limits(inspect_memory=2**20), Limits(inspect_wall=0.001)):
         assert inspection.look(LocalStore(tmp_path), file, limits) is None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import DATA
 from strategies import MODEL
 
 from mxr.artifact.target import DynamicDim
@@ -240,7 +241,7 @@ def test_what_cannot_be_said(said: dict[str, Any]) -> None:
         labelled(**said)
 
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "data").glob("mxr_*/*.mxr"))
+EXAMPLES = sorted((DATA).glob("mxr_*/*.mxr"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES[::3], ids=lambda path: path.name)

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import external_data_helper, helper
+from paths import DATA
 
 from mxr.errors import Damaged
 from mxr.onnxfile.reader import walk_model
 from mxr.onnxfile.structure import structure_of
 from mxr.onnxfile.window import SIZE, Window
 
-DATA = Path(__file__).parent.parent / "data" / "models"
+MODELS = DATA / "models"
 FLOAT = onnx.TensorProto.FLOAT
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import mxr.host
+import mxr.host_facts
 from mxr.host_facts import Host, HostTarget, detect, run_tool
 
 NODES = "sys/class/kfd/kfd/topology/nodes"
@@ -230,7 +230,7 @@ def test_this_machine_is_read_without_tools_where_it_has_no_gpu(never_run) -> No
 
 def test_tools_run_by_default_on_the_real_root_alone(tree, monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr(mxr.host, "run_tool", lambda words, seconds: asked.append(words))
+    monkeypatch.setattr(mxr.host_facts, "run_tool", lambda words, seconds: asked.append(words))
     detect(tree.write("dev/kfd").top)
     assert asked == []
 

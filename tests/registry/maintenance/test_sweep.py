@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 
 DAY = 86_400.0
 
@@ -154,7 +154,7 @@ def test_bytes_that_were_said_to_be_here_stay_for_the_grace(start: Any) -> None:
 
 def test_bytes_of_idle_models_go_and_come_again(start: Any, fsck: Any) -> None:
     server = start()
-    onnx = (Path(__file__).parent.parent.parent / "examples" / "models" / "convnet.onnx").read_bytes()
+    onnx = (ROOT / "examples" / "models" / "convnet.onnx").read_bytes()
     import xxhash
 
     from mxr.protocol import artifacts as artifact_protocol

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import DATA
 
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest
@@ -29,7 +30,7 @@ from mxr.protocol.artifacts import RegisterModel
 from mxr.settings import Settings
 from mxr.workflows.push import cut
 
-REAL = Path(__file__).parents[1] / "data" / "mxr_real"
+REAL = DATA / "mxr_real"
 MODEL = "xxh3:" + "ab" * 16
 STATED = RegisterModel(MODEL, "cd" * 32, "convnet.onnx", (ModelInput("x", "float", ("N", 3, 32, 32)),))
 NOBODY = Client(Settings(registry="http://127.0.0.1:9"))

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import urllib3
 import xxhash
+from paths import DATA
 from servers.rows import Databases, Rows
 
-DATA = Path(__file__).parent.parent.parent / "data"
 ONNX = (DATA / "models" / "convnet.onnx").read_bytes()
 MODEL = "xxh3:" + xxhash.xxh3_128(ONNX, seed=0).hexdigest()
 REF = (DATA / "mxr_real" / "convnet_b4_fp16_ref.mxr").read_bytes()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paths import ROOT
 
 from mxr import matrix
 from mxr.artifact import precision_support, target
@@ -17,7 +18,7 @@ from mxr.errors import MxrError, Usage
 from mxr.matrix import Cell, document, kinds
 from mxr.matrix.table import MATRIX
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 
 CONTRACT = """\
 version: 1

@@ -2,10 +2,10 @@
 
 python bench/bench_cuts.py [--mib 512 1024] [--rounds N] [--folder DIR]
 
-The comparison is with plain pieces of 64 MiB of the same file: the bytes stored (manifest and blobs), the processor time
-of `mxr.workflows.push.cut`, and the time to upload everything to a registry on this machine, where the cost of a request
-is largest relative to its bytes. The last line is one JSON document. Exits with 1 where the bytes are more than one
-percent above; the times are shown.
+The comparison is with plain pieces of 64 MiB of the same file: the bytes stored (manifest and blobs), the processor
+time of `mxr.workflows.push.cut`, and the time to upload everything to a registry on this machine, where the cost of
+a request is largest relative to its bytes. The last line is one JSON document. Exits with 1 where the bytes are
+more than one percent above; the times are shown.
 """
 
 from __future__ import annotations

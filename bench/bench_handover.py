@@ -59,7 +59,8 @@ def one(worker: WorkerClient, name: str, url: str, folder: Path, number: int) ->
     made = capabilities.made_by(HostTarget("ref", kind="ref"), HostToolchain(None, "2.16.0"))
     begun = time.perf_counter()
     worker.finish(
-        lease.job, job_protocol.Finish(lease.fence, artifact_protocol.Publish(lease.key, Manifest((file,)), made, {}))
+        lease.job,
+        job_protocol.FinishJob(lease.fence, artifact_protocol.Publish(lease.key, Manifest((file,)), made, {})),
     )
     while not output.exists():
         if client.poll():
@@ -78,7 +79,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, registry(Path(folder) / "data") as url:
         worker = WorkerClient(Client(Settings(registry=url)))
-        can = job_protocol.Can((HostTarget("ref", kind="ref"),), HostToolchain(None, "2.16.0"))
+        can = job_protocol.WorkerCapabilities((HostTarget("ref", kind="ref"),), HostToolchain(None, "2.16.0"))
         name = worker.register("bench", can).id
         spent = [one(worker, name, url, Path(folder), number) for number in range(given.rounds)]
     found = {"p50_ms": round(statistics.median(spent), 1), "most_ms": round(max(spent), 1)}

@@ -36,11 +36,11 @@ from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 from mxr_registry.config import lanes
-from mxr_registry.config.job_rules import Rules
+from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database import schema
-from mxr_registry.database.job_tables import Job
+from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Database
-from mxr_registry.database.tables import Model
+from mxr_registry.database.tables import ModelRow
 from mxr_registry.jobs import leases, workers
 
 MODEL = "xxh3:" + "ab" * 16
@@ -55,10 +55,10 @@ def key_of(kind: int, number: int) -> Key:
     return Key(MODEL, "gpu", inputs=(("x", (1, 3)),), arch=ARCHS[kind % len(ARCHS)], env=env, **versions)
 
 
-def can_of(kind: int) -> job_protocol.Can:
+def can_of(kind: int) -> job_protocol.WorkerCapabilities:
     """What a worker of this kind can do."""
     target = HostTarget(ARCHS[kind % len(ARCHS)], num_cu=120)
-    return job_protocol.Can((target,), HostToolchain("7.2.1", f"2.{15 + kind // len(ARCHS)}.0", "a1"))
+    return job_protocol.WorkerCapabilities((target,), HostToolchain("7.2.1", f"2.{15 + kind // len(ARCHS)}.0", "a1"))
 
 
 def fill(db: Database, jobs: int, kinds: int) -> None:
@@ -67,9 +67,9 @@ def fill(db: Database, jobs: int, kinds: int) -> None:
         manifest = canonical({"v": 1, "files": [FILE]})
         row = {"namespace": "default", "model": MODEL, "sha256": "0" * 64, "name": "m", "inputs_json": "[]"}
         session.execute(
-            insert(Model).values(**row, complete=True, onnx="model.onnx", manifest_json=manifest, created_at=0.0)
+            insert(ModelRow).values(**row, complete=True, onnx="model.onnx", manifest_json=manifest, created_at=0.0)
         )
-        session.execute(insert(Job), [job_row(number, number % kinds) for number in range(jobs)])
+        session.execute(insert(JobRow), [job_row(number, number % kinds) for number in range(jobs)])
 
 
 def job_row(number: int, kind: int) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def claims(folder: Path, jobs: int, kinds: int, count: int) -> dict[str, float]:
     db = Database(f"sqlite:///{folder}/claims.db")
     schema.upgrade(db)
     fill(db, jobs, kinds)
-    rules, ids = Rules(), []
+    rules, ids = JobRules(), []
     with db.writing() as session:
         for kind in range(kinds):
             said = workers.register(session, rules, "default", job_protocol.RegisterWorker(f"w{kind}", can_of(kind)))
@@ -127,7 +127,7 @@ def claims(folder: Path, jobs: int, kinds: int, count: int) -> dict[str, float]:
     }
 
 
-def take(db: Database, rules: Rules, worker: str, wanted: bool) -> None:
+def take(db: Database, rules: JobRules, worker: str, wanted: bool) -> None:
     """One claim, which must end as expected."""
     begun = leases.begin(db, "default", job_protocol.Claim(worker))
     assert (leases.claim(db, rules, begun) is not None) is wanted
@@ -194,7 +194,7 @@ def crowd(folder: Path, seconds: float) -> dict[str, float]:
         fill(db, 20, 20)
         db.close()
         ids = [job["id"] for job in registry.call("GET", "/v1/jobs")["jobs"]]
-        can = encode(job_protocol.Can((HostTarget("gfx900"),), HostToolchain("7.2.1", "2.15.0")))
+        can = encode(job_protocol.WorkerCapabilities((HostTarget("gfx900"),), HostToolchain("7.2.1", "2.15.0")))
         staff = [registry.call("POST", "/v1/workers", {"name": f"w{n}", "can": can})["id"] for n in range(100)]
         request = json.dumps({"key": key}).encode()
         rounds, resting = [], []

@@ -18,11 +18,11 @@ from typing import Any
 
 from sqlalchemy import text
 
-from mxr_registry.config.job_rules import Rules
-from mxr_registry.config.retention import Retention
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.config.retention import RetentionRules
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database
-from mxr_registry.maintenance.sweep import Report, Sweep
+from mxr_registry.maintenance.sweep import Sweep, SweepReport
 from mxr_registry.storage import open_store
 from mxr_registry.storage.store import Store
 
@@ -61,11 +61,11 @@ def fill(db: Database, rows: int, expired: int) -> None:
             session.execute(text("ANALYZE"))
 
 
-def sweep(db: Database, store: Store, grace: float) -> tuple[float, Report]:
+def sweep(db: Database, store: Store, grace: float) -> tuple[float, SweepReport]:
     """Seconds of a sweep, and what it says."""
     begun = time.perf_counter()
-    retention = Retention(unused_days=90)
-    report = Sweep(db, store, retention, Rules(), grace, lambda _: None, Report(False)).run()
+    retention = RetentionRules(unused_days=90)
+    report = Sweep(db, store, retention, JobRules(), grace, lambda _: None, SweepReport(False)).run()
     return time.perf_counter() - begun, report
 
 

@@ -9,7 +9,18 @@ from collections.abc import Iterable
 import click
 
 from mxr.precompilation.reports import words
-from mxr.precompilation.run import CANCELLED, COMPILED, FAILED, LATER, MISSING, NO_WORKER, QUEUED, RUNNING, Board, Place
+from mxr.precompilation.run import (
+    CANCELLED,
+    COMPILED,
+    FAILED,
+    LATER,
+    MISSING,
+    NO_WORKER,
+    QUEUED,
+    RUNNING,
+    CellStatus,
+    MatrixStatus,
+)
 
 from .compiling import duration, printable
 from .output import note
@@ -21,7 +32,7 @@ FIRST = (FAILED, NO_WORKER, LATER, CANCELLED, RUNNING, QUEUED, MISSING, COMPILED
 class Screen:
     """What a person sees of a board while it changes, on standard error."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: MatrixStatus) -> None:
         self.board = board
         self.live = sys.stderr.isatty()
         self._height = 0
@@ -63,13 +74,13 @@ class Screen:
         self._height = len(rows)
 
 
-def name(place: Place) -> str:
+def name(place: CellStatus) -> str:
     """A cell in one line."""
     cell = place.wanted.cell
     return printable(f"{cell.name} {cell.target} {cell.variant}")
 
 
-def state(place: Place) -> str:
+def state(place: CellStatus) -> str:
     """Where a cell stands, with the time it took and the estimate."""
     job = place.job
     took = place.running()
@@ -84,14 +95,14 @@ def state(place: Place) -> str:
     return f"{place.state}: {why}" if place.problem else f"{place.state} {why}".rstrip()
 
 
-def _about(place: Place) -> str:
+def _about(place: CellStatus) -> str:
     job = place.job
     if job is None or job.estimate is None:
         return "no estimate"
     return f"about {duration(job.estimate)} by {job.estimate_from}"
 
 
-def totals(board: Board) -> str:
+def totals(board: MatrixStatus) -> str:
     """The numbers of a board in one line."""
     counts = ", ".join(f"{count} {each}" for each, count in board.counts().items() if count)
     return f"{len(board.places)} cells: {counts}"

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from mxr.errors import Usage
-from mxr.lockfiles.lockfile import Lock, load, write
+from mxr.lockfiles.lockfile import LockFile, load, write
 from mxr.request.builder import Options
 from mxr.util import disk
 
@@ -53,9 +53,9 @@ def export(session: Session, what: tuple[str, ...], output: Path) -> None:
     say(f"{done.path}: {len(done.artifacts)} artifacts, {size(done.size)}")
 
 
-def _named(what: tuple[str, ...]) -> tuple[Lock | None, list[str]]:
+def _named(what: tuple[str, ...]) -> tuple[LockFile | None, list[str]]:
     """The lock and the ids among these words. Raises `Usage`."""
-    found: Lock | None = None
+    found: LockFile | None = None
     identities = []
     for word in what:
         if ID.fullmatch(word) and not Path(word).exists():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxr.errors import MxrError, NoSuchArtifact
-from mxr.request.builder import Asked, Options
+from mxr.request.builder import BuiltRequest, Options
 from mxr.util.frozen import dataclass
 
 from .options import Session
@@ -15,15 +15,15 @@ from .ort import SAID
 from .output import note, watch
 
 if TYPE_CHECKING:
-    from mxr.install.placement import Placed, Wish
-    from mxr.request.model import Subject
+    from mxr.install.placement import OutputRequest, Placement
+    from mxr.request.model import ModelReference
     from mxr.workflows.fetch import Connect, Fetched
 
     from .compiling import OnMiss
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FetchCall:
     """What a call of `mxr fetch` asks for."""
 
     options: Options
@@ -39,7 +39,7 @@ class Call:
         """Whether a miss is to be compiled."""
         return self.on_miss not in ("fail", "continue")
 
-    def wish(self, asked: Asked, subject: Subject) -> Wish | None:
+    def wish(self, asked: BuiltRequest, subject: ModelReference) -> OutputRequest | None:
         """Where the program is to be put, checked before anything moves; None without `-o`. Raises `Usage`."""
         if self.output is None:
             return None
@@ -47,12 +47,12 @@ class Call:
 
         flags = self.flags
         said = {name: str(flags[name]) for name in SAID if flags[name]}
-        wish = placement.Wish(self.output, flags["link"], flags["force"], flags["name"], said)
+        wish = placement.OutputRequest(self.output, flags["link"], flags["force"], flags["name"], said)
         placement.check(asked, subject, wish, offline=self.flags["offline"])
         return wish
 
 
-def fetch_one(session: Session, call: Call) -> dict[str, Any]:
+def fetch_one(session: Session, call: FetchCall) -> dict[str, Any]:
     """One program, or what was recorded of ONNX Runtime, put where `-o` says; the document."""
     from mxr.api import prepare
     from mxr.workflows import fetch as fetch_workflow
@@ -87,15 +87,15 @@ def fetch_one(session: Session, call: Call) -> dict[str, Any]:
     return handed_out(session, wish, found, asked, subject, connect)
 
 
-def _how(call: Call) -> OnMiss:
+def _how(call: FetchCall) -> OnMiss:
     from .compiling import OnMiss
 
     return OnMiss.read(call.on_miss, retry=call.flags["retry"], verbose=call.flags["verbose"])
 
 
 def _recorded_by_worker(
-    session: Session, call: Call, subject: Subject, asked: Asked, wish: Wish
-) -> tuple[Fetched, Placed] | None:
+    session: Session, call: FetchCall, subject: ModelReference, asked: BuiltRequest, wish: OutputRequest
+) -> tuple[Fetched, Placement] | None:
     """What a worker's ONNX Runtime writes, where mxr cannot tell its names; None where it can."""
     from mxr.install.ort_cache import place_recorded, to_record
 
@@ -110,7 +110,7 @@ def _recorded_by_worker(
     return fetched, place_recorded(fetched, session.cache(), asked, subject, wish)
 
 
-def _for_worker(asked: Asked, subject: Subject, wish: Wish | None) -> Asked:
+def _for_worker(asked: BuiltRequest, subject: ModelReference, wish: OutputRequest | None) -> BuiltRequest:
     """What a worker would be asked for on a miss, for the hint."""
     if wish is None or asked.consumer.name != "ort":
         return asked
@@ -124,7 +124,12 @@ def _for_worker(asked: Asked, subject: Subject, wish: Wish | None) -> Asked:
 
 
 def handed_out(
-    session: Session, wish: Wish | None, found: Fetched, asked: Asked, subject: Subject, connect: Connect | None
+    session: Session,
+    wish: OutputRequest | None,
+    found: Fetched,
+    asked: BuiltRequest,
+    subject: ModelReference,
+    connect: Connect | None,
 ) -> dict[str, Any]:
     """Says what was let pass, puts the program where `-o` says, and gives the document."""
     from mxr.workflows import fetch as fetch_workflow
@@ -138,7 +143,9 @@ def handed_out(
     return told(session, asked, wish, found, placement.deliver(found, session.cache(), asked, subject, wish, connect))
 
 
-def told(session: Session, asked: Asked, wish: Wish, found: Fetched, placed: Placed) -> dict[str, Any]:
+def told(
+    session: Session, asked: BuiltRequest, wish: OutputRequest, found: Fetched, placed: Placement
+) -> dict[str, Any]:
     """The document of what was placed; the settings that make the consumer use it are said beside the answer."""
     for line in placed.notes:
         note(f"mxr: {line}")

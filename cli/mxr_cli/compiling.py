@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mxr.errors import Interrupted, MxrError, NoWorker, Usage
-from mxr.request.builder import Asked
-from mxr.request.model import Subject
+from mxr.request.builder import BuiltRequest
+from mxr.request.model import ModelReference
 from mxr.util.frozen import dataclass
 from mxr.workflows.fetch import Fetched
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mxr.protocol.jobs import Job
-    from mxr.workflows.compile import Progress
+    from mxr.workflows.compile import JobProgress
 
 WAYS = ("fail", "ask", "wait", "local", "continue")
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -56,8 +56,8 @@ class OnMiss:
 def compiled(
     session: Session,
     how: OnMiss,
-    subject: Subject,
-    asked: Asked,
+    subject: ModelReference,
+    asked: BuiltRequest,
     calibration: Path | None,
     file_name: str | None = None,
 ) -> Fetched:
@@ -76,8 +76,8 @@ def compiled(
 def ask_for(
     session: Session,
     how: OnMiss,
-    subject: Subject,
-    asked: Asked,
+    subject: ModelReference,
+    asked: BuiltRequest,
     calibration: Path | None,
     file_name: str | None = None,
 ) -> Job:
@@ -85,9 +85,9 @@ def ask_for(
     from mxr.protocol import jobs as job_protocol
     from mxr.workflows import compile as compile_workflow
 
-    wanted = job_protocol.Ask(asked.request, wait=how.way == "wait", retry=how.retry, file_name=file_name)
+    wanted = job_protocol.CompileRequest(asked.request, wait=how.way == "wait", retry=how.retry, file_name=file_name)
     return compile_workflow.ask(
-        session.client(), compile_workflow.Wanted(wanted, subject, calibration), watch("uploading")
+        session.client(), compile_workflow.CompileOrder(wanted, subject, calibration), watch("uploading")
     )
 
 
@@ -102,7 +102,7 @@ def outcome(session: Session, how: OnMiss, job: Job) -> str:
     return finished(session, job, quiet=how.verbose)
 
 
-def advise(session: Session, problem: MxrError, asked: Asked) -> None:
+def advise(session: Session, problem: MxrError, asked: BuiltRequest) -> None:
     """Adds to the hint of a miss what the registry's workers could do about it; nothing where it has none."""
     from mxr.protocol import capabilities
 
@@ -156,7 +156,7 @@ def _here(session: Session, how: OnMiss, job: Job) -> Job:
         _end(child)
 
 
-def _while_alive(seen: Iterable[Progress], child: subprocess.Popen[bytes]) -> Iterable[Progress]:
+def _while_alive(seen: Iterable[JobProgress], child: subprocess.Popen[bytes]) -> Iterable[JobProgress]:
     for progress in seen:
         yield progress
         if progress.job.state == "queued" and child.poll() not in (None, 0):
@@ -227,7 +227,7 @@ def pace(verbose: bool) -> float:
     return GLANCE if verbose else LOOK if sys.stderr.isatty() else compile_workflow.PACE
 
 
-def shown(seen: Iterable[Progress], job: Job) -> Job:
+def shown(seen: Iterable[JobProgress], job: Job) -> Job:
     """Shows a job while it is followed, in one line on a terminal, else a line for each change; the job at the end."""
     terminal, before = sys.stderr.isatty(), ""
     try:
@@ -253,7 +253,7 @@ def _fitted(text: str) -> str:
     return text[: shutil.get_terminal_size().columns - 1]
 
 
-def line(progress: Progress) -> str:
+def line(progress: JobProgress) -> str:
     """Where a job stands, in one line: place in the queue, or phase; elapsed; estimate."""
     job = progress.job
     name = f"job {job.id[:12]}" if job.id else "no job"

@@ -10,7 +10,7 @@ import click
 from mxr.errors import MxrError, NoSuchArtifact, Usage
 from mxr.request.builder import Options
 
-from .call import Call, fetch_one
+from .call import FetchCall, fetch_one
 from .options import Session, common, matching, request
 from .ort import ort_options
 from .output import document, note, say
@@ -90,7 +90,7 @@ def fetch(
         raise Usage("No model is given.", hint="Write mxr fetch MODEL, --genai-config FILE, or --locked.")
     if model is not None and flags["genai_config"] is not None:
         raise Usage("MODEL and --genai-config FILE are two ways to say it.", hint="Leave one of them out.")
-    call = Call(options, batches, model, output, on_miss, locked, flags)
+    call = FetchCall(options, batches, model, output, on_miss, locked, flags)
     try:
         found = fetched(session, call)
     except NoSuchArtifact as problem:
@@ -105,7 +105,7 @@ def fetch(
             say(row["path"])
 
 
-def fetched(session: Session, call: Call) -> dict[str, Any]:
+def fetched(session: Session, call: FetchCall) -> dict[str, Any]:
     """What a call gets: one program, a set, what a lock or a configuration names; the document."""
     if call.model is None and call.flags["genai_config"] is not None:
         from .genai import fetch_genai

@@ -15,12 +15,12 @@ from .options import Session
 from .output import note, say
 
 if TYPE_CHECKING:
-    from .call import Call
+    from .call import FetchCall
 
-    Fetch = Callable[[Session, Call], dict[str, Any]]
+    Fetch = Callable[[Session, FetchCall], dict[str, Any]]
 
 
-def fetch_genai(session: Session, call: Call, fetched: Fetch) -> dict[str, Any]:
+def fetch_genai(session: Session, call: FetchCall, fetched: Fetch) -> dict[str, Any]:
     """Fetches every program that a configuration needs by `fetched`; what one lacks keeps none of the others away.
 
     Raises the first problem when all the others are here, having said their paths.
@@ -43,7 +43,7 @@ def fetch_genai(session: Session, call: Call, fetched: Fetch) -> dict[str, Any]:
     raise problems[0]
 
 
-def _calls(call: Call) -> Iterator[tuple[str, Call]]:
+def _calls(call: FetchCall) -> Iterator[tuple[str, FetchCall]]:
     """For each program a label, and the call for it alone; what the person says wins."""
     config = genai_config.read(Path(call.flags["genai_config"]))
     for line in config.notes:

@@ -15,7 +15,7 @@ from .output import day, document, key_cells, note, say, table
 if TYPE_CHECKING:
     from mxr.client.registry import Client
     from mxr.host_facts import HostTarget
-    from mxr.protocol.jobs import Can, Job
+    from mxr.protocol.jobs import Job, WorkerCapabilities
 
 
 @click.command(short_help="List jobs, or show, follow or cancel one.")
@@ -80,11 +80,11 @@ def _follow(session: Session, client: Client, job: Job) -> None:
 
 
 def _show(client: Client, job: Job, *, with_log: bool) -> None:
-    from mxr.workflows.compile import Progress
+    from mxr.workflows.compile import JobProgress
 
     target, toolchain, inputs, precision = key_cells(job.request.key)
     say(f"id         {job.id}")
-    say(f"state      {line(Progress(job, job.updated_at - job.created_at))}")
+    say(f"state      {line(JobProgress(job, job.updated_at - job.created_at))}")
     say(f"for        {target}, {toolchain}, {inputs}, {precision}")
     say(f"digest     {job.digest}")
     say(f"asked      {day(job.created_at)} UTC, attempts {job.attempts}")
@@ -119,7 +119,7 @@ def workers(session: Session) -> None:
         table(rows, ("POOL", "TARGETS", "TOOLCHAIN", "QUEUED", "RUNNING"))
 
 
-def _can(can: Can) -> tuple[str, str]:
+def _can(can: WorkerCapabilities) -> tuple[str, str]:
     have = can.toolchain
     words = f"migraphx {have.migraphx or '?'}" + (f" rocm {have.rocm}" if have.rocm else "")
     words += f" onnxruntime {can.ort.version}" if can.ort else ""

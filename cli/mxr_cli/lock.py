@@ -11,7 +11,7 @@ import click
 
 from mxr.errors import NoSuchArtifact, Usage
 from mxr.lockfiles import pins
-from mxr.lockfiles.lockfile import FILE_NAME, Entry, Lock, load, write
+from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load, write
 from mxr.request.builder import Options
 from mxr.util import disk
 from mxr.util.frozen import dataclass
@@ -21,11 +21,11 @@ from .output import day, document, key_cells, note, say, table
 
 if TYPE_CHECKING:
     from mxr.artifact.qualities import Request
-    from mxr.request.model import Subject
+    from mxr.request.model import ModelReference
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class LockTask:
     """What a call of `mxr lock` is to do with its lock."""
 
     models: tuple[str, ...]
@@ -86,7 +86,7 @@ def lock(session: Session, options: Options, batches: tuple[int, ...], **said: A
     mxr lock --check                       on a pull request: is it all still there, and still the first choice?
     mxr lock --register prod               what the lock names is neither removed nor swept
     """
-    task = Task(**said)
+    task = LockTask(**said)
     if task.unregister is not None:
         gone = session.client().remove_lock(task.unregister)
         document({"name": gone.name, "unregistered": True}) if session.as_json else say(gone.name)
@@ -98,10 +98,10 @@ def lock(session: Session, options: Options, batches: tuple[int, ...], **said: A
         _write(session, task, options, batches)
 
 
-def _write(session: Session, task: Task, options: Options, batches: tuple[int, ...]) -> None:
+def _write(session: Session, task: LockTask, options: Options, batches: tuple[int, ...]) -> None:
     """Locks the models, if any are given, and registers the lock, if that is wanted."""
     if task.models:
-        base = load(task.file) if task.add and task.file.exists() else Lock(())
+        base = load(task.file) if task.add and task.file.exists() else LockFile(())
         found = base.merged(_entries(session, task, options, batches))
         disk.write_whole(task.file, write(found).encode())
     else:
@@ -117,20 +117,20 @@ def _write(session: Session, task: Task, options: Options, batches: tuple[int, .
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LockRequest:
     """A request to be locked: `name` is the model as it was said."""
 
     name: str
-    subject: Subject
+    subject: ModelReference
     request: Request
     consumer: str
 
 
-def _entries(session: Session, task: Task, options: Options, batches: tuple[int, ...]) -> list[Entry]:
+def _entries(session: Session, task: LockTask, options: Options, batches: tuple[int, ...]) -> list[LockEntry]:
     """An entry for each request. Raises `NoSuchArtifact` that lists all which have none."""
     client = session.client()
-    found: list[Entry] = []
-    missing: list[tuple[Wanted, NoSuchArtifact]] = []
+    found: list[LockEntry] = []
+    missing: list[tuple[LockRequest, NoSuchArtifact]] = []
     for each in _wanted(session, task.models, options, batches):
         try:
             found.append(pins.pin(each.request, each.consumer, each.subject, client, task.file.parent))
@@ -141,7 +141,9 @@ def _entries(session: Session, task: Task, options: Options, batches: tuple[int,
     return found
 
 
-def _wanted(session: Session, models: tuple[str, ...], options: Options, batches: tuple[int, ...]) -> Iterator[Wanted]:
+def _wanted(
+    session: Session, models: tuple[str, ...], options: Options, batches: tuple[int, ...]
+) -> Iterator[LockRequest]:
     """The requests of all models and matrices; a matrix says its own options."""
     from mxr.api import prepare
 
@@ -158,10 +160,10 @@ def _wanted(session: Session, models: tuple[str, ...], options: Options, batches
         for batch in batches or (options.batch,):
             each = replace(options, batch=batch)
             subject, asked = prepare(each, model, cache, session.client, session.host(each))
-            yield Wanted(model, subject, asked.request, asked.consumer.name)
+            yield LockRequest(model, subject, asked.request, asked.consumer.name)
 
 
-def _of_matrix(session: Session, matrix: Path) -> Iterator[Wanted]:
+def _of_matrix(session: Session, matrix: Path) -> Iterator[LockRequest]:
     from mxr.consumers import DEFAULT
 
     from .options import surroundings
@@ -170,10 +172,10 @@ def _of_matrix(session: Session, matrix: Path) -> Iterator[Wanted]:
     around = surroundings()
     with marked(around):
         for each in prepared(session, matrix, around, None, ()):
-            yield Wanted(each.cell.name, each.subject, each.request, each.cell.options.consumer or DEFAULT.name)
+            yield LockRequest(each.cell.name, each.subject, each.request, each.cell.options.consumer or DEFAULT.name)
 
 
-def _incomplete(missing: list[tuple[Wanted, NoSuchArtifact]], found: int) -> NoSuchArtifact:
+def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifact]], found: int) -> NoSuchArtifact:
     keys = [each.request.key for each, _ in missing]
     shown = "; ".join(f"{each.name} ({', '.join(key_cells(each.request.key))})" for each, _ in missing[:5])
     rows = [
@@ -199,7 +201,7 @@ def _check(session: Session, file: Path) -> None:
         say(f"{file}: {len(findings)} entries, all as locked")
 
 
-def _report(session: Session, findings: list[pins.Finding]) -> None:
+def _report(session: Session, findings: list[pins.LockFinding]) -> None:
     """Each entry that is not as locked in a line; in JSON all of them, where all is well."""
     bad = [each for each in findings if each.state != pins.SAME]
     if session.as_json:

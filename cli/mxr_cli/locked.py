@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from mxr import consumers
 from mxr.errors import Mismatch, Usage
 from mxr.lockfiles import pins
-from mxr.lockfiles.lockfile import FILE_NAME, Entry, Lock, load
-from mxr.request.builder import Asked, Options
+from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load
+from mxr.request.builder import BuiltRequest, Options
 from mxr.util import disk
 from mxr.workflows.fetch import Connect, Fetched
 
@@ -17,13 +17,13 @@ from .options import Session
 from .output import note, watch
 
 if TYPE_CHECKING:
-    from mxr.install.placement import Placed, Wish
-    from mxr.request.model import Subject
+    from mxr.install.placement import OutputRequest, Placement
+    from mxr.request.model import ModelReference
 
-    from .call import Call
+    from .call import FetchCall
 
 
-def fetch_locked(session: Session, call: Call) -> dict[str, Any]:
+def fetch_locked(session: Session, call: FetchCall) -> dict[str, Any]:
     """What the lock names, for MODEL and its options, or for all entries; the document."""
     if call.compiles:
         raise Usage("--locked takes what is in the lock; nothing is compiled for it.", hint="Leave --on-miss out.")
@@ -58,7 +58,7 @@ def _is_lock(said: str) -> bool:
         return stream.read(1) == b"{"
 
 
-def _one(session: Session, call: Call, lock: Lock, model: str) -> dict[str, Any]:
+def _one(session: Session, call: FetchCall, lock: LockFile, model: str) -> dict[str, Any]:
     from mxr.api import prepare
 
     from .call import handed_out
@@ -73,7 +73,7 @@ def _one(session: Session, call: Call, lock: Lock, model: str) -> dict[str, Any]
     return handed_out(session, wish, found, asked, subject, connect)
 
 
-def _all(session: Session, call: Call, lock: Lock, file: Path) -> dict[str, Any]:
+def _all(session: Session, call: FetchCall, lock: LockFile, file: Path) -> dict[str, Any]:
     """All entries into the cache, and from there into the folder of `-o`; nothing is put there before all are here."""
     if call.batches or call.options != Options(consumer=call.options.consumer):
         raise Usage(
@@ -101,14 +101,16 @@ def _all(session: Session, call: Call, lock: Lock, file: Path) -> dict[str, Any]
     return {"lock": str(file), "entries": rows}
 
 
-def _layouts(session: Session, call: Call, lock: Lock, file: Path) -> dict[int, tuple[Asked, Subject, Wish]]:
+def _layouts(
+    session: Session, call: FetchCall, lock: LockFile, file: Path
+) -> dict[int, tuple[BuiltRequest, ModelReference, OutputRequest]]:
     """What is asked of the entries whose consumers take a layout of their own, checked before anything moves."""
     from mxr.request import model as subjects
 
     connect = None if call.flags["offline"] else session.client
-    found: dict[int, tuple[Asked, Subject, Wish]] = {}
+    found: dict[int, tuple[BuiltRequest, ModelReference, OutputRequest]] = {}
     for at, entry in enumerate(lock.entries):
-        asked = Asked(entry.request, consumers.find(entry.consumer), ())
+        asked = BuiltRequest(entry.request, consumers.find(entry.consumer), ())
         if asked.consumer.name_file is not None:
             continue
         model = file.parent / entry.model
@@ -126,8 +128,11 @@ def _layouts(session: Session, call: Call, lock: Lock, file: Path) -> dict[int, 
 
 
 def _laid(
-    session: Session, asked: dict[int, tuple[Asked, Subject, Wish]], found: list[Fetched], connect: Connect | None
-) -> dict[int, Placed]:
+    session: Session,
+    asked: dict[int, tuple[BuiltRequest, ModelReference, OutputRequest]],
+    found: list[Fetched],
+    connect: Connect | None,
+) -> dict[int, Placement]:
     """Lays out all of these, once it is known that none would take the place of another."""
     from mxr.install import placement
 
@@ -144,5 +149,5 @@ def _laid(
     return {at: placement.put(each, cache, asked[at][2]) for at, each in plans.items()}
 
 
-def _row(entry: Entry, found: Fetched) -> dict[str, Any]:
+def _row(entry: LockEntry, found: Fetched) -> dict[str, Any]:
     return entry.to_json() | {"path": str(found.path), "source": found.source}

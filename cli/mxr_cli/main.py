@@ -11,7 +11,7 @@ import click
 
 from mxr.errors import Interrupted, MxrError, Usage
 
-from .output import Failure, fail
+from .output import FailureStyle, fail
 
 COMMANDS = {
     "fetch": ("fetch", "Get the right program for a model and a target."),
@@ -92,7 +92,7 @@ def mxr() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with the number of what happened."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    failure = Failure(as_json="--json" in arguments, debug="--debug" in arguments)
+    failure = FailureStyle(as_json="--json" in arguments, debug="--debug" in arguments)
     try:
         result: Any = mxr.main(arguments, prog_name="mxr", standalone_mode=False)
     except click.exceptions.Exit as done:

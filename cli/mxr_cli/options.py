@@ -55,7 +55,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PipelineEnvironment:
     """What a pipeline's environment has: variables for a matrix; whether GitHub runs it, and its step's summary."""
 
     variables: Mapping[str, str]
@@ -63,11 +63,11 @@ class Surroundings:
     step_summary: Path | None = None
 
 
-def surroundings() -> Surroundings:
+def surroundings() -> PipelineEnvironment:
     """The environment of this call."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     github = os.environ.get("GITHUB_ACTIONS") == "true"
-    return Surroundings(dict(os.environ), github, Path(summary) if summary else None)
+    return PipelineEnvironment(dict(os.environ), github, Path(summary) if summary else None)
 
 
 class Batches(click.ParamType):  # type: ignore[type-arg]

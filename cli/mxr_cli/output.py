@@ -17,14 +17,14 @@ from mxr.util.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailureStyle:
     """How a failure is shown: as a JSON document, with the traceback."""
 
     as_json: bool = False
     debug: bool = False
 
 
-def fail(problem: MxrError, how: Failure) -> int:
+def fail(problem: MxrError, how: FailureStyle) -> int:
     """Prints one line that says what is wrong, one that says what to do; the exit number."""
     if how.debug:
         import traceback

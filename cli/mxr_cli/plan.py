@@ -12,11 +12,11 @@ from mxr.errors import Usage
 
 from .compiling import duration, printable
 from .options import Session, common, surroundings
-from .output import Failure, document, fail, note, say, table
+from .output import FailureStyle, document, fail, note, say, table
 from .precompile import marked, matrix_options, prepared
 
 if TYPE_CHECKING:
-    from mxr.precompilation.matrix_plan import Lot, Planned
+    from mxr.precompilation.matrix_plan import PlannedCell, TargetWorkload
 
 MOST_SHOWN = 100
 """Cells that are listed; all of them are in --json."""
@@ -79,7 +79,7 @@ def plan(
     else:
         _show(planned, matrix)
     if problem is not None:
-        raise click.exceptions.Exit(fail(problem, Failure()))
+        raise click.exceptions.Exit(fail(problem, FailureStyle()))
 
 
 def _upgrade(
@@ -99,7 +99,7 @@ def _upgrade(
     show_upgrade(session, before, after, days, grown, queue)
 
 
-def _show(planned: Sequence[Planned], matrix: Path) -> None:
+def _show(planned: Sequence[PlannedCell], matrix: Path) -> None:
     from mxr.precompilation import matrix_plan
 
     found = matrix_plan.lots(planned)
@@ -118,7 +118,7 @@ def _show(planned: Sequence[Planned], matrix: Path) -> None:
     say(f"{len(planned)} cells, {there} there. To compile: {_span(minutes, unknown)}.")
 
 
-def _time(lot: Lot) -> str:
+def _time(lot: TargetWorkload) -> str:
     return _span(lot.minutes, lot.unknown) if lot.open else "-"
 
 
@@ -129,7 +129,7 @@ def _span(minutes: float, unknown: int) -> str:
     return f"about {duration(minutes * 60)}{more}"
 
 
-def _cells(each: Planned, matrix: Path) -> tuple[str, ...]:
+def _cells(each: PlannedCell, matrix: Path) -> tuple[str, ...]:
     cell, seen = each.wanted.cell, each.standing
     estimate = "-"
     if each.open:

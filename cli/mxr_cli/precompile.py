@@ -12,12 +12,12 @@ import click
 
 from mxr.errors import Interrupted, MxrError, Usage
 
-from .options import Session, Surroundings, common, surroundings
-from .output import Failure, document, fail, note, say, watch
+from .options import PipelineEnvironment, Session, common, surroundings
+from .output import FailureStyle, document, fail, note, say, watch
 
 if TYPE_CHECKING:
     from mxr.matrix import Cell
-    from mxr.precompilation.run import Board, Plan, Wanted
+    from mxr.precompilation.run import CellRequest, MatrixStatus, MissPolicy
 
 WAYS = ("fail", "ask", "wait")
 LOOK = 1.0
@@ -93,8 +93,8 @@ def precompile(
     _end(session, board, matrix)
 
 
-def _plan(on_miss: str, retry: bool) -> Plan:
-    from mxr.precompilation.run import Plan
+def _plan(on_miss: str, retry: bool) -> MissPolicy:
+    from mxr.precompilation.run import MissPolicy
 
     from .compiling import OnMiss
 
@@ -102,11 +102,11 @@ def _plan(on_miss: str, retry: bool) -> Plan:
     if how.way not in WAYS:
         raise Usage(f"--on-miss {on_miss} is not for a matrix.", hint="Choose one of: fail, ask, wait[=10m].")
     deadline = None if how.seconds is None else time.monotonic() + how.seconds
-    return Plan(how.way != "fail", how.way == "wait", retry, deadline)
+    return MissPolicy(how.way != "fail", how.way == "wait", retry, deadline)
 
 
 @contextlib.contextmanager
-def marked(around: Surroundings) -> Iterator[None]:
+def marked(around: PipelineEnvironment) -> Iterator[None]:
     """On GitHub, marks the line that an error tells of."""
     try:
         yield
@@ -119,8 +119,8 @@ def marked(around: Surroundings) -> Iterator[None]:
 
 
 def prepared(
-    session: Session, matrix: Path, around: Surroundings, limit: int | None, targets: tuple[str, ...]
-) -> tuple[Wanted, ...]:
+    session: Session, matrix: Path, around: PipelineEnvironment, limit: int | None, targets: tuple[str, ...]
+) -> tuple[CellRequest, ...]:
     """The requests of a matrix. Raises what is wrong with it, with the line."""
     from mxr.matrix import cells, read
     from mxr.precompilation.run import prepare
@@ -137,7 +137,7 @@ def _selected(cells: tuple[Cell, ...], targets: tuple[str, ...]) -> tuple[Cell, 
     return tuple(cell for cell in cells if not targets or cell.target in targets)
 
 
-def _look(session: Session, wanted: tuple[Wanted, ...], matrix: Path) -> Board:
+def _look(session: Session, wanted: tuple[CellRequest, ...], matrix: Path) -> MatrixStatus:
     from mxr.precompilation.run import look
 
     from .board import totals
@@ -147,7 +147,7 @@ def _look(session: Session, wanted: tuple[Wanted, ...], matrix: Path) -> Board:
     return board
 
 
-def _carry_out(session: Session, board: Board, plan: Plan) -> None:
+def _carry_out(session: Session, board: MatrixStatus, plan: MissPolicy) -> None:
     """Asks and follows, shown on the screen. An interrupt leaves the jobs."""
     from mxr.precompilation.run import ask, follow
     from mxr.workflows import compile as compile_workflow
@@ -176,7 +176,7 @@ def _carry_out(session: Session, board: Board, plan: Plan) -> None:
         screen.close()
 
 
-def _report(board: Board, matrix: Path, junit: Path | None, around: Surroundings) -> None:
+def _report(board: MatrixStatus, matrix: Path, junit: Path | None, around: PipelineEnvironment) -> None:
     """Writes the files that were asked for, also when it ends early."""
     from mxr.precompilation import reports
     from mxr.util import disk
@@ -190,7 +190,7 @@ def _report(board: Board, matrix: Path, junit: Path | None, around: Surroundings
         note(line)
 
 
-def _end(session: Session, board: Board, matrix: Path) -> None:
+def _end(session: Session, board: MatrixStatus, matrix: Path) -> None:
     from mxr.precompilation import reports
 
     problem = reports.verdict(board)
@@ -199,10 +199,10 @@ def _end(session: Session, board: Board, matrix: Path) -> None:
     else:
         _say(board, matrix)
     if problem is not None:
-        raise click.exceptions.Exit(fail(problem, Failure()))
+        raise click.exceptions.Exit(fail(problem, FailureStyle()))
 
 
-def _say(board: Board, matrix: Path) -> None:
+def _say(board: MatrixStatus, matrix: Path) -> None:
     from .board import name, state, totals
 
     for place in board.places:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mxr.errors import Interrupted, MxrError
 from mxr.install import variant_set
-from mxr.request.builder import Asked
+from mxr.request.builder import BuiltRequest
 from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Fetched
 
@@ -17,13 +17,15 @@ from .options import Session
 from .output import note, watch
 
 if TYPE_CHECKING:
-    from mxr.lockfiles.lockfile import Lock
-    from mxr.request.model import Subject
+    from mxr.lockfiles.lockfile import LockFile
+    from mxr.request.model import ModelReference
 
-    from .call import Call
+    from .call import FetchCall
 
 
-def fetch_set(session: Session, call: Call, lock: Lock | None = None, model: str | None = None) -> dict[str, Any]:
+def fetch_set(
+    session: Session, call: FetchCall, lock: LockFile | None = None, model: str | None = None
+) -> dict[str, Any]:
     """All variants of a model, or none; the document. With `lock` exactly those that it names."""
     from mxr.api import prepare
 
@@ -50,7 +52,11 @@ def fetch_set(session: Session, call: Call, lock: Lock | None = None, model: str
 
 
 def _document(
-    session: Session, call: Call, wanted: dict[int, Asked], found: dict[int, Fetched], subject: Subject
+    session: Session,
+    call: FetchCall,
+    wanted: dict[int, BuiltRequest],
+    found: dict[int, Fetched],
+    subject: ModelReference,
 ) -> dict[str, Any]:
     rows = {batch: {"batch": batch, **each.to_json()} for batch, each in found.items()}
     listing = None
@@ -71,7 +77,7 @@ def _document(
     return {"set": listing, "model": subject.model, "entries": [rows[batch] for batch in sorted(rows)]}
 
 
-def _locked(session: Session, call: Call, wanted: dict[int, Asked], lock: Lock) -> dict[int, Fetched]:
+def _locked(session: Session, call: FetchCall, wanted: dict[int, BuiltRequest], lock: LockFile) -> dict[int, Fetched]:
     from mxr.lockfiles import pins
 
     connect = None if call.flags["offline"] else session.client
@@ -81,7 +87,9 @@ def _locked(session: Session, call: Call, wanted: dict[int, Asked], lock: Lock) 
     }
 
 
-def _found(session: Session, call: Call, wanted: dict[int, Asked], subject: Subject) -> dict[int, Fetched]:
+def _found(
+    session: Session, call: FetchCall, wanted: dict[int, BuiltRequest], subject: ModelReference
+) -> dict[int, Fetched]:
     """What is there, and what is compiled because it is not; nothing moves before every variant is known to be there.
 
     Raises `NoSuchArtifact` naming all that are missing, or what became of their compiles.
@@ -101,7 +109,9 @@ def _found(session: Session, call: Call, wanted: dict[int, Asked], subject: Subj
     return dict(sorted(fetched.items()))
 
 
-def _compiled(session: Session, call: Call, wanted: dict[int, Asked], subject: Subject) -> dict[int, str]:
+def _compiled(
+    session: Session, call: FetchCall, wanted: dict[int, BuiltRequest], subject: ModelReference
+) -> dict[int, str]:
     """The artifact that comes of each: all are asked for first, then waited for. Raises the worst of what fails."""
     how = OnMiss.read(call.on_miss, retry=call.flags["retry"], verbose=call.flags["verbose"])
     end = None if how.seconds is None else time.monotonic() + how.seconds

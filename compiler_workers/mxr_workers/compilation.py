@@ -16,9 +16,9 @@ from mxr.artifact.program_evidence import contradictions
 from mxr.artifact.qualities import Qualities
 from mxr.errors import CompileFailed, Damaged, Usage
 from mxr.program.reader import describe_file
-from mxr_workers.failures import Failure, classify
+from mxr_workers.failures import CompileFailure, classify
 from mxr_workers.interpreter import Interpreter
-from mxr_workers.sandbox import Ending, Limits, Watch
+from mxr_workers.sandbox import ChildLimits, ChildObserver, ChildResult
 
 from .child_environment import child_environment, recorded
 from .child_log import ChildLog
@@ -28,7 +28,7 @@ SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CompileTask:
     """What to compile: `model` names the ONNX file in its folder, `qualities` are what this worker will make.
 
     `cross` are the arguments of the library's target for a GPU that is not here (`gpu_arch`, `gpu_num_cu`, ...); then
@@ -74,7 +74,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class CompileEnvironment:
     """Where one compile happens: interpreter, a folder of its own, limits of both children, whom to tell.
 
     `problem_cache` is the tuning record of this device and toolchain build: a copy is given to the compile and comes
@@ -83,9 +83,9 @@ class Workshop:
 
     interpreter: Interpreter
     folder: Path
-    compile_limits: Limits
-    verify_limits: Limits
-    watch: Watch = field(default_factory=Watch)
+    compile_limits: ChildLimits
+    verify_limits: ChildLimits
+    watch: ChildObserver = field(default_factory=ChildObserver)
     problem_cache: Path | None = None
     save_trial: Path | None = None
 
@@ -106,13 +106,13 @@ class Compiled:
 class Uncompiled(CompileFailed):
     """The compile failed. `failure` says what that means for the job, `log` is what the children printed."""
 
-    def __init__(self, failure: Failure, log: ChildLog, ending: Ending) -> None:
+    def __init__(self, failure: CompileFailure, log: ChildLog, ending: ChildResult) -> None:
         detail = {"kind": failure.kind, "name": failure.name, "phase": ending.phase, "seconds": ending.seconds}
         super().__init__(failure.message, detail=detail)
         self.failure, self.log, self.ending = failure, log, ending
 
 
-def compile_program(order: Order, models: Path, shop: Workshop) -> Compiled:
+def compile_program(order: CompileTask, models: Path, shop: CompileEnvironment) -> Compiled:
     """Compile `order.model` of the folder `models`. Raises `Uncompiled`; whatever happens, no process is left of it."""
     log = ChildLog()
     output = (shop.folder / "compile" / "program.mxr").absolute()
@@ -134,7 +134,7 @@ def compile_program(order: Order, models: Path, shop: Workshop) -> Compiled:
     return Compiled(output, qualities, described, provenance, log, made.warnings, trial)
 
 
-def measured(made: Ending, environment: Mapping[str, str], log: ChildLog) -> dict[str, Any]:
+def measured(made: ChildResult, environment: Mapping[str, str], log: ChildLog) -> dict[str, Any]:
     """The part of a provenance that every child leaves: what it took, where, and what it printed."""
     return {
         "compile_seconds": made.seconds,
@@ -151,8 +151,8 @@ def measured(made: Ending, environment: Mapping[str, str], log: ChildLog) -> dic
 
 
 def _compile(
-    order: Order, models: Path, shop: Workshop, output: Path, log: ChildLog
-) -> tuple[Mapping[str, str], Ending]:
+    order: CompileTask, models: Path, shop: CompileEnvironment, output: Path, log: ChildLog
+) -> tuple[Mapping[str, str], ChildResult]:
     home = output.parent
     home.mkdir(parents=True, exist_ok=True)
     output.unlink(missing_ok=True)
@@ -173,23 +173,23 @@ def _compile(
     return environment, ending
 
 
-def described_as(order: Order, output: Path, log: ChildLog, ending: Ending) -> Mapping[str, Any]:
+def described_as(order: CompileTask, output: Path, log: ChildLog, ending: ChildResult) -> Mapping[str, Any]:
     """The reader's description, when the file is what the key asks. Raises `Uncompiled`."""
     try:
         described = describe_file(output)
     except (Damaged, Usage) as error:
-        failure = Failure("transient", "damaged-program", f"MIGraphX saved no whole program: {error.message}")
+        failure = CompileFailure("transient", "damaged-program", f"MIGraphX saved no whole program: {error.message}")
         raise Uncompiled(failure, log, ending) from error
     # Not the precision: MIGraphX was told it here, and where nothing computes (a concat, say) it leaves no trace of it.
     found = contradictions(order.key, order.qualities, described.to_json())
     wrong = [str(difference) for difference in found if difference.field != "precision"]
     if wrong or described.warnings:
         words = "; ".join([*wrong, *described.warnings])
-        raise Uncompiled(Failure("transient", "other-program", f"It made another program: {words}"), log, ending)
+        raise Uncompiled(CompileFailure("transient", "other-program", f"It made another program: {words}"), log, ending)
     return described.to_json()
 
 
-def _verify(order: Order, output: Path, shop: Workshop, log: ChildLog) -> Ending:
+def _verify(order: CompileTask, output: Path, shop: CompileEnvironment, log: ChildLog) -> ChildResult:
     """A fresh child loads and runs the program. Raises `Uncompiled`."""
     folder = (shop.folder / "verify").absolute()
     environment = child_environment(shop.interpreter.outer, folder, dict(order.key.env))

@@ -10,7 +10,7 @@ from types import TracebackType
 from mxr.client.worker import WorkerClient
 from mxr.errors import Conflict, MxrError, NotFound
 from mxr.protocol.jobs import MOST_LOG, Heartbeat, Lease
-from mxr_workers.sandbox import Watch
+from mxr_workers.sandbox import ChildObserver
 
 LEAST = 0.2
 """Seconds between two heartbeats, at least: phases may follow each other quickly."""
@@ -21,7 +21,7 @@ KEPT = 4 * MOST_LOG
 GAP = "\n[the registry was away, some of the log is left out here]\n"
 
 
-class Tending:
+class LeaseHeartbeat:
     """A lease that is kept while the block runs. `stop` says why to stop working: `lost` or `cancelled`; else None.
 
     Only the registry's word ends a lease: while it is away the work goes on, as nobody else can claim the job.
@@ -36,7 +36,7 @@ class Tending:
         self._guard, self._wake, self._over = threading.Lock(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"lease-{lease.job[:8]}", daemon=True)
 
-    def __enter__(self) -> Tending:
+    def __enter__(self) -> LeaseHeartbeat:
         self._thread.start()
         return self
 
@@ -67,9 +67,9 @@ class Tending:
             if len(self._log) > KEPT:
                 self._log = self._log[: KEPT // 4] + GAP + self._log[-KEPT // 2 :]
 
-    def watch(self, told: Callable[[], bool]) -> Watch:
+    def watch(self, told: Callable[[], bool]) -> ChildObserver:
         """For the child: it stops when the lease is lost, somebody cancelled the job, or `told` says so."""
-        return Watch(self.phase, self.hear, lambda: self.stop is not None or told())
+        return ChildObserver(self.phase, self.hear, lambda: self.stop is not None or told())
 
     def _run(self) -> None:
         pause = self._lease.seconds / 3

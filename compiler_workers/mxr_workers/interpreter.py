@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mxr.consumers.ort.form import Runtime
+from mxr.consumers.ort.form import OrtRuntime
 from mxr.errors import Usage
-from mxr_workers.failures import Failure, classify
-from mxr_workers.sandbox import Ending, Limits, Watch, run_child
+from mxr_workers.failures import CompileFailure, classify
+from mxr_workers.sandbox import ChildLimits, ChildObserver, ChildResult, run_child
 
 from .child_environment import child_environment
 from .child_log import ChildLog
 
 CHILD = Path(__file__).parent / "compiler"
-ABOUT = Limits(seconds=120, memory=8 << 30)
-PROBE = Limits(seconds=180, memory=16 << 30)
+ABOUT = ChildLimits(seconds=120, memory=8 << 30)
+PROBE = ChildLimits(seconds=180, memory=16 << 30)
 """The first HIP program after a driver's start may take a minute."""
 
 
@@ -37,19 +37,19 @@ class Interpreter:
         verb: str,
         order: Mapping[str, Any],
         folder: Path,
-        limits: Limits,
+        limits: ChildLimits,
         *,
         environment: Mapping[str, str] | None = None,
         log: ChildLog | None = None,
-        watch: Watch | None = None,
-    ) -> Ending:
+        watch: ChildObserver | None = None,
+    ) -> ChildResult:
         """Run one child in `folder`; without `environment` it sees no MIGRAPHX_* at all."""
         seen = environment if environment is not None else child_environment(self.outer, folder, {})
         return run_child(self.argv(verb), order, folder, seen, limits, log=log, watch=watch)
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class InterpreterInfo:
     """What an interpreter offers. `migraphx` is None where neither module nor file tells the version (2.0 to 2.6).
 
     `targets` are those whose library loads, which does not mean that they work: see `probe`. `refusals` say why others
@@ -66,10 +66,10 @@ class About:
     refusals: Mapping[str, str] = field(default_factory=dict)
     file: str | None = None
     numpy: str | None = None
-    ort: Runtime | None = None
+    ort: OrtRuntime | None = None
 
 
-def ask(interpreter: Interpreter, folder: Path, limits: Limits = ABOUT) -> About:
+def ask(interpreter: Interpreter, folder: Path, limits: ChildLimits = ABOUT) -> InterpreterInfo:
     """Ask the interpreter, in a child. Raises `Usage` where it has no usable migraphx, saying why."""
     log = ChildLog()
     try:
@@ -82,17 +82,17 @@ def ask(interpreter: Interpreter, folder: Path, limits: Limits = ABOUT) -> About
         failure = classify(ending, log.tail, memory=limits.memory)
         raise Usage(failure.message, hint=_hint(failure))
     found = dict(ending.result or {})
-    return About(**{**found, "targets": tuple(found["targets"]), "precisions": tuple(found["precisions"])})
+    return InterpreterInfo(**{**found, "targets": tuple(found["targets"]), "precisions": tuple(found["precisions"])})
 
 
-def probe(interpreter: Interpreter, kind: str, folder: Path, limits: Limits = PROBE) -> Failure | None:
+def probe(interpreter: Interpreter, kind: str, folder: Path, limits: ChildLimits = PROBE) -> CompileFailure | None:
     """Compile and run a sum on a target, in a child: None when it works, else what is wrong with it."""
     log = ChildLog()
     ending = interpreter.run("probe", {"kind": kind}, folder, limits, log=log)
     return None if ending.done else classify(ending, log.tail, memory=limits.memory)
 
 
-def _hint(failure: Failure) -> str:
+def _hint(failure: CompileFailure) -> str:
     if failure.name == "placeholder":
         return "Remove it (pip uninstall migraphx), install ROCm's own, and name its interpreter with --python."
     if failure.name == "no-numpy":

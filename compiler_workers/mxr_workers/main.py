@@ -14,9 +14,9 @@ import click
 from mxr.api import this_host
 from mxr.errors import Interrupted, MxrError, Usage
 
-from .settings import Settings, read
+from .settings import WorkerSettings, read
 from .slots import shown
-from .worker import Worker
+from .worker import WorkerProcess
 
 
 def main() -> None:
@@ -108,8 +108,8 @@ def host(**given: Any) -> None:
     click.echo(json.dumps(shown(worker.slots(about), about), indent=2 if sys.stdout.isatty() else None))
 
 
-def _worker(settings: Settings) -> Worker:
-    return Worker(settings, this_host(settings.registry))
+def _worker(settings: WorkerSettings) -> WorkerProcess:
+    return WorkerProcess(settings, this_host(settings.registry))
 
 
 if __name__ == "__main__":

@@ -14,12 +14,12 @@ from typing import Any
 from mxr.artifact.qualities import Demands, Qualities
 from mxr.consumers.layout import full_arch
 from mxr.consumers.ort import contract, laying, recording
-from mxr.consumers.ort.form import Runtime, check_recording, check_weights, level_in, runtime_in
+from mxr.consumers.ort.form import OrtRuntime, check_recording, check_weights, level_in, runtime_in
 from mxr.errors import Usage
-from mxr_workers.compilation import SEED, Order, Uncompiled, Workshop, described_as, measured
-from mxr_workers.failures import Failure, classify
-from mxr_workers.interpreter import PROBE, About, Interpreter
-from mxr_workers.sandbox import Ending, Limits
+from mxr_workers.compilation import SEED, CompileEnvironment, CompileTask, Uncompiled, described_as, measured
+from mxr_workers.failures import CompileFailure, classify
+from mxr_workers.interpreter import PROBE, Interpreter, InterpreterInfo
+from mxr_workers.sandbox import ChildLimits, ChildResult
 
 from .child_environment import child_environment
 from .child_log import ChildLog
@@ -29,7 +29,7 @@ NONE = "no-onnxruntime"
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class RecordingTask:
     """How the model is opened: `files` of its manifest are there, and the ONNX one is called `file_name` then; None for
     a session that is made from bytes.
     """
@@ -39,7 +39,7 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedFiles:
     """What a run of ONNX Runtime left: the files under the names that its provider gave them."""
 
     paths: tuple[Path, ...]
@@ -47,7 +47,7 @@ class Recorded:
     provenance: Mapping[str, Any]
 
 
-def with_runtime(about: About, interpreter: Interpreter, folder: Path) -> About:
+def with_runtime(about: InterpreterInfo, interpreter: Interpreter, folder: Path) -> InterpreterInfo:
     """What an interpreter offers, with the ONNX Runtime that it has; or the reason why that cannot be used."""
     log = ChildLog()
     ending = interpreter.run("runtime", {}, folder, PROBE, log=log)
@@ -60,7 +60,7 @@ def with_runtime(about: About, interpreter: Interpreter, folder: Path) -> About:
         version = _numbers(str(told["version"]))
         if found.version not in (None, version):
             return _without(about, f"Its module says {version}, and its library is of {found.version}.")
-        return replace(about, ort=Runtime(found.generation, version))
+        return replace(about, ort=OrtRuntime(found.generation, version))
     except Usage as problem:
         return _without(about, problem.message)
 
@@ -70,11 +70,11 @@ def _numbers(version: str) -> str:
     return ".".join(version.split("+")[0].split(".")[:3])
 
 
-def _without(about: About, reason: str) -> About:
+def _without(about: InterpreterInfo, reason: str) -> InterpreterInfo:
     return replace(about, refusals={**about.refusals, "onnxruntime": reason})
 
 
-def record(order: Order, opening: Opening, models: Path, shop: Workshop) -> Recorded:
+def record(order: CompileTask, opening: RecordingTask, models: Path, shop: CompileEnvironment) -> RecordedFiles:
     """Have ONNX Runtime run `order.model` of the folder `models`, and take what its provider wrote.
 
     Raises `Uncompiled`, for an order that contradicts itself as well.
@@ -88,19 +88,21 @@ def record(order: Order, opening: Opening, models: Path, shop: Workshop) -> Reco
         model = _laid_out(models, order.model, opening, (shop.folder / "model").absolute())
     except Usage as problem:
         # The order's fault, not this worker's: no other one could do it.
-        failure = Failure("permanent", "unfit-order", f"{problem.message} {problem.hint}")
-        raise Uncompiled(failure, log, Ending("exited")) from problem
+        failure = CompileFailure("permanent", "unfit-order", f"{problem.message} {problem.hint}")
+        raise Uncompiled(failure, log, ChildResult("exited")) from problem
     environment, made = _run(order, opening, model, cache, shop, shop.compile_limits, log, phase="compile")
     version = str((made.result or {}).get("onnxruntime"))
     if _numbers(version) != runtime_in(order.key.form).split(":")[1]:
-        raise Uncompiled(Failure("transient", "other-runtime", f"This is ONNX Runtime {version} by now."), log, made)
+        raise Uncompiled(
+            CompileFailure("transient", "other-runtime", f"This is ONNX Runtime {version} by now."), log, made
+        )
     paths = _named(order, cache, log, made)
     described = [described_as(order, path, log, made) for path in paths]
     before = _stamps(cache)
     _, again = _run(order, opening, model, cache, shop, shop.verify_limits, log, phase="load")
     if _stamps(cache) != before:
         words = "Opened again on its own files, ONNX Runtime compiled instead of loading them."
-        raise Uncompiled(Failure("transient", "not-loaded", words), log, again)
+        raise Uncompiled(CompileFailure("transient", "not-loaded", words), log, again)
     tried = dict(again.result or {})
     provenance = measured(made, environment, log) | {
         "recorder": "mxr-worker",
@@ -111,7 +113,7 @@ def record(order: Order, opening: Opening, models: Path, shop: Workshop) -> Reco
     }
     libraries = sorted({name for each in described for name in each["libraries"]})
     qualities = replace(order.qualities, libraries=tuple(libraries), latency_ms=tried.get("latency_ms"))
-    return Recorded(tuple(paths), qualities, provenance)
+    return RecordedFiles(tuple(paths), qualities, provenance)
 
 
 def _stamps(cache: Path) -> dict[str, tuple[int, int, int]]:
@@ -120,7 +122,7 @@ def _stamps(cache: Path) -> dict[str, tuple[int, int, int]]:
     return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in found.items()}
 
 
-def _laid_out(models: Path, onnx: str, opening: Opening, home: Path) -> Path:
+def _laid_out(models: Path, onnx: str, opening: RecordingTask, home: Path) -> Path:
     """The model in a folder of its own, under the name that it will have where it serves; links, no copies."""
     shutil.rmtree(home, ignore_errors=True)
     for name in opening.files:
@@ -136,16 +138,16 @@ def _laid_out(models: Path, onnx: str, opening: Opening, home: Path) -> Path:
 
 
 def _run(
-    order: Order,
-    opening: Opening,
+    order: CompileTask,
+    opening: RecordingTask,
     model: Path,
     cache: Path,
-    shop: Workshop,
-    limits: Limits,
+    shop: CompileEnvironment,
+    limits: ChildLimits,
     log: ChildLog,
     *,
     phase: str,
-) -> tuple[Mapping[str, str], Ending]:
+) -> tuple[Mapping[str, str], ChildResult]:
     """One session in a child, as the settings that mxr prints would have it. Raises `Uncompiled`."""
     home, key = (shop.folder / phase).absolute(), order.key
     told = laying.variables(runtime_in(key.form).split(":")[0], str(cache), key)
@@ -176,22 +178,22 @@ def _run(
     return environment, ending
 
 
-def _named(order: Order, cache: Path, log: ChildLog, ending: Ending) -> list[Path]:
+def _named(order: CompileTask, cache: Path, log: ChildLog, ending: ChildResult) -> list[Path]:
     """The files that the provider wrote, all for this GPU. Raises `Uncompiled`."""
     paths = recording.named(cache)
     if not paths:
         words = (
             "ONNX Runtime ran the whole model on the CPU: its MIGraphX provider took no part of it, and wrote nothing."
         )
-        raise Uncompiled(Failure("permanent", "all-on-cpu", words), log, ending)
+        raise Uncompiled(CompileFailure("permanent", "all-on-cpu", words), log, ending)
     if any(map(recording.for_any_shape, paths)):
         words = (
             "The provider wrote a file whose name ends in -0.mxr: the model has open dims, and the file would be "
             "loaded for any shape. Freeze it first: mxr freeze MODEL --batch 1,4,8 -o FOLDER."
         )
-        raise Uncompiled(Failure("permanent", "open-dims", words), log, ending)
+        raise Uncompiled(CompileFailure("permanent", "open-dims", words), log, ending)
     arch = full_arch(order.key, Demands(), order.qualities)
     if arch is not None and recording.of_arch(paths, arch) != paths:
         words = f"The provider named its files for another GPU than {arch}: {paths[0].name}."
-        raise Uncompiled(Failure("transient", "other-arch", words), log, ending)
+        raise Uncompiled(CompileFailure("transient", "other-arch", words), log, ending)
     return paths

@@ -19,16 +19,16 @@ from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
 from mxr.workflows.compile import patiently
 from mxr.workflows.push import cut
-from mxr_workers.compilation import Compiled, Order, Uncompiled, Workshop, compile_program
-from mxr_workers.failures import Failure
+from mxr_workers.compilation import Compiled, CompileEnvironment, CompileTask, Uncompiled, compile_program
+from mxr_workers.failures import CompileFailure
 from mxr_workers.interpreter import Interpreter
-from mxr_workers.sandbox import Watch
-from mxr_workers.settings import Settings
-from mxr_workers.slots import Slot
+from mxr_workers.sandbox import ChildObserver
+from mxr_workers.settings import WorkerSettings
+from mxr_workers.slots import CompileSlot
 from mxr_workers.spool import Spool
 
-from .heartbeat import Tending
-from .ort_recording import Opening, Recorded, record
+from .heartbeat import LeaseHeartbeat
+from .ort_recording import RecordedFiles, RecordingTask, record
 
 PROGRAM = "model.mxr"
 CRASHES = 2
@@ -47,11 +47,11 @@ _log = logging.getLogger("mxr-worker")
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class SlotContext:
     """Where a slot works. `gpus`: how many this process sees. `leave`: whether the worker must stop at once."""
 
-    slot: Slot
-    settings: Settings
+    slot: CompileSlot
+    settings: WorkerSettings
     client: WorkerClient
     interpreter: Interpreter
     spool: Spool
@@ -60,58 +60,65 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class PublishedPrograms:
     """Programs whose bytes the registry has, and the words that publish them together."""
 
     files: tuple[tuple[Path, File], ...]
-    finish: job_protocol.Finish
+    finish: job_protocol.FinishJob
 
 
-def attempt(post: Post, lease: job_protocol.Lease) -> Failure | None:
+def attempt(post: SlotContext, lease: job_protocol.Lease) -> CompileFailure | None:
     """Work on a job to its end, and tell the registry; the failure, if any, which may be this worker's own fault."""
-    outcome: Made | Failure
-    with post.spool.keeping(lease), Tending(post.client.hurried(lease.seconds / 3), lease) as tending:
+    outcome: PublishedPrograms | CompileFailure
+    with post.spool.keeping(lease), LeaseHeartbeat(post.client.hurried(lease.seconds / 3), lease) as tending:
         try:
             outcome = _make(post, lease, tending)
         except Uncompiled as problem:
             outcome = problem.failure
         except (MxrError, OSError) as problem:
             # What goes wrong beside the compile (a full disk, a registry that stays away) is no fault of the model.
-            outcome = Failure("transient", "worker", f"{type(problem).__name__}: {problem}")
+            outcome = CompileFailure("transient", "worker", f"{type(problem).__name__}: {problem}")
         except Exception as problem:
             # A model that brings a worker itself into trouble must not bring down one after the other.
             _log.exception("job %s: a fault of mxr-worker", lease.job[:12])
-            outcome = Failure("poison-suspect", "worker-fault", f"mxr-worker: {type(problem).__name__}: {problem}")
+            outcome = CompileFailure(
+                "poison-suspect", "worker-fault", f"mxr-worker: {type(problem).__name__}: {problem}"
+            )
         rest = tending.close()
     if tending.stop == "lost":
         _log.warning("job %s: the lease is lost, stopped", lease.job[:12])
-        return Failure("transient", "stopped", "The lease was lost.")
+        return CompileFailure("transient", "stopped", "The lease was lost.")
     return _report(post, lease, outcome, rest, cancelled=tending.stop == "cancelled")
 
 
 def _report(
-    post: Post, lease: job_protocol.Lease, outcome: Made | Failure, log: str, *, cancelled: bool
-) -> Failure | None:
+    post: SlotContext,
+    lease: job_protocol.Lease,
+    outcome: PublishedPrograms | CompileFailure,
+    log: str,
+    *,
+    cancelled: bool,
+) -> CompileFailure | None:
     """Tell the registry how it ended. What goes wrong here ends the job for this worker, never the worker."""
     try:
-        if isinstance(outcome, Failure):
+        if isinstance(outcome, CompileFailure):
             _tell(post, lease, outcome, log, cancelled=cancelled)
             return outcome
         _finish(post, lease, outcome, log)
         return None
     except (Conflict, NotFound) as problem:
         _log.warning("job %s: the lease is lost, nothing was published: %s", lease.job[:12], problem.message)
-        return Failure("transient", "stopped", "The lease was lost.")
+        return CompileFailure("transient", "stopped", "The lease was lost.")
     except (Mismatch, Damaged) as problem:
         # The registry has given the job to others: it looked into the program itself.
         _log.error("job %s: the registry refused the program: %s", lease.job[:12], problem.message)
     except MxrError as problem:
         # Untold, its lease runs out, and the job is another worker's.
         _log.error("job %s: the registry could not be told how it ended: %s", lease.job[:12], problem.message)
-    return Failure("transient", "worker", "The registry did not take what came of it.")
+    return CompileFailure("transient", "worker", "The registry did not take what came of it.")
 
 
-def _make(post: Post, lease: job_protocol.Lease, tending: Tending) -> Made:
+def _make(post: SlotContext, lease: job_protocol.Lease, tending: LeaseHeartbeat) -> PublishedPrograms:
     """The program, or all that ONNX Runtime wrote; made and uploaded. Raises `Uncompiled`, what moving bytes raises."""
     client, slot = post.client.client, post.slot
     watch = tending.watch(post.leave)
@@ -121,7 +128,7 @@ def _make(post: Post, lease: job_protocol.Lease, tending: Tending) -> Made:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     order = order_of(post, lease, calibration)
-    shop = Workshop(
+    shop = CompileEnvironment(
         slot.interpreter(post.interpreter, lease.target, post.gpus),
         folder,
         post.settings.limits(order.qualities.tuning),
@@ -129,12 +136,12 @@ def _make(post: Post, lease: job_protocol.Lease, tending: Tending) -> Made:
         watch,
         None if lease.cross else slot.problem_cache(post.spool.folder, lease.target),
     )
-    made: Compiled | Recorded
+    made: Compiled | RecordedFiles
     if lease.key.form == "whole":
         made = compile_program(order, models, shop)
         named = {PROGRAM: made.path}
     else:
-        opening = Opening(lease.file_name, tuple(file.name for file in lease.model.files))
+        opening = RecordingTask(lease.file_name, tuple(file.name for file in lease.model.files))
         made = record(order, opening, models, shop)
         named = {path.name: path for path in made.paths}
     tending.phase("upload")
@@ -145,10 +152,10 @@ def _make(post: Post, lease: job_protocol.Lease, tending: Tending) -> Made:
     artifact = artifact_protocol.Publish(
         lease.key, manifest, made.qualities, provenance_of(post, lease, made.provenance)
     )
-    return Made(files, job_protocol.Finish(lease.fence, artifact))
+    return PublishedPrograms(files, job_protocol.FinishJob(lease.fence, artifact))
 
 
-def _going_on(watch: Watch) -> transfer.Progress:
+def _going_on(watch: ChildObserver) -> transfer.Progress:
     """Breaks off a transfer that is no longer wanted: of a large model it may go on for long."""
 
     def check(_: int) -> None:
@@ -159,7 +166,7 @@ def _going_on(watch: Watch) -> transfer.Progress:
 
 
 def _upload(
-    post: Post, lease: job_protocol.Lease, files: tuple[tuple[Path, File], ...], leave: Callable[[], bool]
+    post: SlotContext, lease: job_protocol.Lease, files: tuple[tuple[Path, File], ...], leave: Callable[[], bool]
 ) -> None:
     def upload() -> None:
         for path, file in files:
@@ -168,7 +175,7 @@ def _upload(
     patiently(upload, LOYAL, longest=_pause(lease), leave=leave)
 
 
-def _finish(post: Post, lease: job_protocol.Lease, made: Made, log: str) -> None:
+def _finish(post: SlotContext, lease: job_protocol.Lease, made: PublishedPrograms, log: str) -> None:
     """Publish the program and close the job. Raises `Conflict` where another worker has the job by now."""
     done = replace(made.finish, log=log)
 
@@ -189,18 +196,18 @@ def _pause(lease: job_protocol.Lease) -> float:
     return min(10.0, lease.seconds / 6)
 
 
-def order_of(post: Post, lease: job_protocol.Lease, calibration: Path | None) -> Order:
+def order_of(post: SlotContext, lease: job_protocol.Lease, calibration: Path | None) -> CompileTask:
     """What to compile: for the target that the lease names; or, across, for the GPU that it describes."""
     can, demands = post.slot.can, lease.demands
     if not lease.cross:
         made = capabilities.made_by(can.targets[lease.target], can.toolchain, capabilities.tuning_for(demands))
-        return Order(lease.key, made, lease.onnx, calibration)
+        return CompileTask(lease.key, made, lease.onnx, calibration)
     made = capabilities.made_across(demands, can.toolchain)
     absent = {"gpu_arch": lease.key.arch, "gpu_num_cu": demands.num_cu, "gpu_num_chiplets": demands.chiplets}
-    return Order(lease.key, made, lease.onnx, calibration, absent)
+    return CompileTask(lease.key, made, lease.onnx, calibration, absent)
 
 
-def provenance_of(post: Post, lease: job_protocol.Lease, told: Mapping[str, Any]) -> dict[str, Any]:
+def provenance_of(post: SlotContext, lease: job_protocol.Lease, told: Mapping[str, Any]) -> dict[str, Any]:
     """Where the program comes from, with what its making told, within what the registry keeps of that."""
     target = post.slot.hardware[lease.target]
     found: dict[str, Any] = {
@@ -219,19 +226,19 @@ def provenance_of(post: Post, lease: job_protocol.Lease, told: Mapping[str, Any]
     return found
 
 
-def _tell(post: Post, lease: job_protocol.Lease, failure: Failure, log: str, *, cancelled: bool) -> None:
+def _tell(post: SlotContext, lease: job_protocol.Lease, failure: CompileFailure, log: str, *, cancelled: bool) -> None:
     if not cancelled and (failure.name == "stopped" or (failure.name == "worker" and post.leave())):
         patiently(lambda: post.client.hand_back(lease.job, lease.fence), 10.0)
         _log.info("job %s: handed back", lease.job[:12])
         return
     _log.info("job %s: %s: %s", lease.job[:12], failure.name, failure.message)
-    failed = job_protocol.Fail(
-        lease.fence, job_protocol.Failure(kind_for(failure, lease), failure.message, failure.name), log
+    failed = job_protocol.FailJob(
+        lease.fence, job_protocol.JobFailure(kind_for(failure, lease), failure.message, failure.name), log
     )
     patiently(lambda: post.client.fail(lease.job, failed), LOYAL, longest=_pause(lease))
 
 
-def kind_for(failure: Failure, lease: job_protocol.Lease) -> str:
+def kind_for(failure: CompileFailure, lease: job_protocol.Lease) -> str:
     """The registry's word for a failure. A crash may be the host's once; the second time the job is a poison."""
     if failure.kind == "permanent":
         return job_protocol.PERMANENT

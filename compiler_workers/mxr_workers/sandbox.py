@@ -28,7 +28,7 @@ _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ChildLimits:
     """`seconds` that the child may live, and bytes of `memory` that it and all it starts may use together."""
 
     seconds: float
@@ -36,7 +36,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class ChildObserver:
     """What the worker wants to hear, while it happens: phases and log, and whether it wants the child to stop.
 
     Called in the thread that runs the child, which waits meanwhile: they must be quick.
@@ -48,7 +48,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ChildResult:
     """How a child ended.
 
     `why`: `exited` by itself, at its `deadline`, for its `memory`, `stopped` by the worker, or `lost` with its
@@ -80,7 +80,7 @@ class Ending:
 class _Told:
     """What came through the pipes so far."""
 
-    watch: Watch
+    watch: ChildObserver
     log: ChildLog
     verdict: dict[str, Any] = field(default_factory=dict)
     rows: dict[str, Any] = field(default_factory=dict)
@@ -122,11 +122,11 @@ def run_child(
     order: Mapping[str, Any],
     folder: Path,
     environment: Mapping[str, str],
-    limits: Limits,
+    limits: ChildLimits,
     *,
     log: ChildLog | None = None,
-    watch: Watch | None = None,
-) -> Ending:
+    watch: ChildObserver | None = None,
+) -> ChildResult:
     """Run `argv` with the number of its report pipe as last word and `order` on its standard input, to its end.
 
     When this returns, or raises what a callback of `watch` raised, no process is left of it, but those in `stuck`.
@@ -134,7 +134,7 @@ def run_child(
     folder.mkdir(parents=True, exist_ok=True)
     stdin = folder / "order.json"
     stdin.write_text(json.dumps(order))
-    told = _Told(watch or Watch(), log if log is not None else ChildLog())
+    told = _Told(watch or ChildObserver(), log if log is not None else ChildLog())
     with contextlib.ExitStack() as stack:
         logged, log_in = _pipe(stack)
         reported, report_in = _pipe(stack)
@@ -222,10 +222,10 @@ def _home_of(pid: int) -> str:
     return next((os.fsdecode(row[5:]) for row in rows if row.startswith(b"HOME=")), "")
 
 
-def _ending(told: _Told) -> Ending:
+def _ending(told: _Told) -> ChildResult:
     rows, verdict = told.rows, told.verdict or {"why": "lost"}
     phase = rows.get("phase")
-    return Ending(
+    return ChildResult(
         **{**verdict, "stuck": tuple(verdict.get("stuck", ()))},
         result=rows.get("result") if isinstance(rows.get("result"), dict) else None,
         failed=rows.get("failed") if isinstance(rows.get("failed"), dict) else None,

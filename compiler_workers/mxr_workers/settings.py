@@ -13,7 +13,7 @@ from typing import Any
 from mxr.errors import Usage
 from mxr.settings import Settings as ClientSettings
 from mxr.settings import load
-from mxr_workers.sandbox import Limits
+from mxr_workers.sandbox import ChildLimits
 
 VARIABLES = {
     "name": "MXR_WORKER_NAME",
@@ -31,7 +31,7 @@ VERIFY_SECONDS = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WorkerSettings:
     """What one worker process was told.
 
     `registry`: how it is reached. `name`: of this host. `spool`: its folder. `python`: the interpreter that has
@@ -55,16 +55,16 @@ class Settings:
     drain: bool = False
     outer: Mapping[str, str] = field(default_factory=dict)
 
-    def limits(self, tuning: str) -> Limits:
+    def limits(self, tuning: str) -> ChildLimits:
         """The limits of a compile of this class."""
-        return Limits(self.tuning_seconds if tuning == "exhaustive" else self.seconds, self.memory)
+        return ChildLimits(self.tuning_seconds if tuning == "exhaustive" else self.seconds, self.memory)
 
-    def verify_limits(self) -> Limits:
+    def verify_limits(self) -> ChildLimits:
         """The limits of a trial run."""
-        return Limits(min(self.seconds, VERIFY_SECONDS), self.memory)
+        return ChildLimits(min(self.seconds, VERIFY_SECONDS), self.memory)
 
 
-def read(environ: Mapping[str, str], given: Mapping[str, Any]) -> Settings:
+def read(environ: Mapping[str, str], given: Mapping[str, Any]) -> WorkerSettings:
     """Flags in `given` win over the environment. Raises `Usage`."""
     found: dict[str, Any] = {name: environ[variable] for name, variable in VARIABLES.items() if environ.get(variable)}
     found |= {name: value for name, value in given.items() if value is not None and name not in ("registry", "token")}
@@ -78,7 +78,7 @@ def read(environ: Mapping[str, str], given: Mapping[str, Any]) -> Settings:
             found[name] = _number(VARIABLES[name], found[name])
     found["memory"] = int(_number(VARIABLES["memory"], found["memory"])) if "memory" in found else usual_memory()
     registry = load(environ, {name: given.get(name) for name in ("registry", "token")})
-    return Settings(registry=registry, outer=dict(environ), **found)
+    return WorkerSettings(registry=registry, outer=dict(environ), **found)
 
 
 def usual_memory() -> int:

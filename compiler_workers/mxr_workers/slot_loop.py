@@ -11,12 +11,12 @@ from typing import TypeVar
 
 from mxr.errors import MxrError, NotFound, Temporary, Unreachable
 from mxr.protocol import jobs as job_protocol
-from mxr_workers.failures import UNFIT, Failure
+from mxr_workers.failures import UNFIT, CompileFailure
 from mxr_workers.interpreter import probe
 from mxr_workers.sandbox import kill_strays
 from mxr_workers.slots import held
 
-from .run_job import Post, attempt
+from .run_job import SlotContext, attempt
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ GOODBYE = 1.0
 _log = logging.getLogger("mxr-worker")
 
 
-class Stopping:
+class StopSignal:
     """Whether the worker was told to stop, and until when a running compile may go on."""
 
     def __init__(self) -> None:
@@ -49,10 +49,10 @@ class Stopping:
         return time.monotonic() >= self.until
 
 
-class Serving:
+class SlotLoop:
     """A slot at work. `busy`: it holds a lease."""
 
-    def __init__(self, post: Post, stopping: Stopping) -> None:
+    def __init__(self, post: SlotContext, stopping: StopSignal) -> None:
         self.busy = False
         self._post, self._stopping = post, stopping
         self._id = ""
@@ -99,7 +99,7 @@ class Serving:
                 # A host that is at fault itself must not take job after job and spoil each.
                 self._stopping.asked.wait(min(60.0, 2.0**faults))
 
-    def _work(self, lease: job_protocol.Lease) -> Failure | None:
+    def _work(self, lease: job_protocol.Lease) -> CompileFailure | None:
         _log.info("job %s: attempt %d on %s", lease.job[:12], lease.attempt, self._post.slot.name)
         self.busy = True
         try:
@@ -110,7 +110,7 @@ class Serving:
             self._demand_health(failure)
         return failure
 
-    def _demand_health(self, failure: Failure) -> None:
+    def _demand_health(self, failure: CompileFailure) -> None:
         """Raises `Temporary`, which ends this slot, where its target no longer works."""
         post = self._post
         folder = post.spool.slot(post.slot.name) / "probe"
@@ -170,7 +170,7 @@ class Serving:
         return None
 
 
-def sign_off(leaving: Iterable[Serving]) -> None:
+def sign_off(leaving: Iterable[SlotLoop]) -> None:
     """These slots leave, all at once, and a registry that does not answer delays that for a moment only."""
     threads = [threading.Thread(target=each.leave, daemon=True) for each in leaving]
     for thread in threads:
@@ -180,6 +180,6 @@ def sign_off(leaving: Iterable[Serving]) -> None:
         thread.join(max(0.0, end - time.monotonic()))
 
 
-def _own(failure: Failure) -> bool:
+def _own(failure: CompileFailure) -> bool:
     """Whether a failure is this host's own."""
     return failure.name == "worker" or failure.name in UNFIT

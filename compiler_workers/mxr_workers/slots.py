@@ -13,15 +13,15 @@ from pathlib import Path
 
 from mxr.errors import NoWorker
 from mxr.host_facts import Host, HostTarget, HostToolchain
-from mxr.protocol.jobs import Can
+from mxr.protocol.jobs import WorkerCapabilities
 from mxr.util.codec import canonical, encode
-from mxr_workers.interpreter import About, Interpreter
+from mxr_workers.interpreter import Interpreter, InterpreterInfo
 
 REF = HostTarget(arch="ref", kind="ref")
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class CompileSlot:
     """A place where one compile runs at a time.
 
     `devices`: for each target of `can`, its index among the GPUs that this process sees; None for the reference target.
@@ -29,7 +29,7 @@ class Slot:
     """
 
     name: str
-    can: Can
+    can: WorkerCapabilities
     devices: tuple[int | None, ...]
     hardware: tuple[HostTarget, ...] = ()
 
@@ -56,10 +56,10 @@ class Slot:
         return spool / "problems" / f"{device.arch}-{sha256(text.encode()).hexdigest()[:16]}.json"
 
 
-def find_slots(host: Host, about: About, kinds: tuple[str, ...], name: str) -> tuple[Slot, ...]:
+def find_slots(host: Host, about: InterpreterInfo, kinds: tuple[str, ...], name: str) -> tuple[CompileSlot, ...]:
     """The slots of a host whose interpreter offers `about`. Raises `NoWorker` where nothing can be compiled here."""
     toolchain, cross = toolchain_of(host, about), about.features.get("cross_compile", False)
-    found: list[Slot] = []
+    found: list[CompileSlot] = []
     if "gpu" in about.targets and "gpu" not in _left_out(kinds) and toolchain.rocm:
         places = {id(target): index for index, target in enumerate(host.targets)}
         for number, group in enumerate(host.physical()):
@@ -67,10 +67,10 @@ def find_slots(host: Host, about: About, kinds: tuple[str, ...], name: str) -> t
             chosen = {target.choice(): target for target in reversed(group)}
             devices = tuple(places[id(target)] for target in chosen.values())
             label = group[0].unique_id or f"gpu{number}"
-            can = Can(tuple(chosen), toolchain, cross, about.ort)
-            found.append(Slot(f"{name}/{label}", can, devices, tuple(chosen.values())))
+            can = WorkerCapabilities(tuple(chosen), toolchain, cross, about.ort)
+            found.append(CompileSlot(f"{name}/{label}", can, devices, tuple(chosen.values())))
     if "ref" in about.targets and "ref" not in _left_out(kinds):
-        found.append(Slot(f"{name}/ref", Can((REF,), toolchain), (None,), (REF,)))
+        found.append(CompileSlot(f"{name}/ref", WorkerCapabilities((REF,), toolchain), (None,), (REF,)))
     if found and toolchain.migraphx is None:
         raise NoWorker(
             "The version of this MIGraphX is not known: neither its module nor its files tell, nor is it in ROCm's.",
@@ -90,7 +90,7 @@ def _left_out(kinds: tuple[str, ...]) -> set[str]:
     return {"gpu", "ref"} - set(kinds) if kinds else set()
 
 
-def toolchain_of(host: Host, about: About) -> HostToolchain:
+def toolchain_of(host: Host, about: InterpreterInfo) -> HostToolchain:
     """The toolchain that compiles: what the interpreter's own module says of itself goes before what the host shows."""
     own, found = about.migraphx, host.toolchain
     if own is None or own == found.migraphx:
@@ -115,7 +115,7 @@ def held(folder: Path, blocking: bool = False) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def shown(slots: tuple[Slot, ...], about: About) -> Mapping[str, object]:
+def shown(slots: tuple[CompileSlot, ...], about: InterpreterInfo) -> Mapping[str, object]:
     """The document of `mxr-worker host`."""
     return {
         "slots": [{"name": slot.name, "can": encode(slot.can)} for slot in slots],

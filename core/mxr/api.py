@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.target import Inputs, Shape
 from mxr.cache.store import Cache
-from mxr.request.builder import Asked, Options
-from mxr.request.model import Subject
+from mxr.request.builder import BuiltRequest, Options
+from mxr.request.model import ModelReference
 from mxr.workflows.fetch import Connect, Fetched
 
 from .errors import MxrError
@@ -51,7 +51,7 @@ def fetch(
         return fetch_workflow.fetch(asked.request, cache, connect, refresh=refresh)
     from .install import placement
 
-    wish = placement.Wish(output, force=force)
+    wish = placement.OutputRequest(output, force=force)
     placement.check(asked, subject, wish, offline=offline)
     if asked.consumer.name == "ort":
         from mxr.install.ort_cache import recorded
@@ -108,7 +108,9 @@ def connection(settings: Settings) -> Connect:
     return connect
 
 
-def prepare(options: Options, model: str, cache: Cache, connect: Connect | None, host: Host) -> tuple[Subject, Asked]:
+def prepare(
+    options: Options, model: str, cache: Cache, connect: Connect | None, host: Host
+) -> tuple[ModelReference, BuiltRequest]:
     """The model and the request about it; where the toolchain is unknown, the error lists the registry's."""
     subject = subjects.find(model, cache, connect)
 

@@ -10,7 +10,7 @@ connection = context.config.attributes["connection"]
 
 context.configure(
     connection=connection,
-    target_metadata=job_tables.Job.metadata,
+    target_metadata=job_tables.JobRow.metadata,
     render_as_batch=connection.dialect.name == "sqlite",
     transactional_ddl=True,
     compare_type=True,

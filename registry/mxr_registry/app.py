@@ -14,23 +14,23 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from mxr.errors import MxrError, NotFound, Usage
-from mxr_registry.artifacts.usage import Tally
-from mxr_registry.config.job_rules import Rules
-from mxr_registry.config.settings import Settings
+from mxr_registry.artifacts.usage import UsageCounter
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.session import Database
-from mxr_registry.jobs.notifications import Bus
+from mxr_registry.jobs.notifications import JobNotifier
 
 from . import metrics
 from .artifacts import inspection
 from .routes import artifacts, blobs, health, jobs, locks, models, pipelines, queue, resolve, uses, workers
 from .routes import metrics as figures
-from .routes.deps import Rooms
+from .routes.deps import Services
 from .storage import open_store
 
 log = logging.getLogger("mxr_registry")
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: RegistrySettings) -> FastAPI:
     """The application for these settings. Connects to nothing before the first request. Raises `Usage`."""
     app = FastAPI(
         title="mxr registry",
@@ -44,11 +44,11 @@ def create_app(settings: Settings) -> FastAPI:
     store = open_store(settings.store_url, settings.s3)
     inspect = partial(inspection.inspect, store, limits=settings.limits)
     look = partial(inspection.look, store, limits=settings.limits)
-    app.state.rooms = Rooms(settings, db, store, inspect, look, Tally(db))
-    app.state.rules = settings.rules or Rules()
-    app.state.bus = Bus(db, app.state.rules)
+    app.state.rooms = Services(settings, db, store, inspect, look, UsageCounter(db))
+    app.state.rules = settings.rules or JobRules()
+    app.state.bus = JobNotifier(db, app.state.rules)
     app.state.counters = metrics.Counters()
-    app.add_middleware(figures.Counted, counters=app.state.counters)
+    app.add_middleware(figures.CountedApp, counters=app.state.counters)
     app.include_router(resolve.straight)
     for room in (health, resolve, artifacts, locks, uses, blobs, models, jobs, pipelines, workers, queue, figures):
         app.include_router(room.router)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mxr.errors import DiskFull, MxrError, NotFound, Usage
-from mxr_registry.config.settings import Settings
+from mxr_registry.config.settings import RegistrySettings
 
 if TYPE_CHECKING:
     from mxr_registry.database.session import Database
@@ -34,7 +34,7 @@ def tell(failed: MxrError) -> None:
     click.echo(f"mxr-registry: {failed.message}\n{failed.hint}", err=True)
 
 
-def database(settings: Settings) -> Database:
+def database(settings: RegistrySettings) -> Database:
     """The database; the folder of an embedded one is made. Raises `Usage`, `DiskFull`."""
     from mxr_registry.database.session import Database
 
@@ -43,7 +43,7 @@ def database(settings: Settings) -> Database:
     return Database(settings.database_url, settings.connections)
 
 
-def existing(settings: Settings) -> Database:
+def existing(settings: RegistrySettings) -> Database:
     """The database of a registry that is there. Raises `NotFound`."""
     if settings.embedded and not settings.database.exists():
         raise NotFound(f"There is no registry in {settings.data}.", hint="Name its folder with --data.")

@@ -12,8 +12,8 @@ from sqlalchemy import case, func, select
 
 from mxr.errors import MxrError, NoSuchArtifact
 from mxr.protocol import jobs as job_protocol
-from mxr_registry.config.job_rules import Rules
-from mxr_registry.database.job_tables import Job, Worker
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.database.job_tables import JobRow, WorkerRow
 from mxr_registry.database.session import Session, now
 
 REASONS = frozenset(
@@ -70,7 +70,7 @@ def reason_of(problem: MxrError) -> str:
     return field if field in REASONS else "other"
 
 
-def text(session: Session, rules: Rules, counters: Counters) -> str:
+def text(session: Session, rules: JobRules, counters: Counters) -> str:
     """All figures."""
     parts = [
         _family("mxr_jobs", "gauge", "Jobs by state.", _jobs(session)),
@@ -103,13 +103,15 @@ def _escaped(value: str) -> str:
 
 
 def _jobs(session: Session) -> list[Line]:
-    found = dict(session.execute(select(Job.state, func.count()).group_by(Job.state)).tuples().all())
+    found = dict(session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).tuples().all())
     return [({"state": state}, found.get(state, 0)) for state in job_protocol.STATES]
 
 
 def _queue(session: Session) -> list[Line]:
     asked = (
-        select(Job.lane, Job.state, func.count()).where(Job.state.in_(job_protocol.OPEN)).group_by(Job.lane, Job.state)
+        select(JobRow.lane, JobRow.state, func.count())
+        .where(JobRow.state.in_(job_protocol.OPEN))
+        .group_by(JobRow.lane, JobRow.state)
     )
     return [(_labels(lane) | {"state": state}, count) for lane, state, count in session.execute(asked)]
 
@@ -121,23 +123,25 @@ def _labels(lane: str) -> dict[str, str]:
 
 
 def _oldest(session: Session) -> list[Line]:
-    oldest = session.execute(select(func.min(Job.created_at)).where(Job.state == job_protocol.QUEUED)).scalar()
+    oldest = session.execute(select(func.min(JobRow.created_at)).where(JobRow.state == job_protocol.QUEUED)).scalar()
     return [({}, max(0.0, now(session) - oldest) if oldest is not None else 0.0)]
 
 
-def _workers(session: Session, rules: Rules) -> list[Line]:
-    busy = select(Job.seq).where(Job.state == job_protocol.RUNNING, Job.worker == Worker.id).exists()
-    lost = Worker.seen_at < now(session) - rules.lost_after
+def _workers(session: Session, rules: JobRules) -> list[Line]:
+    busy = select(JobRow.seq).where(JobRow.state == job_protocol.RUNNING, JobRow.worker == WorkerRow.id).exists()
+    lost = WorkerRow.seen_at < now(session) - rules.lost_after
     state = case((lost, "lost"), (busy, "busy"), else_="idle").label("state")
-    states = select(state).where(Worker.left_at.is_(None)).subquery()
+    states = select(state).where(WorkerRow.left_at.is_(None)).subquery()
     counts = select(states.c.state, func.count()).group_by(states.c.state)
     found = {name: count for name, count in session.execute(counts)}
     return [({"state": name}, found.get(name, 0)) for name in ("idle", "busy", "lost")]
 
 
 def _compiles(session: Session) -> list[str]:
-    asked = select(Job.arch, func.sum(Job.seconds), func.count(Job.seconds)).where(Job.state == job_protocol.DONE)
-    rows = session.execute(asked.where(Job.seconds.is_not(None)).group_by(Job.arch)).all()
+    asked = select(JobRow.arch, func.sum(JobRow.seconds), func.count(JobRow.seconds)).where(
+        JobRow.state == job_protocol.DONE
+    )
+    rows = session.execute(asked.where(JobRow.seconds.is_not(None)).group_by(JobRow.arch)).all()
     name = "mxr_compile_seconds"
     found = [({"arch": arch or "ref"}, total or 0.0, count) for arch, total, count in rows]
     head = f"# HELP {name} Seconds of finished compiles by arch.\n# TYPE {name} summary\n"

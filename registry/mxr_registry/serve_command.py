@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from mxr.errors import NotAllowed, Temporary, Usage
-from mxr_registry.config.settings import Settings
+from mxr_registry.config.settings import RegistrySettings
 
 from .command_options import config_option, data_option, database
 
@@ -33,14 +33,14 @@ GRACEFUL = 3
 def serve(host: str, port: int, data: Path | None, config: Path | None, insecure: bool, verbose: bool) -> None:
     """Serve the registry until told to stop."""
     settings = replace(
-        Settings.read(os.environ, data, config), host=host, port=port, insecure=insecure, verbose=verbose
+        RegistrySettings.read(os.environ, data, config), host=host, port=port, insecure=insecure, verbose=verbose
     )
     listener = _listen(settings)
     _prepare(settings)
     _serve(settings, listener)
 
 
-def _prepare(settings: Settings) -> None:
+def _prepare(settings: RegistrySettings) -> None:
     """Database and store as they must be before the first request."""
     from .database import schema
     from .storage import open_store
@@ -57,7 +57,7 @@ def _prepare(settings: Settings) -> None:
     store.drop_stale()
 
 
-def _listen(settings: Settings) -> socket.socket:
+def _listen(settings: RegistrySettings) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
     except OSError as problem:
@@ -80,7 +80,7 @@ def _listen(settings: Settings) -> socket.socket:
     return listener
 
 
-def _serve(settings: Settings, listener: socket.socket) -> None:
+def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
     import uvicorn
 
     from mxr_registry.maintenance.sweep import sweep_regularly

@@ -10,7 +10,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
 from mxr.errors import Usage
 from mxr.protocol import jobs as job_protocol
-from mxr.workflows.compile import Progress
+from mxr.workflows.compile import JobProgress
 from mxr_cli.compiling import OnMiss, duration, line, printable
 
 KEY = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))
@@ -46,19 +46,19 @@ def test_what_is_no_way(text: str) -> None:
 
 def test_one_line_says_where_a_job_stands() -> None:
     queued = job("queued", place=3, attempts=1, estimate=600.0, estimate_from="2 compiles of this model for gfx908")
-    assert line(Progress(queued, 65.0)) == (
+    assert line(JobProgress(queued, 65.0)) == (
         "job abababababab: queued, number 3 in the queue, attempt 2 to come, waiting 1 min 05 s "
         "(about 10 min 00 s by 2 compiles of this model for gfx908)"
     )
     stuck = job("queued", place=1, waiting_for="a worker for the ref target with MIGraphX 2.16")
-    assert line(Progress(stuck, 65.0)) == (
+    assert line(JobProgress(stuck, 65.0)) == (
         "job abababababab: queued, no live worker: it needs a worker for the ref target with MIGraphX 2.16; "
         "waiting 1 min 05 s"
     )
     running = job("running", phase="compile", worker="h/ref")
-    assert line(Progress(running, 65.0, 42.0)).startswith("job abababababab: compile on h/ref, 42 s (no estimate")
-    assert "does not answer" in line(Progress(running, 5.0, away="gone"))
-    assert line(Progress(job("done"), 7.25)) == "job abababababab: done after 7.2 s"
+    assert line(JobProgress(running, 65.0, 42.0)).startswith("job abababababab: compile on h/ref, 42 s (no estimate")
+    assert "does not answer" in line(JobProgress(running, 5.0, away="gone"))
+    assert line(JobProgress(job("done"), 7.25)) == "job abababababab: done after 7.2 s"
 
 
 def test_durations_and_logs() -> None:

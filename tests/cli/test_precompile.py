@@ -29,14 +29,14 @@ from mxr.precompilation.run import (
     QUEUED,
     RUNNING,
     THERE,
-    Board,
-    Place,
-    Wanted,
+    CellRequest,
+    CellStatus,
+    MatrixStatus,
 )
 from mxr.protocol import jobs as job_protocol
-from mxr.protocol.surveys import Standing
+from mxr.protocol.surveys import RequestStatus
 from mxr.request.builder import Options
-from mxr.request.model import Subject
+from mxr.request.model import ModelReference
 from mxr_cli import board as boards
 from mxr_cli.main import main
 
@@ -44,18 +44,18 @@ KEY = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))
 FILE = Path("ci/matrix.yaml")
 
 
-def wanted(batch: int = 1, name: str = "a.onnx", **more: Any) -> Wanted:
+def wanted(batch: int = 1, name: str = "a.onnx", **more: Any) -> CellRequest:
     options = Options(kind="ref", migraphx="2.15", batch=batch, precision="fp32", consumer="python", **more)
-    subject = Subject(KEY.model, OnnxModel(Path(name), 0, (), (), (), None, 0, ""))
-    return Wanted(Cell(name, options, 4, name, 9), subject, Request(KEY))
+    subject = ModelReference(KEY.model, OnnxModel(Path(name), 0, (), (), (), None, 0, ""))
+    return CellRequest(Cell(name, options, 4, name, 9), subject, Request(KEY))
 
 
 def job(state: str, **more: Any) -> job_protocol.Job:
     return job_protocol.Job("ab" * 16, state, KEY.digest, Request(KEY), 0, 1, 100.0, 103.0, **more)
 
 
-def place(state: str, **more: Any) -> Place:
-    return Place(wanted(), state, "c" * 64 if state in (THERE, COMPILED) else None, **more)
+def place(state: str, **more: Any) -> CellStatus:
+    return CellStatus(wanted(), state, "c" * 64 if state in (THERE, COMPILED) else None, **more)
 
 
 @pytest.mark.parametrize(
@@ -72,16 +72,18 @@ def place(state: str, **more: Any) -> Place:
 )
 def test_several_failures_have_one_exit_number(states: list[str], code: int | None) -> None:
     """5 before 8 before 75 before 4."""
-    problem = reports.verdict(Board([place(state) for state in states]))
+    problem = reports.verdict(MatrixStatus([place(state) for state in states]))
     assert (problem.exit if problem else None) == code
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_junit_is_xml_whatever_a_log_holds(message: str, line: str) -> None:
     """Control characters, angle brackets and half letters come back readable, or as a question mark."""
-    failure = job_protocol.Failure(job_protocol.PERMANENT, message, "unsupported")
+    failure = job_protocol.JobFailure(job_protocol.PERMANENT, message, "unsupported")
     bad = place(FAILED, job=job("failed", failure=failure), problem=CompileFailed(message, detail={"log": [line]}))
-    root = ElementTree.fromstring(reports.junit(Board([bad, place(THERE), place(QUEUED, job=job("queued"))]), FILE))
+    root = ElementTree.fromstring(
+        reports.junit(MatrixStatus([bad, place(THERE), place(QUEUED, job=job("queued"))]), FILE)
+    )
     assert (root.get("tests"), root.get("failures"), root.get("skipped")) == ("3", "1", "1")
     assert root[0][0][0].tag == "failure" and root[0][0].get("line") == "4" and len(root[0][1]) == 0
 
@@ -96,7 +98,7 @@ def test_marks_are_one_line(text: str) -> None:
 
 def test_the_summary_is_a_table_whatever_a_message_holds() -> None:
     bad = place(FAILED, problem=CompileFailed("a | b\n<script> *c*"))
-    rows = [row for row in reports.step_summary(Board([bad]), FILE).splitlines() if row.startswith("| a.onnx")]
+    rows = [row for row in reports.step_summary(MatrixStatus([bad]), FILE).splitlines() if row.startswith("| a.onnx")]
     assert rows == ["| a.onnx ref/migraphx2.15 batch 1 fp32 python | 4 | failed | a \\| b \\<script\\> \\*c\\* |"]
 
 
@@ -110,7 +112,7 @@ def test_where_a_cell_stands() -> None:
     assert boards.state(done) == "compiled in 2.0 s"
     lost = place(NO_WORKER, problem=NoWorker("nobody\x1b[2J here"))
     assert boards.state(lost) == "no worker: nobody?[2J here"
-    assert boards.totals(Board([queued, done])) == "2 cells: 1 compiled, 1 queued"
+    assert boards.totals(MatrixStatus([queued, done])) == "2 cells: 1 compiled, 1 queued"
 
 
 def test_a_terminal_gets_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +121,7 @@ def test_a_terminal_gets_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     # click takes the terminal's words away where there is no terminal.
     monkeypatch.setattr(boards.click, "echo", lambda text, **_: written.append(text))
-    board = Board([place(QUEUED, job=job("queued"))] * 20 + [place(FAILED, problem=CompileFailed("x" * 99))])
+    board = MatrixStatus([place(QUEUED, job=job("queued"))] * 20 + [place(FAILED, problem=CompileFailed("x" * 99))])
     screen = boards.Screen(board)
     screen.live = True
     screen.show(())
@@ -131,7 +133,7 @@ def test_a_terminal_gets_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_log_gets_a_line_for_each_change(capsys: pytest.CaptureFixture[str]) -> None:
-    board = Board([place(QUEUED, job=job("queued")), place(QUEUED, job=job("queued"))])
+    board = MatrixStatus([place(QUEUED, job=job("queued")), place(QUEUED, job=job("queued"))])
     screen = boards.Screen(board)
     screen.show([0, 1])
     board.away = "The registry does not answer."
@@ -146,12 +148,12 @@ def test_a_log_gets_a_line_for_each_change(capsys: pytest.CaptureFixture[str]) -
 
 def test_a_plan_counts_what_is_common_once() -> None:
     """Two cells of one request are one compile; what has no estimate is counted apart, never as nothing."""
-    known = Standing(able=True, estimate=90.0, estimate_from="one compile of this model for gfx908")
-    planned = matrix_plan.plan([wanted(), wanted(), wanted(2)], [known, known, Standing(artifact="a")])
+    known = RequestStatus(able=True, estimate=90.0, estimate_from="one compile of this model for gfx908")
+    planned = matrix_plan.plan([wanted(), wanted(), wanted(2)], [known, known, RequestStatus(artifact="a")])
     (lot,) = matrix_plan.lots(planned)
     assert (lot.open, lot.minutes, lot.unknown) == (2, 1.5, 0)
     assert matrix_plan.verdict(planned) is None
-    nobody = matrix_plan.plan([wanted()], [Standing()])
+    nobody = matrix_plan.plan([wanted()], [RequestStatus()])
     assert (matrix_plan.lots(nobody)[0].unknown, nobody[0].state) == (1, "no worker")
     found = matrix_plan.verdict(nobody)
     assert found is not None and found.exit == 8
@@ -160,35 +162,35 @@ def test_a_plan_counts_what_is_common_once() -> None:
 @pytest.mark.parametrize(
     ("standing", "state"),
     [
-        (Standing(artifact="a"), "there"),
-        (Standing(job="j", state="running"), "queued"),
-        (Standing(job="j", state="queued", able=True), "queued"),
-        (Standing(job="j", state="queued"), "no worker"),
-        (Standing(able=True), "compile"),
-        (Standing(able=True, failure=job_protocol.Failure("permanent", "no")), "failed before"),
+        (RequestStatus(artifact="a"), "there"),
+        (RequestStatus(job="j", state="running"), "queued"),
+        (RequestStatus(job="j", state="queued", able=True), "queued"),
+        (RequestStatus(job="j", state="queued"), "no worker"),
+        (RequestStatus(able=True), "compile"),
+        (RequestStatus(able=True, failure=job_protocol.JobFailure("permanent", "no")), "failed before"),
     ],
 )
-def test_what_a_plan_says_of_a_cell(standing: Standing, state: str) -> None:
-    assert matrix_plan.Planned(wanted(), standing).state == state
+def test_what_a_plan_says_of_a_cell(standing: RequestStatus, state: str) -> None:
+    assert matrix_plan.PlannedCell(wanted(), standing).state == state
 
 
 def test_a_child_pipeline_is_yaml() -> None:
     """Names and commands are quoted, whatever a folder is called; without work there is one job all the same."""
     import yaml
 
-    planned = matrix_plan.plan([wanted()], [Standing(able=True)])
+    planned = matrix_plan.plan([wanted()], [RequestStatus(able=True)])
     jobs = yaml.safe_load(matrix_plan.gitlab(planned, Path("a folder/it's.yaml")))
     (name,) = jobs
     assert name == "precompile ref/migraphx2.15"
     assert jobs[name]["script"][0].startswith("mxr precompile 'a folder/it'\"'\"'s.yaml' --target ref/migraphx2.15")
-    nothing = yaml.safe_load(matrix_plan.gitlab(matrix_plan.plan([wanted()], [Standing(artifact="a")]), FILE))
+    nothing = yaml.safe_load(matrix_plan.gitlab(matrix_plan.plan([wanted()], [RequestStatus(artifact="a")]), FILE))
     assert list(nothing) == ["nothing to precompile"]
 
 
 def test_more_targets_than_github_runs_jobs() -> None:
     many = [wanted(rocm=f"7.{at}") for at in range(257)]
     with pytest.raises(Exception, match="257 targets"):
-        matrix_plan.github(matrix_plan.plan(many, [Standing(able=True)] * 257))
+        matrix_plan.github(matrix_plan.plan(many, [RequestStatus(able=True)] * 257))
 
 
 @pytest.mark.parametrize(

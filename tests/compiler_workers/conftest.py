@@ -15,13 +15,13 @@ from paths import DOUBLES
 
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Qualities
-from mxr_workers.compilation import Compiled, Order, Workshop, compile_program
+from mxr_workers.compilation import Compiled, CompileEnvironment, CompileTask, compile_program
 from mxr_workers.interpreter import Interpreter, ask
-from mxr_workers.sandbox import Limits, Watch
+from mxr_workers.sandbox import ChildLimits, ChildObserver
 
 from .graphs import GRAPHS, Graph
 
-SECONDS = Limits(seconds=60, memory=2 << 30)
+SECONDS = ChildLimits(seconds=60, memory=2 << 30)
 MODEL = "xxh3:" + "0" * 32
 
 
@@ -59,8 +59,8 @@ class Trade:
         graph: str = "gemm",
         *,
         marks: dict[str, str] | None = None,
-        limits: Limits = SECONDS,
-        watch: Watch | None = None,
+        limits: ChildLimits = SECONDS,
+        watch: ChildObserver | None = None,
         shop: dict | None = None,
         order: dict | None = None,
         spoil: Callable[[Path], None] | None = None,
@@ -74,8 +74,10 @@ class Trade:
         if spoil is not None:
             spoil(path)
         qualities = self.bench.qualities(**(order or {}).pop("qualities", {}))
-        wanted = Order(self.bench.key(made, **key), qualities, path.name, **(order or {}))
-        work = Workshop(self.bench.interpreter, self.folder / "work", limits, limits, watch or Watch(), **(shop or {}))
+        wanted = CompileTask(self.bench.key(made, **key), qualities, path.name, **(order or {}))
+        work = CompileEnvironment(
+            self.bench.interpreter, self.folder / "work", limits, limits, watch or ChildObserver(), **(shop or {})
+        )
         return compile_program(wanted, models, work)
 
 
@@ -143,8 +145,8 @@ def pids(log: bytes) -> list[int]:
     return [int(line.split()[1]) for line in log.splitlines() if line.startswith(b"pid ")]
 
 
-def until(count: int) -> tuple[Watch, Callable[[], list[int]]]:
+def until(count: int) -> tuple[ChildObserver, Callable[[], list[int]]]:
     """A watch that stops the child when so many processes have told their numbers; and these."""
     heard = bytearray()
-    watch = Watch(log=lambda data: heard.extend(data), stop=lambda: len(pids(bytes(heard))) >= count)
+    watch = ChildObserver(log=lambda data: heard.extend(data), stop=lambda: len(pids(bytes(heard))) >= count)
     return watch, lambda: pids(bytes(heard))

@@ -13,9 +13,9 @@ import pytest
 from paths import ROOT
 
 from mxr.errors import Usage
-from mxr_workers.compilation import Order, Uncompiled
+from mxr_workers.compilation import CompileTask, Uncompiled
 from mxr_workers.interpreter import Interpreter, ask, probe
-from mxr_workers.sandbox import Limits, Watch, kill_strays
+from mxr_workers.sandbox import ChildLimits, ChildObserver, kill_strays
 
 from .conftest import SECONDS, Bench, Trade, gone, pids, until
 from .graphs import GRAPHS
@@ -78,7 +78,7 @@ def test_what_a_failure_means(trade: Trade, marks: dict[str, str], kind: str, na
 
 
 def test_a_hang_ends_at_its_deadline_with_all_that_it_started(trade: Trade) -> None:
-    found = fail(trade, {"double.compile": "hang"}, limits=Limits(seconds=4, memory=2 << 30))
+    found = fail(trade, {"double.compile": "hang"}, limits=ChildLimits(seconds=4, memory=2 << 30))
     assert (found.failure.kind, found.failure.name) == ("hang", "deadline")
     numbers = pids(found.log.kept)
     assert len(numbers) == 3
@@ -87,7 +87,7 @@ def test_a_hang_ends_at_its_deadline_with_all_that_it_started(trade: Trade) -> N
 
 
 def test_a_compile_that_eats_memory_is_stopped_at_the_sum_of_its_processes(trade: Trade) -> None:
-    found = fail(trade, {"double.compile": "eat"}, limits=Limits(seconds=60, memory=300 << 20))
+    found = fail(trade, {"double.compile": "eat"}, limits=ChildLimits(seconds=60, memory=300 << 20))
     assert (found.failure.kind, found.failure.name) == ("transient", "memory")
     assert "0.3 GiB" in found.failure.message
     assert 300 << 20 < found.ending.peak_memory < 600 << 20
@@ -115,7 +115,7 @@ def test_a_worker_whose_listening_fails_leaves_nothing(trade: Trade) -> None:
             raise OSError("the registry is gone")
 
     with pytest.raises(OSError, match="registry"):
-        trade.compile(marks={"double.compile": "hang"}, watch=Watch(log=listen))
+        trade.compile(marks={"double.compile": "hang"}, watch=ChildObserver(log=listen))
     assert heard and all(gone(pid, 0) for pid in heard)
 
 
@@ -138,7 +138,7 @@ shop.run("compile", order, folder / "work", Limits(600, 4 << 30), watch=Watch(lo
 def start_worker(trade: Trade, tmp_path: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
     """A worker in a process of its own, in the middle of a compile that hangs; the numbers of what it started."""
     model = GRAPHS["gemm"].write(tmp_path, {"double.compile": "hang"})
-    order = Order(trade.bench.key(GRAPHS["gemm"]), trade.bench.qualities(), model.name)
+    order = CompileTask(trade.bench.key(GRAPHS["gemm"]), trade.bench.qualities(), model.name)
     (tmp_path / "to_do.json").write_text(json.dumps(order.to_compile(tmp_path, tmp_path / "work/p.mxr")))
     home = str(ROOT / "compiler_workers")
     path = trade.bench.interpreter.outer["PYTHONPATH"]

@@ -10,7 +10,7 @@ import pytest
 from mxr.artifact.target import DynamicDim
 from mxr_workers.compilation import Uncompiled
 from mxr_workers.interpreter import ask, probe
-from mxr_workers.sandbox import Watch
+from mxr_workers.sandbox import ChildObserver
 
 from .conftest import Trade
 from .graphs import GRAPHS
@@ -32,7 +32,7 @@ def test_its_target_works(either: Trade) -> None:
 
 def test_a_compile_leaves_a_program_its_provenance_and_its_phases(either: Trade) -> None:
     phases: list[str] = []
-    made = either.compile("conv_bn_relu", batch=4, watch=Watch(phase=phases.append))
+    made = either.compile("conv_bn_relu", batch=4, watch=ChildObserver(phase=phases.append))
     assert phases == ["parse", "compile", "save", "end", "load", "run"]
     assert made.description["targets"] == ["ref"]
     assert made.description["inputs"] == {"x": {"type": "float_type", "dims": [4, 3, 8, 8]}}
@@ -47,7 +47,7 @@ def test_a_compile_leaves_a_program_its_provenance_and_its_phases(either: Trade)
 @pytest.mark.parametrize("precision", [("fp16",), ("bf16",), ("int8",), ("int8", "fp16")])
 def test_precisions_show_in_the_file(either: Trade, precision: tuple[str, ...]) -> None:
     phases: list[str] = []
-    made = either.compile("conv", batch=2, precision=precision, watch=Watch(phase=phases.append))
+    made = either.compile("conv", batch=2, precision=precision, watch=ChildObserver(phase=phases.append))
     assert phases[:3] == ["parse", "quantise", "compile"]
     assert set(precision) <= set(made.description["precisions"])
     assert [warning for warning in made.warnings if "calibration" in warning] == list(made.warnings)

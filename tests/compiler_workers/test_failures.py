@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from mxr_workers.failures import classify
-from mxr_workers.sandbox import Ending
+from mxr_workers.sandbox import ChildResult
 
 KILLED = {"why": "exited", "signal": int(signal.SIGKILL)}
 ABORTED = {"why": "exited", "signal": int(signal.SIGABRT)}
@@ -48,18 +48,18 @@ ABORTED = {"why": "exited", "signal": int(signal.SIGABRT)}
     ],
 )
 def test_kinds(ending: dict, log: bytes, kind: str, name: str) -> None:
-    failure = classify(Ending(**ending), log)
+    failure = classify(ChildResult(**ending), log)
     assert (failure.kind, failure.name) == (kind, name), failure
     assert failure.message.isprintable()
 
 
 def test_a_log_cannot_steer_a_terminal() -> None:
-    failure = classify(Ending("exited", code=2), b"\x1b[2Jevil\x07 words")
+    failure = classify(ChildResult("exited", code=2), b"\x1b[2Jevil\x07 words")
     assert "\x1b" not in failure.message and "evil" in failure.message
 
 
 def test_a_refusal_counts_for_ever_only_while_compiling() -> None:
     failed = {"type": "RuntimeError", "message": "/src/src/onnx/onnx_parser.cpp:1: parse_graph: Unknown operator: X"}
-    ending = Ending("exited", code=1, failed=failed)
+    ending = ChildResult("exited", code=1, failed=failed)
     assert classify(ending, b"").kind == "permanent"
     assert classify(ending, b"", stage="verify").kind == "transient"

@@ -14,18 +14,18 @@ from doubles.ort_migraphx import VERSION, Judge, parts
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Qualities
 from mxr.consumers.ort.contract import Contract
-from mxr.consumers.ort.form import Runtime, form_of
-from mxr_workers.compilation import Order, Uncompiled, Workshop
-from mxr_workers.interpreter import About, Interpreter
-from mxr_workers.ort_recording import Opening, Recorded, record, with_runtime
-from mxr_workers.sandbox import Limits
+from mxr.consumers.ort.form import OrtRuntime, form_of
+from mxr_workers.compilation import CompileEnvironment, CompileTask, Uncompiled
+from mxr_workers.interpreter import Interpreter, InterpreterInfo
+from mxr_workers.ort_recording import RecordedFiles, RecordingTask, record, with_runtime
+from mxr_workers.sandbox import ChildLimits
 
 from .conftest import MODEL, SECONDS
 
 pytestmark = pytest.mark.timeout(300)
 
 ARCH = "gfx90a:sramecc+:xnack-"
-ABOUT = About("3.11", "2.15.0", "", ("gpu",), (), {})
+ABOUT = InterpreterInfo("3.11", "2.15.0", "", ("gpu",), (), {})
 
 
 class Studio:
@@ -57,20 +57,20 @@ class Studio:
         said: str | None = "net.onnx",
         version: str = VERSION,
         level: str = "all",
-        limits: Limits = SECONDS,
+        limits: ChildLimits = SECONDS,
         told: dict[str, str] | None = None,
         **key: Any,
-    ) -> Recorded:
+    ) -> RecordedFiles:
         """Records a model that is opened as `name`, for a key that was made of the file name `said`."""
         inputs = key.pop("inputs", (("x", (2, 1, 4)),))
         form = form_of(Contract("B", version), said, level)
         made = Key(
             MODEL, "gpu", "2.15", inputs, arch="gfx90a", rocm="7.2", offload_copy=False, fast_math=False, form=form
         )
-        order = Order(replace(made, **key), Qualities(sramecc="+", xnack="-"), model.name)
+        order = CompileTask(replace(made, **key), Qualities(sramecc="+", xnack="-"), model.name)
         files = tuple(path.name for path in self.models.iterdir())
-        shop = Workshop(self.interpreter(**(told or {})), self.tmp / "work", limits, limits)
-        return record(order, Opening(name, files), self.models, shop)
+        shop = CompileEnvironment(self.interpreter(**(told or {})), self.tmp / "work", limits, limits)
+        return record(order, RecordingTask(name, files), self.models, shop)
 
     def asked(self, verb: str) -> int:
         """How often MIGraphX was asked to do something."""
@@ -129,7 +129,7 @@ def several(models: Path) -> Path:
         (opened, {"inputs": (("x", (4, 3)),)}, "permanent", "open-dims", "mxr freeze"),
         (several, {"told": {"ARCH": "gfx942:sramecc+:xnack-"}}, "transient", "other-arch", "another GPU"),
         (several, {"told": {"BAD": "abort"}}, "poison-suspect", "aborted", "SIGABRT"),
-        (several, {"told": {"BAD": "hang"}, "limits": Limits(4, 2 << 30)}, "hang", "deadline", "phase: compile"),
+        (several, {"told": {"BAD": "hang"}, "limits": ChildLimits(4, 2 << 30)}, "hang", "deadline", "phase: compile"),
         (several, {"told": {"BAD": "refuse"}}, "transient", "unknown", "in phase compile"),
         (several, {"told": {"BAD": "forget"}}, "transient", "not-loaded", "instead of loading"),
         (several, {"version": "1.26.0"}, "transient", "other-runtime", VERSION),
@@ -159,7 +159,7 @@ def test_an_order_that_contradicts_itself_is_refused(studio: Studio) -> None:
 
 
 def test_what_an_interpreter_offers(studio: Studio, double: Any) -> None:
-    assert with_runtime(ABOUT, studio.interpreter(), studio.tmp / "about").ort == Runtime("B", VERSION)
+    assert with_runtime(ABOUT, studio.interpreter(), studio.tmp / "about").ort == OrtRuntime("B", VERSION)
     without = with_runtime(ABOUT, double.interpreter, studio.tmp / "about")
     assert without == ABOUT, "no ONNX Runtime with that provider is nothing to speak of"
     alone = replace(studio.interpreter(), outer={})

@@ -8,7 +8,7 @@ import pytest
 
 from mxr.artifact.target import DynamicDim
 from mxr.errors import Usage
-from mxr_workers.compilation import Order, Uncompiled
+from mxr_workers.compilation import CompileTask, Uncompiled
 from mxr_workers.interpreter import ask
 
 from .conftest import Bench, Trade, double_interpreter
@@ -73,6 +73,6 @@ def test_a_cross_compile_makes_a_program_for_another_gpu_and_runs_nothing(tmp_pa
 def test_a_cross_compile_is_marked_or_not_ordered(double: Bench) -> None:
     graph = GRAPHS["gemm"]
     with pytest.raises(Usage, match="cross"):
-        Order(double.key(graph), double.qualities(), "gemm.onnx", cross=RDNA)
+        CompileTask(double.key(graph), double.qualities(), "gemm.onnx", cross=RDNA)
     with pytest.raises(Usage, match="cross"):
-        Order(double.key(graph), double.qualities(tuning="cross"), "gemm.onnx")
+        CompileTask(double.key(graph), double.qualities(tuning="cross"), "gemm.onnx")

@@ -10,12 +10,12 @@ import pytest
 
 from mxr.errors import NoWorker, Usage
 from mxr.host_facts import Host, HostTarget, HostToolchain
-from mxr_workers.interpreter import About, Interpreter
+from mxr_workers.interpreter import Interpreter, InterpreterInfo
 from mxr_workers.run_job import provenance_of
 from mxr_workers.settings import read
 from mxr_workers.slots import find_slots, held, toolchain_of
 
-ABOUT = About("3.11", "2.15.0", "2.15.0.dev+abc", ("gpu", "ref"), (), {})
+ABOUT = InterpreterInfo("3.11", "2.15.0", "2.15.0.dev+abc", ("gpu", "ref"), (), {})
 TOOLS = HostToolchain(rocm="7.2.1", migraphx="2.15.0", migraphx_build="abc")
 GPU = HostTarget("gfx942", "+", "-", 304, 8, node=1, unique_id="a" * 16, name="AMD Instinct MI300X")
 PART = replace(GPU, num_cu=38, chiplets=1, partition="cpx_nps1")

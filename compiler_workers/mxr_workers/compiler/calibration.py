@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from .library import numpy
-from .report import Refused, Report
+from .report import ChildRefusal, ChildReport
 from .values import DTYPES, handed_dims
 
 _DEFAULTS = "No calibration data: MIGraphX quantises with its default scales, which costs accuracy."
 
 
-def samples_for(program: Any, order: dict[str, Any], report: Report) -> list[dict[str, Any]]:
+def samples_for(program: Any, order: dict[str, Any], report: ChildReport) -> list[dict[str, Any]]:
     """The samples as {input: array}, of the types and dims that the program has now. Raises `Refused`.
 
     The caller keeps the arrays: migraphx.argument only refers to their memory.
@@ -49,5 +49,5 @@ def _column(name: str, array: Any, shape: Any) -> list[Any]:
     return [numpy().array(part, dtype=dtype, order="C") for part in parts]
 
 
-def _unfit(message: str) -> Refused:
-    return Refused("permanent", "calibration", message)
+def _unfit(message: str) -> ChildRefusal:
+    return ChildRefusal("permanent", "calibration", message)

@@ -7,10 +7,10 @@ from typing import Any
 
 from .calibration import samples_for
 from .library import QUANTISERS, features, library, target_of, version_of
-from .report import Refused, Report
+from .report import ChildRefusal, ChildReport
 
 
-def compile_model(order: dict[str, Any], report: Report) -> dict[str, Any]:
+def compile_model(order: dict[str, Any], report: ChildReport) -> dict[str, Any]:
     """Do the order `{"model","inputs","precision","calibration","kind","cross","offload_copy","fast_math",
     "exhaustive","output"}`. Raises `Refused`, and whatever MIGraphX raises.
     """
@@ -41,7 +41,7 @@ def parse(migraphx: Any, order: dict[str, Any]) -> Any:
     if not any(isinstance(dim, list) for dims in shapes.values() for dim in dims):
         return migraphx.parse_onnx(order["model"], map_input_dims=shapes)
     if not features(migraphx)["dynamic_dims"]:
-        raise Refused("permanent", "no-dynamic", "This MIGraphX has no dynamic dims: they came with 2.6.")
+        raise ChildRefusal("permanent", "no-dynamic", "This MIGraphX has no dynamic dims: they came with 2.6.")
     kind = migraphx.shape.dynamic_dimension
     ranges = {
         name: [kind(dim, dim) if isinstance(dim, int) else kind(dim[0], dim[1], set(dim[2])) for dim in dims]
@@ -50,7 +50,7 @@ def parse(migraphx: Any, order: dict[str, Any]) -> Any:
     return migraphx.parse_onnx(order["model"], map_dyn_input_dims=ranges)
 
 
-def quantise(migraphx: Any, program: Any, target: Any, order: dict[str, Any], report: Report) -> None:
+def quantise(migraphx: Any, program: Any, target: Any, order: dict[str, Any], report: ChildReport) -> None:
     """Apply each precision in the order asked."""
     samples: list[dict[str, Any]] = []
     if {"int8", "fp8"} & set(order["precision"]):
@@ -59,7 +59,7 @@ def quantise(migraphx: Any, program: Any, target: Any, order: dict[str, Any], re
         call = getattr(migraphx, QUANTISERS[word], None)
         if call is None:
             more = " Only migraphx-driver offers it." if word == "int4w" else ""
-            raise Refused("permanent", f"no-{word}", f"The Python module of this MIGraphX has no {word}.{more}")
+            raise ChildRefusal("permanent", f"no-{word}", f"The Python module of this MIGraphX has no {word}.{more}")
         if word in ("int8", "fp8"):
             call(program, target, [{name: migraphx.argument(row[name]) for name in row} for row in samples])
         else:
@@ -71,6 +71,8 @@ def flags(migraphx: Any, order: dict[str, Any]) -> dict[str, bool]:
     found = {"offload_copy": order["offload_copy"], "fast_math": order["fast_math"]}
     if order["exhaustive"]:
         if not features(migraphx)["exhaustive_tune"]:
-            raise Refused("permanent", "no-exhaustive", "This MIGraphX has no exhaustive tuning: it came with 2.6.")
+            raise ChildRefusal(
+                "permanent", "no-exhaustive", "This MIGraphX has no exhaustive tuning: it came with 2.6."
+            )
         found["exhaustive_tune"] = True
     return found

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .report import Refused, Report
+from .report import ChildRefusal, ChildReport
 
 QUANTISERS = {
     "fp16": "quantize_fp16",
@@ -24,11 +24,13 @@ def library() -> Any:
     try:
         import migraphx  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError as error:
-        raise Refused("transient", "no-migraphx", f"{sys.executable} has no migraphx that loads: {error}.") from error
+        raise ChildRefusal(
+            "transient", "no-migraphx", f"{sys.executable} has no migraphx that loads: {error}."
+        ) from error
     if not hasattr(migraphx, "parse_onnx"):
         where = getattr(migraphx, "__file__", None) or "an empty folder"
         words = f"The migraphx of {sys.executable} ({where}) is the placeholder package, which is empty: no parse_onnx."
-        raise Refused("transient", "placeholder", words)
+        raise ChildRefusal("transient", "placeholder", words)
     return migraphx
 
 
@@ -37,7 +39,7 @@ def numpy() -> Any:
     try:
         import numpy as found
     except ImportError as error:
-        raise Refused("transient", "no-numpy", f"{sys.executable} has no numpy: {error}.") from error
+        raise ChildRefusal("transient", "no-numpy", f"{sys.executable} has no numpy: {error}.") from error
     return found
 
 
@@ -60,7 +62,7 @@ def features(migraphx: Any) -> dict[str, bool]:
     }
 
 
-def about(order: dict[str, Any], report: Report) -> dict[str, Any]:
+def about(order: dict[str, Any], report: ChildReport) -> dict[str, Any]:
     """What this interpreter offers: versions, features, precisions, and which targets load."""
     migraphx = library()
     version, build = version_of(migraphx)
@@ -109,5 +111,5 @@ def target_of(migraphx: Any, order: dict[str, Any]) -> Any:
     if not cross:
         return migraphx.get_target(order["kind"])
     if not features(migraphx)["cross_compile"]:
-        raise Refused("permanent", "no-cross", "This MIGraphX compiles only for the GPU of its own host.")
+        raise ChildRefusal("permanent", "no-cross", "This MIGraphX compiles only for the GPU of its own host.")
     return migraphx.get_target(order["kind"], **cross)

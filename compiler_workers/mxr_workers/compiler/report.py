@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 
-class Refused(Exception):
+class ChildRefusal(Exception):
     """What this child will not do: `kind` is that of `mxr_workers.failures`."""
 
     def __init__(self, kind: str, name: str, message: str) -> None:
@@ -16,7 +16,7 @@ class Refused(Exception):
         self.kind, self.name = kind, name
 
 
-class Report:
+class ChildReport:
     """The lines, one JSON document each. `seconds` has how long each ended phase took."""
 
     def __init__(self, descriptor: int) -> None:

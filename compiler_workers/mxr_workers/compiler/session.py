@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .library import numpy
-from .report import Refused, Report
+from .report import ChildRefusal, ChildReport
 from .values import made_up
 
 PROVIDER = "MIGraphXExecutionProvider"
@@ -29,21 +29,23 @@ RELU = bytes.fromhex(
 """An ONNX file: y = Relu(x), two floats."""
 
 
-def runtime(_: dict[str, Any], report: Report) -> dict[str, Any]:
+def runtime(_: dict[str, Any], report: ChildReport) -> dict[str, Any]:
     """Which ONNX Runtime this interpreter has, once its MIGraphX provider has compiled and run a Relu.
 
     Raises `Refused` named `no-onnxruntime` where there is none with that provider.
     """
     library = _library()
     if library is None:
-        raise Refused("permanent", "no-onnxruntime", f"{sys.executable} has no ONNX Runtime with a MIGraphX provider.")
+        raise ChildRefusal(
+            "permanent", "no-onnxruntime", f"{sys.executable} has no ONNX Runtime with a MIGraphX provider."
+        )
     found, np = _onnxruntime(), numpy()
     report.phase("run")
     _session(found, RELU, found.SessionOptions(), {}).run(None, {"x": np.array([-1, 2], "float32")})
     return {"library": str(library), "version": found.__version__}
 
 
-def run(order: dict[str, Any], report: Report) -> dict[str, Any]:
+def run(order: dict[str, Any], report: ChildReport) -> dict[str, Any]:
     """Do the order `{"model","bytes","level","options","inputs","seed","phase"}`: open a session, run it twice, the
     second time timed. The folder of the files stands among the provider's options.
 
@@ -80,7 +82,7 @@ def _onnxruntime() -> Any:
     try:
         import onnxruntime  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError as error:
-        raise Refused(
+        raise ChildRefusal(
             "transient", "no-onnxruntime", f"{sys.executable} has no onnxruntime that loads: {error}."
         ) from error
     return onnxruntime
@@ -107,10 +109,10 @@ def _session(found: Any, model: Any, settings: Any, options: dict[str, str]) -> 
         session = found.InferenceSession(model, settings, providers=providers, enable_fallback=0)
     except Exception as error:
         if type(error).__name__ in UNFIT:
-            raise Refused("permanent", "unfit-model", str(error)) from error
+            raise ChildRefusal("permanent", "unfit-model", str(error)) from error
         raise
     if PROVIDER not in session.get_providers():
-        raise Refused(
+        raise ChildRefusal(
             "transient", "no-provider", "ONNX Runtime fell back to the CPU: its MIGraphX provider did not start."
         )
     return session

@@ -6,11 +6,11 @@ import time
 from typing import Any
 
 from .library import library, numpy
-from .report import Refused, Report
+from .report import ChildRefusal, ChildReport
 from .values import DTYPES, as_array, described, generated
 
 
-def verify(order: dict[str, Any], report: Report) -> dict[str, Any]:
+def verify(order: dict[str, Any], report: ChildReport) -> dict[str, Any]:
     """Do the order `{"program","kind","inputs","offload_copy","seed","save"}`: the second of two runs is timed.
 
     `inputs` without dims takes the program's own; `save` names an .npz for the values, or is None. A program that
@@ -20,7 +20,7 @@ def verify(order: dict[str, Any], report: Report) -> dict[str, Any]:
     report.phase("load")
     program = migraphx.load(order["program"])
     if not program.is_compiled():
-        raise Refused("transient", "not-compiled", "The saved program loads as one that is not compiled.")
+        raise ChildRefusal("transient", "not-compiled", "The saved program loads as one that is not compiled.")
     shapes = program.get_parameter_shapes()
     _compare(order["inputs"], shapes)
     found: dict[str, Any] = {"inputs": {name: described(shape) for name, shape in shapes.items()}}
@@ -47,7 +47,7 @@ def _compare(inputs: dict[str, Any], shapes: Any) -> None:
     for name, dims in inputs.items():
         if name in shapes and described(shapes[name])["dims"] != (dims or [1]):
             words = f"The saved program wants {described(shapes[name])['dims']} for input {name}, not {dims}."
-            raise Refused("transient", "other-inputs", words)
+            raise ChildRefusal("transient", "other-inputs", words)
 
 
 def _on_host(np: Any, program: Any, values: Any) -> tuple[list[Any], float]:
@@ -72,7 +72,7 @@ def _on_device(migraphx: Any, np: Any, program: Any, values: Any) -> tuple[list[
     return [as_array(np, migraphx.from_gpu(outputs[at])) for at in range(len(outputs))], latency
 
 
-def probe(order: dict[str, Any], report: Report) -> dict[str, Any]:
+def probe(order: dict[str, Any], report: ChildReport) -> dict[str, Any]:
     """Compile x + x for the target `order["kind"]`, and run it."""
     migraphx, np = library(), numpy()
     program = migraphx.program()
@@ -85,5 +85,7 @@ def probe(order: dict[str, Any], report: Report) -> dict[str, Any]:
     values = np.arange(64, dtype="float32")
     outputs, latency = _on_host(np, program, {"x": values})
     if not np.array_equal(outputs[0], values * 2):
-        raise Refused("hang", "wrong-sum", f"The {order['kind']} target adds wrongly: its device cannot be trusted.")
+        raise ChildRefusal(
+            "hang", "wrong-sum", f"The {order['kind']} target adds wrongly: its device cannot be trusted."
+        )
     return {"kind": order["kind"], "latency_ms": round(latency, 3)}

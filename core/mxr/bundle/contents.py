@@ -13,7 +13,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, Manifest, artifact_id
 from mxr.artifact.qualities import Qualities
 from mxr.artifact.records import Artifact
-from mxr.lockfiles.lockfile import FILE_NAME, Lock, write
+from mxr.lockfiles.lockfile import FILE_NAME, LockFile, write
 from mxr.protocol.artifacts import Publish, RegisterModel
 from mxr.util import codec
 from mxr.util.frozen import dataclass
@@ -25,7 +25,7 @@ TAG = "mxr"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class BundleRecord:
     """An artifact as it travels: what was published, when first, and the publisher's statement of its model.
 
     Promotions do not travel: they are of one registry. Raises `Usage` for what no registry would have taken.
@@ -46,7 +46,7 @@ class Record:
         self.publication()
 
     @classmethod
-    def of(cls, artifact: Artifact, model: RegisterModel | None) -> Record:
+    def of(cls, artifact: Artifact, model: RegisterModel | None) -> BundleRecord:
         """The record of an artifact that came with its manifest."""
         assert artifact.manifest is not None
         return cls(
@@ -85,14 +85,14 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BundleLayout:
     """The files of a bundle in their order: small ones with their bytes, then blobs that are known by their sha256."""
 
     documents: Mapping[str, bytes] = field(default_factory=dict)
     blobs: tuple[Blob, ...] = ()
 
 
-def lay_out(records: list[Record], lock: Lock | None) -> Layout:
+def lay_out(records: list[BundleRecord], lock: LockFile | None) -> BundleLayout:
     """The OCI image layout of these artifacts, each blob once. The order of `records` does not matter."""
     ordered = sorted(records, key=lambda record: record.id)
     documents: dict[str, bytes] = {}
@@ -103,14 +103,14 @@ def lay_out(records: list[Record], lock: Lock | None) -> Layout:
     first = {oci.LAYOUT_FILE: oci.LAYOUT, oci.INDEX_FILE: top, **_stored(inner)}
     blobs = {blob.sha256: blob for record in ordered for blob in record.manifest.blobs()}
     left = tuple(blob for sha, blob in blobs.items() if oci.BLOBS + sha not in documents)
-    return Layout(first | documents, left)
+    return BundleLayout(first | documents, left)
 
 
 def _stored(data: bytes) -> dict[str, bytes]:
     return {oci.read_descriptor(oci.descriptor("", data), "").name: data}
 
 
-def _lock_row(lock: Lock, documents: dict[str, bytes]) -> dict[str, Any]:
+def _lock_row(lock: LockFile, documents: dict[str, bytes]) -> dict[str, Any]:
     text = write(lock).encode()
     layer = oci.descriptor(oci.LOCK_FILE, text, annotations={oci.TITLE: FILE_NAME})
     data = oci.manifest(oci.LOCK, oci.descriptor(oci.EMPTY_TYPE, oci.EMPTY), [layer])
@@ -118,7 +118,7 @@ def _lock_row(lock: Lock, documents: dict[str, bytes]) -> dict[str, Any]:
     return oci.descriptor(oci.MANIFEST, data, artifactType=oci.LOCK)
 
 
-def _record_row(record: Record, documents: dict[str, bytes]) -> dict[str, Any]:
+def _record_row(record: BundleRecord, documents: dict[str, bytes]) -> dict[str, Any]:
     config = codec.canonical(codec.encode(record)).encode()
     layers = [
         oci.named(oci.BLOB, blob.sha256, blob.size, annotations={oci.TITLE: title})

@@ -20,14 +20,14 @@ from mxr.client import transfer
 from mxr.client.registry import CHUNK
 from mxr.errors import Damaged, DiskFull, NotFound, Temporary, Usage
 from mxr.lockfiles import pins
-from mxr.lockfiles.lockfile import Lock
+from mxr.lockfiles.lockfile import LockFile
 from mxr.protocol.artifacts import RegisterModel
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.workflows.fetch import Watch, unwatched
 
 from . import tarball
-from .contents import Layout, Record, lay_out
+from .contents import BundleLayout, BundleRecord, lay_out
 from .oci import BLOBS
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportResult:
     """A bundle that was written. `kept`: bytes that an earlier try had brought already."""
 
     path: Path
@@ -45,7 +45,7 @@ class Exported:
     kept: int
 
 
-def gather(lock: Lock | None, identities: Iterable[str], cache: Cache, client: Client) -> list[Record]:
+def gather(lock: LockFile | None, identities: Iterable[str], cache: Cache, client: Client) -> list[BundleRecord]:
     """What is to travel: the artifacts of a lock, and those of these ids (or the beginnings of them).
 
     Raises `NotFound` for one that is gone, `Damaged` where the registry's answer is not what its id says.
@@ -63,7 +63,7 @@ def gather(lock: Lock | None, identities: Iterable[str], cache: Cache, client: C
         found[artifact.id] = artifact
     models = {artifact.key.model for artifact in found.values()}
     stated = {model: _statement(model, client) for model in sorted(models)}
-    return [Record.of(artifact, stated[artifact.key.model]) for artifact in found.values()]
+    return [BundleRecord.of(artifact, stated[artifact.key.model]) for artifact in found.values()]
 
 
 def _named(identity: str, cache: Cache, client: Client) -> Artifact:
@@ -86,8 +86,14 @@ def _statement(model: str, client: Client) -> RegisterModel | None:
 
 
 def export(
-    records: list[Record], lock: Lock | None, final: Path, cache: Cache, client: Client, *, watch: Watch = unwatched
-) -> Exported:
+    records: list[BundleRecord],
+    lock: LockFile | None,
+    final: Path,
+    cache: Cache,
+    client: Client,
+    *,
+    watch: Watch = unwatched,
+) -> ExportResult:
     """Writes a bundle to `final`. What the cache holds is taken from there, the rest from the registry.
 
     Interrupted, the same call again goes on. Raises `Unreachable`, `DamagedBlob`, a disk fault, and `Temporary` where
@@ -105,10 +111,10 @@ def export(
         _bring(left, descriptor, final, _held(records, cache), client, watch(moving))
     whole = sum(blob.size for blob in layout.blobs)
     ids = tuple(sorted(record.id for record in records))
-    return Exported(final, size, ids, len(layout.blobs), whole - moving)
+    return ExportResult(final, size, ids, len(layout.blobs), whole - moving)
 
 
-def _form(layout: Layout) -> tuple[list[tuple[int, bytes]], int]:
+def _form(layout: BundleLayout) -> tuple[list[tuple[int, bytes]], int]:
     """What is written beside the blobs, with its place, and the size of the whole."""
     at, rows = 0, []
     for name, data in layout.documents.items():
@@ -120,7 +126,7 @@ def _form(layout: Layout) -> tuple[list[tuple[int, bytes]], int]:
     return rows, at + len(tarball.END)
 
 
-def _places(layout: Layout) -> Iterator[tuple[Blob, int]]:
+def _places(layout: BundleLayout) -> Iterator[tuple[Blob, int]]:
     at = sum(tarball.BLOCK + tarball.padded(len(data)) for data in layout.documents.values())
     for blob in layout.blobs:
         yield blob, at + tarball.BLOCK
@@ -197,7 +203,7 @@ def _right(descriptor: int, blob: Blob, at: int) -> bool:
     return digest.hexdigest() == blob.sha256
 
 
-def _held(records: list[Record], cache: Cache) -> dict[str, tuple[Path, int]]:
+def _held(records: list[BundleRecord], cache: Cache) -> dict[str, tuple[Path, int]]:
     """Where the blobs of programs lie that the cache holds."""
     found: dict[str, tuple[Path, int]] = {}
     for record in records:
@@ -220,7 +226,7 @@ def _bring(
 
     def bring(index: int) -> None:
         blob, at = left[index]
-        transfer.bring_blob(client, blob, transfer.Landing(own, at, final), here.get(blob.sha256), progress)
+        transfer.bring_blob(client, blob, transfer.DownloadTarget(own, at, final), here.get(blob.sha256), progress)
 
-    with transfer.Crew(bring, range(len(left)), transfer.AT_ONCE, lambda: os.close(own)):
+    with transfer.TransferPool(bring, range(len(left)), transfer.AT_ONCE, lambda: os.close(own)):
         pass

@@ -22,7 +22,7 @@ MOST_DOCUMENT = 16 << 20
 """Bytes of one JSON document in a bundle."""
 
 
-class Layout(Protocol):
+class ImageLayout(Protocol):
     """The files of a layout by name."""
 
     path: Path
@@ -36,7 +36,7 @@ class Layout(Protocol):
         ...
 
 
-class Tar:
+class TarLayout:
     """A layout in a tar, open until it is closed. Raises `Usage` where there is no such file, `Damaged`."""
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +64,7 @@ class Tar:
         os.close(self._descriptor)
 
 
-class Folder:
+class FolderLayout:
     """A layout in a folder, as `oras copy --to-oci-layout` makes it. What else is in the folder is passed over."""
 
     def __init__(self, path: Path) -> None:
@@ -101,16 +101,16 @@ class Folder:
         """Nothing is open."""
 
 
-def open_layout(path: Path) -> Tar | Folder:
+def open_layout(path: Path) -> TarLayout | FolderLayout:
     """The layout in a tar or a folder. Raises `Usage` where there is neither, `Damaged`."""
     if path.is_dir():
-        return Folder(path)
+        return FolderLayout(path)
     if not path.is_file():
         raise Usage(f"There is no bundle {path}.", hint="Give the path of what `mxr export` wrote.")
-    return Tar(path)
+    return TarLayout(path)
 
 
-def document(layout: Layout, what: Descriptor | str) -> bytes:
+def document(layout: ImageLayout, what: Descriptor | str) -> bytes:
     """A small document: by its name, or by a descriptor whose size and sha256 it must have. Raises `Damaged`."""
     name = what if isinstance(what, str) else what.name
     size = layout.sizes().get(name)
@@ -124,7 +124,7 @@ def document(layout: Layout, what: Descriptor | str) -> bytes:
     return data
 
 
-def chunks(layout: Layout, blob: Blob) -> Iterator[bytes]:
+def chunks(layout: ImageLayout, blob: Blob) -> Iterator[bytes]:
     """The bytes of a blob. Raises `Damaged` where they end early."""
     name = BLOBS + blob.sha256
     for at in range(0, blob.size, CHUNK):
@@ -135,7 +135,7 @@ def chunks(layout: Layout, blob: Blob) -> Iterator[bytes]:
         yield data
 
 
-def wrong(layout: Layout, what: str) -> Damaged:
+def wrong(layout: ImageLayout, what: str) -> Damaged:
     """The error for a layout that is not what it should be."""
     return Damaged(f"{layout.path} is not a whole bundle: {what}.", hint="Copy it again from where it was exported.")
 
@@ -143,7 +143,7 @@ def wrong(layout: Layout, what: str) -> Damaged:
 class FileWithin:
     """A file made of blobs of a layout, as the reader of programs wants it: see `program.Source`."""
 
-    def __init__(self, layout: Layout, blobs: Sequence[Blob]) -> None:
+    def __init__(self, layout: ImageLayout, blobs: Sequence[Blob]) -> None:
         self._layout = layout
         self._blobs = blobs
         self._ends = list(accumulate(blob.size for blob in blobs))

@@ -17,7 +17,7 @@ from mxr.cache.store import Cache
 from mxr.client import transfer
 from mxr.errors import Damaged, MxrError, NotFound
 from mxr.lockfiles import lockfile
-from mxr.lockfiles.lockfile import Lock
+from mxr.lockfiles.lockfile import LockFile
 from mxr.program import describe
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.util import codec, disk
@@ -28,8 +28,8 @@ from mxr.workflows.fetch import Watch, unwatched
 
 from . import image_layout as layouts
 from . import oci
-from .contents import Record
-from .image_layout import Layout, wrong
+from .contents import BundleRecord
+from .image_layout import ImageLayout, wrong
 from .oci import BLOBS, Descriptor
 
 if TYPE_CHECKING:
@@ -45,22 +45,22 @@ DEEPEST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class BundleContents:
     """What a bundle holds, found right."""
 
-    records: tuple[Record, ...]
-    lock: Lock | None = None
+    records: tuple[BundleRecord, ...]
+    lock: LockFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedArtifact:
     """An artifact of the bundle. `new`: it was not there before."""
 
     id: str
     new: bool
 
 
-def check(layout: Layout, watch: Watch = unwatched) -> Contents:
+def check(layout: ImageLayout, watch: Watch = unwatched) -> BundleContents:
     """What a bundle holds, after reading every byte of it.
 
     Raises `Damaged` that says what is wrong, and `Mismatch` where a program contradicts its key, or an artifact does
@@ -74,7 +74,7 @@ def check(layout: Layout, watch: Watch = unwatched) -> Contents:
     return contents
 
 
-def answers(contents: Contents) -> list[tuple[lockfile.Entry, Answer]]:
+def answers(contents: BundleContents) -> list[tuple[lockfile.LockEntry, Answer]]:
     """For each entry of the lock, what its request gets. Raises `Damaged`, or `Mismatch` for what does not serve."""
     known = {record.id: record.artifact() for record in contents.records}
     rows = []
@@ -89,7 +89,7 @@ def answers(contents: Contents) -> list[tuple[lockfile.Entry, Answer]]:
     return rows
 
 
-def _contents(layout: Layout) -> Contents:
+def _contents(layout: ImageLayout) -> BundleContents:
     try:
         version = codec.parse(layouts.document(layout, oci.LAYOUT_FILE), "oci-layout")
         if not isinstance(version, dict) or version.get("imageLayoutVersion") != "1.0.0":
@@ -102,7 +102,7 @@ def _contents(layout: Layout) -> Contents:
         raise wrong(layout, problem.message.rstrip(".")) from None
 
 
-def _manifests(layout: Layout, index: list[Descriptor]) -> list[Descriptor]:
+def _manifests(layout: ImageLayout, index: list[Descriptor]) -> list[Descriptor]:
     """The manifests that an index names, and those of indexes in it, each once."""
     level, found = index, dict[Descriptor, None]()
     for _ in range(DEEPEST):
@@ -119,9 +119,9 @@ def _manifests(layout: Layout, index: list[Descriptor]) -> list[Descriptor]:
     raise wrong(layout, "its indexes are too deep within each other")
 
 
-def _read(layout: Layout, manifests: list[Descriptor]) -> Contents:
-    records: dict[str, Record] = {}
-    found: Lock | None = None
+def _read(layout: ImageLayout, manifests: list[Descriptor]) -> BundleContents:
+    records: dict[str, BundleRecord] = {}
+    found: LockFile | None = None
     said = 0
     for row in manifests:
         kind, config, layers = oci.read_manifest(layouts.document(layout, row))
@@ -137,12 +137,12 @@ def _read(layout: Layout, manifests: list[Descriptor]) -> Contents:
             raise wrong(layout, f"it has something of type {kind[:80]!r}, or two locks")
     if not records:
         raise wrong(layout, "there is no artifact in it")
-    return Contents(tuple(records[id] for id in sorted(records)), found)
+    return BundleContents(tuple(records[id] for id in sorted(records)), found)
 
 
-def _record(layout: Layout, config: Descriptor, layers: list[Descriptor]) -> Record:
+def _record(layout: ImageLayout, config: Descriptor, layers: list[Descriptor]) -> BundleRecord:
     document = codec.parse(layouts.document(layout, config), "An artifact")
-    record = codec.decode(Record, document, "artifact")
+    record = codec.decode(BundleRecord, document, "artifact")
     wanted = [(blob.sha256, blob.size) for file in record.manifest.files for blob in file.blobs]
     if [(layer.sha256, layer.size) for layer in layers] != wanted:
         raise wrong(layout, f"artifact {record.id[:12]} and its OCI manifest name different blobs")
@@ -153,7 +153,7 @@ def _record(layout: Layout, config: Descriptor, layers: list[Descriptor]) -> Rec
     return record
 
 
-def _check_blobs(layout: Layout, contents: Contents, watch: Watch) -> None:
+def _check_blobs(layout: ImageLayout, contents: BundleContents, watch: Watch) -> None:
     """Every blob must have the sha256 that it is called by, every file that of its manifest."""
     sizes = {name: size for name, size in layout.sizes().items() if name.startswith(BLOBS)}
     progress = watch(sum(sizes.values()))
@@ -170,12 +170,12 @@ def _check_blobs(layout: Layout, contents: Contents, watch: Watch) -> None:
             progress(size)
 
 
-def _check_empty(layout: Layout, sha: str) -> None:
+def _check_empty(layout: ImageLayout, sha: str) -> None:
     if sha != sha256(b"").hexdigest():
         raise wrong(layout, f"blob {sha} is empty")
 
 
-def _check_blob(layout: Layout, blob: Blob) -> None:
+def _check_blob(layout: ImageLayout, blob: Blob) -> None:
     digest = sha256()
     for data in layouts.chunks(layout, blob):
         digest.update(data)
@@ -183,7 +183,7 @@ def _check_blob(layout: Layout, blob: Blob) -> None:
         raise wrong(layout, f"blob {blob.sha256} does not have the sha256 that it is called by")
 
 
-def _check_file(layout: Layout, file: File) -> Iterator[Blob]:
+def _check_file(layout: ImageLayout, file: File) -> Iterator[Blob]:
     whole = sha256()
     for blob in file.blobs:
         part = sha256()
@@ -197,7 +197,7 @@ def _check_file(layout: Layout, file: File) -> Iterator[Blob]:
         raise wrong(layout, f"the blobs of {file.name} together do not have its sha256 {file.sha256}")
 
 
-def _check_programs(layout: Layout, record: Record) -> None:
+def _check_programs(layout: ImageLayout, record: BundleRecord) -> None:
     """Lets each program speak, as a registry does: one that contradicts its key is never handed out."""
     for file in record.manifest.files:
         try:
@@ -207,7 +207,9 @@ def _check_programs(layout: Layout, record: Record) -> None:
         push_workflow.refuse_contradictions(record.key, record.qualities, description)
 
 
-def into_cache(layout: Layout, contents: Contents, cache: Cache, watch: Watch = unwatched) -> list[Imported]:
+def into_cache(
+    layout: ImageLayout, contents: BundleContents, cache: Cache, watch: Watch = unwatched
+) -> list[ImportedArtifact]:
     """Brings all that a bundle holds into the cache, so that it serves what the lock asks for without a registry.
 
     Interrupted, the same call again goes on. Raises `Damaged` where the bundle changed meanwhile, or a disk fault.
@@ -223,13 +225,13 @@ def into_cache(layout: Layout, contents: Contents, cache: Cache, watch: Watch = 
         if record.model is not None:
             said = record.model
             cache.remember_model(Model(said.model, said.sha256, said.name, said.inputs))
-        done.append(Imported(record.id, new))
+        done.append(ImportedArtifact(record.id, new))
     for entry, answer in answers(contents):
         cache.remember(entry.request, answer)
     return done
 
 
-def _land(layout: Layout, file: File, cache: Cache, watch: Watch) -> None:
+def _land(layout: ImageLayout, file: File, cache: Cache, watch: Watch) -> None:
     final, digest, at = cache.file(file.sha256), sha256(), 0
     progress = watch(file.size)
     with disk.landing(final, mode=0o444) as descriptor:
@@ -244,7 +246,9 @@ def _land(layout: Layout, file: File, cache: Cache, watch: Watch) -> None:
             raise wrong(layout, f"{file.name} changed while it was read")
 
 
-def into_registry(layout: Layout, contents: Contents, client: Client, watch: Watch = unwatched) -> list[Imported]:
+def into_registry(
+    layout: ImageLayout, contents: BundleContents, client: Client, watch: Watch = unwatched
+) -> list[ImportedArtifact]:
     """Publishes all that a bundle holds; the registry checks it as it checks every publication.
 
     Interrupted, the same call again goes on: only what is missing is sent. Raises `Mismatch` or `Conflict` as the
@@ -259,11 +263,11 @@ def into_registry(layout: Layout, contents: Contents, client: Client, watch: Wat
                 f"The registry published {published.id[:12]} where the bundle has {record.id[:12]}.",
                 hint="Update mxr on both sides.",
             )
-        done.append(Imported(record.id, new))
+        done.append(ImportedArtifact(record.id, new))
     return done
 
 
-def _publish(layout: Layout, record: Record, client: Client, watch: Watch) -> artifact_protocol.Artifact:
+def _publish(layout: ImageLayout, record: BundleRecord, client: Client, watch: Watch) -> artifact_protocol.Artifact:
     blobs = list(record.manifest.blobs())
     progress = watch(sum(blob.size for blob in blobs))
     return transfer.settle(
@@ -272,7 +276,7 @@ def _publish(layout: Layout, record: Record, client: Client, watch: Watch) -> ar
     )
 
 
-def _published(record: Record, client: Client) -> bool:
+def _published(record: BundleRecord, client: Client) -> bool:
     try:
         return client.artifact(record.id).id == record.id
     except NotFound:

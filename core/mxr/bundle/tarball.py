@@ -26,7 +26,7 @@ LARGEST_OCTAL = 8**11 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class TarMember:
     """A file in a tar: where its bytes begin, and how many there are."""
 
     name: str
@@ -66,13 +66,13 @@ def padded(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-def members(descriptor: int, path: Path) -> dict[str, Member]:
+def members(descriptor: int, path: Path) -> dict[str, TarMember]:
     """The files of a tar by name. Only headers and what fills up the last blocks are read.
 
     Raises `Damaged` that says where the tar is cut short, changed, or not as mxr takes it.
     """
     total, at = os.fstat(descriptor).st_size, 0
-    found: dict[str, Member] = {}
+    found: dict[str, TarMember] = {}
     while True:
         head = os.pread(descriptor, BLOCK, at)
         if len(head) < BLOCK:
@@ -91,7 +91,7 @@ def members(descriptor: int, path: Path) -> dict[str, Member]:
         at = member.offset + padded(member.size)
 
 
-def _member(head: bytes, at: int, path: Path) -> Member:
+def _member(head: bytes, at: int, path: Path) -> TarMember:
     if not _summed(head):
         raise _damaged(path, f"the header at byte {at} is changed, or it is no tar")
     kind, magic = head[156:157], head[257:265]
@@ -108,7 +108,7 @@ def _member(head: bytes, at: int, path: Path) -> Member:
         raise _damaged(path, f"the name at byte {at} is no name of a file in it") from None
     if size is None or (kind == FOLDER and size):
         raise _damaged(path, f"the size at byte {at} is none")
-    return Member(name, at + BLOCK, size)
+    return TarMember(name, at + BLOCK, size)
 
 
 def _summed(head: bytes) -> bool:
@@ -125,7 +125,7 @@ def _number(data: bytes) -> int | None:
     return int(digits, 8) if digits and all(each in b"01234567" for each in digits) else None
 
 
-def _check_fill(descriptor: int, path: Path, member: Member) -> None:
+def _check_fill(descriptor: int, path: Path, member: TarMember) -> None:
     end = member.offset + member.size
     if any(os.pread(descriptor, padded(member.size) - member.size, end)):
         raise _damaged(path, f"there is something behind the end of {member.name}")

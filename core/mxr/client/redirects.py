@@ -16,7 +16,7 @@ PATIENCE = 5.0
 """Seconds that another host gets to take a connection, before the registry is asked for the bytes."""
 
 
-class Elsewhere:
+class RedirectHost:
     """The other host that one registry points to. `serves` until it cannot be reached."""
 
     def __init__(self) -> None:

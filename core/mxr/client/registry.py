@@ -19,7 +19,7 @@ from mxr.protocol import artifacts as artifact_protocol
 from mxr.settings import Settings
 from mxr.util import codec
 
-from .redirects import PLAIN, Elsewhere, given_back
+from .redirects import PLAIN, RedirectHost, given_back
 
 if TYPE_CHECKING:
     import urllib3
@@ -48,7 +48,7 @@ class Client:
         self.url = settings.registry
         self._settings = settings
         self._connections = connections
-        self._elsewhere = Elsewhere()
+        self._elsewhere = RedirectHost()
 
     @cached_property
     def _pool(self) -> urllib3.PoolManager:
@@ -89,18 +89,18 @@ class Client:
         with self._reply("DELETE", f"/artifacts/{quote(identity, safe='')}") as reply:
             self._read(reply)
 
-    def put_lock(self, name: str, identities: Iterable[str]) -> artifact_protocol.Lock:
+    def put_lock(self, name: str, identities: Iterable[str]) -> artifact_protocol.RegisteredLock:
         """Register a lock, or replace what it pins. Raises `NoSuchArtifact`, whose `detail.ids` are not there."""
         body = artifact_protocol.document(artifact_protocol.PutLock(tuple(identities)))
-        return self.exchange(artifact_protocol.Lock, "PUT", f"/locks/{quote(name, safe='')}", body)
+        return self.exchange(artifact_protocol.RegisteredLock, "PUT", f"/locks/{quote(name, safe='')}", body)
 
     def locks(self) -> artifact_protocol.Locks:
         """The registered locks."""
         return self.exchange(artifact_protocol.Locks, "GET", "/locks")
 
-    def remove_lock(self, name: str) -> artifact_protocol.Lock:
+    def remove_lock(self, name: str) -> artifact_protocol.RegisteredLock:
         """Forget a registered lock; it as it was."""
-        return self.exchange(artifact_protocol.Lock, "DELETE", f"/locks/{quote(name, safe='')}")
+        return self.exchange(artifact_protocol.RegisteredLock, "DELETE", f"/locks/{quote(name, safe='')}")
 
     def model(self, model: str) -> artifact_protocol.Model:
         """What the registry knows of a model."""
@@ -112,7 +112,7 @@ class Client:
             artifact_protocol.Model, "POST", "/models", artifact_protocol.document(statement), wait=CHECKING
         )
 
-    def ask(self, wanted: job_protocol.Ask) -> job_protocol.Job:
+    def ask(self, wanted: job_protocol.CompileRequest) -> job_protocol.Job:
         """The job to wait for, an open one or a new one. A job without an id was never needed: it is done.
 
         Raises `NoSuchModel` and `NoSuchBlob` for what has to be uploaded first, `NoWorker` where `wanted` waits.
@@ -134,19 +134,19 @@ class Client:
 
         return self.exchange(job_protocol.Jobs, "GET", "/jobs" + _query(filters))
 
-    def survey(self, requests: Iterable[Request]) -> surveys.Surveyed:
+    def survey(self, requests: Iterable[Request]) -> surveys.SurveyReply:
         """How these requests stand, each as an asker would meet it; nothing is made or queued."""
         from mxr.protocol import surveys
 
         asked = surveys.Survey(tuple(requests))
-        return self.exchange(surveys.Surveyed, "POST", "/survey", artifact_protocol.document(asked))
+        return self.exchange(surveys.SurveyReply, "POST", "/survey", artifact_protocol.document(asked))
 
-    def watch(self, wanted: surveys.Watch) -> surveys.Changes:
+    def watch(self, wanted: surveys.WatchJobs) -> surveys.ChangedJobs:
         """Which of these jobs changed; with `wait` once there are any, or after these seconds."""
         from mxr.protocol import surveys
 
         return self.exchange(
-            surveys.Changes, "POST", "/jobs/watch", artifact_protocol.document(wanted), wait=wanted.wait
+            surveys.ChangedJobs, "POST", "/jobs/watch", artifact_protocol.document(wanted), wait=wanted.wait
         )
 
     def cancel(self, identity: str) -> job_protocol.Job:
@@ -166,19 +166,19 @@ class Client:
 
         return self.exchange(job_protocol.Workers, "GET", "/workers")
 
-    def tell_uses(self, some: tuple[artifact_protocol.Use, ...]) -> artifact_protocol.Told:
+    def tell_uses(self, some: tuple[artifact_protocol.Use, ...]) -> artifact_protocol.UsesAccepted:
         """Tell of uses that the registry did not see. It is sent once: nothing waits for it."""
         return self.exchange(
-            artifact_protocol.Told,
+            artifact_protocol.UsesAccepted,
             "POST",
             "/uses",
             artifact_protocol.document(artifact_protocol.Uses(some)),
             attempts=1,
         )
 
-    def usage(self, **filters: str | int | None) -> artifact_protocol.Usage:
+    def usage(self, **filters: str | int | None) -> artifact_protocol.UsageReply:
         """What was used in the last `days`, most used first, by model, kind, vendor, arch, migraphx, rocm; limit."""
-        return self.exchange(artifact_protocol.Usage, "GET", "/uses" + _query(filters))
+        return self.exchange(artifact_protocol.UsageReply, "GET", "/uses" + _query(filters))
 
     def missing(self, blobs: Iterable[Blob]) -> artifact_protocol.Missing:
         """Which of these blobs the registry does not have yet."""

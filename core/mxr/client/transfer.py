@@ -75,10 +75,12 @@ def download(client: Client, file: File, final: Path, progress: Progress = ignor
 
         def fetch(index: int) -> None:
             blob = file.blobs[index]
-            bring_blob(client, blob, Landing(own, offsets[index], final), (here or {}).get(blob.sha256), progress)
+            bring_blob(
+                client, blob, DownloadTarget(own, offsets[index], final), (here or {}).get(blob.sha256), progress
+            )
             done[index].set()
 
-        with Crew(fetch, range(len(file.blobs)), AT_ONCE, lambda: os.close(own)) as crew:
+        with TransferPool(fetch, range(len(file.blobs)), AT_ONCE, lambda: os.close(own)) as crew:
             if len(file.blobs) > 1:
                 _check_whole(file, descriptor, offsets, done, crew)
 
@@ -92,7 +94,7 @@ def _offsets(file: File) -> list[int]:
 
 
 def _check_whole(
-    file: File, descriptor: int, offsets: Sequence[int], done: Sequence[threading.Event], crew: Crew[int]
+    file: File, descriptor: int, offsets: Sequence[int], done: Sequence[threading.Event], crew: TransferPool[int]
 ) -> None:
     """Hashes the file in order, right behind the blobs that arrive, so that the check costs little time of its own."""
     digest = sha256()
@@ -110,7 +112,7 @@ def _check_whole(
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class DownloadTarget:
     """Where the bytes of a blob go: an open file and the place in it; `final` is its name for an error."""
 
     descriptor: int
@@ -119,7 +121,7 @@ class Landing:
 
 
 def bring_blob(
-    client: Client, blob: Blob, landing: Landing, here: tuple[Path, int] | None, progress: Progress = ignore
+    client: Client, blob: Blob, landing: DownloadTarget, here: tuple[Path, int] | None, progress: Progress = ignore
 ) -> None:
     """Writes a blob to its place: copied from `here` where that is a place with its bytes, else from the registry.
 
@@ -129,7 +131,7 @@ def bring_blob(
         _fetch_blob(client, blob, landing, progress)
 
 
-def _copy_blob(here: tuple[Path, int], blob: Blob, landing: Landing, progress: Progress) -> bool:
+def _copy_blob(here: tuple[Path, int], blob: Blob, landing: DownloadTarget, progress: Progress) -> bool:
     """Copies a blob that may lie on this host; whether it was there, and right."""
     at, digest = 0, sha256()
     with suppress(OSError), here[0].open("rb") as source:
@@ -145,7 +147,7 @@ def _copy_blob(here: tuple[Path, int], blob: Blob, landing: Landing, progress: P
     return False
 
 
-def _fetch_blob(client: Client, blob: Blob, landing: Landing, progress: Progress) -> None:
+def _fetch_blob(client: Client, blob: Blob, landing: DownloadTarget, progress: Progress) -> None:
     for attempt in range(1, TRIES + 1):
         at, digest = 0, sha256()
         try:
@@ -203,7 +205,7 @@ def send(client: Client, blobs: Collection[Blob], read: Read, progress: Progress
         else:
             progress(blob.size)
 
-    with Crew(send_one, needed, AT_ONCE):
+    with TransferPool(send_one, needed, AT_ONCE):
         pass
     return sum(sent)
 
@@ -224,7 +226,7 @@ def _slices(descriptor: int, offset: int, size: int) -> Iterator[bytes]:
         yield os.pread(descriptor, min(CHUNK, offset + size - at), at)
 
 
-class Crew(Generic[T]):
+class TransferPool(Generic[T]):
     """A few threads that work through a list; the first failure stops them all and is raised when the block ends.
 
     An interrupted block ends at once, without those that wait for the network. `last` is called when no thread is left.
@@ -243,7 +245,7 @@ class Crew(Generic[T]):
         self._running = len(self._threads)
         self._lock = threading.Lock()
 
-    def __enter__(self) -> Crew[T]:
+    def __enter__(self) -> TransferPool[T]:
         for thread in self._threads:
             thread.start()
         if not self._threads and self._last is not None:

@@ -9,7 +9,7 @@ from .consumer import Consumer
 from .driver import DRIVER
 from .epcontext import EPCONTEXT
 from .kserve import KSERVE
-from .layout import Delivery, Layout, Piece
+from .layout import Delivery, Layout, LayoutFile
 from .ort import ORT
 from .python import PYTHON
 from .triton import TRITON
@@ -19,7 +19,7 @@ CONSUMERS = {
 }
 DEFAULT = PYTHON
 
-__all__ = ["CONSUMERS", "DEFAULT", "Consumer", "Delivery", "Layout", "Piece", "find"]
+__all__ = ["CONSUMERS", "DEFAULT", "Consumer", "Delivery", "Layout", "LayoutFile", "find"]
 
 
 def find(name: str) -> Consumer:

@@ -14,7 +14,7 @@ from .consumer import Consumer
 from .layout import (
     Delivery,
     Layout,
-    Piece,
+    LayoutFile,
     need_offload_copy,
     need_outputs,
     one_batch,
@@ -48,7 +48,7 @@ def lay_out(delivery: Delivery) -> Layout:
         f'worker "migraphx", parameter model = "{delivery.folder / delivery.stem}.onnx"',
         f'worker "migraphx", parameter batch = {one_batch(delivery.key, "amdinfer")}',
     )
-    return Layout((Piece(name, delivery.program),), name, settings, _dotted(delivery.stem))
+    return Layout((LayoutFile(name, delivery.program),), name, settings, _dotted(delivery.stem))
 
 
 def fit_repository(key: Key) -> None:
@@ -74,7 +74,7 @@ def lay_out_repository(delivery: Delivery) -> Layout:
     config = f"{stem}/config.toml"
     return Layout(
         pieces=(
-            Piece(f"{stem}/1/{stem}_b{REPOSITORY_BATCH}.mxr", delivery.program),
+            LayoutFile(f"{stem}/1/{stem}_b{REPOSITORY_BATCH}.mxr", delivery.program),
             written(config, _config(delivery)),
         ),
         path=stem,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from mxr.artifact.key import Key
 from mxr.errors import Usage
 from mxr.onnxfile import OnnxInput
-from mxr.onnxfile.writer import Node, model_bytes
+from mxr.onnxfile.writer import WrittenNode, model_bytes
 
 from .consumer import Consumer
-from .layout import Delivery, Layout, Piece, need_outputs, refuse_dynamic, whole_arch, written
+from .layout import Delivery, Layout, LayoutFile, need_outputs, refuse_dynamic, whole_arch, written
 
 PROVIDER = "MIGraphXExecutionProvider"
 WHO = "An EPContext model"
@@ -42,7 +42,7 @@ def lay_out(delivery: Delivery) -> Layout:
     context = f"{delivery.stem}_ctx.onnx"
     notes = ("The provider itself compiles with fast math off: results may differ in the last digits.",)
     return Layout(
-        pieces=(Piece(program, delivery.program), written(context, _model(delivery, program))),
+        pieces=(LayoutFile(program, delivery.program), written(context, _model(delivery, program))),
         path=context,
         settings=(
             f'onnxruntime.InferenceSession("{delivery.folder / context}", with the plugin provider {PROVIDER})',
@@ -55,7 +55,7 @@ def lay_out(delivery: Delivery) -> Layout:
 def _model(delivery: Delivery, program: str) -> bytes:
     inputs = tuple(OnnxInput(name, kind, dims) for name, kind, dims in delivery.input_dims())
     outputs = tuple(OnnxInput(name, kind, dims) for name, kind, dims in delivery.output_dims())
-    node = Node(
+    node = WrittenNode(
         name=f"{PROVIDER}_{delivery.stem}",
         op_type="EPContext",
         domain="com.microsoft",

@@ -40,14 +40,14 @@ SWITCHES = ("offload-copy", "fast-math", "exact", "refresh", "offline", "force")
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class KServeUri:
     """What a URI names: the model, and the words of `mxr fetch` for the rest."""
 
     model: str
     words: tuple[str, ...]
 
 
-def read(uri: str) -> Location:
+def read(uri: str) -> KServeUri:
     """The model and the options in a URI. Raises `Usage`, naming the part that is wrong."""
     from urllib.parse import parse_qsl, unquote
 
@@ -65,7 +65,7 @@ def read(uri: str) -> Location:
     if len(set(names)) != len(names):
         raise Usage(f"A parameter is given twice in {uri!r}.", hint="Give each once.")
     words = [word for name, value in pairs for word in _option(name, value)]
-    return Location(model, tuple(words if "for" in names else [*words, "--for", "kserve"]))
+    return KServeUri(model, tuple(words if "for" in names else [*words, "--for", "kserve"]))
 
 
 def _option(name: str, value: str) -> tuple[str, ...]:

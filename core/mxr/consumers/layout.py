@@ -26,7 +26,7 @@ Types; those that numpy has."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LayoutFile:
     """A file to place: `name` relative to the folder, the sha256 of its bytes, and these where no cache holds them."""
 
     name: str
@@ -34,10 +34,10 @@ class Piece:
     data: bytes | None = None
 
 
-def written(name: str, text: str | bytes) -> Piece:
+def written(name: str, text: str | bytes) -> LayoutFile:
     """A piece that is written, not fetched."""
     data = text.encode() if isinstance(text, str) else text
-    return Piece(name, sha256(data).hexdigest(), data)
+    return LayoutFile(name, sha256(data).hexdigest(), data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Layout:
     use it, `notes` sentences for people.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LayoutFile, ...]
     path: str
     settings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

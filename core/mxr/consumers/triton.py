@@ -13,7 +13,7 @@ from mxr.artifact.key import Key
 from mxr.errors import Usage
 
 from .consumer import Consumer
-from .layout import Delivery, Layout, Piece, need_offload_copy, need_outputs, refuse_dynamic, tensor_type, written
+from .layout import Delivery, Layout, LayoutFile, need_offload_copy, need_outputs, refuse_dynamic, tensor_type, written
 
 WORKER = Path(__file__).with_name("triton_model.py.in")
 WHO = "Triton's Python backend"
@@ -42,7 +42,7 @@ def lay_out(delivery: Delivery) -> Layout:
     batch = _batch(delivery)
     return Layout(
         pieces=(
-            Piece(f"{folder}/{stem}.mxr", delivery.program),
+            LayoutFile(f"{folder}/{stem}.mxr", delivery.program),
             written(f"{folder}/model.py", WORKER.read_bytes()),
             written(f"{stem}/config.pbtxt", _config(delivery, version, batch)),
         ),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from . import features
 from .facts import HostTarget
-from .kfd import NODES, Node, read_nodes
+from .kfd import NODES, TopologyNode, read_nodes
 from .rocminfo import Agent, parse_rocminfo
 from .root import Root, Run
 from .visible import hip_layer, visible
@@ -63,7 +63,7 @@ def find_gpus(root: Root, environ: Mapping[str, str], run: Run | None, *, hygon:
     return gpus
 
 
-def _usable(root: Root, node: Node, notes: list[str]) -> bool:
+def _usable(root: Root, node: TopologyNode, notes: list[str]) -> bool:
     """Whether the render device of a node is here and may be opened; /sys shows all GPUs of the machine."""
     minor = node.render_minor
     if minor is None:
@@ -82,12 +82,12 @@ def _usable(root: Root, node: Node, notes: list[str]) -> bool:
     return True
 
 
-def _known(node: Node) -> str:
+def _known(node: TopologyNode) -> str:
     return node.arch or f"PCI device {node.facts.get('device_id', 0):04x}"
 
 
 def _from_nodes(
-    gpus: Gpus, nodes: list[Node], environ: Mapping[str, str], agents: list[Agent], noretry: str | None
+    gpus: Gpus, nodes: list[TopologyNode], environ: Mapping[str, str], agents: list[Agent], noretry: str | None
 ) -> None:
     archs = [node.arch for node in nodes if node.gpu and node.arch]
     asked = environ.get("HSA_XNACK")
@@ -112,7 +112,7 @@ def _from_nodes(
             gpus.notes.append(f"Node {node.number} is a GPU that mxr does not know ({_known(node)}): say --arch.")
 
 
-def _target(node: Node, real: str, arch: str, xnack: bool) -> HostTarget:
+def _target(node: TopologyNode, real: str, arch: str, xnack: bool) -> HostTarget:
     return HostTarget(
         arch,
         sramecc=features.sign(arch, "sramecc", node.sram_ecc),
@@ -130,7 +130,7 @@ def _target(node: Node, real: str, arch: str, xnack: bool) -> HostTarget:
     )
 
 
-def _hows(node: Node, override: str | None, xnack: str) -> dict[str, str]:
+def _hows(node: TopologyNode, override: str | None, xnack: str) -> dict[str, str]:
     told = "kfd topology" if node.facts.get("gfx_target_version") else "PCI device id in kfd topology"
     return {"arch": override or told, "num_cu": "kfd topology", "chiplets": "kfd topology"} | (
         {"sramecc": "kfd topology", "xnack": xnack}
@@ -145,7 +145,7 @@ def _from_agents(gpus: Gpus, agents: list[Agent], environ: Mapping[str, str]) ->
     gpus.hows = [dict(BY_ROCMINFO) for _ in order]
 
 
-def _agent_target(agent: Agent, node: Node | None) -> HostTarget:
+def _agent_target(agent: Agent, node: TopologyNode | None) -> HostTarget:
     return HostTarget(
         agent.arch,
         sramecc=agent.sramecc,

@@ -45,7 +45,7 @@ def gfx_name(major: int, minor: int, stepping: int) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TopologyNode:
     """One node of the topology. `facts` are all the numbers of its `properties` file, known to us or not."""
 
     number: int
@@ -98,7 +98,7 @@ class Node:
         return None if capability is None else bool(capability & SRAM_ECC)
 
 
-def read_nodes(root: Root) -> tuple[list[Node], list[int]]:
+def read_nodes(root: Root) -> tuple[list[TopologyNode], list[int]]:
     """The nodes that can be read, and the numbers of those that cannot.
 
     In a container the kernel refuses (EPERM) the files of GPUs that the container's device cgroup leaves out.
@@ -114,15 +114,15 @@ def read_nodes(root: Root) -> tuple[list[Node], list[int]]:
     return nodes, closed
 
 
-def _read_node(root: Root, number: int, facts: Mapping[str, int]) -> Node:
-    node = Node(number, facts)
+def _read_node(root: Root, number: int, facts: Mapping[str, int]) -> TopologyNode:
+    node = TopologyNode(number, facts)
     if not node.gpu:
         return node
     name = root.line(f"{NODES}/{number}/name")
     product = root.line(f"/sys/class/drm/renderD{node.render_minor}/device/product_name")
     # Kernels that find the blocks of a GPU by its discovery table have no code name for it.
     name = None if name == "ip discovery" else name
-    return Node(number, facts, name, _vram(root, number), product, _partition(root, facts))
+    return TopologyNode(number, facts, name, _vram(root, number), product, _partition(root, facts))
 
 
 def _vram(root: Root, number: int) -> int | None:

@@ -15,13 +15,13 @@ from pathlib import Path
 from mxr.artifact.manifest import check_name
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
-from mxr.consumers import Delivery, Layout, Piece
+from mxr.consumers import Delivery, Layout, LayoutFile
 from mxr.errors import MxrError, NotAllowed, Temporary, Usage
 from mxr.util import disk
 from mxr.util.hashing import sha256_memoised
 
 from . import ledger
-from .ledger import Entry, Ledger, Slot
+from .ledger import Ledger, LedgerEntry, LedgerSlot
 
 LONGEST_PART = 255
 """Bytes of one part of a path. Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""
@@ -35,7 +35,7 @@ def put(
         for part in piece.name.split("/"):
             check_part(part)
         check_name(piece.name)
-    files = tuple(Entry(piece.name, piece.sha256) for piece in layout.pieces)
+    files = tuple(LedgerEntry(piece.name, piece.sha256) for piece in layout.pieces)
     folder, name = made.folder, layout.pieces[-1].name
     with _turn(folder):
         known = ledger.read(folder)
@@ -45,7 +45,7 @@ def put(
             return
         old = before.files if before else ()
         kept = _without((*old, *(before.before if before else ())), files)
-        slot = Slot(consumer, made.artifact.id, made.artifact.digest, files, kept)
+        slot = LedgerSlot(consumer, made.artifact.id, made.artifact.digest, files, kept)
         # The record comes first: after a crash in the middle everything that is there is still known to be ours.
         ledger.write(folder, known.with_slot(name, slot))
         _place(layout, folder, cache, differing, link=link)
@@ -78,14 +78,17 @@ def claimed(
         yield
 
 
-def slots(consumer: str, rows: Mapping[str, Artifact]) -> dict[str, Slot]:
+def slots(consumer: str, rows: Mapping[str, Artifact]) -> dict[str, LedgerSlot]:
     """The record of plain files, each in a slot of its own."""
-    return {name: Slot(consumer, each.id, each.digest, (Entry(name, each.sha256),)) for name, each in rows.items()}
+    return {
+        name: LedgerSlot(consumer, each.id, each.digest, (LedgerEntry(name, each.sha256),))
+        for name, each in rows.items()
+    }
 
 
 def _differing(
     layout: Layout, folder: Path, cache: Cache, known: Ledger, *, link: bool, force: bool
-) -> tuple[Piece, ...]:
+) -> tuple[LayoutFile, ...]:
     """The pieces that are not there yet as they shall be. Raises `NotAllowed` for files that are not ours."""
     differing, foreign = [], []
     for piece in layout.pieces:
@@ -142,12 +145,12 @@ def _found(path: Path, cache: Cache) -> str | None:
         return sha256_memoised(path, cache.memo)
 
 
-def _shared(path: Path, piece: Piece, cache: Cache) -> bool:
+def _shared(path: Path, piece: LayoutFile, cache: Cache) -> bool:
     source = cache.file(piece.sha256)
     return piece.data is None and source.exists() and path.samefile(source)
 
 
-def _place(layout: Layout, folder: Path, cache: Cache, differing: Sequence[Piece], *, link: bool) -> None:
+def _place(layout: Layout, folder: Path, cache: Cache, differing: Sequence[LayoutFile], *, link: bool) -> None:
     *parts, last = layout.pieces
     final = folder / last.name
     if any(piece != last and os.path.lexists(folder / piece.name) for piece in differing) and final.exists():
@@ -174,7 +177,7 @@ def _place(layout: Layout, folder: Path, cache: Cache, differing: Sequence[Piece
             )
 
 
-def _place_folder(final: Path, whole: str, pieces: Sequence[Piece], cache: Cache, *, link: bool) -> None:
+def _place_folder(final: Path, whole: str, pieces: Sequence[LayoutFile], cache: Cache, *, link: bool) -> None:
     with disk.faults(final):
         final.parent.mkdir(parents=True, exist_ok=True)
         partial = disk.partial_name(final.parent, final.name)
@@ -192,7 +195,7 @@ def _place_folder(final: Path, whole: str, pieces: Sequence[Piece], cache: Cache
         raise
 
 
-def _place_file(piece: Piece, path: Path, cache: Cache, *, link: bool) -> None:
+def _place_file(piece: LayoutFile, path: Path, cache: Cache, *, link: bool) -> None:
     if piece.data is not None:
         disk.write_whole(path, piece.data)
     else:
@@ -207,7 +210,7 @@ def _identity(path: Path) -> tuple[int, int]:
     return (status.st_dev, status.st_ino)
 
 
-def _remove(folder: Path, entries: Sequence[Entry], cache: Cache) -> None:
+def _remove(folder: Path, entries: Sequence[LedgerEntry], cache: Cache) -> None:
     """Removes files of an earlier layout, where they are still as mxr left them, and folders that this empties."""
     for home in dict.fromkeys((folder / entry.name).parent for entry in entries):
         inside = {Path(entry.name).name: entry.sha256 for entry in entries if (folder / entry.name).parent == home}
@@ -240,7 +243,7 @@ def _turn(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _without(entries: Sequence[Entry], others: Sequence[Entry]) -> tuple[Entry, ...]:
+def _without(entries: Sequence[LedgerEntry], others: Sequence[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     return tuple(dict.fromkeys(entry for entry in entries if entry not in others))
 
 

@@ -27,7 +27,7 @@ LARGEST = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """A file that mxr placed."""
 
     name: str
@@ -39,32 +39,32 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class LedgerSlot:
     """What one consumer was given for one model: the artifact, its files, and those of the artifact before."""
 
     consumer: str
     id: str
     digest: str
-    files: tuple[Entry, ...]
-    before: tuple[Entry, ...] = ()
+    files: tuple[LedgerEntry, ...]
+    before: tuple[LedgerEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """All slots of a folder by their names."""
 
-    slots: Mapping[str, Slot] = field(default_factory=dict)
+    slots: Mapping[str, LedgerSlot] = field(default_factory=dict)
     v: int = 1
 
     def owns(self, name: str, sha256: str) -> bool:
         """Whether a file of this name with these bytes is one that mxr placed."""
-        return any(Entry(name, sha256) in (*slot.files, *slot.before) for slot in self.slots.values())
+        return any(LedgerEntry(name, sha256) in (*slot.files, *slot.before) for slot in self.slots.values())
 
     def knows(self, name: str) -> bool:
         """Whether mxr placed a file of this name, whatever it holds now."""
         return any(name == entry.name for slot in self.slots.values() for entry in (*slot.files, *slot.before))
 
-    def with_slot(self, name: str, slot: Slot) -> Ledger:
+    def with_slot(self, name: str, slot: LedgerSlot) -> Ledger:
         """The same with this slot."""
         return Ledger({**self.slots, name: slot})
 

@@ -16,7 +16,7 @@ from mxr.artifact.qualities import Request
 from mxr.cache.store import Cache
 from mxr.client import transfer
 from mxr.client.registry import Client
-from mxr.consumers import Delivery, Layout, Piece
+from mxr.consumers import Delivery, Layout, LayoutFile
 from mxr.consumers.layout import full_arch, written
 from mxr.consumers.ort import contract, laying, recording
 from mxr.consumers.ort.contract import Contract
@@ -27,8 +27,8 @@ from mxr.consumers.ort.prediction import predict
 from mxr.consumers.ort.unpredictable import Unpredictable
 from mxr.errors import MxrError, Unreachable, Usage
 from mxr.protocol import artifacts as artifact_protocol
-from mxr.request.builder import Asked, Options
-from mxr.request.model import Subject
+from mxr.request.builder import BuiltRequest, Options
+from mxr.request.model import ModelReference
 from mxr.util.codec import canonical
 from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Connect, Fetched
@@ -37,13 +37,13 @@ from mxr.workflows.push import cut, label, refuse_contradictions
 from . import consumer_folder
 
 if TYPE_CHECKING:
-    from .placement import Placed, Wish
+    from .placement import OutputRequest, Placement
 
 Watch = Callable[[int], transfer.Progress]
 
 
 def record(
-    folder: Path, options: Options, subject: Subject, said: Mapping[str, str], client: Client, watch: Watch
+    folder: Path, options: Options, subject: ModelReference, said: Mapping[str, str], client: Client, watch: Watch
 ) -> artifact_protocol.Artifact:
     """Publishes what ONNX Runtime's provider wrote to `folder` for this model on this kind of host, as one artifact.
 
@@ -92,7 +92,7 @@ def _files(folder: Path, options: Options) -> list[Path]:
     return fits
 
 
-def _label(paths: list[Path], options: Options, subject: Subject, form: str) -> tuple[Any, Any]:
+def _label(paths: list[Path], options: Options, subject: ModelReference, form: str) -> tuple[Any, Any]:
     """Key and qualities of a set. Inputs are the model's: those of a partition are values inside of it."""
     from mxr.program import describe_file
 
@@ -105,7 +105,7 @@ def _label(paths: list[Path], options: Options, subject: Subject, form: str) -> 
     return key, found.qualities
 
 
-def as_set(asked: Asked, subject: Subject, wish: Wish) -> tuple[Asked, str | None]:
+def as_set(asked: BuiltRequest, subject: ModelReference, wish: OutputRequest) -> tuple[BuiltRequest, str | None]:
     """The same request for the recorded set, and the model's file name in it. Raises `Usage`."""
     found = contract.choose(wish.said.get("ort"), wish.said.get("ort_migraphx"))
     name = _file_name(subject, wish.said, wish.name)
@@ -113,7 +113,9 @@ def as_set(asked: Asked, subject: Subject, wish: Wish) -> tuple[Asked, str | Non
     return replace(asked, request=Request(key, asked.request.demands)), name
 
 
-def to_record(asked: Asked, subject: Subject, wish: Wish) -> tuple[Asked, str | None, str] | None:
+def to_record(
+    asked: BuiltRequest, subject: ModelReference, wish: OutputRequest
+) -> tuple[BuiltRequest, str | None, str] | None:
     """What to ask a worker for, and why, where no name can be told beforehand; None where there is one, or no way.
 
     The request is that of `as_set`. Raises `Usage` for a model with open dims, and for what workers do not record.
@@ -137,7 +139,9 @@ def to_record(asked: Asked, subject: Subject, wish: Wish) -> tuple[Asked, str | 
     return wanted, file_name, name.reason
 
 
-def fetch_recorded(asked: Asked, subject: Subject, wish: Wish, cache: Cache, connect: Connect | None) -> Fetched | None:
+def fetch_recorded(
+    asked: BuiltRequest, subject: ModelReference, wish: OutputRequest, cache: Cache, connect: Connect | None
+) -> Fetched | None:
     """The recorded set for this request, in the cache; None where nobody has recorded one."""
     if asked.consumer.name != "ort":
         return None
@@ -155,16 +159,18 @@ def fetch_recorded(asked: Asked, subject: Subject, wish: Wish, cache: Cache, con
 
 
 def recorded(
-    asked: Asked, subject: Subject, wish: Wish, cache: Cache, connect: Connect | None
-) -> tuple[Fetched, Placed] | None:
+    asked: BuiltRequest, subject: ModelReference, wish: OutputRequest, cache: Cache, connect: Connect | None
+) -> tuple[Fetched, Placement] | None:
     """The recorded set for this request, fetched and laid out where `wish` says; None where nobody has recorded one."""
     found = fetch_recorded(asked, subject, wish, cache, connect)
     return None if found is None else (found, place_recorded(found, cache, asked, subject, wish))
 
 
-def place_recorded(fetched: Fetched, cache: Cache, asked: Asked, subject: Subject, wish: Wish) -> Placed:
+def place_recorded(
+    fetched: Fetched, cache: Cache, asked: BuiltRequest, subject: ModelReference, wish: OutputRequest
+) -> Placement:
     """Lays a recorded set out; what the prediction says otherwise stands in the notes."""
-    from .placement import Placed
+    from .placement import Placement
 
     artifact = fetched.answer.artifact
     folder = Path(wish.output)
@@ -186,13 +192,15 @@ def place_recorded(fetched: Fetched, cache: Cache, asked: Asked, subject: Subjec
         written(f"{home}/{laying.RECORDS}/{file.name}.json", _record(file.name, file.sha256, found)) for file in files
     ]
     layout = Layout(
-        pieces=(*records, *(Piece(f"{home}/{file.name}", file.sha256) for file in files)),
+        pieces=(*records, *(LayoutFile(f"{home}/{file.name}", file.sha256) for file in files)),
         path=home,
         settings=laying.settings(found.generation, str(made.folder / home), made.key),
         notes=(*found.notes, f"{len(files)} files as a host has recorded them.", *_difference(made, found, files)),
     )
     consumer_folder.put(layout, made, asked.consumer.name, cache, link=wish.link, force=wish.force)
-    return Placed(folder / home, tuple(folder / piece.name for piece in layout.pieces), layout.settings, layout.notes)
+    return Placement(
+        folder / home, tuple(folder / piece.name for piece in layout.pieces), layout.settings, layout.notes
+    )
 
 
 def _difference(made: Delivery, found: Contract, files: tuple[Any, ...]) -> tuple[str, ...]:
@@ -224,7 +232,7 @@ def _record(name: str, sha: str, found: Contract) -> str:
     )
 
 
-def _file_name(subject: Subject, said: Mapping[str, str], name: str | None) -> str | None:
+def _file_name(subject: ModelReference, said: Mapping[str, str], name: str | None) -> str | None:
     """The model's file name where it is opened; None for a session from bytes."""
     if said.get("ort_bytes") or subject.path is None:
         return None

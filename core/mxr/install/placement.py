@@ -13,8 +13,8 @@ from mxr.cache.store import Cache
 from mxr.consumers import Delivery, Layout
 from mxr.errors import NoSuchModel, NotAllowed, Usage
 from mxr.onnxfile import OnnxModel
-from mxr.request.builder import Asked
-from mxr.request.model import Subject
+from mxr.request.builder import BuiltRequest
+from mxr.request.model import ModelReference
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.workflows import fetch as fetch_workflow
@@ -24,7 +24,7 @@ from . import consumer_folder
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class OutputRequest:
     """How `-o` was asked for: the path, a hard link instead of a copy, over foreign files too, another stem.
 
     `said` is what is said for one consumer alone, by the names of the options.
@@ -36,13 +36,13 @@ class Wish:
     name: str | None = None
     said: Mapping[str, str] = field(default_factory=dict)
 
-    def stem(self, subject: Subject) -> str:
+    def stem(self, subject: ModelReference) -> str:
         """What the model is called in the folder."""
         return self.name or subject.stem
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Placement:
     """What was placed: the path to tell, all files, and the settings that make the consumer use them."""
 
     path: Path
@@ -52,7 +52,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlacementPlan:
     """A layout that is ready to be put down, and what it was made of."""
 
     layout: Layout
@@ -60,7 +60,7 @@ class Plan:
     consumer: str
 
 
-def check(asked: Asked, subject: Subject, wish: Wish, *, offline: bool = False) -> None:
+def check(asked: BuiltRequest, subject: ModelReference, wish: OutputRequest, *, offline: bool = False) -> None:
     """Finds out before anything moves whether the output can be written as asked. Raises `Usage`."""
     consumer = asked.consumer
     if not os.fspath(wish.output):
@@ -86,19 +86,29 @@ def check_stem(stem: str) -> str:
 
 
 def deliver(
-    fetched: Fetched, cache: Cache, asked: Asked, subject: Subject, wish: Wish, connect: Connect | None = None
-) -> Placed:
+    fetched: Fetched,
+    cache: Cache,
+    asked: BuiltRequest,
+    subject: ModelReference,
+    wish: OutputRequest,
+    connect: Connect | None = None,
+) -> Placement:
     """Puts a program where `wish` says, in the layout of its consumer. Raises `Usage`, `NotAllowed`, a disk fault."""
     if lays_out(asked, wish):
         return put(plan(fetched, cache, asked, subject, wish, connect), cache, wish)
     path = _place_file(fetched, cache, asked, wish, wish.stem(subject))
     tell = asked.consumer.tell
-    return Placed(path, (path,), tell(path.absolute(), asked.request.key) if tell else ())
+    return Placement(path, (path,), tell(path.absolute(), asked.request.key) if tell else ())
 
 
 def plan(
-    fetched: Fetched, cache: Cache, asked: Asked, subject: Subject, wish: Wish, connect: Connect | None = None
-) -> Plan:
+    fetched: Fetched,
+    cache: Cache,
+    asked: BuiltRequest,
+    subject: ModelReference,
+    wish: OutputRequest,
+    connect: Connect | None = None,
+) -> PlacementPlan:
     """The layout of a program for its consumer; nothing is written yet. Raises `Usage`."""
     consumer = asked.consumer
     assert consumer.lay_out is not None
@@ -118,18 +128,18 @@ def plan(
         model=subject.path,
         said=wish.said,
     )
-    return Plan(consumer.lay_out(made), made, consumer.name)
+    return PlacementPlan(consumer.lay_out(made), made, consumer.name)
 
 
-def put(planned: Plan, cache: Cache, wish: Wish) -> Placed:
+def put(planned: PlacementPlan, cache: Cache, wish: OutputRequest) -> Placement:
     """Puts a layout down. Raises `NotAllowed` over files of others, or a disk fault."""
     layout, folder = planned.layout, Path(wish.output)
     consumer_folder.put(layout, planned.made, planned.consumer, cache, link=wish.link, force=wish.force)
     files = tuple(folder / piece.name for piece in layout.pieces)
-    return Placed(folder / layout.path, files, layout.settings, layout.notes)
+    return Placement(folder / layout.path, files, layout.settings, layout.notes)
 
 
-def lays_out(asked: Asked, wish: Wish) -> bool:
+def lays_out(asked: BuiltRequest, wish: OutputRequest) -> bool:
     """Whether the consumer's own layout is wanted: with one plain file, a path that is no folder names that file."""
     consumer = asked.consumer
     if consumer.lay_out is None:
@@ -142,7 +152,7 @@ def is_folder(output: str | os.PathLike[str]) -> bool:
     return os.fspath(output).endswith("/") or Path(output).is_dir()
 
 
-def _place_file(fetched: Fetched, cache: Cache, asked: Asked, wish: Wish, stem: str) -> Path:
+def _place_file(fetched: Fetched, cache: Cache, asked: BuiltRequest, wish: OutputRequest, stem: str) -> Path:
     """Puts a program at the path itself, or in that folder under the name that the consumer looks for.
 
     What is put there is a reflink or a copy, so that nobody who writes to it harms the cache, unless a hard link is

@@ -20,25 +20,25 @@ from typing import TYPE_CHECKING, Any
 
 from mxr.errors import MxrError, NoSuchArtifact, NotAllowed, Usage
 from mxr.request import builder
-from mxr.request.builder import Asked, Options
+from mxr.request.builder import BuiltRequest, Options
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.workflows import fetch as fetch_workflow
-from mxr.workflows.fetch import Connect, Fetched, Found, Watch, unwatched
+from mxr.workflows.fetch import Connect, Fetched, FoundArtifact, Watch, unwatched
 
 from . import consumer_folder, ledger
 
 if TYPE_CHECKING:
     from mxr.cache.store import Cache
     from mxr.host_facts import Host
-    from mxr.request.model import Subject
+    from mxr.request.model import ModelReference
 
 LIST = "mxr-set.json"
 VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedSet:
     """Where a set is: its folder, the list in it, and the file of each batch size."""
 
     folder: Path
@@ -46,7 +46,7 @@ class Placed:
     files: Mapping[int, Path]
 
 
-def ask(options: Options, batches: Sequence[int], subject: Subject, host: Host) -> dict[int, Asked]:
+def ask(options: Options, batches: Sequence[int], subject: ModelReference, host: Host) -> dict[int, BuiltRequest]:
     """The request for each batch size. Raises `Usage`."""
     if not batches:
         raise Usage("A set has at least one batch size.", hint="Write --batch 1,2,4.")
@@ -54,10 +54,10 @@ def ask(options: Options, batches: Sequence[int], subject: Subject, host: Host) 
 
 
 def look(
-    wanted: Mapping[int, Asked], cache: Cache, connect: Connect | None, *, refresh: bool = False
-) -> tuple[dict[int, Found], dict[int, NoSuchArtifact]]:
+    wanted: Mapping[int, BuiltRequest], cache: Cache, connect: Connect | None, *, refresh: bool = False
+) -> tuple[dict[int, FoundArtifact], dict[int, NoSuchArtifact]]:
     """What each variant gets, and those for which there is nothing; nothing moves yet."""
-    found: dict[int, Found] = {}
+    found: dict[int, FoundArtifact] = {}
     missing: dict[int, NoSuchArtifact] = {}
     for batch, asked in wanted.items():
         try:
@@ -68,7 +68,7 @@ def look(
 
 
 def fetch(
-    wanted: Mapping[int, Asked],
+    wanted: Mapping[int, BuiltRequest],
     cache: Cache,
     connect: Connect | None,
     *,
@@ -87,7 +87,7 @@ def fetch(
 
 
 def bring(
-    wanted: Mapping[int, Asked], found: Mapping[int, Found], cache: Cache, *, watch: Watch = unwatched
+    wanted: Mapping[int, BuiltRequest], found: Mapping[int, FoundArtifact], cache: Cache, *, watch: Watch = unwatched
 ) -> dict[int, Fetched]:
     """The variants that were found, in the cache, one after the other."""
     return {
@@ -107,7 +107,7 @@ def lacking(missing: Mapping[int, NoSuchArtifact], of: int) -> NoSuchArtifact:
     )
 
 
-def file_names(wanted: Mapping[int, Asked], stem: str) -> dict[int, str]:
+def file_names(wanted: Mapping[int, BuiltRequest], stem: str) -> dict[int, str]:
     """What each variant is called in one folder. Raises `Usage` where the consumer takes no plain files."""
     for each in wanted.values():
         if each.consumer.name_file is None:
@@ -123,15 +123,15 @@ def file_names(wanted: Mapping[int, Asked], stem: str) -> dict[int, str]:
 
 def place(
     fetched: Mapping[int, Fetched],
-    wanted: Mapping[int, Asked],
-    subject: Subject,
+    wanted: Mapping[int, BuiltRequest],
+    subject: ModelReference,
     output: str | os.PathLike[str],
     cache: Cache,
     *,
     link: bool = False,
     name: str | None = None,
     force: bool = False,
-) -> Placed:
+) -> PlacedSet:
     """Puts a whole set into the folder `output`: see the head of this file for what all or none means there.
 
     Files are reflinks or copies of those in the cache, or with `link` hard links; `name` in place
@@ -164,7 +164,7 @@ def place(
             _into(stage, folder, [*names.values(), LIST]) if there else _whole(stage, folder)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
-    return Placed(folder, folder / LIST, {batch: folder / names[batch] for batch in fetched})
+    return PlacedSet(folder, folder / LIST, {batch: folder / names[batch] for batch in fetched})
 
 
 def check_output(output: str | os.PathLike[str]) -> None:
@@ -190,7 +190,7 @@ def _whole(stage: Path, folder: Path) -> None:
     disk.sync_folder(folder.parent)
 
 
-def _listing(fetched: Mapping[int, Fetched], names: Mapping[int, str], subject: Subject) -> bytes:
+def _listing(fetched: Mapping[int, Fetched], names: Mapping[int, str], subject: ModelReference) -> bytes:
     import json
 
     rows = {

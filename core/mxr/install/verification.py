@@ -13,7 +13,7 @@ from typing import Any
 from mxr.artifact.manifest import check_name
 from mxr.consumers.ort import proof
 from mxr.consumers.ort.laying import RECORDS
-from mxr.consumers.ort.proof import Finding
+from mxr.consumers.ort.proof import FileChange
 from mxr.errors import Damaged, Mismatch, MxrError, Usage
 from mxr.util import disk
 from mxr.util.codec import parse
@@ -28,11 +28,11 @@ LARGEST = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class VerificationReport:
     """What was looked at, by name from the folder, and what is not as it was placed."""
 
     files: tuple[str, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[FileChange, ...]
 
 
 def laid_out(folder: Path) -> bool:
@@ -40,7 +40,7 @@ def laid_out(folder: Path) -> bool:
     return any((folder / name).exists() for name in (ledger.NAME, variant_set.LIST, RECORDS))
 
 
-def prove(folder: Path) -> Proof:
+def prove(folder: Path) -> VerificationReport:
     """Reads every file that was placed in `folder` again. Raises `Usage` where nothing was, `Damaged`, a disk fault."""
     if not laid_out(folder):
         raise Usage(
@@ -55,7 +55,7 @@ def prove(folder: Path) -> Proof:
     for home in homes:
         findings += proof.verify(folder / home)
         files |= {f"{home}/{path.name}".removeprefix("./") for path in (folder / home).glob("*.mxr")}
-    return Proof(tuple(sorted(files)), tuple(findings))
+    return VerificationReport(tuple(sorted(files)), tuple(findings))
 
 
 def _placed(slots: Ledger) -> Iterator[tuple[str, str]]:
@@ -89,15 +89,17 @@ def _of_set(folder: Path) -> dict[str, str]:
         raise Damaged(f"{path} is no list of a set.", hint="Fetch the set into this folder again.") from problem
 
 
-def _compared(path: Path, sha256: str) -> Iterator[Finding]:
+def _compared(path: Path, sha256: str) -> Iterator[FileChange]:
     with disk.faults(path, "read"):
         if not path.is_file():
-            yield Finding("missing", path, "Somebody removed it: fetch again.")
+            yield FileChange("missing", path, "Somebody removed it: fetch again.")
         elif sha256_file(path) != sha256:
-            yield Finding("rewritten", path, "Somebody wrote over it: fetch again with --force, or keep what is there.")
+            yield FileChange(
+                "rewritten", path, "Somebody wrote over it: fetch again with --force, or keep what is there."
+            )
 
 
-def problem(folder: Path, found: Proof) -> MxrError | None:
+def problem(folder: Path, found: VerificationReport) -> MxrError | None:
     """The error for what is not as it was placed; None where all is."""
     bad = found.findings
     if not bad:

@@ -15,9 +15,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .table import FAILURES, LEVELS, Failure
+from .table import FAILURES, LEVELS, KnownFailure
 
-__all__ = ["MAX_BYTES", "Explanation", "Failure", "explain"]
+__all__ = ["MAX_BYTES", "Explanation", "KnownFailure", "explain"]
 
 MAX_BYTES = 64 << 20
 """Bytes of a log that are read: of a longer one the end, where a failure stands."""
@@ -51,7 +51,7 @@ _HARMLESS = re.compile(r"[A-Za-z0-9_./:+@,=%][A-Za-z0-9_./:+@,=%-]*", re.ASCII)
 class Explanation:
     """A known failure, found in a text."""
 
-    failure: Failure
+    failure: KnownFailure
     line: int
     """Number of the line, from 1."""
     text: str
@@ -135,12 +135,12 @@ def _unescaped(line: re.Match[bytes]) -> bytes:
     return line[0].replace(b'\\"', b'"').replace(b"\\n", b" ").replace(b"\\t", b" ")
 
 
-def _search(log: _Log, failures: tuple[Failure, ...] | list[Failure]) -> list[Explanation]:
+def _search(log: _Log, failures: tuple[KnownFailure, ...] | list[KnownFailure]) -> list[Explanation]:
     hits = (_find(log, failure) for failure in failures)
     return [hit for hit in hits if hit is not None]
 
 
-def _find(log: _Log, failure: Failure) -> Explanation | None:
+def _find(log: _Log, failure: KnownFailure) -> Explanation | None:
     """The first place in `log` that shows this failure."""
     if failure.unless and failure.unless in log.lowered:
         return None
@@ -152,7 +152,7 @@ def _find(log: _Log, failure: Failure) -> Explanation | None:
     return best
 
 
-def _find_needle(log: _Log, failure: Failure, needle: bytes) -> Explanation | None:
+def _find_needle(log: _Log, failure: KnownFailure, needle: bytes) -> Explanation | None:
     at, spent, pattern = 0, 0, None
     while spent < _PATIENCE and (at := log.lowered.find(needle, at)) >= 0:
         pattern = pattern or re.compile(failure.pattern, re.IGNORECASE | re.ASCII)
@@ -186,7 +186,7 @@ def _bare(line: str) -> str:
     return line
 
 
-def _told(failure: Failure, line: int, bare: str, match: re.Match[str]) -> Explanation:
+def _told(failure: KnownFailure, line: int, bare: str, match: re.Match[str]) -> Explanation:
     groups = {name: _printable(value or "") for name, value in match.groupdict().items()}
     start = max(0, match.start() - _SHOWN // 2) if len(bare) > _SHOWN else 0
     return Explanation(

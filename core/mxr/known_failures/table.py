@@ -23,7 +23,7 @@ LEVELS: tuple[Level, ...] = ("cause", "symptom", "note", "catch-all")
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class KnownFailure:
     """One known failure.
 
     `kind` tells a worker what to do with a compile that ends so: `permanent`, `mismatch`, `usage` and `damaged` will
@@ -55,9 +55,9 @@ _RECOMPILE = "`mxr fetch MODEL` on this host gets a program made for it, or says
 _CHECK = "`mxr check FILE` shows what a file needs beside what is here"
 
 # fmt: off
-FAILURES: tuple[Failure, ...] = (
+FAILURES: tuple[KnownFailure, ...] = (
     # --- MIGraphX: versions ---
-    Failure(
+    KnownFailure(
         "file-version", "migraphx", "mismatch", "cause", (b"program version mismatch",),
         r"program version mismatch\. mxr file was created using program file version: (?P<made>\d{1,9}), "
         r"while installed migraphx is using program file version: (?P<here>\d{1,9})",
@@ -67,7 +67,7 @@ FAILURES: tuple[Failure, ...] = (
         "MIGraphX src/program.cpp, program::from_value; run",
         covers=("file-version-unsaid",),
     ),
-    Failure(
+    KnownFailure(
         "file-version-unsaid", "migraphx", "mismatch", "cause", (b"program version mismatch",),
         r"program version mismatch",
         "The file's .mxr format is not the one that the MIGraphX here reads. This old MIGraphX (ROCm 5.0 to 5.6) calls "
@@ -75,7 +75,7 @@ FAILURES: tuple[Failure, ...] = (
         f"{_CHECK}; {_RECOMPILE}.",
         "MIGraphX src/program.cpp of rocm-5.0 to 5.6",
     ),
-    Failure(
+    KnownFailure(
         "hygon-file-version", "migraphx", "mismatch", "cause", (b"mxr version mismatch",),
         r"mxr version mismatch(?:\. mxr file was created using mxr version: (?P<made>\d{1,9}), "
         r"while installed migraphx is using mxr version: (?P<here>\d{1,9}))?",
@@ -83,7 +83,7 @@ FAILURES: tuple[Failure, ...] = (
         "`mxr fetch MODEL --vendor hygon` gets one made for this DTK; `mxr inspect FILE` shows who made a file.",
         "qianqing13579/MIGraphX_Dynamic src/program.cpp, program::from_value",
     ),
-    Failure(
+    KnownFailure(
         "other-migraphx", "migraphx", "warning", "note", (b"mxr file was created using migraphx version",),
         r"mxr file was created using migraphx version: (?P<made>[\w.+-]{1,60}), "
         r"while installed migraphx is at version: (?P<here>[\w.+-]{1,60}?),? ",
@@ -92,7 +92,7 @@ FAILURES: tuple[Failure, ...] = (
         f"Do not serve with it: {_RECOMPILE}.",
         "MIGraphX src/program.cpp, program::from_value; run",
     ),
-    Failure(
+    KnownFailure(
         "field-output-arg", "migraphx", "mismatch", "cause", (b"no key 'output_arg'",),
         r"no key 'output_arg' in gpu::code_object",
         "The file was made by MIGraphX 2.12 (ROCm 6.4) or later and the one here is older. Both call their format 7, "
@@ -101,7 +101,7 @@ FAILURES: tuple[Failure, ...] = (
         "MIGraphX src/make_op.cpp; the field came with rocm-6.4.0",
         covers=("unknown-field",),
     ),
-    Failure(
+    KnownFailure(
         "field-int8-x4", "migraphx", "mismatch", "cause", (b"no key 'int8_x4_format'",),
         r"no key 'int8_x4_format' in (?P<op>[\w:]{1,80})",
         "The file was made by MIGraphX 2.8 (ROCm 6.0) or earlier and the one here is newer: {op} lost that field.",
@@ -109,7 +109,7 @@ FAILURES: tuple[Failure, ...] = (
         "MIGraphX src/make_op.cpp; the field went with rocm-6.1.0",
         covers=("unknown-field",),
     ),
-    Failure(
+    KnownFailure(
         "unknown-field", "migraphx", "mismatch", "cause", (b"no key '",),
         r"no key '(?P<field>[\w.]{1,80})' in (?P<op>[\w:]{1,80})",
         "Operator {op} in the file has a field `{field}` that the MIGraphX here does not know: the file was made by "
@@ -117,7 +117,7 @@ FAILURES: tuple[Failure, ...] = (
         f"{_CHECK}; {_RECOMPILE}.",
         "MIGraphX src/make_op.cpp; run",
     ),
-    Failure(
+    KnownFailure(
         "unknown-operator", "migraphx", "mismatch", "cause", (b"operator not found",),
         r"(?:\bat: |register_op\.cpp:\d{1,6}: .{0,40}?|^)operator not found: (?P<op>[\w:@]{1,100})",
         "The file uses operator {op}, which the MIGraphX here does not have: it was made by another release or another "
@@ -125,7 +125,7 @@ FAILURES: tuple[Failure, ...] = (
         f"{_CHECK}; {_RECOMPILE}.",
         "MIGraphX src/register_op.cpp; run",
     ),
-    Failure(
+    KnownFailure(
         "old-pooling-mode", "migraphx", "mismatch", "cause",
         (b"failed to parse: max", b"failed to parse: average", b"failed to parse: avg", b"failed to parse: lpnorm"),
         rf"{_START}failed to parse: (?P<value>max|average|avg|lpnorm)\b",
@@ -136,21 +136,21 @@ FAILURES: tuple[Failure, ...] = (
         covers=("wrong-field",),
     ),
     # --- MIGraphX: the file ---
-    Failure(
+    KnownFailure(
         "file-missing", "migraphx", "usage", "cause", (b"failure opening file",),
         rf"(?:read\w{{0,20}}: |^)failure opening file: {_FILE}",
         "MIGraphX cannot open `{file}`: it is not there, or this user may not read it.",
         "Look with `ls -l {file}`; `mxr fetch MODEL -o {file}` puts it there.",
         "MIGraphX src/file_buffer.cpp, generic_read_file; run",
     ),
-    Failure(
+    KnownFailure(
         "file-empty", "migraphx", "damaged", "cause", (b"invalid size for: ",),
         rf"(?:read\w{{0,20}}: |file_buffer\.cpp.{{0,40}}?|^)invalid size for: {_FILE}",
         "`{file}` is empty: a download or a save stopped before it began, or the disk was full.",
         "Remove it and get it again: `mxr fetch MODEL -o {file}`.",
         "MIGraphX src/file_buffer.cpp, generic_read_file; run",
     ),
-    Failure(
+    KnownFailure(
         "file-truncated", "migraphx", "damaged", "cause", (b"insufficient bytes",),
         r"(?:^|: |msgpack.{0,40})insufficient bytes[\s.\"']{0,3}(?:$|\\|,)",
         "The .mxr file ends too early: a copy, a download or a save was cut off. MIGraphX does not say which file.",
@@ -158,7 +158,7 @@ FAILURES: tuple[Failure, ...] = (
         "reads the whole cache.",
         "msgpack-c, as MIGraphX src/msgpack.cpp uses it; run",
     ),
-    Failure(
+    KnownFailure(
         "not-an-mxr", "migraphx", "damaged", "cause", (b"not an object for field: version",),
         r"not an object for field: version\b",
         "The file is no .mxr at all: an error page, a git-lfs pointer, an archive, an ONNX file, or a program saved as "
@@ -167,7 +167,7 @@ FAILURES: tuple[Failure, ...] = (
         "MIGraphX src/value.cpp, value::at; run",
         covers=("broken-structure",),
     ),
-    Failure(
+    KnownFailure(
         "no-main-module", "migraphx", "damaged", "cause", (b"not an object for field: main",),
         r"not an object for field: main\b",
         "The file has no main module: it is damaged, or was written by something other than MIGraphX.",
@@ -175,7 +175,7 @@ FAILURES: tuple[Failure, ...] = (
         "MIGraphX src/value.cpp, value::at; run",
         covers=("broken-structure",),
     ),
-    Failure(
+    KnownFailure(
         "hygon-file", "migraphx", "mismatch", "cause", (b"key not found: targets",),
         r"key not found: targets\b",
         "The file was made by Hygon's MIGraphX (DTK), or is damaged: AMD's MIGraphX finds no list of targets in it. "
@@ -184,7 +184,7 @@ FAILURES: tuple[Failure, ...] = (
         "MIGraphX src/program.cpp, program::from_value; not tried with a real Hygon file",
         covers=("header-key-missing", "broken-structure"),
     ),
-    Failure(
+    KnownFailure(
         "amd-file-on-hygon", "migraphx", "mismatch", "cause",
         (b"key not found: target", b"key not found: offload_copy"),
         r"key not found: (?:target|offload_copy)\b",
@@ -194,7 +194,7 @@ FAILURES: tuple[Failure, ...] = (
         "qianqing13579/MIGraphX_Dynamic src/program.cpp, program::from_value; not tried with a real DTK",
         covers=("header-key-missing", "broken-structure"),
     ),
-    Failure(
+    KnownFailure(
         "header-key-missing", "migraphx", "damaged", "cause",
         (b"key not found: version", b"key not found: migraphx_version", b"key not found: modules",
          b"key not found: context"),
@@ -204,7 +204,7 @@ FAILURES: tuple[Failure, ...] = (
         "MIGraphX src/value.cpp, value::at; run",
         covers=("broken-structure",),
     ),
-    Failure(
+    KnownFailure(
         "broken-structure", "migraphx", "damaged", "cause",
         (b"at: key not found: ", b"at: not an object for field: ", b"incompatible values: ", b"expected an array"),
         r"\bat: (?:key not found|not an object for field): (?P<key>[\w:@.-]{1,100})|"
@@ -214,7 +214,7 @@ FAILURES: tuple[Failure, ...] = (
         f"`mxr inspect FILE` shows where; {_CHECK}.",
         "MIGraphX src/value.cpp, value::at",
     ),
-    Failure(
+    KnownFailure(
         "broken-reference", "migraphx", "damaged", "cause", (b"unordered_map::at", b"_map_base::at"),
         r"(?:unordered_map|_map_base)::at\b",
         "Something in the file refers to a node or a type that is not there: it is damaged or edited by hand, or it "
@@ -222,7 +222,7 @@ FAILURES: tuple[Failure, ...] = (
         f"`mxr inspect FILE` shows what; {_CHECK}.",
         "MIGraphX src/program.cpp, mod_from_val; run",
     ),
-    Failure(
+    KnownFailure(
         "wrong-field", "migraphx", "damaged", "cause", (b"inconsistent attribute sizes", b"failed to parse: "),
         rf"\b(?P<field>[A-Z_]{{3,40}}: inconsistent attribute sizes)|{_START}failed to parse: "
         rf"(?P<value>[a-z_]\w{{0,60}})$",
@@ -231,7 +231,7 @@ FAILURES: tuple[Failure, ...] = (
         f"`mxr inspect FILE` shows what made it; {_RECOMPILE}.",
         "MIGraphX src/include/migraphx/value.hpp and op/*.hpp; run",
     ),
-    Failure(
+    KnownFailure(
         "dimensions", "migraphx", "permanent", "cause", (b"dimensions do not match",),
         r"\bsame_dims: (?P<op>[\w:]{1,80}): dimensions do not match",
         "The shapes around {op} do not fit. While loading, the file was edited by hand (a batch cannot be changed in a "
@@ -240,14 +240,14 @@ FAILURES: tuple[Failure, ...] = (
         "model to ROCm/AMDMIGraphX.",
         "MIGraphX src/include/migraphx/check_shapes.hpp; run; microsoft/onnxruntime issue 28446",
     ),
-    Failure(
+    KnownFailure(
         "msgpack-ext", "migraphx", "damaged", "cause", (b"msgpack ext type not supported",),
         r"msgpack ext type not supported",
         "The file holds a msgpack type that MIGraphX never writes: it is damaged, or another program's msgpack.",
         "`mxr inspect FILE` says where; get it again with `mxr fetch MODEL -o FILE`.",
         "MIGraphX src/msgpack.cpp; run",
     ),
-    Failure(
+    KnownFailure(
         "msgpack-size", "migraphx", "permanent", "cause", (b"size is too large for msgpack",),
         r"size is too large for msgpack",
         "The program has a part too big for an .mxr file and was not saved. MIGraphX before 2.8 (ROCm 6.0) stops at 4 "
@@ -255,14 +255,14 @@ FAILURES: tuple[Failure, ...] = (
         "Compile with MIGraphX 2.8 or later: `mxr fetch MODEL --migraphx 2.15 --rocm 7.2 --on-miss ask`.",
         "MIGraphX src/msgpack.cpp",
     ),
-    Failure(
+    KnownFailure(
         "wrong-parser", "migraphx", "usage", "cause", (b"failed reading onnx file",),
         rf"failed reading onnx file: {_FILE}",
         "`{file}` was given to the ONNX parser and is no ONNX file; a compiled .mxr must be loaded, not parsed.",
         "In Python: `migraphx.load(path)` for an .mxr. `mxr inspect {file}` says what the file is.",
         "MIGraphX src/onnx/onnx_parser.cpp, parse_from; run",
     ),
-    Failure(
+    KnownFailure(
         "wrong-format-argument", "migraphx", "usage", "cause", (b"unknown format: ",),
         r"(?:(?:load|save)\w{0,20}: |load_save\.cpp.{0,40}?|^)unknown format: (?P<format>\S{1,60})",
         "The caller asked for file format `{format}`; MIGraphX knows only `msgpack` and `json`.",
@@ -270,7 +270,7 @@ FAILURES: tuple[Failure, ...] = (
         "MIGraphX src/load_save.cpp, load_buffer; run",
     ),
     # --- MIGraphX: the run ---
-    Failure(
+    KnownFailure(
         "wrong-shape", "migraphx", "usage", "cause", (b"incorrect shape {",),
         r"incorrect shape \{(?P<got>[^{}]{0,60}\{[^}]{0,200}\}).{0,300}? for parameter: (?P<name>.{1,120}?) "
         r"should be: (?P<want>[^{}]{0,60}\{[^}]{0,200}\})",
@@ -279,7 +279,7 @@ FAILURES: tuple[Failure, ...] = (
         "Pad to that batch, or get a program for yours: `mxr fetch MODEL --batch N`.",
         "MIGraphX src/program.cpp, generic_eval; run",
     ),
-    Failure(
+    KnownFailure(
         "wrong-input-name", "migraphx", "usage", "cause", (b"parameter not found: ",),
         r"(?:^|generic_eval: |program\.cpp:\d{1,6}: .{0,40}?)parameter not found: (?P<name>[^\s\"]{1,120})",
         "The program wants a parameter `{name}` that the caller did not give. For `main:#output_0` and the like: the "
@@ -287,7 +287,7 @@ FAILURES: tuple[Failure, ...] = (
         "`mxr inspect FILE` lists its inputs; for callers that bring no outputs `mxr fetch MODEL --offload-copy`.",
         "MIGraphX src/program.cpp, generic_eval; run",
     ),
-    Failure(
+    KnownFailure(
         "no-context", "migraphx", "damaged", "cause", (b"no context available for ",),
         r"no context available for (?P<op>[\w:]{1,80})",
         "The file holds compiled operators ({op}) but no longer says for which target, so that it loads as uncompiled "
@@ -295,7 +295,7 @@ FAILURES: tuple[Failure, ...] = (
         "Get it again with `mxr fetch MODEL -o FILE`.",
         "MIGraphX src/program.cpp, generic_eval; run",
     ),
-    Failure(
+    KnownFailure(
         "too-big-for-hygon", "migraphx", "usage", "cause", (b"exceed the max input shape",),
         r"input shape \{(?P<got>[^}]{0,200})\} exceed the max input shape \{(?P<most>[^}]{0,200})\}|"
         r"exceed the max input shape",
@@ -304,7 +304,7 @@ FAILURES: tuple[Failure, ...] = (
         "qianqing13579/MIGraphX_Dynamic src/program.cpp",
     ),
     # --- MIGraphX: targets and devices ---
-    Failure(
+    KnownFailure(
         "no-target-library", "migraphx", "usage", "cause", (b"dynamic loading or symbol lookup failed",),
         r"dynamic loading or symbol lookup failed with "
         r"(?P<library>\S{0,120}libmigraphx_(?P<target>[a-z]{1,20})\.so[\w.]{0,20})",
@@ -315,21 +315,21 @@ FAILURES: tuple[Failure, ...] = (
         "MIGraphX src/dynamic_loader.cpp, check_load_error; run",
         covers=("dynamic-loading",),
     ),
-    Failure(
+    KnownFailure(
         "dynamic-loading", "migraphx", "usage", "cause", (b"dynamic loading or symbol lookup failed",),
         rf"dynamic loading or symbol lookup failed with {_REST}",
         "MIGraphX could not load one of its libraries: {why}. Usually parts of two ROCm releases are mixed.",
         "`ldd` on that library shows what is missing; `mxr host` shows which ROCm and MIGraphX are here.",
         "MIGraphX src/dynamic_loader.cpp, check_load_error",
     ),
-    Failure(
+    KnownFailure(
         "no-target", "migraphx", "usage", "cause", (b"is not loaded or not supported",),
         r"requested target '(?P<target>[^']{0,40})' is not loaded or not supported",
         "The MIGraphX here has no target `{target}`: it was built or installed without it.",
         "Install the MIGraphX package with that target; `mxr inspect FILE` shows which one a file needs.",
         "MIGraphX src/register_target.cpp",
     ),
-    Failure(
+    KnownFailure(
         "wrong-context", "migraphx", "mismatch", "cause", (b"unexpected context type",),
         rf"unexpected context type: {_REST}",
         "The program's operators are for another target than the one it is run on: the file mixes targets, or is "
@@ -337,7 +337,7 @@ FAILURES: tuple[Failure, ...] = (
         f"`mxr inspect FILE` shows its targets; {_RECOMPILE}.",
         "MIGraphX src/include/migraphx/check_context.hpp",
     ),
-    Failure(
+    KnownFailure(
         "no-device", "migraphx", "usage", "cause", (b"no device", b"failed to get device properties"),
         r"(?:^|(?:device_name|targets)\.cpp:\d{1,6}: (?:\w{1,60}: )?|get_device_(?:id|name): )no device\.?$|"
         r"failed to get device properties",
@@ -347,7 +347,7 @@ FAILURES: tuple[Failure, ...] = (
         "visible.",
         "MIGraphX src/targets/gpu/device_name.cpp and context.hpp",
     ),
-    Failure(
+    KnownFailure(
         "library-without-arch", "migraphx", "mismatch", "cause", (b"trying to run a kernel for",),
         rf"trying to run a kernel for {_GFX % 'arch'} but migraphx was built for targets (?P<built>.{{0,200}}?)"
         r"\.? ?(?:please rebuild|$)",
@@ -357,14 +357,14 @@ FAILURES: tuple[Failure, ...] = (
         "MIGraphX src/targets/gpu/device/include/migraphx/gpu/device/launch.hpp",
         covers=("device-kernel",),
     ),
-    Failure(
+    KnownFailure(
         "device-kernel", "migraphx", "permanent", "symptom", (b"device kernel failed to launch",),
         rf"device kernel failed to launch with error: {_REST}",
         "One of MIGraphX's own kernels did not start: {why}.",
         f"{_CHECK}; `mxr host` shows the GPU and the MIGraphX here.",
         "MIGraphX src/targets/gpu/device/include/migraphx/gpu/device/launch.hpp",
     ),
-    Failure(
+    KnownFailure(
         "module-wrong-arch", "migraphx", "mismatch", "symptom", (b"failed to load module: ",),
         r"failed to load module: .{0,80}?(?:no kernel image|nobinaryforgpu|code object|kernel image is invalid|"
         r"invalid kernel file|invalid device|invalid ?image|shared object)",
@@ -375,21 +375,21 @@ FAILURES: tuple[Failure, ...] = (
         "MIGraphX src/targets/gpu/kernel.cpp, load_module",
         covers=("module-load", "hip-no-binary", "hip-invalid-image", "hip-invalid-function"),
     ),
-    Failure(
+    KnownFailure(
         "module-load", "migraphx", "mismatch", "symptom", (b"failed to load module: ",),
         rf"failed to load module: {_REST}",
         "HIP would not take the program's kernels: {why}. The commonest reason is a file compiled for another GPU.",
         "`mxr check FILE` compares the file with this GPU.",
         "MIGraphX src/targets/gpu/kernel.cpp, load_module",
     ),
-    Failure(
+    KnownFailure(
         "kernel-missing", "migraphx", "damaged", "cause", (b"failed to get function: ",),
         r"failed to get function: (?P<symbol>[\w$.]{1,120})",
         "The program's code object has no kernel `{symbol}`: the file is damaged or was put together from two.",
         "`mxr inspect FILE` shows its kernels; get it again with `mxr fetch MODEL -o FILE`.",
         "MIGraphX src/targets/gpu/kernel.cpp, kernel::kernel",
     ),
-    Failure(
+    KnownFailure(
         "kernel-launch", "migraphx", "mismatch", "symptom", (b"failed to launch kernel: ",),
         rf"failed to launch kernel: {_REST}",
         "A kernel of the program did not start: {why}. The file may be for another GPU or another number of CUs, or an "
@@ -398,7 +398,7 @@ FAILURES: tuple[Failure, ...] = (
         "MIGraphX src/targets/gpu/kernel.cpp, launch_kernel",
         covers=("hip-no-binary", "hip-invalid-image", "hip-invalid-function"),
     ),
-    Failure(
+    KnownFailure(
         "miopen-solution", "migraphx", "mismatch", "cause",
         (b"loading convolution solution failed", b"workspace has changed during finalization"),
         r"loading convolution solution failed|workspace has changed during finalization",
@@ -408,7 +408,7 @@ FAILURES: tuple[Failure, ...] = (
         "one.",
         "MIGraphX src/targets/gpu/include/migraphx/gpu/convolution.hpp; ROCm/AMDMIGraphX issue 1674",
     ),
-    Failure(
+    KnownFailure(
         "kernel-shapes", "migraphx", "damaged", "cause",
         (b"input shapes have changed: ", b"match the expected output shape"),
         r"input shapes have changed: \[|output buffer \[.{0,300}?\] doesn.{0,2}t match the expected output shape",
@@ -417,7 +417,7 @@ FAILURES: tuple[Failure, ...] = (
         "`mxr inspect FILE` shows its shapes; `mxr fetch MODEL --batch N -o FILE` gets the right one.",
         "MIGraphX src/targets/gpu/code_object_op.cpp, compute_shape",
     ),
-    Failure(
+    KnownFailure(
         "offload-copy", "migraphx", "mismatch", "cause", (b"gpu register failed: ",),
         rf"gpu register failed: {_REST}",
         "Program and caller disagree about offload copy: it was compiled to copy inputs and outputs itself and is "
@@ -426,7 +426,7 @@ FAILURES: tuple[Failure, ...] = (
         "what it is.",
         "MIGraphX src/targets/gpu/hip.cpp, register_on_gpu; ROCm/AMDMIGraphX issue 2478",
     ),
-    Failure(
+    KnownFailure(
         "offload-copy-warning", "migraphx", "warning", "note", (b"program was likely compiled with",),
         r"migraphx program was likely compiled (?P<how>with|without) offload_copy",
         "The file was compiled {how} offload copy, and the driver was told otherwise. If the run fails with `Gpu "
@@ -434,7 +434,7 @@ FAILURES: tuple[Failure, ...] = (
         "Set or drop `--enable-offload-copy` as it says, or `mxr fetch MODEL --for driver`.",
         "MIGraphX src/driver/main.cpp; ROCm/AMDMIGraphX issue 2478",
     ),
-    Failure(
+    KnownFailure(
         "gpu-memory", "migraphx", "transient", "cause",
         (b"gpu allocation failed: ", b"memory not available to allocate", b"hiperroroutofmemory", b"hip out of memory",
          b"hiperrormemoryallocation", b"hip failure 2:"),
@@ -446,7 +446,7 @@ FAILURES: tuple[Failure, ...] = (
         "more.",
         "MIGraphX src/targets/gpu/hip.cpp, allocate_gpu; ROCm/AMDMIGraphX issue 3052",
     ),
-    Failure(
+    KnownFailure(
         "tuned-solution", "migraphx", "warning", "note", (b"tuned solution is invalid",),
         r"tuned solution is invalid; reverting to default",
         "The tuned GEMM kernel that the file names is not in the rocBLAS or hipBLASLt here: results are right, speed "
@@ -454,7 +454,7 @@ FAILURES: tuple[Failure, ...] = (
         "`mxr check FILE` shows both; `mxr fetch MODEL --exact` takes only one made with exactly this one.",
         "MIGraphX src/targets/gpu/gemm_impl.cpp and hip_gemm_impl.cpp",
     ),
-    Failure(
+    KnownFailure(
         "miopen-fusion", "migraphx", "warning", "note", (b"program has miopen_fusion instructions",),
         r"program has miopen_fusion instructions",
         "MIOpen's fused kernels cannot be stored in the file: they are built again at each load, which is slow and may "
@@ -462,7 +462,7 @@ FAILURES: tuple[Failure, ...] = (
         "Compile with `mxr fetch MODEL --env MIGRAPHX_DISABLE_MIOPEN_FUSION=1 --on-miss ask`.",
         "MIGraphX src/load_save.cpp, print_miopen_warning",
     ),
-    Failure(
+    KnownFailure(
         "cross-compiled", "migraphx", "usage", "cause", (b"in cross-compilation mode",),
         r"cannot (?P<what>execute|copy data|allocate gpu memory) in cross-compilation mode",
         "MIGraphX was told to compile for a GPU that is not here, and then to {what} on it. A cross-compiled program "
@@ -471,7 +471,7 @@ FAILURES: tuple[Failure, ...] = (
         "ROCm/AMDMIGraphX pull requests 4795 and 5065",
     ),
     # --- MIGraphX: the compile ---
-    Failure(
+    KnownFailure(
         "too-few-cus", "migraphx", "permanent", "cause", (b"cannot be lower than arch minnumcu",),
         r"num_cu ?= ?(?P<here>\d{1,6})(?: : i\d{1,3})? cannot be lower than arch minnumcu ?= ?(?P<least>\d{1,6})",
         "rocMLIR in this MIGraphX refuses GPUs of this arch with fewer than {least} CUs, and counts {here} here (half "
@@ -481,7 +481,7 @@ FAILURES: tuple[Failure, ...] = (
         "ROCm/rocMLIR getNumCU; issues 1673, 1927, 2197; ROCm/AMDMIGraphX issue 4196",
         covers=("mlir",),
     ),
-    Failure(
+    KnownFailure(
         "no-tuned-kernel", "migraphx", "permanent", "cause",
         (b"no valid tuned compilation", b"no configs to tune", b"no solutions provided for", b"gpu::tuning_config"),
         r"no valid tuned compilation|no configs to tune|no solutions provided for (?P<op>[\w:]{1,80})|"
@@ -491,7 +491,7 @@ FAILURES: tuple[Failure, ...] = (
         "MIGRAPHX_DISABLE_MLIR=1 --on-miss ask`; report it to ROCm/AMDMIGraphX.",
         "MIGraphX src/targets/gpu/compile_ops.cpp; pnikolic-amd/ComfyUI_MIGraphX issue 11; ROCm/AMDMIGraphX 3033, 4319",
     ),
-    Failure(
+    KnownFailure(
         "mlir", "migraphx", "permanent", "cause",
         (b"invalid mlir created", b"mlir backend compilation failed", b"failed to compile mlir program"),
         r"(?:invalid mlir created|mlir backend compilation failed|failed to compile mlir program)(?:: "
@@ -500,7 +500,7 @@ FAILURES: tuple[Failure, ...] = (
         "Compile with another MIGraphX release, or with `mxr fetch MODEL --env MIGRAPHX_DISABLE_MLIR=1 --on-miss ask`.",
         "MIGraphX src/targets/gpu/mlir.cpp",
     ),
-    Failure(
+    KnownFailure(
         "hiprtc", "migraphx", "permanent", "cause",
         (b"hiprtc_error_", b"hiprtc compilation failed", b"unknown hip compiler"),
         r"hiprtc_error_\w{1,60}|hiprtc compilation failed|unknown hip compiler",
@@ -509,7 +509,7 @@ FAILURES: tuple[Failure, ...] = (
         "Compile in a process that imports only migraphx (`mxr-worker` does); `mxr host` shows which ROCm is found.",
         "MIGraphX src/targets/gpu/compile_hip.cpp; ROCm/AMDMIGraphX issues 2113 and 3487",
     ),
-    Failure(
+    KnownFailure(
         "pool-thread", "migraphx", "permanent", "symptom",
         (b"terminate called recursively", b"std::system_error", b"update_config"),
         r"terminate called recursively|instance of 'std::system_error'|std::system_error|"
@@ -519,7 +519,7 @@ FAILURES: tuple[Failure, ...] = (
         "fetch MODEL --env MIGRAPHX_DISABLE_MLIR=1 --on-miss ask`.",
         "ROCm/AMDMIGraphX issues 2983, 4319 and 5254",
     ),
-    Failure(
+    KnownFailure(
         "host-memory", "migraphx", "transient", "cause", (b"std::bad_alloc", b"memoryerror"),
         r"std::bad_alloc|^memoryerror\b",
         "This host's memory ran out, or the file lies about its sizes because it is damaged. A compile can need 32 GiB "
@@ -527,7 +527,7 @@ FAILURES: tuple[Failure, ...] = (
         "`mxr inspect FILE` says whether the file is sound; if it is, give the process more memory.",
         "observed by running MIGraphX 2.16; ROCm/onnxruntime pull request 227",
     ),
-    Failure(
+    KnownFailure(
         "save-failed", "migraphx", "usage", "cause",
         (b"write_buffer: failure", b"write_string: failure", b"error writing file: "),
         rf"(?:write\w{{0,20}}: failure opening file|error writing file): {_FILE}",
@@ -537,7 +537,7 @@ FAILURES: tuple[Failure, ...] = (
         covers=("file-missing",),
     ),
     # --- ONNX Runtime ---
-    Failure(
+    KnownFailure(
         "ort-cache-dir-unset", "onnxruntime", "usage", "cause", (b"write_buffer: failure",),
         rf"write\w{{0,20}}: failure opening file: (?:[\"']{{2}}/?|/|[\"']/?)?{_HASHED}",
         "ONNX Runtime wants to save its compiled model and has no folder to save it in: the cache variable that this "
@@ -547,7 +547,7 @@ FAILURES: tuple[Failure, ...] = (
         "microsoft/onnxruntime migraphx_execution_provider.cc of 1.23 and later",
         covers=("save-failed", "file-missing", "ort-cache-dir-missing", "ort-cache-miss"),
     ),
-    Failure(
+    KnownFailure(
         "ort-cache-dir-missing", "onnxruntime", "usage", "cause", (b"write_buffer: failure",),
         rf"write\w{{0,20}}: failure opening file: [\"']{{0,2}}(?P<folder>[^\"']{{1,300}}?)/{_HASHED}",
         "ONNX Runtime cannot save its compiled model in `{folder}`: it does not make that folder itself and stops when "
@@ -556,7 +556,7 @@ FAILURES: tuple[Failure, ...] = (
         "microsoft/onnxruntime migraphx_execution_provider.cc; observed with ONNX Runtime 1.27.1",
         covers=("save-failed", "file-missing", "ort-cache-miss"),
     ),
-    Failure(
+    KnownFailure(
         "ort-cache-miss", "onnxruntime", "warning", "note", (b"failure opening file",),
         rf"failure opening file: .{{0,300}}?(?P<file>{_HASHED})",
         "No failure: ONNX Runtime looked for {file} in its cache, did not find it, and compiles now. That can take "
@@ -565,7 +565,7 @@ FAILURES: tuple[Failure, ...] = (
         "ROCm/AMDMIGraphX pull request 3473",
         covers=("file-missing",),
     ),
-    Failure(
+    KnownFailure(
         "ort-option", "onnxruntime", "usage", "cause", (b"invalid migraphx ep option", b"unknown provider option"),
         r"(?:invalid migraphx ep option: |unknown provider option: )[\"']?(?P<option>[\w.]{1,80})",
         "This build of ONNX Runtime has no MIGraphX option `{option}`, although the documentation may name it. Python "
@@ -574,21 +574,21 @@ FAILURES: tuple[Failure, ...] = (
         "check `session.get_providers()`.",
         "microsoft/onnxruntime issue 25379",
     ),
-    Failure(
+    KnownFailure(
         "ort-provider-missing", "onnxruntime", "usage", "cause", (b"specified provider 'migraphx",),
         r"specified provider 'migraphxexecutionprovider' is not in available provider names",
         "This ONNX Runtime was built without MIGraphX, and runs on the CPU.",
         "Install AMD's build (`onnxruntime-migraphx`), and remove the plain `onnxruntime` package beside it.",
         "microsoft/onnxruntime onnxruntime_inference_collection.py",
     ),
-    Failure(
+    KnownFailure(
         "ort-on-cpu", "onnxruntime", "warning", "catch-all", (b"falling back to [",),
         r"falling back to \[(?P<providers>[^\]]{0,200})\] and retrying",
         "ONNX Runtime gave up MIGraphX and goes on with {providers}: right, but slow.",
         "See the error before it, and check `session.get_providers()` after making the session.",
         "microsoft/onnxruntime onnxruntime_inference_collection.py",
     ),
-    Failure(
+    KnownFailure(
         "epcontext-arch", "onnxruntime", "mismatch", "cause", (b"ep context binary was compiled for gpu",),
         r"ep context binary was compiled for gpu architecture '(?P<made>[^']{1,80})' but current gpu is "
         r"'(?P<here>[^']{1,80})'",
@@ -596,7 +596,7 @@ FAILURES: tuple[Failure, ...] = (
         "Make the EPContext model anew on {here} (session option `ep.context_enable`): one for each GPU architecture.",
         "onnxruntime/onnxruntime-ep-amdgpu src/migraphx/mgx_ep_ctx.cc",
     ),
-    Failure(
+    KnownFailure(
         "epcontext-sdk", "onnxruntime", "mismatch", "cause", (b"ep context binary was compiled with migraphx",),
         r"ep context binary was compiled with migraphx sdk (?P<made>[\w.+-]{1,40}) but current sdk is "
         r"(?P<here>[\w.+-]{1,40}?)\.? ",
@@ -604,7 +604,7 @@ FAILURES: tuple[Failure, ...] = (
         "Make the EPContext model anew with the MIGraphX here (session option `ep.context_enable`).",
         "onnxruntime/onnxruntime-ep-amdgpu src/migraphx/mgx_ep_ctx.cc",
     ),
-    Failure(
+    KnownFailure(
         "epcontext-path", "onnxruntime", "usage", "cause", (b"ep_cache_context",),
         r"for security purpose, the .{0,60}?ep_cache_context.{0,60}?must (?:contain a relative|not include)",
         "The EPContext model names its .mxr by an absolute path or one with `..`; only a name inside its own folder is "
@@ -613,7 +613,7 @@ FAILURES: tuple[Failure, ...] = (
         "onnxruntime/onnxruntime-ep-amdgpu src/migraphx/mgx_ep_ctx.cc",
         covers=("epcontext-attribute",),
     ),
-    Failure(
+    KnownFailure(
         "epcontext-file", "onnxruntime", "usage", "cause", (b"the mxr cache file does not exist",),
         rf"the mxr cache file does not exist: {_FILE}",
         "The EPContext model needs `{file}`, which is not there: the two must travel together.",
@@ -621,7 +621,7 @@ FAILURES: tuple[Failure, ...] = (
         "there.",
         "onnxruntime/onnxruntime-ep-amdgpu src/migraphx/mgx_ep_ctx.cc",
     ),
-    Failure(
+    KnownFailure(
         "epcontext-load", "onnxruntime", "mismatch", "symptom",
         (b"loading mxr file failed", b"loading embedded mxr binary failed"),
         r"loading (?:mxr file|embedded mxr binary) failed: (?P<file>[^\s\"]{1,300})?",
@@ -630,7 +630,7 @@ FAILURES: tuple[Failure, ...] = (
         "`mxr check FILE` on that .mxr says why; prefer one beside the model to an embedded one.",
         "onnxruntime/onnxruntime-ep-amdgpu src/migraphx/mgx_ep_ctx.cc",
     ),
-    Failure(
+    KnownFailure(
         "epcontext-no-provider", "onnxruntime", "usage", "cause",
         (b"is not compatible with any execution provider", b"no epcontext node found for migraphx"),
         r"epcontext node generated by '?(?P<by>[^']{0,80})'? is not compatible with any execution provider|"
@@ -640,21 +640,21 @@ FAILURES: tuple[Failure, ...] = (
         "Load the plugin provider, or use the plain ONNX model.",
         "onnxruntime/onnxruntime-ep-amdgpu; observed with ONNX Runtime 1.27.1",
     ),
-    Failure(
+    KnownFailure(
         "epcontext-attribute", "onnxruntime", "damaged", "cause", (b"`embed_mode` attribute", b"ep_cache_context"),
         r"`embed_mode` attribute must be|`ep_cache_context` attribute must be|ep_cache_context is empty for embed_mode",
         "The EPContext node of the model is not well made: an attribute is missing, empty or of the wrong type.",
         "Make the EPContext model anew (session option `ep.context_enable`).",
         "onnxruntime/onnxruntime-ep-amdgpu src/migraphx/mgx_ep_ctx.cc",
     ),
-    Failure(
+    KnownFailure(
         "epcontext-dynamic", "onnxruntime", "usage", "cause", (b"ep.context_enable is set but",),
         r"ep\.context_enable is set but the graph has dynamic input shapes",
         "An EPContext model can be made only of a model whose shapes are all fixed.",
         "Fix every dimension in the ONNX model first: one model per batch.",
         "onnxruntime/onnxruntime-ep-amdgpu src/migraphx/mgx_ep.cc",
     ),
-    Failure(
+    KnownFailure(
         "ort-name-zero", "onnxruntime", "warning", "note", (b"-0.mxr",),
         r"\b(?P<file>[0-9a-f]{4,8}(?:-[0-9a-f]{1,16}){2,3}-0\.mxr)",
         "{file} is the name that ONNX Runtime gives to any first shape of a model with open dimensions: it may hold a "
@@ -662,7 +662,7 @@ FAILURES: tuple[Failure, ...] = (
         "Delete it, and fix the shapes in the ONNX model: one model and one cache folder per batch.",
         "observed with ONNX Runtime 1.27.1; ROCm/onnxruntime pull request 235",
     ),
-    Failure(
+    KnownFailure(
         "ort-name-collision", "onnxruntime", "warning", "note",
         (b"-519c70b1cf0f20ca.mxr", b"-10ac3d27e86223a7.mxr", b"-be2deffdcd788822.mxr", b"-47afe3195360aea.mxr",
          b"-36a8840bfe2de0d1.mxr"),
@@ -672,7 +672,7 @@ FAILURES: tuple[Failure, ...] = (
         "Never share such a folder between models, sizes or precisions: one folder each.",
         "ROCm/onnxruntime pull requests 235, 237, 245, 246; microsoft/winml-cli issue 1300",
     ),
-    Failure(
+    KnownFailure(
         "ort-compiling", "onnxruntime", "warning", "note", (b"model compile: begin",),
         r"model compile: begin",
         "ONNX Runtime is compiling and has not finished in this log. It looks like a hang, keeps all cores busy, and "
@@ -681,7 +681,7 @@ FAILURES: tuple[Failure, ...] = (
         "ROCm/AMDMIGraphX issues 4029 and 4164",
         unless=b"model compile: complete",
     ),
-    Failure(
+    KnownFailure(
         "ort-status", "onnxruntime", "permanent", "catch-all", (b"non-zero status code returned while running mgx",),
         r"non-zero status code returned while running (?P<node>mgx\w{0,160}) node",
         "ONNX Runtime's MIGraphX part failed while running; its status says no more than that.",
@@ -691,7 +691,7 @@ FAILURES: tuple[Failure, ...] = (
         covers=("failed-to-call",),
     ),
     # --- AMD Inference Server ---
-    Failure(
+    KnownFailure(
         "amdinfer-model-file", "amdinfer", "usage", "cause",
         (b"migraphx worker cannot open the model file", b"not found or can't be opened"),
         r"(?:migraphx worker cannot open the model file|model file) (?P<file>\S{1,300}?)\.? (?: ?does this path exist|"
@@ -701,7 +701,7 @@ FAILURES: tuple[Failure, ...] = (
         "`mxr fetch MODEL --for amdinfer --batch 64 -o FOLDER` writes it under the name that the server looks for.",
         "Xilinx/inference-server src/amdinfer/workers/migraphx.cpp, doInit",
     ),
-    Failure(
+    KnownFailure(
         "amdinfer-no-model", "amdinfer", "usage", "cause",
         (b"model file argument missing from model load", b"migraphxworker parameters required"),
         r"model file argument missing from model load request|migraphxworker parameters required",
@@ -709,14 +709,14 @@ FAILURES: tuple[Failure, ...] = (
         'Give the parameter "model" with the path; its suffix does not matter, NAME_b64.mxr beside it is looked for.',
         "Xilinx/inference-server src/amdinfer/workers/migraphx.cpp, doInit",
     ),
-    Failure(
+    KnownFailure(
         "amdinfer-type", "amdinfer", "usage", "cause", (b"model and input data types don't match",),
         r"model and input data types don't match: (?P<want>\S{1,40}) vs (?P<got>\S{1,40})",
         "The request's tensor is {got} and the program takes {want}.",
         "Send that type; `mxr inspect FILE` lists the inputs.",
         "Xilinx/inference-server src/amdinfer/workers/migraphx.cpp, doRun",
     ),
-    Failure(
+    KnownFailure(
         "amdinfer-gpu", "amdinfer", "permanent", "catch-all", (b"server could not connect to a gpu",),
         r"server could not connect to a gpu",
         "The server adds this sentence to every error of MIGraphX, so it need not be about the GPU: a file for another "
@@ -726,7 +726,7 @@ FAILURES: tuple[Failure, ...] = (
         covers=("failed-to-call",),
     ),
     # --- HIP ---
-    Failure(
+    KnownFailure(
         "hip-isa", "hip", "mismatch", "cause", (b"is not compatible with the device isa",),
         rf"program isa {_GFX % 'made'}.{{0,40}}? is not compatible with the device isa {_GFX % 'arch'}|"
         r"is not compatible with the device isa",
@@ -735,7 +735,7 @@ FAILURES: tuple[Failure, ...] = (
         "`mxr fetch MODEL --arch {arch}` gets the right one; for xnack, HSA_XNACK=0 may be what is missing.",
         "ROCm/clr rocclr/device/devprogram.cpp",
     ),
-    Failure(
+    KnownFailure(
         "hip-bundle", "hip", "mismatch", "cause", (b"cannot find co in the bundle",),
         rf"cannot find co in the bundle(?: (?P<file>(?!for )\S{{1,300}}))?(?: for isa:? {_GFX % 'arch'})?",
         "HIP finds no kernels for this GPU ({arch}) in {file}. If that is a ROCm library and not a program, the "
@@ -744,7 +744,7 @@ FAILURES: tuple[Failure, ...] = (
         "GPU.",
         "ROCm/clr hipamd/src/hip_fatbin.cpp",
     ),
-    Failure(
+    KnownFailure(
         "hip-no-binary", "hip", "mismatch", "symptom",
         (b"hiperrornobinaryforgpu", b"no kernel image is available",
          b"unable to find code object for all current devices"),
@@ -755,7 +755,7 @@ FAILURES: tuple[Failure, ...] = (
         "HIP error 209; microsoft/onnxruntime issue 12662",
         covers=("hip-failure",),
     ),
-    Failure(
+    KnownFailure(
         "hip-invalid-function", "hip", "mismatch", "symptom",
         (b"hiperrorinvaliddevicefunction", b"invalid device function"),
         r"hiperrorinvaliddevicefunction|(?:hip|failed|error).{0,80}?invalid device function",
@@ -764,7 +764,7 @@ FAILURES: tuple[Failure, ...] = (
         "HIP error 98",
         covers=("hip-failure",),
     ),
-    Failure(
+    KnownFailure(
         "hip-invalid-image", "hip", "mismatch", "symptom",
         (b"hiperrorinvalidimage", b"device kernel image is invalid", b"hiperrorinvalidkernelfile"),
         r"hiperrorinvalidimage|device kernel image is invalid|hiperrorinvalidkernelfile",
@@ -773,7 +773,7 @@ FAILURES: tuple[Failure, ...] = (
         "HIP errors 200 and 218",
         covers=("hip-failure",),
     ),
-    Failure(
+    KnownFailure(
         "hip-no-device", "hip", "usage", "cause",
         (b"hiperrornodevice", b"no rocm-capable device is detected", b"no hip gpus are available"),
         r"hiperrornodevice\b|no rocm-capable device is detected|no hip gpus are available",
@@ -784,7 +784,7 @@ FAILURES: tuple[Failure, ...] = (
         "HIP error 100",
         covers=("hip-failure",),
     ),
-    Failure(
+    KnownFailure(
         "kfd-permission", "hip", "usage", "cause", (b"/dev/kfd", b"rock module is not loaded"),
         r"(?:unable|failed|cannot|could not).{0,40}/dev/kfd|/dev/kfd.{0,60}?(?:permission denied|no such file)|"
         r"rock module is not loaded",
@@ -793,7 +793,7 @@ FAILURES: tuple[Failure, ...] = (
         "host `modprobe amdgpu`.",
         "ROCm installation guide; rocminfo",
     ),
-    Failure(
+    KnownFailure(
         "illegal-access", "hip", "hang", "symptom",
         (b"hip failure 700", b"hiperrorillegaladdress", b"an illegal memory access was encountered",
          b"memory access fault by gpu"),
@@ -803,7 +803,7 @@ FAILURES: tuple[Failure, ...] = (
         f"Restart the process; {_CHECK}; then look at `dmesg`.",
         "HIP error 700; public reports with the MIGraphX provider",
     ),
-    Failure(
+    KnownFailure(
         "hip-failure", "hip", "permanent", "symptom", (b"hip failure ",),
         r"hip failure (?P<number>(?!700\b|2:)\d{1,4}): ?(?P<why>[^;\"]{1,120})",
         "HIP failed with error {number}: {why}.",
@@ -811,7 +811,7 @@ FAILURES: tuple[Failure, ...] = (
         "microsoft/onnxruntime core/providers/migraphx/migraphx_call.cc",
     ),
     # --- the kernel, and how processes die ---
-    Failure(
+    KnownFailure(
         "gpu-hang", "kernel", "hang", "cause",
         (b"hw exception by gpu", b"mes failed to respon", b"mes might be in unrecoverable",
          b"failed to respond to msg=",
@@ -824,7 +824,7 @@ FAILURES: tuple[Failure, ...] = (
         "try the job on another host before trying it here again.",
         "amdgpu driver; ROCm/legacy-rocm-build issue 6512; immich-app/immich issue 29560",
     ),
-    Failure(
+    KnownFailure(
         "out-of-memory-kill", "kernel", "transient", "cause",
         (b"out of memory: killed process", b"oomkilled", b"oom_kill", b"oom-kill", b"exit code 137",
          b"exited with code 137",
@@ -836,7 +836,7 @@ FAILURES: tuple[Failure, ...] = (
         "Give it more memory, or leave it to a bigger host: `mxr fetch MODEL --on-miss ask`.",
         "Linux, Docker and Kubernetes; ROCm/AMDMIGraphX issue 4164",
     ),
-    Failure(
+    KnownFailure(
         "heap-corruption", "kernel", "transient", "symptom",
         (b"corrupted size vs. prev_size", b"malloc(): ", b"free(): invalid", b"double free or corruption",
          b"corrupted double-linked list"),
@@ -848,7 +848,7 @@ FAILURES: tuple[Failure, ...] = (
         "Empty the cache folder and give each model, size and precision its own.",
         "glibc; ROCm/onnxruntime pull request 235; immich-app/immich issue 28330",
     ),
-    Failure(
+    KnownFailure(
         "segfault", "kernel", "transient", "symptom",
         (b"segmentation fault", b"sigsegv", b"exit code 139", b"exited with code 139", b"exit status 139",
          b"segfault at "),
@@ -859,7 +859,7 @@ FAILURES: tuple[Failure, ...] = (
         "MIGraphX.",
         "observed by running MIGraphX 2.16; ROCm/AMDMIGraphX issues 1246, 1329, 2243",
     ),
-    Failure(
+    KnownFailure(
         "aborted", "kernel", "permanent", "catch-all",
         (b"instance of 'migraphx::", b"sigabrt", b"aborted (core dumped)", b"exit code 134",
          b"exited with code 134", b"exit status 134"),
@@ -871,7 +871,7 @@ FAILURES: tuple[Failure, ...] = (
         "migraphx-driver ends with SIGABRT on every exception",
     ),
     # --- MIGraphX: the catch-all of its C and C++ interface ---
-    Failure(
+    KnownFailure(
         "failed-to-call", "migraphx", "permanent", "catch-all", (b"failed to call function",),
         r"failed to call function",
         "MIGraphX's C and C++ interface says this for every error; the real one was printed on standard error before "
@@ -879,7 +879,7 @@ FAILURES: tuple[Failure, ...] = (
         "Look there for it, or let `mxr check FILE` say whether the file fits this GPU and this MIGraphX.",
         "MIGraphX src/api/include/migraphx/migraphx.hpp",
     ),
-    Failure(
+    KnownFailure(
         "no-migraphx", "migraphx", "usage", "cause",
         (b"no module named 'migraphx'", b"module 'migraphx' has no attribute"),
         r"no module named 'migraphx'|module 'migraphx' has no attribute",

@@ -29,7 +29,7 @@ UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LockEntry:
     """One request with the artifact that it gets.
 
     `model` is the ONNX file's path from the folder of the lock, with slashes, or the model's hash. `consumer` is whom
@@ -88,19 +88,19 @@ class _Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
+class LockFile:
     """The entries in their order, each request of a model once for a consumer.
 
     Raises `Usage` where one request has two answers.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LockEntry, ...]
 
     def __post_init__(self) -> None:
         if len(self.entries) > MOST_ENTRIES:
             raise codec.refuse("entries", f"at most {MOST_ENTRIES} entries", len(self.entries))
         ordered = sorted(set(self.entries), key=lambda entry: entry.order)
-        answers: dict[Request, Entry] = {}
+        answers: dict[Request, LockEntry] = {}
         for entry in ordered:
             first = answers.setdefault(entry.request, entry)
             if (first.id, first.sha256) != (entry.id, entry.sha256):
@@ -115,7 +115,7 @@ class Lock:
         """The artifacts, each once, in the order of the entries."""
         return tuple(dict.fromkeys(entry.id for entry in self.entries))
 
-    def serving(self, request: Request) -> tuple[Entry, ...]:
+    def serving(self, request: Request) -> tuple[LockEntry, ...]:
         """The entry of this very request; else those whose artifact has its key, to be judged by the demands."""
         same = [entry for entry in self.entries if entry.request == request][:1]
         if same:
@@ -130,10 +130,10 @@ class Lock:
         rows.sort(key=lambda row: (row[1].request.key.model != request.key.model, len(row[0])))
         return [{"id": entry.id, "differences": [each.to_json() for each in found]} for found, entry in rows[:most]]
 
-    def merged(self, more: Iterable[Entry]) -> Lock:
+    def merged(self, more: Iterable[LockEntry]) -> LockFile:
         """This lock with these entries in it, each in the place of the one for the same model, request and consumer."""
         found = {entry.order: entry for entry in (*self.entries, *more)}
-        return Lock(tuple(found.values()))
+        return LockFile(tuple(found.values()))
 
     def file_names(self) -> tuple[str | None, ...]:
         """What each entry's file is called in one folder: the name that its consumer looks for; None where the consumer
@@ -152,7 +152,7 @@ class Lock:
         )
 
 
-def _file_name(entry: Entry) -> str | None:
+def _file_name(entry: LockEntry) -> str | None:
     consumer = consumers.find(entry.consumer)
     return None if consumer.name_file is None else consumer.file_name(entry.stem, entry.request.key)
 
@@ -163,7 +163,7 @@ def _said(demands: Demands) -> dict[str, Any]:
     return found | ({"allow": list(demands.allow)} if demands.allow else {})
 
 
-def write(lock: Lock) -> str:
+def write(lock: LockFile) -> str:
     """The text of a lock: JSON, one field a line; the same lock is always the same text."""
     body = ",\n".join(_entry_text(entry) for entry in lock.entries)
     return f'{{\n "version": {VERSION},\n "entries": [\n{body}\n ]\n}}\n' if body else EMPTY
@@ -172,7 +172,7 @@ def write(lock: Lock) -> str:
 EMPTY = f'{{\n "version": {VERSION},\n "entries": []\n}}\n'
 
 
-def _entry_text(entry: Entry) -> str:
+def _entry_text(entry: LockEntry) -> str:
     rows: dict[str, str] = {
         "model": _value(entry.model),
         "consumer": _value(entry.consumer),
@@ -199,14 +199,14 @@ def _value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def read(data: bytes | str, name: str = FILE_NAME) -> Lock:
+def read(data: bytes | str, name: str = FILE_NAME) -> LockFile:
     """The lock that a text holds, read strictly; errors name the entry. Raises `Damaged`."""
     try:
         document = codec.parse(data, "It")
         version, rows = _frame(document)
         if version != VERSION:
             raise codec.refuse("version", f"version {VERSION} of the lock", version)
-        return Lock(tuple(_entry(row, f"entries[{at}]") for at, row in enumerate(rows)))
+        return LockFile(tuple(_entry(row, f"entries[{at}]") for at, row in enumerate(rows)))
     except MxrError as problem:
         raise Damaged(
             f"{name} is not a lock that mxr can read: {problem.message}",
@@ -224,20 +224,20 @@ def _frame(document: object) -> tuple[object, list[object]]:
     return found["version"], rows
 
 
-def _entry(row: object, where: str) -> Entry:
+def _entry(row: object, where: str) -> LockEntry:
     named = row.get("model") if isinstance(row, dict) else None
     try:
         written = codec.decode(_Written, row)
         if written.key.digest != written.digest:
             raise codec.refuse("digest", f"the digest of its key, {written.key.digest}", written.digest)
         request = Request(written.key, written.demands)
-        return Entry(written.model, written.consumer, request, written.id, written.sha256)
+        return LockEntry(written.model, written.consumer, request, written.id, written.sha256)
     except MxrError as problem:
         shown = f" ({UNPRINTABLE.sub('?', named[:100])})" if isinstance(named, str) else ""
         raise Usage(f"{where}{shown}: {problem.message}", hint=problem.hint) from None
 
 
-def load(path: Path) -> Lock:
+def load(path: Path) -> LockFile:
     """The lock in a file. Raises `Usage` where there is none, `Damaged`."""
     with disk.faults(path, "read"):
         if not path.is_file():

@@ -13,14 +13,14 @@ from mxr.artifact.records import Artifact
 from mxr.cache.store import Answer, Cache
 from mxr.errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Unreachable, Usage
 from mxr.request import model as subjects
-from mxr.request.model import Subject
+from mxr.request.model import ModelReference
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import sha256_file
 from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Connect, Fetched, Watch, unwatched
 
-from .lockfile import Entry, Lock
+from .lockfile import LockEntry, LockFile
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
@@ -31,10 +31,10 @@ no more; its model (or file) is another; its file is not there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LockFinding:
     """What became of an entry. `first`: the id of the artifact that the registry answers now. `path`: its file."""
 
-    entry: Entry
+    entry: LockEntry
     state: str
     first: str | None = None
     path: Path | None = None
@@ -45,7 +45,7 @@ class Finding:
         return self.entry.to_json() | {"state": self.state} | {name: each for name, each in rest.items() if each}
 
 
-def pin(request: Request, consumer: str, subject: Subject, client: Client, base: Path) -> Entry:
+def pin(request: Request, consumer: str, subject: ModelReference, client: Client, base: Path) -> LockEntry:
     """The entry for what the registry answers to a request now; `base` is the folder of the lock.
 
     Raises `NoSuchArtifact` with the nearest.
@@ -54,10 +54,12 @@ def pin(request: Request, consumer: str, subject: Subject, client: Client, base:
     model = subject.model
     if subject.path is not None:
         model = Path(os.path.relpath(subject.path.absolute(), base.absolute())).as_posix()
-    return Entry(model, consumer, request, artifact.id, artifact.sha256)
+    return LockEntry(model, consumer, request, artifact.id, artifact.sha256)
 
 
-def fetch(lock: Lock, request: Request, cache: Cache, connect: Connect | None, *, watch: Watch = unwatched) -> Fetched:
+def fetch(
+    lock: LockFile, request: Request, cache: Cache, connect: Connect | None, *, watch: Watch = unwatched
+) -> Fetched:
     """The program that the lock names for a request, by its id: nothing is resolved.
 
     The entry is that of the very request; else the one whose key is the request's, and whose artifact serves its
@@ -77,7 +79,7 @@ def fetch(lock: Lock, request: Request, cache: Cache, connect: Connect | None, *
     return _bring(answer, entries[at], cache, connect, watch)
 
 
-def fetch_entry(entry: Entry, cache: Cache, connect: Connect | None, *, watch: Watch = unwatched) -> Fetched:
+def fetch_entry(entry: LockEntry, cache: Cache, connect: Connect | None, *, watch: Watch = unwatched) -> Fetched:
     """The program of one entry. For what it raises see `fetch`."""
     artifact = artifact_of(entry, cache, connect)
     answer = fetch_workflow.judged(entry.request, artifact, f"What the lock names for {entry.model}")
@@ -99,7 +101,7 @@ def _first(request: Request, artifacts: list[Artifact]) -> int:
     return rows.index(found[0]) if found else 0
 
 
-def artifact_of(entry: Entry, cache: Cache, connect: Connect | None) -> Artifact:
+def artifact_of(entry: LockEntry, cache: Cache, connect: Connect | None) -> Artifact:
     """What the entry names, from the cache or by its id from the registry; checked against the entry."""
     artifact = cache.known(entry.digest, entry.id)
     if artifact is None:
@@ -118,7 +120,7 @@ def artifact_of(entry: Entry, cache: Cache, connect: Connect | None) -> Artifact
     return artifact
 
 
-def _gone(entry: Entry) -> NoSuchArtifact:
+def _gone(entry: LockEntry) -> NoSuchArtifact:
     return NoSuchArtifact(
         f"{entry.model}: the lock names artifact {entry.id}, which is gone from the registry and not in the cache.",
         hint="Publish it again (a bundle of it: `mxr import --into registry`), or lock anew with `mxr lock`.",
@@ -126,7 +128,7 @@ def _gone(entry: Entry) -> NoSuchArtifact:
     )
 
 
-def _bring(answer: Answer, entry: Entry, cache: Cache, connect: Connect | None, watch: Watch) -> Fetched:
+def _bring(answer: Answer, entry: LockEntry, cache: Cache, connect: Connect | None, watch: Watch) -> Fetched:
     """The files of a locked artifact, in the cache. No answer is remembered: the lock pins, the registry picks."""
     if fetch_workflow.held(answer, cache):
         fetch_workflow.use(answer, cache, None)
@@ -143,39 +145,39 @@ def _bring(answer: Answer, entry: Entry, cache: Cache, connect: Connect | None, 
     return Fetched(fetch_workflow.path_of(answer, cache), "registry", answer)
 
 
-def _absent(entry: Entry) -> Unreachable:
+def _absent(entry: LockEntry) -> Unreachable:
     return Unreachable(
         f"The cache does not have artifact {entry.id[:12]} of {entry.model}, and --offline forbids asking.",
         hint="Run the same command once without --offline, or import a bundle: `mxr import`.",
     )
 
 
-def check(lock: Lock, base: Path, cache: Cache, client: Client) -> Iterator[Finding]:
+def check(lock: LockFile, base: Path, cache: Cache, client: Client) -> Iterator[LockFinding]:
     """What became of each entry: at the registry, and of the model's file where it is there, below `base`."""
     for entry in lock.entries:
         yield _check(entry, base, cache, client)
 
 
-def _check(entry: Entry, base: Path, cache: Cache, client: Client) -> Finding:
+def _check(entry: LockEntry, base: Path, cache: Cache, client: Client) -> LockFinding:
     path = base / entry.model
     if not entry.model.startswith("xxh3:") and path.exists():
         found = subjects.find(str(path), cache, None).model
         if found != entry.request.key.model:
-            return Finding(entry, CHANGED, path=path)
+            return LockFinding(entry, CHANGED, path=path)
     try:
         first = client.resolve(entry.request).artifact.id
     except (NoSuchArtifact, Usage):
         first = None
     if first == entry.id:
-        return Finding(entry, SAME, first)
+        return LockFinding(entry, SAME, first)
     try:
         client.artifact(entry.id)
     except NotFound:
-        return Finding(entry, GONE, first)
-    return Finding(entry, OTHER if first else UNSERVED, first)
+        return LockFinding(entry, GONE, first)
+    return LockFinding(entry, OTHER if first else UNSERVED, first)
 
 
-def verify(lock: Lock, cache: Cache, folder: Path | None = None) -> Iterator[Finding]:
+def verify(lock: LockFile, cache: Cache, folder: Path | None = None) -> Iterator[LockFinding]:
     """Reads the file of each entry again, in the cache or in a folder, and compares its sha256 with the lock's.
 
     In a folder a file has the name that `Lock.file_names` gives it; where nothing has that name, or the consumer takes
@@ -185,7 +187,7 @@ def verify(lock: Lock, cache: Cache, folder: Path | None = None) -> Iterator[Fin
     if folder is None:
         for entry in lock.entries:
             path = cache.file(entry.sha256)
-            yield Finding(entry, _state(path, entry), path=path)
+            yield LockFinding(entry, _state(path, entry), path=path)
         return
     if not folder.is_dir():
         raise Usage(f"{folder} is not a folder.", hint="Give the folder that the programs were put into.")
@@ -197,10 +199,10 @@ def verify(lock: Lock, cache: Cache, folder: Path | None = None) -> Iterator[Fin
             others = _digests(folder) if others is None else others
             if entry.sha256 in others:
                 state, path = SAME, others[entry.sha256]
-        yield Finding(entry, state, path=path)
+        yield LockFinding(entry, state, path=path)
 
 
-def _state(path: Path, entry: Entry) -> str:
+def _state(path: Path, entry: LockEntry) -> str:
     if not path.is_file():
         return MISSING
     with disk.faults(path, "read"):
@@ -225,7 +227,7 @@ WORDS = {
 }
 
 
-def drift(findings: list[Finding]) -> MxrError | None:
+def drift(findings: list[LockFinding]) -> MxrError | None:
     """The error for what `check` found, None where all is as locked: what is gone counts before what is another."""
     message, detail = _told(findings, "are not as locked")
     if not detail["entries"]:
@@ -235,7 +237,7 @@ def drift(findings: list[Finding]) -> MxrError | None:
     return Mismatch(message, hint="Lock anew with `mxr lock` if that is what you want to deploy.", detail=detail)
 
 
-def damage(findings: list[Finding]) -> MxrError | None:
+def damage(findings: list[LockFinding]) -> MxrError | None:
     """The error for what `verify` found, None where all is as locked: what changed counts before what is missing."""
     message, detail = _told(findings, "are not on the disk as locked")
     if not detail["entries"]:
@@ -245,7 +247,7 @@ def damage(findings: list[Finding]) -> MxrError | None:
     return NotFound(message, hint="Fetch them: `mxr fetch --locked`.", detail=detail)
 
 
-def _told(findings: list[Finding], what: str) -> tuple[str, dict[str, Any]]:
+def _told(findings: list[LockFinding], what: str) -> tuple[str, dict[str, Any]]:
     bad = [each for each in findings if each.state != SAME]
     words = "; ".join(f"{each.entry.model} ({each.entry.id[:12]}): {WORDS[each.state]}" for each in bad[:5])
     more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""

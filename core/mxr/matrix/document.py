@@ -33,14 +33,14 @@ NULL = "tag:yaml.org,2002:null"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DocumentNode:
     """A part of the file: a text, a list, a mapping of names to (line of the name, node), or nothing at all (null)."""
 
     file: str
     line: int
     text: str | None = None
-    items: tuple[Node, ...] | None = None
-    fields: Mapping[str, tuple[int, Node]] | None = None
+    items: tuple[DocumentNode, ...] | None = None
+    fields: Mapping[str, tuple[int, DocumentNode]] | None = None
 
     def refuse(self, problem: str, hint: str) -> Usage:
         """The error for this part of the file."""
@@ -58,14 +58,14 @@ def refusal(file: str, line: int, problem: str, hint: str) -> Usage:
     return Usage(f"{file}:{line}: {problem}", hint=hint, detail={"file": file, "line": line})
 
 
-def read_document(path: Path, environ: Mapping[str, str]) -> Node:
+def read_document(path: Path, environ: Mapping[str, str]) -> DocumentNode:
     """The file's content. Raises `Usage` that names the line, or as `disk.faults` does."""
     with disk.faults(path, "read"), path.open("rb") as stream:
         data = stream.read(MOST_BYTES + 1)
     return parse(data, str(path), environ)
 
 
-def parse(data: bytes, file: str, environ: Mapping[str, str]) -> Node:
+def parse(data: bytes, file: str, environ: Mapping[str, str]) -> DocumentNode:
     """The nodes of a YAML document. Raises `Usage` that names the line."""
     import yaml
 
@@ -102,7 +102,7 @@ class _Reader:
         self._file, self._environ = file, environ
         self._nodes = self._characters = 0
 
-    def node(self, found: yaml.Node, depth: int) -> Node:
+    def node(self, found: yaml.Node, depth: int) -> DocumentNode:
         import yaml
 
         line = found.start_mark.line + 1
@@ -115,12 +115,12 @@ class _Reader:
         if found.tag not in ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"):
             raise self._tagged(found, line)
         if isinstance(found, yaml.SequenceNode):
-            return Node(self._file, line, items=tuple(self.node(each, depth + 1) for each in found.value))
-        return Node(self._file, line, fields=self._fields(found, depth))
+            return DocumentNode(self._file, line, items=tuple(self.node(each, depth + 1) for each in found.value))
+        return DocumentNode(self._file, line, fields=self._fields(found, depth))
 
-    def _scalar(self, found: yaml.ScalarNode, line: int) -> Node:
+    def _scalar(self, found: yaml.ScalarNode, line: int) -> DocumentNode:
         if found.tag == NULL:
-            return Node(self._file, line)
+            return DocumentNode(self._file, line)
         if found.tag not in PLAIN:
             raise self._tagged(found, line)
         text = self._filled(found.value, line)
@@ -129,12 +129,12 @@ class _Reader:
             raise refusal(self._file, line, f"Its texts have more than {MOST_TEXT} characters.", "Use less variables.")
         if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
             raise refusal(self._file, line, "A text here holds a NUL or half a letter.", "Remove it.")
-        return Node(self._file, line, text=text)
+        return DocumentNode(self._file, line, text=text)
 
-    def _fields(self, found: yaml.Node, depth: int) -> dict[str, tuple[int, Node]]:
+    def _fields(self, found: yaml.Node, depth: int) -> dict[str, tuple[int, DocumentNode]]:
         import yaml
 
-        fields: dict[str, tuple[int, Node]] = {}
+        fields: dict[str, tuple[int, DocumentNode]] = {}
         for key, value in found.value:
             line = key.start_mark.line + 1
             if isinstance(key, yaml.ScalarNode) and key.tag == "tag:yaml.org,2002:merge":

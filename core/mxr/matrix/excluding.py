@@ -7,16 +7,16 @@ from collections.abc import Iterable
 
 from mxr.request.builder import Options
 
-from .kinds import Said
-from .table import Entry
+from .kinds import SourcedValue
+from .table import SectionValues
 
 
-def excluded(name: str, options: Options, excludes: Iterable[Entry]) -> bool:
+def excluded(name: str, options: Options, excludes: Iterable[SectionValues]) -> bool:
     """Whether a cell of this model (as the matrix writes it) and these options is left out."""
     return any(_takes(entry, name, options) for entry in excludes)
 
 
-def _takes(entry: Entry, name: str, options: Options) -> bool:
+def _takes(entry: SectionValues, name: str, options: Options) -> bool:
     for field, said in entry.said.items():
         if field == "path":
             if not (name == said.value or fnmatch.fnmatchcase(name, said.value)):
@@ -26,7 +26,7 @@ def _takes(entry: Entry, name: str, options: Options) -> bool:
     return True
 
 
-def _equal(field: str, wanted: Said, options: Options) -> bool:
+def _equal(field: str, wanted: SourcedValue, options: Options) -> bool:
     found = getattr(options, "consumer" if field == "for" else field)
     if field == "arch":
         return found is not None and (found == wanted.value or found.partition(":")[0] == wanted.value)

@@ -14,17 +14,17 @@ from mxr.artifact.target import GfxArch, Inputs
 from mxr.request.builder import Options
 from mxr.util.frozen import dataclass
 
-from .document import Node
+from .document import DocumentNode
 from .excluding import excluded
-from .kinds import MOST_MODELS, Said, check_known
+from .kinds import MOST_MODELS, SourcedValue, check_known
 from .reading import Matrix
-from .table import Entry
+from .table import SectionValues
 
 HARDWARE = ("vendor", "arch", "num_cu", "chiplets", "rocm")
 """What a reference target does not have."""
 
 FLAGS = ("tuning", "offload_copy", "fast_math")
-NOTHING = Said(None, Node("", 0))
+NOTHING = SourcedValue(None, DocumentNode("", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class Cell:
 class _Row:
     """A model or an included cell with its targets; `layers` are the entries that speak for it, nearest first."""
 
-    entry: Entry
+    entry: SectionValues
     models: Sequence[tuple[Path | str, str]]
-    targets: Sequence[Entry]
-    outer: Sequence[Entry]
+    targets: Sequence[SectionValues]
+    outer: Sequence[SectionValues]
 
-    def axis(self, name: str) -> tuple[Said, ...]:
+    def axis(self, name: str) -> tuple[SourcedValue, ...]:
         """The values of an axis; one that nobody says has the one value None."""
         for entry in (self.entry, *self.outer):
             said = entry.get(name)
@@ -84,7 +84,7 @@ class _Row:
                 return said.value or (NOTHING,)
         return (NOTHING,)
 
-    def shapes(self) -> list[tuple[Said, Said]]:
+    def shapes(self) -> list[tuple[SourcedValue, SourcedValue]]:
         """Pairs of inputs and batch: inputs without a symbol go with the model's own batch only."""
         inputs, found = self.axis("inputs"), []
         for shape in inputs:
@@ -119,7 +119,7 @@ def cells(matrix: Matrix) -> tuple[Cell, ...]:
     for row in rows:
         for cell, precision in _expanded(matrix, row):
             if not excluded(cell.name, cell.options, excludes):
-                _check_precision(cell, precision or Node(node.file, cell.line))
+                _check_precision(cell, precision or DocumentNode(node.file, cell.line))
                 found.setdefault((str(cell.model), repr(cell.options)), cell)
     if not found:
         what = f"`exclude` takes all {total} combinations" if total else "no model meets a target"
@@ -145,7 +145,7 @@ def _of_includes(matrix: Matrix) -> Iterator[_Row]:
         yield _Row(entry, _models(matrix, entry), (entry,), (matrix.section("defaults"),))
 
 
-def _models(matrix: Matrix, entry: Entry) -> list[tuple[Path | str, str]]:
+def _models(matrix: Matrix, entry: SectionValues) -> list[tuple[Path | str, str]]:
     said = entry.said["path"]
     text, node = said.value, said.node
     if text.startswith("xxh3:"):
@@ -164,7 +164,7 @@ def _models(matrix: Matrix, entry: Entry) -> list[tuple[Path | str, str]]:
     return list(files)
 
 
-def _expanded(matrix: Matrix, row: _Row) -> Iterator[tuple[Cell, Node]]:
+def _expanded(matrix: Matrix, row: _Row) -> Iterator[tuple[Cell, DocumentNode]]:
     """The cells of a row, each with the place that says its precision."""
     shapes, axes = row.shapes(), (row.axis("precision"), row.axis("for"))
     sides = [(side, _Layers((side, *row.outer), (row.entry, side, *row.outer))) for side in row.targets]
@@ -188,15 +188,15 @@ def _expanded(matrix: Matrix, row: _Row) -> Iterator[tuple[Cell, Node]]:
 class _Layers:
     """The entries that speak for a cell, nearest first: `hardware` of its target, `all` of everything else."""
 
-    def __init__(self, hardware: Sequence[Entry], all: Sequence[Entry]) -> None:
+    def __init__(self, hardware: Sequence[SectionValues], all: Sequence[SectionValues]) -> None:
         self.hardware, self.all = hardware, all
 
 
-def _first(layers: Sequence[Entry], name: str) -> Said | None:
+def _first(layers: Sequence[SectionValues], name: str) -> SourcedValue | None:
     return next((said for entry in layers if (said := entry.get(name)) is not None), None)
 
 
-def _hardware(side: Entry, layers: _Layers) -> dict[str, Any]:
+def _hardware(side: SectionValues, layers: _Layers) -> dict[str, Any]:
     """The fields of a target. Raises `Usage` where one is missing that a key needs."""
     said = {name: _first(layers.hardware, name) for name in ("kind", *HARDWARE, "migraphx")}
     kind = said["kind"].value if said["kind"] else "gpu"
@@ -213,12 +213,12 @@ def _hardware(side: Entry, layers: _Layers) -> dict[str, Any]:
     return {"kind": kind, **found}
 
 
-def _symbols(shape: Mapping[str, Said]) -> dict[str, Said]:
+def _symbols(shape: Mapping[str, SourcedValue]) -> dict[str, SourcedValue]:
     """The symbols of a shape, each with a place where it stands."""
     return {dim.value: dim for said in shape.values() for dim in said.value if isinstance(dim.value, str)}
 
 
-def _shaped(inputs: Said, batch: Said) -> dict[str, Any]:
+def _shaped(inputs: SourcedValue, batch: SourcedValue) -> dict[str, Any]:
     """Inputs with their symbol filled by the batch; the batch itself goes on where it is the first dim of all."""
     if inputs.value is None:
         return {"batch": batch.value}
@@ -256,14 +256,14 @@ def _flags(matrix: Matrix, layers: _Layers, precision: str | None) -> dict[str, 
     }
 
 
-def _calibration(matrix: Matrix, data: Said) -> Path:
+def _calibration(matrix: Matrix, data: SourcedValue) -> Path:
     path: Path = matrix.folder / data.value
     if not path.is_file():
         raise data.node.refuse(f"There is no calibration file {data.value}.", f"It is looked for in {matrix.folder}/.")
     return path
 
 
-def _check_precision(cell: Cell, place: Node) -> None:
+def _check_precision(cell: Cell, place: DocumentNode) -> None:
     options = cell.options
     arch = GfxArch.parse(options.arch).base if options.arch else None
     word = precision_support.impossible(arch, options.vendor, target.parse_precision(options.precision or "fp32"))

@@ -13,7 +13,7 @@ from mxr.artifact import qualities, target
 from mxr.errors import Usage
 from mxr.util.frozen import dataclass
 
-from .document import Node
+from .document import DocumentNode
 
 HOLDS_VARIABLE = {"type": "string", "pattern": r"\$\{"}
 """For editors: a text that is only known once its variable is filled in."""
@@ -26,25 +26,25 @@ ARCHS = frozenset().union(*target.FAMILIES.values(), target.SRAMECC, target.XNAC
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SourcedValue:
     """A value with the place where it was said."""
 
     value: Any
-    node: Node
+    node: DocumentNode
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FieldKind:
     """`read` gives the value of a node or raises `Usage` with its line; `schema` is for editors."""
 
-    read: Callable[[Node], Any]
+    read: Callable[[DocumentNode], Any]
     schema: Mapping[str, Any]
 
 
-def scalar(words: str, parse: Callable[[str], Any], schema: Mapping[str, Any]) -> Kind:
+def scalar(words: str, parse: Callable[[str], Any], schema: Mapping[str, Any]) -> FieldKind:
     """One value from a text; `parse` raises `Usage` or `ValueError` for what is none."""
 
-    def read(node: Node) -> Any:
+    def read(node: DocumentNode) -> Any:
         if node.text is None:
             raise node.refuse(f"Expected {words}, found {node.shown()}.", f"Write {words}.")
         try:
@@ -55,10 +55,10 @@ def scalar(words: str, parse: Callable[[str], Any], schema: Mapping[str, Any]) -
             raise node.refuse(f"Expected {words}, found {node.shown()}.", f"Write {words}.") from None
 
     needs_variable = schema.get("type") != "string" or "enum" in schema or "pattern" in schema
-    return Kind(read, {"anyOf": [dict(schema), HOLDS_VARIABLE]} if needs_variable else schema)
+    return FieldKind(read, {"anyOf": [dict(schema), HOLDS_VARIABLE]} if needs_variable else schema)
 
 
-def choice(words: str, among: Iterable[str]) -> Kind:
+def choice(words: str, among: Iterable[str]) -> FieldKind:
     """One of some words."""
     known = tuple(among)
 
@@ -72,29 +72,29 @@ def choice(words: str, among: Iterable[str]) -> Kind:
     return scalar(words, parse, {"type": "string", "enum": list(known)})
 
 
-def listing(of: Kind, *, empty: bool = False) -> Kind:
+def listing(of: FieldKind, *, empty: bool = False) -> FieldKind:
     """One value, several joined by commas, or a list of them: always a tuple of `Said`."""
 
-    def read(node: Node) -> tuple[Said, ...]:
-        parts: Iterable[Node] = (node,)
+    def read(node: DocumentNode) -> tuple[SourcedValue, ...]:
+        parts: Iterable[DocumentNode] = (node,)
         if node.items is not None:
             parts = node.items
         elif node.text is not None:
-            parts = [Node(node.file, node.line, text=part.strip()) for part in node.text.split(",")]
-        found = tuple(Said(of.read(part), part) for part in parts)
+            parts = [DocumentNode(node.file, node.line, text=part.strip()) for part in node.text.split(",")]
+        found = tuple(SourcedValue(of.read(part), part) for part in parts)
         if not found and not empty:
             raise node.refuse("This list is empty, so that nothing would be compiled.", "Write a value, or remove it.")
         return found
 
     one = of.schema
     some: dict[str, Any] = {"type": "array", "items": one} | ({} if empty else {"minItems": 1})
-    return Kind(read, {"anyOf": [one, {"type": "string", "pattern": ","}, some]})
+    return FieldKind(read, {"anyOf": [one, {"type": "string", "pattern": ","}, some]})
 
 
-def mapping(words: str, name: Callable[[str], object], of: Kind, schema_of_name: str) -> Kind:
+def mapping(words: str, name: Callable[[str], object], of: FieldKind, schema_of_name: str) -> FieldKind:
     """Names with a value each, as a dict of `Said`."""
 
-    def read(node: Node) -> dict[str, Said]:
+    def read(node: DocumentNode) -> dict[str, SourcedValue]:
         if node.fields is None:
             raise node.refuse(f"Expected {words}, found {node.shown()}.", f"Write {words}.")
         found = {}
@@ -103,15 +103,15 @@ def mapping(words: str, name: Callable[[str], object], of: Kind, schema_of_name:
                 name(each)
             except Usage as problem:
                 raise value.refuse(problem.message, problem.hint) from None
-            found[each] = Said(of.read(value), value)
+            found[each] = SourcedValue(of.read(value), value)
         return found
 
-    return Kind(
+    return FieldKind(
         read, {"type": "object", "propertyNames": {"pattern": schema_of_name}, "additionalProperties": of.schema}
     )
 
 
-def _number(low: int, high: int) -> Kind:
+def _number(low: int, high: int) -> FieldKind:
     def parse(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,10}", text, re.ASCII) or not low <= int(text) <= high:
             raise ValueError
@@ -133,7 +133,7 @@ def _text(text: str) -> str:
     return text
 
 
-def _version(name: str) -> Kind:
+def _version(name: str) -> FieldKind:
     def parse(text: str) -> str:
         try:
             target.split_version(text, name, zeros=True)
@@ -153,7 +153,7 @@ def _arch(text: str) -> str:
     return str(target.GfxArch.parse(text))
 
 
-def check_known(arch: str, node: Node) -> None:
+def check_known(arch: str, node: DocumentNode) -> None:
     """Raises `Usage` for an arch of AMD that there is not, with those that are near."""
     base = arch.partition(":")[0]
     if base not in ARCHS:

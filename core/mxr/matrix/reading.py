@@ -7,8 +7,8 @@ from pathlib import Path
 
 from mxr.util.frozen import dataclass
 
-from .document import Node, read_document
-from .table import MATRIX, Entry
+from .document import DocumentNode, read_document
+from .table import MATRIX, SectionValues
 
 LIMIT = 2_000
 """Combinations that a matrix may have unless it, or who reads it, says otherwise."""
@@ -19,7 +19,7 @@ class Matrix:
     """A matrix as it stands in its file; `limit` is the largest number of combinations that is not a mistake."""
 
     path: Path
-    entry: Entry
+    entry: SectionValues
     limit: int
 
     @property
@@ -27,14 +27,14 @@ class Matrix:
         """What its paths are relative to."""
         return self.path.parent
 
-    def section(self, name: str) -> Entry:
+    def section(self, name: str) -> SectionValues:
         """A mapping of it, empty where it is not there."""
         said = self.entry.get(name)
-        found = said.value if said else Entry(self.entry.node, {})
-        assert isinstance(found, Entry)
+        found = said.value if said else SectionValues(self.entry.node, {})
+        assert isinstance(found, SectionValues)
         return found
 
-    def sections(self, name: str) -> tuple[Entry, ...]:
+    def sections(self, name: str) -> tuple[SectionValues, ...]:
         """A list of it, empty where it is not there."""
         said = self.entry.get(name)
         return said.value if said else ()
@@ -48,7 +48,7 @@ def read(path: Path, environ: Mapping[str, str], limit: int | None = None) -> Ma
     return of(path, read_document(path, environ), limit)
 
 
-def of(path: Path, node: Node, limit: int | None = None) -> Matrix:
+def of(path: Path, node: DocumentNode, limit: int | None = None) -> Matrix:
     """The matrix that these nodes are. Raises `Usage`."""
     entry = MATRIX.read(node)
     said = entry.get("limit")

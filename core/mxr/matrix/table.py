@@ -11,15 +11,15 @@ from mxr.artifact import qualities
 from mxr.util.frozen import dataclass
 
 from . import kinds
-from .document import Node, refusal
-from .kinds import Kind, Said, listing
+from .document import DocumentNode, refusal
+from .kinds import FieldKind, SourcedValue, listing
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
     """A field: the kind of its value, and what it means."""
 
-    kind: Kind
+    kind: FieldKind
     about: str
 
 
@@ -32,7 +32,7 @@ class Section:
     fields: Mapping[str, Field]
     needed: tuple[str, ...] = ()
 
-    def read(self, node: Node) -> Entry:
+    def read(self, node: DocumentNode) -> SectionValues:
         """What is said in this mapping. Raises `Usage` for a field that there is not, and for one that is missing."""
         if node.fields is None:
             known = ", ".join(self.fields)
@@ -44,53 +44,53 @@ class Section:
                 did = f"Did you mean {near[0]}? " if near else ""
                 hint = f"{did}Known: {', '.join(self.fields)}."
                 raise refusal(node.file, line, f"{self.name} has no field {name[:40]!r}.", hint)
-            said[name] = Said(self.fields[name].kind.read(value), Node(value.file, line))
+            said[name] = SourcedValue(self.fields[name].kind.read(value), DocumentNode(value.file, line))
         for name in self.needed:
             if name not in said:
                 raise node.refuse(f"{self.name} needs a field {name!r}.", self.fields[name].about)
-        return Entry(node, said)
+        return SectionValues(node, said)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> FieldKind:
         """This section as the kind of a field."""
         properties = {name: {"description": row.about, **row.kind.schema} for name, row in self.fields.items()}
         schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
-        return Kind(self.read, schema | ({"required": list(self.needed)} if self.needed else {}))
+        return FieldKind(self.read, schema | ({"required": list(self.needed)} if self.needed else {}))
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SectionValues:
     """What a section of the file says, by the names of its fields."""
 
-    node: Node
-    said: Mapping[str, Said]
+    node: DocumentNode
+    said: Mapping[str, SourcedValue]
 
-    def get(self, name: str) -> Said | None:
+    def get(self, name: str) -> SourcedValue | None:
         """What is said of this field."""
         return self.said.get(name)
 
 
-def several(section: Section) -> Kind:
+def several(section: Section) -> FieldKind:
     """A list of such sections, as a tuple of entries."""
 
-    def read(node: Node) -> tuple[Entry, ...]:
+    def read(node: DocumentNode) -> tuple[SectionValues, ...]:
         if node.items is None:
             raise node.refuse(
                 f"Expected a list, found {node.shown()}.", f"Write one line `- ...` for each {section.name}."
             )
         return tuple(section.read(each) for each in node.items)
 
-    return Kind(read, {"type": "array", "items": section.kind.schema})
+    return FieldKind(read, {"type": "array", "items": section.kind.schema})
 
 
-def nullable(kind: Kind) -> Kind:
+def nullable(kind: FieldKind) -> FieldKind:
     """The same, or null."""
 
-    def read(node: Node) -> Any:
+    def read(node: DocumentNode) -> Any:
         nothing = node.text is None and node.items is None and node.fields is None
         return None if nothing else kind.read(node)
 
-    return Kind(read, {"anyOf": [*kind.schema.get("anyOf", [kind.schema]), {"type": "null"}]})
+    return FieldKind(read, {"anyOf": [*kind.schema.get("anyOf", [kind.schema]), {"type": "null"}]})
 
 
 AXES = {
@@ -122,8 +122,8 @@ RUNNER = {"runner": Field(listing(kinds.TEXT), "Labels of the CI runner for this
 PATH = {"path": Field(kinds.TEXT, "An ONNX file or a glob, relative to this file; or xxh3:... of a known model.")}
 INPUTS = {
     "inputs": Field(
-        Kind(
-            lambda node: tuple(Said(kinds.SHAPES.read(each), each) for each in node.items or (node,)),
+        FieldKind(
+            lambda node: tuple(SourcedValue(kinds.SHAPES.read(each), each) for each in node.items or (node,)),
             {"anyOf": [kinds.SHAPES.schema, {"type": "array", "minItems": 1, "items": kinds.SHAPES.schema}]},
         ),
         "Shapes of the inputs, NAME: [N, 3, 224, 224] with N filled by batch; or a list of such mappings.",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mxr.errors import Damaged
 
-from .protobuf import Broken, Bytes, fields, message, text_of, varint_of
+from .protobuf import Bytes, MalformedProtobuf, fields, message, text_of, varint_of
 from .values import OnnxModel
 
 DEEPEST_SUBGRAPH = 64  # graphs within graphs; protobuf's own parsers stop at 100 messages within messages
@@ -38,7 +38,7 @@ def tensors_in(data: Bytes) -> tuple[set[str], set[int]]:
     while waiting:
         room, at, end, depth = waiting.pop()
         if depth > DEEPEST_SUBGRAPH:
-            raise Broken(f"Its graphs lie more than {DEEPEST_SUBGRAPH} deep within each other")
+            raise MalformedProtobuf(f"Its graphs lie more than {DEEPEST_SUBGRAPH} deep within each other")
         doors = _ROOMS[room]
         if room == "attribute":
             types |= _chosen(data, at, end)
@@ -71,7 +71,7 @@ def _locations(data: Bytes, start: int, stop: int, types: set[int]) -> set[str]:
     # Readers differ in which entry they take when there are several, so all of them belong to the model.
     found = {text_of(data, entry, 2) for entry in entries if text_of(data, entry, 1) == "location"}
     if not found:
-        raise Broken("It has a tensor with external data and no location")
+        raise MalformedProtobuf("It has a tensor with external data and no location")
     return found
 
 

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from mxr.errors import Damaged
 
-from .protobuf import Broken, Bytes, fields, message, text, text_of, varint_of
+from .protobuf import Bytes, MalformedProtobuf, fields, message, text, text_of, varint_of
 from .writing import again, field, head, number_field
 
 Span = tuple[int, int]
@@ -34,7 +34,7 @@ def freeze(source: Path, target: BinaryIO, inputs: Mapping[str, Dims]) -> None:
                     _write(target, 7, list(_graph(data, start, stop, inputs, symbols)), data)
                 else:
                     _copy(target, data, tag, start, stop)
-        except Broken as broken:
+        except MalformedProtobuf as broken:
             raise Damaged(f"{source} is not an ONNX model. {broken}.") from None
 
 

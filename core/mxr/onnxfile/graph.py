@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .protobuf import Broken, Bytes, Span, fields, merged, message, signed, text, text_of, varint_of
+from .protobuf import Bytes, MalformedProtobuf, Span, fields, merged, message, signed, text, text_of, varint_of
 from .values import OnnxInput
 
 # fmt: off
@@ -45,7 +45,7 @@ def ends(data: Bytes, graph: Sequence[Span]) -> tuple[tuple[OnnxInput, ...], tup
             initializers.add(text_of(data, values, 8))
     real = tuple(item for item in inputs if item.name not in initializers)
     if len({item.name for item in real}) < len(real):
-        raise Broken("Its graph has two inputs of one name")
+        raise MalformedProtobuf("Its graph has two inputs of one name")
     return real, tuple(outputs)
 
 

@@ -16,7 +16,7 @@ Bytes: TypeAlias = "mmap.mmap | bytes | Window"
 Span: TypeAlias = tuple[int, int]
 
 
-class Broken(Exception):
+class MalformedProtobuf(Exception):
     """The bytes are no ModelProto, and why; never leaves the package."""
 
 
@@ -37,7 +37,9 @@ def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
         if byte < 128:
             return value & (2**64 - 1), at
         shift += 7
-    raise Broken("It ends in the middle of a field: was it cut short?" if at >= end else "It holds no ONNX fields")
+    raise MalformedProtobuf(
+        "It ends in the middle of a field: was it cut short?" if at >= end else "It holds no ONNX fields"
+    )
 
 
 def fields(data: Bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -59,9 +61,9 @@ def fields(data: Bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
         elif wire in (1, 5) and tag > 7:
             at = start + (8 if wire == 1 else 4)
         else:
-            raise Broken("It holds no ONNX fields")
+            raise MalformedProtobuf("It holds no ONNX fields")
         if at > end:
-            raise Broken("It ends before its last field does: was it cut short?")
+            raise MalformedProtobuf("It ends before its last field does: was it cut short?")
         yield tag, start, at
 
 
@@ -75,7 +77,7 @@ def text(data: Bytes, start: int, stop: int) -> str:
     try:
         return bytes(data[start:stop]).decode("utf-8")
     except UnicodeDecodeError:
-        raise Broken("It holds a name that is not UTF-8") from None
+        raise MalformedProtobuf("It holds a name that is not UTF-8") from None
 
 
 def text_of(data: Bytes, spans: Iterable[Span], number: int) -> str:

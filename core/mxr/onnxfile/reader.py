@@ -11,7 +11,7 @@ from mxr.errors import Damaged, Usage
 from .external import tensors_in
 from .foreign import looks
 from .graph import default_opset, ends, type_name
-from .protobuf import Broken, Bytes, fields, message, signed, text, varint_of
+from .protobuf import Bytes, MalformedProtobuf, fields, message, signed, text, varint_of
 from .values import OnnxModel
 
 
@@ -33,7 +33,7 @@ def read_model(path: Path) -> OnnxModel:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise Usage(f"{path} cannot be read: {reason}.", hint="Check the name and who may read it.") from None
-    except Broken as broken:
+    except MalformedProtobuf as broken:
         like, hint = looks(head)
         what = f"It looks like {like}." if like else f"{broken}."
         raise Damaged(f"{path} is not an ONNX model. {what}", hint=hint) from None
@@ -43,7 +43,7 @@ def walk_model(path: Path, data: Bytes) -> OnnxModel:
     """Walk the bytes of an ONNX file that is known as `path`. Raises Damaged when they are no ONNX model."""
     try:
         return _read(path, data)
-    except Broken as broken:
+    except MalformedProtobuf as broken:
         raise Damaged(f"{path} is not an ONNX model. {broken}.") from None
 
 
@@ -59,7 +59,7 @@ def _read(path: Path, data: Bytes) -> OnnxModel:
         elif tag == message(2):
             producer = text(data, start, stop)
     if not spans:
-        raise Broken("It holds no graph")
+        raise MalformedProtobuf("It holds no graph")
     inputs, outputs = ends(data, spans)
     locations, numbers = tensors_in(data)
     types = frozenset({*map(type_name, numbers), *(each.elem_type for each in (*inputs, *outputs))})

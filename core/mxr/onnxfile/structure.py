@@ -12,7 +12,7 @@ from hashlib import sha256
 from mxr.errors import Damaged
 
 from .external import DEEPEST_SUBGRAPH
-from .protobuf import Broken, Bytes, fields
+from .protobuf import Bytes, MalformedProtobuf, fields
 
 # The fields of each message that count: those with a room are messages to go into, the others count as they stand.
 _ROOMS: dict[str, dict[int, str | None]] = {
@@ -41,7 +41,7 @@ def structure_of(data: Bytes) -> str:
     """
     try:
         return _digest(data)
-    except Broken as broken:
+    except MalformedProtobuf as broken:
         raise Damaged(f"This is not an ONNX model. {broken}.") from None
 
 
@@ -64,7 +64,7 @@ def _digest(data: Bytes) -> str:
             _add(found.update, data, tag, start, stop)
         elif tag & 7 == 2:
             if len(ways) > DEEPEST:
-                raise Broken(f"Its graphs lie more than {DEEPEST_SUBGRAPH} deep within each other")
+                raise MalformedProtobuf(f"Its graphs lie more than {DEEPEST_SUBGRAPH} deep within each other")
             found.update(b"(" + tag.to_bytes(10, "little"))
             ways.append((inner, fields(data, start, stop)))
     return found.hexdigest()

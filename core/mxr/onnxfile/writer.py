@@ -18,7 +18,7 @@ IR_VERSION = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class WrittenNode:
     """One node: attributes are whole numbers (INT) or texts (STRING)."""
 
     name: str
@@ -30,7 +30,7 @@ class Node:
 
 
 def model_bytes(
-    name: str, node: Node, inputs: Sequence[OnnxInput], outputs: Sequence[OnnxInput], opsets: Mapping[str, int]
+    name: str, node: WrittenNode, inputs: Sequence[OnnxInput], outputs: Sequence[OnnxInput], opsets: Mapping[str, int]
 ) -> bytes:
     """A ModelProto whose graph is this node between these inputs and outputs."""
     graph = field(1, _node(node)) + field(2, name)
@@ -40,7 +40,7 @@ def model_bytes(
     return number_field(1, IR_VERSION) + field(2, "mxr") + field(7, graph) + imports
 
 
-def _node(node: Node) -> bytes:
+def _node(node: WrittenNode) -> bytes:
     names = b"".join(field(1, each) for each in node.inputs) + b"".join(field(2, each) for each in node.outputs)
     attributes = b"".join(field(5, _attribute(name, value)) for name, value in node.attributes.items())
     return names + field(3, node.name) + field(4, node.op_type) + attributes + field(7, node.domain)

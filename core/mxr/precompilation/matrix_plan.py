@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mxr.errors import Json, NoWorker, Usage
-from mxr.protocol.surveys import Standing
+from mxr.protocol.surveys import RequestStatus
 from mxr.util.frozen import dataclass
 
-from .run import Wanted
+from .run import CellRequest
 
 if TYPE_CHECKING:
     from mxr.matrix import Cell
@@ -26,11 +26,11 @@ MOST_JOBS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedCell:
     """A cell and how it stands."""
 
-    wanted: Wanted
-    standing: Standing
+    wanted: CellRequest
+    standing: RequestStatus
 
     @property
     def state(self) -> str:
@@ -68,7 +68,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Lot:
+class TargetWorkload:
     """What one target has to do. `minutes` is of those compiles that have an estimate, `unknown` counts the others."""
 
     target: str
@@ -90,29 +90,31 @@ class Lot:
         return {"target": self.target, **about, "runner": list(self.cell.runner), **sums}
 
 
-def plan(wanted: Sequence[Wanted], standings: Sequence[Standing]) -> tuple[Planned, ...]:
+def plan(wanted: Sequence[CellRequest], standings: Sequence[RequestStatus]) -> tuple[PlannedCell, ...]:
     """The cells with how they stand."""
-    return tuple(Planned(*pair) for pair in zip(wanted, standings, strict=True))
+    return tuple(PlannedCell(*pair) for pair in zip(wanted, standings, strict=True))
 
 
-def lots(planned: Sequence[Planned]) -> tuple[Lot, ...]:
+def lots(planned: Sequence[PlannedCell]) -> tuple[TargetWorkload, ...]:
     """The cells by target, in the order of the matrix; what several cells have in common is counted once in minutes."""
-    groups: dict[str, list[Planned]] = {}
+    groups: dict[str, list[PlannedCell]] = {}
     for each in planned:
         groups.setdefault(each.wanted.cell.target, []).append(each)
     return tuple(_lot(target, some) for target, some in groups.items())
 
 
-def _lot(target: str, some: list[Planned]) -> Lot:
+def _lot(target: str, some: list[PlannedCell]) -> TargetWorkload:
     counts = dict.fromkeys(STATES, 0)
     for each in some:
         counts[each.state] += 1
     compiles = list({each.wanted.request: each for each in some if each.open}.values())
     seconds = [each.standing.estimate for each in compiles if each.standing.estimate is not None]
-    return Lot(target, some[0].wanted.cell, counts, round(sum(seconds) / 60, 2), len(compiles) - len(seconds))
+    return TargetWorkload(
+        target, some[0].wanted.cell, counts, round(sum(seconds) / 60, 2), len(compiles) - len(seconds)
+    )
 
 
-def document(planned: Sequence[Planned], file: Path) -> Json:
+def document(planned: Sequence[PlannedCell], file: Path) -> Json:
     """The JSON of a plan: `{"matrix","cells","targets","summary"}`."""
     found = lots(planned)
     counts = {state: sum(lot.counts[state] for lot in found) for state in STATES}
@@ -125,7 +127,7 @@ def document(planned: Sequence[Planned], file: Path) -> Json:
     }
 
 
-def verdict(planned: Sequence[Planned]) -> NoWorker | None:
+def verdict(planned: Sequence[PlannedCell]) -> NoWorker | None:
     """The error that a plan ends with: cells that nobody can compile."""
     nobody = [each for each in planned if each.state == NOBODY]
     if not nobody:
@@ -134,7 +136,7 @@ def verdict(planned: Sequence[Planned]) -> NoWorker | None:
     return NoWorker(f"{len(nobody)} of {len(planned)} cells can be compiled by nobody: {targets}.")
 
 
-def github(planned: Sequence[Planned]) -> Json:
+def github(planned: Sequence[PlannedCell]) -> Json:
     """`{"include": [...]}` for `fromJSON`: a job for each target that has something to compile. Raises `Usage`."""
     found = [lot for lot in lots(planned) if lot.open]
     if len(found) > MOST_JOBS:
@@ -144,7 +146,7 @@ def github(planned: Sequence[Planned]) -> Json:
     return {"include": [lot.to_json() | {"runner": list(lot.cell.runner) or ["ubuntu-latest"]} for lot in found]}
 
 
-def gitlab(planned: Sequence[Planned], file: Path) -> str:
+def gitlab(planned: Sequence[PlannedCell], file: Path) -> str:
     """A child pipeline: a job for each target that has something to compile; JSON's texts are YAML's as well."""
     lines = ["# Made by `mxr plan --format gitlab`."]
     for lot in (lot for lot in lots(planned) if lot.open):

@@ -9,7 +9,7 @@ from typing import Any
 
 from mxr.errors import CompileFailed, Json, MxrError, NoSuchArtifact, NotCompiled, NoWorker, Temporary
 
-from .run import CANCELLED, FAILED, LATER, MISSING, NO_WORKER, QUEUED, RUNNING, Board, Place
+from .run import CANCELLED, FAILED, LATER, MISSING, NO_WORKER, QUEUED, RUNNING, CellStatus, MatrixStatus
 
 MOST_ROWS = 200
 """Rows of a step's summary: GitHub takes one MiB."""
@@ -18,7 +18,7 @@ UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What no XML 1.0 document can hold, not even escaped. Source: W3C, XML 1.0, production 2 (Char)."""
 
 
-def document(board: Board, file: Path) -> Json:
+def document(board: MatrixStatus, file: Path) -> Json:
     """The JSON of a board: `{"matrix","cells","summary"}`."""
     return {
         "matrix": str(file),
@@ -27,7 +27,7 @@ def document(board: Board, file: Path) -> Json:
     }
 
 
-def cell_json(place: Place) -> Json:
+def cell_json(place: CellStatus) -> Json:
     """One cell of the document."""
     cell, job, problem = place.wanted.cell, place.job, place.problem
     seconds = place.running()
@@ -48,7 +48,7 @@ def cell_json(place: Place) -> Json:
     }
 
 
-def verdict(board: Board) -> MxrError | None:
+def verdict(board: MatrixStatus) -> MxrError | None:
     """The error that a pipeline ends with: failed before no worker, that before try again, that before not yet."""
     counts, total = board.counts(), len(board.places)
     if counts[FAILED]:
@@ -69,7 +69,7 @@ def verdict(board: Board) -> MxrError | None:
     return None
 
 
-def words(place: Place) -> str:
+def words(place: CellStatus) -> str:
     """Why a cell is not there, in one line; empty where it is."""
     job = place.job
     if place.problem is None:
@@ -78,7 +78,7 @@ def words(place: Place) -> str:
     return kind + " ".join(place.problem.message.split())
 
 
-def junit(board: Board, file: Path) -> bytes:
+def junit(board: MatrixStatus, file: Path) -> bytes:
     """JUnit's XML: a case for each cell, with the end of the log where one failed."""
     from xml.etree import ElementTree
 
@@ -102,7 +102,7 @@ def junit(board: Board, file: Path) -> bytes:
     return found + b"\n"
 
 
-def _outcome(case: Any, place: Place) -> None:
+def _outcome(case: Any, place: CellStatus) -> None:
     from xml.etree import ElementTree
 
     tags = {FAILED: "failure", MISSING: "failure", NO_WORKER: "error", LATER: "error"}
@@ -121,7 +121,7 @@ def _xml(text: str) -> str:
     return UNFIT.sub("?", text)
 
 
-def step_summary(board: Board, file: Path) -> str:
+def step_summary(board: MatrixStatus, file: Path) -> str:
     """Markdown for the page of a run: numbers, then what is not there."""
     counts = {state: count for state, count in board.counts().items() if count}
     lines = [f"### mxr precompile {_cell(str(file))}", "", "| state | cells |", "|---|---|"]
@@ -134,7 +134,7 @@ def step_summary(board: Board, file: Path) -> str:
     return "\n".join([*lines, "", ""])
 
 
-def _row(place: Place) -> str:
+def _row(place: CellStatus) -> str:
     cell = place.wanted.cell
     name = f"{cell.name} {cell.target} {cell.variant}"
     return f"| {_cell(name)} | {cell.line} | {place.state} | {_cell(words(place))} |"
@@ -145,7 +145,7 @@ def _cell(text: str) -> str:
     return re.sub(r"([\\|`*_<>\[\]&#~])", r"\\\1", " ".join(text.split()))
 
 
-def marks(board: Board, file: Path) -> Iterable[str]:
+def marks(board: MatrixStatus, file: Path) -> Iterable[str]:
     """GitHub's workflow commands that mark the lines of the matrix, one for each line and state."""
     told = set()
     for place in board.places:

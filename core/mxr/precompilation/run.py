@@ -21,9 +21,9 @@ from mxr.artifact.qualities import Request
 from mxr.errors import CompileFailed, MxrError, NotCompiled, NoWorker, Temporary, Unreachable, Usage
 from mxr.host_facts import Host
 from mxr.protocol import jobs as job_protocol
-from mxr.protocol.surveys import MOST_WATCHED, Standing, Watch
+from mxr.protocol.surveys import MOST_WATCHED, RequestStatus, WatchJobs
 from mxr.request import builder, model
-from mxr.request.model import Subject
+from mxr.request.model import ModelReference
 from mxr.util.codec import canonical
 from mxr.util.frozen import dataclass
 from mxr.workflows import compile as compile_workflow
@@ -47,19 +47,19 @@ OPEN = (QUEUED, RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CellRequest:
     """A cell with the request that it stands for."""
 
     cell: Cell
-    subject: Subject
+    subject: ModelReference
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CellStatus:
     """How one cell stands. `heard`: when (of `time.monotonic`) its job was last heard of."""
 
-    wanted: Wanted
+    wanted: CellRequest
     state: str
     artifact: str | None = None
     job: job_protocol.Job | None = None
@@ -76,10 +76,10 @@ class Place:
         return since + time.monotonic() - self.heard if self.state == RUNNING else since
 
 
-class Board:
+class MatrixStatus:
     """What is known of all cells, in the order of the matrix; `away` says why the registry does not answer now."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[CellStatus]) -> None:
         self.places = list(places)
         self.away: str | None = None
 
@@ -100,7 +100,7 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MissPolicy:
     """What to do on a miss: `ask` queues, `wait` also waits, at most until `deadline` (of `time.monotonic`)."""
 
     ask: bool = True
@@ -109,9 +109,9 @@ class Plan:
     deadline: float | None = None
 
 
-def prepare(cells: Iterable[Cell], file: Path, cache: Cache, connect: Callable[[], Client]) -> tuple[Wanted, ...]:
+def prepare(cells: Iterable[Cell], file: Path, cache: Cache, connect: Callable[[], Client]) -> tuple[CellRequest, ...]:
     """The requests of all cells; each model is read once. Raises what a model or a cell raises, with its line."""
-    models: dict[str, Subject] = {}
+    models: dict[str, ModelReference] = {}
     hashes: dict[Path, str | None] = {}
 
     def sha256(path: Path | None) -> str | None:
@@ -128,7 +128,7 @@ def prepare(cells: Iterable[Cell], file: Path, cache: Cache, connect: Callable[[
             asked = builder.ask(cell.options, models[name], Host(), sha256_of=sha256)
         except MxrError as problem:
             raise at_line(problem, file, cell.line) from problem
-        found.append(Wanted(cell, models[name], asked.request))
+        found.append(CellRequest(cell, models[name], asked.request))
     return tuple(found)
 
 
@@ -138,10 +138,10 @@ def at_line(problem: MxrError, file: Path, line: int) -> MxrError:
     return type(problem)(f"{file}:{line}: {problem.message}", hint=problem.hint, detail=detail)
 
 
-def standings(client: Client, wanted: Sequence[Wanted]) -> list[Standing]:
+def standings(client: Client, wanted: Sequence[CellRequest]) -> list[RequestStatus]:
     """How all of them stand. Raises `Unreachable`."""
     distinct = {canonical(each.request.to_json()): each.request for each in wanted}
-    names, found = list(distinct), dict[str, Standing]()
+    names, found = list(distinct), dict[str, RequestStatus]()
     for begin in range(0, len(names), AT_ONCE):
         some = names[begin : begin + AT_ONCE]
         requests = [distinct[name] for name in some]
@@ -151,24 +151,24 @@ def standings(client: Client, wanted: Sequence[Wanted]) -> list[Standing]:
     return [found[canonical(each.request.to_json())] for each in wanted]
 
 
-def look(client: Client, wanted: Sequence[Wanted], file: Path) -> Board:
+def look(client: Client, wanted: Sequence[CellRequest], file: Path) -> MatrixStatus:
     """The board before anything is asked for. Raises `Usage` with the line where a request has no one answer."""
     places = []
     for each, standing in zip(wanted, standings(client, wanted), strict=True):
         if standing.problem:
             raise at_line(Usage(standing.problem, hint="Say it in the target."), file, each.cell.line)
         state = THERE if standing.artifact else MISSING
-        places.append(Place(each, state, standing.artifact, match=standing.match))
-    return Board(places)
+        places.append(CellStatus(each, state, standing.artifact, match=standing.match))
+    return MatrixStatus(places)
 
 
-def ask(client: Client, board: Board, plan: Plan, bytes_: Bytes) -> Iterator[int]:
+def ask(client: Client, board: MatrixStatus, plan: MissPolicy, bytes_: Bytes) -> Iterator[int]:
     """Asks for what is missing, in the order of the matrix; gives the place of each cell once it is asked for.
 
     What one cell is refused for stands in its place, and the others go on. Raises `Unreachable` when the registry
     stays away, and what an upload raises.
     """
-    jobs: dict[str, Place] = {}
+    jobs: dict[str, CellStatus] = {}
     for at, place in enumerate(board.places):
         if place.state != MISSING:
             continue
@@ -180,12 +180,12 @@ def ask(client: Client, board: Board, plan: Plan, bytes_: Bytes) -> Iterator[int
         yield at
 
 
-def _asked(client: Client, place: Place, plan: Plan, bytes_: Bytes) -> Place:
+def _asked(client: Client, place: CellStatus, plan: MissPolicy, bytes_: Bytes) -> CellStatus:
     wanted = place.wanted
-    asked = job_protocol.Ask(wanted.request, wait=plan.wait, retry=plan.retry)
+    asked = job_protocol.CompileRequest(wanted.request, wait=plan.wait, retry=plan.retry)
     try:
         job = compile_workflow.ask(
-            client, compile_workflow.Wanted(asked, wanted.subject, wanted.cell.options.calibration), bytes_
+            client, compile_workflow.CompileOrder(asked, wanted.subject, wanted.cell.options.calibration), bytes_
         )
     except NoWorker as problem:
         return replace(place, state=NO_WORKER, problem=problem)
@@ -194,7 +194,7 @@ def _asked(client: Client, place: Place, plan: Plan, bytes_: Bytes) -> Place:
     return _moved(client, place, job)
 
 
-def _moved(client: Client, place: Place, job: job_protocol.Job) -> Place:
+def _moved(client: Client, place: CellStatus, job: job_protocol.Job) -> CellStatus:
     """The place of a cell after its job said something."""
     fresh = replace(place, job=job, heard=time.monotonic())
     if job.state in job_protocol.OPEN:
@@ -207,7 +207,9 @@ def _moved(client: Client, place: Place, job: job_protocol.Job) -> Place:
         return replace(fresh, state=CANCELLED, problem=problem)
 
 
-def follow(client: Client, board: Board, plan: Plan, pace: float = compile_workflow.PACE) -> Iterator[list[int]]:
+def follow(
+    client: Client, board: MatrixStatus, plan: MissPolicy, pace: float = compile_workflow.PACE
+) -> Iterator[list[int]]:
     """The cells that changed, each time some did or `pace` seconds went by, until no job is open or time is up.
 
     A registry that goes away is asked again for `waiting.PATIENCE` seconds. Raises `Unreachable` then.
@@ -229,12 +231,12 @@ def follow(client: Client, board: Board, plan: Plan, pace: float = compile_workf
         time.sleep(max(0.0, begun + BREATH - time.monotonic()))
 
 
-def _heard(client: Client, board: Board, jobs: Mapping[str, list[int]], wait: float) -> list[int]:
+def _heard(client: Client, board: MatrixStatus, jobs: Mapping[str, list[int]], wait: float) -> list[int]:
     known = {}
     for id, cells in list(jobs.items())[:MOST_WATCHED]:
         job = board.places[cells[0]].job
         known[id] = job.version if job else 0
-    told = client.watch(Watch(known, round(min(wait, 60.0), 3)))
+    told = client.watch(WatchJobs(known, round(min(wait, 60.0), 3)))
     changed = []
     for job in told.jobs:
         for at in jobs.get(job.id, ()):

@@ -19,7 +19,7 @@ from mxr.artifact.records import Artifact
 from mxr.artifact.target import split_version
 from mxr.errors import Json, MxrError, NoSuchModel, Usage
 from mxr.protocol import jobs as job_protocol
-from mxr.protocol.surveys import Standing
+from mxr.protocol.surveys import RequestStatus
 from mxr.util.codec import canonical
 from mxr.util.frozen import dataclass
 from mxr.workflows import compile as compile_workflow
@@ -60,7 +60,7 @@ class Rebuild:
     old: Artifact
     request: Request
     uses: int
-    standing: Standing
+    standing: RequestStatus
     took: float | None = None
     takes: float | None = None
 
@@ -157,7 +157,7 @@ def _moved(artifact: Artifact, new: Versions) -> Request:
     return Request(key, demands)
 
 
-def _standings(client: Client, requests: Sequence[Request]) -> Iterator[Standing]:
+def _standings(client: Client, requests: Sequence[Request]) -> Iterator[RequestStatus]:
     for begin in range(0, len(requests), AT_ONCE):
         yield from client.survey(requests[begin : begin + AT_ONCE]).standings
 
@@ -191,7 +191,7 @@ def ask(client: Client, rebuilds: Sequence[Rebuild]) -> Iterator[tuple[Rebuild, 
     """
     for each in rebuilds:
         if each.state in (COMPILE, NOBODY):
-            wanted = job_protocol.Ask(each.request, priority=BEHIND)
+            wanted = job_protocol.CompileRequest(each.request, priority=BEHIND)
             try:
                 yield each, compile_workflow.patiently(partial(client.ask, wanted))
             except NoSuchModel as problem:

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mxr.program.cuts import cut_points, pieces
-    from mxr.program.description import Description, Ground, Header, Kernels, Sizes, Sureness
+    from mxr.program.description import Basis, Certainty, Description, Header, Kernels, Sizes
     from mxr.program.reader import describe, describe_file, read_header
     from mxr.program.shapes import Shape
     from mxr.program.source import BytesSource, FileSource, Source, Span
 
 __all__ = [
+    "Basis",
     "BytesSource",
+    "Certainty",
     "Description",
     "FileSource",
-    "Ground",
     "Header",
     "Kernels",
     "Shape",
     "Sizes",
     "Source",
     "Span",
-    "Sureness",
     "cut_points",
     "describe",
     "describe_file",
@@ -37,7 +37,7 @@ __all__ = [
 
 _ROOMS = {
     **dict.fromkeys(("cut_points", "pieces"), "cuts"),
-    **dict.fromkeys(("Description", "Ground", "Header", "Kernels", "Sizes", "Sureness"), "description"),
+    **dict.fromkeys(("Description", "Basis", "Header", "Kernels", "Sizes", "Certainty"), "description"),
     **dict.fromkeys(("describe", "describe_file", "read_header"), "reader"),
     "Shape": "shapes",
     **dict.fromkeys(("BytesSource", "FileSource", "Source", "Span"), "source"),

@@ -6,7 +6,7 @@ from collections import Counter
 
 from mxr.artifact.target import GfxArch
 from mxr.program.bundle import MOST_INFLATED, read_code_object
-from mxr.program.description import Ground, Sureness
+from mxr.program.description import Basis, Certainty
 from mxr.program.elf import Allowance
 from mxr.program.isa import can_meet
 from mxr.program.source import BytesSource, Source, SplicedSource
@@ -54,16 +54,16 @@ class CodeObjects:
         """Is there no device that could load them all?"""
         return not can_meet(self._kinds)
 
-    def ground(self) -> Ground:
+    def ground(self) -> Basis:
         """What the archs rest on."""
         known = sum(self._kinds.values())
         if not known:
-            return Ground(Sureness.UNKNOWN, f"{_counted(self.count)}, none of which tells its ISA")
+            return Basis(Certainty.UNKNOWN, f"{_counted(self.count)}, none of which tells its ISA")
         packed = ", ".join(name for name, _ in self._packings.most_common() if name not in ("ELF", "unknown"))
         text = f"ELF flags of {_counted(known)}" + (f" ({packed})" if packed else "")
         text += f", {self._confirmed} confirmed by a second witness" if self._confirmed else ""
         sure = known == self.count and not self.problems
-        return Ground(Sureness.CERTAIN if sure else Sureness.STRONG, text)
+        return Basis(Certainty.CERTAIN if sure else Certainty.STRONG, text)
 
     def warnings(self) -> list[str]:
         """What is wrong with any of them, in sentences."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mxr.program.description import Description, Ground, Header, Kernels, Sizes, Sureness
+from mxr.program.description import Basis, Certainty, Description, Header, Kernels, Sizes
 from mxr.program.header import KNOWN_FILE_VERSIONS, ROCM_OF
 from mxr.program.isa import read_isa
 from mxr.program.nodes import Nodes
 
-_CERTAIN, _STRONG, _HEURISTIC, _UNKNOWN = Sureness
+_CERTAIN, _STRONG, _HEURISTIC, _UNKNOWN = Certainty
 
 
 def conclude(header: Header, nodes: Nodes, file_size: int, trailing: int) -> Description:
@@ -17,8 +17,8 @@ def conclude(header: Header, nodes: Nodes, file_size: int, trailing: int) -> Des
     archs, sure["archs"] = _archs(header, nodes)
     offload_copy, sure["offload_copy"] = _offload_copy(header, nodes)
     sure["inputs"], sure["outputs"] = _inputs_ground(nodes), _outputs_ground(nodes)
-    sure["libraries"] = Ground(_CERTAIN, "operators")
-    sure["sizes"] = Ground(_CERTAIN, "lengths in the file")
+    sure["libraries"] = Basis(_CERTAIN, "operators")
+    sure["sizes"] = Basis(_CERTAIN, "lengths in the file")
     code = nodes.code_objects
     return Description(
         header=header,
@@ -48,62 +48,62 @@ def _rocm(header: Header) -> str | None:
     return ROCM_OF.get(".".join(header.migraphx.split(".")[:2]))
 
 
-def _header_grounds(header: Header) -> dict[str, Ground]:
-    told = Ground(_CERTAIN, "header")
+def _header_grounds(header: Header) -> dict[str, Basis]:
+    told = Basis(_CERTAIN, "header")
     known = header.file_version in KNOWN_FILE_VERSIONS
-    version = told if header.migraphx else Ground(_UNKNOWN, "MIGraphX before 2.7 does not write its version")
-    official = Ground(_HEURISTIC, "official builds of this MIGraphX")
-    hint = official if _rocm(header) else Ground(_UNKNOWN, "no release known")
+    version = told if header.migraphx else Basis(_UNKNOWN, "MIGraphX before 2.7 does not write its version")
+    official = Basis(_HEURISTIC, "official builds of this MIGraphX")
+    hint = official if _rocm(header) else Basis(_UNKNOWN, "no release known")
     return {
         "file_version": told,
         "migraphx": version,
         "rocm_hint": hint,
-        "flavour": Ground(_STRONG if known else _HEURISTIC, "layout of the header"),
+        "flavour": Basis(_STRONG if known else _HEURISTIC, "layout of the header"),
         "compiled": told,
         "targets": told,
     }
 
 
-def _archs(header: Header, nodes: Nodes) -> tuple[tuple[str, ...], Ground]:
+def _archs(header: Header, nodes: Nodes) -> tuple[tuple[str, ...], Basis]:
     code = nodes.code_objects
     if code.archs():
         return code.archs(), code.ground()
     named = tuple(sorted(str(isa) for name in header.gfx_names if (isa := read_isa(name)) is not None))
     if named:
-        return named, Ground(_STRONG, "arch named in the header")
+        return named, Basis(_STRONG, "arch named in the header")
     if code.count:
         return (), code.ground()
     if not header.compiled:
-        return (), Ground(_UNKNOWN, "the program is not compiled, so it is for no arch")
+        return (), Basis(_UNKNOWN, "the program is not compiled, so it is for no arch")
     if "gpu" not in header.targets:
-        return (), Ground(_UNKNOWN, f"no GPU arch: the target is {', '.join(header.targets)}")
-    return (), Ground(_UNKNOWN, "no code object in the file: only library calls, or kernels made at run time")
+        return (), Basis(_UNKNOWN, f"no GPU arch: the target is {', '.join(header.targets)}")
+    return (), Basis(_UNKNOWN, "no code object in the file: only library calls, or kernels made at run time")
 
 
-def _offload_copy(header: Header, nodes: Nodes) -> tuple[bool | None, Ground]:
+def _offload_copy(header: Header, nodes: Nodes) -> tuple[bool | None, Basis]:
     if header.offload_copy is not None:
-        return header.offload_copy, Ground(_CERTAIN, "header")
+        return header.offload_copy, Basis(_CERTAIN, "header")
     if "gpu" not in header.targets:
-        return None, Ground(_UNKNOWN, "only programs for a GPU show it")
+        return None, Basis(_UNKNOWN, "only programs for a GPU show it")
     if nodes.copies_param:
-        return True, Ground(_STRONG, "inputs are copied to the GPU by the program")
+        return True, Basis(_STRONG, "inputs are copied to the GPU by the program")
     if nodes.output_buffers():
-        return False, Ground(_STRONG, "the caller gives the output buffers")
-    return None, Ground(_UNKNOWN, "neither copies of inputs nor output buffers in the program")
+        return False, Basis(_STRONG, "the caller gives the output buffers")
+    return None, Basis(_UNKNOWN, "neither copies of inputs nor output buffers in the program")
 
 
-def _inputs_ground(nodes: Nodes) -> Ground:
+def _inputs_ground(nodes: Nodes) -> Basis:
     if not nodes.params:
-        return Ground(_CERTAIN, "the program has no parameters")
+        return Basis(_CERTAIN, "the program has no parameters")
     buffers = len(nodes.params) - len(nodes.inputs())
     left_out = f", without {buffers} that are buffers by their names" if buffers else ""
-    return Ground(_STRONG if buffers else _CERTAIN, "parameters of the program" + left_out)
+    return Basis(_STRONG if buffers else _CERTAIN, "parameters of the program" + left_out)
 
 
-def _outputs_ground(nodes: Nodes) -> Ground:
+def _outputs_ground(nodes: Nodes) -> Basis:
     if nodes.returned:
-        return Ground(_STRONG, "shapes of what the program returns")
-    return Ground(_HEURISTIC if nodes.outputs() else _UNKNOWN, "the program has no return with inputs")
+        return Basis(_STRONG, "shapes of what the program returns")
+    return Basis(_HEURISTIC if nodes.outputs() else _UNKNOWN, "the program has no return with inputs")
 
 
 def _warnings(header: Header, nodes: Nodes) -> list[str]:

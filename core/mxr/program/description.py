@@ -9,7 +9,7 @@ from enum import StrEnum
 from mxr.program.shapes import Shape
 
 
-class Sureness(StrEnum):
+class Certainty(StrEnum):
     """How sure a fact is; unknown is a legal answer, and said as such."""
 
     CERTAIN = "certain"
@@ -19,10 +19,10 @@ class Sureness(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Basis:
     """What a fact rests on: how sure it is and, in a few words, where it comes from."""
 
-    how: Sureness
+    how: Certainty
     source: str
 
 
@@ -92,7 +92,7 @@ class Description:
     modules: int
     debug_symbols: bool
     rocm_hint: str | None
-    sure: Mapping[str, Ground]
+    sure: Mapping[str, Basis]
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

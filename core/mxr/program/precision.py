@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mxr.program.description import Ground, Sureness
+from mxr.program.description import Basis, Certainty
 
 ORDER = ("fp16", "bf16", "int8", "fp8", "int4w")
 _OF_TYPE = {"half_type": "fp16", "bf16_type": "bf16"}
@@ -25,7 +25,7 @@ class PrecisionClues:
     __slots__ = ("_arguments", "_clues", "_types", "_weights")
 
     def __init__(self) -> None:
-        self._clues: dict[str, tuple[Sureness, str]] = {}
+        self._clues: dict[str, tuple[Certainty, str]] = {}
         self._types: set[str] = set()
         self._weights: set[str] = set()
         self._arguments: set[str] = set()
@@ -49,29 +49,29 @@ class PrecisionClues:
             return
         if name == "quantizelinear" and number_type not in _INT8_TYPES:
             return
-        self._clues[precision] = (Sureness.STRONG, f"{name} operators")
+        self._clues[precision] = (Certainty.STRONG, f"{name} operators")
 
     def see_kernel(self, symbol: str) -> None:
         """The name of a kernel, in which the fused operators stand."""
         for word, precision in _KERNEL_WORDS:
             if word in symbol:
-                self._clues.setdefault(precision, (Sureness.HEURISTIC, "names of kernels"))
+                self._clues.setdefault(precision, (Certainty.HEURISTIC, "names of kernels"))
                 return
 
-    def conclude(self) -> tuple[tuple[str, ...], Ground]:
+    def conclude(self) -> tuple[tuple[str, ...], Basis]:
         """The precisions in the order of `ORDER`, or fp32 where only that is seen, and what this rests on."""
         types = self._types | self._weights | self._arguments
-        found = {precision: (Sureness.CERTAIN, "number types") for precision in map(_of_type, types) if precision}
+        found = {precision: (Certainty.CERTAIN, "number types") for precision in map(_of_type, types) if precision}
         clues = dict(self._clues)
         if "int8_type" in self._weights | self._arguments:
-            clues.setdefault("int8", (Sureness.HEURISTIC, "8-bit weights or arguments of kernels"))
-        if "fp8" in found and clues.get("int8", (Sureness.UNKNOWN, ""))[0] is Sureness.HEURISTIC:
+            clues.setdefault("int8", (Certainty.HEURISTIC, "8-bit weights or arguments of kernels"))
+        if "fp8" in found and clues.get("int8", (Certainty.UNKNOWN, ""))[0] is Certainty.HEURISTIC:
             clues.pop("int8")
         found |= clues
         if not found and "float_type" in types:
-            return ("fp32",), Ground(Sureness.CERTAIN, "no reduced number type in any node")
+            return ("fp32",), Basis(Certainty.CERTAIN, "no reduced number type in any node")
         if not found:
-            return (), Ground(Sureness.UNKNOWN, "no floating-point type in any node")
+            return (), Basis(Certainty.UNKNOWN, "no floating-point type in any node")
         return _ordered(found)
 
 
@@ -79,7 +79,7 @@ def _of_type(number_type: str) -> str | None:
     return "fp8" if number_type.startswith("fp8") else _OF_TYPE.get(number_type)
 
 
-def _ordered(found: Mapping[str, tuple[Sureness, str]]) -> tuple[tuple[str, ...], Ground]:
+def _ordered(found: Mapping[str, tuple[Certainty, str]]) -> tuple[tuple[str, ...], Basis]:
     names = tuple(name for name in ORDER if name in found)
-    weakest = max((found[name][0] for name in names), key=list(Sureness).index)
-    return names, Ground(weakest, "; ".join(f"{name} from {found[name][1]}" for name in names))
+    weakest = max((found[name][0] for name in names), key=list(Certainty).index)
+    return names, Basis(weakest, "; ".join(f"{name} from {found[name][1]}" for name in names))

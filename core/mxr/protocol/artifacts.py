@@ -32,12 +32,10 @@ MOST_USES = 5_000
 
 __all__ = [
     "Artifact",
+    "ArtifactUsage",
     "Artifacts",
     "Hit",
-    "InUse",
-    "Lock",
     "Locks",
-    "Miss",
     "Misses",
     "Missing",
     "MissingRequest",
@@ -46,12 +44,14 @@ __all__ = [
     "Models",
     "Publish",
     "PutLock",
+    "RecordedMiss",
     "RegisterModel",
+    "RegisteredLock",
     "Request",
-    "Told",
-    "Usage",
+    "UsageReply",
     "Use",
     "Uses",
+    "UsesAccepted",
     "check_model",
 ]
 
@@ -164,7 +164,7 @@ class PutLock:
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
+class RegisteredLock:
     """A registered lock. While it stands, its artifacts are neither removed nor swept."""
 
     name: str
@@ -177,11 +177,11 @@ class Lock:
 class Locks:
     """The reply of `GET /v1/locks`, by name."""
 
-    locks: tuple[Lock, ...]
+    locks: tuple[RegisteredLock, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
+class RecordedMiss:
     """A request that found nothing: how often, when, and the nearest artifacts then."""
 
     digest: str
@@ -196,7 +196,7 @@ class Miss:
 class Misses:
     """The reply of `GET /v1/misses`, the latest first."""
 
-    misses: tuple[Miss, ...]
+    misses: tuple[RecordedMiss, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,14 +227,14 @@ class Uses:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class UsesAccepted:
     """The reply to a report of uses: of how many artifacts the registry took note; it has forgotten the others."""
 
     noted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class InUse:
+class ArtifactUsage:
     """An artifact with its uses in the days that were asked about, and the time of the last one."""
 
     artifact: Artifact
@@ -243,10 +243,10 @@ class InUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class UsageReply:
     """The reply of `GET /v1/uses`: what was used most comes first."""
 
-    uses: tuple[InUse, ...]
+    uses: tuple[ArtifactUsage, ...]
 
 
 def model_identity(onnx: str, external: Mapping[str, str]) -> str:

@@ -11,11 +11,11 @@ from mxr.artifact.target import split_version
 from mxr.consumers.ort.form import runtime_in
 from mxr.host_facts import HostTarget, HostToolchain
 
-from .jobs import Can
+from .jobs import WorkerCapabilities
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class CompileMethod:
     """How a worker compiles a job: with which of its `can.targets`, and whether for another GPU, which is not there."""
 
     target: int
@@ -57,7 +57,7 @@ def _patch(version: str | None, name: str, toolchain: HostToolchain) -> str | No
     return split_version(version, name, zeros=toolchain.vendor == "hygon")[1] if version else None
 
 
-def able(can: Can, request: Request) -> Way | None:
+def able(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
     """The way in which this worker can compile what the request would take; None where there is none.
 
     The first target that is what the key asks; else, where the request allows it and the worker's library can, a
@@ -70,11 +70,11 @@ def able(can: Can, request: Request) -> Way | None:
         if target.kind != key.kind or (key.kind == "gpu" and (target.vendor, target.arch) != (key.vendor, key.arch)):
             continue
         if serves(demands, target, can.toolchain):
-            return Way(index)
+            return CompileMethod(index)
     return _across(can, request) if key.form == "whole" else None
 
 
-def _records(can: Can, key: Key) -> str:
+def _records(can: WorkerCapabilities, key: Key) -> str:
     """The ONNX Runtime that comes into play, which has to be the very one: another one gives its files other names."""
     return str(can.ort) if can.ort is not None and key.form != "whole" else ""
 
@@ -87,7 +87,7 @@ def _has(toolchain: HostToolchain, key: Key) -> bool:
     return all(has is not None and split_version(has, name, zeros=zeros)[0] == short for name, has, short in wanted)
 
 
-def _across(can: Can, request: Request) -> Way | None:
+def _across(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
     """A cross-compile. The GPU must be described: for counts that are not said MIGraphX would take some of its own."""
     key, demands = request.key, request.demands
     if not can.cross or "cross" not in demands.allow or (key.kind, key.vendor) != ("gpu", "amd"):
@@ -96,7 +96,7 @@ def _across(can: Can, request: Request) -> Way | None:
         return None
     if judge(demands, Candidate("", made_across(demands, can.toolchain))).refused:
         return None
-    return next((Way(at, cross=True) for at, each in enumerate(can.targets) if each.kind == "gpu"), None)
+    return next((CompileMethod(at, cross=True) for at, each in enumerate(can.targets) if each.kind == "gpu"), None)
 
 
 def tuning_for(demands: Demands) -> str:

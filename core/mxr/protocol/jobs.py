@@ -14,7 +14,7 @@ from typing import Any
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest, check_sha256
 from mxr.artifact.qualities import Demands, Request
-from mxr.consumers.ort.form import Runtime
+from mxr.consumers.ort.form import OrtRuntime
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.util.codec import refuse
 
@@ -32,7 +32,7 @@ MOST_LOG = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class CompileRequest:
     """Ask for a compile. The model must be registered complete, the calibration data uploaded as a blob.
 
     `wait` refuses (`NoWorker`) when nothing live or declared could do it; without it the job waits for such a worker.
@@ -52,7 +52,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class JobFailure:
     """Why a job failed: `kind` is permanent, transient or poison; `name` is one that `mxr explain` knows."""
 
     kind: str
@@ -89,7 +89,7 @@ class Job:
     estimate: float | None = None
     estimate_from: str | None = None
     artifact: str | None = None
-    failure: Failure | None = None
+    failure: JobFailure | None = None
     waiting_for: str | None = None
 
 
@@ -102,7 +102,7 @@ class Jobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Can:
+class WorkerCapabilities:
     """What a worker, or a declared pool, can compile for: targets, one toolchain.
 
     `cross`: its MIGraphX can also compile for AMD's GPUs that are not there. `ort`: the ONNX Runtime whose files it can
@@ -112,7 +112,7 @@ class Can:
     targets: tuple[HostTarget, ...]
     toolchain: HostToolchain
     cross: bool = False
-    ort: Runtime | None = None
+    ort: OrtRuntime | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= 64:
@@ -124,7 +124,7 @@ class RegisterWorker:
     """A worker says what it can do, under a name that it keeps over restarts (host and GPU, say)."""
 
     name: str
-    can: Can
+    can: WorkerCapabilities
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 200 or not self.name.isprintable():
@@ -132,23 +132,23 @@ class RegisterWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerInfo:
     """A worker: `state` is idle, busy, lost, or left (it signed off); `seen_at` when it last spoke."""
 
     id: str
     name: str
     state: str
-    can: Can
+    can: WorkerCapabilities
     seen_at: float
     job: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class DeclaredPool:
     """A declared kind of worker that may stand at zero."""
 
     name: str
-    can: Can
+    can: WorkerCapabilities
     queued: int = 0
     running: int = 0
 
@@ -157,8 +157,8 @@ class Pool:
 class Workers:
     """The reply of `GET /v1/workers`."""
 
-    workers: tuple[Worker, ...]
-    pools: tuple[Pool, ...] = ()
+    workers: tuple[WorkerInfo, ...]
+    pools: tuple[DeclaredPool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimReply:
     """The reply of a claim: a lease, or none after the wait."""
 
     lease: Lease | None = None
@@ -216,7 +216,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class HeartbeatReply:
     """The reply to a heartbeat: how long the lease goes on, and whether somebody cancelled the job."""
 
     seconds: float
@@ -224,7 +224,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class FinishJob:
     """The job is done: publishes `artifact` and closes the job, both or neither."""
 
     fence: int
@@ -233,11 +233,11 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
+class FailJob:
     """The job failed here."""
 
     fence: int
-    failure: Failure
+    failure: JobFailure
     log: str = ""
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
@@ -247,7 +247,7 @@ class Fail:
 
 
 @dataclass(frozen=True, slots=True)
-class HandBack:
+class HandBackJob:
     """A worker that stops gives its job back; it counts as no attempt."""
 
     fence: int

@@ -9,7 +9,7 @@ from typing import Any
 from mxr.artifact.qualities import Request
 from mxr.util.codec import refuse
 
-from .jobs import Failure, Job
+from .jobs import Job, JobFailure
 
 MOST_SURVEYED = 1_000
 """Requests in one survey."""
@@ -33,7 +33,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RequestStatus:
     """How one request stands: the `artifact` that a resolve would choose, with its `match`; else what could be done.
 
     `job` is the open job that an asker would be attached to, `state` its state. `able`: something live or declared
@@ -46,21 +46,21 @@ class Standing:
     job: str | None = None
     state: str | None = None
     able: bool = False
-    failure: Failure | None = None
+    failure: JobFailure | None = None
     estimate: float | None = None
     estimate_from: str | None = None
     problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
+class SurveyReply:
     """The reply of `POST /v1/survey`: one standing for each request, in the same order."""
 
-    standings: tuple[Standing, ...]
+    standings: tuple[RequestStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchJobs:
     """Which of these jobs changed? `jobs` has the version that the asker knows for each id; `wait` as for one job."""
 
     jobs: Mapping[str, int]
@@ -74,7 +74,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ChangedJobs:
     """The reply of `POST /v1/jobs/watch`: those that changed, without place; and the ids that there are not."""
 
     jobs: tuple[Job, ...]

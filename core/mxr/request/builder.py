@@ -17,7 +17,7 @@ from mxr.host_facts import Host, HostTarget, HostToolchain
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 
-from .model import Subject
+from .model import ModelReference
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BuiltRequest:
     """A request with the consumer it is for, and notes that tell where its facts come from."""
 
     request: Request
@@ -74,11 +74,11 @@ Toolchains = Callable[[str, str | None], list[str]]
 
 def ask(
     options: Options,
-    subject: Subject,
+    subject: ModelReference,
     host: Host,
     toolchains: Toolchains | None = None,
     sha256_of: Callable[[Path | None], str | None] | None = None,
-) -> Asked:
+) -> BuiltRequest:
     """The request. Raises `Usage` for what is missing or contradicts, showing what to say.
 
     `sha256_of` hashes calibration data, for who asks for many programs with the same data.
@@ -124,7 +124,7 @@ def ask(
         allow=options.allow,
         real_arch=hardware.real_arch,
     )
-    return Asked(Request(key, demands), consumer, tuple(notes))
+    return BuiltRequest(Request(key, demands), consumer, tuple(notes))
 
 
 def choose_toolchain(options: Options, toolchain: HostToolchain) -> HostToolchain:
@@ -230,7 +230,7 @@ def _said_hardware(options: Options, said: GfxArch | None, own: HostTarget | Non
 
 
 def _no_toolchain(
-    subject: Subject, hardware: Hardware, toolchains: Toolchains | None, rocm: str | None, migraphx: str | None
+    subject: ModelReference, hardware: Hardware, toolchains: Toolchains | None, rocm: str | None, migraphx: str | None
 ) -> Usage:
     known = toolchains(subject.model, hardware.arch) if toolchains else []
     unknown = " and ".join(

@@ -31,7 +31,7 @@ LARGEST = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GenaiProgram:
     """One program that a configuration needs: of which model, how precise, and for which sizes of its symbols.
 
     `name` is `decoder`, `embedding` and so on; `phase` is `prefill` or `decode` where one model needs both.
@@ -63,14 +63,14 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class GenaiConfig:
     """The parts that MIGraphX runs, and what else a person should know."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[GenaiProgram, ...]
     notes: tuple[str, ...] = ()
 
 
-def read(path: Path) -> Config:
+def read(path: Path) -> GenaiConfig:
     """The configuration in a file, or in a folder that holds one. Raises `Usage`, naming the field, or `Damaged`."""
     path = path / "genai_config.json" if path.is_dir() else path
     try:
@@ -100,7 +100,7 @@ def read(path: Path) -> Config:
             hint="Its provider_options need an entry AMDGPU or MIGraphX, as in"
             ' model.decoder.session_options.provider_options = [{"AMDGPU": {}}].',
         )
-    return Config(tuple(parts), tuple(notes))
+    return GenaiConfig(tuple(parts), tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +148,14 @@ def _options(part: Mapping[str, Any], where: str) -> tuple[str | None, Mapping[s
     return None, {}, at
 
 
-def _parts(name: str, path: Path, chosen: _Chosen, length: int | None) -> list[Part]:
+def _parts(name: str, path: Path, chosen: _Chosen, length: int | None) -> list[GenaiProgram]:
     on = [word for word in ORDER if _on(chosen, f"{word}_enable")]
     if {"fp16", "bf16"} <= set(on):
         raise Usage(
             f"{chosen.where}: fp16_enable and bf16_enable together switch each other off.", hint="Leave one of them on."
         )
     tuning = "exhaustive" if _on(chosen, "exhaustive_tune") else None
-    whole = Part(name, path, "+".join(on) or None, tuning, batches=_batches(chosen))
+    whole = GenaiProgram(name, path, "+".join(on) or None, tuning, batches=_batches(chosen))
     if chosen.provider not in PADDING or name != "decoder" or length is None:
         return [whole]
     lengths = dict.fromkeys(LENGTHS, length)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ModelReference:
     """A model: its hash, what its ONNX file declares, and, where the file is here, its path and external files."""
 
     model: str
@@ -67,7 +67,7 @@ class Subject:
         )
 
 
-def find(text: str, cache: Cache, connect: Callable[[], Client] | None) -> Subject:
+def find(text: str, cache: Cache, connect: Callable[[], Client] | None) -> ModelReference:
     """The model that `text` names. Raises `Damaged` for a file that is no ONNX model, `NoSuchModel` for a hash."""
     if text.startswith("xxh3:"):
         return _by_hash(check_model(text), cache, connect)
@@ -77,10 +77,10 @@ def find(text: str, cache: Cache, connect: Callable[[], Client] | None) -> Subje
     model = hashing.model_hash_memoised(path, external, cache.memo)
     inputs = tuple(ModelInput(each.name, each.elem_type, each.dims) for each in onnx.inputs)
     cache.remember_model(Model(model, "0" * 64, _name(path), inputs))
-    return Subject(model, onnx, path, external)
+    return ModelReference(model, onnx, path, external)
 
 
-def _by_hash(model: str, cache: Cache, connect: Callable[[], Client] | None) -> Subject:
+def _by_hash(model: str, cache: Cache, connect: Callable[[], Client] | None) -> ModelReference:
     known = cache.model(model)
     if known is None:
         if connect is None:
@@ -89,7 +89,7 @@ def _by_hash(model: str, cache: Cache, connect: Callable[[], Client] | None) -> 
         cache.remember_model(known)
     inputs = tuple(OnnxInput(each.name, each.type, each.dims) for each in known.inputs)
     onnx = OnnxModel(Path(model), 0, inputs, (), (), None, 0, "")
-    return Subject(model, onnx)
+    return ModelReference(model, onnx)
 
 
 def _name(path: Path) -> str:

@@ -18,7 +18,7 @@ from mxr.consumers.ort.laying import provider_options
 from mxr.errors import Mismatch, Usage
 from mxr.install import placement
 from mxr.install.ort_cache import recorded
-from mxr.install.placement import Wish
+from mxr.install.placement import OutputRequest
 from mxr.request.builder import Options
 from mxr.settings import Settings, load
 from mxr.workflows import fetch as fetch_workflow
@@ -62,7 +62,7 @@ def ort_session(
             f"mxr opens no sessions for generation {found.generation} ({contract.GENERATIONS[found.generation]}).",
             hint="Place the program with `mxr fetch --for ort -o FOLDER/`, and use the settings that it prints.",
         )
-    wish = Wish(f"{folder or settings.cache_dir / 'ort'}/", said=dict(ort or {}))
+    wish = OutputRequest(f"{folder or settings.cache_dir / 'ort'}/", said=dict(ort or {}))
     placement.check(asked, subject, wish, offline=offline)
     known = recorded(asked, subject, wish, cache, connect)
     if known is not None:

@@ -21,7 +21,7 @@ from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
-    from mxr.request.model import Subject
+    from mxr.request.model import ModelReference
 
     from .fetch import Watch
 
@@ -44,16 +44,16 @@ TAIL = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CompileOrder:
     """What to ask for, with the files that the registry may need for it. For the fields see `work.Ask`."""
 
-    ask: job_protocol.Ask
-    subject: Subject
+    ask: job_protocol.CompileRequest
+    subject: ModelReference
     calibration: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class JobProgress:
     """How far a job is. `elapsed`: seconds since we follow it. `running`: seconds that its compile has taken so far.
 
     `log`: what came to it, where that is asked for. `away`: why the registry does not answer at the moment.
@@ -66,7 +66,7 @@ class Progress:
     away: str | None = None
 
 
-def ask(client: Client, wanted: Wanted, watch: Watch) -> job_protocol.Job:
+def ask(client: Client, wanted: CompileOrder, watch: Watch) -> job_protocol.Job:
     """The job to wait for. The model and its calibration data are uploaded where the registry lacks them.
 
     Raises `NoWorker` where `wanted` waits and nothing could do it, `NoSuchModel` where the file is not here either.
@@ -80,7 +80,7 @@ def ask(client: Client, wanted: Wanted, watch: Watch) -> job_protocol.Job:
     raise AssertionError
 
 
-def _supply(client: Client, wanted: Wanted, lacking: MxrError, watch: Watch) -> bool:
+def _supply(client: Client, wanted: CompileOrder, lacking: MxrError, watch: Watch) -> bool:
     """Uploads what an ask lacked; whether there was anything to upload."""
     if isinstance(lacking, NoSuchModel):
         if wanted.subject.path is None:
@@ -94,7 +94,7 @@ def _supply(client: Client, wanted: Wanted, lacking: MxrError, watch: Watch) -> 
     return True
 
 
-def upload_model(client: Client, subject: Subject, watch: Watch) -> artifact_protocol.Model:
+def upload_model(client: Client, subject: ModelReference, watch: Watch) -> artifact_protocol.Model:
     """Uploads the blobs of a model that the registry lacks, and registers it complete.
 
     Raises `Damaged` when the file is no longer the model that was asked for.
@@ -160,7 +160,7 @@ def patiently(
 
 def follow(
     client: Client, job: job_protocol.Job, *, deadline: float | None = None, pace: float = PACE, log: bool = False
-) -> Iterator[Progress]:
+) -> Iterator[JobProgress]:
     """Progress of a job until it is closed or `deadline` (of `time.monotonic`) has come; the last one says which.
 
     It comes with each change and at least every `pace` seconds. Raises `Unreachable` when the registry stays away.
@@ -192,12 +192,12 @@ def follow(
                 return
 
 
-def _progress(job: job_protocol.Job, begun: float, heard: float, log: str, away: str | None = None) -> Progress:
+def _progress(job: job_protocol.Job, begun: float, heard: float, log: str, away: str | None = None) -> JobProgress:
     moment = time.monotonic()
     running = None
     if job.state == job_protocol.RUNNING and job.started_at is not None:
         running = max(0.0, job.updated_at - job.started_at) + moment - heard
-    return Progress(job, moment - begun, running, log, away)
+    return JobProgress(job, moment - begun, running, log, away)
 
 
 def _new_log(client: Client, identity: str, offset: int) -> tuple[str, int]:
@@ -214,7 +214,7 @@ def outcome(client: Client, job: job_protocol.Job) -> str:
     if job.state == job_protocol.DONE and job.artifact:
         return job.artifact
     if job.state == job_protocol.FAILED:
-        failure = job.failure or job_protocol.Failure(job_protocol.TRANSIENT, "It failed, and nothing says why.")
+        failure = job.failure or job_protocol.JobFailure(job_protocol.TRANSIENT, "It failed, and nothing says why.")
         lines = log_tail(client, job.id)
         raise CompileFailed(
             f"The compile failed: {failure.message}",

@@ -63,7 +63,7 @@ def unwatched(_: int) -> Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundArtifact:
     """An answer to a request, and the registry that gave it; None where the cache did, and has its files."""
 
     answer: Answer
@@ -87,16 +87,16 @@ def fetch(
     return bring(request, look(request, cache, connect, refresh=refresh), cache, watch=watch)
 
 
-def look(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> Found:
+def look(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> FoundArtifact:
     """Which program a request gets; nothing moves yet. For the rest see `fetch`."""
     before = None if refresh else cache.answer(request)
     if before is not None and before.match.exact and held(before, cache):
-        return Found(before)
+        return FoundArtifact(before)
     if connect is None:
-        return Found(_offline(request, before, cache))
+        return FoundArtifact(_offline(request, before, cache))
     client = connect()
     try:
-        return Found(resolve(request, client), client)
+        return FoundArtifact(resolve(request, client), client)
     except Unreachable as problem:
         raise _unserved(request, before, cache, problem) from problem
 
@@ -110,7 +110,7 @@ def resolve(request: Request, client: Client) -> Answer:
     return answer
 
 
-def bring(request: Request, found: Found, cache: Cache, *, watch: Watch = unwatched) -> Fetched:
+def bring(request: Request, found: FoundArtifact, cache: Cache, *, watch: Watch = unwatched) -> Fetched:
     """The program that was found, in the cache."""
     answer = found.answer
     if found.client is None:

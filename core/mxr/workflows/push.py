@@ -20,21 +20,21 @@ from mxr.client.registry import Client
 from mxr.errors import Mismatch, Usage
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.request.builder import Options, calibration_sha256
-from mxr.request.model import Subject
+from mxr.request.model import ModelReference
 from mxr.util import disk
 
 Watch = Callable[[int], transfer.Progress]
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class PublicationLabel:
     """The key and the qualities that a program is published under."""
 
     key: Key
     qualities: Qualities
 
 
-def label(options: Options, subject: Subject, description: Mapping[str, Any]) -> Label:
+def label(options: Options, subject: ModelReference, description: Mapping[str, Any]) -> PublicationLabel:
     """The label of a program: from its file what that tells, from the options the rest.
 
     Raises `Usage` naming all that neither tells, `Mismatch` listing each field that the file contradicts.
@@ -87,7 +87,7 @@ def label(options: Options, subject: Subject, description: Mapping[str, Any]) ->
     refuse_contradictions(key, qualities, description)
     if foreign := model_evidence.contradictions(key, subject.onnx, description):
         raise contradicted(foreign)
-    return Label(key, qualities)
+    return PublicationLabel(key, qualities)
 
 
 def refuse_contradictions(key: Key, qualities: Qualities, description: Mapping[str, Any]) -> None:
@@ -131,7 +131,12 @@ def cut(path: Path, name: str) -> File:
 
 
 def push(
-    path: Path, subject: Subject, found: Label, client: Client, provenance: Mapping[str, Any], watch: Watch
+    path: Path,
+    subject: ModelReference,
+    found: PublicationLabel,
+    client: Client,
+    provenance: Mapping[str, Any],
+    watch: Watch,
 ) -> artifact_protocol.Artifact:
     """Publishes the program at `path` under its label: asks what is missing, sends that, publishes the manifest.
 
@@ -241,7 +246,7 @@ def _demand_hardware(description: Mapping[str, Any], arch: GfxArch | None) -> li
     )
 
 
-def _inputs(options: Options, subject: Subject, description: Mapping[str, Any]) -> Inputs:
+def _inputs(options: Options, subject: ModelReference, description: Mapping[str, Any]) -> Inputs:
     """The inputs as said, else as the file's parameters have them.
 
     Raises `Mismatch` for another model's program, `Usage` where the file leaves a dim of the model open.
@@ -266,7 +271,7 @@ def _inputs(options: Options, subject: Subject, description: Mapping[str, Any]) 
     )
 
 
-def _misfit(subject: Subject, rows: Mapping[str, Any], told: Inputs) -> str | None:
+def _misfit(subject: ModelReference, rows: Mapping[str, Any], told: Inputs) -> str | None:
     """Why the file's inputs cannot be those of the model; None when they can, told or not."""
     foreign = [name for name in rows if name not in {each.name for each in subject.onnx.inputs}]
     if foreign:

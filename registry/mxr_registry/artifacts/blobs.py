@@ -24,7 +24,7 @@ SHOWN = 1_000
 
 def sizes(session: Session, namespace: str, names: Iterable[str]) -> dict[str, int]:
     """The size in bytes of each of these blobs that the namespace has a row of."""
-    row = tables.Blob
+    row = tables.BlobRow
     found: dict[str, int] = {}
     for some in _batches(names):
         asked = select(row.sha256, row.size).where(row.namespace == namespace, row.sha256.in_(some))
@@ -46,7 +46,7 @@ def missing(db: Database, store: Store, namespace: str, asked: Sequence[Blob]) -
 
 def _touch(session: Session, namespace: str, names: set[str]) -> set[str]:
     """Mark blobs as said to be here; those whose row is still there."""
-    row, moment = tables.Blob, now(session)
+    row, moment = tables.BlobRow, now(session)
     for some in _batches(sorted(names)):
         wanted = (row.namespace == namespace, row.sha256.in_(some))
         # In one order for all, so that two who ask for the same blobs do not wait for each other.
@@ -65,7 +65,7 @@ def arrived(db: Database, store: Store, namespace: str, sha256: str, size: int) 
         moment = now(session)
         upsert(
             session,
-            tables.Blob,
+            tables.BlobRow,
             {"namespace": namespace, "sha256": sha256},
             {"size": size, "created_at": moment, "touched_at": moment},
             {"size": size, "touched_at": moment},

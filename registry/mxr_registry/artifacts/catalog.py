@@ -17,7 +17,7 @@ from mxr.artifact.qualities import Qualities
 from mxr.errors import NotAllowed, NotFound, Usage
 from mxr.util.codec import decode
 from mxr_registry.database.session import Row, Session, now, take_turns
-from mxr_registry.database.tables import Artifact, ArtifactBlob, ArtifactInput, Blob, LockArtifact
+from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow, BlobRow, LockArtifactRow
 
 from . import locks
 
@@ -25,23 +25,23 @@ ID = re.compile(r"[0-9a-f]{8,64}")
 MOST_LISTED = 1_000
 
 COLUMNS = (
-    Artifact.seq,
-    Artifact.id,
-    Artifact.digest,
-    Artifact.sha256,
-    Artifact.size,
-    Artifact.key_json,
-    Artifact.qualities_json,
-    Artifact.provenance_json,
-    Artifact.published_at,
-    Artifact.promoted_at,
-    Artifact.stated_json,
+    ArtifactRow.seq,
+    ArtifactRow.id,
+    ArtifactRow.digest,
+    ArtifactRow.sha256,
+    ArtifactRow.size,
+    ArtifactRow.key_json,
+    ArtifactRow.qualities_json,
+    ArtifactRow.provenance_json,
+    ArtifactRow.published_at,
+    ArtifactRow.promoted_at,
+    ArtifactRow.stated_json,
 )
 """What a list says of an artifact; the manifest and the description can be long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class ArtifactFilters:
     """What a list is narrowed to; None is all. `input` is the name of one. `after`: the `next` of the page before."""
 
     model: str | None = None
@@ -57,7 +57,7 @@ class Filters:
     after: str | None = None
 
     @classmethod
-    def read(cls, query: Mapping[str, str]) -> Filters:
+    def read(cls, query: Mapping[str, str]) -> ArtifactFilters:
         """The filters of a query string. Raises `Usage` for one that there is not."""
         known = set(cls.__dataclass_fields__)
         for name in query:
@@ -71,16 +71,18 @@ class Filters:
         return cls(**{**query, "limit": int(limit)})  # type: ignore[arg-type]
 
 
-def listed(session: Session, namespace: str, filters: Filters) -> str:
+def listed(session: Session, namespace: str, filters: ArtifactFilters) -> str:
     """The JSON of a page of artifacts, the newest first."""
-    row = Artifact
+    row = ArtifactRow
     asked = select(*COLUMNS).where(row.namespace == namespace)
     for name in ("model", "digest", "kind", "vendor", "arch", "migraphx", "rocm", "precision"):
         value = getattr(filters, name)
         if value is not None:
             asked = asked.where(getattr(row, name) == (value.partition(":")[0] if name == "arch" else value))
     if filters.input is not None:
-        asked = asked.where(row.seq.in_(select(ArtifactInput.artifact).where(ArtifactInput.name == filters.input)))
+        asked = asked.where(
+            row.seq.in_(select(ArtifactInputRow.artifact).where(ArtifactInputRow.name == filters.input))
+        )
     if filters.after is not None:
         asked = asked.where(row.seq < int(filters.after))
     rows = session.execute(asked.order_by(row.seq.desc()).limit(filters.limit + 1)).all()
@@ -114,7 +116,7 @@ def qualities_of(text: str) -> Qualities:
 
 def has(session: Session, namespace: str, id: str) -> bool:
     """Whether there is an artifact of this whole id."""
-    asked = select(Artifact.seq).where(Artifact.namespace == namespace, Artifact.id == id)
+    asked = select(ArtifactRow.seq).where(ArtifactRow.namespace == namespace, ArtifactRow.id == id)
     return session.execute(asked).first() is not None
 
 
@@ -125,7 +127,7 @@ def find(session: Session, namespace: str, id: str) -> Row:
     """
     if not ID.fullmatch(id):
         raise Usage(f"{id[:80]!r} is not the id of an artifact.", hint="Give 8 to 64 of its lower-case hex digits.")
-    row = Artifact
+    row = ArtifactRow
     asked = select(*COLUMNS, row.manifest_json, row.description_json).where(row.namespace == namespace)
     found = session.execute(asked.where(row.id >= id, row.id < id + "g").limit(2)).all()
     if not found:
@@ -153,17 +155,19 @@ def promote(session: Session, namespace: str, id: str) -> str:
     """Make an artifact the first choice of all that serve the same request; its JSON. The latest promotion wins."""
     row = find(session, namespace, id)
     take_turns(session, f"promote {namespace} {row.digest}")
-    latest = select(func.coalesce(func.max(Artifact.promoted), 0)).where(
-        Artifact.namespace == namespace, Artifact.digest == row.digest
+    latest = select(func.coalesce(func.max(ArtifactRow.promoted), 0)).where(
+        ArtifactRow.namespace == namespace, ArtifactRow.digest == row.digest
     )
     place = session.execute(latest).scalar_one() + 1
-    session.execute(update(Artifact).where(Artifact.seq == row.seq).values(promoted=place, promoted_at=now(session)))
+    session.execute(
+        update(ArtifactRow).where(ArtifactRow.seq == row.seq).values(promoted=place, promoted_at=now(session))
+    )
     return show(session, namespace, row.id)
 
 
 def free() -> Any:
     """The condition that no registered lock pins an artifact."""
-    return ~exists().where(LockArtifact.artifact == Artifact.seq)
+    return ~exists().where(LockArtifactRow.artifact == ArtifactRow.seq)
 
 
 def forget(session: Session, some: Sequence[int]) -> int:
@@ -171,10 +175,10 @@ def forget(session: Session, some: Sequence[int]) -> int:
 
     Their blobs count as touched: whoever downloads one has the grace period to finish.
     """
-    mine = select(ArtifactBlob.sha256).where(ArtifactBlob.artifact.in_(some))
-    touched = update(Blob).where(Blob.sha256.in_(mine)).values(touched_at=now(session))
+    mine = select(ArtifactBlobRow.sha256).where(ArtifactBlobRow.artifact.in_(some))
+    touched = update(BlobRow).where(BlobRow.sha256.in_(mine)).values(touched_at=now(session))
     session.execute(touched.execution_options(synchronize_session=False))
-    return session.execute(delete(Artifact).where(Artifact.seq.in_(some))).rowcount
+    return session.execute(delete(ArtifactRow).where(ArtifactRow.seq.in_(some))).rowcount
 
 
 def remove(session: Session, namespace: str, id: str) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 from mxr.artifact.manifest import File
 from mxr.errors import MxrError, Temporary, from_json
-from mxr_registry.config.settings import Limits
+from mxr_registry.config.settings import RequestLimits
 from mxr_registry.storage import Store
 
 from .inspector import MOST_SAID, too_far
@@ -40,7 +40,7 @@ SECRETS = ("AWS_", "MXR_", "PG")
 """How variables begin that are none of the child's business."""
 
 
-def inspect(store: Store, files: Sequence[File], limits: Limits) -> tuple[Description, ...]:
+def inspect(store: Store, files: Sequence[File], limits: RequestLimits) -> tuple[Description, ...]:
     """What each file says of itself (the document of `mxr inspect --json`), in order.
 
     Raises `Damaged` for what is no program, or takes the reader too far, and `Temporary` when no child could be run,
@@ -52,7 +52,7 @@ def inspect(store: Store, files: Sequence[File], limits: Limits) -> tuple[Descri
     return tuple(reply["descriptions"])
 
 
-def look(store: Store, onnx: File, limits: Limits) -> Description | None:
+def look(store: Store, onnx: File, limits: RequestLimits) -> Description | None:
     """What an ONNX file says of itself: its `graph` (see `structure_of`), `inputs`, `outputs` and `types`.
 
     None where it cannot be read, or takes the reader too far: nothing that must be right rests on it.

@@ -34,7 +34,7 @@ PAGES = 4
 Asking = Callable[[int, int], bytes]
 
 
-class Paged:
+class PagedSource:
     """A source of bytes that are asked for a page at a time: `ask` gives the bytes from an offset, so many."""
 
     def __init__(self, size: int, page: int, ask: Asking) -> None:
@@ -65,14 +65,14 @@ class Paged:
         return found
 
 
-class Registry:
+class ParentProcess:
     """The other end: what this child is to do, and the bytes to do it with."""
 
     def __init__(self, heard: BinaryIO, said: BinaryIO) -> None:
         self._heard, self._said = heard, said
         self.order: Mapping[str, Any] = json.loads(heard.readline())
 
-    def source(self, index: int) -> Paged:
+    def source(self, index: int) -> PagedSource:
         """The file of this place in the order."""
 
         def ask(offset: int, length: int) -> bytes:
@@ -82,7 +82,7 @@ class Registry:
                 raise SystemExit("the registry went away")
             return data
 
-        return Paged(self.order["files"][index]["size"], self.order["page"], ask)
+        return PagedSource(self.order["files"][index]["size"], self.order["page"], ask)
 
     def say(self, words: Any) -> None:
         """One line of JSON."""
@@ -102,7 +102,7 @@ def too_far(how: str) -> Damaged:
 
 def main() -> None:
     """The child: bound itself, read the order, describe each file, answer."""
-    registry = Registry(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))
+    registry = ParentProcess(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))
     # Whatever a library prints is no answer.
     os.dup2(2, 1)
     _bound(registry.order["memory"], registry.order["cpu"])
@@ -127,7 +127,7 @@ def _bound(memory: int, cpu: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _describe(registry: Registry) -> list[Mapping[str, Any]]:
+def _describe(registry: ParentProcess) -> list[Mapping[str, Any]]:
     from mxr.program import describe
 
     found: list[Mapping[str, Any]] = []
@@ -140,7 +140,7 @@ def _describe(registry: Registry) -> list[Mapping[str, Any]]:
     return found
 
 
-def _walk(registry: Registry) -> list[Mapping[str, Any]]:
+def _walk(registry: ParentProcess) -> list[Mapping[str, Any]]:
     from mxr.onnxfile.reader import walk_model
     from mxr.onnxfile.structure import structure_of
     from mxr.onnxfile.window import Window

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from mxr.errors import NoSuchArtifact, NotAllowed, NotFound, Usage
 from mxr.util.codec import canonical
 from mxr_registry.database.session import Database, Row, Session, now, upsert
-from mxr_registry.database.tables import Artifact, Lock, LockArtifact
+from mxr_registry.database.tables import ArtifactRow, LockArtifactRow, LockRow
 
 NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
 MOST_LISTED = 1_000
@@ -34,11 +34,11 @@ def put(db: Database, namespace: str, name: str, ids: Sequence[str]) -> str:
             wanted = _sequences(session, namespace, ids)
             moment = now(session)
             keys = {"namespace": namespace, "name": name}
-            upsert(session, Lock, keys, {"created_at": moment, "updated_at": moment}, {"updated_at": moment})
+            upsert(session, LockRow, keys, {"created_at": moment, "updated_at": moment}, {"updated_at": moment})
             row = find(session, namespace, name)
-            session.execute(delete(LockArtifact).where(LockArtifact.lock == row.seq))
+            session.execute(delete(LockArtifactRow).where(LockArtifactRow.lock == row.seq))
             if wanted:
-                session.execute(insert(LockArtifact), [{"lock": row.seq, "artifact": seq} for seq in wanted])
+                session.execute(insert(LockArtifactRow), [{"lock": row.seq, "artifact": seq} for seq in wanted])
             return show(session, namespace, name)
     except IntegrityError:
         raise NoSuchArtifact("An artifact of this lock was removed meanwhile.", hint="Lock anew.") from None
@@ -57,7 +57,7 @@ def check_name(name: str) -> str:
 def _sequences(session: Session, namespace: str, ids: Sequence[str]) -> list[int]:
     found: dict[str, int] = {}
     wanted = list(dict.fromkeys(ids))
-    row = Artifact
+    row = ArtifactRow
     for at in range(0, len(wanted), AT_ONCE):
         asked = select(row.id, row.seq).where(row.namespace == namespace, row.id.in_(wanted[at : at + AT_ONCE]))
         found |= {id: seq for id, seq in session.execute(asked)}
@@ -73,7 +73,7 @@ def _sequences(session: Session, namespace: str, ids: Sequence[str]) -> list[int
 
 def find(session: Session, namespace: str, name: str) -> Row:
     """The row of a lock. Raises `NotFound`."""
-    row = Lock
+    row = LockRow
     asked = select(row.seq, row.name, row.created_at, row.updated_at)
     found = session.execute(asked.where(row.namespace == namespace, row.name == name)).first()
     if found is None:
@@ -89,7 +89,7 @@ def show(session: Session, namespace: str, name: str) -> str:
 
 def listed(session: Session, namespace: str) -> str:
     """The JSON of all locks, by name."""
-    row = Lock
+    row = LockRow
     asked = select(row.seq, row.name, row.created_at, row.updated_at).where(row.namespace == namespace)
     rows = session.execute(asked.order_by(row.name).limit(MOST_LISTED)).all()
     ids = _ids(session, [each.seq for each in rows])
@@ -98,9 +98,9 @@ def listed(session: Session, namespace: str) -> str:
 
 def _ids(session: Session, locks: Sequence[int]) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
-    joined = select(LockArtifact.lock, Artifact.id).join(Artifact, Artifact.seq == LockArtifact.artifact)
+    joined = select(LockArtifactRow.lock, ArtifactRow.id).join(ArtifactRow, ArtifactRow.seq == LockArtifactRow.artifact)
     for at in range(0, len(locks), AT_ONCE):
-        asked = joined.where(LockArtifact.lock.in_(locks[at : at + AT_ONCE])).order_by(Artifact.id)
+        asked = joined.where(LockArtifactRow.lock.in_(locks[at : at + AT_ONCE])).order_by(ArtifactRow.id)
         for lock, id in session.execute(asked):
             found.setdefault(lock, []).append(id)
     return found
@@ -115,14 +115,14 @@ def _written(row: Row, ids: Iterable[str]) -> str:
 def remove(session: Session, namespace: str, name: str) -> str:
     """Forget a lock: its artifacts may be removed and swept again; its JSON as it was. Raises `NotFound`."""
     gone = show(session, namespace, name)
-    session.execute(delete(Lock).where(Lock.namespace == namespace, Lock.name == name))
+    session.execute(delete(LockRow).where(LockRow.namespace == namespace, LockRow.name == name))
     return gone
 
 
 def pinning(session: Session, artifact: int) -> list[str]:
     """The names of the locks that pin an artifact, by its `seq`."""
-    asked = select(Lock.name).join(LockArtifact, LockArtifact.lock == Lock.seq)
-    return list(session.execute(asked.where(LockArtifact.artifact == artifact).order_by(Lock.name)).scalars())
+    asked = select(LockRow.name).join(LockArtifactRow, LockArtifactRow.lock == LockRow.seq)
+    return list(session.execute(asked.where(LockArtifactRow.artifact == artifact).order_by(LockRow.name)).scalars())
 
 
 def refuse_pinned(session: Session, artifact: int, id: str) -> None:

@@ -17,7 +17,7 @@ from mxr.artifact.matching import Candidate
 from mxr.artifact.qualities import ALLOWANCES, Demands, Request
 from mxr.errors import NoSuchArtifact
 from mxr_registry.database.session import Row, Session
-from mxr_registry.database.tables import Artifact
+from mxr_registry.database.tables import ArtifactRow
 
 from . import catalog, models
 
@@ -28,7 +28,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class NearestArtifact:
     """An artifact that does not serve, and why."""
 
     candidate: Candidate
@@ -71,14 +71,14 @@ def place(key: Key) -> str:
     return f"{key.arch} ({userland} {key.rocm}, MIGraphX {key.migraphx})"
 
 
-def nearest(session: Session, namespace: str, request: Request, family: str | None) -> list[Near]:
+def nearest(session: Session, namespace: str, request: Request, family: str | None) -> list[NearestArtifact]:
     """Artifacts of the same model that do not serve, those with the fewest differences first."""
     found = [_compare(request, row, family) for row in _rows(session, namespace, request.key)]
     return sorted((each for each in found if each.differences), key=lambda each: len(each.differences))
 
 
 def _rows(session: Session, namespace: str, key: Key) -> Iterator[Row]:
-    row = Artifact
+    row = ArtifactRow
     asked = (
         select(row.seq, row.id, row.key_json, row.qualities_json, row.promoted)
         .where(row.namespace == namespace, row.model == key.model)
@@ -91,7 +91,7 @@ def _rows(session: Session, namespace: str, key: Key) -> Iterator[Row]:
         yield from session.execute(other)
 
 
-def _compare(request: Request, row: Row, family: str | None) -> Near:
+def _compare(request: Request, row: Row, family: str | None) -> NearestArtifact:
     key = Key.from_json(json.loads(row.key_json))
     generic = family if key.arch == family and family else None
     has = Candidate(row.id, catalog.qualities_of(row.qualities_json), row.promoted, row.seq, generic)
@@ -99,10 +99,10 @@ def _compare(request: Request, row: Row, family: str | None) -> Near:
     differences = (asked or request.key).differences(key)
     elsewhere = any(each.field in ("arch", "vendor", "kind") for each in differences)
     refused = () if elsewhere else tuple(matching.judge(request.demands, has).refused)
-    return Near(has, not differences, differences + refused)
+    return NearestArtifact(has, not differences, differences + refused)
 
 
-def advice(request: Request, near: list[Near]) -> str:
+def advice(request: Request, near: list[NearestArtifact]) -> str:
     """What the person can do: let pass what alone refuses, or publish the program."""
     for each in near:
         flag = _would_serve(request.demands, each) if each.same_key else None
@@ -113,7 +113,7 @@ def advice(request: Request, near: list[Near]) -> str:
     return f"Compile it and publish it: {push_line(request)}"
 
 
-def _would_serve(demands: Demands, near: Near) -> str | None:
+def _would_serve(demands: Demands, near: NearestArtifact) -> str | None:
     if demands.exact:
         loose = replace(demands, exact=False)
         return None if matching.judge(loose, near.candidate).refused else "leaving out --exact"

@@ -14,7 +14,7 @@ from mxr.artifact.qualities import Request
 from mxr.errors import MxrError
 from mxr.util.codec import canonical
 from mxr_registry.database.session import Database, Session, now, upsert
-from mxr_registry.database.tables import Miss
+from mxr_registry.database.tables import MissRow
 
 log = logging.getLogger("mxr_registry")
 
@@ -32,7 +32,7 @@ def record(db: Database, namespace: str, request: Request, digest: str, nearest:
             moment, found = now(session), canonical(nearest)
             upsert(
                 session,
-                Miss,
+                MissRow,
                 {"namespace": namespace, "request": sha256(text.encode()).hexdigest()},
                 {
                     "digest": digest,
@@ -42,7 +42,7 @@ def record(db: Database, namespace: str, request: Request, digest: str, nearest:
                     "first_at": moment,
                     "last_at": moment,
                 },
-                {"nearest_json": found, "count": Miss.count + 1, "last_at": moment},
+                {"nearest_json": found, "count": MissRow.count + 1, "last_at": moment},
             )
     except (MxrError, SQLAlchemyError) as problem:
         log.warning("a miss of %s was not recorded: %s", digest, problem)
@@ -51,7 +51,10 @@ def record(db: Database, namespace: str, request: Request, digest: str, nearest:
 def listed(session: Session, namespace: str) -> str:
     """The JSON of the latest misses."""
     rows = session.execute(
-        select(*Miss.__table__.c).where(Miss.namespace == namespace).order_by(Miss.last_at.desc()).limit(MOST_LISTED)
+        select(*MissRow.__table__.c)
+        .where(MissRow.namespace == namespace)
+        .order_by(MissRow.last_at.desc())
+        .limit(MOST_LISTED)
     )
     parts = (
         f'{{"digest":"{row.digest}","request":{row.request_json},"count":{row.count},"first_at":{row.first_at},'

@@ -18,7 +18,7 @@ from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.protocol.artifacts import RegisterModel, check_model, model_identity
 from mxr.util.codec import canonical, encode
 from mxr_registry.database.session import Database, Row, Session, now
-from mxr_registry.database.tables import Model, ModelBlob
+from mxr_registry.database.tables import ModelBlobRow, ModelRow
 from mxr_registry.storage.store import Store
 
 from . import blobs
@@ -69,7 +69,7 @@ def _write(db: Database, namespace: str, statement: RegisterModel, told: Descrip
 
 def _note(session: Session, namespace: str, model: str, told: dict[str, Any]) -> None:
     values = {"graph": told.pop("graph"), "told_json": canonical(told)}
-    session.execute(update(Model).where(Model.namespace == namespace, Model.model == model).values(values))
+    session.execute(update(ModelRow).where(ModelRow.namespace == namespace, ModelRow.model == model).values(values))
 
 
 def verify(db: Database, store: Store, namespace: str, statement: RegisterModel, *, reading: bool = True) -> None:
@@ -117,7 +117,7 @@ def state(session: Session, namespace: str, statement: RegisterModel) -> None:
     Raises `Conflict` where the hash already stands for another model.
     """
     complete = statement.manifest is not None
-    row = session.execute(_select(namespace).where(Model.model == statement.model).with_for_update()).one_or_none()
+    row = session.execute(_select(namespace).where(ModelRow.model == statement.model).with_for_update()).one_or_none()
     if row is not None and row.sha256 != statement.sha256 and (row.complete or not complete):
         raise Conflict(
             f"{statement.model} already stands for another model here.",
@@ -136,34 +136,36 @@ def state(session: Session, namespace: str, statement: RegisterModel) -> None:
     }
     if row is None:
         values |= {"namespace": namespace, "model": statement.model, "created_at": now(session)}
-        session.execute(insert(Model).values(values))
+        session.execute(insert(ModelRow).values(values))
         row = _find(session, namespace, statement.model)
         assert row is not None
     else:
-        session.execute(update(Model).where(Model.seq == row.seq).values(values))
+        session.execute(update(ModelRow).where(ModelRow.seq == row.seq).values(values))
     if statement.manifest is not None:
         _bind(session, namespace, row.seq, (blob.sha256 for blob in statement.manifest.blobs()))
 
 
 def _bind(session: Session, namespace: str, model: int, names: Iterable[str]) -> None:
-    session.execute(delete(ModelBlob).where(ModelBlob.model == model))
+    session.execute(delete(ModelBlobRow).where(ModelBlobRow.model == model))
     rows = [{"model": model, "namespace": namespace, "sha256": name} for name in names]
     if rows:
-        session.execute(insert(ModelBlob), rows)
+        session.execute(insert(ModelBlobRow), rows)
 
 
 def _find(session: Session, namespace: str, model: str) -> Row | None:
-    return session.execute(_select(namespace).where(Model.model == model)).one_or_none()
+    return session.execute(_select(namespace).where(ModelRow.model == model)).one_or_none()
 
 
 def _select(namespace: str) -> Any:
-    columns = Model.__table__.c
-    return select(*columns).where(Model.namespace == namespace)
+    columns = ModelRow.__table__.c
+    return select(*columns).where(ModelRow.namespace == namespace)
 
 
 def told(session: Session, namespace: str, model: str) -> OnnxModel | None:
     """What the ONNX file of a complete model says of itself, as far as it is kept: its inputs, outputs and types."""
-    asked = select(Model.told_json).where(Model.namespace == namespace, Model.model == model, Model.complete)
+    asked = select(ModelRow.told_json).where(
+        ModelRow.namespace == namespace, ModelRow.model == model, ModelRow.complete
+    )
     text = session.execute(asked).scalar()
     if text is None:
         return None
@@ -192,7 +194,7 @@ def show(session: Session, namespace: str, model: str) -> str:
 
 def listed(session: Session, namespace: str) -> str:
     """The JSON of the newest models, without their manifests."""
-    rows = session.execute(_select(namespace).order_by(Model.seq.desc()).limit(MOST_LISTED))
+    rows = session.execute(_select(namespace).order_by(ModelRow.seq.desc()).limit(MOST_LISTED))
     return '{"models":[' + ",".join(_written(row, None) for row in rows) + "]}"
 
 

@@ -22,7 +22,7 @@ from mxr.errors import Mismatch, NoSuchBlob, Usage
 from mxr.protocol.artifacts import Publish
 from mxr.util.codec import canonical
 from mxr_registry.database.session import Database, Session, now
-from mxr_registry.database.tables import Artifact, ArtifactBlob, ArtifactInput
+from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow
 from mxr_registry.storage.store import Store
 
 from . import blobs, catalog, models
@@ -35,7 +35,7 @@ TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedPublication:
     """A publication whose bytes are right and whose programs do not contradict it.
 
     `repairs`: the artifact is here already, and the store lost blobs of its first manifest.
@@ -67,7 +67,7 @@ def publish(db: Database, store: Store, inspect: Inspect, namespace: str, wanted
     raise NoSuchBlob("A blob of this artifact was swept meanwhile.")
 
 
-def check(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: Publish) -> Checked:
+def check(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: Publish) -> CheckedPublication:
     """All that has to be right before the transaction: reads every byte, and runs the reader of programs."""
     files = wanted.manifest.files
     if wanted.key.form == "whole" and len(files) != 1:
@@ -87,10 +87,10 @@ def check(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: 
     stated = {name for each in descriptions for name in program_evidence.stated(wanted.key, wanted.qualities, each)}
     id = artifact_id(digest, files)
     repairs = _lost(db, store, namespace, id)
-    return Checked(wanted, digest, id, tuple(sorted(stated)), _together(files, descriptions), repairs)
+    return CheckedPublication(wanted, digest, id, tuple(sorted(stated)), _together(files, descriptions), repairs)
 
 
-def _refuse_other_models(db: Database, namespace: str, checked: Checked) -> None:
+def _refuse_other_models(db: Database, namespace: str, checked: CheckedPublication) -> None:
     """Raises `Mismatch` for a program that cannot come from its model, where that one's ONNX file is here.
 
     A worker's program is not held against it: it was compiled from this very file, with the options of its key.
@@ -143,14 +143,14 @@ def _together(files: Sequence[File], descriptions: Sequence[Description]) -> Des
     return {"files": {file.name: each for file, each in zip(files, descriptions, strict=True)}}
 
 
-def record(session: Session, namespace: str, checked: Checked) -> bool:
+def record(session: Session, namespace: str, checked: CheckedPublication) -> bool:
     """Write a checked publication down, within the caller's transaction; whether it is new here.
 
     What is here keeps its first manifest, unless blobs of that one were lost: then the new one repairs it.
     """
     if checked.wanted.model is not None:
         models.state(session, namespace, checked.wanted.model)
-    row = Artifact
+    row = ArtifactRow
     # Locked, so that nobody removes or repairs it before the answer is given.
     here = select(row.seq).where(row.namespace == namespace, row.id == checked.id).with_for_update(key_share=True)
     found = session.execute(here).scalar()
@@ -164,18 +164,18 @@ def record(session: Session, namespace: str, checked: Checked) -> bool:
     _bind(session, namespace, seq, checked.wanted.manifest)
     inputs = [{"artifact": seq, "name": name} for name, _ in checked.wanted.key.inputs]
     if inputs:
-        session.execute(insert(ArtifactInput), inputs)
+        session.execute(insert(ArtifactInputRow), inputs)
     return True
 
 
 def _bind(session: Session, namespace: str, artifact: int, manifest: Manifest) -> None:
-    session.execute(delete(ArtifactBlob).where(ArtifactBlob.artifact == artifact))
+    session.execute(delete(ArtifactBlobRow).where(ArtifactBlobRow.artifact == artifact))
     rows = [{"artifact": artifact, "namespace": namespace, "sha256": blob.sha256} for blob in manifest.blobs()]
     if rows:
-        session.execute(insert(ArtifactBlob), rows)
+        session.execute(insert(ArtifactBlobRow), rows)
 
 
-def _values(session: Session, namespace: str, checked: Checked) -> dict[str, Any]:
+def _values(session: Session, namespace: str, checked: CheckedPublication) -> dict[str, Any]:
     wanted, key, moment = checked.wanted, checked.wanted.key, now(session)
     return {
         "namespace": namespace,

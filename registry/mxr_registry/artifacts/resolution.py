@@ -19,24 +19,24 @@ from mxr.artifact.matching import Candidate, Match
 from mxr.artifact.qualities import Request
 from mxr.protocol.artifacts import API
 from mxr.util import codec
-from mxr_registry.database.session import Database, Question, Row
-from mxr_registry.database.tables import Artifact
+from mxr_registry.database.session import Database, PreparedQuery, Row
+from mxr_registry.database.tables import ArtifactRow
 
 from . import catalog, miss_report, misses
-from .usage import Tally
+from .usage import UsageCounter
 
 ASKED = (
-    select(*catalog.COLUMNS, Artifact.promoted, Artifact.names_json, Artifact.manifest_json)
-    .where(Artifact.namespace == bindparam("namespace"))
-    .where(or_(Artifact.digest == bindparam("digest"), Artifact.digest == bindparam("generic")))
+    select(*catalog.COLUMNS, ArtifactRow.promoted, ArtifactRow.names_json, ArtifactRow.manifest_json)
+    .where(ArtifactRow.namespace == bindparam("namespace"))
+    .where(or_(ArtifactRow.digest == bindparam("digest"), ArtifactRow.digest == bindparam("generic")))
 )
 """Given `namespace`, `digest` and `generic` (the digest again where there is none): all that could serve."""
 
-QUICK = Question(ASKED)
+QUICK = PreparedQuery(ASKED)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ResolveRequest:
     """A request, the digest that artifacts for it have, and that of its generic family with the family's name."""
 
     request: Request
@@ -45,33 +45,33 @@ class Asked:
     family: str | None
 
     @classmethod
-    def of(cls, request: Request) -> Asked:
+    def of(cls, request: Request) -> ResolveRequest:
         """What follows from a request."""
         generic = request.key.generic()
         return cls(request, request.key.digest, generic.digest if generic else None, generic.arch if generic else None)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ResolveResult:
     """What serves a request: the artifact's id, and the JSON of the `wire.Hit`."""
 
     id: str
     text: str
 
 
-def read(body: bytes) -> Asked:
+def read(body: bytes) -> ResolveRequest:
     """The request in the body of a resolve. Raises `Usage`."""
     return _remembered(body) if len(body) <= 4_096 else _read(body)
 
 
-def _read(body: bytes) -> Asked:
-    return Asked.of(codec.decode(Request, codec.parse(body, "The body")))
+def _read(body: bytes) -> ResolveRequest:
+    return ResolveRequest.of(codec.decode(Request, codec.parse(body, "The body")))
 
 
 _remembered = lru_cache(maxsize=4_096)(_read)
 
 
-def resolve(db: Database, tally: Tally, namespace: str, asked: Asked) -> str:
+def resolve(db: Database, tally: UsageCounter, namespace: str, asked: ResolveRequest) -> str:
     """The JSON of a `wire.Hit`, counted as a use.
 
     Raises `NoSuchArtifact` that says why and what to do (and the miss is counted), `Usage` where a feature is open and
@@ -87,7 +87,7 @@ def resolve(db: Database, tally: Tally, namespace: str, asked: Asked) -> str:
     raise reason
 
 
-def find(db: Database, namespace: str, asked: Asked) -> Found | None:
+def find(db: Database, namespace: str, asked: ResolveRequest) -> ResolveResult | None:
     """The hit, or None. Raises `Usage` as `resolve` does."""
     wanted = {"namespace": namespace, "digest": asked.digest, "generic": asked.generic_digest or asked.digest}
     rows = db.glance(QUICK, wanted)
@@ -95,7 +95,7 @@ def find(db: Database, namespace: str, asked: Asked) -> Found | None:
     if chosen is None:
         return None
     candidate, fit = chosen
-    return Found(candidate.id, _written(next(row for row in rows if row.id == candidate.id), fit))
+    return ResolveResult(candidate.id, _written(next(row for row in rows if row.id == candidate.id), fit))
 
 
 def candidates(rows: Sequence[Row], digest: str, family: str | None) -> list[Candidate]:

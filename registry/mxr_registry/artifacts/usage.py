@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from mxr.errors import MxrError, Usage
 from mxr.protocol.artifacts import Use as Told
 from mxr_registry.database.session import Database, Session, now
-from mxr_registry.database.tables import Artifact, Use
+from mxr_registry.database.tables import ArtifactRow, UseRow
 
 from . import catalog
 
@@ -38,7 +38,7 @@ OLDEST = 3_650
 MOST_LISTED = 10_000
 
 
-class Tally:
+class UsageCounter:
     """What one process has counted and not yet written down."""
 
     def __init__(self, db: Database) -> None:
@@ -101,7 +101,7 @@ def note(db: Database, namespace: str, some: Iterable[Told]) -> int:
 
 def _note(db: Database, namespace: str, batch: list[Told]) -> int:
     with db.writing() as session:
-        row = Artifact
+        row = ArtifactRow
         asked = select(row.id, row.seq).where(row.namespace == namespace, row.id.in_({use.id for use in batch}))
         known = {id: seq for id, seq in session.execute(asked)}
         moment = now(session)
@@ -112,16 +112,18 @@ def _note(db: Database, namespace: str, batch: list[Told]) -> int:
 
 
 def _add(session: Session, seq: int, count: int, used_at: float) -> None:
-    later = case((Use.used_at < used_at, used_at), else_=Use.used_at)
+    later = case((UseRow.used_at < used_at, used_at), else_=UseRow.used_at)
     keys = {"artifact": seq, "day": int(used_at // DAY)}
-    same = update(Use).where(Use.artifact == seq, Use.day == keys["day"])
-    if session.execute(same.values(count=Use.count + count, used_at=later)).rowcount == 0:
-        session.execute(insert(Use).values(**keys, count=count, used_at=used_at))
-    session.execute(update(Artifact).where(Artifact.seq == seq, Artifact.used_at < used_at).values(used_at=used_at))
+    same = update(UseRow).where(UseRow.artifact == seq, UseRow.day == keys["day"])
+    if session.execute(same.values(count=UseRow.count + count, used_at=later)).rowcount == 0:
+        session.execute(insert(UseRow).values(**keys, count=count, used_at=used_at))
+    session.execute(
+        update(ArtifactRow).where(ArtifactRow.seq == seq, ArtifactRow.used_at < used_at).values(used_at=used_at)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class UsageFilters:
     """Which uses to list: those of the last `days`, at most `limit` artifacts."""
 
     days: int = 30
@@ -134,7 +136,7 @@ class Filters:
     rocm: str | None = None
 
     @classmethod
-    def read(cls, query: Mapping[str, str]) -> Filters:
+    def read(cls, query: Mapping[str, str]) -> UsageFilters:
         """The filters in a query string. Raises `Usage`."""
         unknown = sorted(set(query) - set(cls.__dataclass_fields__))
         if unknown:
@@ -153,13 +155,13 @@ def _number(name: str, text: str, most: int) -> int:
     return int(text)
 
 
-def listed(session: Session, namespace: str, filters: Filters) -> str:
+def listed(session: Session, namespace: str, filters: UsageFilters) -> str:
     """The JSON of a `wire.Usage`."""
     since = cast(now(session) // DAY, Integer) - filters.days
-    total: Any = func.sum(Use.count).label("total")
-    used = select(Use.artifact, total, func.max(Use.used_at).label("last")).where(Use.day > since)
-    sums = used.group_by(Use.artifact).subquery()
-    row = Artifact
+    total: Any = func.sum(UseRow.count).label("total")
+    used = select(UseRow.artifact, total, func.max(UseRow.used_at).label("last")).where(UseRow.day > since)
+    sums = used.group_by(UseRow.artifact).subquery()
+    row = ArtifactRow
     asked = select(*catalog.COLUMNS, sums.c.total, sums.c.last).join(sums, sums.c.artifact == row.seq)
     for name in ("model", "kind", "vendor", "arch", "migraphx", "rocm"):
         value = getattr(filters, name)

@@ -19,7 +19,7 @@ from .job_rules import document
 
 
 @dataclass(frozen=True, slots=True)
-class Connections:
+class ConnectionSettings:
     """Counts of connections, and seconds.
 
     `pool`: connections at most; `kept` of them stay open when nobody needs them. `wait`: for a free one. `connect`:
@@ -45,7 +45,7 @@ class Connections:
                 raise refuse(f"database.{name}", "seconds, from 0.05 on", getattr(self, name))
 
     @classmethod
-    def read(cls, environ: Mapping[str, str], file: Path | None = None) -> Connections:
+    def read(cls, environ: Mapping[str, str], file: Path | None = None) -> ConnectionSettings:
         """Those in `file` (the flag, which wins), else in the file that MXR_REGISTRY_CONFIG names; else the usual.
 
         MXR_DATABASE_POOL wins over the file. Raises `Usage`.

@@ -20,17 +20,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mxr.consumers.ort.form import Runtime
+from mxr.consumers.ort.form import OrtRuntime
 from mxr.errors import Usage
 from mxr.host_facts import HostTarget, HostToolchain
-from mxr.protocol.jobs import Can, Pool
+from mxr.protocol.jobs import DeclaredPool, WorkerCapabilities
 from mxr.util.codec import decode, refuse
 
 from .lanes import check_can
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class JobRules:
     """Seconds, but for the counts `attempts` and `poison_after`.
 
     `lease`: without a heartbeat for so long a worker loses its job. `lost_after`: a worker that did not speak for so
@@ -47,7 +47,7 @@ class Rules:
     poison_after: int = 3
     remember: float = 7 * 86400.0
     quarantine: float = 86400.0
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[DeclaredPool, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("lease", "lost_after", "backoff", "backoff_most", "remember", "quarantine"):
@@ -63,7 +63,7 @@ class Rules:
                 raise refuse("pools.name", "names that differ", pool.name)
 
     @classmethod
-    def read(cls, environ: Mapping[str, str], file: Path | None = None) -> Rules:
+    def read(cls, environ: Mapping[str, str], file: Path | None = None) -> JobRules:
         """The rules in `file` (the flag, which wins), else in the one that MXR_REGISTRY_CONFIG names; else the usual.
 
         MXR_LEASE_SECONDS wins over the file. Raises `Usage`.
@@ -74,7 +74,8 @@ class Rules:
             work["lease"] = _seconds(environ["MXR_LEASE_SECONDS"])
         found = decode(_Work, work, "work")
         pools = tuple(
-            Pool(each.name, Can(each.targets, each.toolchain, each.cross, each.ort)) for each in written.pools
+            DeclaredPool(each.name, WorkerCapabilities(each.targets, each.toolchain, each.cross, each.ort))
+            for each in written.pools
         )
         return cls(**{name: getattr(found, name) for name in _Work.__slots__}, pools=pools)
 
@@ -97,7 +98,7 @@ class _Pool:
     targets: tuple[HostTarget, ...]
     toolchain: HostToolchain
     cross: bool = False
-    ort: Runtime | None = None
+    ort: OrtRuntime | None = None
 
 
 @dataclass(frozen=True, slots=True)

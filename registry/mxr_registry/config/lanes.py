@@ -16,7 +16,7 @@ from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.artifact.target import split_version
 from mxr.consumers.ort.form import runtime_in
 from mxr.protocol import capabilities
-from mxr.protocol.jobs import Can
+from mxr.protocol.jobs import WorkerCapabilities
 from mxr.util.codec import decode, refuse
 
 NO_MODEL = "xxh3:" + 32 * "0"
@@ -30,7 +30,7 @@ def lane_of(key: Key) -> str:
     return lane if key.form == "whole" else f"{lane} ort:{runtime_in(key.form)}"
 
 
-def lanes_of(can: Can) -> tuple[str, ...]:
+def lanes_of(can: WorkerCapabilities) -> tuple[str, ...]:
     """The lanes that a worker may look at."""
     zeros = can.toolchain.vendor == "hygon"
     if can.toolchain.migraphx is None:
@@ -47,7 +47,7 @@ def lanes_of(can: Can) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def wide_of(can: Can) -> tuple[str, ...]:
+def wide_of(can: WorkerCapabilities) -> tuple[str, ...]:
     """What stands for the lanes of all archs for which a worker may cross-compile: a lane with `*` for the arch."""
     return tuple(wide for lane in lanes_of(can) if (wide := widened(lane))) if can.cross else ()
 
@@ -70,9 +70,9 @@ def key_in(lane: str) -> Key:
 
 
 @lru_cache(maxsize=4_096)
-def can_of(text: str) -> Can:
+def can_of(text: str) -> WorkerCapabilities:
     """What a worker can do, from its JSON."""
-    return decode(Can, json.loads(text), lenient=True)
+    return decode(WorkerCapabilities, json.loads(text), lenient=True)
 
 
 @lru_cache(maxsize=4_096)
@@ -82,7 +82,7 @@ def demands_of(text: str) -> Demands:
 
 
 @lru_cache(maxsize=65_536)
-def fitting(can: str, lane: str, demands: str) -> capabilities.Way | None:
+def fitting(can: str, lane: str, demands: str) -> capabilities.CompileMethod | None:
     """The way in which what `can` says can do a job of this lane and demands; None where there is none."""
     return capabilities.able(can_of(can), Request(key_in(lane), demands_of(demands)))
 
@@ -92,14 +92,14 @@ def directly(cans: Iterable[str], lane: str, demands: str) -> bool:
     return any((way := fitting(can, lane, demands)) is not None and not way.cross for can in cans)
 
 
-def pinned(can: Can, way: capabilities.Way, demands: Demands) -> Qualities:
+def pinned(can: WorkerCapabilities, way: capabilities.CompileMethod, demands: Demands) -> Qualities:
     """The qualities of what comes of a job with these demands on this way of a worker."""
     if way.cross:
         return capabilities.made_across(demands, can.toolchain)
     return capabilities.made_by(can.targets[way.target], can.toolchain, capabilities.tuning_for(demands))
 
 
-def check_can(can: Can, where: str = "can") -> None:
+def check_can(can: WorkerCapabilities, where: str = "can") -> None:
     """Returns when every target and version in it can be read. Raises `Usage`."""
     for target in can.targets:
         if target.kind not in ("gpu", "ref"):

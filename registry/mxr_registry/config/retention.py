@@ -29,7 +29,7 @@ UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class RetentionRules:
     """The rules of sweeping. Days but for the names that say otherwise; None keeps everything."""
 
     unused_days: float | None = None
@@ -56,7 +56,7 @@ class Retention:
         return _bytes(self.total_size)
 
     @classmethod
-    def read(cls, environ: Mapping[str, str], file: Path | None = None) -> Retention:
+    def read(cls, environ: Mapping[str, str], file: Path | None = None) -> RetentionRules:
         """The rules in `file`, else in what MXR_REGISTRY_CONFIG names; else the usual. Raises `Usage`."""
         return decode(cls, dict(document(environ, file).retention), "retention")
 

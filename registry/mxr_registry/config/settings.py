@@ -11,13 +11,13 @@ from urllib.parse import quote
 from mxr_registry.storage.place import S3Place
 
 if TYPE_CHECKING:
-    from .connections import Connections
-    from .job_rules import Rules
-    from .retention import Retention
+    from .connections import ConnectionSettings
+    from .job_rules import JobRules
+    from .retention import RetentionRules
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """Bounds on what clients can make the registry do. Bytes and seconds.
 
     `inspect_memory`, `inspect_cpu` and `inspect_wall` bound the child that reads a published program.
@@ -31,7 +31,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RegistrySettings:
     """Where a registry keeps its data, and how it serves.
 
     `grace`: seconds for which a blob that was said to be here stays, whether anything is made of it or not. `s3`: how
@@ -47,25 +47,25 @@ class Settings:
     insecure: bool = False
     verbose: bool = False
     grace: float = 24 * 3600.0
-    limits: Limits = Limits()
+    limits: RequestLimits = RequestLimits()
     s3: S3Place = field(default_factory=S3Place)
-    rules: Rules | None = None
-    retention: Retention | None = None
-    connections: Connections | None = None
+    rules: JobRules | None = None
+    retention: RetentionRules | None = None
+    connections: ConnectionSettings | None = None
 
     @classmethod
-    def read(cls, environ: Mapping[str, str], data: Path | None = None, config: Path | None = None) -> Settings:
+    def read(cls, environ: Mapping[str, str], data: Path | None = None, config: Path | None = None) -> RegistrySettings:
         """The settings that an environment gives; `data` and `config` are flags, which win.
 
         Reads MXR_DATABASE_URL, MXR_DATABASE_POOL, MXR_STORE_URL, MXR_S3_*, MXR_REGISTRY_CONFIG, MXR_LEASE_SECONDS,
         XDG_DATA_HOME and HOME. Raises `Usage`.
         """
         # The child that reads programs imports this file, and should start quickly.
-        from .connections import Connections
-        from .job_rules import Rules
-        from .retention import Retention
+        from .connections import ConnectionSettings
+        from .job_rules import JobRules
+        from .retention import RetentionRules
 
-        retention = Retention.read(environ, config)
+        retention = RetentionRules.read(environ, config)
         folder = (data or usual_place(environ)).absolute()
         return cls(
             data=folder,
@@ -73,9 +73,9 @@ class Settings:
             store_url=environ.get("MXR_STORE_URL") or "file://" + quote(str(folder / "store")),
             grace=retention.grace_hours * 3600.0,
             s3=S3Place.read(environ),
-            rules=Rules.read(environ, config),
+            rules=JobRules.read(environ, config),
             retention=retention,
-            connections=Connections.read(environ, config),
+            connections=ConnectionSettings.read(environ, config),
         )
 
     @property

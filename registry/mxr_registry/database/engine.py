@@ -20,7 +20,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError, NoSuchModuleError, OperationalError
 
 from mxr.errors import Usage
-from mxr_registry.config.connections import Connections
+from mxr_registry.config.connections import ConnectionSettings
 
 BUSY = 10.0
 """Seconds that a writer waits for its turn on SQLite."""
@@ -34,7 +34,7 @@ KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, 
 """A server that vanished without a word is noticed after a minute."""
 
 
-def engine_of(url: str, connections: Connections) -> Engine:
+def engine_of(url: str, connections: ConnectionSettings) -> Engine:
     """The engine for a database URL: `sqlite:////path`, or `postgresql://...`. Connects to nothing yet.
 
     Raises `Usage`, with no part of the URL in it that may be secret.
@@ -66,7 +66,7 @@ def _unusable(reason: str) -> Usage:
     )
 
 
-def _postgresql(url: URL, wanted: Connections) -> Engine:
+def _postgresql(url: URL, wanted: ConnectionSettings) -> Engine:
     timeouts = {
         "statement_timeout": wanted.statement,
         "lock_timeout": wanted.lock,

@@ -18,7 +18,7 @@ OPEN = text("state IN ('queued', 'running')")
 LATER = text("next_at > 0")
 
 
-class Job(Base):
+class JobRow(Base):
     """One wanted compile. `terms` is the sha256 of the canonical demands. `file_name` is what the model is called where
     ONNX Runtime opens it, for keys of its form.
 
@@ -88,7 +88,7 @@ class Job(Base):
     )
 
 
-class JobEvent(Base):
+class JobEventRow(Base):
     """One change of a job's state. `detail_json`: what a worker said of a failure beyond its message."""
 
     __tablename__ = "job_events"
@@ -104,7 +104,7 @@ class JobEvent(Base):
     __table_args__ = (Index(None, "job", "seq"), {"sqlite_autoincrement": True})
 
 
-class JobLog(Base):
+class JobLogRow(Base):
     """A stretch of a job's log: `start` is its offset, `size` its length, in bytes of UTF-8."""
 
     __tablename__ = "job_logs"
@@ -115,7 +115,7 @@ class JobLog(Base):
     data: Mapped[bytes] = mapped_column(LargeBinary)
 
 
-class Worker(Base):
+class WorkerRow(Base):
     """A worker by its name. `toolchain` is the sha256 of the canonical JSON of its toolchain.
 
     `left_at`: when it signed off, null while it has not.
@@ -142,7 +142,7 @@ class Worker(Base):
     )
 
 
-class RememberedFailure(Base):
+class RememberedFailureRow(Base):
     """A failure of a request on a toolchain, until `expires_at`."""
 
     __tablename__ = "failures"
@@ -157,7 +157,7 @@ class RememberedFailure(Base):
     expires_at: Mapped[float]
 
 
-class Counter(Base):
+class CounterRow(Base):
     """A number that only grows. `jobs`: the changes of all jobs."""
 
     __tablename__ = "counters"

@@ -82,7 +82,7 @@ def tables() -> list[Table]:
     """All tables of this code, each after those that it refers to."""
     from . import job_tables
 
-    return job_tables.Job.metadata.sorted_tables
+    return job_tables.JobRow.metadata.sorted_tables
 
 
 def present(db: Database) -> bool:

@@ -20,12 +20,12 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from mxr_registry.config.connections import Connections
+from mxr_registry.config.connections import ConnectionSettings
 
 from .engine import BUSY, engine_of, prepare_sqlite
 from .errors import known_trouble, translated
 
-__all__ = ["Database", "Now", "Question", "Row", "Session", "now", "take_turns", "translated", "upsert"]
+__all__ = ["Database", "Now", "PreparedQuery", "Row", "Session", "now", "take_turns", "translated", "upsert"]
 
 Session = Connection
 """One transaction. Rows, not entities: a resolve with mapped entities costs twice as much."""
@@ -58,7 +58,7 @@ def now(session: Session) -> float:
     return round(float(session.execute(select(Now())).scalar_one()), 3)
 
 
-class Question:
+class PreparedQuery:
     """A SELECT that is asked often, as SQLAlchemy has it, and in the own words of SQLite and of psycopg."""
 
     def __init__(self, statement: Select[*tuple[Any, ...]]) -> None:
@@ -86,9 +86,9 @@ class Question:
 class Database:
     """The engine, and transactions on it."""
 
-    def __init__(self, url: str, connections: Connections | None = None) -> None:
+    def __init__(self, url: str, connections: ConnectionSettings | None = None) -> None:
         """Connects to nothing yet. Raises `Usage` for a URL that is none."""
-        self.engine = engine_of(url, connections or Connections())
+        self.engine = engine_of(url, connections or ConnectionSettings())
         self.embedded = self.engine.dialect.name == "sqlite"
         reading: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         writing: dict[str, Any] = {"isolation_level": "READ COMMITTED"}
@@ -131,14 +131,14 @@ class Database:
                     session.execute(text(f"SET LOCAL lock_timeout = {int(patience * 1000)}"))
                     yield session
 
-    def glance(self, question: Question, values: Mapping[str, object]) -> list[Row]:
+    def glance(self, question: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
         """The rows that one statement finds, without a transaction around it. Raises `Temporary`.
 
         It goes past SQLAlchemy, which takes several times as long as such a statement itself.
         """
         return self._glance_embedded(question, values) if self.embedded else self._glance_server(question, values)
 
-    def _glance_embedded(self, question: Question, values: Mapping[str, object]) -> list[Row]:
+    def _glance_embedded(self, question: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
         try:
             connection = self._idle.pop() if self._idle else self._connect()
             try:
@@ -149,7 +149,7 @@ class Database:
             known = known_trouble(OperationalError(question.sqlite, None, problem))
             raise known or problem from problem
 
-    def _glance_server(self, question: Question, values: Mapping[str, object]) -> list[Row]:
+    def _glance_server(self, question: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
         with translated():
             try:
                 return self._ask(question, values)
@@ -159,7 +159,7 @@ class Database:
             # What only reads may be asked twice: a restart of the database need not show.
             return self._ask(question, values)
 
-    def _ask(self, question: Question, values: Mapping[str, object]) -> list[Row]:
+    def _ask(self, question: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
         errors = self.engine.dialect.loaded_dbapi.Error
         driver: Any = None
         try:

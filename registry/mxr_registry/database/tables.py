@@ -49,7 +49,7 @@ class Base(DeclarativeBase):
     type_annotation_map: ClassVar = {float: Double, int: BigInteger}
 
 
-class Blob(Base):
+class BlobRow(Base):
     """Bytes that this namespace brought. `touched_at`: when it was last said to be here, which protects it a while."""
 
     __tablename__ = "blobs"
@@ -63,7 +63,7 @@ class Blob(Base):
     __table_args__ = (Index(None, "sha256"),)
 
 
-class Model(Base):
+class ModelRow(Base):
     """A model: `sha256` is its identity. `complete`: its bytes are here and gave this hash; else only a statement.
 
     `graph` is the digest of its graph without weights, `told_json` what its ONNX file says of itself; both are null
@@ -92,7 +92,7 @@ class Model(Base):
     )
 
 
-class ModelBlob(Base):
+class ModelBlobRow(Base):
     """Which blobs a complete model is made of."""
 
     __tablename__ = "model_blobs"
@@ -107,7 +107,7 @@ class ModelBlob(Base):
     )
 
 
-class Artifact(Base):
+class ArtifactRow(Base):
     """A published artifact. `seq` is the order of publication, `promoted` that of promotions (0 is never).
 
     `used_at`: when it was last used, to some seconds; of one that never was, when it was published.
@@ -152,7 +152,7 @@ class Artifact(Base):
     )
 
 
-class ArtifactBlob(Base):
+class ArtifactBlobRow(Base):
     """Which blobs an artifact is made of."""
 
     __tablename__ = "artifact_blobs"
@@ -167,7 +167,7 @@ class ArtifactBlob(Base):
     )
 
 
-class ArtifactInput(Base):
+class ArtifactInputRow(Base):
     """The names of an artifact's inputs, to find it by."""
 
     __tablename__ = "artifact_inputs"
@@ -178,7 +178,7 @@ class ArtifactInput(Base):
     __table_args__ = (Index(None, "name"),)
 
 
-class Use(Base):
+class UseRow(Base):
     """Uses of an artifact on one day (days since 1970), with the time of the last one."""
 
     __tablename__ = "uses"
@@ -191,7 +191,7 @@ class Use(Base):
     __table_args__ = (Index(None, "day"),)
 
 
-class Miss(Base):
+class MissRow(Base):
     """A request that found nothing. `request` is the sha256 of its canonical text."""
 
     __tablename__ = "misses"
@@ -208,7 +208,7 @@ class Miss(Base):
     __table_args__ = (Index(None, "namespace", "last_at"),)
 
 
-class Lock(Base):
+class LockRow(Base):
     """A registered lock: while it stands, its artifacts stay."""
 
     __tablename__ = "locks"
@@ -222,7 +222,7 @@ class Lock(Base):
     __table_args__ = (UniqueConstraint("namespace", "name"), {"sqlite_autoincrement": True})
 
 
-class LockArtifact(Base):
+class LockArtifactRow(Base):
     """Which artifacts a lock pins. It refers to them without a cascade: the database itself keeps them."""
 
     __tablename__ = "lock_artifacts"

@@ -14,7 +14,7 @@ def artifact_of(session: Session, namespace: str, request: Request) -> str | Non
 
     Raises `Usage` where a feature is open and those that would serve disagree.
     """
-    asked = resolution.Asked.of(request)
+    asked = resolution.ResolveRequest.of(request)
     wanted = {"namespace": namespace, "digest": asked.digest, "generic": asked.generic_digest or asked.digest}
     rows = session.execute(resolution.ASKED, wanted).all()
     chosen = matching.choose(request.demands, resolution.candidates(rows, asked.digest, asked.family)) if rows else None

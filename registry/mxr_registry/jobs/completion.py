@@ -16,7 +16,7 @@ from mxr.protocol import jobs as job_protocol
 from mxr_registry.artifacts import catalog, publication
 from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.config import lanes
-from mxr_registry.config.job_rules import Rules
+from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.storage.store import Store
 
@@ -31,7 +31,7 @@ PROMISED = ("sramecc", "xnack", "tuning", *KNOWN)
 
 
 def finish(
-    db: Database, store: Store, inspect: Inspect, rules: Rules, namespace: str, id: str, done: job_protocol.Finish
+    db: Database, store: Store, inspect: Inspect, rules: JobRules, namespace: str, id: str, done: job_protocol.FinishJob
 ) -> str:
     """Publish what came of a job and close it; the job's JSON. The same call once more gives the same answer.
 
@@ -52,8 +52,8 @@ def finish(
     except (Mismatch, Damaged) as problem:
         name = "wrong_program" if isinstance(problem, Mismatch) else "damaged_program"
         # Tried elsewhere: only what MIGraphX itself refuses is permanent.
-        failure = job_protocol.Failure(job_protocol.TRANSIENT, problem.message, name)
-        lease_endings.fail(db, rules, namespace, row.id, job_protocol.Fail(done.fence, failure, done.log))
+        failure = job_protocol.JobFailure(job_protocol.TRANSIENT, problem.message, name)
+        lease_endings.fail(db, rules, namespace, row.id, job_protocol.FailJob(done.fence, failure, done.log))
         raise
     for _ in range(publication.TRIES):
         try:
@@ -66,21 +66,21 @@ def finish(
     raise NoSuchBlob("A blob of this artifact was swept meanwhile.")
 
 
-def _answered(row: Row, done: job_protocol.Finish) -> bool:
+def _answered(row: Row, done: job_protocol.FinishJob) -> bool:
     """Whether this very call was carried out before, and the answer did not arrive."""
     if row.state != job_protocol.DONE or row.fence != done.fence:
         return False
     return bool(row.artifact == artifact_id(done.artifact.key.digest, done.artifact.manifest.files))
 
 
-def _completed(row: Row, done: job_protocol.Finish) -> job_protocol.Finish:
+def _completed(row: Row, done: job_protocol.FinishJob) -> job_protocol.FinishJob:
     """What its worker leaves unsaid of the artifact is what the claim said of it."""
     pinned, made = catalog.qualities_of(row.pinned_json), done.artifact.qualities
     unsaid = {name: getattr(pinned, name) for name in KNOWN if getattr(made, name) is None}
     return replace(done, artifact=replace(done.artifact, qualities=replace(made, **unsaid)))
 
 
-def _refuse_others(row: Row, done: job_protocol.Finish) -> None:
+def _refuse_others(row: Row, done: job_protocol.FinishJob) -> None:
     """Raises `Mismatch` for an artifact of another key, or one that an asker of this job could not take."""
     key, made = done.artifact.key, done.artifact.qualities
     refused: list[Difference] = []
@@ -101,7 +101,7 @@ def _broken_promises(pinned: Qualities, made: Qualities) -> list[Difference]:
     return [Difference(name, said, now) for name, said, now in pairs if said not in (None, "any", now) and now != "any"]
 
 
-def _close(session: Session, row: Row, done: job_protocol.Finish, checked: publication.Checked) -> None:
+def _close(session: Session, row: Row, done: job_protocol.FinishJob, checked: publication.CheckedPublication) -> None:
     seconds = estimates.seconds_in(dict(done.artifact.provenance))
     if seconds is None:
         seconds = now(session) - (row.started_at or now(session))

@@ -10,39 +10,39 @@ from sqlalchemy import Select, bindparam, select
 from sqlalchemy.orm import aliased
 
 from mxr_registry.database.session import Session
-from mxr_registry.database.tables import Artifact, Model
+from mxr_registry.database.tables import ArtifactRow, ModelRow
 
 LOOKED_AT = 20
 """Artifacts, and sister models, that an estimate looks at: the latest."""
 
 LATEST = (
-    select(Artifact.provenance_json)
-    .where(Artifact.namespace == bindparam("namespace"))
-    .order_by(Artifact.seq.desc())
+    select(ArtifactRow.provenance_json)
+    .where(ArtifactRow.namespace == bindparam("namespace"))
+    .order_by(ArtifactRow.seq.desc())
     .limit(LOOKED_AT)
 )
-OWN = Artifact.model == bindparam("model")
+OWN = ArtifactRow.model == bindparam("model")
 
 
 def _sisters() -> Select[Any]:
     """The latest models with the graph of this one. Few, so that a graph with a thousand of them costs no more."""
-    this = aliased(Model)
+    this = aliased(ModelRow)
     graph = select(this.graph).where(this.namespace == bindparam("namespace"), this.model == bindparam("model"))
     return (
-        select(Model.model)
+        select(ModelRow.model)
         .where(
-            Model.namespace == bindparam("namespace"),
-            Model.graph == graph.scalar_subquery(),
-            Model.model != bindparam("model"),
+            ModelRow.namespace == bindparam("namespace"),
+            ModelRow.graph == graph.scalar_subquery(),
+            ModelRow.model != bindparam("model"),
         )
-        .order_by(Model.seq.desc())
+        .order_by(ModelRow.seq.desc())
         .limit(LOOKED_AT)
     )
 
 
-WAYS = (("this model", OWN), ("the same graph with other weights", Artifact.model.in_(_sisters())))
-ON_REF = [(words, LATEST.where(rule, Artifact.arch.is_(None))) for words, rule in WAYS]
-ON_ARCH = [(words, LATEST.where(rule, Artifact.arch == bindparam("arch"))) for words, rule in WAYS]
+WAYS = (("this model", OWN), ("the same graph with other weights", ArtifactRow.model.in_(_sisters())))
+ON_REF = [(words, LATEST.where(rule, ArtifactRow.arch.is_(None))) for words, rule in WAYS]
+ON_ARCH = [(words, LATEST.where(rule, ArtifactRow.arch == bindparam("arch"))) for words, rule in WAYS]
 
 
 def seconds_in(provenance: Any) -> float | None:

@@ -15,8 +15,8 @@ from sqlalchemy import ColumnElement, delete, exists, select
 from mxr.host_facts import HostToolchain
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
-from mxr_registry.config.job_rules import Rules
-from mxr_registry.database.job_tables import Job, RememberedFailure
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.database.job_tables import JobRow, RememberedFailureRow
 from mxr_registry.database.session import Row, Session, now, upsert
 
 MOST_MESSAGE = 4_000
@@ -33,14 +33,14 @@ def toolchain_hash(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def text_of(failure: job_protocol.Failure) -> str:
+def text_of(failure: job_protocol.JobFailure) -> str:
     """The JSON of a failure, shortened where it is very long."""
     return canonical(
         {"kind": failure.kind, "message": failure.message[:MOST_MESSAGE], "name": failure.name[:MOST_NAME]}
     )
 
 
-def remember(session: Session, rules: Rules, job: Row, failure: job_protocol.Failure) -> None:
+def remember(session: Session, rules: JobRules, job: Row, failure: job_protocol.JobFailure) -> None:
     """Remember a failure of this job for the toolchain that it ran on: permanent ones long, poison a day."""
     if failure.kind == job_protocol.TRANSIENT or job.toolchain_json is None:
         return
@@ -51,7 +51,7 @@ def remember(session: Session, rules: Rules, job: Row, failure: job_protocol.Fai
         "created_at": moment,
         "expires_at": moment + (rules.remember if failure.kind == job_protocol.PERMANENT else rules.quarantine),
     }
-    row = RememberedFailure
+    row = RememberedFailureRow
     session.execute(delete(row).where(row.expires_at < moment))
     keys = {"namespace": job.namespace, "digest": job.digest, "terms": job.terms}
     upsert(session, row, keys | {"toolchain": toolchain_hash(job.toolchain_json)}, values, values)
@@ -59,17 +59,17 @@ def remember(session: Session, rules: Rules, job: Row, failure: job_protocol.Fai
 
 def forget(session: Session, namespace: str, digest: str) -> None:
     """Clear what is remembered of a key, whatever was demanded beside it."""
-    row = RememberedFailure
+    row = RememberedFailureRow
     session.execute(delete(row).where(row.namespace == namespace, row.digest == digest))
 
 
 def stands_against(toolchain: Any, moment: Any) -> ColumnElement[bool]:
     """SQL: a failure of the job is remembered for this toolchain (its sha256) at this moment."""
-    row = RememberedFailure
+    row = RememberedFailureRow
     return exists().where(
-        row.namespace == Job.namespace,
-        row.digest == Job.digest,
-        row.terms == Job.terms,
+        row.namespace == JobRow.namespace,
+        row.digest == JobRow.digest,
+        row.terms == JobRow.terms,
         row.toolchain == toolchain,
         row.expires_at > moment,
     )
@@ -82,7 +82,7 @@ def against_all(
 
     A toolchain may be a declared one that leaves facts open: then a failure of any that agrees with it counts.
     """
-    row = RememberedFailure
+    row = RememberedFailureRow
     asked = select(row.toolchain_json, row.failure_json, row.created_at).where(
         row.namespace == namespace, row.digest == digest, row.terms == terms, row.expires_at > now(session)
     )

@@ -12,8 +12,8 @@ from sqlalchemy import select
 
 from mxr.errors import Conflict
 from mxr.protocol import jobs as job_protocol
-from mxr_registry.config.job_rules import Rules
-from mxr_registry.database.job_tables import Job
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Database, Now, Row, Session, now
 
 from . import failures, logs, tracking, transitions, workers
@@ -29,7 +29,7 @@ AGAIN: dict[str, Any] = NO_LEASE | {
 }
 
 
-EXPIRED = select(*Job.__table__.c).where(Job.state == job_protocol.RUNNING, Job.lease_until < Now())
+EXPIRED = select(*JobRow.__table__.c).where(JobRow.state == job_protocol.RUNNING, JobRow.lease_until < Now())
 
 
 def held(session: Session, namespace: str, id: str, fence: int) -> Row:
@@ -46,10 +46,10 @@ def held(session: Session, namespace: str, id: str, fence: int) -> Row:
 
 def ours(row: Row) -> tuple[Any, ...]:
     """The conditions under which a running job is still what this row says."""
-    return (Job.state == job_protocol.RUNNING, Job.fence == row.fence)
+    return (JobRow.state == job_protocol.RUNNING, JobRow.fence == row.fence)
 
 
-def fail(db: Database, rules: Rules, namespace: str, id: str, failed: job_protocol.Fail) -> str:
+def fail(db: Database, rules: JobRules, namespace: str, id: str, failed: job_protocol.FailJob) -> str:
     """A worker says that a job failed there; the job's JSON. Raises `Conflict` for a lost lease."""
     with transitions.turn(db) as session:
         row = held(session, namespace, id, failed.fence)
@@ -59,7 +59,7 @@ def fail(db: Database, rules: Rules, namespace: str, id: str, failed: job_protoc
         return tracking.at(session, rules, row.seq).text
 
 
-def hand_back(db: Database, rules: Rules, namespace: str, id: str, fence: int) -> str:
+def hand_back(db: Database, rules: JobRules, namespace: str, id: str, fence: int) -> str:
     """A worker that stops gives its job back, which counts as no attempt; the job's JSON. Raises `Conflict`."""
     with transitions.turn(db) as session:
         row = held(session, namespace, id, fence)
@@ -73,7 +73,7 @@ def hand_back(db: Database, rules: Rules, namespace: str, id: str, fence: int) -
         return tracking.at(session, rules, row.seq).text
 
 
-def expire(db: Database, rules: Rules) -> None:
+def expire(db: Database, rules: JobRules) -> None:
     """Queue again what lost its worker, in all namespaces. Writes only where there is such a job."""
     with db.reading() as session:
         if not _expired(session):
@@ -84,10 +84,10 @@ def expire(db: Database, rules: Rules) -> None:
             kind = job_protocol.POISON if lost >= rules.poison_after else job_protocol.TRANSIENT
             times = f" {lost} times in a row" if lost > 1 else ""
             words = f"A worker was lost while it compiled this{times}, the last one {row.worker_name}."
-            _settle(session, rules, row, job_protocol.Failure(kind, words, "lost_worker"), lost=lost)
+            _settle(session, rules, row, job_protocol.JobFailure(kind, words, "lost_worker"), lost=lost)
 
 
-def resume(db: Database, rules: Rules) -> None:
+def resume(db: Database, rules: JobRules) -> None:
     """A registry begins: the time in which none was there counts neither against leases nor against workers.
 
     That time is since any worker was last heard of. Whoever has a lease speaks three times in it: where somebody did,
@@ -101,8 +101,8 @@ def resume(db: Database, rules: Rules) -> None:
         if away < rules.lease / 3:
             return
         until = now(session) + rules.lease
-        held = (Job.state == job_protocol.RUNNING, Job.lease_until < until)
-        for seq in session.execute(select(Job.seq).where(*held)).scalars().all():
+        held = (JobRow.state == job_protocol.RUNNING, JobRow.lease_until < until)
+        for seq in session.execute(select(JobRow.seq).where(*held)).scalars().all():
             transitions.change(session, seq, *held, seen=False, lease_until=until)
         workers.excuse(session, rules, away)
 
@@ -112,7 +112,7 @@ def _expired(session: Session) -> list[Row]:
 
 
 def _settle(
-    session: Session, rules: Rules, row: Row, failure: job_protocol.Failure, *, lost: int, detail: Any = None
+    session: Session, rules: JobRules, row: Row, failure: job_protocol.JobFailure, *, lost: int, detail: Any = None
 ) -> None:
     """What follows from a failed attempt: closed, or queued again for later and rather for another worker."""
     if row.cancelling:
@@ -134,7 +134,7 @@ def _settle(
 def close_failed(session: Session, seq: int, failure: str) -> None:
     """Close an open job as failed."""
     transitions.change(
-        session, seq, Job.state.in_(job_protocol.OPEN), **CLOSED, state=job_protocol.FAILED, failure_json=failure
+        session, seq, JobRow.state.in_(job_protocol.OPEN), **CLOSED, state=job_protocol.FAILED, failure_json=failure
     )
 
 

@@ -19,10 +19,10 @@ from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 from mxr_registry.config import lanes
-from mxr_registry.config.job_rules import Rules
-from mxr_registry.database.job_tables import Job
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Database, Row, Session, now
-from mxr_registry.database.tables import Model
+from mxr_registry.database.tables import ModelRow
 
 from . import availability, failures, lease_endings, logs, tracking, transitions, workers
 
@@ -30,29 +30,29 @@ PAGES = (20, 200, 2_000)
 """Rows that are looked at first, next, and then at a time."""
 
 WAITING = (
-    select(Job.seq, Job.rank, Job.lane, Job.demands_json, Job.avoid, Job.next_at)
+    select(JobRow.seq, JobRow.rank, JobRow.lane, JobRow.demands_json, JobRow.avoid, JobRow.next_at)
     .where(
-        Job.namespace == bindparam("namespace"),
-        Job.state == job_protocol.QUEUED,
-        Job.lane == bindparam("lane"),
-        Job.rank >= bindparam("rank"),
-        or_(Job.rank > bindparam("rank"), Job.seq > bindparam("after")),
-        Job.next_at <= bindparam("moment"),
+        JobRow.namespace == bindparam("namespace"),
+        JobRow.state == job_protocol.QUEUED,
+        JobRow.lane == bindparam("lane"),
+        JobRow.rank >= bindparam("rank"),
+        or_(JobRow.rank > bindparam("rank"), JobRow.seq > bindparam("after")),
+        JobRow.next_at <= bindparam("moment"),
         ~failures.stands_against(bindparam("toolchain"), bindparam("moment")),
     )
-    .order_by(Job.rank, Job.seq)
+    .order_by(JobRow.rank, JobRow.seq)
     .limit(bindparam("size"))
 )
-NEXT_LANE = select(func.min(Job.lane)).where(
-    Job.namespace == bindparam("namespace"), Job.state == job_protocol.QUEUED, Job.lane > bindparam("lane")
+NEXT_LANE = select(func.min(JobRow.lane)).where(
+    JobRow.namespace == bindparam("namespace"), JobRow.state == job_protocol.QUEUED, JobRow.lane > bindparam("lane")
 )
-MODEL = select(Model.onnx, Model.manifest_json).where(
-    Model.namespace == bindparam("namespace"), Model.model == bindparam("model"), Model.complete
+MODEL = select(ModelRow.onnx, ModelRow.manifest_json).where(
+    ModelRow.namespace == bindparam("namespace"), ModelRow.model == bindparam("model"), ModelRow.complete
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class ClaimFilter:
     """What one worker may look at, for as long as it waits. `job`: the only one that it wants, by its whole id.
 
     `wide`: the lanes of any arch that it may look at besides (see `lanes.wide_of`).
@@ -76,7 +76,7 @@ def wide_topic(topic: str) -> str | None:
     return f"{namespace} {wide}" if wide else None
 
 
-def begin(db: Database, namespace: str, wanted: job_protocol.Claim) -> Claims:
+def begin(db: Database, namespace: str, wanted: job_protocol.Claim) -> ClaimFilter:
     """What a claim is about. Raises `NotFound` for an unknown worker or job, `NoWorker` for a job beyond the worker."""
     with db.reading() as session:
         worker = workers.find(session, namespace, wanted.worker)
@@ -84,14 +84,14 @@ def begin(db: Database, namespace: str, wanted: job_protocol.Claim) -> Claims:
     if job is not None and lanes.fitting(worker.can_json, job.lane, job.demands_json) is None:
         raise workers.refusal(_request(job))
     can = lanes.can_of(worker.can_json)
-    return Claims(worker.id, namespace, lanes.lanes_of(can), job.id if job else None, lanes.wide_of(can))
+    return ClaimFilter(worker.id, namespace, lanes.lanes_of(can), job.id if job else None, lanes.wide_of(can))
 
 
 def _request(row: Row) -> Request:
     return Request(Key.from_json(json.loads(row.key_json)), lanes.demands_of(row.demands_json))
 
 
-def claim(db: Database, rules: Rules, claims: Claims, *, waiting: bool = False) -> str | None:
+def claim(db: Database, rules: JobRules, claims: ClaimFilter, *, waiting: bool = False) -> str | None:
     """The JSON of a lease, or None where there is nothing for this worker now.
 
     `waiting`: the worker waits here, where all who do are written down as alive together; one of them alone only where
@@ -113,7 +113,7 @@ def claim(db: Database, rules: Rules, claims: Claims, *, waiting: bool = False) 
     return None
 
 
-def over(db: Database, claims: Claims) -> bool:
+def over(db: Database, claims: ClaimFilter) -> bool:
     """Whether the one job that is wanted will never come: it is closed."""
     if claims.job is None:
         return False
@@ -121,7 +121,7 @@ def over(db: Database, claims: Claims) -> bool:
         return tracking.find(session, claims.namespace, claims.job).state not in job_protocol.OPEN
 
 
-def _next(session: Session, rules: Rules, worker: Row, claims: Claims) -> Row | None:
+def _next(session: Session, rules: JobRules, worker: Row, claims: ClaimFilter) -> Row | None:
     if claims.job:
         # Named by a person or their program: neither back-off nor what failed before stands in the way.
         row = tracking.find(session, claims.namespace, claims.job)
@@ -131,7 +131,7 @@ def _next(session: Session, rules: Rules, worker: Row, claims: Claims) -> Row | 
     return min((row for row in firsts if row is not None), key=lambda row: (row.rank, row.seq), default=None)
 
 
-def _widely(session: Session, claims: Claims) -> Iterator[str]:
+def _widely(session: Session, claims: ClaimFilter) -> Iterator[str]:
     """The lanes of other archs in which jobs are queued, for one who may cross-compile."""
     lane = "gpu amd "
     while claims.wide and (found := session.execute(NEXT_LANE, {"namespace": claims.namespace, "lane": lane}).scalar()):
@@ -140,7 +140,7 @@ def _widely(session: Session, claims: Claims) -> Iterator[str]:
             yield lane
 
 
-def _suited(session: Session, rules: Rules, worker: Row, lane: str) -> Iterator[Row]:
+def _suited(session: Session, rules: JobRules, worker: Row, lane: str) -> Iterator[Row]:
     """The jobs of a lane that this worker can do now, in order; across only what nobody can do on the GPU itself."""
     others: tuple[str, ...] | None = None
     for row in _waiting(session, worker, lane):
@@ -178,20 +178,20 @@ def _sizes() -> Iterator[int]:
         yield PAGES[-1]
 
 
-def _take(session: Session, rules: Rules, worker: Row, row: Row) -> str | None:
+def _take(session: Session, rules: JobRules, worker: Row, row: Row) -> str | None:
     """Give a queued job to this worker; or close it where nothing is to be compiled."""
     request = _request(row)
     artifact = availability.artifact_for(session, row.namespace, request)
     if artifact is not None:
         done = lease_endings.CLOSED | {"state": job_protocol.DONE, "artifact": artifact}
-        transitions.change(session, row.seq, Job.state == job_protocol.QUEUED, **done)
+        transitions.change(session, row.seq, JobRow.state == job_protocol.QUEUED, **done)
         transitions.note(session, row.seq, job_protocol.DONE, f"published meanwhile: {artifact}")
         return None
     model = session.execute(MODEL, {"namespace": row.namespace, "model": row.model}).first()
     if model is None:
         words = "The registry no longer has the bytes of this model."
         lease_endings.close_failed(
-            session, row.seq, failures.text_of(job_protocol.Failure(job_protocol.TRANSIENT, words, "no_model"))
+            session, row.seq, failures.text_of(job_protocol.JobFailure(job_protocol.TRANSIENT, words, "no_model"))
         )
         transitions.note(session, row.seq, job_protocol.FAILED, words)
         return None
@@ -212,7 +212,7 @@ def _take(session: Session, rules: Rules, worker: Row, row: Row) -> str | None:
     return canonical(document)
 
 
-def _lease(session: Session, rules: Rules, worker: Row, row: Row) -> capabilities.Way:
+def _lease(session: Session, rules: JobRules, worker: Row, row: Row) -> capabilities.CompileMethod:
     can = lanes.can_of(worker.can_json)
     way = lanes.fitting(worker.can_json, row.lane, row.demands_json)
     assert way is not None
@@ -229,13 +229,13 @@ def _lease(session: Session, rules: Rules, worker: Row, row: Row) -> capabilitie
         "lease_until": moment + rules.lease,
         "started_at": moment,
     }
-    transitions.change(session, row.seq, Job.state == job_protocol.QUEUED, Job.version == row.version, **values)
+    transitions.change(session, row.seq, JobRow.state == job_protocol.QUEUED, JobRow.version == row.version, **values)
     transitions.note(session, row.seq, job_protocol.RUNNING, f"attempt {row.attempts + 1}", worker.name)
     logs.append(session, row.seq, f"== attempt {row.attempts + 1} on {worker.name} ==\n")
     return way
 
 
-def heartbeat(db: Database, rules: Rules, namespace: str, id: str, beat: job_protocol.Heartbeat) -> str:
+def heartbeat(db: Database, rules: JobRules, namespace: str, id: str, beat: job_protocol.Heartbeat) -> str:
     """Keep a lease, with the phase and what came to the log; the JSON of a `work.Beat`. Raises `Conflict`."""
     with transitions.turn(db) as session:
         row = lease_endings.held(session, namespace, id, beat.fence)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
-from mxr_registry.database.job_tables import Job, JobLog
+from mxr_registry.database.job_tables import JobLogRow, JobRow
 from mxr_registry.database.session import Row, Session
 
 HEAD = 256 * 1024
@@ -21,19 +21,19 @@ STRETCH = 32 * 1024
 PAGE = 512 * 1024
 """Bytes, about, in one reply of a stream."""
 
-SIZE = select(Job.log_size).where(Job.seq == bindparam("of"))
-GROWN = update(Job).where(Job.seq == bindparam("of")).values(log_size=bindparam("to"))
+SIZE = select(JobRow.log_size).where(JobRow.seq == bindparam("of"))
+GROWN = update(JobRow).where(JobRow.seq == bindparam("of")).values(log_size=bindparam("to"))
 LAST = (
-    select(JobLog.start, JobLog.size, JobLog.data)
-    .where(JobLog.job == bindparam("of"))
-    .order_by(JobLog.start.desc())
+    select(JobLogRow.start, JobLogRow.size, JobLogRow.data)
+    .where(JobLogRow.job == bindparam("of"))
+    .order_by(JobLogRow.start.desc())
     .limit(1)
 )
-WRITE = insert(JobLog)
+WRITE = insert(JobLogRow)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LogChunk:
     """A stretch of a log: `skipped` bytes were left out before `start`; `next` is where to go on."""
 
     start: int
@@ -46,7 +46,7 @@ def append(session: Session, seq: int, text: str) -> None:
     """Add to a job's log, and drop what is neither head nor tail. The job's row is locked by the caller's change."""
     if not text:
         return
-    row = JobLog
+    row = JobLogRow
     size = session.execute(SIZE, {"of": seq}).scalar_one()
     last = session.execute(LAST, {"of": seq}).first() if size else None
     for data in _stretches(text):
@@ -68,11 +68,11 @@ def _stretches(text: str) -> Iterator[bytes]:
         yield text[start : start + step].encode()
 
 
-def read(session: Session, seq: int, offset: int, most: int | None = None) -> list[Piece]:
+def read(session: Session, seq: int, offset: int, most: int | None = None) -> list[LogChunk]:
     """What is kept of a log from an offset on; with `most`, no more than about so many bytes."""
-    row = JobLog
+    row = JobLogRow
     asked = select(row.start, row.size, row.data).where(row.job == seq, row.start + row.size > offset)
-    found: list[Piece] = []
+    found: list[LogChunk] = []
     at, taken = offset, 0
     for each in session.execute(asked.order_by(row.start)):
         piece = _piece(each, at)
@@ -83,12 +83,12 @@ def read(session: Session, seq: int, offset: int, most: int | None = None) -> li
     return found
 
 
-def _piece(row: Row, at: int) -> Piece:
+def _piece(row: Row, at: int) -> LogChunk:
     begin = max(at, row.start)
-    return Piece(begin, row.start + row.size, begin - at, bytes(row.data)[begin - row.start :])
+    return LogChunk(begin, row.start + row.size, begin - at, bytes(row.data)[begin - row.start :])
 
 
-def text_of(pieces: list[Piece]) -> bytes:
+def text_of(pieces: list[LogChunk]) -> bytes:
     """The bytes of a log for a person, saying where some were left out."""
     parts = []
     for piece in pieces:

@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from mxr.errors import MxrError
-from mxr_registry.config.job_rules import Rules
+from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.session import Database, now
 
 from . import lease_endings, leases, tracking, transitions, workers
-from .tracking import Shown
+from .tracking import JobDocument
 
 log = logging.getLogger("mxr_registry")
 T = TypeVar("T")
@@ -41,7 +41,7 @@ PRESENT = 10.0
 """Seconds, at most, between writing down which workers wait here."""
 
 
-class Ear:
+class Subscription:
     """One who listens: to a job by its id, or to a lane.
 
     `shown` is the job's latest document, `gone` a lost client, `worker` the namespace and id of a worker that waits.
@@ -49,7 +49,7 @@ class Ear:
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
-        self.shown: Shown | None = None
+        self.shown: JobDocument | None = None
         self.worker: tuple[str, str] | None = None
         self.gone = False
 
@@ -64,12 +64,12 @@ class Ear:
         return not self.gone
 
 
-class Bus:
+class JobNotifier:
     """The news of one process: who listens to what, and the watcher."""
 
-    def __init__(self, db: Database, rules: Rules) -> None:
+    def __init__(self, db: Database, rules: JobRules) -> None:
         self._db, self._rules = db, rules
-        self._ears: dict[str, set[Ear]] = {}
+        self._ears: dict[str, set[Subscription]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._starting: asyncio.Future[None] | None = None
@@ -99,9 +99,9 @@ class Bus:
             ear.event.set()
 
     @contextlib.asynccontextmanager
-    async def listen(self, topics: Iterable[str], receive: Receive) -> AsyncIterator[Ear]:
+    async def listen(self, topics: Iterable[str], receive: Receive) -> AsyncIterator[Subscription]:
         """Listen to these topics until the end of the block; `receive` tells when the client is gone."""
-        ear, names = Ear(), list(topics)
+        ear, names = Subscription(), list(topics)
         ear.gone = self.closed
         for name in names:
             self._ears.setdefault(name, set()).add(ear)
@@ -180,7 +180,9 @@ class Bus:
         for wide in {wide for lane in lanes if (wide := leases.wide_topic(lane))}:
             self._wake(wide)
 
-    def _read(self, wanted: set[str], tidy: bool) -> tuple[list[transitions.Change], dict[str, Shown], set[str], float]:
+    def _read(
+        self, wanted: set[str], tidy: bool
+    ) -> tuple[list[transitions.JobChange], dict[str, JobDocument], set[str], float]:
         """What changed, the documents of those jobs that somebody waits for, and the lanes whose jobs are due."""
         if tidy:
             lease_endings.expire(self._db, self._rules)
@@ -196,13 +198,13 @@ class Bus:
             with self._db.writing() as session:
                 workers.present(session, staff)
 
-    def _wake(self, topic: str, shown: Shown | None = None) -> None:
+    def _wake(self, topic: str, shown: JobDocument | None = None) -> None:
         for ear in self._ears.get(topic, ()):
             ear.shown = shown or ear.shown
             ear.event.set()
 
 
-async def _left(receive: Receive, ear: Ear) -> None:
+async def _left(receive: Receive, ear: Subscription) -> None:
     """Marks the ear of a client that closed its connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

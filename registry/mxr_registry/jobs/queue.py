@@ -13,12 +13,12 @@ from mxr.errors import Usage
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 from mxr_registry.config import lanes
-from mxr_registry.config.job_rules import Rules
-from mxr_registry.database.job_tables import Job
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Row, Session, now
 
 
-def show(session: Session, rules: Rules, namespace: str, query: Mapping[str, str]) -> str:
+def show(session: Session, rules: JobRules, namespace: str, query: Mapping[str, str]) -> str:
     """The JSON of the open jobs in numbers, narrowed by `arch` and `num_cu`. Raises `Usage`.
 
     `queued`, `running`, `oldest_seconds` (of the longest in the queue, 0 for an empty one) for all, for each declared
@@ -36,7 +36,7 @@ def show(session: Session, rules: Rules, namespace: str, query: Mapping[str, str
     )
 
 
-def by_pool(session: Session, rules: Rules, namespace: str) -> dict[str, dict[str, Any]]:
+def by_pool(session: Session, rules: JobRules, namespace: str) -> dict[str, dict[str, Any]]:
     """The numbers of each declared pool."""
     if not rules.pools:
         return {}
@@ -46,7 +46,7 @@ def by_pool(session: Session, rules: Rules, namespace: str) -> dict[str, dict[st
 
 def groups(session: Session, namespace: str) -> list[Row]:
     """The open jobs, those of equal state, lane and demands in one row with their count and the oldest's time."""
-    row = Job
+    row = JobRow
     asked = (
         select(
             row.state, row.lane, row.demands_json, func.count().label("jobs"), func.min(row.created_at).label("oldest")
@@ -58,7 +58,7 @@ def groups(session: Session, namespace: str) -> list[Row]:
     return list(session.execute(asked))
 
 
-def _of(pool: job_protocol.Pool, rows: Iterable[Row]) -> list[Row]:
+def _of(pool: job_protocol.DeclaredPool, rows: Iterable[Row]) -> list[Row]:
     text = canonical(encode(pool.can))
     return [row for row in rows if lanes.fitting(text, row.lane, row.demands_json) is not None]
 

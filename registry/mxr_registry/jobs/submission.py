@@ -29,10 +29,10 @@ from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 from mxr_registry.artifacts import blobs, catalog
 from mxr_registry.config import lanes
-from mxr_registry.config.job_rules import Rules
-from mxr_registry.database.job_tables import Job
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Database, Row, Session, now
-from mxr_registry.database.tables import Model
+from mxr_registry.database.tables import ModelRow
 from mxr_registry.storage.store import Store
 
 from . import availability, failures, lease_endings, tracking, transitions, workers
@@ -44,7 +44,7 @@ TRIES = 3
 class _Asked:
     """What follows from an ask, worked out before any transaction. `here`: the calibration data are in the store."""
 
-    ask: job_protocol.Ask
+    ask: job_protocol.CompileRequest
     request: Request
     digest: str
     demands: str
@@ -53,7 +53,7 @@ class _Asked:
     here: bool
 
 
-def ask(db: Database, store: Store, rules: Rules, namespace: str, wanted: job_protocol.Ask) -> str:
+def ask(db: Database, store: Store, rules: JobRules, namespace: str, wanted: job_protocol.CompileRequest) -> str:
     """The JSON of the job to wait for; one that is done has no id where no job was needed.
 
     Raises `NoSuchModel` and `NoSuchBlob` for what has to be uploaded first, `NoWorker` where the asker waits and
@@ -74,7 +74,7 @@ def ask(db: Database, store: Store, rules: Rules, namespace: str, wanted: job_pr
     raise Temporary("Many ask for this at once.")
 
 
-def _prepare(store: Store, wanted: job_protocol.Ask) -> _Asked:
+def _prepare(store: Store, wanted: job_protocol.CompileRequest) -> _Asked:
     request, key = wanted.request, wanted.request.key
     if key.form != "whole":
         check_recording(key, wanted.file_name)
@@ -87,7 +87,7 @@ def _prepare(store: Store, wanted: job_protocol.Ask) -> _Asked:
     return _Asked(wanted, request, key.digest, demands, terms, lanes.lane_of(key), here)
 
 
-def _without_change(session: Session, rules: Rules, namespace: str, asked: _Asked) -> str | None:
+def _without_change(session: Session, rules: JobRules, namespace: str, asked: _Asked) -> str | None:
     """The answer where nothing has to be written."""
     artifact = availability.artifact_of(session, namespace, asked.request)
     if artifact is not None:
@@ -99,7 +99,7 @@ def _without_change(session: Session, rules: Rules, namespace: str, asked: _Aske
     return tracking.shown(session, rules, row).text
 
 
-def _decide(session: Session, rules: Rules, namespace: str, asked: _Asked) -> str:
+def _decide(session: Session, rules: JobRules, namespace: str, asked: _Asked) -> str:
     artifact = availability.artifact_of(session, namespace, asked.request)
     if artifact is not None:
         return _done(session, rules, namespace, asked, artifact)
@@ -134,8 +134,8 @@ def _open_job(session: Session, namespace: str, asked: _Asked) -> Row | None:
 
 def _attachable(session: Session, namespace: str, request: Request, terms: str) -> Row | None:
     """The first open job whose every result would satisfy this asker."""
-    open_ones = (Job.digest == request.key.digest, Job.state.in_(job_protocol.OPEN))
-    rows = session.execute(tracking.select_jobs(namespace).where(*open_ones).order_by(Job.seq))
+    open_ones = (JobRow.digest == request.key.digest, JobRow.state.in_(job_protocol.OPEN))
+    rows = session.execute(tracking.select_jobs(namespace).where(*open_ones).order_by(JobRow.seq))
     demands = request.demands
     for row in rows:
         if row.terms == terms or job_protocol.covers(lanes.demands_of(row.demands_json), demands):
@@ -157,7 +157,7 @@ def _sure(demands: Demands, pinned: Qualities) -> bool:
 
 
 def _demand_worker(
-    session: Session, rules: Rules, namespace: str, asked: _Asked, row: Row | None
+    session: Session, rules: JobRules, namespace: str, asked: _Asked, row: Row | None
 ) -> list[Mapping[str, Any]]:
     if row is not None and (row.state == job_protocol.RUNNING or not asked.ask.wait):
         return []
@@ -170,7 +170,7 @@ def _demand_worker(
 def _demand_parts(session: Session, namespace: str, asked: _Asked) -> None:
     key = asked.request.key
     model = session.execute(
-        select(Model.complete).where(Model.namespace == namespace, Model.model == key.model)
+        select(ModelRow.complete).where(ModelRow.namespace == namespace, ModelRow.model == key.model)
     ).scalar_one_or_none()
     if not model:
         known = "does not know" if model is None else "knows, but does not have the bytes of,"
@@ -187,7 +187,7 @@ def _demand_parts(session: Session, namespace: str, asked: _Asked) -> None:
         )
 
 
-def _attach(session: Session, rules: Rules, row: Row, asked: _Asked) -> str:
+def _attach(session: Session, rules: JobRules, row: Row, asked: _Asked) -> str:
     values: dict[str, Any] = {}
     if -asked.ask.priority < row.rank and row.state == job_protocol.QUEUED:
         values["rank"] = -asked.ask.priority
@@ -196,14 +196,14 @@ def _attach(session: Session, rules: Rules, row: Row, asked: _Asked) -> str:
     if row.cancelling:
         values["cancelling"] = False
     if values:
-        transitions.change(session, row.seq, Job.state == row.state, **values)
+        transitions.change(session, row.seq, JobRow.state == row.state, **values)
     return tracking.at(session, rules, row.seq).text
 
 
-def _done(session: Session, rules: Rules, namespace: str, asked: _Asked, artifact: str) -> str:
+def _done(session: Session, rules: JobRules, namespace: str, asked: _Asked, artifact: str) -> str:
     """The job that made this artifact; or, where none did, one without an id that says so."""
-    made = tracking.select_jobs(namespace).where(Job.digest == asked.digest, Job.artifact == artifact)
-    row = session.execute(made.order_by(Job.seq.desc()).limit(1)).first()
+    made = tracking.select_jobs(namespace).where(JobRow.digest == asked.digest, JobRow.artifact == artifact)
+    row = session.execute(made.order_by(JobRow.seq.desc()).limit(1)).first()
     if row is not None:
         return tracking.shown(session, rules, row).text
     moment = now(session)
@@ -213,16 +213,16 @@ def _done(session: Session, rules: Rules, namespace: str, asked: _Asked, artifac
     return canonical(encode(none_needed))
 
 
-def _failed(session: Session, rules: Rules, namespace: str, asked: _Asked, failure: Row) -> str:
+def _failed(session: Session, rules: JobRules, namespace: str, asked: _Asked, failure: Row) -> str:
     """A job that failed before it began; the same one for all who ask until that failure is forgotten."""
     before = tracking.select_jobs(namespace).where(
-        Job.digest == asked.digest,
-        Job.terms == asked.terms,
-        Job.state == job_protocol.FAILED,
-        Job.attempts == 0,
-        Job.created_at >= failure.created_at,
+        JobRow.digest == asked.digest,
+        JobRow.terms == asked.terms,
+        JobRow.state == job_protocol.FAILED,
+        JobRow.attempts == 0,
+        JobRow.created_at >= failure.created_at,
     )
-    row = session.execute(before.order_by(Job.seq.desc()).limit(1)).first()
+    row = session.execute(before.order_by(JobRow.seq.desc()).limit(1)).first()
     if row is not None:
         return tracking.shown(session, rules, row).text
     seq = _make(session, namespace, asked)
@@ -259,6 +259,6 @@ def _make(session: Session, namespace: str, asked: _Asked) -> int:
         "created_at": moment,
         "updated_at": moment,
     }
-    seq = session.execute(insert(Job).values(values).returning(Job.seq)).scalar_one()
+    seq = session.execute(insert(JobRow).values(values).returning(JobRow.seq)).scalar_one()
     transitions.note(session, seq, job_protocol.QUEUED, "asked for")
     return int(seq)

@@ -12,44 +12,44 @@ from typing import Any
 from mxr.artifact import matching
 from mxr.artifact.qualities import Request
 from mxr.errors import Usage
-from mxr.protocol.jobs import Failure
-from mxr.protocol.surveys import Standing, Survey, Surveyed
+from mxr.protocol.jobs import JobFailure
+from mxr.protocol.surveys import RequestStatus, Survey, SurveyReply
 from mxr.util.codec import canonical, decode, encode
 from mxr_registry.artifacts import resolution
 from mxr_registry.config import lanes
-from mxr_registry.config.job_rules import Rules
+from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.session import Session
 
 from . import estimates, failures, submission, workers
 
 
-def survey(session: Session, rules: Rules, namespace: str, asked: Survey) -> str:
+def survey(session: Session, rules: JobRules, namespace: str, asked: Survey) -> str:
     """The JSON of a `Surveyed`."""
     looks = _Looks(session, rules, namespace)
-    return canonical(encode(Surveyed(tuple(looks.at(request) for request in asked.requests))))
+    return canonical(encode(SurveyReply(tuple(looks.at(request) for request in asked.requests))))
 
 
 class _Looks:
     """Looks at requests one after the other; what many of them share is asked once."""
 
-    def __init__(self, session: Session, rules: Rules, namespace: str) -> None:
+    def __init__(self, session: Session, rules: JobRules, namespace: str) -> None:
         self._session, self._rules, self._namespace = session, rules, namespace
         self._able: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         self._took: dict[tuple[str, str | None], tuple[float | None, str | None]] = {}
 
-    def at(self, request: Request) -> Standing:
-        asked = resolution.Asked.of(request)
+    def at(self, request: Request) -> RequestStatus:
+        asked = resolution.ResolveRequest.of(request)
         wanted = {"namespace": self._namespace, "digest": asked.digest, "generic": asked.generic_digest or asked.digest}
         rows = self._session.execute(resolution.ASKED, wanted).all()
         try:
             found = matching.choose(request.demands, resolution.candidates(rows, asked.digest, asked.family))
         except Usage as problem:
-            return Standing(problem=f"{problem.message} {problem.hint}")
+            return RequestStatus(problem=f"{problem.message} {problem.hint}")
         if found is not None:
-            return Standing(found[0].id, found[1].to_json())
+            return RequestStatus(found[0].id, found[1].to_json())
         return self._missing(request, asked.digest)
 
-    def _missing(self, request: Request, digest: str) -> Standing:
+    def _missing(self, request: Request, digest: str) -> RequestStatus:
         demands = canonical(request.to_json()["demands"])
         able = self._toolchains(lanes.lane_of(request.key), demands)
         job = submission.open_job(self._session, self._namespace, request)
@@ -57,9 +57,9 @@ class _Looks:
         if job is None:
             terms = submission.terms_of(demands)
             remembered = failures.against_all(self._session, self._namespace, digest, terms, able)
-            failure = decode(Failure, json.loads(remembered.failure_json), lenient=True) if remembered else None
+            failure = decode(JobFailure, json.loads(remembered.failure_json), lenient=True) if remembered else None
         seconds, rests_on = self._estimate(request)
-        return Standing(
+        return RequestStatus(
             job=job.id if job else None,
             state=job.state if job else None,
             able=bool(able),

@@ -13,8 +13,8 @@ from sqlalchemy import and_, bindparam, func, or_, select
 from mxr.errors import NotFound, Usage
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
-from mxr_registry.config.job_rules import Rules
-from mxr_registry.database.job_tables import Job
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Row, Session
 
 from . import estimates, transitions, workers
@@ -22,21 +22,21 @@ from . import estimates, transitions, workers
 MOST_LISTED = 1_000
 
 BY_ID = (
-    select(*Job.__table__.c)
-    .where(Job.namespace == bindparam("namespace"), Job.id >= bindparam("low"), Job.id < bindparam("high"))
+    select(*JobRow.__table__.c)
+    .where(JobRow.namespace == bindparam("namespace"), JobRow.id >= bindparam("low"), JobRow.id < bindparam("high"))
     .limit(2)
 )
-BY_SEQ = select(*Job.__table__.c).where(Job.seq == bindparam("of"))
+BY_SEQ = select(*JobRow.__table__.c).where(JobRow.seq == bindparam("of"))
 AHEAD = select(func.count()).where(
-    Job.namespace == bindparam("namespace"),
-    Job.state == job_protocol.QUEUED,
-    Job.lane == bindparam("lane"),
-    or_(Job.rank < bindparam("rank"), and_(Job.rank == bindparam("rank"), Job.seq < bindparam("of"))),
+    JobRow.namespace == bindparam("namespace"),
+    JobRow.state == job_protocol.QUEUED,
+    JobRow.lane == bindparam("lane"),
+    or_(JobRow.rank < bindparam("rank"), and_(JobRow.rank == bindparam("rank"), JobRow.seq < bindparam("of"))),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class JobDocument:
     """A job's document, with what decides whether a waiter wants it."""
 
     seq: int
@@ -53,7 +53,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class JobFilters:
     """What a list of jobs is narrowed to; None is all. `state` may also be `open`. `after`: a page's `next`."""
 
     state: str | None = None
@@ -64,7 +64,7 @@ class Filters:
     after: str | None = None
 
     @classmethod
-    def read(cls, query: Mapping[str, str]) -> Filters:
+    def read(cls, query: Mapping[str, str]) -> JobFilters:
         """The filters of a query string. Raises `Usage` for one that there is not."""
         for name in query:
             if name not in cls.__dataclass_fields__:
@@ -85,7 +85,7 @@ class Filters:
 
 def select_jobs(namespace: str) -> Any:
     """The statement for rows of jobs."""
-    return select(*Job.__table__.c).where(Job.namespace == namespace)
+    return select(*JobRow.__table__.c).where(JobRow.namespace == namespace)
 
 
 def find(session: Session, namespace: str, id: str) -> Row:
@@ -99,17 +99,17 @@ def find(session: Session, namespace: str, id: str) -> Row:
     return found[0]
 
 
-def show(session: Session, rules: Rules, namespace: str, id: str) -> Shown:
+def show(session: Session, rules: JobRules, namespace: str, id: str) -> JobDocument:
     """One job. Raises `NotFound`, `Usage`."""
     return shown(session, rules, find(session, namespace, id))
 
 
-def at(session: Session, rules: Rules, seq: int) -> Shown:
+def at(session: Session, rules: JobRules, seq: int) -> JobDocument:
     """The job of this row."""
     return shown(session, rules, session.execute(BY_SEQ, {"of": seq}).one())
 
 
-def shown(session: Session, rules: Rules, row: Row) -> Shown:
+def shown(session: Session, rules: JobRules, row: Row) -> JobDocument:
     """A row with its document: place, estimate and who is missing are worked out for an open job."""
     place = place_of(session, row) if row.state == job_protocol.QUEUED else None
     missing = workers.missing(session, rules, row) if row.state == job_protocol.QUEUED else None
@@ -117,7 +117,7 @@ def shown(session: Session, rules: Rules, row: Row) -> Shown:
     if row.state in job_protocol.OPEN:
         seconds, rests_on = estimates.estimate(session, row.namespace, row.model, row.arch)
     more = {"place": place, "estimate": seconds, "estimate_from": rests_on, "waiting_for": missing}
-    return Shown(row.seq, row.id, row.version, row.state, row.log_size, canonical(document(row) | more))
+    return JobDocument(row.seq, row.id, row.version, row.state, row.log_size, canonical(document(row) | more))
 
 
 def place_of(session: Session, row: Row) -> int:
@@ -150,31 +150,31 @@ def document(row: Row) -> dict[str, Any]:
     }
 
 
-def listed(session: Session, namespace: str, filters: Filters) -> str:
+def listed(session: Session, namespace: str, filters: JobFilters) -> str:
     """The JSON of a page of jobs, the latest first, without what is worked out for one of them."""
     asked = select_jobs(namespace)
     if filters.state is not None:
-        asked = asked.where(Job.state.in_(job_protocol.OPEN if filters.state == "open" else (filters.state,)))
+        asked = asked.where(JobRow.state.in_(job_protocol.OPEN if filters.state == "open" else (filters.state,)))
     for name in ("model", "digest", "arch"):
         value = getattr(filters, name)
         if value is not None:
-            asked = asked.where(getattr(Job, name) == (value.partition(":")[0] if name == "arch" else value))
+            asked = asked.where(getattr(JobRow, name) == (value.partition(":")[0] if name == "arch" else value))
     if filters.after is not None:
-        asked = asked.where(Job.seq < int(filters.after))
-    rows = session.execute(asked.order_by(Job.seq.desc()).limit(filters.limit + 1)).all()
+        asked = asked.where(JobRow.seq < int(filters.after))
+    rows = session.execute(asked.order_by(JobRow.seq.desc()).limit(filters.limit + 1)).all()
     page = rows[: filters.limit]
     following = str(page[-1].seq) if len(rows) > len(page) else None
     return canonical({"jobs": [document(row) for row in page], "next": following})
 
 
-def cancel(session: Session, rules: Rules, namespace: str, id: str) -> Shown:
+def cancel(session: Session, rules: JobRules, namespace: str, id: str) -> JobDocument:
     """Cancel a job: at once where it is queued; where it runs, its worker is told. A closed one stays as it is."""
     row = find(session, namespace, id)
     if row.state == job_protocol.QUEUED:
         closing: dict[str, Any] = {"state": job_protocol.CANCELLED, "calibration": None, "phase": None}
-        transitions.change(session, row.seq, Job.state == job_protocol.QUEUED, **closing)
+        transitions.change(session, row.seq, JobRow.state == job_protocol.QUEUED, **closing)
         transitions.note(session, row.seq, job_protocol.CANCELLED, "cancelled in the queue")
     elif row.state == job_protocol.RUNNING and not row.cancelling:
-        transitions.change(session, row.seq, Job.state == job_protocol.RUNNING, cancelling=True)
+        transitions.change(session, row.seq, JobRow.state == job_protocol.RUNNING, cancelling=True)
         transitions.note(session, row.seq, job_protocol.RUNNING, "its worker is told to stop", row.worker_name)
     return at(session, rules, row.seq)

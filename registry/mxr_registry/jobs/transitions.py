@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, update
 
 from mxr.util.codec import canonical
-from mxr_registry.database.job_tables import LATER, Counter, Job, JobEvent
+from mxr_registry.database.job_tables import LATER, CounterRow, JobEventRow, JobRow
 from mxr_registry.database.session import Database, Row, Session, now, upsert
 
 MOST_EVENTS = 100
@@ -27,27 +27,29 @@ MOST_NOTE = 1_000
 LOOKED_AT = 5_000
 
 # Statements that every claim runs are put together once: doing so costs more than running them.
-STEP = update(Counter).where(Counter.name == "jobs").values(value=Counter.value + 1).returning(Counter.value)
+STEP = (
+    update(CounterRow).where(CounterRow.name == "jobs").values(value=CounterRow.value + 1).returning(CounterRow.value)
+)
 OLDEST = (
-    select(JobEvent.seq)
-    .where(JobEvent.job == bindparam("of"))
-    .order_by(JobEvent.seq.desc())
+    select(JobEventRow.seq)
+    .where(JobEventRow.job == bindparam("of"))
+    .order_by(JobEventRow.seq.desc())
     .offset(MOST_EVENTS)
     .limit(1)
     .scalar_subquery()
 )
-WRITE = insert(JobEvent)
-FORGET = delete(JobEvent).where(JobEvent.job == bindparam("of"), JobEvent.seq <= OLDEST)
+WRITE = insert(JobEventRow)
+FORGET = delete(JobEventRow).where(JobEventRow.job == bindparam("of"), JobEventRow.seq <= OLDEST)
 SINCE = (
-    select(Job.seq, Job.namespace, Job.id, Job.lane, Job.state, Job.version, Job.touched)
-    .where(Job.touched > bindparam("number"))
-    .order_by(Job.touched)
+    select(JobRow.seq, JobRow.namespace, JobRow.id, JobRow.lane, JobRow.state, JobRow.version, JobRow.touched)
+    .where(JobRow.touched > bindparam("number"))
+    .order_by(JobRow.touched)
     .limit(LOOKED_AT)
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class JobChange:
     """What a process learns of a job that changed."""
 
     seq: int
@@ -71,7 +73,7 @@ def draw(session: Session) -> int:
     """The next number of the counter of changes."""
     found = session.execute(STEP).scalar()
     if found is None:
-        upsert(session, Counter, {"name": "jobs"}, {"value": 0}, {"value": Counter.value})
+        upsert(session, CounterRow, {"name": "jobs"}, {"value": 0}, {"value": CounterRow.value})
         found = session.execute(STEP).scalar_one()
     return int(found)
 
@@ -80,7 +82,7 @@ def change(session: Session, seq: int, *guards: Any, seen: bool = True, **values
     """Change a job where the guards still hold; whether they did. `seen`: askers can see the change."""
     number = draw(session)
     values |= {"touched": number} | ({"version": number, "updated_at": now(session)} if seen else {})
-    return session.execute(update(Job).where(Job.seq == seq, *guards).values(values)).rowcount == 1
+    return session.execute(update(JobRow).where(JobRow.seq == seq, *guards).values(values)).rowcount == 1
 
 
 def note(session: Session, seq: int, state: str, words: str, worker: str | None = None, detail: Any = None) -> None:
@@ -93,17 +95,17 @@ def note(session: Session, seq: int, state: str, words: str, worker: str | None 
 
 def latest(session: Session) -> int:
     """The number of the last change."""
-    return int(session.execute(select(func.coalesce(func.max(Job.touched), 0))).scalar_one())
+    return int(session.execute(select(func.coalesce(func.max(JobRow.touched), 0))).scalar_one())
 
 
-def since(session: Session, number: int) -> list[Change]:
+def since(session: Session, number: int) -> list[JobChange]:
     """What changed after this number, in order; at most a good many, and the rest the next time."""
-    return [Change(*each) for each in session.execute(SINCE, {"number": number})]
+    return [JobChange(*each) for each in session.execute(SINCE, {"number": number})]
 
 
 def due(session: Session, after: float, until: float) -> list[tuple[str, str]]:
     """Namespace and lane of jobs whose time to be tried again came between these times: by others, or by anybody."""
-    row = Job
+    row = JobRow
     came = or_(*(and_(row.next_at > after - late, row.next_at <= until - late) for late in (0.0, YIELD)))
     asked = select(row.namespace, row.lane).where(row.state == "queued", LATER, came)
     return [(each.namespace, each.lane) for each in session.execute(asked.distinct())]
@@ -111,6 +113,6 @@ def due(session: Session, after: float, until: float) -> list[tuple[str, str]]:
 
 def events(session: Session, seq: int, after: int) -> list[Row]:
     """The events of a job after the one of this number."""
-    row = JobEvent
+    row = JobEventRow
     asked = select(row.seq, row.at, row.state, row.worker, row.note, row.detail_json)
     return list(session.execute(asked.where(row.job == seq, row.seq > after).order_by(row.seq)))

@@ -16,8 +16,8 @@ from mxr.errors import NotFound, NoWorker
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 from mxr_registry.config import lanes
-from mxr_registry.config.job_rules import Rules
-from mxr_registry.database.job_tables import Job, Worker
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.database.job_tables import JobRow, WorkerRow
 from mxr_registry.database.session import Row, Session, now, upsert
 
 from . import failures
@@ -27,25 +27,27 @@ FORGOTTEN = 7 * 86400.0
 
 MOST_LISTED = 2_000
 
-BY_ID = select(*Worker.__table__.c).where(Worker.namespace == bindparam("namespace"), Worker.id == bindparam("of"))
-HERE = Worker.left_at.is_(None)
+BY_ID = select(*WorkerRow.__table__.c).where(
+    WorkerRow.namespace == bindparam("namespace"), WorkerRow.id == bindparam("of")
+)
+HERE = WorkerRow.left_at.is_(None)
 ALIVE = (
-    select(Worker.can_json)
-    .where(Worker.namespace == bindparam("namespace"), HERE, Worker.seen_at >= bindparam("since"))
+    select(WorkerRow.can_json)
+    .where(WorkerRow.namespace == bindparam("namespace"), HERE, WorkerRow.seen_at >= bindparam("since"))
     .distinct()
 )
 SEEN = (
-    update(Worker)
-    .where(Worker.namespace == bindparam("of_namespace"), Worker.id == bindparam("of"))
+    update(WorkerRow)
+    .where(WorkerRow.namespace == bindparam("of_namespace"), WorkerRow.id == bindparam("of"))
     .values(seen_at=bindparam("moment"))
 )
 
 
-def register(session: Session, rules: Rules, namespace: str, stated: job_protocol.RegisterWorker) -> str:
+def register(session: Session, rules: JobRules, namespace: str, stated: job_protocol.RegisterWorker) -> str:
     """Write down a worker and what it can do; its JSON. The same name keeps its id. Raises `Usage`."""
     lanes.check_can(stated.can)
     moment = now(session)
-    session.execute(delete(Worker).where(Worker.namespace == namespace, Worker.seen_at < moment - FORGOTTEN))
+    session.execute(delete(WorkerRow).where(WorkerRow.namespace == namespace, WorkerRow.seen_at < moment - FORGOTTEN))
     toolchain = failures.toolchain_text(stated.can.toolchain)
     values: dict[str, Any] = {
         "can_json": canonical(encode(stated.can)),
@@ -55,34 +57,37 @@ def register(session: Session, rules: Rules, namespace: str, stated: job_protoco
         "left_at": None,
     }
     new = values | {"id": secrets.token_hex(16), "created_at": moment}
-    upsert(session, Worker, {"namespace": namespace, "name": stated.name}, new, values)
-    row = session.execute(_select(namespace).where(Worker.name == stated.name)).one()
+    upsert(session, WorkerRow, {"namespace": namespace, "name": stated.name}, new, values)
+    row = session.execute(_select(namespace).where(WorkerRow.name == stated.name)).one()
     return canonical(_document(row, moment, rules))
 
 
 def _select(namespace: str) -> Any:
     holding = (
-        select(Job.id).where(Job.state == job_protocol.RUNNING, Job.worker == Worker.id).limit(1).scalar_subquery()
+        select(JobRow.id)
+        .where(JobRow.state == job_protocol.RUNNING, JobRow.worker == WorkerRow.id)
+        .limit(1)
+        .scalar_subquery()
     )
-    return select(*Worker.__table__.c, holding.label("job")).where(Worker.namespace == namespace)
+    return select(*WorkerRow.__table__.c, holding.label("job")).where(WorkerRow.namespace == namespace)
 
 
-def _document(row: Row, moment: float, rules: Rules) -> dict[str, Any]:
+def _document(row: Row, moment: float, rules: JobRules) -> dict[str, Any]:
     lost = row.seen_at < moment - rules.lost_after
     state = "left" if row.left_at is not None else "lost" if lost else "busy" if row.job else "idle"
     can = json.loads(row.can_json)
     return {"id": row.id, "name": row.name, "state": state, "can": can, "seen_at": row.seen_at, "job": row.job}
 
 
-def leave(session: Session, rules: Rules, namespace: str, id: str) -> str:
+def leave(session: Session, rules: JobRules, namespace: str, id: str) -> str:
     """Write down that a worker signed off, until it registers again; its JSON. Raises `NotFound`.
 
     Its row stays: a job that failed on it last is still rather given to another.
     """
     moment = now(session)
     find(session, namespace, id)
-    same = (Worker.namespace == namespace, Worker.id == id)
-    session.execute(update(Worker).where(*same).values(left_at=moment, seen_at=moment))
+    same = (WorkerRow.namespace == namespace, WorkerRow.id == id)
+    session.execute(update(WorkerRow).where(*same).values(left_at=moment, seen_at=moment))
     return canonical(_document(session.execute(_select(namespace).where(*same)).one(), moment, rules))
 
 
@@ -94,7 +99,7 @@ def find(session: Session, namespace: str, id: str) -> Row:
     return row
 
 
-def stale(row: Row, moment: float, rules: Rules, waiting: bool) -> bool:
+def stale(row: Row, moment: float, rules: JobRules, waiting: bool) -> bool:
     """Whether it is time to write down that this worker is alive: not at each of its words."""
     return bool(row.seen_at < moment - (rules.lost_after / 2 if waiting else min(15.0, rules.lost_after / 4)))
 
@@ -114,22 +119,22 @@ def present(session: Session, some: Iterable[tuple[str, str]]) -> None:
 
 def silence(session: Session) -> float:
     """Seconds since any worker was heard of; 0 where there is none."""
-    latest = session.execute(select(func.max(Worker.seen_at))).scalar_one()
+    latest = session.execute(select(func.max(WorkerRow.seen_at))).scalar_one()
     return 0.0 if latest is None else max(0.0, now(session) - float(latest))
 
 
-def excuse(session: Session, rules: Rules, away: float) -> None:
+def excuse(session: Session, rules: JobRules, away: float) -> None:
     """Those who were alive `away` seconds ago, when nobody could hear them any more, are as they were then."""
-    alive = Worker.seen_at >= now(session) - away - rules.lost_after
-    session.execute(update(Worker).where(HERE, alive).values(seen_at=Worker.seen_at + away))
+    alive = WorkerRow.seen_at >= now(session) - away - rules.lost_after
+    session.execute(update(WorkerRow).where(HERE, alive).values(seen_at=WorkerRow.seen_at + away))
 
 
-def listed(session: Session, rules: Rules, namespace: str) -> str:
+def listed(session: Session, rules: JobRules, namespace: str) -> str:
     """The JSON of `work.Workers`: the workers by name, and the pools with the jobs that they could do or do."""
     from . import queue
 
     moment = now(session)
-    rows = session.execute(_select(namespace).where(HERE).order_by(Worker.name).limit(MOST_LISTED))
+    rows = session.execute(_select(namespace).where(HERE).order_by(WorkerRow.name).limit(MOST_LISTED))
     counts = queue.by_pool(session, rules, namespace)
     pools = [
         {
@@ -142,12 +147,12 @@ def listed(session: Session, rules: Rules, namespace: str) -> str:
     return canonical({"workers": [_document(row, moment, rules) for row in rows], "pools": pools})
 
 
-def live(session: Session, rules: Rules, namespace: str) -> list[Row]:
+def live(session: Session, rules: JobRules, namespace: str) -> list[Row]:
     """The workers that spoke lately, with the job that each has (`job`)."""
-    return list(session.execute(_select(namespace).where(HERE, Worker.seen_at >= now(session) - rules.lost_after)))
+    return list(session.execute(_select(namespace).where(HERE, WorkerRow.seen_at >= now(session) - rules.lost_after)))
 
 
-def able(session: Session, rules: Rules, namespace: str, lane: str, demands: str) -> list[Mapping[str, Any]]:
+def able(session: Session, rules: JobRules, namespace: str, lane: str, demands: str) -> list[Mapping[str, Any]]:
     """The toolchains of the live workers and declared pools that can do a job of this lane and demands."""
     return [
         json.loads(failures.toolchain_text(can.toolchain))
@@ -156,7 +161,7 @@ def able(session: Session, rules: Rules, namespace: str, lane: str, demands: str
     ]
 
 
-def _cans(session: Session, rules: Rules, namespace: str) -> Iterator[tuple[job_protocol.Can, str]]:
+def _cans(session: Session, rules: JobRules, namespace: str) -> Iterator[tuple[job_protocol.WorkerCapabilities, str]]:
     wanted = {"namespace": namespace, "since": now(session) - rules.lost_after}
     for text in session.execute(ALIVE, wanted).scalars().all():
         yield lanes.can_of(text), text
@@ -164,12 +169,12 @@ def _cans(session: Session, rules: Rules, namespace: str) -> Iterator[tuple[job_
         yield pool.can, canonical(encode(pool.can))
 
 
-def stated(session: Session, rules: Rules, namespace: str) -> tuple[str, ...]:
+def stated(session: Session, rules: JobRules, namespace: str) -> tuple[str, ...]:
     """What those who are live or declared can do, as JSON."""
     return tuple(text for _, text in _cans(session, rules, namespace))
 
 
-def missing(session: Session, rules: Rules, job: Row) -> str | None:
+def missing(session: Session, rules: JobRules, job: Row) -> str | None:
     """The worker that a queued job needs, in words, where nothing live or declared can do it now."""
     for _, text in _cans(session, rules, job.namespace):
         if lanes.fitting(text, job.lane, job.demands_json) is not None:
@@ -177,13 +182,13 @@ def missing(session: Session, rules: Rules, job: Row) -> str | None:
     return _needed(lanes.key_in(job.lane), lanes.demands_of(job.demands_json))
 
 
-def another(session: Session, rules: Rules, worker: Row, job: Row) -> bool:
+def another(session: Session, rules: JobRules, worker: Row, job: Row) -> bool:
     """Whether another worker that is alive and idle could do this job, and did not fail it for good before."""
     moment = now(session)
     for other in live(session, rules, worker.namespace):
         if other.id == worker.id or other.job or lanes.fitting(other.can_json, job.lane, job.demands_json) is None:
             continue
-        blocked = exists().where(Job.seq == job.seq, failures.stands_against(other.toolchain, moment))
+        blocked = exists().where(JobRow.seq == job.seq, failures.stands_against(other.toolchain, moment))
         if not session.execute(select(blocked)).scalar_one():
             return True
     return False

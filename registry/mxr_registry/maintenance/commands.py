@@ -12,10 +12,10 @@ import click
 from mxr.errors import Damaged, Usage
 from mxr.util.codec import canonical
 from mxr_registry.command_options import config_option, data_option, database, existing, json_option, tell
-from mxr_registry.config.settings import Settings
+from mxr_registry.config.settings import RegistrySettings
 
 if TYPE_CHECKING:
-    from .fsck import Finding
+    from .fsck import FsckFinding
 
 
 @click.command()
@@ -25,7 +25,7 @@ def migrate(data: Path | None, as_json: bool) -> None:
     """Bring the database's schema up to date."""
     from mxr_registry.database import schema
 
-    db = database(Settings.read(os.environ, data))
+    db = database(RegistrySettings.read(os.environ, data))
     revision = schema.upgrade(db)
     click.echo(canonical({"revision": revision}) if as_json else f"The schema is {revision}.")
 
@@ -47,9 +47,9 @@ def sweep(data: Path | None, config: Path | None, dry_run: bool, as_json: bool, 
     from mxr_registry.database import schema
     from mxr_registry.storage import open_store
 
-    from .sweep import Report, Sweep, Swept
+    from .sweep import Sweep, SweepReport, SweptItem
 
-    settings = Settings.read(os.environ, data, config)
+    settings = RegistrySettings.read(os.environ, data, config)
     given = {name: value for name, value in rules.items() if value is not None}
     assert settings.rules is not None and settings.retention is not None
     retention = replace(settings.retention, **given)
@@ -57,14 +57,14 @@ def sweep(data: Path | None, config: Path | None, dry_run: bool, as_json: bool, 
     schema.check(db)
     gone: list[dict[str, Any]] = []
 
-    def say(swept: Swept) -> None:
+    def say(swept: SweptItem) -> None:
         if as_json:
             gone.append(asdict(swept))
         else:
             click.echo(f"{swept.kind} {swept.name}: {swept.why}{_size(swept.size)}")
 
     store = open_store(settings.store_url, settings.s3)
-    report = Sweep(db, store, retention, settings.rules, settings.grace, say, Report(dry_run)).run()
+    report = Sweep(db, store, retention, settings.rules, settings.grace, say, SweepReport(dry_run)).run()
     if as_json:
         click.echo(canonical(report.to_json() | {"gone": gone}))
     else:
@@ -91,7 +91,7 @@ def move(data: Path | None, to_database: str, to_store: str | None, as_json: boo
 
     from .move import Move
 
-    settings = Settings.read(os.environ, data)
+    settings = RegistrySettings.read(os.environ, data)
     source = existing(settings)
     if to_store == settings.store_url:
         raise Usage("--to-store is where the bytes are already.", hint="Leave it out.")
@@ -116,11 +116,11 @@ def fsck(data: Path | None, repair: bool, quick: bool, as_json: bool) -> None:
 
     from . import fsck as room
 
-    settings = Settings.read(os.environ, data)
+    settings = RegistrySettings.read(os.environ, data)
     db = existing(settings)
     schema.check(db)
 
-    def say(finding: Finding) -> None:
+    def say(finding: FsckFinding) -> None:
         if not as_json:
             click.echo(str(finding))
 

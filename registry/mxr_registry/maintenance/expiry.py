@@ -13,15 +13,15 @@ from typing import Any
 from sqlalchemy import func, or_, select
 
 from mxr_registry.artifacts import catalog
-from mxr_registry.config.retention import DAY, Retention
+from mxr_registry.config.retention import DAY, RetentionRules
 from mxr_registry.database.session import Database, Row, Session, now
-from mxr_registry.database.tables import Artifact, ArtifactBlob, Blob, ModelBlob
+from mxr_registry.database.tables import ArtifactBlobRow, ArtifactRow, BlobRow, ModelBlobRow
 
 PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class ExpiredArtifact:
     """An artifact to remove, unless it is used after `moment`; `why` in words, `size` in bytes."""
 
     seq: int
@@ -31,26 +31,26 @@ class Doomed:
     moment: float
 
 
-def choose(db: Database, rules: Retention) -> list[Doomed]:
+def choose(db: Database, rules: RetentionRules) -> list[ExpiredArtifact]:
     """The artifacts to remove, each once, the first reason first."""
     with db.reading() as session:
         moment = now(session)
-        found: dict[int, Doomed] = {}
+        found: dict[int, ExpiredArtifact] = {}
         for row, why in (*_unused(session, rules, moment), *_surplus(session, rules)):
-            found.setdefault(row.seq, Doomed(row.seq, row.id, row.size, why, moment))
+            found.setdefault(row.seq, ExpiredArtifact(row.seq, row.id, row.size, why, moment))
         for row in _too_much(session, rules, list(found)):
-            found[row.seq] = Doomed(row.seq, row.id, row.size, "all together are too much", moment)
+            found[row.seq] = ExpiredArtifact(row.seq, row.id, row.size, "all together are too much", moment)
     return list(found.values())
 
 
 def _select() -> Any:
-    return select(Artifact.seq, Artifact.id, Artifact.size).where(Artifact.promoted == 0, catalog.free())
+    return select(ArtifactRow.seq, ArtifactRow.id, ArtifactRow.size).where(ArtifactRow.promoted == 0, catalog.free())
 
 
-def _unused(session: Session, rules: Retention, moment: float) -> Iterator[tuple[Row, str]]:
+def _unused(session: Session, rules: RetentionRules, moment: float) -> Iterator[tuple[Row, str]]:
     if rules.unused_days is None:
         return
-    row, before = Artifact, moment - rules.unused_days * DAY
+    row, before = ArtifactRow, moment - rules.unused_days * DAY
     # By namespace, so that the index on uses serves.
     for namespace in session.execute(select(row.namespace).distinct()).scalars().all():
         asked = _select().where(row.namespace == namespace, row.used_at < before).order_by(row.used_at)
@@ -58,10 +58,10 @@ def _unused(session: Session, rules: Retention, moment: float) -> Iterator[tuple
             yield each, f"not used for {rules.unused_days:g} days"
 
 
-def _surplus(session: Session, rules: Retention) -> Iterator[tuple[Row, str]]:
+def _surplus(session: Session, rules: RetentionRules) -> Iterator[tuple[Row, str]]:
     if rules.keep_per_model is None:
         return
-    row = Artifact
+    row = ArtifactRow
     full = (
         select(row.namespace, row.model)
         .group_by(row.namespace, row.model)
@@ -78,22 +78,24 @@ def _surplus(session: Session, rules: Retention) -> Iterator[tuple[Row, str]]:
         yield each, f"more than {rules.keep_per_model} of its model were used later"
 
 
-def _too_much(session: Session, rules: Retention, gone: Sequence[int]) -> Iterator[Row]:
+def _too_much(session: Session, rules: RetentionRules, gone: Sequence[int]) -> Iterator[Row]:
     """What has to go, beside what goes already, until the bytes that something is made of fit."""
     if rules.total_bytes is None:
         return
-    needed = or_(Blob.sha256.in_(select(ArtifactBlob.sha256)), Blob.sha256.in_(select(ModelBlob.sha256)))
-    total = int(session.execute(select(func.coalesce(func.sum(Blob.size), 0)).where(needed)).scalar_one())
+    needed = or_(BlobRow.sha256.in_(select(ArtifactBlobRow.sha256)), BlobRow.sha256.in_(select(ModelBlobRow.sha256)))
+    total = int(session.execute(select(func.coalesce(func.sum(BlobRow.size), 0)).where(needed)).scalar_one())
     ledger = _Ledger(session)
     for at in range(0, len(gone), PAGE):
         ledger.take(gone[at : at + PAGE])
     seen = set(gone)
-    order = (Artifact.used_at, Artifact.seq)
+    order = (ArtifactRow.used_at, ArtifactRow.seq)
     last: Any = None
     while total - ledger.freed > rules.total_bytes:
-        asked = _select().add_columns(Artifact.used_at).order_by(*order).limit(PAGE)
+        asked = _select().add_columns(ArtifactRow.used_at).order_by(*order).limit(PAGE)
         if last is not None:
-            later = (Artifact.used_at > last.used_at) | ((Artifact.used_at == last.used_at) & (Artifact.seq > last.seq))
+            later = (ArtifactRow.used_at > last.used_at) | (
+                (ArtifactRow.used_at == last.used_at) & (ArtifactRow.seq > last.seq)
+            )
             asked = asked.where(later)
         page = session.execute(asked).all()
         if not page:
@@ -117,13 +119,17 @@ class _Ledger:
 
     def take(self, some: Iterable[int]) -> None:
         """These artifacts go."""
-        mine = select(ArtifactBlob.sha256, func.count().label("count")).where(ArtifactBlob.artifact.in_(list(some)))
-        for name, count in self._session.execute(mine.group_by(ArtifactBlob.sha256)).all():
+        mine = select(ArtifactBlobRow.sha256, func.count().label("count")).where(
+            ArtifactBlobRow.artifact.in_(list(some))
+        )
+        for name, count in self._session.execute(mine.group_by(ArtifactBlobRow.sha256)).all():
             self._taken[name] += count
             if self._taken[name] >= self._uses(name):
-                self.freed += self._session.execute(select(func.max(Blob.size)).where(Blob.sha256 == name)).scalar_one()
+                self.freed += self._session.execute(
+                    select(func.max(BlobRow.size)).where(BlobRow.sha256 == name)
+                ).scalar_one()
 
     def _uses(self, name: str) -> int:
-        made = select(func.count()).select_from(ArtifactBlob).where(ArtifactBlob.sha256 == name).scalar_subquery()
-        of_models = select(func.count()).select_from(ModelBlob).where(ModelBlob.sha256 == name).scalar_subquery()
+        made = select(func.count()).select_from(ArtifactBlobRow).where(ArtifactBlobRow.sha256 == name).scalar_subquery()
+        of_models = select(func.count()).select_from(ModelBlobRow).where(ModelBlobRow.sha256 == name).scalar_subquery()
         return int(self._session.execute(select(made + of_models)).scalar_one())

@@ -17,8 +17,8 @@ from mxr.util.codec import canonical
 from mxr_registry.artifacts.blobs import turn_of
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database, Row, Session, take_turns
-from mxr_registry.database.tables import Artifact, ArtifactBlob, Blob, Model, ModelBlob
-from mxr_registry.storage.store import Kept, Store
+from mxr_registry.database.tables import ArtifactBlobRow, ArtifactRow, BlobRow, ModelBlobRow, ModelRow
+from mxr_registry.storage.store import Store, StoredItem
 
 DAMAGE = ("database", "row", "missing", "size", "bytes")
 """Kinds of findings that something is lost or wrong; the others are leftovers that do no harm."""
@@ -28,7 +28,7 @@ BY_PAGES = {"yield_per": 500}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FsckFinding:
     """One thing that is not as it should be, and what was done about it."""
 
     kind: str
@@ -46,10 +46,10 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Report:
+class FsckReport:
     """What was looked at, and what was found."""
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[FsckFinding] = field(default_factory=list)
     artifacts: int = 0
     models: int = 0
     blobs: int = 0
@@ -77,19 +77,19 @@ class Fsck:
     db: Database
     store: Store
     grace: float
-    say: Callable[[Finding], None]
+    say: Callable[[FsckFinding], None]
     repair: bool = False
     quick: bool = False
-    report: Report = field(default_factory=Report)
+    report: FsckReport = field(default_factory=FsckReport)
 
-    def run(self) -> Report:
+    def run(self) -> FsckReport:
         """Look at the database, the rows, and the store."""
         with self.db.reading() as session:
             for kind, name, words in _database(session):
                 self._found(kind, name, words)
             for kind, name, words in self._manifests(session):
                 self._found(kind, name, words)
-            rows = session.execute(select(Blob.sha256, Blob.size).distinct()).all()
+            rows = session.execute(select(BlobRow.sha256, BlobRow.size).distinct()).all()
         self.report.blobs = len(rows)
         for row in rows:
             self._blob(row.sha256, row.size)
@@ -98,22 +98,22 @@ class Fsck:
         return self.report
 
     def _found(self, kind: str, name: str, words: str, repaired: bool = False) -> None:
-        finding = Finding(kind, name, words, repaired)
+        finding = FsckFinding(kind, name, words, repaired)
         self.report.findings.append(finding)
         self.say(finding)
 
     def _manifests(self, session: Session) -> Iterator[tuple[str, str, str]]:
-        artifact, blob = Artifact, ArtifactBlob
+        artifact, blob = ArtifactRow, ArtifactBlobRow
         asked = select(artifact.seq, artifact.id, artifact.digest, artifact.key_json, artifact.manifest_json)
         for row in session.execute(asked, execution_options=BY_PAGES):
             self.report.artifacts += 1
             bound = set(session.execute(select(blob.sha256).where(blob.artifact == row.seq)).scalars())
             for words in _wrong(row.manifest_json, bound, row):
                 yield "row", f"artifact {row.id}", words
-        models = select(Model.seq, Model.model, Model.manifest_json)
+        models = select(ModelRow.seq, ModelRow.model, ModelRow.manifest_json)
         for seq, model, manifest_json in session.execute(models, execution_options=BY_PAGES):
             self.report.models += 1
-            bound = set(session.execute(select(ModelBlob.sha256).where(ModelBlob.model == seq)).scalars())
+            bound = set(session.execute(select(ModelBlobRow.sha256).where(ModelBlobRow.model == seq)).scalars())
             for words in _wrong(manifest_json, bound) if manifest_json else ():
                 yield "row", f"model {model}", words
 
@@ -140,7 +140,7 @@ class Fsck:
                 take_turns(session, turn_of(name))
                 if self.store.stat(name) is not None or _users(session, name):
                     return False
-                session.execute(delete(Blob).where(Blob.sha256 == name))
+                session.execute(delete(BlobRow).where(BlobRow.sha256 == name))
         return self.repair
 
     def _right(self, name: str) -> bool:
@@ -157,7 +157,7 @@ class Fsck:
             self.store.set_aside(name)
         return self.repair
 
-    def _stored(self, kept: Kept) -> None:
+    def _stored(self, kept: StoredItem) -> None:
         self.report.stored += 1
         old = kept.modified < time.time() - self.grace
         if kept.sha256 is None:
@@ -170,13 +170,13 @@ class Fsck:
 
     def _has_row(self, name: str) -> bool:
         with self.db.reading() as session:
-            return session.execute(select(Blob.sha256).where(Blob.sha256 == name).limit(1)).first() is not None
+            return session.execute(select(BlobRow.sha256).where(BlobRow.sha256 == name).limit(1)).first() is not None
 
     def _drop_orphan(self, name: str) -> bool:
         """Within a turn of this blob, so that no upload of the same bytes gets its row between look and deed."""
         with self.db.writing() as session:
             take_turns(session, turn_of(name))
-            row = session.execute(select(Blob.sha256).where(Blob.sha256 == name).limit(1)).first()
+            row = session.execute(select(BlobRow.sha256).where(BlobRow.sha256 == name).limit(1)).first()
             # What needs it though its row is lost is damage, found elsewhere, and its bytes are all that is left.
             if row is not None or _users(session, name):
                 return False
@@ -186,13 +186,13 @@ class Fsck:
 
 def _users(session: Session, name: str) -> str:
     """The first few artifacts and models that are made of a blob, in words; nothing for none."""
-    artifact, model = Artifact, Model
-    artifacts = select(artifact.id).join(ArtifactBlob, ArtifactBlob.artifact == artifact.seq)
-    models = select(model.model).join(ModelBlob, ModelBlob.model == model.seq)
+    artifact, model = ArtifactRow, ModelRow
+    artifacts = select(artifact.id).join(ArtifactBlobRow, ArtifactBlobRow.artifact == artifact.seq)
+    models = select(model.model).join(ModelBlobRow, ModelBlobRow.model == model.seq)
     found = [
-        f"artifact {id}" for id in session.execute(artifacts.where(ArtifactBlob.sha256 == name).limit(3)).scalars()
+        f"artifact {id}" for id in session.execute(artifacts.where(ArtifactBlobRow.sha256 == name).limit(3)).scalars()
     ]
-    found += [f"model {id}" for id in session.execute(models.where(ModelBlob.sha256 == name).limit(3)).scalars()]
+    found += [f"model {id}" for id in session.execute(models.where(ModelBlobRow.sha256 == name).limit(3)).scalars()]
     return ", ".join(found)
 
 

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DataError
 from mxr.errors import Conflict, Damaged, MxrError, NoSuchBlob, Temporary, Usage
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database, Session, take_turns, translated
-from mxr_registry.database.tables import Blob
+from mxr_registry.database.tables import BlobRow
 from mxr_registry.storage.store import Store
 
 PAGE = 1_000
@@ -29,7 +29,7 @@ SEEDED = frozenset({"counters"})
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MoveResult:
     """What a move did: rows in all, blobs that it copied, blobs that were there already, bytes that it copied."""
 
     rows: int
@@ -51,7 +51,7 @@ class Move:
     stores: tuple[Store, Store] | None
     say: Callable[[str], None]
 
-    def run(self) -> Moved:
+    def run(self) -> MoveResult:
         """Move everything. Raises `Conflict` for a target that is not empty, `Temporary` for a source in use."""
         schema.check(self.source)
         try:
@@ -69,7 +69,7 @@ class Move:
                 _reserve(target)
                 _demand_empty(target)
                 rows = sum(self._table(source, target, table) for table in schema.tables())
-        return Moved(rows, copied, present, size)
+        return MoveResult(rows, copied, present, size)
 
     def _bytes(self, source: Session) -> tuple[int, int, int]:
         if self.stores is None:
@@ -112,7 +112,7 @@ class Move:
 
 def session_blobs(session: Session) -> list[tuple[str, int]]:
     """All blobs with their sizes, each once."""
-    asked = select(Blob.sha256, Blob.size).distinct().order_by(Blob.sha256)
+    asked = select(BlobRow.sha256, BlobRow.size).distinct().order_by(BlobRow.sha256)
     return [(sha256, size) for sha256, size in session.execute(asked)]
 
 

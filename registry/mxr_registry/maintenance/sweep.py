@@ -27,16 +27,16 @@ from mxr.errors import MxrError
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.artifacts import catalog
 from mxr_registry.artifacts.blobs import turn_of
-from mxr_registry.config.job_rules import Rules
-from mxr_registry.config.retention import DAY, Retention
-from mxr_registry.config.settings import Settings
-from mxr_registry.database.job_tables import Job, RememberedFailure
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.config.retention import DAY, RetentionRules
+from mxr_registry.config.settings import RegistrySettings
+from mxr_registry.database.job_tables import JobRow, RememberedFailureRow
 from mxr_registry.database.session import Database, Session, now, take_turns
-from mxr_registry.database.tables import Artifact, ArtifactBlob, Blob, Miss, Model, ModelBlob, Use
+from mxr_registry.database.tables import ArtifactBlobRow, ArtifactRow, BlobRow, MissRow, ModelBlobRow, ModelRow, UseRow
 from mxr_registry.jobs import lease_endings
 from mxr_registry.storage.store import Store
 
-from .expiry import Doomed, choose
+from .expiry import ExpiredArtifact, choose
 
 log = logging.getLogger("mxr_registry")
 
@@ -51,15 +51,15 @@ OLD_USES = 400
 """Days for which uses are kept."""
 
 UNUSED = and_(
-    ~exists().where(ArtifactBlob.namespace == Blob.namespace, ArtifactBlob.sha256 == Blob.sha256),
-    ~exists().where(ModelBlob.namespace == Blob.namespace, ModelBlob.sha256 == Blob.sha256),
-    ~exists().where(Job.namespace == Blob.namespace, Job.calibration == Blob.sha256),
+    ~exists().where(ArtifactBlobRow.namespace == BlobRow.namespace, ArtifactBlobRow.sha256 == BlobRow.sha256),
+    ~exists().where(ModelBlobRow.namespace == BlobRow.namespace, ModelBlobRow.sha256 == BlobRow.sha256),
+    ~exists().where(JobRow.namespace == BlobRow.namespace, JobRow.calibration == BlobRow.sha256),
 )
 """Of a blob: nothing is made of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweptItem:
     """One thing that went, or would go: `kind` is artifact, model or blob; `why` in words."""
 
     kind: str
@@ -69,7 +69,7 @@ class Swept:
 
 
 @dataclass(slots=True)
-class Report:
+class SweepReport:
     """How much went, or would go. `bytes` are those of blobs; those of artifacts follow after the grace period."""
 
     dry: bool
@@ -94,13 +94,13 @@ class Sweep:
 
     db: Database
     store: Store
-    retention: Retention
-    rules: Rules
+    retention: RetentionRules
+    rules: JobRules
     grace: float
-    say: Callable[[Swept], None]
-    report: Report
+    say: Callable[[SweptItem], None]
+    report: SweepReport
 
-    def run(self) -> Report:
+    def run(self) -> SweepReport:
         """Sweep everything once. Raises `Temporary` where database or store do not answer; what went is gone."""
         if not self.report.dry:
             lease_endings.expire(self.db, self.rules)
@@ -113,11 +113,11 @@ class Sweep:
     def _artifacts(self) -> None:
         doomed = choose(self.db, self.retention)
         for each in doomed:
-            self.say(Swept("artifact", each.id, each.why, each.size))
+            self.say(SweptItem("artifact", each.id, each.why, each.size))
         self.report.artifacts = self._removed(doomed, self._remove_artifacts)
 
-    def _remove_artifacts(self, session: Session, some: Sequence[Doomed]) -> int:
-        row = Artifact
+    def _remove_artifacts(self, session: Session, some: Sequence[ExpiredArtifact]) -> int:
+        row = ArtifactRow
         newest = max(each.moment for each in some)
         guards = (row.seq.in_([each.seq for each in some]), row.used_at <= newest, row.promoted == 0)
         still = session.execute(select(row.seq).where(*guards, catalog.free()).with_for_update()).scalars().all()
@@ -129,18 +129,20 @@ class Sweep:
         with self.db.reading() as session:
             rows = session.execute(_idle(now(session) - self.retention.model_days * DAY)).all()
         for row in rows:
-            self.say(Swept("model", row.model, "nothing was compiled from it lately", 0))
+            self.say(SweptItem("model", row.model, "nothing was compiled from it lately", 0))
         self.report.models = self._removed([row.seq for row in rows], self._remove_models)
 
     def _remove_models(self, session: Session, some: Sequence[int]) -> int:
         assert self.retention.model_days is not None
         before = now(session) - self.retention.model_days * DAY
-        still = session.execute(_idle(before).where(Model.seq.in_(some)).with_for_update(of=Model)).scalars().all()
-        mine = select(ModelBlob.sha256).where(ModelBlob.model.in_(still))
-        session.execute(update(Blob).where(Blob.sha256.in_(mine)).values(touched_at=now(session)))
-        session.execute(delete(ModelBlob).where(ModelBlob.model.in_(still)))
+        still = (
+            session.execute(_idle(before).where(ModelRow.seq.in_(some)).with_for_update(of=ModelRow)).scalars().all()
+        )
+        mine = select(ModelBlobRow.sha256).where(ModelBlobRow.model.in_(still))
+        session.execute(update(BlobRow).where(BlobRow.sha256.in_(mine)).values(touched_at=now(session)))
+        session.execute(delete(ModelBlobRow).where(ModelBlobRow.model.in_(still)))
         bare = {"complete": False, "onnx": None, "manifest_json": None}
-        session.execute(update(Model).where(Model.seq.in_(still)).values(bare))
+        session.execute(update(ModelRow).where(ModelRow.seq.in_(still)).values(bare))
         return len(still)
 
     def _blobs(self) -> None:
@@ -149,7 +151,7 @@ class Sweep:
 
     def _idle_blobs(self) -> Iterator[tuple[str, list[str]]]:
         """Pages of blobs that nothing is made of and nobody touched for the grace period, by namespace."""
-        row = Blob
+        row = BlobRow
         with self.db.reading() as session:
             before = now(session) - self.grace
             namespaces = session.execute(select(row.namespace).distinct()).scalars().all()
@@ -163,7 +165,7 @@ class Sweep:
                 if not page:
                     break
                 for each in page:
-                    self.say(Swept("blob", each.sha256, "nothing is made of it", each.size))
+                    self.say(SweptItem("blob", each.sha256, "nothing is made of it", each.size))
                 if self.report.dry:
                     self.report.bytes += sum(each.size for each in page)
                 yield namespace, [each.sha256 for each in page]
@@ -171,7 +173,7 @@ class Sweep:
 
     def _drop(self, namespace: str, session: Session, names: Sequence[str]) -> int:
         """Rows and bytes, both within one transaction that holds these names: no upload gets its row in between."""
-        row = Blob
+        row = BlobRow
         take_turns(session, *map(turn_of, names))
         wanted = (row.namespace == namespace, row.sha256.in_(names), row.touched_at < now(session) - self.grace, UNUSED)
         found = session.execute(select(row.sha256, row.size).where(*wanted).with_for_update(of=row)).all()
@@ -189,14 +191,16 @@ class Sweep:
             moment = now(session)
             old = moment - self.retention.job_days * DAY
             jobs = session.execute(
-                select(Job.seq).where(Job.state.not_in(job_protocol.OPEN), Job.updated_at < old).order_by(Job.seq)
+                select(JobRow.seq)
+                .where(JobRow.state.not_in(job_protocol.OPEN), JobRow.updated_at < old)
+                .order_by(JobRow.seq)
             ).scalars()
             closed = list(jobs)
         self.report.jobs = self._removed(closed, _remove_jobs)
-        missed = Miss.last_at < moment - self.retention.miss_days * DAY
-        self.report.misses = self._counted(Miss, missed)
-        self.report.failures = self._counted(RememberedFailure, RememberedFailure.expires_at < moment)
-        self._counted(Use, Use.day < int(moment // DAY) - OLD_USES)
+        missed = MissRow.last_at < moment - self.retention.miss_days * DAY
+        self.report.misses = self._counted(MissRow, missed)
+        self.report.failures = self._counted(RememberedFailureRow, RememberedFailureRow.expires_at < moment)
+        self._counted(UseRow, UseRow.day < int(moment // DAY) - OLD_USES)
 
     def _counted(self, table: Any, where: Any) -> int:
         if self.report.dry:
@@ -233,31 +237,31 @@ class Sweep:
 
 def _idle(before: float) -> Any:
     """Models whose bytes nothing needed since then."""
-    row = Model
+    row = ModelRow
     compiled = exists().where(
-        Job.namespace == row.namespace,
-        Job.model == row.model,
-        or_(Job.state.in_(job_protocol.OPEN), Job.updated_at >= before),
+        JobRow.namespace == row.namespace,
+        JobRow.model == row.model,
+        or_(JobRow.state.in_(job_protocol.OPEN), JobRow.updated_at >= before),
     )
     return select(row.seq, row.model).where(row.complete, row.created_at < before, ~compiled)
 
 
 def _remove_jobs(session: Session, some: Iterable[int]) -> int:
-    return session.execute(delete(Job).where(Job.seq.in_(some), Job.state.not_in(job_protocol.OPEN))).rowcount
+    return session.execute(delete(JobRow).where(JobRow.seq.in_(some), JobRow.state.not_in(job_protocol.OPEN))).rowcount
 
 
 @contextmanager
-def sweep_regularly(settings: Settings, db: Database, store: Store) -> Iterator[None]:
+def sweep_regularly(settings: RegistrySettings, db: Database, store: Store) -> Iterator[None]:
     """Sweeps now and then in a thread of its own, as the rules of retention say, until the block ends."""
-    retention, ended = settings.retention or Retention(), threading.Event()
+    retention, ended = settings.retention or RetentionRules(), threading.Event()
     every = retention.every_hours * 3600.0
 
     def sweep() -> None:
         # Several registries that were started together need not sweep together.
         while not ended.wait(every * random.uniform(0.8, 1.2)):
             try:
-                rules = settings.rules or Rules()
-                report = Sweep(db, store, retention, rules, settings.grace, _silent, Report(False)).run()
+                rules = settings.rules or JobRules()
+                report = Sweep(db, store, retention, rules, settings.grace, _silent, SweepReport(False)).run()
                 log.info("swept: %s", report.to_json())
             except (MxrError, SQLAlchemyError, OSError) as problem:
                 log.warning("this sweep ended early: %s", problem)
@@ -271,5 +275,5 @@ def sweep_regularly(settings: Settings, db: Database, store: Store) -> Iterator[
         ended.set()
 
 
-def _silent(_: Swept) -> None:
+def _silent(_: SweptItem) -> None:
     return

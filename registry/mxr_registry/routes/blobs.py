@@ -13,7 +13,7 @@ from mxr.util import codec
 from mxr_registry.artifacts import blobs
 from mxr_registry.storage.place import loopback
 
-from .deps import Body, By, InRooms, read, reply
+from .deps import Body, By, InServices, read, reply
 from .intake import receive
 from .ranges import answer
 from .schemas import body
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
 @router.post(
     "/missing", summary="Which of these are not here yet?", openapi_extra=body(artifact_protocol.MissingRequest)
 )
-def missing(asked: Body, rooms: InRooms, by: By) -> Response:
+def missing(asked: Body, rooms: InServices, by: By) -> Response:
     """The blobs to upload. One that is not named stays at least `grace` seconds."""
     wanted = read(artifact_protocol.MissingRequest, asked)
     found = blobs.missing(rooms.db, rooms.store, by.namespace, wanted.blobs)
@@ -32,7 +32,7 @@ def missing(asked: Body, rooms: InRooms, by: By) -> Response:
 
 
 @router.put("/{sha256}", summary="Upload a blob", status_code=201)
-async def upload(sha256: str, request: Request, rooms: InRooms, by: By) -> Response:
+async def upload(sha256: str, request: Request, rooms: InServices, by: By) -> Response:
     """The raw bytes as the body, checked while they are read. The same bytes twice is fine."""
     size = await receive(request, rooms, by.namespace, check_sha256(sha256))
     return reply(codec.canonical({"sha256": sha256, "size": size}), 201)
@@ -40,7 +40,7 @@ async def upload(sha256: str, request: Request, rooms: InRooms, by: By) -> Respo
 
 @router.head("/{sha256}", include_in_schema=False)
 @router.get("/{sha256}", summary="The bytes of a blob")
-def blob_bytes(sha256: str, request: Request, rooms: InRooms, by: By) -> Response:
+def blob_bytes(sha256: str, request: Request, rooms: InServices, by: By) -> Response:
     """The blob or one range of it; or a redirect to a signed URL, unless the query says `direct=no`."""
     size = blobs.size_of(rooms.db, by.namespace, check_sha256(sha256))
     # What HEAD tells the row knows; and a URL is signed for one method.

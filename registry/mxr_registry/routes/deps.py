@@ -17,8 +17,8 @@ from mxr.errors import Usage
 from mxr.util import codec
 from mxr_registry.artifacts.models import Look
 from mxr_registry.artifacts.publication import Inspect
-from mxr_registry.artifacts.usage import Tally
-from mxr_registry.config.settings import Settings
+from mxr_registry.artifacts.usage import UsageCounter
+from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.session import Database
 from mxr_registry.storage.store import Store
 
@@ -28,20 +28,20 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
+class Services:
     """What the routes work with, made once by `create_app`."""
 
-    settings: Settings
+    settings: RegistrySettings
     db: Database
     store: Store
     inspect: Inspect
     look: Look
-    tally: Tally
+    tally: UsageCounter
 
 
-async def _rooms(request: Request) -> Rooms:
+async def _rooms(request: Request) -> Services:
     found = request.app.state.rooms
-    assert isinstance(found, Rooms)
+    assert isinstance(found, Services)
     return found
 
 
@@ -61,7 +61,7 @@ async def _body(request: Request) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-InRooms = Annotated[Rooms, Depends(_rooms)]
+InServices = Annotated[Services, Depends(_rooms)]
 By = Annotated[Caller, Depends(_caller)]
 Body = Annotated[bytes, Depends(_body)]
 
@@ -76,7 +76,7 @@ def reply(text: str, status: int = 200) -> Response:
     return Response(text.encode(), status, media_type="application/json")
 
 
-class Straight(APIRoute):
+class DirectRoute(APIRoute):
     """A route whose endpoint takes (body, rooms, caller) and is called with them, past FastAPI's solver.
 
     For the one path that a whole fleet takes at once: solving the dependencies costs more than all of the resolve.

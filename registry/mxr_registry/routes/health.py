@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from mxr.errors import Temporary, Usage
 
-from .deps import InRooms, reply
+from .deps import InServices, reply
 
 router = APIRouter(tags=["health"])
 
@@ -18,7 +18,7 @@ async def healthz() -> Response:
 
 
 @router.get("/readyz", summary="Can it serve: database and store?")
-def readyz(rooms: InRooms) -> Response:
+def readyz(rooms: InServices) -> Response:
     """Answers with success when the database and the store do; else with the error."""
     rooms.db.ping()
     try:

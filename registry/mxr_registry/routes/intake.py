@@ -15,10 +15,10 @@ from mxr.errors import Interrupted, Usage
 from mxr_registry.artifacts import blobs
 from mxr_registry.storage.store import CHUNK
 
-from .deps import Rooms
+from .deps import Services
 
 
-async def receive(request: Request, rooms: Rooms, namespace: str, sha256: str) -> int:
+async def receive(request: Request, rooms: Services, namespace: str, sha256: str) -> int:
     """Take a body as the blob of this sha256; its size in bytes. No transaction is open while bytes arrive.
 
     Raises `Damaged` for other bytes, `Usage` for none or too many, `DiskFull`, and `Interrupted` when the client left.

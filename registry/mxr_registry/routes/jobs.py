@@ -20,11 +20,11 @@ from fastapi.responses import StreamingResponse
 from mxr.errors import Usage
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
-from mxr_registry.config.job_rules import Rules
+from mxr_registry.config.job_rules import JobRules
 from mxr_registry.jobs import completion, lease_endings, leases, logs, submission, tracking, transitions
-from mxr_registry.jobs.notifications import Bus, Ear
+from mxr_registry.jobs.notifications import JobNotifier, Subscription
 
-from .deps import Body, By, InRooms, Rooms, read, reply
+from .deps import Body, By, InServices, Services, read, reply
 from .schemas import body
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -42,46 +42,46 @@ WAITS = [
 ]
 FILTERS = [
     {"name": name, "in": "query", "required": False, "schema": {"type": "integer" if name == "limit" else "string"}}
-    for name in tracking.Filters.__dataclass_fields__
+    for name in tracking.JobFilters.__dataclass_fields__
 ]
 
 
-async def bus_of(request: Request) -> Bus:
+async def bus_of(request: Request) -> JobNotifier:
     """The news of this process."""
     found = request.app.state.bus
-    assert isinstance(found, Bus)
+    assert isinstance(found, JobNotifier)
     return found
 
 
-async def rules_of(request: Request) -> Rules:
+async def rules_of(request: Request) -> JobRules:
     """The rules of compiling."""
     found = request.app.state.rules
-    assert isinstance(found, Rules)
+    assert isinstance(found, JobRules)
     return found
 
 
-InBus = Annotated[Bus, Depends(bus_of)]
-UnderRules = Annotated[Rules, Depends(rules_of)]
+InBus = Annotated[JobNotifier, Depends(bus_of)]
+UnderRules = Annotated[JobRules, Depends(rules_of)]
 
 
-@router.post("", summary="Ask for a compile", openapi_extra=body(job_protocol.Ask))
-def ask(wanted: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
+@router.post("", summary="Ask for a compile", openapi_extra=body(job_protocol.CompileRequest))
+def ask(wanted: Body, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
     """The job to wait for, an open one or a new one; or done, where the program is here already."""
-    text = submission.ask(rooms.db, rooms.store, rules, by.namespace, read(job_protocol.Ask, wanted))
+    text = submission.ask(rooms.db, rooms.store, rules, by.namespace, read(job_protocol.CompileRequest, wanted))
     bus.kick()
     return reply(text)
 
 
 @router.get("", summary="Jobs, the latest first", openapi_extra={"parameters": FILTERS})
-def list_jobs(request: Request, rooms: InRooms, by: By) -> Response:
+def list_jobs(request: Request, rooms: InServices, by: By) -> Response:
     """A page of jobs; `state=open` are those that are queued or running."""
-    filters = tracking.Filters.read(request.query_params)
+    filters = tracking.JobFilters.read(request.query_params)
     with rooms.db.reading() as session:
         return reply(tracking.listed(session, by.namespace, filters))
 
 
 @router.post("/claim", summary="A worker asks for a job", openapi_extra=body(job_protocol.Claim))
-async def claim(wanted: Body, request: Request, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
+async def claim(wanted: Body, request: Request, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
     """A lease; or none after the wait."""
     asked = read(job_protocol.Claim, wanted)
     claims = await run_in_threadpool(leases.begin, rooms.db, by.namespace, asked)
@@ -102,7 +102,7 @@ async def claim(wanted: Body, request: Request, rooms: InRooms, by: By, rules: U
 
 
 @router.get("/{id}", summary="One job; with `wait`, once it changed", openapi_extra={"parameters": WAITS})
-async def show(id: str, request: Request, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
+async def show(id: str, request: Request, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
     """`id` may be cut short to 8 digits or more; so everywhere below.
 
     `wait` (seconds, at most 60) waits until the job's version is larger than `version` (default: the one it has), or
@@ -128,7 +128,7 @@ async def show(id: str, request: Request, rooms: InRooms, by: By, rules: UnderRu
     return reply(found.text)
 
 
-def _show(rooms: Rooms, rules: Rules, namespace: str, id: str) -> tracking.Shown:
+def _show(rooms: Services, rules: JobRules, namespace: str, id: str) -> tracking.JobDocument:
     with rooms.db.reading() as session:
         return tracking.show(session, rules, namespace, id)
 
@@ -143,7 +143,7 @@ def _number(request: Request, name: str, most: float) -> float | None:
 
 
 @router.get("/{id}/log", summary="The log of a job as plain text")
-def show_log(id: str, request: Request, rooms: InRooms, by: By) -> Response:
+def show_log(id: str, request: Request, rooms: InServices, by: By) -> Response:
     """From `offset` in bytes on (default 0). The header `mxr-log-next` is the offset to go on from."""
     offset = int(_number(request, "offset", 2**53) or 0)
     with rooms.db.reading() as session:
@@ -155,7 +155,7 @@ def show_log(id: str, request: Request, rooms: InRooms, by: By) -> Response:
 
 
 @router.get("/{id}/events", summary="A job as server-sent events, until it is closed")
-async def events(id: str, request: Request, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
+async def events(id: str, request: Request, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
     """`job`: its document at each change; `event`: each change of state; `log`: what came to the log.
 
     A stream that was cut goes on with `Last-Event-ID`; `offset` is where in the log to begin (-1: what comes from now).
@@ -165,7 +165,7 @@ async def events(id: str, request: Request, rooms: InRooms, by: By, rules: Under
     return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
-def _resumed(request: Request, found: tracking.Shown) -> tuple[int, int]:
+def _resumed(request: Request, found: tracking.JobDocument) -> tuple[int, int]:
     """The last event that the client has, and how far in the log it is."""
     last = re.fullmatch(r"([0-9]{1,16})-([0-9]{1,16})", request.headers.get("last-event-id", ""), re.ASCII)
     if last:
@@ -176,7 +176,12 @@ def _resumed(request: Request, found: tracking.Shown) -> tuple[int, int]:
 
 
 async def _stream(
-    request: Request, rooms: Rooms, rules: Rules, bus: Bus, found: tracking.Shown, cursor: tuple[int, int]
+    request: Request,
+    rooms: Services,
+    rules: JobRules,
+    bus: JobNotifier,
+    found: tracking.JobDocument,
+    cursor: tuple[int, int],
 ) -> AsyncIterator[str]:
     version = 0
     async with bus.listen([found.id], request.receive) as ear:
@@ -195,13 +200,13 @@ async def _stream(
                 yield ": still here\n\n"
 
 
-async def _patient(ear: Ear) -> bool:
+async def _patient(ear: Subscription) -> bool:
     return await ear.news(ALIVE) or ear.gone
 
 
 def _batch(
-    rooms: Rooms, rules: Rules, seq: int, cursor: tuple[int, int]
-) -> tuple[str, tuple[int, int], tracking.Shown, bool]:
+    rooms: Services, rules: JobRules, seq: int, cursor: tuple[int, int]
+) -> tuple[str, tuple[int, int], tracking.JobDocument, bool]:
     """The events and a page of the log after the cursor, the cursor then, the job, and whether there is more log."""
     event, offset = cursor
     parts = []
@@ -225,7 +230,7 @@ def _event(kind: str, document: str, cursor: tuple[int, int]) -> str:
 
 
 @router.post("/{id}/cancel", summary="Cancel a job")
-def cancel(id: str, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
+def cancel(id: str, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
     """At once where it is queued; where it runs, its worker is told with the next heartbeat."""
     with transitions.turn(rooms.db) as session:
         found = tracking.cancel(session, rules, by.namespace, id)
@@ -234,34 +239,34 @@ def cancel(id: str, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Re
 
 
 @router.post("/{id}/heartbeat", summary="A worker keeps its lease", openapi_extra=body(job_protocol.Heartbeat))
-def heartbeat(id: str, beat: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
+def heartbeat(id: str, beat: Body, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
     """How long the lease goes on, and whether somebody cancelled the job."""
     text = leases.heartbeat(rooms.db, rules, by.namespace, id, read(job_protocol.Heartbeat, beat))
     bus.kick()
     return reply(text)
 
 
-@router.post("/{id}/finish", summary="A worker is done", openapi_extra=body(job_protocol.Finish))
-def finish(id: str, done: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
+@router.post("/{id}/finish", summary="A worker is done", openapi_extra=body(job_protocol.FinishJob))
+def finish(id: str, done: Body, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
     """Publishes the artifact and closes the job, both or neither."""
-    finished = read(job_protocol.Finish, done)
+    finished = read(job_protocol.FinishJob, done)
     try:
         return reply(completion.finish(rooms.db, rooms.store, rooms.inspect, rules, by.namespace, id, finished))
     finally:
         bus.kick()
 
 
-@router.post("/{id}/fail", summary="A worker failed", openapi_extra=body(job_protocol.Fail))
-def fail(id: str, failed: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
+@router.post("/{id}/fail", summary="A worker failed", openapi_extra=body(job_protocol.FailJob))
+def fail(id: str, failed: Body, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
     """The job is closed, or queued again for later."""
-    text = lease_endings.fail(rooms.db, rules, by.namespace, id, read(job_protocol.Fail, failed))
+    text = lease_endings.fail(rooms.db, rules, by.namespace, id, read(job_protocol.FailJob, failed))
     bus.kick()
     return reply(text)
 
 
-@router.post("/{id}/handback", summary="A worker gives its job back", openapi_extra=body(job_protocol.HandBack))
-def hand_back(id: str, given: Body, rooms: InRooms, by: By, rules: UnderRules, bus: InBus) -> Response:
+@router.post("/{id}/handback", summary="A worker gives its job back", openapi_extra=body(job_protocol.HandBackJob))
+def hand_back(id: str, given: Body, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
     """The job is queued again, and this counts as no attempt."""
-    text = lease_endings.hand_back(rooms.db, rules, by.namespace, id, read(job_protocol.HandBack, given).fence)
+    text = lease_endings.hand_back(rooms.db, rules, by.namespace, id, read(job_protocol.HandBackJob, given).fence)
     bus.kick()
     return reply(text)

@@ -7,21 +7,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mxr_registry import metrics
 
-from .deps import InRooms
+from .deps import InServices
 from .jobs import UnderRules
 
 router = APIRouter(tags=["health"])
 
 
 @router.get("/metrics", summary="Figures for Prometheus")
-def show(request: Request, rooms: InRooms, rules: UnderRules) -> Response:
+def show(request: Request, rooms: InServices, rules: UnderRules) -> Response:
     """Jobs, queue, workers, compile seconds by arch, resolves that hit and missed."""
     with rooms.db.reading() as session:
         text = metrics.text(session, rules, request.app.state.counters)
     return Response(text.encode(), media_type="text/plain; version=0.0.4")
 
 
-class Counted:
+class CountedApp:
     """An application whose successful resolves are counted."""
 
     def __init__(self, app: ASGIApp, counters: metrics.Counters) -> None:

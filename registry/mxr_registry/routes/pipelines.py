@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from mxr.protocol import surveys
 from mxr_registry.jobs import survey, watching
 
-from .deps import Body, By, InRooms, Rooms, read, reply
+from .deps import Body, By, InServices, Services, read, reply
 from .jobs import InBus, UnderRules
 from .schemas import body
 
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v1", tags=["pipelines"])
 
 
 @router.post("/survey", summary="How many requests stand", openapi_extra=body(surveys.Survey))
-def look(asked: Body, rooms: InRooms, by: By, rules: UnderRules) -> Response:
+def look(asked: Body, rooms: InServices, by: By, rules: UnderRules) -> Response:
     """For each request what an asker would meet: an artifact, an open job, who could, how long it took before.
 
     Nothing is made, queued or counted as a miss.
@@ -28,10 +28,10 @@ def look(asked: Body, rooms: InRooms, by: By, rules: UnderRules) -> Response:
         return reply(survey.survey(session, rules, by.namespace, wanted))
 
 
-@router.post("/jobs/watch", summary="Which of these jobs changed", openapi_extra=body(surveys.Watch))
-async def watch(asked: Body, request: Request, rooms: InRooms, by: By, bus: InBus) -> Response:
+@router.post("/jobs/watch", summary="Which of these jobs changed", openapi_extra=body(surveys.WatchJobs))
+async def watch(asked: Body, request: Request, rooms: InServices, by: By, bus: InBus) -> Response:
     """Those whose version is larger than the one given; with `wait` (seconds, at most 60) once there are any."""
-    wanted = read(surveys.Watch, asked)
+    wanted = read(surveys.WatchJobs, asked)
     seen = await run_in_threadpool(_changed, rooms, by.namespace, wanted)
     if seen.news or not wanted.wait:
         return reply(seen.text)
@@ -43,6 +43,6 @@ async def watch(asked: Body, request: Request, rooms: InRooms, by: By, bus: InBu
                 return reply(seen.text)
 
 
-def _changed(rooms: Rooms, namespace: str, wanted: surveys.Watch) -> watching.Seen:
+def _changed(rooms: Services, namespace: str, wanted: surveys.WatchJobs) -> watching.WatchResult:
     with rooms.db.reading() as session:
         return watching.changed(session, namespace, wanted.jobs)

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from mxr.errors import DiskFull, MxrError, Temporary
 
-from .store import CHUNK, STALE, Kept, Reader, Upload, absent, damaged
+from .store import CHUNK, STALE, Reader, StoredItem, Upload, absent, damaged
 
 log = logging.getLogger("mxr_registry")
 
@@ -107,16 +107,16 @@ class LocalStore:
         with contextlib.suppress(FileNotFoundError):
             self.path(sha256).rename(aside / f"{sha256}.{time.time_ns() // 1_000_000}")
 
-    def walk(self) -> Iterator[Kept]:
+    def walk(self) -> Iterator[StoredItem]:
         """See `Store.walk`."""
         for folder, _, names in os.walk(self.root / "blobs"):
             for name in names:
                 with contextlib.suppress(FileNotFoundError):
                     found = Path(folder, name).stat()
                     known = NAME.fullmatch(name) and self.path(name).parent == Path(folder)
-                    yield Kept(str(Path(folder, name)), name if known else None, found.st_size, found.st_mtime)
+                    yield StoredItem(str(Path(folder, name)), name if known else None, found.st_size, found.st_mtime)
 
-    def drop(self, kept: Kept) -> None:
+    def drop(self, kept: StoredItem) -> None:
         """See `Store.drop`: removes uploads that were never finished, and nothing else."""
         if Path(kept.name).name.startswith(TEMPORARY):
             Path(kept.name).unlink(missing_ok=True)

@@ -23,9 +23,9 @@ from hashlib import sha256 as new_sha256
 
 from mxr.errors import DamagedBlob, MxrError, NoSuchBlob, Temporary
 
-from .reading import ObjectReader, Proven
-from .s3 import Bucket, Stamp
-from .store import STALE, Kept, Reader, Upload, absent, damaged
+from .reading import ObjectReader, VerifiedReader
+from .s3 import Bucket, ObjectVersion
+from .store import STALE, Reader, StoredItem, Upload, absent, damaged
 
 log = logging.getLogger("mxr_registry")
 
@@ -57,7 +57,7 @@ class ObjectStore:
         self.bucket = bucket
         self.prefix = prefix
         self._signs_for = signs_for
-        self._checked: dict[str, Stamp] = {}
+        self._checked: dict[str, ObjectVersion] = {}
         self._locks = tuple(threading.Lock() for _ in range(64))
 
     def key(self, sha256: str) -> str:
@@ -79,7 +79,7 @@ class ObjectStore:
             reader = self.read(sha256, offset, length)
             if reader.stamp in (None, stamp):
                 whole = offset == 0 and (length is None or length >= stamp.size)
-                return Proven(reader, sha256, self.forget) if whole else reader
+                return VerifiedReader(reader, sha256, self.forget) if whole else reader
             reader.close()
         raise Temporary(f"Blob {sha256} was replaced while it was read.")
 
@@ -120,15 +120,15 @@ class ObjectStore:
             self.bucket.copy(key, f"{self.prefix}damaged/{sha256}.{time.time_ns() // 1_000_000}")
             self.bucket.delete(key)
 
-    def walk(self) -> Iterator[Kept]:
+    def walk(self) -> Iterator[StoredItem]:
         """See `Store.walk`."""
         for row in self.bucket.walk(f"{self.prefix}blobs/"):
             name = row.key.rpartition("/")[2]
             known = NAME.fullmatch(name) and row.key == self.key(name)
-            yield Kept(row.key, name if known else None, row.size, row.modified)
+            yield StoredItem(row.key, name if known else None, row.size, row.modified)
         yield from self._unfinished()
 
-    def drop(self, kept: Kept) -> None:
+    def drop(self, kept: StoredItem) -> None:
         """See `Store.drop`: ends uploads that were never finished, and removes nothing else."""
         key, mark, upload = kept.name.rpartition(UPLOAD)
         if mark:
@@ -145,7 +145,7 @@ class ObjectStore:
         """See `Store.ready`. Raises `Usage` where bucket or credentials are wrong."""
         self.bucket.prove(f"{self.prefix}ready")
 
-    def remember(self, sha256: str, stamp: Stamp) -> None:
+    def remember(self, sha256: str, stamp: ObjectVersion) -> None:
         """Remember that the bytes with this stamp are right."""
         self._checked[sha256] = stamp
 
@@ -153,11 +153,11 @@ class ObjectStore:
         """Read the bytes again before anyone gets them."""
         self._checked.pop(sha256, None)
 
-    def _unfinished(self) -> Iterator[Kept]:
+    def _unfinished(self) -> Iterator[StoredItem]:
         for row in self.bucket.uploads(f"{self.prefix}blobs/"):
-            yield Kept(f"{row.key}{UPLOAD}{row.upload}", None, row.size, row.modified)
+            yield StoredItem(f"{row.key}{UPLOAD}{row.upload}", None, row.size, row.modified)
 
-    def _check(self, sha256: str) -> Stamp:
+    def _check(self, sha256: str) -> ObjectVersion:
         stamp = self.bucket.stat(self.key(sha256))
         if stamp is None:
             raise absent(sha256)
@@ -174,13 +174,13 @@ class ObjectStore:
             self._set_aside_this(sha256, read)
             raise damaged(sha256)
 
-    def _sum(self, sha256: str) -> tuple[str, Stamp]:
+    def _sum(self, sha256: str) -> tuple[str, ObjectVersion]:
         reader, found = self.read(sha256), new_sha256()
         for data in reader:
             found.update(data)
-        return found.hexdigest(), reader.stamp or Stamp("", 0)
+        return found.hexdigest(), reader.stamp or ObjectVersion("", 0)
 
-    def _set_aside_this(self, sha256: str, stamp: Stamp) -> None:
+    def _set_aside_this(self, sha256: str, stamp: ObjectVersion) -> None:
         """Not what someone has put in its place meanwhile. Where it cannot be moved it is still not handed out."""
         log.error("blob %s is damaged: set aside in %sdamaged/", sha256, self.prefix)
         try:
@@ -219,12 +219,12 @@ class ObjectUpload(Upload):
     def _keep(self) -> None:
         bucket = self._store.bucket
         if self._upload is None:
-            self._store.remember(self.sha256, Stamp(bucket.put(self._key, self._held), self.received))
+            self._store.remember(self.sha256, ObjectVersion(bucket.put(self._key, self._held), self.received))
             return
         self._send(len(self._held))
         tag = bucket.complete(self._key, self._upload, self._tags)
         if tag is not None:
-            self._store.remember(self.sha256, Stamp(tag, self.received))
+            self._store.remember(self.sha256, ObjectVersion(tag, self.received))
         else:
             self._look()
         self._upload = None

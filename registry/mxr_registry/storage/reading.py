@@ -7,7 +7,7 @@ from hashlib import sha256 as new_sha256
 
 from mxr.errors import Temporary
 
-from .s3 import Body, Bucket, Stamp
+from .s3 import Bucket, ObjectBody, ObjectVersion
 from .store import CHUNK, absent, damaged
 
 RESUMES = 3
@@ -24,10 +24,10 @@ class ObjectReader:
         self._bucket, self._key, self._sha256 = bucket, key, sha256
         self._at, self._left = offset, length
         self._resumes = RESUMES
-        self.stamp: Stamp | None = None
+        self.stamp: ObjectVersion | None = None
         self._body = self._ask()
 
-    def _ask(self) -> Body | None:
+    def _ask(self) -> ObjectBody | None:
         if self._left == 0:
             return None
         body = self._bucket.get(self._key, self._at, self._left)
@@ -73,7 +73,7 @@ class ObjectReader:
             self._body = None
 
 
-class Proven:
+class VerifiedReader:
     """All of a blob, hashed as it passes: the last chunk comes only when the sha256 is right, else `DamagedBlob`."""
 
     def __init__(self, reader: ObjectReader, sha256: str, wrong: Callable[[str], None]) -> None:

@@ -59,7 +59,7 @@ Source: Amazon S3 API Reference, Error responses, list of error codes.
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class ObjectVersion:
     """What tells one content of a key from another: the entity tag, and the size in bytes."""
 
     tag: str
@@ -67,7 +67,7 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ListedObject:
     """A line of a listing; `upload` names an upload in parts that nobody has ended. `modified`: seconds since 1970."""
 
     key: str
@@ -76,12 +76,12 @@ class Row:
     upload: str | None = None
 
 
-class Body:
+class ObjectBody:
     """The bytes of a reply. `stamp` is that of the whole object, also where a part was asked for."""
 
     def __init__(self, reply: Any, bucket: Bucket) -> None:
         whole = reply.get("ContentRange", "").rpartition("/")[2]
-        self.stamp = Stamp(reply["ETag"], int(whole or reply["ContentLength"]))
+        self.stamp = ObjectVersion(reply["ETag"], int(whole or reply["ContentLength"]))
         self._body = reply["Body"]
         self._bucket = bucket
 
@@ -116,20 +116,20 @@ class Bucket:
                 self._client.put_object(Bucket=self.name, Key=key, Body=b"mxr\n")
                 self._proven.set()
 
-    def stat(self, key: str) -> Stamp | None:
+    def stat(self, key: str) -> ObjectVersion | None:
         """What lies under a key."""
         with self._asking():
             found = self._unless(ABSENT, self._client.head_object, Key=key)
-        return found and Stamp(found["ETag"], found["ContentLength"])
+        return found and ObjectVersion(found["ETag"], found["ContentLength"])
 
-    def get(self, key: str, offset: int = 0, length: int | None = None) -> Body | None:
+    def get(self, key: str, offset: int = 0, length: int | None = None) -> ObjectBody | None:
         """The bytes under a key from `offset`, all or `length` of them (at least one). None for none."""
         part = {}
         if offset or length is not None:
             part["Range"] = f"bytes={offset}-{'' if length is None else offset + length - 1}"
         with self._asking():
             found = self._unless(ABSENT | OUTSIDE, self._client.get_object, Key=key, **part)
-        return found and Body(found, self)
+        return found and ObjectBody(found, self)
 
     def put(self, key: str, data: bytes | bytearray) -> str:
         """Keep bytes under a key, whatever was there; the entity tag."""
@@ -172,15 +172,15 @@ class Bucket:
         with self._asking():
             self._unless(ABSENT, self._client.delete_object, Key=key)
 
-    def walk(self, prefix: str) -> Iterator[Row]:
+    def walk(self, prefix: str) -> Iterator[ListedObject]:
         """All objects under a prefix."""
         for row in self._pages("list_objects_v2", "Contents", prefix):
-            yield Row(row["Key"], row["Size"], row["LastModified"].timestamp())
+            yield ListedObject(row["Key"], row["Size"], row["LastModified"].timestamp())
 
-    def uploads(self, prefix: str) -> Iterator[Row]:
+    def uploads(self, prefix: str) -> Iterator[ListedObject]:
         """All uploads in parts under a prefix that nobody has ended."""
         for row in self._pages("list_multipart_uploads", "Uploads", prefix):
-            yield Row(row["Key"], 0, row["Initiated"].timestamp(), row["UploadId"])
+            yield ListedObject(row["Key"], 0, row["Initiated"].timestamp(), row["UploadId"])
 
     def sign(self, key: str, seconds: int) -> str:
         """A URL by which anyone gets the object for some time."""

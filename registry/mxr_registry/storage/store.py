@@ -82,7 +82,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredItem:
     """One thing that lies in a store. `sha256` is None for what an interrupted upload left behind."""
 
     name: str
@@ -129,10 +129,10 @@ class Store(Protocol):
     def set_aside(self, sha256: str) -> None:
         """Take damaged bytes out of the way, keeping them for who wants to look."""
 
-    def walk(self) -> Iterator[Kept]:
+    def walk(self) -> Iterator[StoredItem]:
         """Everything that lies here, in no order."""
 
-    def drop(self, kept: Kept) -> None:
+    def drop(self, kept: StoredItem) -> None:
         """Remove what an interrupted upload left behind."""
 
     def drop_stale(self, age: float = STALE) -> int:

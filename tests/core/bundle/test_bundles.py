@@ -20,12 +20,12 @@ from mxr.artifact.manifest import Manifest
 from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.artifact.records import ModelInput
 from mxr.bundle import exporter, importer, oci, tarball
-from mxr.bundle.contents import Record, lay_out, titled
-from mxr.bundle.image_layout import Tar, open_layout
+from mxr.bundle.contents import BundleRecord, lay_out, titled
+from mxr.bundle.image_layout import TarLayout, open_layout
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage
-from mxr.lockfiles.lockfile import Entry, Lock, write
+from mxr.lockfiles.lockfile import LockEntry, LockFile, write
 from mxr.protocol.artifacts import RegisterModel
 from mxr.settings import Settings
 from mxr.workflows.push import cut
@@ -42,18 +42,20 @@ def key(batch: int, precision: str) -> Key:
     return Key(model=MODEL, kind="ref", migraphx="2.16", inputs=(("x", (batch, 3, 32, 32)),), precision=words)
 
 
-def record(cache: Cache, batch: int, precision: str) -> Record:
+def record(cache: Cache, batch: int, precision: str) -> BundleRecord:
     """A real program in the cache, as it travels."""
     path = REAL / f"convnet_b{batch}_{precision}_ref.mxr"
     file = cut(path, "model.mxr")
     final = cache.file(file.sha256)
     final.parent.mkdir(parents=True, exist_ok=True)
     final.write_bytes(path.read_bytes())
-    return Record(key(batch, precision), Manifest((file,)), Qualities(), {"tool": "test"}, 1_700_000_000.25, (), STATED)
+    return BundleRecord(
+        key(batch, precision), Manifest((file,)), Qualities(), {"tool": "test"}, 1_700_000_000.25, (), STATED
+    )
 
 
-def entry(of: Record, **demands: Any) -> Entry:
-    return Entry("models/convnet.onnx", "python", Request(of.key, Demands(**demands)), of.id, of.manifest.sha256)
+def entry(of: BundleRecord, **demands: Any) -> LockEntry:
+    return LockEntry("models/convnet.onnx", "python", Request(of.key, Demands(**demands)), of.id, of.manifest.sha256)
 
 
 @pytest.fixture(scope="module")
@@ -62,35 +64,35 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
 
 
 @pytest.fixture(scope="module")
-def records(cache: Cache) -> list[Record]:
+def records(cache: Cache) -> list[BundleRecord]:
     return [record(cache, 1, "fp32"), record(cache, 4, "fp32"), record(cache, 4, "fp16")]
 
 
 @pytest.fixture(scope="module")
-def lock(records: list[Record]) -> Lock:
-    return Lock(tuple(entry(each) for each in records))
+def lock(records: list[BundleRecord]) -> LockFile:
+    return LockFile(tuple(entry(each) for each in records))
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory, records: list[Record], lock: Lock, cache: Cache) -> Path:
+def bundle(tmp_path_factory: pytest.TempPathFactory, records: list[BundleRecord], lock: LockFile, cache: Cache) -> Path:
     path = tmp_path_factory.mktemp("bundle") / "bundle.tar"
     exporter.export(records, lock, path, cache, NOBODY)
     return path
 
 
-def check(path: Path) -> importer.Contents:
+def check(path: Path) -> importer.BundleContents:
     with closing(open_layout(path)) as layout:
         return importer.check(layout)
 
 
-def test_what_is_written_is_read(bundle: Path, records: list[Record], lock: Lock) -> None:
+def test_what_is_written_is_read(bundle: Path, records: list[BundleRecord], lock: LockFile) -> None:
     found = check(bundle)
     assert found.lock == lock
     assert found.records == tuple(sorted(records, key=lambda each: each.id))
 
 
 def test_the_same_lock_makes_the_same_bytes(
-    bundle: Path, records: list[Record], lock: Lock, cache: Cache, tmp_path: Path
+    bundle: Path, records: list[BundleRecord], lock: LockFile, cache: Cache, tmp_path: Path
 ) -> None:
     done = exporter.export(records[::-1], lock, tmp_path / "again.tar", cache, NOBODY)
     assert (tmp_path / "again.tar").read_bytes() == bundle.read_bytes()
@@ -98,7 +100,7 @@ def test_the_same_lock_makes_the_same_bytes(
     assert [each.name for each in tmp_path.iterdir()] == ["again.tar"]
 
 
-def test_shared_weights_are_in_it_once(bundle: Path, records: list[Record]) -> None:
+def test_shared_weights_are_in_it_once(bundle: Path, records: list[BundleRecord]) -> None:
     one, four, _ = (dict.fromkeys(each.manifest.blobs()) for each in records)
     shared = max(set(one) & set(four), key=lambda blob: blob.size)
     assert shared.size > 64 << 10
@@ -108,7 +110,7 @@ def test_shared_weights_are_in_it_once(bundle: Path, records: list[Record]) -> N
     assert bundle.stat().st_size < sum(each.manifest.size for each in records) - shared.size
 
 
-def test_it_is_an_oci_image_layout(bundle: Path, records: list[Record], lock: Lock) -> None:
+def test_it_is_an_oci_image_layout(bundle: Path, records: list[BundleRecord], lock: LockFile) -> None:
     with tarfile.open(bundle) as tar:
         held = {name: tar.extractfile(name).read() for name in tar.getnames()}  # type: ignore[union-attr]
 
@@ -137,14 +139,14 @@ def test_it_is_an_oci_image_layout(bundle: Path, records: list[Record], lock: Lo
         assert len(set(titles)) == len(titles) and titles == [title for title, _ in titled(of.manifest)]
 
 
-def test_a_file_in_one_blob_has_its_own_name(records: list[Record]) -> None:
+def test_a_file_in_one_blob_has_its_own_name(records: list[BundleRecord]) -> None:
     file = records[2].manifest.files[0]
     whole = replace(file, blobs=(replace(file.blobs[0], sha256=file.sha256, size=file.size),))
     assert [title for title, _ in titled(Manifest((whole,)))] == ["model.mxr"]
 
 
 def test_a_cache_takes_it_in_and_serves_from_it(
-    bundle: Path, records: list[Record], lock: Lock, tmp_path: Path
+    bundle: Path, records: list[BundleRecord], lock: LockFile, tmp_path: Path
 ) -> None:
     other = Cache(tmp_path / "other")
     with closing(open_layout(bundle)) as layout:
@@ -173,7 +175,7 @@ def test_a_folder_is_read_as_the_tar_is(bundle: Path, tmp_path: Path) -> None:
 
 def test_an_index_around_it_is_followed(bundle: Path, tmp_path: Path) -> None:
     """As a registry that mirrors gives it back: the bundle's index in another one."""
-    with closing(Tar(bundle)) as layout:
+    with closing(TarLayout(bundle)) as layout:
         files = {name: layout.read_at(name, 0, size) for name, size in layout.sizes().items()}
     files["blobs/sha256/" + sha256(files["index.json"]).hexdigest()] = files["index.json"]
     files["index.json"] = oci.index([oci.descriptor(oci.INDEX, files["index.json"])])
@@ -197,7 +199,7 @@ def repacked(files: dict[str, bytes], folder: Path) -> Path:
     return path
 
 
-def told(change: Callable[[dict[str, Any]], None], of: Record) -> dict[str, bytes]:
+def told(change: Callable[[dict[str, Any]], None], of: BundleRecord) -> dict[str, bytes]:
     """A layout of one artifact whose record says something else, every sha256 being right again."""
     layout = lay_out([of], None)
     documents = dict(layout.documents)
@@ -241,18 +243,18 @@ def told(change: Callable[[dict[str, Any]], None], of: Record) -> dict[str, byte
     ],
 )
 def test_a_record_that_lies_is_refused(
-    records: list[Record], tmp_path: Path, change: Any, kind: type[MxrError], said: str
+    records: list[BundleRecord], tmp_path: Path, change: Any, kind: type[MxrError], said: str
 ) -> None:
     path = repacked(told(change, records[0]), tmp_path)
     with pytest.raises(kind, match=said):
         check(path)
 
 
-def test_the_same_with_nothing_changed_is_taken(records: list[Record], tmp_path: Path) -> None:
+def test_the_same_with_nothing_changed_is_taken(records: list[BundleRecord], tmp_path: Path) -> None:
     assert check(repacked(told(lambda d: None, records[0]), tmp_path)).records == (records[0],)
 
 
-def test_a_program_of_another_kind_is_no_program(records: list[Record], tmp_path: Path) -> None:
+def test_a_program_of_another_kind_is_no_program(records: list[BundleRecord], tmp_path: Path) -> None:
     data = b"\x7fELF" + bytes(100)
     sha = sha256(data).hexdigest()
     files = told(
@@ -269,13 +271,15 @@ def test_a_program_of_another_kind_is_no_program(records: list[Record], tmp_path
         check(repacked(files, tmp_path))
 
 
-def test_a_lock_that_does_not_fit_its_artifacts_is_refused(records: list[Record], cache: Cache, tmp_path: Path) -> None:
+def test_a_lock_that_does_not_fit_its_artifacts_is_refused(
+    records: list[BundleRecord], cache: Cache, tmp_path: Path
+) -> None:
     one = records[0]
     path = tmp_path / "b.tar"
-    exporter.export([one], Lock((entry(records[1]),)), path, cache, NOBODY)
+    exporter.export([one], LockFile((entry(records[1]),)), path, cache, NOBODY)
     with pytest.raises(Damaged, match="the bundle does not have it so"):
         check(path)
-    exporter.export([one], Lock((entry(one, tuning="exhaustive"),)), path, cache, NOBODY)
+    exporter.export([one], LockFile((entry(one, tuning="exhaustive"),)), path, cache, NOBODY)
     with pytest.raises(Mismatch, match="tuning"):
         check(path)
 
@@ -298,7 +302,7 @@ def test_cut_short_anywhere_it_is_refused(bundle: Path, tmp_path: Path) -> None:
 def test_no_changed_byte_changes_what_is_imported(bundle: Path, tmp_path: Path) -> None:
     """Whatever byte is changed: it is refused, or it was one that says nothing (a tag's letter, say)."""
     data, path, whole = bundle.read_bytes(), tmp_path / "flipped.tar", check(bundle)
-    with closing(Tar(bundle)) as layout:
+    with closing(TarLayout(bundle)) as layout:
         small = sum(tarball.BLOCK + tarball.padded(size) for size in layout.sizes().values() if size < 4096)
     silent = 0
     for at in (*points(len(data), 40, 2), *points(small, 200, 3)):
@@ -314,7 +318,7 @@ def test_no_changed_byte_changes_what_is_imported(bundle: Path, tmp_path: Path) 
 
 
 def test_an_interrupted_export_goes_on(
-    records: list[Record], lock: Lock, cache: Cache, bundle: Path, tmp_path: Path
+    records: list[BundleRecord], lock: LockFile, cache: Cache, bundle: Path, tmp_path: Path
 ) -> None:
     final = tmp_path / "bundle.tar"
     empty = Cache(tmp_path / "empty")
@@ -332,7 +336,9 @@ def test_an_interrupted_export_goes_on(
     assert list(tmp_path.glob(".mxr-partial-*")) == []
 
 
-def test_two_exports_of_one_bundle_do_not_mix(records: list[Record], lock: Lock, cache: Cache, tmp_path: Path) -> None:
+def test_two_exports_of_one_bundle_do_not_mix(
+    records: list[BundleRecord], lock: LockFile, cache: Cache, tmp_path: Path
+) -> None:
     import fcntl
 
     final = tmp_path / "bundle.tar"

@@ -22,11 +22,11 @@ class Listener:
         self.away = away
         self.heard: list[artifact_protocol.Use] = []
 
-    def tell_uses(self, some: tuple[artifact_protocol.Use, ...]) -> artifact_protocol.Told:
+    def tell_uses(self, some: tuple[artifact_protocol.Use, ...]) -> artifact_protocol.UsesAccepted:
         if self.away:
             raise Unreachable("no registry")
         self.heard += some
-        return artifact_protocol.Told(len(some))
+        return artifact_protocol.UsesAccepted(len(some))
 
 
 def _note(root: Path, count: int) -> None:

@@ -11,9 +11,9 @@ from mxr.host_facts import Host, combine, detect
 from mxr.host_facts.facts import HostToolchain
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.request.builder import Options, ask
-from mxr.request.model import Subject
+from mxr.request.model import ModelReference
 
-SUBJECT = Subject(
+SUBJECT = ModelReference(
     "xxh3:" + "0" * 32,
     OnnxModel(Path("m.onnx"), 0, (OnnxInput("x", "float32", ("N", 3)),), (), (), None, 8, ""),
 )

@@ -17,12 +17,12 @@ from strategies import GPU, demands, keys
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Request
 from mxr.errors import Damaged, MxrError, Usage
-from mxr.lockfiles.lockfile import EMPTY, Entry, Lock, load, read, write
+from mxr.lockfiles.lockfile import EMPTY, LockEntry, LockFile, load, read, write
 
 
-def entry(number: int = 1, *, model: str = "models/a.onnx", key: Key = GPU, **more: Any) -> Entry:
+def entry(number: int = 1, *, model: str = "models/a.onnx", key: Key = GPU, **more: Any) -> LockEntry:
     request = Request(key, more.pop("demands", Demands()))
-    return Entry(model, more.pop("consumer", "python"), request, f"{number:064x}", f"{number + 1000:064x}", **more)
+    return LockEntry(model, more.pop("consumer", "python"), request, f"{number:064x}", f"{number + 1000:064x}", **more)
 
 
 def batch(size: int, *, arch: str = "gfx90a") -> Key:
@@ -33,7 +33,7 @@ paths = st.builds("{}/{}.onnx".format, st.sampled_from(["models", ".", "../up"])
 
 
 @st.composite
-def entries(draw: st.DrawFn) -> Entry:
+def entries(draw: st.DrawFn) -> LockEntry:
     key, wanted = draw(keys), draw(demands())
     try:
         request = Request(key, wanted)
@@ -41,70 +41,72 @@ def entries(draw: st.DrawFn) -> Entry:
         request = Request(key)
     shas = st.integers(0, 2**256 - 1).map("{:064x}".format)
     model = draw(st.one_of(paths, st.just(key.model)))
-    return Entry(model, draw(st.sampled_from(["python", "ort"])), request, draw(shas), draw(shas))
+    return LockEntry(model, draw(st.sampled_from(["python", "ort"])), request, draw(shas), draw(shas))
 
 
-def distinct(found: list[Entry]) -> list[Entry]:
+def distinct(found: list[LockEntry]) -> list[LockEntry]:
     return list({each.request: each for each in found}.values())
 
 
 @given(st.lists(entries(), max_size=5).map(distinct), st.randoms())
 @settings(max_examples=60, deadline=None)
-def test_a_lock_survives_its_text_whatever_the_order(found: list[Entry], chance: random.Random) -> None:
-    text = write(Lock(tuple(found)))
+def test_a_lock_survives_its_text_whatever_the_order(found: list[LockEntry], chance: random.Random) -> None:
+    text = write(LockFile(tuple(found)))
     assert write(read(text)) == text
     assert set(read(text).entries) == set(found)
     chance.shuffle(found)
-    assert write(Lock(tuple(found))) == text
+    assert write(LockFile(tuple(found))) == text
     assert json.loads(text)["version"] == 1
 
 
 def test_the_text_is_made_to_be_committed() -> None:
-    text = write(Lock((entry(), entry(2, key=batch(16), demands=Demands(num_cu=104, allow=("cu",))))))
+    text = write(LockFile((entry(), entry(2, key=batch(16), demands=Demands(num_cu=104, allow=("cu",))))))
     assert text.endswith("}\n") and "\t" not in text
     assert '   "demands": {\n    "num_cu": 104,\n    "allow": ["cu"]\n   },' in text
     assert '     "x": [16, 3, 224, 224]\n' in text
     assert max(map(len, text.splitlines())) < 100
-    assert write(Lock(())) == EMPTY and read(EMPTY) == Lock(())
+    assert write(LockFile(())) == EMPTY and read(EMPTY) == LockFile(())
 
 
-def changed(before: Lock, after: Lock) -> tuple[list[str], list[str]]:
+def changed(before: LockFile, after: LockFile) -> tuple[list[str], list[str]]:
     rows = list(difflib.unified_diff(write(before).splitlines(), write(after).splitlines(), n=0, lineterm=""))[2:]
     return [row for row in rows if row[0] == "-"], [row for row in rows if row[0] == "+"]
 
 
 def test_another_artifact_changes_two_lines() -> None:
-    lock = Lock(tuple(entry(size, key=batch(size)) for size in (1, 2, 4, 8, 16)))
+    lock = LockFile(tuple(entry(size, key=batch(size)) for size in (1, 2, 4, 8, 16)))
     one = lock.entries[2]
-    after = Lock(tuple(replace(each, id="e" * 64, sha256="f" * 64) if each == one else each for each in lock.entries))
+    after = LockFile(
+        tuple(replace(each, id="e" * 64, sha256="f" * 64) if each == one else each for each in lock.entries)
+    )
     gone, come = changed(lock, after)
     assert [row.split('"')[1] for row in gone] == [row.split('"')[1] for row in come] == ["id", "sha256"]
 
 
 def test_an_entry_more_adds_its_own_lines_only() -> None:
-    lock = Lock(tuple(entry(size, key=batch(size)) for size in (1, 4, 8)))
+    lock = LockFile(tuple(entry(size, key=batch(size)) for size in (1, 4, 8)))
     for model in ("a.onnx", "models/a.onnx", "zzz.onnx"):
         gone, come = changed(lock, lock.merged([entry(9, model=model, key=batch(2))]))
-        assert len(come) - len(gone) == write(Lock((entry(9, key=batch(2)),))).count("\n") - 5
+        assert len(come) - len(gone) == write(LockFile((entry(9, key=batch(2)),))).count("\n") - 5
         assert len(gone) <= 2
 
 
 def test_adding_replaces_the_entry_of_the_same_model_and_request() -> None:
-    lock = Lock((entry(1), entry(2, key=batch(2))))
+    lock = LockFile((entry(1), entry(2, key=batch(2))))
     again = lock.merged([entry(3), entry(4, model="other.onnx", key=batch(4))])
     assert set(again.entries) == {entry(3), entry(2, key=batch(2)), entry(4, model="other.onnx", key=batch(4))}
 
 
 def test_one_request_has_one_answer() -> None:
     with pytest.raises(Usage, match="two artifacts"):
-        Lock((entry(1), entry(2, model="models/same_content.onnx")))
-    both = Lock((entry(1), entry(1, model="models/same_content.onnx")))
+        LockFile((entry(1), entry(2, model="models/same_content.onnx")))
+    both = LockFile((entry(1), entry(1, model="models/same_content.onnx")))
     assert len(both.entries) == 2 and both.ids == (entry(1).id,)
 
 
 def test_one_request_for_two_consumers_is_two_files() -> None:
     one = entry(1, key=batch(1))
-    lock = Lock((one, replace(one, consumer="amdinfer")))
+    lock = LockFile((one, replace(one, consumer="amdinfer")))
     assert read(write(lock)) == lock and len(lock.ids) == 1
     assert lock.file_names() == ("a_b1.mxr", "a.mxr")
     assert lock.serving(one.request)[0].id == one.id
@@ -112,7 +114,7 @@ def test_one_request_for_two_consumers_is_two_files() -> None:
 
 def test_the_entry_of_the_very_request_comes_first_then_those_of_its_key() -> None:
     wide, narrow = entry(1, demands=Demands(num_cu=110)), entry(2, demands=Demands(num_cu=104))
-    lock = Lock((wide, narrow, entry(3, key=batch(2))))
+    lock = LockFile((wide, narrow, entry(3, key=batch(2))))
     assert lock.serving(wide.request) == (wide,)
     assert set(lock.serving(Request(GPU, Demands(num_cu=60)))) == {wide, narrow}
     assert lock.serving(Request(batch(64))) == ()
@@ -122,23 +124,23 @@ def test_the_entry_of_the_very_request_comes_first_then_those_of_its_key() -> No
 
 def test_a_generic_program_is_found_for_its_family() -> None:
     generic = entry(1, key=batch(1, arch="gfx11-generic"))
-    assert Lock((generic,)).serving(Request(batch(1, arch="gfx1100"))) == (generic,)
+    assert LockFile((generic,)).serving(Request(batch(1, arch="gfx1100"))) == (generic,)
 
 
 def test_names_in_a_folder_tell_programs_apart() -> None:
     one, two = entry(1, key=batch(1)), entry(2, key=batch(2))
-    assert Lock((one,)).file_names() == ("a.mxr",)
-    assert Lock((one, two)).file_names() == (f"a-{one.id[:12]}.mxr", f"a-{two.id[:12]}.mxr")
+    assert LockFile((one,)).file_names() == ("a.mxr",)
+    assert LockFile((one, two)).file_names() == (f"a-{one.id[:12]}.mxr", f"a-{two.id[:12]}.mxr")
     amd = [replace(each, consumer="amdinfer") for each in (one, two)]
-    assert Lock(tuple(amd)).file_names() == ("a_b1.mxr", "a_b2.mxr")
+    assert LockFile(tuple(amd)).file_names() == ("a_b1.mxr", "a_b2.mxr")
     by_hash = entry(1, model=GPU.model)
-    assert Lock((by_hash,)).file_names() == (f"{GPU.model[5:21]}.mxr",)
-    same = Lock((one, replace(one, request=Request(batch(1), Demands(num_cu=104)))))
+    assert LockFile((by_hash,)).file_names() == (f"{GPU.model[5:21]}.mxr",)
+    same = LockFile((one, replace(one, request=Request(batch(1), Demands(num_cu=104)))))
     assert same.file_names() == ("a.mxr", "a.mxr")
 
 
 def broken(change: Any) -> str:
-    document = json.loads(write(Lock((entry(1), entry(2, model="models/b.onnx", key=batch(2))))))
+    document = json.loads(write(LockFile((entry(1), entry(2, model="models/b.onnx", key=batch(2))))))
     change(document)
     return json.dumps(document)
 
@@ -186,7 +188,7 @@ def test_what_is_no_lock_is_refused(text: str) -> None:
 
 
 def test_changed_bytes_raise_errors_of_ours_or_nothing_else() -> None:
-    data = write(Lock((entry(1, demands=Demands(num_cu=104)), entry(2, key=batch(2))))).encode()
+    data = write(LockFile((entry(1, demands=Demands(num_cu=104)), entry(2, key=batch(2))))).encode()
     chance = random.Random(5)
     refused = 0
     for _ in range(3000):

@@ -56,7 +56,7 @@ VALUES = [
     artifact_protocol.MissingRequest((Blob("ab" * 32, 5),)),
     artifact_protocol.Missing(("ab" * 32,), 60.0),
     artifact_protocol.Misses(
-        (artifact_protocol.Miss(GPU.digest, {"key": {}}, 2, 1.0, 2.0, ({"id": ID, "differences": []},)),)
+        (artifact_protocol.RecordedMiss(GPU.digest, {"key": {}}, 2, 1.0, 2.0, ({"id": ID, "differences": []},)),)
     ),
 ]
 each_value = pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)

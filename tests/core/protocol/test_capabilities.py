@@ -11,10 +11,10 @@ from mxr.artifact.key import Key
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import Demands, Request
 from mxr.consumers.ort.contract import Contract
-from mxr.consumers.ort.form import Runtime, form_of
+from mxr.consumers.ort.form import OrtRuntime, form_of
 from mxr.host_facts import HostTarget, HostToolchain
-from mxr.protocol.capabilities import Way, able, made_across
-from mxr.protocol.jobs import Can
+from mxr.protocol.capabilities import CompileMethod, able, made_across
+from mxr.protocol.jobs import WorkerCapabilities
 
 MODEL = "xxh3:" + "0" * 32
 REF = HostTarget("ref", kind="ref")
@@ -30,65 +30,71 @@ def request(arch: str = "gfx942", vendor: str = "amd", **demands: Any) -> Reques
 
 def test_the_first_target_that_fits_is_taken() -> None:
     other = HostTarget("gfx908", "+", "-", num_cu=110, chiplets=1)
-    assert able(Can((REF, MI100, other), TOOLS), request("gfx908")) == Way(1)
-    assert able(Can((REF, MI100, other), TOOLS), request("gfx908", num_cu=110)) == Way(2)
-    assert able(Can((MI100,), TOOLS), request("gfx908", num_cu=110)) is None
+    assert able(WorkerCapabilities((REF, MI100, other), TOOLS), request("gfx908")) == CompileMethod(1)
+    assert able(WorkerCapabilities((REF, MI100, other), TOOLS), request("gfx908", num_cu=110)) == CompileMethod(2)
+    assert able(WorkerCapabilities((MI100,), TOOLS), request("gfx908", num_cu=110)) is None
     ref = Request(Key(MODEL, "ref", "2.15", ()))
-    assert able(Can((MI100, REF), HostToolchain(migraphx="2.15.1")), ref) == Way(1)
+    assert able(WorkerCapabilities((MI100, REF), HostToolchain(migraphx="2.15.1")), ref) == CompileMethod(1)
 
 
 def test_silicon_that_passes_for_another_compiles_for_its_like_alone() -> None:
     true, spoofed = HostTarget("gfx1100", num_cu=48), HostTarget("gfx1100", num_cu=6, real_arch="gfx1103")
-    can = Can((spoofed, true), TOOLS)
-    assert able(can, request("gfx1100")) == Way(1)
-    assert able(can, request("gfx1100", real_arch="gfx1103")) == Way(0)
-    assert able(Can((spoofed,), TOOLS), request("gfx1100")) is None
-    assert able(Can((spoofed,), TOOLS), request("gfx1100", allow=("spoof",))) == Way(0)
+    can = WorkerCapabilities((spoofed, true), TOOLS)
+    assert able(can, request("gfx1100")) == CompileMethod(1)
+    assert able(can, request("gfx1100", real_arch="gfx1103")) == CompileMethod(0)
+    assert able(WorkerCapabilities((spoofed,), TOOLS), request("gfx1100")) is None
+    assert able(WorkerCapabilities((spoofed,), TOOLS), request("gfx1100", allow=("spoof",))) == CompileMethod(0)
     described = request("gfx1100", num_cu=6, chiplets=1, real_arch="gfx1103", allow=("cross",))
-    assert able(Can((MI100,), TOOLS, cross=True), described) is None, "across, it is made for a true one"
+    assert able(WorkerCapabilities((MI100,), TOOLS, cross=True), described) is None, "across, it is made for a true one"
 
 
 def test_across_only_where_it_is_allowed_and_can_be_done() -> None:
-    can = Can((REF, MI100), TOOLS, cross=True)
-    assert able(can, request(**ALLOWED)) == Way(1, cross=True)
-    assert able(can, request("gfx908", **ALLOWED)) == Way(1, cross=True), "the same arch with other counts"
-    assert able(can, request("gfx908", **ALLOWED | {"num_cu": 120, "chiplets": 1})) == Way(1), "it is here"
-    assert able(can, request(**ALLOWED, sramecc="+", xnack="-")) == Way(1, cross=True), "built for any setting"
-    assert able(can, request(**ALLOWED, tuning="cross")) == Way(1, cross=True)
+    can = WorkerCapabilities((REF, MI100), TOOLS, cross=True)
+    assert able(can, request(**ALLOWED)) == CompileMethod(1, cross=True)
+    assert able(can, request("gfx908", **ALLOWED)) == CompileMethod(1, cross=True), "the same arch with other counts"
+    assert able(can, request("gfx908", **ALLOWED | {"num_cu": 120, "chiplets": 1})) == CompileMethod(1), "it is here"
+    assert able(can, request(**ALLOWED, sramecc="+", xnack="-")) == CompileMethod(1, cross=True), (
+        "built for any setting"
+    )
+    assert able(can, request(**ALLOWED, tuning="cross")) == CompileMethod(1, cross=True)
 
 
 @pytest.mark.parametrize(
     ("can", "asked"),
     [
-        (Can((MI100,), TOOLS), request(**ALLOWED)),
-        (Can((REF,), TOOLS, cross=True), request(**ALLOWED)),
-        (Can((MI100,), TOOLS, cross=True), request(num_cu=304, chiplets=8)),
-        (Can((MI100,), TOOLS, cross=True), request(num_cu=304, chiplets=8, allow=("cu", "patch"))),
-        (Can((MI100,), TOOLS, cross=True), request(num_cu=304, allow=("cross",))),
-        (Can((MI100,), TOOLS, cross=True), request(chiplets=8, allow=("cross",))),
-        (Can((MI100,), TOOLS, cross=True), request(**ALLOWED, tuning="default")),
-        (Can((MI100,), TOOLS, cross=True), request(**ALLOWED, tuning="exhaustive")),
-        (Can((MI100,), TOOLS, cross=True), request("gfx906", "hygon", **ALLOWED)),
-        (Can((MI100,), HostToolchain("7.1.0", "2.15.0"), cross=True), request(**ALLOWED)),
-        (Can((MI100,), HostToolchain("7.2.1", "2.16.0"), cross=True), request(**ALLOWED)),
-        (Can((MI100,), HostToolchain(None, "2.15.0"), cross=True), request(**ALLOWED)),
+        (WorkerCapabilities((MI100,), TOOLS), request(**ALLOWED)),
+        (WorkerCapabilities((REF,), TOOLS, cross=True), request(**ALLOWED)),
+        (WorkerCapabilities((MI100,), TOOLS, cross=True), request(num_cu=304, chiplets=8)),
+        (WorkerCapabilities((MI100,), TOOLS, cross=True), request(num_cu=304, chiplets=8, allow=("cu", "patch"))),
+        (WorkerCapabilities((MI100,), TOOLS, cross=True), request(num_cu=304, allow=("cross",))),
+        (WorkerCapabilities((MI100,), TOOLS, cross=True), request(chiplets=8, allow=("cross",))),
+        (WorkerCapabilities((MI100,), TOOLS, cross=True), request(**ALLOWED, tuning="default")),
+        (WorkerCapabilities((MI100,), TOOLS, cross=True), request(**ALLOWED, tuning="exhaustive")),
+        (WorkerCapabilities((MI100,), TOOLS, cross=True), request("gfx906", "hygon", **ALLOWED)),
+        (WorkerCapabilities((MI100,), HostToolchain("7.1.0", "2.15.0"), cross=True), request(**ALLOWED)),
+        (WorkerCapabilities((MI100,), HostToolchain("7.2.1", "2.16.0"), cross=True), request(**ALLOWED)),
+        (WorkerCapabilities((MI100,), HostToolchain(None, "2.15.0"), cross=True), request(**ALLOWED)),
     ],
     ids=repr,
 )
-def test_never_across_otherwise(can: Can, asked: Request) -> None:
+def test_never_across_otherwise(can: WorkerCapabilities, asked: Request) -> None:
     assert able(can, asked) is None
 
 
 def test_a_record_needs_that_very_onnx_runtime() -> None:
     form = form_of(Contract("B", "1.27.1"), "net.onnx", "all")
     asked = replace(request("gfx908"), key=replace(request("gfx908").key, form=form))
-    assert able(Can((MI100,), TOOLS), asked) is None
-    assert able(Can((REF, MI100), TOOLS, ort=Runtime("B", "1.27.1")), asked) == Way(1)
-    for other in (Runtime("C", "1.27.1"), Runtime("B", "1.27.0")):
-        assert able(Can((MI100,), TOOLS, ort=other), asked) is None
-    assert able(Can((MI100,), TOOLS, ort=Runtime("B", "1.27.1")), request("gfx908")) == Way(0), "whole models as well"
+    assert able(WorkerCapabilities((MI100,), TOOLS), asked) is None
+    assert able(WorkerCapabilities((REF, MI100), TOOLS, ort=OrtRuntime("B", "1.27.1")), asked) == CompileMethod(1)
+    for other in (OrtRuntime("C", "1.27.1"), OrtRuntime("B", "1.27.0")):
+        assert able(WorkerCapabilities((MI100,), TOOLS, ort=other), asked) is None
+    assert able(WorkerCapabilities((MI100,), TOOLS, ort=OrtRuntime("B", "1.27.1")), request("gfx908")) == CompileMethod(
+        0
+    ), "whole models as well"
     described = replace(request(**ALLOWED), key=replace(request(**ALLOWED).key, form=form))
-    assert able(Can((MI100,), TOOLS, cross=True, ort=Runtime("B", "1.27.1")), described) is None, "never across"
+    assert able(WorkerCapabilities((MI100,), TOOLS, cross=True, ort=OrtRuntime("B", "1.27.1")), described) is None, (
+        "never across"
+    )
 
 
 def test_what_is_made_across_is_marked() -> None:

@@ -14,10 +14,10 @@ from mxr.artifact.qualities import Demands
 from mxr.errors import Usage
 from mxr.host_facts import Host, HostTarget, HostToolchain, combine
 from mxr.onnxfile import OnnxInput, OnnxModel
-from mxr.request.builder import Asked, Options, ask
-from mxr.request.model import Subject
+from mxr.request.builder import BuiltRequest, Options, ask
+from mxr.request.model import ModelReference
 
-SUBJECT = Subject(MODEL, OnnxModel(Path("m.onnx"), 0, (OnnxInput("x", "float32", ("N", 3)),), (), (), 17, 8, ""))
+SUBJECT = ModelReference(MODEL, OnnxModel(Path("m.onnx"), 0, (OnnxInput("x", "float32", ("N", 3)),), (), (), 17, 8, ""))
 MI210 = HostTarget("gfx90a", "+", "-", 104, 1)
 MI100 = HostTarget("gfx908", "+", "-", 120, 1)
 NAVI = HostTarget("gfx1100", None, None, 48, 1)
@@ -27,7 +27,7 @@ BARE = Host(notes=("no /dev/kfd",))
 HERE = Demands("+", "-", 104, 1, "7.2.1", "2.15.0", "1a2b3c4")
 
 
-def asked(host: Host = HOST, **said: Any) -> Asked:
+def asked(host: Host = HOST, **said: Any) -> BuiltRequest:
     return ask(Options(**({"batch": 8} | said)), SUBJECT, host)
 
 

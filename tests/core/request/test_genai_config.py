@@ -12,7 +12,7 @@ import pytest
 from mxr.errors import Damaged, Usage
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.request import genai_config
-from mxr.request.genai_config import Part
+from mxr.request.genai_config import GenaiProgram
 
 Write = Callable[..., Path]
 
@@ -109,7 +109,7 @@ ONNX = OnnxModel(
 
 
 def test_the_configuration_closes_the_dims_that_it_knows() -> None:
-    part = Part("decoder", Path("m.onnx"), sizes={"sequence_length": 16, "past_sequence_length": 32})
+    part = GenaiProgram("decoder", Path("m.onnx"), sizes={"sequence_length": 16, "past_sequence_length": 32})
     assert dict(part.inputs(ONNX, 2)) == {"input_ids": (2, 16), "past.0.key": (2, 8, 32, 64)}
     assert dict(part.inputs(ONNX, None)) == {}
 

@@ -103,7 +103,7 @@ def test_patience(quick: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_closed_job_means() -> None:
     client: Any = Scripted(log=b"first\nlast\n")
     assert compile_workflow.outcome(client, job("done", artifact="a" * 64)) == "a" * 64
-    failure = job_protocol.Failure("permanent", "Unknown operator: Foo", "unsupported")
+    failure = job_protocol.JobFailure("permanent", "Unknown operator: Foo", "unsupported")
     with pytest.raises(CompileFailed, match="Unknown operator: Foo") as failed:
         compile_workflow.outcome(client, job("failed", failure=failure))
     assert failed.value.detail["kind"] == "permanent"

@@ -16,12 +16,12 @@ from mxr.artifact.target import DynamicDim
 from mxr.errors import Mismatch, NotAllowed, Usage
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.request.builder import Options
-from mxr.request.model import Subject
-from mxr.workflows.push import Label, cut, label
+from mxr.request.model import ModelReference
+from mxr.workflows.push import PublicationLabel, cut, label
 
 
-def subject(*inputs: OnnxInput) -> Subject:
-    return Subject(MODEL, OnnxModel(Path("m.onnx"), 0, inputs, (), (), 17, 8, ""))
+def subject(*inputs: OnnxInput) -> ModelReference:
+    return ModelReference(MODEL, OnnxModel(Path("m.onnx"), 0, inputs, (), (), 17, 8, ""))
 
 
 X = OnnxInput("x", "float32", ("N", 3))
@@ -45,7 +45,7 @@ REF = FILE | {"targets": ["ref"], "archs": [], "offload_copy": None, "libraries"
 REF_SAID = {"fast_math": False, "offload_copy": False, "precision": "fp32"}
 
 
-def labelled(facts: dict[str, Any] | None = None, model: Subject = SUBJECT, **said: Any) -> Label:
+def labelled(facts: dict[str, Any] | None = None, model: ModelReference = SUBJECT, **said: Any) -> PublicationLabel:
     """The label of a file like `FILE` but for `facts`, with what is usually said but for `said`."""
     return label(Options(**(SAID | said)), model, FILE | (facts or {}))
 

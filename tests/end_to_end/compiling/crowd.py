@@ -24,7 +24,7 @@ def fetch(model: str, folder: Path) -> str:
     cache, client = Cache(folder), Client(load(os.environ))
     options = Options(kind="ref", migraphx="2.15", batch=4, consumer="python")
     subject, asked = prepare(options, model, cache, lambda: client, Host())
-    wanted = compile_workflow.Wanted(job_protocol.Ask(asked.request, wait=True), subject)
+    wanted = compile_workflow.CompileOrder(job_protocol.CompileRequest(asked.request, wait=True), subject)
     job = compile_workflow.ask(client, wanted, fetch_workflow.unwatched)
     for progress in compile_workflow.follow(client, job):
         job = progress.job

@@ -72,7 +72,9 @@ class Shop:
         subject, asked = prepare(options, str(model), cache, lambda: client, hosts.Host())
         with pytest.raises(NoSuchArtifact):
             fetch_workflow.fetch(asked.request, cache, lambda: client)
-        wanted = compile_workflow.Wanted(job_protocol.Ask(asked.request, wait=True), subject, calibration)
+        wanted = compile_workflow.CompileOrder(
+            job_protocol.CompileRequest(asked.request, wait=True), subject, calibration
+        )
         job = compile_workflow.ask(client, wanted, fetch_workflow.unwatched)
         for progress in compile_workflow.follow(client, job):
             job = progress.job

@@ -21,8 +21,8 @@ from mxr.onnxfile.structure import structure_of
 from mxr.program import describe
 from mxr.program.source import BytesSource
 from mxr_registry.artifacts import inspection
-from mxr_registry.artifacts.inspector import Paged
-from mxr_registry.config.settings import Limits
+from mxr_registry.artifacts.inspector import PagedSource
+from mxr_registry.config.settings import RequestLimits
 from mxr_registry.storage.local import LocalStore
 
 
@@ -45,13 +45,13 @@ def keep(root: Path, data: bytes, cut: int) -> File:
 @pytest.mark.parametrize("cut", [100, 4096, 10**6])
 def test_the_child_says_what_the_reader_says(tmp_path: Path, parts: Any, cut: int) -> None:
     file = keep(tmp_path, parts.gfx908, cut)
-    (found,) = inspection.inspect(LocalStore(tmp_path), [file], Limits())
+    (found,) = inspection.inspect(LocalStore(tmp_path), [file], RequestLimits())
     assert found == json.loads(json.dumps(describe(BytesSource(parts.gfx908)).to_json()))
 
 
 def test_a_foreign_file_is_the_readers_error_with_its_offset(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match=r"m\.mxr") as caught:
-        inspection.inspect(LocalStore(tmp_path), [keep(tmp_path, b"<!doctype html>" * 9, 40)], Limits())
+        inspection.inspect(LocalStore(tmp_path), [keep(tmp_path, b"<!doctype html>" * 9, 40)], RequestLimits())
     assert "offset" in caught.value.detail
 
 
@@ -59,12 +59,12 @@ def test_a_reader_that_takes_too_long_is_ended(tmp_path: Path, parts: Any) -> No
     file = keep(tmp_path, parts.gfx908, 10**6)
     begin = time.monotonic()
     with pytest.raises(Damaged, match="seconds"):
-        inspection.inspect(LocalStore(tmp_path), [file], Limits(inspect_wall=0.001))
+        inspection.inspect(LocalStore(tmp_path), [file], RequestLimits(inspect_wall=0.001))
     assert time.monotonic() - begin < 10
 
 
-@pytest.mark.parametrize("limits", [Limits(inspect_memory=2**20), Limits(inspect_cpu=0)])
-def test_a_reader_without_means_fails_alone(tmp_path: Path, parts: Any, limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [RequestLimits(inspect_memory=2**20), RequestLimits(inspect_cpu=0)])
+def test_a_reader_without_means_fails_alone(tmp_path: Path, parts: Any, limits: RequestLimits) -> None:
     file = keep(tmp_path, parts.gfx908, 10**6)
     with pytest.raises(Damaged):
         inspection.inspect(LocalStore(tmp_path), [file], limits)
@@ -74,7 +74,7 @@ def test_a_reader_without_means_fails_alone(tmp_path: Path, parts: Any, limits: 
 def test_range_reads_over_blobs_are_those_of_the_file(tmp_path: Path, page: int) -> None:
     data = os.urandom(1000)
     blobs = inspection.BlobSource(LocalStore(tmp_path), keep(tmp_path, data, 77))
-    source = Paged(blobs.size, page, lambda offset, length: b"".join(blobs.read(offset, length)))
+    source = PagedSource(blobs.size, page, lambda offset, length: b"".join(blobs.read(offset, length)))
     assert source.size == len(data)
     for offset in (0, 1, 76, 77, 78, 500, 999, 1000, 2000):
         for length in (0, 1, 76, 77, 78, 300, 5000):
@@ -101,7 +101,7 @@ def test_a_child_that_asks_for_what_is_not_its_own_gets_nothing(
     code = f"import sys,json; sys.stdin.readline(); print(json.dumps({said}), flush=True); sys.stdin.read()"
     monkeypatch.setattr(inspection, "COMMAND", (sys.executable, "-c", code))
     with pytest.raises(Damaged, match="signal 9"):
-        inspection.inspect(LocalStore(tmp_path), [keep(tmp_path, parts.gfx908, 100)], Limits())
+        inspection.inspect(LocalStore(tmp_path), [keep(tmp_path, parts.gfx908, 100)], RequestLimits())
 
 
 def test_a_child_has_no_key_to_the_store(tmp_path: Path, parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_a_child_has_no_key_to_the_store(tmp_path: Path, parts: Any, monkeypatch
     monkeypatch.setattr(inspection, "COMMAND", (sys.executable, "-c", code))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("MXR_DATABASE_URL", "postgresql://mxr:secret@/mxr")
-    (found,) = inspection.inspect(LocalStore(tmp_path), [keep(tmp_path, parts.gfx908, 10**6)], Limits())
+    (found,) = inspection.inspect(LocalStore(tmp_path), [keep(tmp_path, parts.gfx908, 10**6)], RequestLimits())
     assert "PATH" in found and "secret" not in str(found)
 
 
@@ -117,7 +117,7 @@ def test_a_store_that_does_not_answer_is_not_the_files_fault(tmp_path: Path, par
     file = keep(tmp_path, parts.gfx908, 100)
     LocalStore(tmp_path).delete(file.blobs[-1].sha256)
     with pytest.raises(NoSuchBlob):
-        inspection.inspect(LocalStore(tmp_path), [file], Limits())
+        inspection.inspect(LocalStore(tmp_path), [file], RequestLimits())
 
 
 def test_the_child_starts_without_the_registrys_heavy_parts() -> None:
@@ -132,7 +132,7 @@ def test_the_child_starts_without_the_registrys_heavy_parts() -> None:
 @pytest.mark.parametrize("cut", [1000, 10**7])
 def test_a_look_at_a_model_says_what_the_walk_says(tmp_path: Path, cut: int) -> None:
     path = DATA / "models" / "convnet.onnx"
-    found = inspection.look(LocalStore(tmp_path), keep(tmp_path, path.read_bytes(), cut), Limits())
+    found = inspection.look(LocalStore(tmp_path), keep(tmp_path, path.read_bytes(), cut), RequestLimits())
     model = read_model(path)
     assert found is not None
     assert found["graph"] == structure_of(path.read_bytes())
@@ -143,10 +143,10 @@ def test_a_look_at_a_model_says_what_the_walk_says(tmp_path: Path, cut: int) -> 
 
 @pytest.mark.parametrize("data", [b"<!doctype html>" * 9, b"\x3a\xff\xff\xff\xff\x07", b"\x08\x08"])
 def test_a_look_at_what_is_no_model_tells_nothing(tmp_path: Path, data: bytes) -> None:
-    assert inspection.look(LocalStore(tmp_path), keep(tmp_path, data, 40), Limits()) is None
+    assert inspection.look(LocalStore(tmp_path), keep(tmp_path, data, 40), RequestLimits()) is None
 
 
 def test_a_look_without_means_tells_nothing(tmp_path: Path, parts: Any) -> None:
     file = keep(tmp_path, (DATA / "models" / "convnet.onnx").read_bytes(), 10**6)
-    for limits in (Limits(inspect_memory=2**20), Limits(inspect_wall=0.001)):
+    for limits in (RequestLimits(inspect_memory=2**20), RequestLimits(inspect_wall=0.001)):
         assert inspection.look(LocalStore(tmp_path), file, limits) is None

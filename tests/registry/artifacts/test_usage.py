@@ -83,7 +83,7 @@ def test_uses_of_a_removed_artifact_go_with_it(published: Any) -> None:
 
 def test_what_cannot_be_written_is_kept(tmp_path: Path) -> None:
     db = Database(f"sqlite:///{tmp_path}/absent/registry.db")
-    tally = usage.Tally(db)
+    tally = usage.UsageCounter(db)
     tally.count("default", "a" * 64)
     tally.count("default", "a" * 64)
     tally.write()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mxr.errors import Usage
-from mxr_registry.config.connections import Connections
-from mxr_registry.config.settings import Settings, place_of
+from mxr_registry.config.connections import ConnectionSettings
+from mxr_registry.config.settings import RegistrySettings, place_of
 from mxr_registry.database.session import Database
 
 
@@ -19,34 +19,34 @@ def written(folder: Path, words: str) -> Path:
 
 
 def test_the_usual_ones_where_nothing_is_said() -> None:
-    assert Connections.read({}) == Connections()
+    assert ConnectionSettings.read({}) == ConnectionSettings()
 
 
 def test_the_file_and_the_environment_are_read(tmp_path: Path) -> None:
     path = written(tmp_path, "[work]\nlease = 5\n[database]\npool = 7\nstatement = 1.5\n")
-    found = Connections.read({"MXR_REGISTRY_CONFIG": str(path)})
-    assert (found.pool, found.statement, found.lock) == (7, 1.5, Connections().lock)
-    assert Connections.read({"MXR_DATABASE_POOL": "3"}, path).pool == 3
-    settings = Settings.read({"HOME": str(tmp_path)}, config=path)
+    found = ConnectionSettings.read({"MXR_REGISTRY_CONFIG": str(path)})
+    assert (found.pool, found.statement, found.lock) == (7, 1.5, ConnectionSettings().lock)
+    assert ConnectionSettings.read({"MXR_DATABASE_POOL": "3"}, path).pool == 3
+    settings = RegistrySettings.read({"HOME": str(tmp_path)}, config=path)
     assert settings.connections == found and settings.rules is not None and settings.rules.lease == 5
 
 
 @pytest.mark.parametrize("words", ["pool = 0", "pool = 2.5", "kept = -1", "lock = 0", "statment = 3", 'wait = "long"'])
 def test_what_makes_no_sense_is_refused(tmp_path: Path, words: str) -> None:
     with pytest.raises(Usage, match="database"):
-        Connections.read({}, written(tmp_path, f"[database]\n{words}\n"))
+        ConnectionSettings.read({}, written(tmp_path, f"[database]\n{words}\n"))
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "many", "1.5"])
 def test_a_pool_that_is_no_count_is_refused(count: str) -> None:
     with pytest.raises(Usage, match=r"pool|POOL"):
-        Connections.read({"MXR_DATABASE_POOL": count})
+        ConnectionSettings.read({"MXR_DATABASE_POOL": count})
 
 
 @pytest.mark.parametrize("pool", [1, 2, 50])
 @pytest.mark.parametrize("kept", [0, 1, 8])
 def test_a_pool_is_as_large_as_was_said(pool: int, kept: int) -> None:
-    found = Database("postgresql://h/d", Connections(pool=pool, kept=kept)).engine.pool
+    found = Database("postgresql://h/d", ConnectionSettings(pool=pool, kept=kept)).engine.pool
     assert found.size() + found._max_overflow == pool  # type: ignore[attr-defined]
 
 

@@ -17,10 +17,10 @@ from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
 from mxr.errors import MxrError, NoSuchArtifact, Temporary, Usage
 from mxr_registry.artifacts import misses, resolution
-from mxr_registry.artifacts.usage import Tally
+from mxr_registry.artifacts.usage import UsageCounter
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database, now, take_turns
-from mxr_registry.database.tables import Blob
+from mxr_registry.database.tables import BlobRow
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def row(name: str) -> dict[str, Any]:
 
 def names(db: Database) -> list[str]:
     with db.reading() as session:
-        return list(session.execute(select(Blob.sha256)).scalars())
+        return list(session.execute(select(BlobRow.sha256)).scalars())
 
 
 def test_the_clock_is_the_databases(db: Database) -> None:
@@ -64,7 +64,7 @@ def test_pragmas(sqlite: Database) -> None:
 
 def test_an_error_takes_everything_back(db: Database) -> None:
     with pytest.raises(ZeroDivisionError), db.writing() as session:
-        session.execute(insert(Blob), row("a"))
+        session.execute(insert(BlobRow), row("a"))
         raise ZeroDivisionError
     assert names(db) == []
 
@@ -75,7 +75,7 @@ def test_writers_take_turns_and_readers_do_not_wait(sqlite: Database) -> None:
 
     def write() -> None:
         with db.writing() as session:
-            session.execute(insert(Blob), row("first"))
+            session.execute(insert(BlobRow), row("first"))
             inside.set()
             go.wait(10)
 
@@ -87,18 +87,18 @@ def test_writers_take_turns_and_readers_do_not_wait(sqlite: Database) -> None:
         pass
     go.set()
     with db.writing() as session:
-        session.execute(insert(Blob), row("second"))
+        session.execute(insert(BlobRow), row("second"))
     first.join()
     assert sorted(names(db)) == ["first", "second"]
 
 
 def test_readers_see_one_snapshot_and_never_wait(db: Database) -> None:
     with db.reading() as before:
-        assert before.execute(select(Blob.sha256)).all() == []
+        assert before.execute(select(BlobRow.sha256)).all() == []
         with db.writing() as session:
-            session.execute(insert(Blob), row("a"))
+            session.execute(insert(BlobRow), row("a"))
             assert names(db) == []
-        assert before.execute(select(Blob.sha256)).all() == []
+        assert before.execute(select(BlobRow.sha256)).all() == []
     assert names(db) == ["a"]
 
 
@@ -109,7 +109,7 @@ def test_who_takes_turns_waits_for_the_end_of_the_other(db: Database) -> None:
     def write() -> None:
         with db.writing() as session:
             take_turns(session, "this", "that")
-            session.execute(insert(Blob), row("first"))
+            session.execute(insert(BlobRow), row("first"))
             inside.set()
             go.wait(10)
 
@@ -121,15 +121,15 @@ def test_who_takes_turns_waits_for_the_end_of_the_other(db: Database) -> None:
     go.set()
     with db.writing() as session:
         take_turns(session, "that")
-        assert session.execute(select(Blob.sha256)).scalars().all() == ["first"]
+        assert session.execute(select(BlobRow.sha256)).scalars().all() == ["first"]
     first.join()
 
 
 def test_constraints_hold(db: Database) -> None:
     with db.writing() as session:
-        session.execute(insert(Blob), row("a"))
+        session.execute(insert(BlobRow), row("a"))
     with pytest.raises(IntegrityError), db.writing() as session:
-        session.execute(insert(Blob), row("a"))
+        session.execute(insert(BlobRow), row("a"))
     with pytest.raises(IntegrityError), db.writing() as session:
         session.exec_driver_sql("INSERT INTO artifact_blobs VALUES (1, 'nothing', 'default')")
 
@@ -147,8 +147,8 @@ def test_urls_that_are_none_are_said(url: str) -> None:
         Database(url)
 
 
-def asked(parts: Any, **change: Any) -> resolution.Asked:
-    return resolution.Asked.of(Request(Key.from_json(parts.gpu_key(**change))))
+def asked(parts: Any, **change: Any) -> resolution.ResolveRequest:
+    return resolution.ResolveRequest.of(Request(Key.from_json(parts.gpu_key(**change))))
 
 
 def test_a_miss_is_a_miss_though_it_cannot_be_written_down(
@@ -159,9 +159,9 @@ def test_a_miss_is_a_miss_though_it_cannot_be_written_down(
         if not db.embedded:
             other.execute(text("LOCK TABLE misses"))
         with pytest.raises(NoSuchArtifact):
-            resolution.resolve(db, Tally(db), "default", asked(parts))
+            resolution.resolve(db, UsageCounter(db), "default", asked(parts))
     with pytest.raises(NoSuchArtifact):
-        resolution.resolve(db, Tally(db), "default", asked(parts))
+        resolution.resolve(db, UsageCounter(db), "default", asked(parts))
     with db.reading() as session:
         assert '"count":1' in misses.listed(session, "default")
 
@@ -177,18 +177,18 @@ def test_a_miss_on_a_read_only_database_is_a_miss(db: Database, parts: Any) -> N
             session.commit()
         db.close()
     with pytest.raises(NoSuchArtifact):
-        resolution.resolve(db, Tally(db), "default", asked(parts))
+        resolution.resolve(db, UsageCounter(db), "default", asked(parts))
 
 
 def test_namespaces_do_not_see_each_other(db: Database, parts: Any) -> None:
     from mxr_registry.artifacts import blobs, catalog
 
     with db.writing() as session:
-        session.execute(insert(Blob), {**row("a" * 64), "namespace": "theirs"})
+        session.execute(insert(BlobRow), {**row("a" * 64), "namespace": "theirs"})
     with db.reading() as session:
         assert blobs.sizes(session, "theirs", ["a" * 64]) == {"a" * 64: 1}
         assert blobs.sizes(session, "ours", ["a" * 64]) == {}
-        assert catalog.listed(session, "ours", catalog.Filters()) == '{"artifacts":[],"next":null}'
+        assert catalog.listed(session, "ours", catalog.ArtifactFilters()) == '{"artifacts":[],"next":null}'
 
 
 def test_an_equal_request_is_read_once(parts: Any) -> None:

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from sqlalchemy import text
 
 from mxr_registry.database import schema
-from mxr_registry.database.session import Database, Question
+from mxr_registry.database.session import Database, PreparedQuery
 from mxr_registry.jobs import estimates
 
 
@@ -72,6 +72,6 @@ def test_no_estimate_reads_a_whole_table(tmp_path: Path, statement: Any) -> None
     values = {"namespace": "default", "model": "m", "arch": "gfx908"}
     names = {"namespace_1": "default", "model_1": "m"} | {f"param_{n}": 20 for n in range(1, 5)}
     with db.reading() as session:
-        plan = session.execute(text(f"EXPLAIN QUERY PLAN {Question(statement).sqlite}"), values | names).all()
+        plan = session.execute(text(f"EXPLAIN QUERY PLAN {PreparedQuery(statement).sqlite}"), values | names).all()
     db.close()
     assert plan and not [row.detail for row in plan if row.detail.startswith("SCAN")], plan

@@ -9,7 +9,7 @@ from struct import pack
 
 from .graph import Graph, Sizes
 from .hashes import Chain, hashed, spelt
-from .unpredictable import Refused
+from .unpredictable import PredictionRefused
 
 FIELDS = ("version", "graph", "arch", "shape")
 ENOUGH = 500
@@ -33,7 +33,7 @@ class Deployment:
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class PredictedName:
     """A predicted file name, each field in hex as it stands there, and in words what went into it."""
 
     file: str
@@ -41,7 +41,7 @@ class Name:
     meant: Mapping[str, str]
 
 
-def name_of(deployment: Deployment, graph: int, shape: int, shapes: str) -> Name:
+def name_of(deployment: Deployment, graph: int, shape: int, shapes: str) -> PredictedName:
     """A name of the four fields."""
     values = (version_field(deployment.provider), graph, hashed(deployment.arch.encode()), shape)
     meant = {
@@ -50,14 +50,16 @@ def name_of(deployment: Deployment, graph: int, shape: int, shapes: str) -> Name
         "arch": deployment.arch,
         "shape": shapes,
     }
-    return Name(spelt(*values), dict(zip(FIELDS, (f"{value:x}" for value in values), strict=True)), meant)
+    return PredictedName(spelt(*values), dict(zip(FIELDS, (f"{value:x}" for value in values), strict=True)), meant)
 
 
 def version_field(version: str) -> int:
     """`20f00` for 2.15.0: major, minor and patch in 16, 8 and 8 bits. Raises `Refused`."""
     parts = version.split(".")
     if len(parts) < 2 or not all(part.isdecimal() for part in parts[:3]):
-        raise Refused(f"the provider's MIGraphX version {version!r} is no MAJOR.MINOR.PATCH", "Say --ort-migraphx.")
+        raise PredictionRefused(
+            f"the provider's MIGraphX version {version!r} is no MAJOR.MINOR.PATCH", "Say --ort-migraphx."
+        )
     major, minor, patch = (int(part) for part in (*parts, "0")[:3])
     return major << 16 | minor << 8 | patch
 

@@ -33,7 +33,7 @@ _FORM = re.compile(r"ort:([A-D]1?):([^:]+):([^:]+):(bytes|[0-9a-f]{12})")
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
+class OrtRuntime:
     """An ONNX Runtime whose MIGraphX provider works: the generation of its file names, and its version."""
 
     generation: str

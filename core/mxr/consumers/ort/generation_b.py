@@ -6,11 +6,11 @@ onnxruntime/core/framework/execution_provider.cc.
 
 from __future__ import annotations
 
-from .fields import Deployment, Name, begin, closed, name_of, packed_sizes, shown
+from .fields import Deployment, PredictedName, begin, closed, name_of, packed_sizes, shown
 from .graph import Graph
 from .hashes import Chain, hashed
 from .order import last_use
-from .unpredictable import Refused
+from .unpredictable import PredictionRefused
 
 FREEZE = "Freeze it first, one file per batch: mxr freeze MODEL --batch 1,4,8 -o FOLDER, and fetch for those."
 
@@ -18,16 +18,16 @@ _OPEN = "input {} has open dims, for which this ONNX Runtime gives every shape o
 _SCALAR = "input {} is a scalar, which this ONNX Runtime takes for an input with open dims"
 
 
-def name(graph: Graph, deployment: Deployment) -> Name:
+def name(graph: Graph, deployment: Deployment) -> PredictedName:
     """The one name that the provider asks for at session creation. Raises `Refused` for open dims."""
     sizes = list[int]()
     for each in graph.real_inputs:
         dims = closed(graph.shapes.get(each))
         if dims is None:
             # Such models have one file name for all their shapes, and the file is loaded without a check.
-            raise Refused(_OPEN.format(each), FREEZE)
+            raise PredictionRefused(_OPEN.format(each), FREEZE)
         if not dims:
-            raise Refused(_SCALAR.format(each))
+            raise PredictionRefused(_SCALAR.format(each))
         sizes += dims[1:]
     shape = short_hash(sizes)
     return name_of(deployment, graph_field(graph, deployment), shape, shown(graph, graph.real_inputs))

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 from struct import pack
 
-from .fields import Deployment, Name, begin, closed, name_of, packed_sizes, shown
+from .fields import Deployment, PredictedName, begin, closed, name_of, packed_sizes, shown
 from .graph import Graph
 from .hashes import Chain
 from .order import breadth_first
-from .unpredictable import Refused
+from .unpredictable import PredictionRefused
 
 
-def name(graph: Graph, deployment: Deployment) -> Name:
+def name(graph: Graph, deployment: Deployment) -> PredictedName:
     """The name that is asked for at session creation. Raises `Refused` for open dims and odd graphs."""
     if graph.inputs != graph.real_inputs:
-        raise Refused("it declares weights among its inputs, and nobody has seen what this provider makes of them")
+        raise PredictionRefused(
+            "it declares weights among its inputs, and nobody has seen what this provider makes of them"
+        )
     shape = Chain()
     for each in graph.real_inputs:
         dims = closed(graph.shapes.get(each))
         if dims is None:
-            raise Refused(f"input {each} has open dims, whose names are made at the first run")
+            raise PredictionRefused(f"input {each} has open dims, whose names are made at the first run")
         shape.update(packed_sizes(list(dims)))
     field = graph_field(graph, deployment)
     return name_of(deployment, field, shape.value, shown(graph, graph.real_inputs))

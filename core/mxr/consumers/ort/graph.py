@@ -25,7 +25,7 @@ class Attribute:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GraphNode:
     """A node. An input or output that is left out has an empty name."""
 
     op: str
@@ -44,7 +44,7 @@ class Graph:
     where nothing is.
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     initializers: frozenset[str]
@@ -70,7 +70,7 @@ def read_graph(path: Path) -> Graph:
 
 
 def _graph(data: Bytes, spans: Sequence[Span]) -> Graph:
-    nodes, ends, initializers = list[Node](), dict[int, list[str]](), set[str]()
+    nodes, ends, initializers = list[GraphNode](), dict[int, list[str]](), set[str]()
     shapes, types = dict[str, Sizes | None](), dict[str, int]()
     for tag, start, stop in merged(data, spans):
         if tag == message(1):
@@ -87,7 +87,7 @@ def _graph(data: Bytes, spans: Sequence[Span]) -> Graph:
     return Graph(tuple(nodes), tuple(ends.get(11, ())), tuple(ends.get(12, ())), frozenset(initializers), shapes, types)
 
 
-def _node(data: Bytes, start: int, stop: int) -> Node:
+def _node(data: Bytes, start: int, stop: int) -> GraphNode:
     inputs, outputs, attributes = list[str](), list[str](), dict[str, Attribute]()
     words = {3: "", 4: "", 7: ""}
     for tag, a, b in fields(data, start, stop):
@@ -100,7 +100,7 @@ def _node(data: Bytes, start: int, stop: int) -> Node:
             words[number] = text(data, a, b)
         elif number == 5:
             attributes[text_of(data, [(a, b)], 1)] = _attribute(data, a, b)
-    return Node(words[4], words[7], words[3], tuple(inputs), tuple(outputs), attributes)
+    return GraphNode(words[4], words[7], words[3], tuple(inputs), tuple(outputs), attributes)
 
 
 def _attribute(data: Bytes, start: int, stop: int) -> Attribute:

@@ -12,14 +12,14 @@ from hashlib import sha256
 from pathlib import Path
 
 from mxr.artifact.key import Key
-from mxr.consumers.layout import Delivery, Layout, Piece, whole_arch, written
+from mxr.consumers.layout import Delivery, Layout, LayoutFile, whole_arch, written
 from mxr.errors import Usage
 from mxr.util.codec import canonical
 
 from . import WHO, fit, generation_a
 from .contract import Contract, choose
-from .fields import Name
-from .prediction import Question, predict
+from .fields import PredictedName
+from .prediction import PredictionRequest, predict
 from .unpredictable import Unpredictable
 
 RECORDS = ".mxr-names"
@@ -47,7 +47,7 @@ def lay_out(delivery: Delivery) -> Layout:
     return Layout(
         pieces=(
             written(f"{home}/{RECORDS}/{name.file}.json", record(name, delivery, contract, question.file_name)),
-            Piece(f"{home}/{name.file}", delivery.program),
+            LayoutFile(f"{home}/{name.file}", delivery.program),
         ),
         path=home,
         settings=settings(contract.generation, str(delivery.folder / home), delivery.key),
@@ -55,16 +55,18 @@ def lay_out(delivery: Delivery) -> Layout:
     )
 
 
-def question_of(delivery: Delivery, contract: Contract) -> Question:
+def question_of(delivery: Delivery, contract: Contract) -> PredictionRequest:
     """What the predictor is asked for a delivery. Raises `Usage`."""
     assert delivery.model is not None
     arch = whole_arch(delivery, WHO)
     return question(delivery.model, delivery.stem, delivery.key, arch, contract=contract, said=delivery.said)
 
 
-def question(model: Path, stem: str, key: Key, arch: str, *, contract: Contract, said: Mapping[str, str]) -> Question:
+def question(
+    model: Path, stem: str, key: Key, arch: str, *, contract: Contract, said: Mapping[str, str]
+) -> PredictionRequest:
     """What the predictor is asked for a model that is called `stem` where it serves. For the rest see `Delivery`."""
-    return Question(
+    return PredictionRequest(
         model=model,
         contract=contract,
         arch=arch,
@@ -82,7 +84,7 @@ def folder_name(stem: str, key: Key) -> str:
     return f"{plain}-{sha256(canonical(document).encode()).hexdigest()[:16]}"
 
 
-def record(name: Name, delivery: Delivery, contract: Contract, file_name: str | None) -> str:
+def record(name: PredictedName, delivery: Delivery, contract: Contract, file_name: str | None) -> str:
     """What was hashed for a name, kept for the day when the provider asks for another."""
     return canonical(
         {
@@ -134,7 +136,7 @@ def provider_options(folder: str, precisions: Sequence[str]) -> Mapping[str, str
 def _layout_of_a(delivery: Delivery, contract: Contract, home: str) -> Layout:
     file = f"{home}/{generation_a.FILE}"
     return Layout(
-        pieces=(Piece(file, delivery.program),),
+        pieces=(LayoutFile(file, delivery.program),),
         path=file,
         settings=generation_a.settings(str(delivery.folder / file)),
         notes=(*contract.notes, "It loads this file for any model and any shape: give it to this model only."),

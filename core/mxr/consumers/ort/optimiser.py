@@ -20,7 +20,7 @@ from mxr.onnxfile.writing import field
 from .graph import Graph, Sizes, read_graph
 from .order import depth_first
 from .skeleton import BRAIN, DOUBLE, FLOAT, HALF, Unsuited, write_skeleton
-from .unpredictable import Refused
+from .unpredictable import PredictionRefused
 
 LEVELS = ("all", "basic", "disable")
 """The session's levels. What comes after `basic` is done when the provider has taken its nodes."""
@@ -37,7 +37,7 @@ INLINED = "_inlfunc_"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class OptimisedGraph:
     """The graph as a provider sees it: nodes in the order of its walk, shapes of all values, open dims None."""
 
     graph: Graph
@@ -77,18 +77,20 @@ class Optimiser:
             self._process.stdin.flush()
         reply = self._read()
         if "error" in reply:
-            raise Refused(f"ONNX Runtime does not take it on the CPU: {' '.join(reply['error'].split())[:200]}")
+            raise PredictionRefused(
+                f"ONNX Runtime does not take it on the CPU: {' '.join(reply['error'].split())[:200]}"
+            )
         return reply
 
     def _read(self) -> dict[str, Any]:
         line, late = self._line()
         if late:
-            raise Refused(
+            raise PredictionRefused(
                 f"ONNX Runtime gave no answer within {self._patience:g} s",
                 "Try again when the machine is less busy, or name another interpreter: --ort-python PATH.",
             )
         if not line:
-            raise Refused(
+            raise PredictionRefused(
                 "the interpreter has no ONNX Runtime that starts",
                 "Name one that has the version that will serve: --ort-python PATH.",
             )
@@ -134,7 +136,9 @@ def started(python: str, patience: float = PATIENCE) -> Iterator[Optimiser]:
                 cwd=folder,
             )
         except OSError as problem:
-            raise Refused(f"{python} does not start ({problem.strerror})", "Name another with --ort-python.") from None
+            raise PredictionRefused(
+                f"{python} does not start ({problem.strerror})", "Name another with --ort-python."
+            ) from None
         with process:
             try:
                 yield Optimiser(process, Path(folder), patience)
@@ -142,17 +146,17 @@ def started(python: str, patience: float = PATIENCE) -> Iterator[Optimiser]:
                 process.kill()
 
 
-def look(model: Path, original: Graph, types: frozenset[str], optimiser: Optimiser, level: str) -> Seen:
+def look(model: Path, original: Graph, types: frozenset[str], optimiser: Optimiser, level: str) -> OptimisedGraph:
     """The graph of `model` as a provider sees it. Raises `Refused` where that cannot be told without one."""
     path = optimiser.folder / "model.onnx"
     graph = _seen(model, original, types, optimiser, path, level)
     if not graph.nodes:
-        raise Refused("nothing of it is left for a provider once ONNX Runtime has folded what is constant")
+        raise PredictionRefused("nothing of it is left for a provider once ONNX Runtime has folded what is constant")
     # A graph that nothing changed is saved as it was read, one that was changed in the order of the walk.
     order = depth_first(graph.nodes, range(len(graph.nodes))) if _untouched(original, graph) else None
     shapes = optimiser.shapes(path, graph)
     nodes = graph.nodes if order is None else tuple(graph.nodes[at] for at in order)
-    return Seen(replace(graph, nodes=nodes, shapes=shapes), optimiser.version)
+    return OptimisedGraph(replace(graph, nodes=nodes, shapes=shapes), optimiser.version)
 
 
 def _seen(model: Path, original: Graph, types: frozenset[str], optimiser: Optimiser, path: Path, level: str) -> Graph:
@@ -164,7 +168,7 @@ def _seen(model: Path, original: Graph, types: frozenset[str], optimiser: Optimi
     plain = _optimised(optimiser, model, optimiser.folder / "plain.onnx", level, {})
     *first, last = changes
     for change in first:
-        with suppress(Refused):
+        with suppress(PredictionRefused):
             return _compared(_optimised(optimiser, model, path, level, change), plain)
     return _compared(_optimised(optimiser, model, path, level, last), plain)
 
@@ -173,7 +177,7 @@ def _optimised(optimiser: Optimiser, model: Path, path: Path, level: str, change
     try:
         write_skeleton(model, path, change)
     except Unsuited as problem:
-        raise Refused(str(problem)) from None
+        raise PredictionRefused(str(problem)) from None
     return optimiser.optimise(path, level)
 
 
@@ -183,7 +187,7 @@ def _changed_types(types: frozenset[str]) -> list[dict[int, int]]:
     if not halves:
         return []
     if len(halves) == 2 or ("float32" in types and "float64" in types):
-        raise Refused(f"it computes in too many precisions at once ({', '.join(sorted(types))})")
+        raise PredictionRefused(f"it computes in too many precisions at once ({', '.join(sorted(types))})")
     if "float32" in types:
         return [{HALF: FLOAT, BRAIN: FLOAT, FLOAT: DOUBLE}, {HALF: DOUBLE, BRAIN: DOUBLE}]
     return [{HALF: FLOAT, BRAIN: FLOAT}]
@@ -214,7 +218,7 @@ def _refuse_folding(graph: Graph) -> None:
             continue
         halves = any(constant[name] for name in names)
         if halves and node.op not in MOVERS:
-            raise Refused(
+            raise PredictionRefused(
                 f"it computes in half precision from constants alone ({node.op}), which depends on the machine"
             )
         if node.op in ("Cast", "Constant"):
@@ -232,7 +236,7 @@ def _compared(graph: Graph, plain: Graph) -> Graph:
     extra = {row for row in theirs - own if not any(INLINED in name for name in (*row[1], *row[2]))}
     if unsure or (extra and not written_out <= _cleaned_all(inlined)):
         ops = sorted({op for op, _, _ in unsure | extra})
-        raise Refused(f"ONNX Runtime optimises it otherwise in half precision ({', '.join(ops[:4])})")
+        raise PredictionRefused(f"ONNX Runtime optimises it otherwise in half precision ({', '.join(ops[:4])})")
     return graph
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .graph import Graph, Node
+from .graph import Graph, GraphNode
 
 
-def producers(nodes: Sequence[Node]) -> dict[str, int]:
+def producers(nodes: Sequence[GraphNode]) -> dict[str, int]:
     """For each value the place of the node that makes it."""
     return {name: at for at, node in enumerate(nodes) for name in node.outputs if name}
 
 
-def depth_first(nodes: Sequence[Node], indices: Sequence[int]) -> list[int]:
+def depth_first(nodes: Sequence[GraphNode], indices: Sequence[int]) -> list[int]:
     """ONNX Runtime's default order: from the nodes that nobody reads upwards, each after what it reads.
 
     `indices` are the numbers that ONNX Runtime gave the nodes: they break ties.
@@ -41,11 +41,11 @@ def depth_first(nodes: Sequence[Node], indices: Sequence[int]) -> list[int]:
     return found
 
 
-def _sources(node: Node, made: dict[str, int]) -> set[int]:
+def _sources(node: GraphNode, made: dict[str, int]) -> set[int]:
     return {made[name] for name in node.inputs if name in made}
 
 
-def last_use(nodes: Iterable[Node], constants: frozenset[str]) -> list[str]:
+def last_use(nodes: Iterable[GraphNode], constants: frozenset[str]) -> list[str]:
     """What a subgraph of these nodes reads from outside, constants left out, in the order of its last reading."""
     places: dict[str, int] = {}
     open_outputs: set[str] = set()

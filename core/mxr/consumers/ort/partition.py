@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .graph import Graph, Node
+from .graph import Graph, GraphNode
 
 # fmt: off
 OPERATORS = frozenset((
@@ -77,7 +77,7 @@ def _known(graph: Graph) -> frozenset[str]:
     return frozenset(known)
 
 
-def _odd(node: Node) -> bool:
+def _odd(node: GraphNode) -> bool:
     has = node.attributes
     if node.op in ("ArgMax", "ArgMin"):
         return "select_last_index" in has and has["select_last_index"].i != 0

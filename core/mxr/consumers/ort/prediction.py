@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mxr.onnxfile import read_model
-from mxr.onnxfile.protobuf import Broken
+from mxr.onnxfile.protobuf import MalformedProtobuf
 
 from . import generation_b, generation_c, generation_d
 from .contract import Contract
-from .fields import Deployment, Name
+from .fields import Deployment, PredictedName
 from .graph import Graph, read_graph
-from .optimiser import LEVELS, Optimiser, Seen, look, started
+from .optimiser import LEVELS, OptimisedGraph, Optimiser, look, started
 from .partition import obstacle
-from .unpredictable import Refused, Unpredictable
+from .unpredictable import PredictionRefused, Unpredictable
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PredictionRequest:
     """What is asked: the model, how it will be opened, and the contract.
 
     `file_name` is how the ONNX file will be called where it serves; None for a session made from bytes. `arch` is HIP's
@@ -36,71 +36,73 @@ class Question:
     python: str = sys.executable
 
 
-def predict(question: Question) -> Name | Unpredictable:
+def predict(question: PredictionRequest) -> PredictedName | Unpredictable:
     """The one name. Raises `Usage` and `Damaged` as reading the model does."""
     try:
         check(question)
         with started(question.python) as optimiser:
             return ask(question, optimiser)
-    except Refused as refused:
+    except PredictionRefused as refused:
         return refused.answer
 
 
-def predict_all(questions: list[Question]) -> list[Name | Unpredictable]:
+def predict_all(questions: list[PredictionRequest]) -> list[PredictedName | Unpredictable]:
     """The names of several, with one child interpreter for all of them."""
-    answers = list[Name | Unpredictable]()
+    answers = list[PredictedName | Unpredictable]()
     with started(questions[0].python) as optimiser:
         for question in questions:
             try:
                 check(question)
                 answers.append(ask(question, optimiser))
-            except Refused as refused:
+            except PredictionRefused as refused:
                 answers.append(refused.answer)
     return answers
 
 
-def check(question: Question) -> None:
+def check(question: PredictionRequest) -> None:
     """Raises `Refused` for what needs no look at the graph."""
     if question.contract.generation == "A":
-        raise Refused("this ONNX Runtime hashes nothing: it loads the path that it is given")
+        raise PredictionRefused("this ONNX Runtime hashes nothing: it loads the path that it is given")
     if question.contract.provider is None:
-        raise Refused(
+        raise PredictionRefused(
             "the MIGraphX version that the provider was built with is not known", "Say --ort-migraphx 2.15.0."
         )
     if question.level not in LEVELS:
-        raise Refused(f"there is no optimisation level {question.level!r}", f"Levels are {', '.join(LEVELS)}.")
+        raise PredictionRefused(
+            f"there is no optimisation level {question.level!r}", f"Levels are {', '.join(LEVELS)}."
+        )
 
 
-def ask(question: Question, optimiser: Optimiser) -> Name:
+def ask(question: PredictionRequest, optimiser: Optimiser) -> PredictedName:
     """The name, with an optimiser that runs already. Raises `Refused`."""
     wanted = question.contract.version
     if wanted is not None and _short(optimiser.version) != _short(wanted):
-        raise Refused(
+        raise PredictionRefused(
             f"{question.python} has ONNX Runtime {optimiser.version}, and {wanted} will serve",
             f"Name an interpreter that has {wanted}: --ort-python PATH.",
         )
     seen, types = observe(question.model, optimiser, question.level)
     if reason := obstacle(seen.graph, types):
-        raise Refused(reason)
+        raise PredictionRefused(reason)
     provider = question.contract.provider or ""
     deployment = Deployment(question.file_name, provider, question.arch, question.inputs)
     return _named(question.contract.generation, seen.graph, deployment)
 
 
-def observe(model: Path, optimiser: Optimiser, level: str) -> tuple[Seen, frozenset[str]]:
+def observe(model: Path, optimiser: Optimiser, level: str) -> tuple[OptimisedGraph, frozenset[str]]:
     """The graph of the ONNX file as a provider sees it, and the element types in it. Raises `Refused`."""
     read = read_model(model)
     try:
         original = read_graph(model)
         types = read.types or frozenset()
         if any(attribute.graph for node in original.nodes for attribute in node.attributes.values()):
-            raise Refused("it has graphs within nodes (If, Loop, Scan), which the provider does not take")
+            raise PredictionRefused("it has graphs within nodes (If, Loop, Scan), which the provider does not take")
         return look(model, original, types, optimiser, level), types
-    except Broken as broken:
-        raise Refused(f"{model.name}: {broken}") from None
+    except MalformedProtobuf as broken:
+        raise PredictionRefused(f"{model.name}: {broken}") from None
 
 
-def _named(generation: str, graph: Graph, deployment: Deployment) -> Name:
+def _named(generation: str, graph: Graph, deployment: Deployment) -> PredictedName:
     if generation == "B":
         return generation_b.name(graph, deployment)
     if generation == "D":

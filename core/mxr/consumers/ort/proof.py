@@ -30,7 +30,7 @@ ARCHS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FileChange:
     """A file that is not as it was placed: `added`, `rewritten` or `missing`; for an added one the fields that differ.
 
     `differences` are (field, as placed, as found).
@@ -47,7 +47,7 @@ class Finding:
         return {"kind": self.kind, "path": str(self.path), "why": self.why, "differences": rows}
 
 
-def verify(folder: Path) -> tuple[Finding, ...]:
+def verify(folder: Path) -> tuple[FileChange, ...]:
     """What the provider did in the folders for ONNX Runtime under `folder`, or in it. Empty: it used what was placed.
 
     Raises `Usage` where nothing was placed for ONNX Runtime, `Damaged` for a record that cannot be read.
@@ -59,15 +59,15 @@ def verify(folder: Path) -> tuple[Finding, ...]:
         return tuple(finding for home in homes for finding in _findings(home))
 
 
-def _findings(home: Path) -> Iterator[Finding]:
+def _findings(home: Path) -> Iterator[FileChange]:
     records = [_read(path) for path in sorted((home / RECORDS).glob("*.json"))]
     placed = {row["file"]: row for row in records}
     for name, row in placed.items():
         path = home / name
         if not path.exists():
-            yield Finding("missing", path, "Somebody removed it: fetch again.")
+            yield FileChange("missing", path, "Somebody removed it: fetch again.")
         elif sha256_file(path) != row["sha256"]:
-            yield Finding("rewritten", path, _REWRITTEN)
+            yield FileChange("rewritten", path, _REWRITTEN)
     for path in sorted(home.glob("*.mxr")):
         if path.name not in placed:
             yield _added(path, records)
@@ -90,16 +90,18 @@ def _read(path: Path) -> Mapping[str, Any]:
     return found
 
 
-def _added(path: Path, records: list[Mapping[str, Any]]) -> Finding:
+def _added(path: Path, records: list[Mapping[str, Any]]) -> FileChange:
     parts = path.name.removesuffix(".mxr").split("-")
     if len(parts) != len(FIELDS) or not records:
-        return Finding("added", path, "Its name is none that mxr knows: another generation of ONNX Runtime wrote it.")
+        return FileChange(
+            "added", path, "Its name is none that mxr knows: another generation of ONNX Runtime wrote it."
+        )
     found = dict(zip(FIELDS, parts, strict=True))
     nearest = max(records, key=lambda row: sum(row["fields"].get(field) == found[field] for field in FIELDS))
     differing = [field for field in FIELDS if nearest["fields"].get(field) != found[field]]
     why = " ".join(_why(field, found[field], nearest) for field in differing)
     rows = tuple((field, str(nearest["fields"].get(field)), found[field]) for field in differing)
-    return Finding("added", path, why, rows)
+    return FileChange("added", path, why, rows)
 
 
 def _why(field: str, found: str, nearest: Mapping[str, Any]) -> str:

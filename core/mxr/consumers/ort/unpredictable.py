@@ -16,7 +16,7 @@ class Unpredictable:
     )
 
 
-class Refused(Exception):
+class PredictionRefused(Exception):
     """Carries an `Unpredictable` up to the door of the package; never leaves it."""
 
     def __init__(self, reason: str, hint: str | None = None) -> None:

@@ -12,8 +12,8 @@ from doubles.ort_migraphx import ARCH, PROVIDER, VERSION, Judge, Outcome
 from paths import DATA
 
 from mxr.consumers.ort import contract
-from mxr.consumers.ort.fields import Name
-from mxr.consumers.ort.prediction import Question, predict, predict_all
+from mxr.consumers.ort.fields import PredictedName
+from mxr.consumers.ort.prediction import PredictionRequest, predict, predict_all
 from mxr.consumers.ort.unpredictable import Unpredictable
 
 from .graphs import random_model
@@ -27,13 +27,13 @@ MODELS = DATA / "models"
 
 def ask_both(
     judge: Judge, folder: Path, models: Sequence[Path], arch: str = ARCH, **task: Any
-) -> list[tuple[Name | Unpredictable, Outcome]]:
+) -> list[tuple[PredictedName | Unpredictable, Outcome]]:
     """What is predicted for each of these files, and what the provider did."""
     from_bytes, level = task.get("bytes", False), task.get("level", "all")
     outcomes = judge.sessions([{"model": str(each), **task} for each in models], folder / "sessions", arch=arch)
     found = contract.Contract("B", VERSION, PROVIDER)
     questions = [
-        Question(each, found, arch, None if from_bytes else each.name, level=level, python=str(judge.python))
+        PredictionRequest(each, found, arch, None if from_bytes else each.name, level=level, python=str(judge.python))
         for each in models
     ]
     return list(zip(predict_all(questions), outcomes, strict=True))
@@ -60,7 +60,7 @@ def test_predicted_is_asked(judge: Judge, tmp_path: Path, kind: str) -> None:
     wrong = {
         outcome.cache.name: (name.file, outcome.asked)
         for name, outcome in rows
-        if isinstance(name, Name) and outcome.asked != {name.file}
+        if isinstance(name, PredictedName) and outcome.asked != {name.file}
     }
     assert not wrong
 
@@ -76,7 +76,7 @@ def test_predicted_is_asked_however_it_is_opened(
 ) -> None:
     models = write(tmp_path, {f"m{seed}": random_model(seed, half=half) for seed in range(100, 112)})
     for name, outcome in ask_both(judge, tmp_path, models, **task):
-        assert isinstance(name, Name), name
+        assert isinstance(name, PredictedName), name
         assert outcome.asked == {name.file}
 
 
@@ -84,7 +84,9 @@ def test_predicted_is_asked_however_it_is_opened(
 def test_the_arch_is_in_the_name(judge: Judge, tmp_path: Path, arch: str) -> None:
     models = write(tmp_path, {"a.b": random_model(1), "other name": random_model(1)})
     rows = ask_both(judge, tmp_path, models, arch)
-    assert [{name.file} for name, _ in rows if isinstance(name, Name)] == [outcome.asked for _, outcome in rows]
+    assert [{name.file} for name, _ in rows if isinstance(name, PredictedName)] == [
+        outcome.asked for _, outcome in rows
+    ]
     assert rows[0][1].asked != rows[1][1].asked  # the file's name counts too
 
 
@@ -111,7 +113,7 @@ def test_odd_models(judge: Judge, tmp_path: Path) -> None:
             assert isinstance(name, Unpredictable), model
             assert REFUSED[model] in name.reason and name.hint
         else:
-            assert isinstance(name, Name), (model, name)
+            assert isinstance(name, PredictedName), (model, name)
             assert outcome.asked == {name.file}, model
 
 
@@ -127,13 +129,13 @@ def test_weights_beside_the_model(judge: Judge, tmp_path: Path) -> None:
     model = random_model(7)
     onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
     ((name, outcome),) = ask_both(judge, tmp_path, [tmp_path / "m.onnx"])
-    assert isinstance(name, Name) and outcome.asked == {name.file}
+    assert isinstance(name, PredictedName) and outcome.asked == {name.file}
 
 
 def test_a_predicted_file_is_loaded_and_nothing_is_compiled(judge: Judge, tmp_path: Path) -> None:
     (model,) = write(tmp_path, {"m": random_model(3)})
     ((name, first),) = ask_both(judge, tmp_path, [model])
-    assert isinstance(name, Name)
+    assert isinstance(name, PredictedName)
     assert first.verbs == ["parse", "compile", "save"]
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -151,7 +153,7 @@ def test_the_provider_of_the_wheel_is_recognised(judge: Judge) -> None:
 def test_another_version_than_will_serve(judge: Judge, tmp_path: Path) -> None:
     (model,) = write(tmp_path, {"m": random_model(3)})
     found = predict(
-        Question(model, contract.Contract("B", "1.24.0", PROVIDER), ARCH, "m.onnx", python=str(judge.python))
+        PredictionRequest(model, contract.Contract("B", "1.24.0", PROVIDER), ARCH, "m.onnx", python=str(judge.python))
     )
     assert isinstance(found, Unpredictable)
     assert VERSION in found.reason and "1.24.0" in found.reason and "--ort-python" in found.hint

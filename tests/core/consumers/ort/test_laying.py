@@ -20,7 +20,7 @@ from mxr.cache.store import Cache
 from mxr.consumers import Delivery
 from mxr.consumers.ort import proof
 from mxr.consumers.ort.optimiser import started
-from mxr.consumers.ort.unpredictable import Refused
+from mxr.consumers.ort.unpredictable import PredictionRefused
 from mxr.errors import Damaged, NotAllowed, Usage
 
 from .odd import ODD
@@ -173,7 +173,10 @@ def test_an_interpreter_that_never_answers(tmp_path: Path) -> None:
     silent = tmp_path / "python"
     silent.write_text("#!/bin/sh\nexec sleep 1000\n")
     silent.chmod(0o755)
-    with pytest.raises(Refused, match=r"no answer within 0\.2 s") as caught, started(str(silent), patience=0.2):
+    with (
+        pytest.raises(PredictionRefused, match=r"no answer within 0\.2 s") as caught,
+        started(str(silent), patience=0.2),
+    ):
         pass
     assert "--ort-python" in caught.value.answer.hint
 

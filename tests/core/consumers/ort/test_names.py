@@ -11,10 +11,10 @@ import pytest
 
 from mxr.consumers.ort import contract, generation_b, generation_c, generation_d
 from mxr.consumers.ort.fields import Deployment, version_field
-from mxr.consumers.ort.graph import Graph, Node
+from mxr.consumers.ort.graph import Graph, GraphNode
 from mxr.consumers.ort.hashes import Chain, hashed, spelt
 from mxr.consumers.ort.libstdcxx import map_order
-from mxr.consumers.ort.unpredictable import Refused
+from mxr.consumers.ort.unpredictable import PredictionRefused
 from mxr.errors import Usage
 
 # Checked against the mmh3 package, and where marked in the issues of the projects named there.
@@ -58,19 +58,19 @@ def test_version_fields(version: str, field: int) -> None:
 
 @pytest.mark.parametrize("version", ["", "2", "two.0", "2.15-dev"])
 def test_versions_that_are_none(version: str) -> None:
-    with pytest.raises(Refused, match="MAJOR"):
+    with pytest.raises(PredictionRefused, match="MAJOR"):
         version_field(version)
 
 
 def graph(inputs: dict[str, tuple[int | None, ...]]) -> Graph:
     """A convolution and a relu, or a chain of sums over several inputs."""
     if list(inputs) == ["x"]:
-        nodes = (Node("Conv", "", "", ("x", "W"), ("c",)), Node("Relu", "", "", ("c",), ("y",)))
+        nodes = (GraphNode("Conv", "", "", ("x", "W"), ("c",)), GraphNode("Relu", "", "", ("c",), ("y",)))
         shapes = {**inputs, "W": (4, 3, 3, 3), "c": (1, 4, 224, 224)}
         return Graph(nodes, ("x",), ("y",), frozenset({"W"}), shapes, {})
     names = list(inputs)
-    rows = [Node("Add", "", "", (names[0], names[1]), ("s0",))]
-    rows += [Node("Add", "", "", (f"s{at}", name), (f"s{at + 1}",)) for at, name in enumerate(names[2:])]
+    rows = [GraphNode("Add", "", "", (names[0], names[1]), ("s0",))]
+    rows += [GraphNode("Add", "", "", (f"s{at}", name), (f"s{at + 1}",)) for at, name in enumerate(names[2:])]
     return Graph(tuple(rows), tuple(names), (rows[-1].outputs[0],), frozenset(), inputs, {})
 
 
@@ -132,7 +132,7 @@ def test_c_names_its_inputs_in_the_order_of_the_map() -> None:
     ],
 )
 def test_open_dims(maker: object, inputs: dict[str, tuple[int | None, ...]], word: str) -> None:
-    with pytest.raises(Refused, match=word):
+    with pytest.raises(PredictionRefused, match=word):
         maker.name(graph(inputs), deployed())  # type: ignore[attr-defined]
 
 

@@ -124,14 +124,14 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from mxr_workers.interpreter import Interpreter
-from mxr_workers.sandbox import Limits, Watch, run_child
+from mxr_workers.sandbox import ChildLimits, ChildObserver, run_child
 import os, json
 folder = Path(sys.argv[2])
 shop = Interpreter(Path(sys.executable), {"PATH": os.environ["PATH"], "PYTHONPATH": sys.argv[3]})
 order = json.loads((folder / "to_do.json").read_text())
 def hear(data):
     os.write(1, data)
-shop.run("compile", order, folder / "work", Limits(600, 4 << 30), watch=Watch(log=hear))
+shop.run("compile", order, folder / "work", ChildLimits(600, 4 << 30), watch=ChildObserver(log=hear))
 """
 
 

@@ -30,7 +30,7 @@ def main(verb: str, descriptor: str) -> int:
     """Do the order that stands on standard input."""
     package = _package()
     report: Any = importlib.import_module(f"{package}.report")
-    lines = report.Report(int(descriptor))
+    lines = report.ChildReport(int(descriptor))
     try:
         order = json.load(sys.stdin)
         room, name = {
@@ -42,7 +42,7 @@ def main(verb: str, descriptor: str) -> int:
             "session": ("session", "run"),
         }[verb]
         result = getattr(importlib.import_module(f"{package}.{room}"), name)(order, lines)
-    except report.Refused as refused:
+    except report.ChildRefusal as refused:
         sys.stderr.write(f"{refused}\n")
         lines.failed(refused.kind, refused.name, refused)
         return 1

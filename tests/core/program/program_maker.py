@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
-
-from paths import DATA
+from pathlib import Path
 
 from mxr.program.container import Walker
 from mxr.program.source import BytesSource
 from mxr.program.tokens import Binary
+
+# Not from `paths`: the MIGraphX double and the benchmarks load this file where the tests' folder is not importable.
+DATA = Path(__file__).resolve().parents[2] / "data"
 
 
 class Raw(bytes):

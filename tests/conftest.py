@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from doubles.ort_migraphx import Judge, NoJudge, seat
+from hypothesis import settings
 from servers.postgresql import own_postgresql, postgresql
 from servers.swift import Bucket, Swift, Unfit, start
 
@@ -16,6 +17,12 @@ __all__ = ["own_postgresql", "postgresql"]
 # A shell that starts the tests in the background has them ignore SIGINT, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Property tests use the profile's number of examples. MXR_TEST_SOAK=1 selects many examples and full sizes.
+settings.register_profile("default", max_examples=25, deadline=None)
+settings.register_profile("soak", max_examples=500, deadline=None)
+settings.load_profile("soak" if os.environ.get("MXR_TEST_SOAK") == "1" else "default")
 
 
 @pytest.fixture(scope="session")

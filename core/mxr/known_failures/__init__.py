@@ -1,1 +1,1 @@
-"""Known failures of MIGraphX and its consumers, and the explainer that finds them in a log."""
+"""Known failures of MIGraphX and its consumers: tables of error texts, and the explainer that finds them in a log."""

@@ -1,12 +1,14 @@
-"""Reading an error text or a log: which known failures it shows, in plain words, and the command that fixes each.
+"""Finds known failures in an error text or log, and explains each with the command that fixes it.
 
-What is known is data, in `explain_table.py`. Here is only how a log is read:
+The failures are data, in `table.py`. This module only searches a log:
 
-    any bytes -> lines without colours and doubled blanks -> literal needles find candidates -> a small pattern decides
+    any bytes -> lines without colours and repeated blanks -> literal needles find candidates -> a pattern decides
 
-Nothing found, or nothing but catch-alls: the same once more with indented lines joined to those before them, because
-some loggers break a message over several lines. Time grows with the length of the log and not with its content:
-patterns only ever see a short window around a needle, and a needle that keeps being wrong is given up.
+If the search finds nothing, or only catch-alls, it runs again with indented lines joined to the previous line, because
+some loggers break a message over several lines.
+
+The running time depends on the length of the log, not on its content: a pattern sees only a short window around a
+needle, and the search stops trying a needle that keeps failing to match.
 """
 
 from __future__ import annotations
@@ -15,20 +17,24 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .table import FAILURES, LEVELS, KnownFailure
+from .record import LEVELS, KnownFailure
+from .table import FAILURES
 
 __all__ = ["MAX_BYTES", "Explanation", "KnownFailure", "explain"]
 
 MAX_BYTES = 64 << 20
-"""Bytes of a log that are read: of a longer one the end, where a failure stands."""
+"""Maximum number of bytes that are read. Of a longer log only the end is read, because that is where it fails."""
 
 _BEFORE, _AFTER = 512, 2048
-_PATIENCE = 256 << 10
-"""Bytes that one needle's pattern may look at in vain, a look costing 128 more."""
-_SHOWN = 400
-_UNSAID = "(not said)"
+"""Bytes before and after a needle that its pattern sees."""
+_SEARCH_BUDGET = 256 << 10
+"""Bytes that the pattern of one needle may search without a match. Each attempt costs 128 bytes in addition."""
+_MAX_TEXT = 400
+"""Characters of the log line that an explanation shows."""
+_UNKNOWN = "(unknown)"
 
-_BROKEN = b"\v"
+_CONTINUED = b"\v"
+"""Replaces a line end before an indented line, which may continue the previous line."""
 _TO_BLANKS = bytes.maketrans(b"\t\r\v\f\0", b"     ")
 _JSON_LINE = re.compile(rb"^\{.*", re.MULTILINE)
 
@@ -44,22 +50,22 @@ _PREFIX = re.compile(
     )""",
     re.VERBOSE | re.ASCII,
 )
-_HARMLESS = re.compile(r"[A-Za-z0-9_./:+@,=%][A-Za-z0-9_./:+@,=%-]*", re.ASCII)
+_SHELL_SAFE = re.compile(r"[A-Za-z0-9_./:+@,=%][A-Za-z0-9_./:+@,=%-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A known failure, found in a text."""
+    """A known failure found in a text."""
 
     failure: KnownFailure
     line: int
-    """Number of the line, from 1."""
+    """Line number, starting at 1."""
     text: str
-    """That line without colours, prefixes and control characters, cut to a readable length."""
+    """The line without colours, prefixes and control characters, shortened to a readable length."""
     means: str
     fix: str
     consequence_of: str | None = None
-    """The name of the failure in the same text that explains this one."""
+    """Name of the failure in the same text that causes this one."""
 
     def to_json(self) -> dict[str, Any]:
         """`{"name","who","kind","line","text","means","fix","source","consequence_of"}`."""
@@ -78,41 +84,41 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """A log made ready for searching. `lowered` is `body` in lower case, byte for byte in the same places."""
+    """A log prepared for searching. `lowered` is `body` in lower case, with every byte at the same offset."""
 
     body: bytes
     lowered: bytes
     lines: bytes
-    """`body` with all its line ends, of which it may have lost some."""
+    """`body` with all line ends; `body` itself has none between joined lines."""
     skipped: int
 
     def line(self, at: int) -> int:
-        """The number, from 1, of the line that holds byte `at`."""
+        """Number of the line, starting at 1, that contains byte `at`."""
         return self.skipped + self.lines.count(b"\n", 0, at) + 1
 
 
 def explain(text: str | bytes) -> list[Explanation]:
-    """The known failures in `text`: causes first, what merely follows from them last. Empty when nothing is known.
+    """Return the known failures in `text`, causes first and their consequences last; empty if there are none.
 
-    Takes any text or bytes, raises nothing, reads at most the last `MAX_BYTES`. Each failure is told once, where it is
-    first seen.
+    Accepts any text or bytes and raises no error. Reads at most the last `MAX_BYTES`. Each failure is reported once, at
+    its first occurrence.
     """
-    data, skipped = _bounded(text)
-    tidy = _tidy(data)
-    body = tidy.replace(_BROKEN, b"\n")
+    data, skipped = _last_bytes(text)
+    normalized = _normalized(data)
+    body = normalized.replace(_CONTINUED, b"\n")
     found = _search(_Log(body, body.lower(), body, skipped), FAILURES)
-    if _BROKEN in tidy and all(hit.failure.level == "catch-all" for hit in found):
+    if _CONTINUED in normalized and all(hit.failure.level == "catch-all" for hit in found):
         known = {hit.failure.name for hit in found}
-        joined = tidy.replace(_BROKEN, b" ")
+        joined = normalized.replace(_CONTINUED, b" ")
         rest = [failure for failure in FAILURES if failure.name not in known]
         found += _search(_Log(joined, joined.lower(), body, skipped), rest)
-    return _ordered(_uncovered(found))
+    return _ordered(_most_specific(found))
 
 
-def _bounded(text: str | bytes) -> tuple[bytes, int]:
-    """The bytes to read, and how many lines were left out before them."""
+def _last_bytes(text: str | bytes) -> tuple[bytes, int]:
+    """The bytes to read, and the number of skipped lines before them."""
     data = text.encode("utf-8", "replace") if isinstance(text, str) else text
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # what PowerShell writes with ">"
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16, which PowerShell writes with ">"
         data = data[: MAX_BYTES * 2].decode("utf-16", "replace").encode("utf-8", "replace")
     if len(data) <= MAX_BYTES:
         return data, 0
@@ -120,15 +126,15 @@ def _bounded(text: str | bytes) -> tuple[bytes, int]:
     return data[cut:], data.count(b"\n", 0, cut)
 
 
-def _tidy(data: bytes) -> bytes:
-    """The same lines without colours and with single blanks; of JSON lines the escapes that hinder searching undone.
+def _normalized(data: bytes) -> bytes:
+    """The lines without colours, with single blanks, and JSON lines without the escapes that hinder a search.
 
-    Before an indented line stands `_BROKEN` in the place of the line end: it may carry on the one before.
+    `_CONTINUED` replaces the line end before an indented line.
     """
     body = _JSON_LINE.sub(_unescaped, _COLOUR.sub(b"", data)).translate(_TO_BLANKS)
     while b"  " in body:
         body = body.replace(b"  ", b" ")
-    return body.replace(b" \n", b"\n").replace(b"\n ", _BROKEN)
+    return body.replace(b" \n", b"\n").replace(b"\n ", _CONTINUED)
 
 
 def _unescaped(line: re.Match[bytes]) -> bytes:
@@ -141,7 +147,7 @@ def _search(log: _Log, failures: tuple[KnownFailure, ...] | list[KnownFailure]) 
 
 
 def _find(log: _Log, failure: KnownFailure) -> Explanation | None:
-    """The first place in `log` that shows this failure."""
+    """The first occurrence of the failure in `log`."""
     if failure.unless and failure.unless in log.lowered:
         return None
     best: Explanation | None = None
@@ -154,20 +160,20 @@ def _find(log: _Log, failure: KnownFailure) -> Explanation | None:
 
 def _find_needle(log: _Log, failure: KnownFailure, needle: bytes) -> Explanation | None:
     at, spent, pattern = 0, 0, None
-    while spent < _PATIENCE and (at := log.lowered.find(needle, at)) >= 0:
+    while spent < _SEARCH_BUDGET and (at := log.lowered.find(needle, at)) >= 0:
         pattern = pattern or re.compile(failure.pattern, re.IGNORECASE | re.ASCII)
         window, end = _window(log.body, at)
-        bare = _bare(window)
-        match = pattern.search(bare)
+        message = _without_prefixes(window)
+        match = pattern.search(message)
         if match is not None:
-            return _told(failure, log.line(at), bare, match)
+            return _explanation(failure, log.line(at), message, match)
         spent += len(window) + 128
         at = max(end, at + len(needle))
     return None
 
 
 def _window(body: bytes, at: int) -> tuple[str, int]:
-    """The line around byte `at`, or as much of it as a pattern may see, and where that ends."""
+    """The line around byte `at`, limited to what a pattern may see, and the offset of its end."""
     start = max(at - _BEFORE, body.rfind(b"\n", max(0, at - _BEFORE), at) + 1, 0)
     end = body.find(b"\n", at, at + _AFTER)
     if end < 0:
@@ -175,8 +181,8 @@ def _window(body: bytes, at: int) -> tuple[str, int]:
     return body[start:end].decode("utf-8", "replace"), end
 
 
-def _bare(line: str) -> str:
-    """The line without what loggers, containers and interpreters put before it."""
+def _without_prefixes(line: str) -> str:
+    """The line without the prefixes of loggers and container runtimes."""
     line = line.strip()
     for _ in range(8):
         match = _PREFIX.match(line)
@@ -186,30 +192,30 @@ def _bare(line: str) -> str:
     return line
 
 
-def _told(failure: KnownFailure, line: int, bare: str, match: re.Match[str]) -> Explanation:
+def _explanation(failure: KnownFailure, line: int, message: str, match: re.Match[str]) -> Explanation:
     groups = {name: _printable(value or "") for name, value in match.groupdict().items()}
-    start = max(0, match.start() - _SHOWN // 2) if len(bare) > _SHOWN else 0
+    start = max(0, match.start() - _MAX_TEXT // 2) if len(message) > _MAX_TEXT else 0
     return Explanation(
         failure=failure,
         line=line,
-        text=_printable(bare[start : start + _SHOWN]),
-        means=failure.means.format_map({name: value or _UNSAID for name, value in groups.items()}),
+        text=_printable(message[start : start + _MAX_TEXT]),
+        means=failure.means.format_map({name: value or _UNKNOWN for name, value in groups.items()}),
         fix=failure.fix.format_map({name: _argument(name, value) for name, value in groups.items()}),
     )
 
 
 def _printable(value: str) -> str:
-    """Without anything that could steer a terminal: a log is not trusted."""
+    """The text without control characters: a log is untrusted and could contain terminal escape sequences."""
     return "".join(letter if letter.isprintable() else " " for letter in value).strip()
 
 
 def _argument(name: str, value: str) -> str:
-    """A word from the log for a command that people will paste into a shell, or a placeholder for it."""
-    return value if _HARMLESS.fullmatch(value) else name.upper()
+    """The value from the log if it is safe in a shell command that users paste, otherwise a placeholder."""
+    return value if _SHELL_SAFE.fullmatch(value) else name.upper()
 
 
-def _uncovered(found: list[Explanation]) -> list[Explanation]:
-    """Without those that a better row says on the same line."""
+def _most_specific(found: list[Explanation]) -> list[Explanation]:
+    """The failures that no more specific failure on the same line covers."""
     covered = {(name, hit.line) for hit in found for name in hit.failure.covers}
     return [hit for hit in found if (hit.failure.name, hit.line) not in covered]
 
@@ -220,7 +226,7 @@ def _ordered(found: list[Explanation]) -> list[Explanation]:
 
 
 def _cause_of(hit: Explanation, ordered: list[Explanation]) -> str | None:
-    """A catch-all follows from whatever else went wrong, a symptom only from a cause of its own kind."""
+    """The cause of `hit`: for a catch-all any other failure, for a symptom only a cause of the same kind."""
     level = hit.failure.level
     for other in ordered:
         if level == "catch-all" and other.failure.level in ("cause", "symptom"):

@@ -1,17 +1,18 @@
-"""What `mxr explain` must know, one realistic line per known text, and what it must leave alone.
+"""Tests of the explainer: one realistic sample line per known text, and ordinary log lines that it must ignore.
 
-The samples are shaped as the programs print them: MIGraphX puts "source file:line: function:" before its messages,
-Python an exception's name, containers a time. Names of hosts and files are invented.
+The samples have the form in which the programs print them: MIGraphX puts "source file:line: function:" before its
+messages, Python the name of an exception, container runtimes a timestamp. Names of hosts and files are invented.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mxr.known_failures.explainer import explain
@@ -288,7 +289,7 @@ SAMPLES = [
         "HIP failure 700: an illegal memory access was encountered ; GPU=0 ; hostname=n1 ; expr=hipDeviceSynchronize()",
     ),
     ("hip-failure", "HIP failure 999: unknown error ; GPU=0 ; hostname=n1 ; file=migraphx_allocator.cc"),
-    # the kernel, and how processes die
+    # Linux kernel, C library, terminated processes
     ("gpu-hang", "HW Exception by GPU node-1 (Agent handle: 0x2f0fbb70) reason :GPU Hang"),
     ("gpu-hang", "[ 6703.614427] amdgpu 0000:c6:00.0: amdgpu: MES failed to respond to msg=REMOVE_QUEUE"),
     (
@@ -305,9 +306,9 @@ SAMPLES = [
     ("segfault", "worker: exit status 139"),
     ("aborted", "terminate called after throwing an instance of 'migraphx::version_2_15_0::exception'"),
     ("aborted", "driver: exit code 134"),
-    # the catch-all
+    # MIGraphX: its C, C++ and Python interfaces
     ("failed-to-call", "Failed to call function"),
-    # what the C interface prints before them
+    # the same texts with the prefix of the C interface
     ("file-truncated", "migraphx_load: Error: insufficient bytes"),
     ("old-pooling-mode", "migraphx_load: Error: Failed to parse: max"),
     ("broken-reference", "migraphx_load: Error: unordered_map::at"),
@@ -396,15 +397,15 @@ def test_a_message_broken_over_lines_is_read() -> None:
 
 
 @pytest.mark.parametrize("text", ORDINARY)
-def test_ordinary_logs_are_left_alone(text: str) -> None:
+def test_ordinary_logs_contain_no_known_failure(text: str) -> None:
     assert explain(text) == []
 
 
-def test_ordinary_logs_together_are_left_alone() -> None:
+def test_joined_ordinary_logs_contain_no_known_failure() -> None:
     assert explain("\n".join(ORDINARY)) == []
 
 
-def test_groups_fill_the_words() -> None:
+def test_groups_of_the_pattern_fill_the_placeholders() -> None:
     hit = explain(MISMATCH)[0]
     assert "format 7" in hit.means and "format 8" in hit.means
     hit = explain(next(line for name, line in SAMPLES if name == "epcontext-arch"))[0]
@@ -412,7 +413,7 @@ def test_groups_fill_the_words() -> None:
     assert "gfx90a:sramecc+:xnack-" in hit.fix
 
 
-def test_the_server_s_sentence_about_the_gpu_is_a_consequence_of_hip_s() -> None:
+def test_the_gpu_message_of_amdinfer_is_a_consequence_of_the_hip_error() -> None:
     log = "\n".join(
         [
             "[2026-03-01 03:04:05.001] [info] migraphx worker loading compiled model file /mnt/models/resnet50_b64.mxr",
@@ -431,7 +432,7 @@ def test_the_server_s_sentence_about_the_gpu_is_a_consequence_of_hip_s() -> None
     ]
 
 
-def test_a_python_traceback_shows_its_last_line() -> None:
+def test_a_python_traceback_is_reported_at_its_last_line() -> None:
     log = f"""Traceback (most recent call last):
   File "/srv/serve.py", line 12, in <module>
     program = migraphx.load("net.mxr")
@@ -441,7 +442,7 @@ def test_a_python_traceback_shows_its_last_line() -> None:
     assert [(hit.failure.name, hit.line) for hit in explain(log)] == [("file-version", 5)]
 
 
-def test_onnx_runtime_s_status_is_a_consequence() -> None:
+def test_the_status_of_onnx_runtime_is_a_consequence() -> None:
     log = f"""2026-03-01 03:04:05.006 [E:onnxruntime:, sequential_executor.cc:516 ExecuteKernel] Non-zero status code \
 returned while running MGXKernel_graph_main_0 node. Name:'MIGraphXExecutionProvider_MGXKernel_graph_main_0' \
 Status Message: Failed to call function
@@ -461,7 +462,7 @@ Falling back to ['CPUExecutionProvider'] and retrying.
     assert found == [("ort-option", None), ("ort-on-cpu", "ort-option")]
 
 
-def test_a_catch_all_alone_is_nobody_s_consequence_and_a_warning_explains_nothing() -> None:
+def test_a_warning_does_not_cause_a_catch_all() -> None:
     warning = next(line for name, line in SAMPLES if name == "tuned-solution")
     found = explain(f"{warning}\nFailed to call function")
     assert [(hit.failure.name, hit.consequence_of) for hit in found] == [
@@ -470,17 +471,17 @@ def test_a_catch_all_alone_is_nobody_s_consequence_and_a_warning_explains_nothin
     ]
 
 
-def test_a_symptom_is_not_laid_on_a_cause_of_another_kind() -> None:
+def test_a_cause_of_another_kind_does_not_cause_a_symptom() -> None:
     found = explain("Gpu allocation failed: out of memory\nFailed to load module: unknown error")
     assert [(hit.failure.name, hit.consequence_of) for hit in found] == [("gpu-memory", None), ("module-load", None)]
 
 
-def test_each_failure_is_told_once_and_where_first_seen() -> None:
+def test_each_failure_is_reported_once_at_its_first_line() -> None:
     found = explain("ok\n" + "Failed to call function\n" * 1000)
     assert [(hit.failure.name, hit.line) for hit in found] == [("failed-to-call", 2)]
 
 
-def test_what_is_told_has_a_stable_form() -> None:
+def test_the_json_form_is_stable() -> None:
     (hit,) = explain(MISMATCH)
     document = json.loads(json.dumps(hit.to_json()))
     assert set(document) == {"name", "who", "kind", "line", "text", "means", "fix", "source", "consequence_of"}
@@ -496,14 +497,14 @@ def test_a_log_cannot_put_commands_or_escapes_into_the_fix() -> None:
     assert (hit.text + hit.means + hit.fix).isprintable()
 
 
-def test_undecodable_bytes_and_utf_16_are_read() -> None:
+def test_undecodable_bytes_and_utf_16_are_accepted() -> None:
     assert explain(b"\xff\xfeodd") == []
     assert explain(b"\x80\xc3( " + MISMATCH.encode() + b"\xed\xa0\x80")[0].failure.name == "file-version"
     assert explain(MISMATCH.encode("utf-16"))[0].failure.name == "file-version"
     assert explain("\ud800 " + MISMATCH)[0].failure.name == "file-version"
 
 
-def test_of_a_huge_log_the_end_is_read_and_lines_keep_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_end_of_a_huge_log_is_read_and_line_numbers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mxr.known_failures.explainer.MAX_BYTES", 1 << 20)
     log = b"Failed to call function\n" + b"x" * (1 << 20) + b"\nmore\nSegmentation fault\n"
     assert [(hit.failure.name, hit.line) for hit in explain(log)] == [("segfault", 4)]
@@ -511,9 +512,11 @@ def test_of_a_huge_log_the_end_is_read_and_lines_keep_their_numbers(monkeypatch:
     assert [(hit.failure.name, hit.line) for hit in explain(many)] == [("segfault", 200_002)]
 
 
-SIZE = 5_000_000
+SIZE = 5_000_000 if os.environ.get("MXR_TEST_SOAK") == "1" else 500_000
+LIMIT = 2.0
+"""Seconds of processor time. Quadratic time on either size would take minutes."""
 NEEDLES = " ".join(needle.decode() for failure in FAILURES for needle in failure.needles)
-ADVERSARIES = {
+HOSTILE_UNITS = {
     "one line": "a",
     "blanks": " ",
     "lines": "\n",
@@ -532,22 +535,20 @@ ADVERSARIES = {
 }
 
 
-@pytest.mark.parametrize("unit", ADVERSARIES.values(), ids=ADVERSARIES)
+@pytest.mark.parametrize("unit", HOSTILE_UNITS.values(), ids=HOSTILE_UNITS)
 def test_hostile_text_takes_linear_time(unit: str) -> None:
     text = "\x1b[" + unit * (SIZE // len(unit))
     started = time.process_time()
     explain(text)
-    assert time.process_time() - started < 2.0
+    assert time.process_time() - started < LIMIT
 
 
 @given(st.text() | st.binary())
-@settings(max_examples=200, deadline=None)
-def test_anything_may_be_given(text: str | bytes) -> None:
+def test_any_input_is_accepted(text: str | bytes) -> None:
     explain(text)
 
 
 @given(st.lists(st.sampled_from([line for _, line in SAMPLES]), min_size=1, max_size=8), st.binary(max_size=40))
-@settings(max_examples=100, deadline=None)
 def test_any_mixture_is_ordered_and_marked(lines: list[str], junk: bytes) -> None:
     found = explain(b"\n".join([*(line.encode() for line in lines), junk]))
     assert found
@@ -560,7 +561,7 @@ def test_any_mixture_is_ordered_and_marked(lines: list[str], junk: bytes) -> Non
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.name)
-def test_the_table_is_sound(failure) -> None:  # type: ignore[no-untyped-def]
+def test_each_row_follows_the_rules_of_the_table(failure) -> None:  # type: ignore[no-untyped-def]
     pattern = re.compile(failure.pattern, re.IGNORECASE | re.ASCII)
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", failure.name)
     assert set(failure.covers) <= {other.name for other in FAILURES} - {failure.name}

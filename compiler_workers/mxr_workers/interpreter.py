@@ -1,4 +1,4 @@
-"""The interpreter that has migraphx: how its children are started, what it offers, and whether its targets work."""
+"""The Python interpreter that has migraphx: start its child processes, query what it supports, probe its targets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mxr.consumers.ort.form import OrtRuntime
+from mxr.consumers.ort.recording_form import OrtRuntime
 from mxr.errors import Usage
 from mxr_workers.failures import CompileFailure, classify
 from mxr_workers.sandbox import ChildLimits, ChildObserver, ChildResult, run_child
@@ -16,45 +16,45 @@ from .child_environment import child_environment
 from .child_log import ChildLog
 
 CHILD = Path(__file__).parent / "compiler"
-ABOUT = ChildLimits(seconds=120, memory=8 << 30)
-PROBE = ChildLimits(seconds=180, memory=16 << 30)
-"""The first HIP program after a driver's start may take a minute."""
+DESCRIBE_LIMITS = ChildLimits(seconds=120, memory=8 << 30)
+PROBE_LIMITS = ChildLimits(seconds=180, memory=16 << 30)
+"""The first HIP program after the driver has started can take a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """`python`: its absolute path. `outer`: the worker's environment, of which children see what is allowed."""
+    """`python`: absolute path. `environ`: the worker's environment, of which children see the allowed variables."""
 
     python: Path
-    outer: Mapping[str, str]
+    environ: Mapping[str, str]
 
     def argv(self, verb: str) -> list[str]:
-        """The command of a child; without byte code, as the folder may not be ours to write in."""
+        """The command of a child. It writes no bytecode, because the package folder may be read-only."""
         return [str(self.python), "-B", str(CHILD), verb]
 
     def run(
         self,
         verb: str,
-        order: Mapping[str, Any],
+        request: Mapping[str, Any],
         folder: Path,
         limits: ChildLimits,
         *,
         environment: Mapping[str, str] | None = None,
         log: ChildLog | None = None,
-        watch: ChildObserver | None = None,
+        observer: ChildObserver | None = None,
     ) -> ChildResult:
-        """Run one child in `folder`; without `environment` it sees no MIGRAPHX_* at all."""
-        seen = environment if environment is not None else child_environment(self.outer, folder, {})
-        return run_child(self.argv(verb), order, folder, seen, limits, log=log, watch=watch)
+        """Run one child in `folder`. Without `environment` the child sees no MIGRAPHX_* variable."""
+        variables = environment if environment is not None else child_environment(self.environ, folder, {})
+        return run_child(self.argv(verb), request, folder, variables, limits, log=log, observer=observer)
 
 
 @dataclass(frozen=True, slots=True)
 class InterpreterInfo:
-    """What an interpreter offers. `migraphx` is None where neither module nor file tells the version (2.0 to 2.6).
+    """What an interpreter supports.
 
-    `targets` are those whose library loads, which does not mean that they work: see `probe`. `refusals` say why others
-    did not. `precisions` are those that its module can quantise to. `ort`: the ONNX Runtime beside it whose MIGraphX
-    provider works.
+    `migraphx` is None where neither the module nor its files contain the version (2.0 to 2.6). `targets` are those whose
+    library loads; whether they work is only known after `probe`. `refusals` say why the others do not load.
+    `precisions` are those that its module can quantize to. `ort` is the ONNX Runtime whose MIGraphX provider works.
     """
 
     python: str
@@ -69,14 +69,14 @@ class InterpreterInfo:
     ort: OrtRuntime | None = None
 
 
-def ask(interpreter: Interpreter, folder: Path, limits: ChildLimits = ABOUT) -> InterpreterInfo:
-    """Ask the interpreter, in a child. Raises `Usage` where it has no usable migraphx, saying why."""
+def describe(interpreter: Interpreter, folder: Path, limits: ChildLimits = DESCRIBE_LIMITS) -> InterpreterInfo:
+    """Query an interpreter in a child process. Raises `Usage` where it has no usable migraphx or `folder` is unusable."""
     log = ChildLog()
     try:
-        ending = interpreter.run("about", {}, folder, limits, log=log)
+        ending = interpreter.run("describe", {}, folder, limits, log=log)
     except OSError as error:
         raise Usage(
-            f"{folder} cannot be used: {error.strerror}.", hint="Name a folder that the worker may write in."
+            f"Cannot use the folder {folder}: {error.strerror}.", hint="Set MXR_WORKER_SPOOL to a writable folder."
         ) from error
     if not ending.done:
         failure = classify(ending, log.tail, memory=limits.memory)
@@ -85,8 +85,10 @@ def ask(interpreter: Interpreter, folder: Path, limits: ChildLimits = ABOUT) -> 
     return InterpreterInfo(**{**found, "targets": tuple(found["targets"]), "precisions": tuple(found["precisions"])})
 
 
-def probe(interpreter: Interpreter, kind: str, folder: Path, limits: ChildLimits = PROBE) -> CompileFailure | None:
-    """Compile and run a sum on a target, in a child: None when it works, else what is wrong with it."""
+def probe(
+    interpreter: Interpreter, kind: str, folder: Path, limits: ChildLimits = PROBE_LIMITS
+) -> CompileFailure | None:
+    """Compile and run a sum on a target, in a child process. Returns None where the target works, or its failure."""
     log = ChildLog()
     ending = interpreter.run("probe", {"kind": kind}, folder, limits, log=log)
     return None if ending.done else classify(ending, log.tail, memory=limits.memory)
@@ -94,7 +96,7 @@ def probe(interpreter: Interpreter, kind: str, folder: Path, limits: ChildLimits
 
 def _hint(failure: CompileFailure) -> str:
     if failure.name == "placeholder":
-        return "Remove it (pip uninstall migraphx), install ROCm's own, and name its interpreter with --python."
+        return "Run pip uninstall migraphx, install ROCm's migraphx, and name its interpreter with --python."
     if failure.name == "no-numpy":
         return "Install numpy for that interpreter."
-    return "Name an interpreter that has ROCm's migraphx with --python; PYTHONPATH may have to name its folder."
+    return "Name an interpreter that has ROCm's migraphx with --python; PYTHONPATH may need ROCm's module folder."

@@ -13,8 +13,8 @@ from typing import Any
 
 from mxr.artifact.qualities import Demands, Qualities
 from mxr.consumers.layout import full_arch
-from mxr.consumers.ort import contract, laying, recording
-from mxr.consumers.ort.form import OrtRuntime, check_recording, check_weights, level_in, runtime_in
+from mxr.consumers.ort import contract, layout, recording
+from mxr.consumers.ort.recording_form import OrtRuntime, check_recording, check_weights, level_in, runtime_in
 from mxr.errors import Usage
 from mxr_workers.compilation import SEED, CompileEnvironment, CompileTask, Uncompiled, described_as, measured
 from mxr_workers.failures import CompileFailure, classify
@@ -150,9 +150,9 @@ def _run(
 ) -> tuple[Mapping[str, str], ChildResult]:
     """One session in a child, as the settings that mxr prints would have it. Raises `Uncompiled`."""
     home, key = (shop.folder / phase).absolute(), order.key
-    told = laying.variables(runtime_in(key.form).split(":")[0], str(cache), key)
+    told = layout.variables(runtime_in(key.form).split(":")[0], str(cache), key)
     environment = child_environment(shop.interpreter.outer, home, dict(key.env)) | dict(told)
-    options = dict(laying.provider_options(str(cache), key.precision))
+    options = dict(layout.provider_options(str(cache), key.precision))
     if order.qualities.tuning == "exhaustive":
         options["migraphx_exhaustive_tune"] = "1"
     words = {

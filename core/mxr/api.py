@@ -30,6 +30,7 @@ def fetch(
     offline: bool = False,
     refresh: bool = False,
     force: bool = False,
+    consumer_options: Mapping[str, str] | None = None,
     settings: Settings | None = None,
     inputs: Mapping[str, Shape] | None = None,
     **said: Any,
@@ -37,6 +38,7 @@ def fetch(
     """The right program for a model; what is not said is taken from this host. `.path` is where it is.
 
     `output` is a file, or a folder for the consumer's layout; `force` replaces files there that are not mxr's.
+    `consumer_options` are the options of `mxr fetch` that apply to one consumer only, by name: `{"ort": "1.27.1"}`.
     `said` are the fields of `mxr.Options`: arch, rocm, migraphx, batch, precision, consumer, exact, allow and so on.
     Raises an `mxr.MxrError`: `NoSuchArtifact` with the nearest, `Unreachable`, `Damaged`, `Usage`.
 
@@ -49,17 +51,17 @@ def fetch(
     subject, asked = prepare(options, os.fspath(model), cache, connect, this_host(settings, options))
     if output is None:
         return fetch_workflow.fetch(asked.request, cache, connect, refresh=refresh)
-    from .install import placement
+    from .install.installer import installer_for
+    from .install.placement import OutputRequest
 
-    wish = placement.OutputRequest(output, force=force)
-    placement.check(asked, subject, wish, offline=offline)
-    if asked.consumer.name == "ort":
-        from mxr.install.ort_cache import recorded
-
-        if (known := recorded(asked, subject, wish, cache, connect)) is not None:
-            return Fetched(known[1].path, known[0].source, known[0].answer)
-    found = fetch_workflow.fetch(asked.request, cache, connect, refresh=refresh)
-    placed = placement.deliver(found, cache, asked, subject, wish, connect)
+    installer = installer_for(asked.consumer)
+    where = OutputRequest(output, force=force, consumer_options=consumer_options or {})
+    installer.check(asked, subject, where, offline=offline)
+    found = installer.find_recorded(asked, subject, where, cache, connect)
+    if found is None:
+        installer.check_unrecorded(asked, subject, where)
+        found = fetch_workflow.fetch(asked.request, cache, connect, refresh=refresh)
+    placed = installer.deliver(found, cache, asked, subject, where, connect)
     return Fetched(placed.path, found.source, found.answer)
 
 

@@ -14,7 +14,7 @@ from doubles.ort_migraphx import VERSION, Judge, parts
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Qualities
 from mxr.consumers.ort.contract import Contract
-from mxr.consumers.ort.form import OrtRuntime, form_of
+from mxr.consumers.ort.recording_form import OrtRuntime, form_of
 from mxr_workers.compilation import CompileEnvironment, CompileTask, Uncompiled
 from mxr_workers.interpreter import Interpreter, InterpreterInfo
 from mxr_workers.ort_recording import RecordedFiles, RecordingTask, record, with_runtime

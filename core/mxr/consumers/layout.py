@@ -61,8 +61,8 @@ class Layout:
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """An artifact of one file on its way into a folder. `stem` is what the model is called there; `outputs` are empty
-    where nobody knows them, `folder` is absolute. `model` is the ONNX file where it is here, `said` what a person says
-    for one consumer alone, by the names of the options.
+    where nobody knows them, `folder` is absolute. `model` is the ONNX file if it is on this host. `consumer_options`
+    are the options that apply to one consumer only, by their names.
     """
 
     stem: str
@@ -73,7 +73,7 @@ class Delivery:
     outputs: tuple[OnnxInput, ...]
     folder: Path
     model: Path | None = None
-    said: Mapping[str, str] = field(default_factory=dict)
+    consumer_options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def program(self) -> str:

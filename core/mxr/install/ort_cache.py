@@ -1,7 +1,9 @@
-"""The true set of ONNX Runtime's files, from a host that ran the model: recorded as one artifact, laid out again.
+"""Installs artifacts for ONNX Runtime: recorded file sets first, then one program under a predicted name.
 
-A set outranks a prediction: it has every partition, and was named by the provider itself. Its key has a form of its
-own, since it holds for one contract, one version, one level and one file name of the model.
+A recorded set holds the files that ONNX Runtime's provider itself wrote while it ran the model, as one artifact. It
+outranks a prediction: it has a file for every partition of the graph, under the names the provider chose. The `form` in
+its key differs from that of other artifacts, because a set is valid only for one naming contract, one version of ONNX
+Runtime, one optimization level, and one file name of the model.
 """
 
 from __future__ import annotations
@@ -9,22 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from mxr.artifact.manifest import Manifest
-from mxr.artifact.qualities import Request
+from mxr.artifact.key import Key
+from mxr.artifact.manifest import File, Manifest
+from mxr.artifact.qualities import Qualities, Request
 from mxr.cache.store import Cache
 from mxr.client import transfer
 from mxr.client.registry import Client
 from mxr.consumers import Delivery, Layout, LayoutFile
+from mxr.consumers.file_change import FileChange
 from mxr.consumers.layout import full_arch, written
-from mxr.consumers.ort import contract, laying, recording
+from mxr.consumers.ort import layout as ort_layout
+from mxr.consumers.ort import recording, verification
 from mxr.consumers.ort.contract import Contract
 from mxr.consumers.ort.fields import FIELDS
-from mxr.consumers.ort.form import BY_WORKERS, check_recording, check_weights, form_of
 from mxr.consumers.ort.generation_b import FREEZE
-from mxr.consumers.ort.prediction import predict
-from mxr.consumers.ort.unpredictable import Unpredictable
+from mxr.consumers.ort.options import OrtSessionOptions
+from mxr.consumers.ort.prediction import predict, refuse_unproven
+from mxr.consumers.ort.prediction_refusal import PredictionRefused, Unpredictable
+from mxr.consumers.ort.recording_form import BY_WORKERS, check_recording, check_weights, form_of, is_recording
 from mxr.errors import MxrError, Unreachable, Usage
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.request.builder import BuiltRequest, Options
@@ -35,32 +40,115 @@ from mxr.workflows.fetch import Connect, Fetched
 from mxr.workflows.push import cut, label, refuse_contradictions
 
 from . import consumer_folder
-
-if TYPE_CHECKING:
-    from .placement import OutputRequest, Placement
+from .installer import Installer, RecordingRequest
+from .placement import OutputRequest, Placement
 
 Watch = Callable[[int], transfer.Progress]
 
 
-def record(
-    folder: Path, options: Options, subject: ModelReference, said: Mapping[str, str], client: Client, watch: Watch
-) -> artifact_protocol.Artifact:
-    """Publishes what ONNX Runtime's provider wrote to `folder` for this model on this kind of host, as one artifact.
+class OrtInstaller(Installer):
+    """Prefers a recorded file set; otherwise places the program under its predicted name."""
 
-    `said` are the options of `mxr fetch --ort...`. Files of another arch stay out. Raises `Usage` where nothing is
-    to be recorded, or the request is not said in full; `Mismatch` where a file contradicts it.
+    record_folder = ort_layout.RECORDS
+
+    def find_recorded(
+        self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest, cache: Cache, connect: Connect | None
+    ) -> Fetched | None:
+        """The recorded set for this request, in the cache; None if none was recorded or the registry is unreachable."""
+        try:
+            request = _recorded_request(asked, subject, output)[0].request
+        except Usage:
+            return None
+        try:
+            # This looks the set up by digest: a resolve would count as a miss, although this is only an attempt.
+            if connect is not None and not connect().artifacts(digest=request.key.digest, limit=1).artifacts:
+                return None
+            return fetch_workflow.fetch(request, cache, connect)
+        except Unreachable:
+            return None
+
+    def recording_request(
+        self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest
+    ) -> RecordingRequest | None:
+        """The recorded set to request from a worker if the name cannot be predicted.
+
+        None if the name can be predicted, or if no worker can record it. Raises `Usage` for a model with open dims and
+        for what workers do not record.
+        """
+        options = OrtSessionOptions.read(output.consumer_options)
+        contract = options.contract()
+        if subject.path is None or contract.generation not in BY_WORKERS:
+            return None
+        if any(not isinstance(dim, int) for each in subject.onnx.inputs for dim in each.dims or ()):
+            raise Usage(f"{subject.path.name} has open dims, so all its shapes share one file name.", hint=FREEZE)
+        key = asked.request.key
+        arch = full_arch(key, asked.request.demands, None)
+        if arch is None:
+            return None
+        stem = output.stem(subject)
+        name = predict(ort_layout.prediction_request(subject.path, stem, key, arch, contract=contract, options=options))
+        if not isinstance(name, Unpredictable):
+            return None
+        wanted, file_name = _recorded_request(asked, subject, output)
+        check_recording(wanted.request.key, file_name)
+        check_weights(file_name, 1 + len(subject.external))
+        reason = f"the file name cannot be predicted ({name.reason}): a worker's ONNX Runtime has to run the model"
+        return RecordingRequest(wanted, file_name, reason)
+
+    def check_unrecorded(self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest) -> None:
+        """Raises `Usage` if the prediction for this generation is unproven and was not asked for."""
+        del asked
+        options = OrtSessionOptions.read(output.consumer_options)
+        try:
+            contract = options.contract()
+        except Usage:
+            return  # `deliver` reports it, after a miss was reported
+        try:
+            refuse_unproven(contract, unproven=options.unproven)
+        except PredictionRefused as refused:
+            model = subject.path.name if subject.path else subject.stem
+            raise ort_layout.unpredictable(model, refused.answer, contract) from None
+
+    def deliver(
+        self,
+        fetched: Fetched,
+        cache: Cache,
+        asked: BuiltRequest,
+        subject: ModelReference,
+        output: OutputRequest,
+        connect: Connect | None = None,
+    ) -> Placement:
+        """Places a recorded set with the provider's names, any other artifact under its predicted name."""
+        if is_recording(fetched.answer.artifact.key):
+            return _place_recorded(fetched, cache, asked, subject, output)
+        return super().deliver(fetched, cache, asked, subject, output, connect)
+
+    def verify(self, folder: Path) -> tuple[FileChange, ...]:
+        """The files that the provider added or rewrote in `folder`, and those that are missing."""
+        return verification.verify(folder)
+
+
+def record(
+    folder: Path, options: Options, subject: ModelReference, ort: Mapping[str, str], client: Client, watch: Watch
+) -> artifact_protocol.Artifact:
+    """Publishes the files that ONNX Runtime's provider wrote to `folder` for this model, as one artifact.
+
+    `options` describe the host that ran the model, `ort` the ONNX Runtime, by the names of the options of `mxr fetch
+    --ort...`. Files for another arch are left out. Raises `Usage` if there is no file to publish or the request is
+    incomplete; `Mismatch` if a file contradicts the request.
     """
-    found = contract.choose(said.get("ort"), said.get("ort_migraphx"))
+    ort_options = OrtSessionOptions.read(ort)
+    contract = ort_options.contract()
     paths = _files(folder, options)
-    form = form_of(found, _file_name(subject, said, None), said.get("ort_level") or "all")
-    stated = _label(paths, replace(options, consumer="ort"), subject, form)
+    form = form_of(contract, _file_name(subject, ort_options, None), ort_options.level)
+    key, qualities = _label(paths, replace(options, consumer="ort"), subject, form)
     files = tuple(cut(path, path.name) for path in paths)
     progress = watch(sum(file.size for file in files))
     wanted = artifact_protocol.Publish(
-        key=stated[0],
+        key=key,
         manifest=Manifest(files),
-        qualities=stated[1],
-        provenance={"tool": "mxr import --ort-cache", "onnxruntime": found.version or "", "file": subject.stem},
+        qualities=qualities,
+        provenance={"tool": "mxr import --ort-cache", "onnxruntime": contract.version or "", "file": subject.stem},
         model=subject.statement(),
     )
 
@@ -75,25 +163,28 @@ def _files(folder: Path, options: Options) -> list[Path]:
     paths = recording.named(folder)
     if not paths:
         raise Usage(
-            f"{folder} has no file that ONNX Runtime's provider names.",
+            f"{folder} holds no file with a name of ONNX Runtime's provider.",
             hint="Give the folder of migraphx_model_cache_dir, after the model has run once.",
         )
     fits = recording.of_arch(paths, options.arch) if options.arch else paths
     if not fits:
         raise Usage(
             f"No file in {folder} is for {options.arch}.",
-            hint="Say --arch in full, as HIP has it: gfx942:sramecc+:xnack-.",
+            hint="Give the full name of the GPU, as HIP has it: --arch gfx942:sramecc+:xnack-.",
         )
     if any(map(recording.for_any_shape, fits)):
         raise Usage(
-            "A file ends in -0.mxr: it belongs to a model with open dims, and would be loaded for any shape.",
-            hint="Freeze the model first: mxr freeze MODEL --batch 1,4,8 -o FOLDER, and run that.",
+            "A file name ends in -0.mxr: it belongs to a model with open dims, and would be loaded for any shape.",
+            hint="Freeze the model first: mxr freeze MODEL --batch 1,4,8 -o FOLDER, and run the frozen model.",
         )
     return fits
 
 
-def _label(paths: list[Path], options: Options, subject: ModelReference, form: str) -> tuple[Any, Any]:
-    """Key and qualities of a set. Inputs are the model's: those of a partition are values inside of it."""
+def _label(paths: list[Path], options: Options, subject: ModelReference, form: str) -> tuple[Key, Qualities]:
+    """Key and qualities of a set.
+
+    The inputs are those of the model. The inputs of one file are no guide: a partition's are values inside the graph.
+    """
     from mxr.program import describe_file
 
     descriptions = [describe_file(path).to_json() for path in paths]
@@ -105,118 +196,72 @@ def _label(paths: list[Path], options: Options, subject: ModelReference, form: s
     return key, found.qualities
 
 
-def as_set(asked: BuiltRequest, subject: ModelReference, wish: OutputRequest) -> tuple[BuiltRequest, str | None]:
-    """The same request for the recorded set, and the model's file name in it. Raises `Usage`."""
-    found = contract.choose(wish.said.get("ort"), wish.said.get("ort_migraphx"))
-    name = _file_name(subject, wish.said, wish.name)
-    key = replace(asked.request.key, form=form_of(found, name, wish.said.get("ort_level") or "all"))
+def _recorded_request(
+    asked: BuiltRequest, subject: ModelReference, output: OutputRequest
+) -> tuple[BuiltRequest, str | None]:
+    """The same request for the recorded set, and the file name of the model in it. Raises `Usage`."""
+    options = OrtSessionOptions.read(output.consumer_options)
+    name = _file_name(subject, options, output.name)
+    key = replace(asked.request.key, form=form_of(options.contract(), name, options.level))
     return replace(asked, request=Request(key, asked.request.demands)), name
 
 
-def to_record(
-    asked: BuiltRequest, subject: ModelReference, wish: OutputRequest
-) -> tuple[BuiltRequest, str | None, str] | None:
-    """What to ask a worker for, and why, where no name can be told beforehand; None where there is one, or no way.
-
-    The request is that of `as_set`. Raises `Usage` for a model with open dims, and for what workers do not record.
-    """
-    found = contract.choose(wish.said.get("ort"), wish.said.get("ort_migraphx"))
-    if asked.consumer.name != "ort" or subject.path is None or found.generation not in BY_WORKERS:
-        return None
-    if any(not isinstance(dim, int) for each in subject.onnx.inputs for dim in each.dims or ()):
-        raise Usage(f"{subject.path.name} has open dims, and one file name for all shapes.", hint=FREEZE)
-    arch = full_arch(asked.request.key, asked.request.demands, None)
-    if arch is None:
-        return None
-    name = predict(
-        laying.question(subject.path, wish.stem(subject), asked.request.key, arch, contract=found, said=wish.said)
-    )
-    if not isinstance(name, Unpredictable):
-        return None
-    wanted, file_name = as_set(asked, subject, wish)
-    check_recording(wanted.request.key, file_name)
-    check_weights(file_name, 1 + len(subject.external))
-    return wanted, file_name, name.reason
-
-
-def fetch_recorded(
-    asked: BuiltRequest, subject: ModelReference, wish: OutputRequest, cache: Cache, connect: Connect | None
-) -> Fetched | None:
-    """The recorded set for this request, in the cache; None where nobody has recorded one."""
-    if asked.consumer.name != "ort":
-        return None
-    try:
-        request = as_set(asked, subject, wish)[0].request
-    except Usage:
-        return None
-    try:
-        # Asked by digest: a question that is only tried must not count as a miss.
-        if connect is not None and not connect().artifacts(digest=request.key.digest, limit=1).artifacts:
-            return None
-        return fetch_workflow.fetch(request, cache, connect)
-    except Unreachable:
-        return None
-
-
-def recorded(
-    asked: BuiltRequest, subject: ModelReference, wish: OutputRequest, cache: Cache, connect: Connect | None
-) -> tuple[Fetched, Placement] | None:
-    """The recorded set for this request, fetched and laid out where `wish` says; None where nobody has recorded one."""
-    found = fetch_recorded(asked, subject, wish, cache, connect)
-    return None if found is None else (found, place_recorded(found, cache, asked, subject, wish))
-
-
-def place_recorded(
-    fetched: Fetched, cache: Cache, asked: BuiltRequest, subject: ModelReference, wish: OutputRequest
+def _place_recorded(
+    fetched: Fetched, cache: Cache, asked: BuiltRequest, subject: ModelReference, output: OutputRequest
 ) -> Placement:
-    """Lays a recorded set out; what the prediction says otherwise stands in the notes."""
-    from .placement import Placement
-
-    artifact = fetched.answer.artifact
-    folder = Path(wish.output)
-    made = Delivery(
-        stem=wish.stem(subject),
+    """Places a recorded set. A note says so if the prediction differs from what was recorded."""
+    folder = Path(output.path)
+    delivery = Delivery(
+        stem=output.stem(subject),
         key=asked.request.key,
         demands=asked.request.demands,
-        artifact=artifact,
+        artifact=fetched.answer.artifact,
         inputs=subject.onnx.inputs,
         outputs=subject.onnx.outputs,
         folder=folder.absolute(),
         model=subject.path,
-        said=wish.said,
+        consumer_options=output.consumer_options,
     )
-    found = contract.choose(wish.said.get("ort"), wish.said.get("ort_migraphx"))
-    home = laying.folder_name(made.stem, made.key)
+    options = OrtSessionOptions.read(output.consumer_options)
+    contract = options.contract()
+    home = ort_layout.folder_name(delivery.stem, delivery.key)
     files = fetch_workflow.files_of(fetched.answer)
     records = [
-        written(f"{home}/{laying.RECORDS}/{file.name}.json", _record(file.name, file.sha256, found)) for file in files
+        written(f"{home}/{ort_layout.RECORDS}/{file.name}.json", _record(file.name, file.sha256, contract))
+        for file in files
     ]
     layout = Layout(
         pieces=(*records, *(LayoutFile(f"{home}/{file.name}", file.sha256) for file in files)),
         path=home,
-        settings=laying.settings(found.generation, str(made.folder / home), made.key),
-        notes=(*found.notes, f"{len(files)} files as a host has recorded them.", *_difference(made, found, files)),
+        settings=ort_layout.settings(contract.generation, str(delivery.folder / home), delivery.key),
+        notes=(
+            *contract.notes,
+            f"Placed {len(files)} files that were recorded on a host that ran the model.",
+            *_difference(delivery, contract, options, files),
+        ),
     )
-    consumer_folder.put(layout, made, asked.consumer.name, cache, link=wish.link, force=wish.force)
+    consumer_folder.put(layout, delivery, asked.consumer.name, cache, link=output.link, force=output.force)
     return Placement(
         folder / home, tuple(folder / piece.name for piece in layout.pieces), layout.settings, layout.notes
     )
 
 
-def _difference(made: Delivery, found: Contract, files: tuple[Any, ...]) -> tuple[str, ...]:
-    """A note where the prediction names another file than was recorded."""
-    if made.model is None:
+def _difference(
+    delivery: Delivery, contract: Contract, options: OrtSessionOptions, files: tuple[File, ...]
+) -> tuple[str, ...]:
+    """A note if the prediction names a file that was not recorded."""
+    if delivery.model is None:
         return ()
     try:
-        name = predict(laying.question_of(made, found))
+        name = predict(ort_layout.prediction_request_of(delivery, contract, options))
     except MxrError:
         return ()
     if isinstance(name, Unpredictable) or name.file in {file.name for file in files}:
         return ()
-    return (f"The prediction would be {name.file}, which was not recorded: please report it.",)
+    return (f"The prediction is {name.file}, which was not recorded: please report this.",)
 
 
-def _record(name: str, sha: str, found: Contract) -> str:
+def _record(name: str, sha: str, contract: Contract) -> str:
     parts = name.removesuffix(".mxr").split("-")
     fields = dict(zip(FIELDS, parts, strict=False))
     return canonical(
@@ -224,16 +269,16 @@ def _record(name: str, sha: str, found: Contract) -> str:
             "v": 1,
             "file": name,
             "sha256": sha,
-            "generation": found.generation,
-            "onnxruntime": found.version,
+            "generation": contract.generation,
+            "onnxruntime": contract.version,
             "fields": fields,
             "meant": dict.fromkeys(fields, "what was recorded on a host that ran the model"),
         }
     )
 
 
-def _file_name(subject: ModelReference, said: Mapping[str, str], name: str | None) -> str | None:
-    """The model's file name where it is opened; None for a session from bytes."""
-    if said.get("ort_bytes") or subject.path is None:
+def _file_name(subject: ModelReference, options: OrtSessionOptions, name: str | None) -> str | None:
+    """The file name under which the model is opened; None for a session from bytes."""
+    if options.from_bytes or subject.path is None:
         return None
     return f"{name}{subject.path.suffix}" if name else subject.path.name

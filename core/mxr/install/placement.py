@@ -1,4 +1,4 @@
-"""Putting an artifact where `-o` says: one plain file, or the layout that its consumer looks for."""
+"""Places an artifact at the output path: as one plain file, or in the layout that its consumer reads."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ from . import consumer_folder
 
 @dataclass(frozen=True, slots=True)
 class OutputRequest:
-    """How `-o` was asked for: the path, a hard link instead of a copy, over foreign files too, another stem.
+    """Where and how to place an artifact.
 
-    `said` is what is said for one consumer alone, by the names of the options.
+    `path` is a file, or a folder for the consumer's layout. `link` makes a hard link instead of a copy. `force`
+    replaces files that mxr did not place. `name` replaces the model's stem. `consumer_options` are the options that
+    apply to one consumer only, by their names.
     """
 
-    output: str | os.PathLike[str]
+    path: str | os.PathLike[str]
     link: bool = False
     force: bool = False
     name: str | None = None
-    said: Mapping[str, str] = field(default_factory=dict)
+    consumer_options: Mapping[str, str] = field(default_factory=dict)
 
     def stem(self, subject: ModelReference) -> str:
-        """What the model is called in the folder."""
+        """The name of the model in the folder."""
         return self.name or subject.stem
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What was placed: the path to tell, all files, and the settings that make the consumer use them."""
+    """What was placed: the path to report, all files, the settings that make the consumer use them, and notes."""
 
     path: Path
     files: tuple[Path, ...]
@@ -53,35 +55,35 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class PlacementPlan:
-    """A layout that is ready to be put down, and what it was made of."""
+    """A layout that is complete but not written yet, with the delivery that it was made from."""
 
     layout: Layout
-    made: Delivery
+    delivery: Delivery
     consumer: str
 
 
-def check(asked: BuiltRequest, subject: ModelReference, wish: OutputRequest, *, offline: bool = False) -> None:
-    """Finds out before anything moves whether the output can be written as asked. Raises `Usage`."""
+def check(asked: BuiltRequest, subject: ModelReference, output: OutputRequest, *, offline: bool = False) -> None:
+    """Checks that the output can be written, before anything is downloaded. Raises `Usage`."""
     consumer = asked.consumer
-    if not os.fspath(wish.output):
+    if not os.fspath(output.path):
         raise Usage("The output path is empty.", hint="Give -o PATH, or leave it out.")
-    if not lays_out(asked, wish):
-        if is_folder(wish.output):
-            consumer.file_name(wish.stem(subject), asked.request.key)
+    if not lays_out(asked, output):
+        if is_folder(output.path):
+            consumer.file_name(output.stem(subject), asked.request.key)
         return
-    if Path(wish.output).exists() and not Path(wish.output).is_dir():
-        raise Usage(f"{consumer.name} needs a folder, and {wish.output} is a file.", hint="Give -o FOLDER/.")
-    check_stem(wish.stem(subject))
-    consumer.check(wish.stem(subject), asked.request.key)
+    if Path(output.path).exists() and not Path(output.path).is_dir():
+        raise Usage(f"{consumer.name} needs a folder, and {output.path} is a file.", hint="Give -o FOLDER/.")
+    check_stem(output.stem(subject))
+    consumer.check(output.stem(subject), asked.request.key)
     if consumer.needs_model and subject.path is None and offline:
         raise Usage(f"{consumer.name} needs the model itself.", hint="Give the ONNX file instead of its hash.")
 
 
 def check_stem(stem: str) -> str:
-    """`stem`, when a model can be called so in a folder. Raises `Usage`."""
+    """Returns `stem` if it can name a model in a folder. Raises `Usage`."""
     consumer_folder.check_part(stem)
     if "/" in check_name(stem):
-        raise Usage(f"{stem!r} is no name of a model.", hint="Give --name without a slash.")
+        raise Usage(f"{stem!r} cannot name a model: it contains a slash.", hint="Give --name without a slash.")
     return stem
 
 
@@ -90,13 +92,13 @@ def deliver(
     cache: Cache,
     asked: BuiltRequest,
     subject: ModelReference,
-    wish: OutputRequest,
+    output: OutputRequest,
     connect: Connect | None = None,
 ) -> Placement:
-    """Puts a program where `wish` says, in the layout of its consumer. Raises `Usage`, `NotAllowed`, a disk fault."""
-    if lays_out(asked, wish):
-        return put(plan(fetched, cache, asked, subject, wish, connect), cache, wish)
-    path = _place_file(fetched, cache, asked, wish, wish.stem(subject))
+    """Places an artifact in the layout of its consumer. Raises `Usage`, `NotAllowed`, or a disk fault."""
+    if lays_out(asked, output):
+        return put(plan(fetched, cache, asked, subject, output, connect), cache, output)
+    path = _place_file(fetched, cache, asked, output, output.stem(subject))
     tell = asked.consumer.tell
     return Placement(path, (path,), tell(path.absolute(), asked.request.key) if tell else ())
 
@@ -106,84 +108,87 @@ def plan(
     cache: Cache,
     asked: BuiltRequest,
     subject: ModelReference,
-    wish: OutputRequest,
+    output: OutputRequest,
     connect: Connect | None = None,
 ) -> PlacementPlan:
-    """The layout of a program for its consumer; nothing is written yet. Raises `Usage`."""
+    """Computes the layout of an artifact for its consumer; writes nothing. Raises `Usage`."""
     consumer = asked.consumer
     assert consumer.lay_out is not None
     if len(fetch_workflow.files_of(fetched.answer)) != 1:
         raise Usage(f"This artifact has several files, which {consumer.name} cannot use.", hint="Leave -o out.")
     onnx = subject.onnx
     if consumer.needs_model and subject.path is None:
-        onnx = _kept_onnx(subject.model, cache, connect)
-    made = Delivery(
-        stem=wish.stem(subject),
+        onnx = _onnx_from_registry(subject.model, cache, connect)
+    delivery = Delivery(
+        stem=output.stem(subject),
         key=asked.request.key,
         demands=asked.request.demands,
         artifact=fetched.answer.artifact,
         inputs=onnx.inputs,
         outputs=onnx.outputs,
-        folder=Path(wish.output).absolute(),
+        folder=Path(output.path).absolute(),
         model=subject.path,
-        said=wish.said,
+        consumer_options=output.consumer_options,
     )
-    return PlacementPlan(consumer.lay_out(made), made, consumer.name)
+    return PlacementPlan(consumer.lay_out(delivery), delivery, consumer.name)
 
 
-def put(planned: PlacementPlan, cache: Cache, wish: OutputRequest) -> Placement:
-    """Puts a layout down. Raises `NotAllowed` over files of others, or a disk fault."""
-    layout, folder = planned.layout, Path(wish.output)
-    consumer_folder.put(layout, planned.made, planned.consumer, cache, link=wish.link, force=wish.force)
+def put(planned: PlacementPlan, cache: Cache, output: OutputRequest) -> Placement:
+    """Writes a planned layout. Raises `NotAllowed` if it would replace files of others, or a disk fault."""
+    layout, folder = planned.layout, Path(output.path)
+    consumer_folder.put(layout, planned.delivery, planned.consumer, cache, link=output.link, force=output.force)
     files = tuple(folder / piece.name for piece in layout.pieces)
     return Placement(folder / layout.path, files, layout.settings, layout.notes)
 
 
-def lays_out(asked: BuiltRequest, wish: OutputRequest) -> bool:
-    """Whether the consumer's own layout is wanted: with one plain file, a path that is no folder names that file."""
+def lays_out(asked: BuiltRequest, output: OutputRequest) -> bool:
+    """Whether to write the consumer's own layout.
+
+    A consumer that reads one plain file gets that file if the path is not a folder.
+    """
     consumer = asked.consumer
     if consumer.lay_out is None:
         return False
-    return consumer.name_file is None or is_folder(wish.output)
+    return consumer.name_file is None or is_folder(output.path)
 
 
 def is_folder(output: str | os.PathLike[str]) -> bool:
-    """Whether a path is a folder, or is written as one (a `Path` forgets the slash)."""
+    """Whether a path is a folder or ends in a slash (`Path` drops the slash, so pass the string as it was given)."""
     return os.fspath(output).endswith("/") or Path(output).is_dir()
 
 
-def _place_file(fetched: Fetched, cache: Cache, asked: BuiltRequest, wish: OutputRequest, stem: str) -> Path:
-    """Puts a program at the path itself, or in that folder under the name that the consumer looks for.
+def _place_file(fetched: Fetched, cache: Cache, asked: BuiltRequest, output: OutputRequest, stem: str) -> Path:
+    """Places a program at the path itself, or in that folder under the name that the consumer reads.
 
-    What is put there is a reflink or a copy, so that nobody who writes to it harms the cache, unless a hard link is
-    wished for.
+    It places a reflink or a copy, so that a program that writes to it cannot damage the cache, unless a hard link is
+    requested.
     """
     files = fetch_workflow.files_of(fetched.answer)
     if len(files) != 1:
-        raise Usage(f"This artifact has {len(files)} files, which mxr cannot lay out so.", hint="Leave -o out.")
-    final = Path(wish.output)
-    if is_folder(wish.output):
+        raise Usage(f"This artifact has {len(files)} files, and the output path can take one.", hint="Leave -o out.")
+    final = Path(output.path)
+    if is_folder(output.path):
         final /= asked.consumer.file_name(stem, asked.request.key)
     source = cache.file(files[0].sha256)
     if final.exists() and final.samefile(source):
-        if wish.link:
+        if output.link:
             return final
         raise NotAllowed(f"{final} is the file in the cache itself.", hint="Give another path with -o.")
-    (disk.link_whole if wish.link else disk.copy_whole)(source, final)
+    (disk.link_whole if output.link else disk.copy_whole)(source, final)
     return final
 
 
-def _kept_onnx(model: str, cache: Cache, connect: Connect | None) -> OnnxModel:
-    """What the ONNX file says of a model that is known by its hash: the file that the registry keeps for compiling.
+def _onnx_from_registry(model: str, cache: Cache, connect: Connect | None) -> OnnxModel:
+    """The ONNX description of a model that is known by its hash only, from the file that the registry stores.
 
-    Raises `NoSuchModel` where nobody has it, `Unreachable`.
+    Raises `NoSuchModel` if the registry does not store it, `Unreachable` if it cannot be asked.
     """
     known = connect().model(model) if connect else None
     files = {file.name: file for file in known.manifest.files} if known and known.manifest else {}
     file = files.get((known and known.onnx) or "")
     if file is None or connect is None:
         raise NoSuchModel(
-            f"The ONNX file of {model} is needed, and the registry does not keep it.",
+            f"The ONNX file of {model} is needed, and the registry does not store it.",
             hint="Give the ONNX file itself instead of its hash.",
         )
     if not cache.holds(file.sha256):

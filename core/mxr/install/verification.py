@@ -1,7 +1,7 @@
-"""What became of a folder that mxr laid out: every file that is not as it was placed, and why that may be.
+"""Verifies a folder that mxr wrote: finds every file that is no longer as it was placed, with the likely reason.
 
-The record is the folder's own: `.mxr-layout.json` of the layouts, `mxr-set.json` of a set. Where ONNX Runtime's files
-lie, what its provider added is found too.
+It reads the records in the folder itself: `.mxr-layout.json` of a layout, `mxr-set.json` of a variant set. Where an
+installer keeps records of its own, that installer verifies the folder; it also finds files that the consumer added.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mxr.artifact.manifest import check_name
-from mxr.consumers.ort import proof
-from mxr.consumers.ort.laying import RECORDS
-from mxr.consumers.ort.proof import FileChange
+from mxr.consumers.file_change import FileChange
 from mxr.errors import Damaged, Mismatch, MxrError, Usage
 from mxr.util import disk
 from mxr.util.codec import parse
@@ -21,6 +19,7 @@ from mxr.util.frozen import dataclass
 from mxr.util.hashing import sha256_file
 
 from . import ledger, variant_set
+from .installer import Installer, installers_with_records
 from .ledger import Ledger
 
 LARGEST = 64 << 20
@@ -29,31 +28,35 @@ LARGEST = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class VerificationReport:
-    """What was looked at, by name from the folder, and what is not as it was placed."""
+    """The files that were checked, by name relative to the folder, and those that are not as they were placed."""
 
     files: tuple[str, ...]
     findings: tuple[FileChange, ...]
 
 
 def laid_out(folder: Path) -> bool:
-    """Whether mxr has laid something out in this folder, or in the one above for what lies here."""
-    return any((folder / name).exists() for name in (ledger.NAME, variant_set.LIST, RECORDS))
+    """Whether this folder has a record of files that mxr placed."""
+    records = (each.record_folder for each in installers_with_records())
+    return any((folder / name).exists() for name in (ledger.NAME, variant_set.LIST, *filter(None, records)))
 
 
 def prove(folder: Path) -> VerificationReport:
-    """Reads every file that was placed in `folder` again. Raises `Usage` where nothing was, `Damaged`, a disk fault."""
+    """Reads every file again that was placed in `folder`.
+
+    Raises `Usage` if mxr placed nothing there, `Damaged` for an unreadable record, or a disk fault.
+    """
     if not laid_out(folder):
         raise Usage(
             f"{folder} has no record of what mxr placed there.",
-            hint="Name the folder of `mxr fetch -o`, or a lock: mxr verify mxr.lock --in FOLDER.",
+            hint="Give the folder of `mxr fetch -o`, or a lock file: mxr verify mxr.lock --in FOLDER.",
         )
     slots = ledger.read(folder)
-    homes = _homes(folder, slots)
-    placed = {name: sha for name, sha in _placed(slots) if not _in(name, homes)} | _of_set(folder)
+    homes = {home: installer for installer in installers_with_records() for home in _homes(folder, slots, installer)}
+    placed = {name: sha for name, sha in _placed(slots) if name.split("/")[0] not in homes} | _of_set(folder)
     findings = [finding for name, sha in sorted(placed.items()) for finding in _compared(folder / name, sha)]
     files = set(placed)
-    for home in homes:
-        findings += proof.verify(folder / home)
+    for home, installer in homes.items():
+        findings += installer.verify(folder / home)
         files |= {f"{home}/{path.name}".removeprefix("./") for path in (folder / home).glob("*.mxr")}
     return VerificationReport(tuple(sorted(files)), tuple(findings))
 
@@ -64,16 +67,14 @@ def _placed(slots: Ledger) -> Iterator[tuple[str, str]]:
             yield entry.name, entry.sha256
 
 
-def _homes(folder: Path, slots: Ledger) -> list[str]:
-    """The folders of ONNX Runtime's files: they have records of their own, which tell more."""
-    if (folder / RECORDS).is_dir():
+def _homes(folder: Path, slots: Ledger, installer: Installer) -> list[str]:
+    """The folders in which this installer keeps records: these give more detail than the ledger."""
+    records = installer.record_folder
+    assert records is not None
+    if (folder / records).is_dir():
         return ["."]
-    names = {name.split("/")[0] for name, _ in _placed(slots) if f"/{RECORDS}/" in name}
-    return sorted(name for name in names if (folder / name / RECORDS).is_dir())
-
-
-def _in(name: str, homes: list[str]) -> bool:
-    return name.split("/")[0] in homes
+    names = {name.split("/")[0] for name, _ in _placed(slots) if f"/{records}/" in name}
+    return sorted(name for name in names if (folder / name / records).is_dir())
 
 
 def _of_set(folder: Path) -> dict[str, str]:
@@ -86,29 +87,31 @@ def _of_set(folder: Path) -> dict[str, str]:
         found: Any = parse(data, str(path))
         return {check_name(row["file"]): str(row["sha256"]) for row in found["batches"].values()}
     except (Usage, KeyError, TypeError, AttributeError) as problem:
-        raise Damaged(f"{path} is no list of a set.", hint="Fetch the set into this folder again.") from problem
+        raise Damaged(
+            f"{path} is not a valid list of a set.", hint="Fetch the set into this folder again."
+        ) from problem
 
 
 def _compared(path: Path, sha256: str) -> Iterator[FileChange]:
     with disk.faults(path, "read"):
         if not path.is_file():
-            yield FileChange("missing", path, "Somebody removed it: fetch again.")
+            yield FileChange("missing", path, "The file was removed: fetch again.")
         elif sha256_file(path) != sha256:
             yield FileChange(
-                "rewritten", path, "Somebody wrote over it: fetch again with --force, or keep what is there."
+                "rewritten", path, "The file was overwritten: fetch again with --force, or keep the new content."
             )
 
 
 def problem(folder: Path, found: VerificationReport) -> MxrError | None:
-    """The error for what is not as it was placed; None where all is."""
+    """The error for a folder that is not as it was placed; None if nothing changed."""
     bad = found.findings
     if not bad:
         return None
-    words = "; ".join(f"{each.path.name} was {_WORDS[each.kind]}" for each in bad[:3])
+    changes = "; ".join(f"{each.path.name} was {_WORDS[each.kind]}" for each in bad[:3])
     more = f"; and {len(bad) - 3} more" if len(bad) > 3 else ""
     return Mismatch(
-        f"{folder} is not as mxr placed it: {words}{more}.",
-        hint="A program that a provider added or rewrote was compiled, not loaded: the reasons stand with the files.",
+        f"{folder} is not as mxr placed it: {changes}{more}.",
+        hint="A program that a provider added or rewrote was compiled, not loaded; the files are listed with reasons.",
         detail={"files": len(found.files), "findings": [each.to_json() for each in bad]},
     )
 

@@ -8,7 +8,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import LIBRARIES, Demands, Qualities, Request
 from mxr.artifact.target import split_version
-from mxr.consumers.ort.form import runtime_in
+from mxr.consumers.ort.recording_form import runtime_in
 from mxr.host_facts import HostTarget, HostToolchain
 
 from .jobs import WorkerCapabilities

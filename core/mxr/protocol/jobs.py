@@ -14,7 +14,7 @@ from typing import Any
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest, check_sha256
 from mxr.artifact.qualities import Demands, Request
-from mxr.consumers.ort.form import OrtRuntime
+from mxr.consumers.ort.recording_form import OrtRuntime
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.util.codec import refuse
 

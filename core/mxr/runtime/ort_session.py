@@ -1,6 +1,6 @@
-"""`mxr.ort_session`: a session of ONNX Runtime on a program that was fetched, or an error that says why it is none.
+"""`mxr.ort_session`: opens an ONNX Runtime session on a fetched program, and verifies that the program was loaded.
 
-ONNX Runtime itself is silent: where a provider fails it runs on the CPU, and where a name differs it compiles.
+ONNX Runtime reports neither problem: if a provider fails it runs on the CPU, and if a file name differs it compiles.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 from mxr.api import as_inputs, connection, prepare, this_host
 from mxr.artifact.target import Shape
 from mxr.cache.store import Cache
-from mxr.consumers.ort import contract, proof
-from mxr.consumers.ort.laying import provider_options
+from mxr.consumers.ort import contract, verification
+from mxr.consumers.ort.layout import provider_options
+from mxr.consumers.ort.options import OrtSessionOptions
 from mxr.errors import Mismatch, Usage
-from mxr.install import placement
-from mxr.install.ort_cache import recorded
+from mxr.install.installer import installer_for
 from mxr.install.placement import OutputRequest
 from mxr.request.builder import Options
 from mxr.settings import Settings, load
@@ -39,12 +39,14 @@ def ort_session(
     inputs: Mapping[str, Shape] | None = None,
     **said: Any,
 ) -> Any:
-    """An `onnxruntime.InferenceSession` that loaded the right program for this model and did not compile.
+    """Opens an `onnxruntime.InferenceSession` that loaded the right program for this model and did not compile.
 
-    The program is fetched and placed under `folder` (default: beside the cache). `session_options` are ONNX Runtime's,
-    `provider` more options of its provider, `ort` what `mxr fetch --ort...` takes, by the same names. `said` are the
-    fields of `mxr.Options`. Raises what `mxr.fetch` does, `Usage` where ONNX Runtime cannot be used, and `Mismatch`
-    when it fell back to the CPU or compiled instead of loading.
+    The program is fetched and placed under `folder` (default: a folder beside the cache). `session_options` are those
+    of ONNX Runtime, `provider` holds further options of its provider. `ort` holds the options of `mxr fetch --ort...`
+    by name, for example `{"ort_predict": "unproven"}`. The other keyword arguments are the fields of `mxr.Options`.
+
+    Raises what `mxr.fetch` raises; `Usage` if ONNX Runtime cannot be used; `Mismatch` if it fell back to the CPU or
+    compiled instead of loading.
 
         session = mxr.ort_session("model.b8.onnx")
     """
@@ -56,26 +58,27 @@ def ort_session(
     subject, asked = prepare(options, os.fspath(model), cache, connect, this_host(settings, options))
     if subject.path is None:
         raise Usage("A session needs the model itself.", hint="Give the ONNX file instead of its hash.")
-    found = contract.choose((ort or {}).get("ort"), (ort or {}).get("ort_migraphx"))
-    if found.generation not in ("B", "B'", "C"):
+    consumer_options = dict(ort or {})
+    generation = OrtSessionOptions.read(consumer_options).contract().generation
+    if generation not in ("B", "B'", "C"):
         raise Usage(
-            f"mxr opens no sessions for generation {found.generation} ({contract.GENERATIONS[found.generation]}).",
+            f"mxr.ort_session does not support generation {generation} ({contract.GENERATIONS[generation]}).",
             hint="Place the program with `mxr fetch --for ort -o FOLDER/`, and use the settings that it prints.",
         )
-    wish = OutputRequest(f"{folder or settings.cache_dir / 'ort'}/", said=dict(ort or {}))
-    placement.check(asked, subject, wish, offline=offline)
-    known = recorded(asked, subject, wish, cache, connect)
-    if known is not None:
-        home = known[1].path
-    else:
-        program = fetch_workflow.fetch(asked.request, cache, connect)
-        home = placement.deliver(program, cache, asked, subject, wish, connect).path
+    output = OutputRequest(f"{folder or settings.cache_dir / 'ort'}/", consumer_options=consumer_options)
+    installer = installer_for(asked.consumer)
+    installer.check(asked, subject, output, offline=offline)
+    found = installer.find_recorded(asked, subject, output, cache, connect)
+    if found is None:
+        installer.check_unrecorded(asked, subject, output)
+        found = fetch_workflow.fetch(asked.request, cache, connect)
+    home = installer.deliver(found, cache, asked, subject, output, connect).path
     given = {**provider_options(str(home), _precisions(asked.request.key.precision)), **(provider or {})}
     return open_session(subject.path, home, given, session_options)
 
 
 def open_session(model: Path, home: Path, options: Mapping[str, str], session_options: Any = None) -> Any:
-    """A session on what lies in `home`. Raises `Usage`, or `Mismatch` when that was not what it used."""
+    """Opens a session on the files in `home`. Raises `Usage`, or `Mismatch` if the session did not use them."""
     from importlib import import_module
 
     try:
@@ -83,22 +86,25 @@ def open_session(model: Path, home: Path, options: Mapping[str, str], session_op
     except ImportError as problem:
         raise Usage(f"ONNX Runtime cannot be imported: {problem}.", hint="Install onnxruntime-migraphx.") from problem
     if PROVIDER not in runtime.get_available_providers():
-        raise Usage("This ONNX Runtime has no MIGraphX provider.", hint="Install onnxruntime-migraphx in its place.")
+        raise Usage(
+            "The installed ONNX Runtime has no MIGraphX provider.",
+            hint="Uninstall onnxruntime, and install onnxruntime-migraphx.",
+        )
     try:
         session = runtime.InferenceSession(
             os.fspath(model), session_options, providers=[(PROVIDER, dict(options)), "CPUExecutionProvider"]
         )
-    except Exception as problem:  # ONNX Runtime's own errors have no class in common
+    except Exception as problem:  # the errors of ONNX Runtime have no common base class
         raise Mismatch(
-            f"ONNX Runtime opens no session: {' '.join(str(problem).split())[:300]}", hint=_compiled_hint(home)
+            f"ONNX Runtime cannot open a session: {' '.join(str(problem).split())[:300]}", hint=_compiled_hint(home)
         ) from problem
     if PROVIDER not in session.get_providers():
         raise Mismatch(
             "ONNX Runtime fell back to the CPU: its MIGraphX provider did not start.",
-            hint="What it printed says why: an option that it does not know, or no GPU that it can use.",
+            hint="Read what ONNX Runtime printed: it does not know a provider option, or found no GPU that it can use.",
             detail={"providers": session.get_providers()},
         )
-    if findings := proof.verify(home):
+    if findings := verification.verify(home):
         raise Mismatch(
             f"ONNX Runtime compiled instead of loading: {findings[0].path.name} was {findings[0].kind}. "
             f"{findings[0].why}",
@@ -109,7 +115,7 @@ def open_session(model: Path, home: Path, options: Mapping[str, str], session_op
 
 
 def _compiled_hint(home: Path) -> str:
-    return f"`mxr verify {home}` tells more; remove what it names before the next try."
+    return f"`mxr verify {home}` shows details; remove the files that it lists before you try again."
 
 
 def _precisions(words: Sequence[str]) -> list[str]:
@@ -117,6 +123,6 @@ def _precisions(words: Sequence[str]) -> list[str]:
 
 
 def _refuse_variable() -> None:
-    """The variable wins over the option in the releases that most hosts have. Raises `Usage`."""
+    """Refuses the environment variable, because it overrides the provider option in most releases. Raises `Usage`."""
     if os.environ.get(VARIABLE):
-        raise Usage(f"{VARIABLE} is set, and ONNX Runtime would look there.", hint=f"Unset {VARIABLE}.")
+        raise Usage(f"{VARIABLE} is set, so ONNX Runtime would read that folder instead.", hint=f"Unset {VARIABLE}.")

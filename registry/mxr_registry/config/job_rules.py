@@ -1,42 +1,47 @@
-"""The rules of compiling: how long leases and failures last, how often a job is tried, and the declared pools.
+"""Rules for compile jobs: lease and retention times, number of attempts, and the declared pools.
 
-Read once in main, from the TOML file that MXR_REGISTRY_CONFIG names:
+Read once in `main`, from the TOML file that MXR_REGISTRY_CONFIG names:
 
     [work]
-    lease = 60                      # seconds; every field of `Rules` but `pools`
+    lease = 60                      # seconds; every field of `JobRules` except `pools`
 
     [[pools]]
     name = "mi300x"
     targets = [{arch = "gfx942", num_cu = 304}]
     toolchain = {rocm = "7.2.1", migraphx = "2.15.0"}
-    ort = {generation = "B", version = "1.27.1"}    # where its workers have onnxruntime-migraphx
+    ort = {generation = "B", version = "1.27.1"}    # if its workers have onnxruntime-migraphx
 """
 
 from __future__ import annotations
 
-import tomllib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mxr.consumers.ort.form import OrtRuntime
+from mxr.consumers.ort.recording_form import OrtRuntime
 from mxr.errors import Usage
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol.jobs import DeclaredPool, WorkerCapabilities
 from mxr.util.codec import decode, refuse
 
-from .lanes import check_can
+from .lanes import check_capabilities
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
 @dataclass(frozen=True, slots=True)
 class JobRules:
-    """Seconds, but for the counts `attempts` and `poison_after`.
+    """Rules for compile jobs. Times are in seconds; `attempts` and `poison_after` are counts.
 
-    `lease`: without a heartbeat for so long a worker loses its job. `lost_after`: a worker that did not speak for so
-    long counts as lost. A transient failure is tried again after `backoff`, doubled each time up to `backoff_most`, for
-    at most `attempts` in all; `poison_after` leases lost in a row are a poison. A permanent failure is remembered for
-    `remember`, a poison for `quarantine`.
+    `lease`: a worker loses its job after this time without a heartbeat. `lost_after`: a worker counts as lost after
+    this time without a request. A transient failure is retried after `backoff`, which doubles with each retry up to
+    `backoff_most`, with at most `attempts` attempts in total. `poison_after` leases lost in a row make a poison failure.
+    A permanent failure is remembered for `remember`, a poison failure for `quarantine`.
     """
 
     lease: float = 60.0
@@ -52,32 +57,32 @@ class JobRules:
     def __post_init__(self) -> None:
         for name in ("lease", "lost_after", "backoff", "backoff_most", "remember", "quarantine"):
             if not 0.05 <= getattr(self, name) <= 10 * 365 * 86400:
-                raise refuse(f"work.{name}", "seconds, from 0.05 on", getattr(self, name))
+                raise refuse(f"work.{name}", "seconds from 0.05 to 315360000", getattr(self, name))
         for name in ("attempts", "poison_after"):
             if not 1 <= getattr(self, name) <= 1000:
-                raise refuse(f"work.{name}", "a count from 1 to 1000", getattr(self, name))
+                raise refuse(f"work.{name}", "an integer from 1 to 1000", getattr(self, name))
         names = [pool.name for pool in self.pools]
         for pool in self.pools:
-            check_can(pool.can, f"pools.{pool.name}")
+            check_capabilities(pool.can, f"pools.{pool.name}")
             if names.count(pool.name) > 1 or not pool.name.strip() or not pool.name.isprintable():
-                raise refuse("pools.name", "names that differ", pool.name)
+                raise refuse("pools.name", "unique, printable names", pool.name)
 
     @classmethod
     def read(cls, environ: Mapping[str, str], file: Path | None = None) -> JobRules:
-        """The rules in `file` (the flag, which wins), else in the one that MXR_REGISTRY_CONFIG names; else the usual.
+        """Read the rules from `file`, or from the file that MXR_REGISTRY_CONFIG names, or use the defaults.
 
-        MXR_LEASE_SECONDS wins over the file. Raises `Usage`.
+        `file` comes from --config and takes precedence. MXR_LEASE_SECONDS overrides the file. Raises `Usage`.
         """
-        written = document(environ, file)
-        work = dict(written.work)
+        config = read_config(environ, file)
+        work = dict(config.work)
         if environ.get("MXR_LEASE_SECONDS"):
             work["lease"] = _seconds(environ["MXR_LEASE_SECONDS"])
-        found = decode(_Work, work, "work")
+        fields = decode(_Work, work, "work")
         pools = tuple(
             DeclaredPool(each.name, WorkerCapabilities(each.targets, each.toolchain, each.cross, each.ort))
-            for each in written.pools
+            for each in config.pools
         )
-        return cls(**{name: getattr(found, name) for name in _Work.__slots__}, pools=pools)
+        return cls(**{name: getattr(fields, name) for name in _Work.__slots__}, pools=pools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +107,8 @@ class _Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
-    """The configuration as it is written; each part is read by the room that it is for."""
+class ConfigDocument:
+    """The sections of the configuration file. The module that uses a section decodes it."""
 
     work: Mapping[str, Any] = field(default_factory=dict)
     database: Mapping[str, Any] = field(default_factory=dict)
@@ -111,23 +116,24 @@ class Document:
     retention: Mapping[str, Any] = field(default_factory=dict)
 
 
-def document(environ: Mapping[str, str], file: Path | None = None) -> Document:
-    """What is written in `file`, else in the file that MXR_REGISTRY_CONFIG names, else nothing. Raises `Usage`."""
+def read_config(environ: Mapping[str, str], file: Path | None = None) -> ConfigDocument:
+    """Read `file`, or the file that MXR_REGISTRY_CONFIG names, or return an empty document. Raises `Usage`."""
     path = file or (Path(environ["MXR_REGISTRY_CONFIG"]) if environ.get("MXR_REGISTRY_CONFIG") else None)
-    return _read(path) if path else Document()
+    return _read(path) if path else ConfigDocument()
 
 
-def _read(path: Path) -> Document:
+def _read(path: Path) -> ConfigDocument:
     try:
-        return decode(Document, tomllib.loads(path.read_text("utf-8")))
+        return decode(ConfigDocument, tomllib.loads(path.read_text("utf-8")))
     except OSError as problem:
         reason: object = problem.strerror or problem
     except Usage as problem:
         reason = problem.message
     except ValueError as problem:
-        reason = f"it is not TOML: {problem}"
+        reason = f"it is not valid TOML: {problem}"
     raise Usage(
-        f"The configuration {path} cannot be used: {reason}", hint="Correct it, or unset MXR_REGISTRY_CONFIG."
+        f"Cannot use the configuration file {path}: {reason}",
+        hint="Correct the file, or give another with --config or MXR_REGISTRY_CONFIG.",
     ) from None
 
 
@@ -135,4 +141,4 @@ def _seconds(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise refuse("MXR_LEASE_SECONDS", "seconds", text) from None
+        raise refuse("MXR_LEASE_SECONDS", "a number of seconds", text) from None

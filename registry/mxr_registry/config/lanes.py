@@ -14,7 +14,7 @@ from functools import lru_cache
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.artifact.target import split_version
-from mxr.consumers.ort.form import runtime_in
+from mxr.consumers.ort.recording_form import runtime_in
 from mxr.protocol import capabilities
 from mxr.protocol.jobs import WorkerCapabilities
 from mxr.util.codec import decode, refuse

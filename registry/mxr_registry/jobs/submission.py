@@ -23,7 +23,7 @@ from sqlalchemy.exc import IntegrityError
 from mxr.artifact import precision_support
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import LIBRARIES, Demands, Qualities, Request
-from mxr.consumers.ort.form import check_recording
+from mxr.consumers.ort.recording_form import check_recording
 from mxr.errors import NoSuchBlob, NoSuchModel, Temporary, Usage
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode

@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, delete, exists, func, select, update
 
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Request
-from mxr.consumers.ort.form import runtime_in
+from mxr.consumers.ort.recording_form import runtime_in
 from mxr.errors import NotFound, NoWorker
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode

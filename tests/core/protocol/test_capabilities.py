@@ -11,7 +11,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import Demands, Request
 from mxr.consumers.ort.contract import Contract
-from mxr.consumers.ort.form import OrtRuntime, form_of
+from mxr.consumers.ort.recording_form import OrtRuntime, form_of
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol.capabilities import CompileMethod, able, made_across
 from mxr.protocol.jobs import WorkerCapabilities

@@ -32,7 +32,7 @@ def fit(key: Key) -> None:
 
 def lay_out(delivery: Delivery) -> Layout:
     """The program under its predicted name, in a folder of its own. Raises `Usage`."""
-    from .laying import lay_out
+    from .layout import lay_out
 
     return lay_out(delivery)
 

@@ -9,7 +9,7 @@ from struct import pack
 
 from .graph import Graph, Sizes
 from .hashes import Chain, hashed, spelt
-from .unpredictable import PredictionRefused
+from .prediction_refusal import PredictionRefused
 
 FIELDS = ("version", "graph", "arch", "shape")
 ENOUGH = 500

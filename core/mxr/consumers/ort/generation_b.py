@@ -10,7 +10,7 @@ from .fields import Deployment, PredictedName, begin, closed, name_of, packed_si
 from .graph import Graph
 from .hashes import Chain, hashed
 from .order import last_use
-from .unpredictable import PredictionRefused
+from .prediction_refusal import PredictionRefused
 
 FREEZE = "Freeze it first, one file per batch: mxr freeze MODEL --batch 1,4,8 -o FOLDER, and fetch for those."
 

@@ -12,7 +12,7 @@ from .graph import Graph
 from .hashes import hashed
 from .libstdcxx import map_order
 from .order import last_use
-from .unpredictable import PredictionRefused
+from .prediction_refusal import PredictionRefused
 
 
 def name(graph: Graph, deployment: Deployment, *, whole: bool = False) -> PredictedName:

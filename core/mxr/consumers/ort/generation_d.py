@@ -11,7 +11,7 @@ from .fields import Deployment, PredictedName, begin, closed, name_of, packed_si
 from .graph import Graph
 from .hashes import Chain
 from .order import breadth_first
-from .unpredictable import PredictionRefused
+from .prediction_refusal import PredictionRefused
 
 
 def name(graph: Graph, deployment: Deployment) -> PredictedName:

@@ -19,8 +19,8 @@ from mxr.onnxfile.writing import field
 
 from .graph import Graph, Sizes, read_graph
 from .order import depth_first
+from .prediction_refusal import PredictionRefused
 from .skeleton import BRAIN, DOUBLE, FLOAT, HALF, Unsuited, write_skeleton
-from .unpredictable import PredictionRefused
 
 LEVELS = ("all", "basic", "disable")
 """The session's levels. What comes after `basic` is done when the provider has taken its nodes."""

@@ -1,4 +1,4 @@
-"""The name of the file that ONNX Runtime's provider will ask for, told beforehand; or why it cannot be."""
+"""Predicts the name of the file that ONNX Runtime's provider will request, or says why it cannot be predicted."""
 
 from __future__ import annotations
 
@@ -16,15 +16,20 @@ from .fields import Deployment, PredictedName
 from .graph import Graph, read_graph
 from .optimiser import LEVELS, OptimisedGraph, Optimiser, look, started
 from .partition import obstacle
-from .unpredictable import PredictionRefused, Unpredictable
+from .prediction_refusal import PredictionRefused, Unpredictable
+
+UNPROVEN = ("B'", "C", "D")
+"""Generations whose predicted names were never compared with those of the real provider. Generation B was, with
+`onnxruntime-migraphx` 1.27.1. Generation A is not listed: it hashes nothing and loads the path that it is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionRequest:
-    """What is asked: the model, how it will be opened, and the contract.
+    """The model, how it will be opened, and the naming contract.
 
-    `file_name` is how the ONNX file will be called where it serves; None for a session made from bytes. `arch` is HIP's
-    gcnArchName in full. `level` is the session's optimisation level, one of `optimiser.LEVELS`.
+    `file_name` is the name of the ONNX file on the host that serves it; None for a session that is created from bytes.
+    `arch` is HIP's full gcnArchName. `level` is the optimization level of the session, one of `optimiser.LEVELS`.
+    `unproven` allows a prediction for the generations in `UNPROVEN`.
     """
 
     model: Path
@@ -34,63 +39,77 @@ class PredictionRequest:
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     level: str = "all"
     python: str = sys.executable
+    unproven: bool = False
 
 
-def predict(question: PredictionRequest) -> PredictedName | Unpredictable:
-    """The one name. Raises `Usage` and `Damaged` as reading the model does."""
+def predict(request: PredictionRequest) -> PredictedName | Unpredictable:
+    """Predicts one name. Raises `Usage` or `Damaged` if the model cannot be read."""
     try:
-        check(question)
-        with started(question.python) as optimiser:
-            return ask(question, optimiser)
+        check(request)
+        with started(request.python) as optimiser:
+            return ask(request, optimiser)
     except PredictionRefused as refused:
         return refused.answer
 
 
-def predict_all(questions: list[PredictionRequest]) -> list[PredictedName | Unpredictable]:
-    """The names of several, with one child interpreter for all of them."""
+def predict_all(requests: list[PredictionRequest]) -> list[PredictedName | Unpredictable]:
+    """Predicts several names with one child interpreter, that of the first request."""
     answers = list[PredictedName | Unpredictable]()
-    with started(questions[0].python) as optimiser:
-        for question in questions:
+    with started(requests[0].python) as optimiser:
+        for request in requests:
             try:
-                check(question)
-                answers.append(ask(question, optimiser))
+                check(request)
+                answers.append(ask(request, optimiser))
             except PredictionRefused as refused:
                 answers.append(refused.answer)
     return answers
 
 
-def check(question: PredictionRequest) -> None:
-    """Raises `Refused` for what needs no look at the graph."""
-    if question.contract.generation == "A":
+def refuse_unproven(contract: Contract, *, unproven: bool) -> None:
+    """Raises `PredictionRefused` for a generation in `UNPROVEN`, unless `unproven` allows it."""
+    if contract.generation in UNPROVEN and not unproven:
+        raise PredictionRefused(
+            f"the prediction for generation {contract.generation} of ONNX Runtime's provider was never run against "
+            "that provider",
+            "Use the files that the provider itself writes: add --on-miss wait, so that a worker records them "
+            "(generation C), or publish them from a host that ran the model: mxr import --ort-cache DIR. To use a "
+            "predicted name all the same, add --ort-predict unproven.",
+        )
+
+
+def check(request: PredictionRequest) -> None:
+    """Raises `PredictionRefused` for the reasons that do not depend on the graph."""
+    if request.contract.generation == "A":
         raise PredictionRefused("this ONNX Runtime hashes nothing: it loads the path that it is given")
-    if question.contract.provider is None:
+    refuse_unproven(request.contract, unproven=request.unproven)
+    if request.contract.provider is None:
         raise PredictionRefused(
-            "the MIGraphX version that the provider was built with is not known", "Say --ort-migraphx 2.15.0."
+            "the MIGraphX version that the provider was built with is unknown", "Add --ort-migraphx 2.15.0."
         )
-    if question.level not in LEVELS:
+    if request.level not in LEVELS:
         raise PredictionRefused(
-            f"there is no optimisation level {question.level!r}", f"Levels are {', '.join(LEVELS)}."
+            f"{request.level!r} is not an optimization level", f"Use one of these levels: {', '.join(LEVELS)}."
         )
 
 
-def ask(question: PredictionRequest, optimiser: Optimiser) -> PredictedName:
-    """The name, with an optimiser that runs already. Raises `Refused`."""
-    wanted = question.contract.version
+def ask(request: PredictionRequest, optimiser: Optimiser) -> PredictedName:
+    """Predicts a name with an optimizer that is already running. Raises `PredictionRefused`."""
+    wanted = request.contract.version
     if wanted is not None and _short(optimiser.version) != _short(wanted):
         raise PredictionRefused(
-            f"{question.python} has ONNX Runtime {optimiser.version}, and {wanted} will serve",
+            f"{request.python} has ONNX Runtime {optimiser.version}, but {wanted} will serve the model",
             f"Name an interpreter that has {wanted}: --ort-python PATH.",
         )
-    seen, types = observe(question.model, optimiser, question.level)
+    seen, types = observe(request.model, optimiser, request.level)
     if reason := obstacle(seen.graph, types):
         raise PredictionRefused(reason)
-    provider = question.contract.provider or ""
-    deployment = Deployment(question.file_name, provider, question.arch, question.inputs)
-    return _named(question.contract.generation, seen.graph, deployment)
+    provider = request.contract.provider or ""
+    deployment = Deployment(request.file_name, provider, request.arch, request.inputs)
+    return _named(request.contract.generation, seen.graph, deployment)
 
 
 def observe(model: Path, optimiser: Optimiser, level: str) -> tuple[OptimisedGraph, frozenset[str]]:
-    """The graph of the ONNX file as a provider sees it, and the element types in it. Raises `Refused`."""
+    """The graph of the ONNX file as a provider receives it, and its element types. Raises `PredictionRefused`."""
     read = read_model(model)
     try:
         original = read_graph(model)

@@ -14,7 +14,7 @@ from paths import DATA
 from mxr.consumers.ort import contract
 from mxr.consumers.ort.fields import PredictedName
 from mxr.consumers.ort.prediction import PredictionRequest, predict, predict_all
-from mxr.consumers.ort.unpredictable import Unpredictable
+from mxr.consumers.ort.prediction_refusal import Unpredictable
 
 from .graphs import random_model
 from .odd import ODD

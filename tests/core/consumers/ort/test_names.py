@@ -14,7 +14,7 @@ from mxr.consumers.ort.fields import Deployment, version_field
 from mxr.consumers.ort.graph import Graph, GraphNode
 from mxr.consumers.ort.hashes import Chain, hashed, spelt
 from mxr.consumers.ort.libstdcxx import map_order
-from mxr.consumers.ort.unpredictable import PredictionRefused
+from mxr.consumers.ort.prediction_refusal import PredictionRefused
 from mxr.errors import Usage
 
 # Checked against the mmh3 package, and where marked in the issues of the projects named there.

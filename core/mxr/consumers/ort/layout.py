@@ -1,12 +1,12 @@
-"""The folder for ONNX Runtime: one for each model and its options, in it the programs and a record of their names.
+"""The folder for ONNX Runtime: the programs under the names its provider requests, and a record of each name.
 
-The names tell neither weights nor precision, so that two of them in one folder would serve for each other.
+Each model and set of options has a folder of its own. The file names depend neither on weights nor on precision, so two
+programs that differ only in those would be loaded for each other if they shared a folder.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -17,75 +17,82 @@ from mxr.errors import Usage
 from mxr.util.codec import canonical
 
 from . import WHO, fit, generation_a
-from .contract import Contract, choose
+from .contract import Contract
 from .fields import PredictedName
-from .prediction import PredictionRequest, predict
-from .unpredictable import Unpredictable
+from .options import OrtSessionOptions
+from .prediction import UNPROVEN, PredictionRequest, predict
+from .prediction_refusal import Unpredictable
 
 RECORDS = ".mxr-names"
-"""The folder beside the programs that holds a record of each."""
+"""The folder beside the programs that holds one record for each."""
 
 
 def lay_out(delivery: Delivery) -> Layout:
-    """The layout. Raises `Usage` where no name can be told, with the reason and what to do."""
+    """The layout of one program. Raises `Usage` with the reason and what to do if its name cannot be predicted."""
     fit(delivery.key)
-    said = delivery.said
-    contract = choose(said.get("ort"), said.get("ort_migraphx"))
+    options = OrtSessionOptions.read(delivery.consumer_options)
+    contract = options.contract()
     home = folder_name(delivery.stem, delivery.key)
     if contract.generation == "A":
         return _layout_of_a(delivery, contract, home)
     if delivery.model is None:
-        raise Usage(f"{WHO}'s names depend on the model itself.", hint="Give the ONNX file instead of its hash.")
-    question = question_of(delivery, contract)
-    name = predict(question)
+        raise Usage(f"{WHO}'s file names depend on the model itself.", hint="Give the ONNX file instead of its hash.")
+    request = prediction_request_of(delivery, contract, options)
+    name = predict(request)
     if isinstance(name, Unpredictable):
-        raise Usage(
-            f"No name can be told for {delivery.model.name}: {name.reason}.",
-            hint=name.hint,
-            detail={"reason": name.reason, "generation": contract.generation},
-        )
+        raise unpredictable(delivery.model.name, name, contract)
     return Layout(
         pieces=(
-            written(f"{home}/{RECORDS}/{name.file}.json", record(name, delivery, contract, question.file_name)),
+            written(f"{home}/{RECORDS}/{name.file}.json", record(name, delivery, contract, request.file_name)),
             LayoutFile(f"{home}/{name.file}", delivery.program),
         ),
         path=home,
         settings=settings(contract.generation, str(delivery.folder / home), delivery.key),
-        notes=(*contract.notes, _opened(question.file_name)),
+        notes=(*contract.notes, *_unproven(contract), _opened(request.file_name)),
     )
 
 
-def question_of(delivery: Delivery, contract: Contract) -> PredictionRequest:
-    """What the predictor is asked for a delivery. Raises `Usage`."""
+def unpredictable(model: str, found: Unpredictable, contract: Contract) -> Usage:
+    """The error for a model whose file name cannot be predicted."""
+    return Usage(
+        f"The file name for {model} cannot be predicted: {found.reason}.",
+        hint=found.hint,
+        detail={"reason": found.reason, "generation": contract.generation},
+    )
+
+
+def prediction_request_of(delivery: Delivery, contract: Contract, options: OrtSessionOptions) -> PredictionRequest:
+    """What to predict for a delivery. Raises `Usage` if the full name of the GPU is unknown."""
     assert delivery.model is not None
     arch = whole_arch(delivery, WHO)
-    return question(delivery.model, delivery.stem, delivery.key, arch, contract=contract, said=delivery.said)
+    return prediction_request(delivery.model, delivery.stem, delivery.key, arch, contract=contract, options=options)
 
 
-def question(
-    model: Path, stem: str, key: Key, arch: str, *, contract: Contract, said: Mapping[str, str]
+def prediction_request(
+    model: Path, stem: str, key: Key, arch: str, *, contract: Contract, options: OrtSessionOptions
 ) -> PredictionRequest:
-    """What the predictor is asked for a model that is called `stem` where it serves. For the rest see `Delivery`."""
+    """What to predict for a model that is called `stem` on the host that serves it; `arch` is the GPU's full name."""
     return PredictionRequest(
         model=model,
         contract=contract,
         arch=arch,
-        file_name=None if said.get("ort_bytes") else f"{stem}{model.suffix}",
+        file_name=None if options.from_bytes else f"{stem}{model.suffix}",
         inputs={name: tuple(dim for dim in shape if isinstance(dim, int)) for name, shape in key.inputs},
-        level=said.get("ort_level") or "all",
-        python=said.get("ort_python") or sys.executable,
+        level=options.level,
+        python=options.python,
+        unproven=options.unproven,
     )
 
 
 def folder_name(stem: str, key: Key) -> str:
-    """A folder for this model and these options; the batches of one model share it."""
+    """The folder for this model and these options; all batch sizes of one model share it."""
     document = {name: value for name, value in key.to_json().items() if name not in ("inputs", "form")}
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", stem)[:60].lstrip(".") or "model"
     return f"{plain}-{sha256(canonical(document).encode()).hexdigest()[:16]}"
 
 
 def record(name: PredictedName, delivery: Delivery, contract: Contract, file_name: str | None) -> str:
-    """What was hashed for a name, kept for the day when the provider asks for another."""
+    """The record of a name: what was hashed for it. `verification` compares it with a name the provider requests."""
     return canonical(
         {
             "v": 1,
@@ -101,7 +108,7 @@ def record(name: PredictedName, delivery: Delivery, contract: Contract, file_nam
 
 
 def settings(generation: str, folder: str, key: Key) -> tuple[str, ...]:
-    """The lines that make the provider look there, and compile alike should it have to."""
+    """The lines that make the provider read `folder`, and compile with the same precision if it has to compile."""
     precisions = _precisions(key)
     if generation == "D":
         more = [f"ORT_MIGRAPHX_{word.upper()}_ENABLE=1" for word in precisions]
@@ -114,7 +121,7 @@ def settings(generation: str, folder: str, key: Key) -> tuple[str, ...]:
 
 
 def variables(generation: str, folder: str, key: Key) -> Mapping[str, str]:
-    """The environment in which the providers of generations B and C look into `folder`, and compile alike."""
+    """The environment variables that `settings` stands for, for the providers of generations B and C."""
     found = {"ORT_MIGRAPHX_MODEL_CACHE_PATH": folder}
     found |= {f"ORT_MIGRAPHX_{word.upper()}_ENABLE": "1" for word in _precisions(key)}
     if generation == "C":
@@ -129,7 +136,7 @@ def _precisions(key: Key) -> list[str]:
 
 
 def provider_options(folder: str, precisions: Sequence[str]) -> Mapping[str, str]:
-    """The provider's options of generations B and C."""
+    """The provider options of generations B and C."""
     return {"migraphx_model_cache_dir": folder} | {f"migraphx_{word}_enable": "1" for word in precisions}
 
 
@@ -139,11 +146,20 @@ def _layout_of_a(delivery: Delivery, contract: Contract, home: str) -> Layout:
         pieces=(LayoutFile(file, delivery.program),),
         path=file,
         settings=generation_a.settings(str(delivery.folder / file)),
-        notes=(*contract.notes, "It loads this file for any model and any shape: give it to this model only."),
+        notes=(*contract.notes, "It loads this file for every model and every shape: use it for this model only."),
+    )
+
+
+def _unproven(contract: Contract) -> tuple[str, ...]:
+    if contract.generation not in UNPROVEN:
+        return ()
+    return (
+        f"The file name is unproven: the prediction for generation {contract.generation} was never run against its "
+        "provider. After the first run, `mxr verify FOLDER` shows whether the provider loaded the program.",
     )
 
 
 def _opened(file_name: str | None) -> str:
     if file_name is None:
-        return "The name holds for a session that is made from bytes, not from a file."
-    return f"The name holds for a model that is opened from a file called {Path(file_name).name}."
+        return "The name is valid for a session that is created from bytes, not from a file."
+    return f"The name is valid for a model that is opened from a file called {Path(file_name).name}."

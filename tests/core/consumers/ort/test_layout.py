@@ -18,9 +18,9 @@ from mxr.artifact.qualities import Demands
 from mxr.artifact.target import DynamicDim
 from mxr.cache.store import Cache
 from mxr.consumers import Delivery
-from mxr.consumers.ort import proof
+from mxr.consumers.ort import verification
 from mxr.consumers.ort.optimiser import started
-from mxr.consumers.ort.unpredictable import PredictionRefused
+from mxr.consumers.ort.prediction_refusal import PredictionRefused
 from mxr.errors import Damaged, NotAllowed, Usage
 
 from .odd import ODD
@@ -43,7 +43,9 @@ def made(folder: Path, model: Path | None, judge: Judge | None, key: Key = KEY, 
     if judge is not None:
         words["ort_python"] = str(judge.python)
     demands = Demands(sramecc="+", xnack="-")
-    return delivery(folder, key, stem=model.stem if model else "m", model=model, said=words, demands=demands)
+    return delivery(
+        folder, key, stem=model.stem if model else "m", model=model, consumer_options=words, demands=demands
+    )
 
 
 def program_for(judge: Judge, model: Path, folder: Path) -> bytes:
@@ -64,7 +66,7 @@ def test_the_provider_loads_what_was_placed(judge: Judge, model: Path, tmp_path:
     task = {"model": str(model), "cache": str(home), "run": {}}
     (outcome,) = judge.sessions([task], tmp_path / "run")
     assert outcome.verbs == ["load", "run"]
-    assert proof.verify(tmp_path / "o") == proof.verify(home) == ()
+    assert verification.verify(tmp_path / "o") == verification.verify(home) == ()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_what_differed_is_named(
         [{"model": str(model), "cache": str(home)}], tmp_path / "run", arch=change.get("arch", ARCH)
     )
     assert outcome.verbs == ["parse", "compile", "save"]
-    (finding,) = proof.verify(home)
+    (finding,) = verification.verify(home)
     assert finding.kind == "added" and {finding.path.name} == outcome.asked
     assert field in [name for name, _, _ in finding.differences]
     assert word in finding.why
@@ -103,14 +105,14 @@ def test_what_was_rewritten_and_what_is_gone(judge: Judge, model: Path, tmp_path
     home = tmp_path / "o" / place(ORT, Cache(tmp_path / "cache"), asked, b"program").path
     (outcome,) = judge.sessions([{"model": str(model), "cache": str(home)}], tmp_path / "run")
     assert outcome.verbs == ["damaged", "parse", "compile", "save"]
-    (finding,) = proof.verify(home)
+    (finding,) = verification.verify(home)
     assert finding.kind == "rewritten" and "could not load" in finding.why
     finding.path.unlink()
-    assert [each.kind for each in proof.verify(home)] == ["missing"]
+    assert [each.kind for each in verification.verify(home)] == ["missing"]
 
 
 def test_a_folder_for_each_precision_and_one_for_all_batches(model: Path, tmp_path: Path) -> None:
-    from mxr.consumers.ort.laying import folder_name
+    from mxr.consumers.ort.layout import folder_name
 
     half = replace(KEY, precision=("fp16",))
     eight = replace(KEY, inputs=(("x", (8, 3, 224, 224)),))
@@ -125,8 +127,8 @@ def test_settings_of_other_generations(judge: Judge, model: Path, tmp_path: Path
 
     literal = lines(ort="A")
     assert "ORT_MIGRAPHX_LOAD_COMPILED_MODEL=1" in literal and "ORT_MIGRAPHX_SAVE_COMPILED_MODEL=0" in literal
-    assert "ORT_MIGRAPHX_COMPILE_BATCHES=1" in lines(ort="C")
-    assert lines(ort="D")[0].startswith("ORT_MIGRAPHX_CACHE_DIR=")
+    assert "ORT_MIGRAPHX_COMPILE_BATCHES=1" in lines(ort="C", ort_predict="unproven")
+    assert lines(ort="D", ort_predict="unproven")[0].startswith("ORT_MIGRAPHX_CACHE_DIR=")
     assert "ORT_MIGRAPHX_FP16_ENABLE=1" in lines(replace(KEY, precision=("fp16",)), ort="B")
 
 
@@ -153,6 +155,28 @@ def test_open_dims_offer_to_freeze(judge: Judge, tmp_path: Path) -> None:
     assert "mxr freeze" in caught.value.hint
 
 
+@pytest.mark.parametrize("generation", ["B'", "C", "D"])
+def test_unproven_predictions_are_off_unless_asked_for(
+    judge: Judge, model: Path, tmp_path: Path, generation: str
+) -> None:
+    assert ORT.lay_out is not None
+    for value in ({}, {"ort_predict": "proven"}):
+        with pytest.raises(Usage, match=f"generation {generation} .* never run against") as caught:
+            ORT.lay_out(made(tmp_path, model, judge, ort=generation, **value))
+        assert "--ort-predict unproven" in caught.value.hint and "mxr import --ort-cache" in caught.value.hint
+        assert caught.value.exit == 2
+    layout = ORT.lay_out(made(tmp_path, model, judge, ort=generation, ort_predict="unproven"))
+    assert any("unproven" in note and generation in note for note in layout.notes)
+
+
+def test_proven_generations_need_no_option(judge: Judge, model: Path, tmp_path: Path) -> None:
+    assert ORT.lay_out is not None
+    for generation in ("A", "B"):
+        assert not any("unproven" in note for note in ORT.lay_out(made(tmp_path, model, judge, ort=generation)).notes)
+    with pytest.raises(Usage, match="proven or unproven"):
+        ORT.lay_out(made(tmp_path, model, judge, ort_predict="always"))
+
+
 def test_without_the_model_or_the_features(judge: Judge, model: Path, tmp_path: Path) -> None:
     assert ORT.lay_out is not None
     with pytest.raises(Usage, match="model itself"):
@@ -164,7 +188,7 @@ def test_without_the_model_or_the_features(judge: Judge, model: Path, tmp_path: 
 def test_an_interpreter_without_onnxruntime(model: Path, tmp_path: Path) -> None:
     assert ORT.lay_out is not None
     for python in ("/nowhere/python", "/bin/true"):
-        with pytest.raises(Usage, match="No name can be told") as caught:
+        with pytest.raises(Usage, match="cannot be predicted") as caught:
             ORT.lay_out(made(tmp_path, model, None, ort_python=python))
         assert "--ort-python" in caught.value.hint
 
@@ -196,10 +220,10 @@ def test_a_strange_file_of_that_name_stays(judge: Judge, model: Path, tmp_path: 
 
 def test_folders_that_are_none_of_ours(tmp_path: Path) -> None:
     with pytest.raises(Usage, match="nothing that was placed"):
-        proof.verify(tmp_path)
+        verification.verify(tmp_path)
     with pytest.raises(Usage):
-        proof.verify(tmp_path / "nowhere")
+        verification.verify(tmp_path / "nowhere")
     (tmp_path / "m" / ".mxr-names").mkdir(parents=True)
     (tmp_path / "m" / ".mxr-names" / "x.json").write_text("{}")
     with pytest.raises(Damaged, match="no record"):
-        proof.verify(tmp_path)
+        verification.verify(tmp_path)

@@ -56,6 +56,11 @@ def form_of(found: Contract, file_name: str | None, level: str) -> str:
     return f"ort:{generation}:{found.version or 'any'}:{level}:{_opened(file_name)}"
 
 
+def is_recording(key: Key) -> bool:
+    """Whether a key is that of a recorded set."""
+    return key.form.startswith("ort:")
+
+
 def runtime_in(form: str) -> str:
     """Which ONNX Runtime a form asks for, as `Runtime` spells it; empty for a whole model, which asks for none."""
     return ":".join(form.split(":")[1:3])

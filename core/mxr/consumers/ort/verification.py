@@ -7,10 +7,10 @@ one that was placed, and why that may be.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mxr.consumers.file_change import FileChange
 from mxr.errors import Damaged, Usage
 from mxr.util import disk
 from mxr.util.codec import parse
@@ -18,7 +18,7 @@ from mxr.util.hashing import sha256_file
 
 from .fields import FIELDS
 from .hashes import hashed
-from .laying import RECORDS
+from .layout import RECORDS
 
 LARGEST_RECORD = 1 << 20
 ARCHS = (
@@ -27,24 +27,6 @@ ARCHS = (
     *("gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1031", "gfx1032", "gfx1100", "gfx1101"),
     *("gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class FileChange:
-    """A file that is not as it was placed: `added`, `rewritten` or `missing`; for an added one the fields that differ.
-
-    `differences` are (field, as placed, as found).
-    """
-
-    kind: str
-    path: Path
-    why: str
-    differences: tuple[tuple[str, str, str], ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """`{"kind","path","why","differences":[{"field","asked","found"}]}`."""
-        rows = [{"field": field, "asked": asked, "found": found} for field, asked, found in self.differences]
-        return {"kind": self.kind, "path": str(self.path), "why": self.why, "differences": rows}
 
 
 def verify(folder: Path) -> tuple[FileChange, ...]:

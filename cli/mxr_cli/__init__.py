@@ -1,1 +1,1 @@
-"""The `mxr` command: words on the screen, no logic."""
+"""The `mxr` command line client: parses options, calls the core, prints results."""

@@ -1,4 +1,4 @@
-"""The `mxr` command group: finds the command, prints an error once, and exits with its number."""
+"""The `mxr` command group: selects the command, prints errors, sets the exit code."""
 
 from __future__ import annotations
 
@@ -11,54 +11,54 @@ import click
 
 from mxr.errors import Interrupted, MxrError, Usage
 
-from .output import FailureStyle, fail
+from .output import ErrorFormat, print_error
 
 COMMANDS = {
-    "fetch": ("fetch", "Get the right program for a model and a target."),
-    "key": ("key", "Show the key of a request, its digest and the model hash."),
-    "push": ("push", "Publish a compiled program."),
-    "inspect": ("programs", "Tell what a .mxr file was compiled for."),
-    "check": ("programs", "Tell whether a .mxr file will load here."),
-    "diff": ("programs", "Show how two .mxr files differ."),
-    "explain": ("explain", "Say in plain words what an error text means, and what fixes it."),
-    "ls": ("artifacts", "List what the registry has."),
-    "show": ("artifacts", "Show one artifact."),
-    "promote": ("artifacts", "Make an artifact the first choice for its key."),
-    "rm": ("artifacts", "Take an artifact out of the registry."),
-    "precompile": ("precompile", "Have every program of a matrix compiled that is not there yet."),
-    "plan": ("plan", "Show what a matrix would cost, before anything is compiled."),
-    "lock": ("lock", "Write down which artifacts were tested, and watch over them."),
-    "verify": ("lock", "Check files on disk against a lock, or a folder after its consumer has run."),
-    "export": ("bundle", "Write a bundle of artifacts, to be carried to where there is no network."),
-    "import": ("bundle", "Bring a bundle into the cache or a registry, or record ONNX Runtime's files."),
-    "jobs": ("jobs", "List jobs, or show, follow or cancel one."),
-    "workers": ("jobs", "List workers and declared pools."),
-    "freeze": ("freeze", "Write a model with static shapes, one file per batch."),
-    "host": ("host", "Show what this machine is, and how that was found."),
-    "consumers": ("host", "List the programs that load .mxr files, with their flags."),
-    "kserve-init": ("kserve", "Be KServe's storage initialiser for mxr:// URIs."),
-    "cache": ("cache", "Look after the local cache."),
+    "fetch": "Fetch the compiled program for a model and a target",
+    "key": "Show the key of a request, its digest and the model hash",
+    "push": "Publish a compiled program to the registry",
+    "inspect": "Show what a .mxr file was compiled for",
+    "check": "Check whether a .mxr file loads on a host or target",
+    "diff": "Show the differences between two .mxr files",
+    "explain": "Explain an error message or a log, and how to fix it",
+    "ls": "List the artifacts in the registry",
+    "show": "Show the details of an artifact",
+    "promote": "Make an artifact the first choice for its key",
+    "rm": "Remove an artifact from the registry",
+    "precompile": "Compile the missing programs of a matrix",
+    "plan": "Show what a matrix or an upgrade would compile, and for how long",
+    "lock": "Pin the artifacts that requests resolve to in a lock file",
+    "verify": "Verify files on disk against a lock file",
+    "export": "Export artifacts to a bundle for offline use",
+    "import": "Import a bundle, or publish the cache of an ONNX Runtime",
+    "jobs": "List compile jobs, or show, follow or cancel one",
+    "workers": "List workers and declared worker pools",
+    "freeze": "Write a copy of a model with static shapes per batch size",
+    "host": "Show the GPUs and the toolchain of this host",
+    "consumers": "List the supported consumers and their compile flags",
+    "kserve-init": "Act as a KServe storage initializer for mxr:// URIs",
+    "cache": "Manage the local cache",
 }
-"""Each command with the file of its family, loaded only when it is called: `mxr fetch` must start fast."""
+"""Each command with its line in `mxr --help`. The help needs no command module, so none is imported for it."""
 
 
-class Commands(click.Group):
-    """A group that imports a command when it is asked for."""
+class LazyCommands(click.Group):
+    """A command group that imports the module of a command when the command is called: `mxr fetch` must start fast."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it so
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        family = importlib.import_module(f"mxr_cli.{COMMANDS[cmd_name][0]}")
         name = cmd_name.replace("-", "_")
-        found: click.Command = getattr(family, f"{name}_" if keyword.iskeyword(name) else name)
-        return found
+        name = f"{name}_" if keyword.iskeyword(name) else name
+        command: click.Command = getattr(importlib.import_module(f"mxr_cli.commands.{name}"), name)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -66,54 +66,66 @@ class Commands(click.Group):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
-            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            similar = difflib.get_close_matches(args[0], COMMANDS, 1)
             raise Usage(
-                f"There is no command {args[0]!r}.", hint=f"Did you mean {near[0]}?" if near else "See mxr --help."
+                f"Unknown command {args[0]!r}.", hint=f"Did you mean {similar[0]}?" if similar else "See mxr --help."
             )
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="mxr", message="mxr %(version)s")
 def mxr() -> None:
-    """The right compiled MIGraphX program (.mxr) for every GPU, and never a wrong one.
+    """Fetch, publish and compile MIGraphX programs (.mxr) for every GPU of a fleet.
 
     \b
     mxr fetch model.onnx --arch gfx908 --rocm 7.2 --migraphx 2.15 -o model.mxr
     mxr push model.mxr --model model.onnx --rocm 7.2.1 --for python
     mxr inspect model.mxr
 
-    Exit codes: 0 done, 2 usage, 3 no such artifact, 4 not compiled yet, 5 the compile failed, 6 mismatch: refused,
-    7 not allowed, 8 no worker can compile this, 65 damaged or foreign file, 69 registry not reachable, 70 internal
-    error, 75 temporary: try again, 130 interrupted.
+    \b
+    Exit codes:
+      0   success
+      2   usage error
+      3   no such artifact, model or file
+      4   not compiled yet
+      5   the compile failed
+      6   mismatch: refused because it would not fit
+      7   not allowed
+      8   no worker can compile this
+      65  damaged or foreign file
+      69  registry unreachable
+      70  internal error
+      75  temporary failure: try again
+      130 interrupted
     """
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit with the number of what happened."""
+    """Run the command line and exit: `arguments` default to those of the process."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    failure = FailureStyle(as_json="--json" in arguments, debug="--debug" in arguments)
+    error_format = ErrorFormat(as_json="--json" in arguments, traceback="--debug" in arguments)
     try:
         result: Any = mxr.main(arguments, prog_name="mxr", standalone_mode=False)
-    except click.exceptions.Exit as done:
-        result = done.exit_code
+    except click.exceptions.Exit as ended:
+        result = ended.exit_code
     except (click.Abort, KeyboardInterrupt):
-        result = fail(Interrupted(), failure)
-    except click.ClickException as problem:
-        result = fail(Usage(problem.format_message(), hint=_hint(problem)), failure)
-    except MxrError as problem:
-        result = fail(problem, failure)
+        result = print_error(Interrupted(), error_format)
+    except click.ClickException as error:
+        result = print_error(Usage(error.format_message(), hint=_hint(error)), error_format)
+    except MxrError as error:
+        result = print_error(error, error_format)
     except BrokenPipeError:
-        # Whoever read our output has gone: the rest of it is nobody's, and Python must not complain at exit.
+        # The reader of our output is gone. Without this, Python reports the same error again when it flushes at exit.
         sys.stdout = None
         result = 141
-    except Exception as problem:
-        result = fail(MxrError(f"{type(problem).__name__}: {problem}"), failure)
+    except Exception as error:
+        result = print_error(MxrError(f"{type(error).__name__}: {error}"), error_format)
     sys.exit(result if isinstance(result, int) else 0)
 
 
-def _hint(problem: click.ClickException) -> str:
-    context = getattr(problem, "ctx", None)
+def _hint(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
     return f"See {context.command_path} --help." if context else "See mxr --help."
 
 

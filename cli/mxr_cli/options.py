@@ -1,4 +1,4 @@
-"""The options that commands share, and the settings, cache, client and host made from them."""
+"""Options shared by several commands, and the session built from them: settings, cache, client and host."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from mxr.cache.store import Cache
     from mxr.client.registry import Client
     from mxr.host_facts import Host
+    from mxr.workflows.fetch import Connect
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One call of the program: its settings, and how its answer is printed.
+    """One run of a command: its settings and its output format.
 
-    `whole_node`: GPUs that this container was not given count too, as for an init container.
+    `whole_node` also counts GPUs of the node that this container was not given, as needed by an init container.
     """
 
     settings: Settings
@@ -42,13 +43,17 @@ class Session:
         return Cache(self.settings.cache_dir)
 
     def client(self) -> Client:
-        """The registry; nothing is connected before it is asked."""
+        """A client of the registry. It connects with its first request."""
         from mxr.client.registry import Client
 
         return Client(self.settings)
 
+    def connect(self, *, offline: bool) -> Connect | None:
+        """The function that creates a client when one is needed; None when the registry must not be used."""
+        return None if offline else self.client
+
     def host(self, options: Options | None = None) -> Host:
-        """What this machine is, with a recorded set over it where one is given, as far as `options` leave it open."""
+        """The facts of this host, or of the recorded host in the settings. Facts that `options` give are not probed."""
         from mxr.api import this_host
 
         return this_host(self.settings, options, whole_node=self.whole_node)
@@ -56,27 +61,34 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class PipelineEnvironment:
-    """What a pipeline's environment has: variables for a matrix; whether GitHub runs it, and its step's summary."""
+    """What a CI pipeline passes in its environment.
+
+    `variables` are substituted in a matrix. `github` is true under GitHub Actions, which shows the Markdown appended to
+    `step_summary`.
+    """
 
     variables: Mapping[str, str]
     github: bool = False
     step_summary: Path | None = None
 
 
-def surroundings() -> PipelineEnvironment:
-    """The environment of this call."""
+def pipeline_environment() -> PipelineEnvironment:
+    """The pipeline environment of this process.
+
+    Source: docs.github.com, "Variables reference", GITHUB_ACTIONS and GITHUB_STEP_SUMMARY.
+    """
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     github = os.environ.get("GITHUB_ACTIONS") == "true"
     return PipelineEnvironment(dict(os.environ), github, Path(summary) if summary else None)
 
 
-class Batches(click.ParamType):  # type: ignore[type-arg]
-    """`8`, or `1,2,4,8` where a command takes several; the numbers, each once, in their order."""
+class BatchSizes(click.ParamType):  # type: ignore[type-arg]
+    """A batch size such as `8`, or a list such as `1,2,4,8`: each size once, in ascending order."""
 
     name = "batch"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """The batch sizes. Fails as click's own types do."""
+        """Parse the value. Raises `click.BadParameter`."""
         if isinstance(value, tuple):
             return value
         parts = [part.strip() for part in str(value).split(",")]
@@ -87,75 +99,82 @@ class Batches(click.ParamType):  # type: ignore[type-arg]
 
 COMMON = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document; messages go to standard error."),
-    click.option("--registry", metavar="URL", help="The registry [MXR_REGISTRY; default http://127.0.0.1:8765]."),
-    click.option("--token", metavar="TOKEN", help="The token to show it [MXR_TOKEN]."),
-    click.option("--cache-dir", metavar="DIR", help="The local cache [MXR_CACHE_DIR; default ~/.cache/mxr]."),
-    click.option("--debug", is_flag=True, help="Show the traceback of a failure."),
+    click.option(
+        "--registry",
+        metavar="URL",
+        help="URL of the registry [env: MXR_REGISTRY; default: http://127.0.0.1:8765].",
+    ),
+    click.option("--token", metavar="TOKEN", help="Access token for the registry [env: MXR_TOKEN]."),
+    click.option(
+        "--cache-dir", metavar="DIR", help="Directory of the local cache [env: MXR_CACHE_DIR; default: ~/.cache/mxr]."
+    ),
+    click.option("--debug", is_flag=True, help="Print a traceback when an error occurs."),
 )
 
 REQUEST = (
-    click.option("--arch", metavar="ARCH", help="The GPU: gfx908, or gfx90a:sramecc+:xnack-."),
-    click.option("--vendor", metavar="NAME", help="amd (default) or hygon."),
-    click.option("--kind", metavar="KIND", help="gpu (default), or ref: MIGraphX's CPU reference target."),
-    click.option("--num-cu", type=click.IntRange(1), metavar="N", help="Compute units as MIGraphX counts them."),
-    click.option("--chiplets", type=click.IntRange(1), metavar="N", help="Chiplets (XCCs) of the GPU."),
-    click.option("--real-arch", metavar="ARCH", help="What it really is, where HSA_OVERRIDE_GFX_VERSION hides it."),
-    click.option("--rocm", metavar="VERSION", help="ROCm (or DTK) version: 7.2, or 7.2.1."),
-    click.option("--migraphx", metavar="VERSION", help="MIGraphX version: 2.15, or 2.15.0."),
-    click.option("--batch", type=Batches(), metavar="N", help="The open first dim of every input is N."),
+    click.option("--arch", metavar="ARCH", help="GPU architecture, such as gfx908 or gfx90a:sramecc+:xnack-."),
+    click.option("--vendor", metavar="NAME", help="GPU vendor: amd (default) or hygon."),
+    click.option("--kind", metavar="KIND", help="Target: gpu (default), or ref, the CPU reference target of MIGraphX."),
     click.option(
-        "--input", "inputs", multiple=True, metavar="NAME=DIMS", help="x=1,3,224,224; dynamic: x=1..8@1/4/8,3."
+        "--num-cu", type=click.IntRange(1), metavar="N", help="Number of compute units, as MIGraphX counts them."
     ),
-    click.option("--precision", metavar="P", help="fp32 (default), or fp16 bf16 int8 fp8 int4w joined by +, in order."),
+    click.option("--chiplets", type=click.IntRange(1), metavar="N", help="Number of chiplets (XCCs) of the GPU."),
     click.option(
-        "--calibration", type=click.Path(path_type=Path), metavar="FILE", help="Calibration data (int8, fp8)."
+        "--real-arch", metavar="ARCH", help="Actual architecture of the GPU when HSA_OVERRIDE_GFX_VERSION is set."
     ),
-    click.option("--offload-copy/--no-offload-copy", default=None, help="Program copies its buffers itself."),
-    click.option("--fast-math/--no-fast-math", default=None, help="Program uses fast math."),
-    click.option("--env", "env", multiple=True, metavar="K=V", help="A MIGRAPHX_* variable that the compile sees."),
-    click.option("--tuning", metavar="T", help="default, exhaustive, or cross (compiled without the GPU)."),
-    click.option("--for", "consumer", metavar="CONSUMER", help="Who loads it: python, triton, ... (mxr consumers)."),
-    click.option("--host", "host_file", metavar="FILE", help="Host facts recorded by `mxr host --json` [MXR_HOST]."),
+    click.option("--rocm", metavar="VERSION", help="Version of ROCm (or DTK), such as 7.2 or 7.2.1."),
+    click.option("--migraphx", metavar="VERSION", help="Version of MIGraphX, such as 2.15 or 2.15.0."),
+    click.option("--batch", type=BatchSizes(), metavar="N", help="Size of the open first dimension of every input."),
+    click.option(
+        "--input",
+        "inputs",
+        multiple=True,
+        metavar="NAME=DIMS",
+        help="Shape of an input, such as x=1,3,224,224, or with a dynamic dimension x=1..8@1/4/8,3. Repeatable.",
+    ),
+    click.option(
+        "--precision",
+        metavar="P",
+        help="fp32 (default), or fp16, bf16, int8, fp8, int4w joined with + in the order of their passes.",
+    ),
+    click.option(
+        "--calibration", type=click.Path(path_type=Path), metavar="FILE", help="Calibration data for int8 or fp8."
+    ),
+    click.option(
+        "--offload-copy/--no-offload-copy",
+        default=None,
+        help="The program copies its inputs and outputs between host and GPU itself.",
+    ),
+    click.option("--fast-math/--no-fast-math", default=None, help="The program uses fast math."),
+    click.option(
+        "--env",
+        "env",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A MIGRAPHX_* environment variable that the compile sees. Repeatable.",
+    ),
+    click.option(
+        "--tuning", metavar="TUNING", help="default, exhaustive, or cross (compiled on a machine without the GPU)."
+    ),
+    click.option(
+        "--for",
+        "consumer",
+        metavar="CONSUMER",
+        help="The program that loads the file: python, triton, ... (see mxr consumers) [env: MXR_CONSUMER].",
+    ),
+    click.option(
+        "--host", "host_file", metavar="FILE", help="Use the host facts recorded by `mxr host --json` [env: MXR_HOST]."
+    ),
 )
 
 MATCHING = (
-    click.option("--exact", is_flag=True, help="Every quality that is given must be equal."),
-    click.option("--allow", metavar="LIST", help="Let pass: cu, patch, cross, spoof (joined by commas)."),
+    click.option("--exact", is_flag=True, help="Require that every quality you give is equal."),
+    click.option(
+        "--allow", metavar="LIST", help="Differences to accept: cu, patch, cross, spoof, separated by commas."
+    ),
 )
 
-
-def common(command: F) -> F:
-    """Adds the options of every command; the function gets a `session` made of them."""
-    names = command.__code__.co_varnames[: command.__code__.co_argcount]
-
-    @functools.wraps(command)
-    def run(**rest: Any) -> Any:
-        rest.pop("debug")
-        as_json = rest.pop("as_json")
-        given = {name: rest.pop(name, None) for name in ("registry", "token", "cache_dir", "host_file")}
-        session = Session(load(os.environ, given), as_json)
-        return command(session, **_fold(rest, session.settings, names) if "options" in names else rest)
-
-    return _decorate(cast(F, run), COMMON)
-
-
-def request(command: F) -> F:
-    """Adds the options of a request; the function gets them as one `options`."""
-    return _decorate(command, REQUEST)
-
-
-def matching(command: F) -> F:
-    """Adds the options that loosen or tighten the match."""
-    return _decorate(command, MATCHING)
-
-
-def _decorate(command: F, options: Sequence[Callable[[F], F]]) -> F:
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-SAID = (
+REQUEST_FIELDS = (
     "arch",
     "vendor",
     "kind",
@@ -172,32 +191,69 @@ SAID = (
     "tuning",
     "consumer",
 )
-"""The options that are fields of `Options` under the same name."""
+"""The command line options that are fields of `mxr.request.builder.Options` under the same name."""
 
 
-def _fold(rest: dict[str, Any], settings: Settings, names: Sequence[str]) -> dict[str, Any]:
-    """Folds what belongs to a request into one `Options`; a command that takes `batches` gets several apart."""
-    said = {name: rest.pop(name) for name in SAID}
-    sizes: tuple[int, ...] = said["batch"] or ()
-    if "batches" in names:
-        rest["batches"] = sizes if len(sizes) > 1 else ()
-    elif len(sizes) > 1:
-        raise Usage("This command takes one batch size.", hint="Write --batch 8.")
-    said["batch"] = sizes[0] if len(sizes) == 1 else None
-    inputs = tuple(parse_input(text) for text in rest.pop("inputs"))
+def common(command: F) -> F:
+    """Add the options of every command. The function receives them as one `session`.
+
+    A function with a parameter `options` also receives those of `request` and `matching`, as one `Options`. With a
+    parameter `batches` it accepts several batch sizes and receives them there; one size alone is `options.batch`.
+    """
+    parameters = command.__code__.co_varnames[: command.__code__.co_argcount]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> Any:
+        values.pop("debug")
+        as_json = values.pop("as_json")
+        given = {name: values.pop(name, None) for name in ("registry", "token", "cache_dir", "host_file")}
+        session = Session(load(os.environ, given), as_json)
+        if "options" in parameters:
+            # Only for a request that is matched: a publisher states the consumer of its file.
+            default_consumer = session.settings.consumer if "exact" in values else None
+            if "batches" in parameters:
+                values["batches"] = values["batch"] if len(values["batch"] or ()) > 1 else ()
+            values["options"] = _pop_options(values, default_consumer, several="batches" in parameters)
+        return command(session, **values)
+
+    return _decorate(cast(F, run), COMMON)
+
+
+def request(command: F) -> F:
+    """Add the options that describe a request."""
+    return _decorate(command, REQUEST)
+
+
+def matching(command: F) -> F:
+    """Add the options that relax or tighten matching."""
+    return _decorate(command, MATCHING)
+
+
+def _decorate(command: F, options: Sequence[Callable[[F], F]]) -> F:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _pop_options(values: dict[str, Any], default_consumer: str | None, *, several: bool) -> Options:
+    """Remove the options of a request from `values` and return them as one value. Raises `Usage`."""
+    fields = {name: values.pop(name) for name in REQUEST_FIELDS}
+    sizes: tuple[int, ...] = fields["batch"] or ()
+    if len(sizes) > 1 and not several:
+        raise Usage("This command accepts only one batch size.", hint="Write --batch 8.")
+    fields["batch"] = sizes[0] if len(sizes) == 1 else None
+    fields["consumer"] = fields["consumer"] or default_consumer
+    inputs = tuple(parse_input(text) for text in values.pop("inputs"))
     names = [name for name, _ in inputs]
     if len(set(names)) != len(names):
-        raise Usage("One input is given twice.", hint="Give each --input once.")
-    allow = tuple(part.strip() for part in (rest.pop("allow", None) or "").split(",") if part.strip())
-    env = dict(_pair(text) for text in rest.pop("env"))
-    if "exact" in rest:
-        said["consumer"] = said["consumer"] or settings.consumer
-    options = Options(**said, inputs=inputs, env=env, allow=allow, exact=rest.pop("exact", False))
-    return {**rest, "options": options}
+        raise Usage("An input is given twice.", hint="Give --input once for each input.")
+    allow = tuple(part.strip() for part in (values.pop("allow", None) or "").split(",") if part.strip())
+    env = dict(_parse_variable(text) for text in values.pop("env"))
+    return Options(**fields, inputs=inputs, env=env, allow=allow, exact=values.pop("exact", False))
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise Usage(f"{text!r} is not a variable.", hint="Write --env MIGRAPHX_NAME=VALUE.")
+        raise Usage(f"{text!r} is not a NAME=VALUE pair.", hint="Write --env MIGRAPHX_NAME=VALUE.")
     return name, value

@@ -1,4 +1,4 @@
-"""What reaches the screen: one JSON document or words on standard output, messages and progress on standard error."""
+"""Output of the commands: results on standard output, messages and progress on standard error."""
 
 from __future__ import annotations
 
@@ -6,87 +6,90 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mxr.artifact.key import Key, show
-from mxr.artifact.target import show_dims
 from mxr.errors import MxrError
 from mxr.util.frozen import dataclass
 
+if TYPE_CHECKING:
+    from mxr.artifact.key import Key
+
 
 @dataclass(frozen=True, slots=True)
-class FailureStyle:
-    """How a failure is shown: as a JSON document, with the traceback."""
+class ErrorFormat:
+    """How an error is printed: also as a JSON document on standard output, with a traceback."""
 
     as_json: bool = False
-    debug: bool = False
+    traceback: bool = False
 
 
-def fail(problem: MxrError, how: FailureStyle) -> int:
-    """Prints one line that says what is wrong, one that says what to do; the exit number."""
-    if how.debug:
+def print_error(error: MxrError, error_format: ErrorFormat) -> int:
+    """Print what is wrong in one line and what to do in another. Returns the exit code."""
+    if error_format.traceback:
         import traceback
 
         traceback.print_exc(file=sys.stderr)
-    if how.as_json:
-        document(problem.to_json())
-    note(f"mxr: {_line(problem.message)}")
-    for row in problem.detail.get("nearest", ())[:3] if not how.as_json else ():
-        note(f"  nearest {row['id'][:12]}: " + "; ".join(map(_difference, row["differences"])))
-    note(f"     {_line(problem.hint)}") if problem.hint else None
-    return problem.exit
+    if error_format.as_json:
+        print_json(error.to_json())
+    note(f"mxr: {_one_line(error.message)}")
+    if not error_format.as_json:
+        for row in error.detail.get("nearest", ())[:3]:
+            note(f"  nearest {row['id'][:12]}: " + "; ".join(map(_difference, row["differences"])))
+    if error.hint:
+        note(f"     {_one_line(error.hint)}")
+    return error.exit
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
 def _difference(row: Mapping[str, Any]) -> str:
-    return f"{row['field']} asked {show(row['asked'])}, has {show(row['found'])}"
+    from mxr.artifact.key import show
+
+    return f"{row['field']} requested {show(row['asked'])}, found {show(row['found'])}"
 
 
-def document(value: Any) -> None:
-    """Prints the one JSON document of a command."""
+def print_json(value: Any) -> None:
+    """Print the JSON document of a command, indented on a terminal."""
     click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
 
 
-def say(text: str = "") -> None:
-    """Prints a line of the answer."""
+def echo(text: str = "") -> None:
+    """Print a line of the result to standard output."""
     click.echo(text)
 
 
 def note(text: str) -> None:
-    """Prints a message beside the answer."""
+    """Print a message to standard error."""
     click.echo(text, err=True)
 
 
-def table(rows: Sequence[Sequence[object]], head: Sequence[str]) -> None:
-    """Prints rows in columns."""
-    texts = [[str(cell) for cell in row] for row in (head, *rows)]
-    widths = [max(len(row[at]) for row in texts) for at in range(len(head))]
+def print_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> None:
+    """Print rows in aligned columns below a header."""
+    texts = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(row[column]) for row in texts) for column in range(len(header))]
     for row in texts:
-        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def key_cells(key: Key) -> tuple[str, str, str, str]:
-    """What a key is about, in the columns of a table: target, toolchain, inputs, precision."""
+    """The table cells of a key: target, toolchain, inputs, precision."""
+    from mxr.artifact.target import show_dims
+
+    runtime = f" onnxruntime {key.form.split(':')[2]}" if key.form != "whole" else ""
     return (
         key.arch or key.kind,
-        f"migraphx {key.migraphx}" + (f" rocm {key.rocm}" if key.rocm else "") + _runtime(key),
+        f"migraphx {key.migraphx}" + (f" rocm {key.rocm}" if key.rocm else "") + runtime,
         " ".join(f"{name}={show_dims(shape)}" for name, shape in key.inputs),
         "+".join(key.precision) or "fp32",
     )
 
 
-def _runtime(key: Key) -> str:
-    """Which ONNX Runtime a key is for, if any."""
-    return f" onnxruntime {key.form.split(':')[2]}" if key.form != "whole" else ""
-
-
-def size(count: int) -> str:
-    """A number of bytes for a person."""
+def format_size(count: int) -> str:
+    """A number of bytes with a binary unit, up to GiB."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB"):
         if amount < 1024:
@@ -95,26 +98,46 @@ def size(count: int) -> str:
     return f"{amount:.1f} GiB"
 
 
-def day(seconds: float) -> str:
-    """A time for a person, in UTC."""
+def format_time(seconds: float) -> str:
+    """A Unix time as a date and time in UTC."""
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
 
 
-def watch(what: str) -> Callable[[int], Callable[[int], None]]:
-    """A progress line on a terminal, nothing in a pipe: told the bytes to come, then each part."""
+def format_duration(seconds: float) -> str:
+    """A duration in its two largest units, up to hours."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def printable(text: str) -> str:
+    """`text` with `?` for control characters except newline and tab, so that a log cannot control the terminal."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
+
+
+def transfer_progress(action: str) -> Callable[[int], Callable[[int], None]]:
+    """A progress line on a terminal, nothing elsewhere.
+
+    Returns a function that takes the total number of bytes and returns the function to call with the size of each
+    part.
+    """
 
     def begin(total: int) -> Callable[[int], None]:
         if not sys.stderr.isatty():
-            return lambda part: None  # noqa: ARG005 - nobody watches
-        state = {"done": 0, "shown": 0.0}
+            return lambda part: None  # noqa: ARG005 - the signature of `step`
+        done, shown_at = 0, 0.0
 
         def step(part: int) -> None:
-            state["done"] += part
+            nonlocal done, shown_at
+            done += part
             now = time.monotonic()
-            if now - state["shown"] > 0.1 or state["done"] >= total:
-                state["shown"] = now
-                end = "\n" if state["done"] >= total else ""
-                click.echo(f"\r{what} {size(int(state['done']))} of {size(total)}\x1b[K{end}", err=True, nl=False)
+            if now - shown_at > 0.1 or done >= total:
+                shown_at = now
+                end = "\n" if done >= total else ""
+                click.echo(f"\r{action} {format_size(done)} of {format_size(total)}\x1b[K{end}", err=True, nl=False)
 
         return step
 

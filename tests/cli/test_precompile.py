@@ -37,7 +37,7 @@ from mxr.protocol import jobs as job_protocol
 from mxr.protocol.surveys import RequestStatus
 from mxr.request.builder import Options
 from mxr.request.model import ModelReference
-from mxr_cli import board as boards
+from mxr_cli import matrix_progress
 from mxr_cli.main import main
 
 KEY = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))
@@ -105,14 +105,17 @@ def test_the_summary_is_a_table_whatever_a_message_holds() -> None:
 def test_where_a_cell_stands() -> None:
     """The same words on a terminal and in a log."""
     queued = place(QUEUED, job=job("queued", estimate=600.0, estimate_from="2 compiles of this model for gfx908"))
-    assert boards.state(queued) == "queued as abababababab (about 10 min 00 s by 2 compiles of this model for gfx908)"
+    assert (
+        matrix_progress.cell_state(queued)
+        == "queued as abababababab (about 10 min 00 s, based on 2 compiles of this model for gfx908)"
+    )
     running = place(RUNNING, job=job("running", worker="h/ref", phase="compile", started_at=103.0), heard=1e12)
-    assert boards.state(running).startswith("compile on h/ref, ")
+    assert matrix_progress.cell_state(running).startswith("compile on h/ref, ")
     done = place(COMPILED, job=job("done", started_at=101.0))
-    assert boards.state(done) == "compiled in 2.0 s"
+    assert matrix_progress.cell_state(done) == "compiled in 2.0 s"
     lost = place(NO_WORKER, problem=NoWorker("nobody\x1b[2J here"))
-    assert boards.state(lost) == "no worker: nobody?[2J here"
-    assert boards.totals(MatrixStatus([queued, done])) == "2 cells: 1 compiled, 1 queued"
+    assert matrix_progress.cell_state(lost) == "no worker: nobody?[2J here"
+    assert matrix_progress.totals(MatrixStatus([queued, done])) == "2 cells: 1 compiled, 1 queued"
 
 
 def test_a_terminal_gets_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,28 +123,28 @@ def test_a_terminal_gets_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((60, 8)))
     written: list[str] = []
     # click takes the terminal's words away where there is no terminal.
-    monkeypatch.setattr(boards.click, "echo", lambda text, **_: written.append(text))
+    monkeypatch.setattr(matrix_progress.click, "echo", lambda text, **_: written.append(text))
     board = MatrixStatus([place(QUEUED, job=job("queued"))] * 20 + [place(FAILED, problem=CompileFailed("x" * 99))])
-    screen = boards.Screen(board)
-    screen.live = True
-    screen.show(())
+    display = matrix_progress.MatrixDisplay(board)
+    display.live = True
+    display.show(())
     rows = written[0].removeprefix("\x1b[J").splitlines()
     assert len(rows) == 6 and all(len(row) < 60 for row in rows)
     assert "failed" in rows[0] and rows[4] == "and 17 more" and rows[5].startswith("21 cells")
-    screen.show([3])
+    display.show([3])
     assert written[1].startswith("\x1b[6A\r\x1b[J")
 
 
 def test_a_log_gets_a_line_for_each_change(capsys: pytest.CaptureFixture[str]) -> None:
     board = MatrixStatus([place(QUEUED, job=job("queued")), place(QUEUED, job=job("queued"))])
-    screen = boards.Screen(board)
-    screen.show([0, 1])
+    display = matrix_progress.MatrixDisplay(board)
+    display.show([0, 1])
     board.away = "The registry does not answer."
-    screen.show([])
-    screen.show([])
+    display.show([])
+    display.show([])
     board.away = None
     board.places[0] = place(COMPILED, job=job("done"))
-    screen.show([0, 1])
+    display.show([0, 1])
     rows = capsys.readouterr().err.splitlines()
     assert [row.partition(": ")[2][:12] for row in rows] == ["[0/2] a.onnx"] * 2 + ["The registry", "[1/2] a.onnx"]
 

@@ -1,0 +1,30 @@
+"""An artifact as a row: the JSON object and the table cells that several commands print."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mxr.protocol.artifacts import Artifact, document
+
+from .output import format_size, format_time, key_cells
+
+
+def artifact_row(artifact: Artifact) -> dict[str, Any]:
+    """The JSON object of an artifact in a list: without its manifest and description, which can be large."""
+    row = document(artifact)
+    del row["manifest"], row["description"]
+    return row
+
+
+def artifact_cells(artifact: Artifact) -> tuple[str, ...]:
+    """The table cells of an artifact: id, target, toolchain, inputs, precision, size, time of publication."""
+    key, qualities = artifact.key, artifact.qualities
+    features = "".join(f":{name}{sign}" for name in ("sramecc", "xnack") if (sign := getattr(qualities, name)) != "any")
+    target = f"{key.arch}{features}" if key.kind == "gpu" else key.kind
+    return (
+        artifact.id[:12] + ("*" if artifact.promoted_at else ""),
+        f"{target}/{qualities.num_cu}" if qualities.num_cu else target,
+        *key_cells(key)[1:],
+        format_size(artifact.size),
+        format_time(artifact.published_at),
+    )

@@ -1,0 +1,68 @@
+"""`mxr export`: write artifacts to a bundle for offline use."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from mxr.errors import Usage
+from mxr.lockfiles.lockfile import LockFile, load
+from mxr_cli.options import Session, common
+from mxr_cli.output import echo, format_size, note, print_json, transfer_progress
+
+ID = re.compile(r"[0-9a-f]{8,64}")
+
+
+@click.command
+@click.argument("sources", metavar="LOCK|ID...", nargs=-1, required=True)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE", help="The bundle to write."
+)
+@common
+def export(session: Session, sources: tuple[str, ...], output: Path) -> None:
+    """Write the artifacts of a LOCK, or the artifacts with these IDs, to a tar file for hosts without network access.
+
+    Data that several artifacts share is stored once. The same lock always gives the same bytes. If the export is
+    interrupted, run the same command again to resume it. The tar is an OCI image layout: oras can copy it to any OCI
+    registry, under the tag mxr.
+
+    \b
+    mxr export mxr.lock -o bundle.tar
+    mxr import bundle.tar                          on the host without network access
+    """
+    from mxr.bundle import exporter
+
+    lock, identities = _parse_sources(sources)
+    cache, client = session.cache(), session.client()
+    records = exporter.gather(lock, identities, cache, client)
+    done = exporter.export(records, lock, output, cache, client, watch=transfer_progress("exporting"))
+    if session.as_json:
+        print_json(
+            {
+                "bundle": str(done.path),
+                "size": done.size,
+                "blobs": done.blobs,
+                "kept": done.kept,
+                "artifacts": list(done.artifacts),
+            }
+        )
+        return
+    if done.kept:
+        note(f"mxr: resumed: {format_size(done.kept)} were written by an interrupted export")
+    echo(f"{done.path}: {len(done.artifacts)} artifacts, {format_size(done.size)}")
+
+
+def _parse_sources(sources: tuple[str, ...]) -> tuple[LockFile | None, list[str]]:
+    """The lock and the artifact ids in the arguments. An existing file is a lock, whatever its name. Raises `Usage`."""
+    lock: LockFile | None = None
+    identities = []
+    for source in sources:
+        if ID.fullmatch(source) and not Path(source).exists():
+            identities.append(source)
+        elif lock is None:
+            lock = load(Path(source))
+        else:
+            raise Usage("A bundle can contain only one lock.", hint="Export each lock to a bundle of its own.")
+    return lock, identities

@@ -1,0 +1,130 @@
+"""`mxr fetch`: the compiled program for a model and a target, from the cache or the registry."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from mxr.errors import MxrError, NoSuchArtifact, Usage
+from mxr.request.builder import Options
+from mxr_cli.fetching.dispatch import fetch as run_fetch
+from mxr_cli.fetching.fetch_options import FetchOptions
+from mxr_cli.fetching.ort_options import OrtOptions, ort_fetch_options
+from mxr_cli.on_miss import OnMiss
+from mxr_cli.options import Session, common, matching, request
+from mxr_cli.output import echo, note, print_json
+
+
+@click.command
+@click.argument("model", metavar="[MODEL]", required=False)
+@click.option(
+    "--genai-config",
+    metavar="FILE",
+    help="Fetch for every model that this genai_config.json runs with MIGraphX, instead of MODEL.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=str), metavar="PATH", help="Write a copy to this file or folder."
+)
+@click.option("--force", is_flag=True, help="With -o: overwrite files that mxr did not write.")
+@click.option("--name", metavar="NAME", help="With -o FOLDER: name of the model there [default: its file name].")
+@click.option(
+    "--link", is_flag=True, help="With -o: create a hard link into the cache instead of a copy. Do not write to it."
+)
+@click.option("--offline", is_flag=True, help="Use the cache only; never contact the registry.")
+@click.option("--refresh", is_flag=True, help="Ask the registry even if the cache has an exact match.")
+@click.option(
+    "--locked",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE]",
+    help="Fetch exactly what the lock FILE (default: mxr.lock) names; without MODEL, all of its entries.",
+)
+@click.option(
+    "--on-miss",
+    default="fail",
+    metavar="ACTION",
+    help="What to do if there is no program. fail (default): exit with 3. ask: queue a compile, exit with 4. "
+    "wait[=TIME]: queue a compile and wait (wait=90s, 10m, 2h). local: compile on this host and publish. "
+    "continue: print a warning, write nothing, exit with 0.",
+)
+@click.option("--retry", is_flag=True, help="With --on-miss ask, wait or local: compile despite a cached failure.")
+@click.option(
+    "--whole-node",
+    is_flag=True,
+    help="Also detect GPUs of the node that this container was not given (for init containers).",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show the log of the compile while it runs.")
+@ort_fetch_options
+@request
+@matching
+@common
+def fetch(
+    session: Session,
+    options: Options,
+    batches: tuple[int, ...],
+    on_miss: str,
+    ort: OrtOptions,
+    **values: Any,
+) -> None:
+    """Fetch the compiled program for MODEL and print its path. MODEL is an ONNX file, or the hash (xxh3:...) of a model
+    that the registry knows.
+
+    Facts that you do not give are detected on this host (see `mxr host`). The program comes from the cache or else
+    from the registry, and every byte is verified. If no program fits, the command fails and lists the closest ones with
+    their differences.
+
+    \b
+    Detect everything on a GPU host:
+      mxr fetch model.onnx
+    Fetch for a given target, to a file:
+      mxr fetch model.onnx --arch gfx908 --rocm 7.2 --migraphx 2.15 --batch 8 -o model.mxr
+    Write the layout that Triton expects (see mxr consumers):
+      mxr fetch model.onnx --for triton -o /models/
+    Wait up to two hours for a worker to compile it:
+      mxr fetch model.onnx --on-miss wait=2h
+    Have ONNX Runtime on a worker write its cache files, if their names cannot be predicted:
+      mxr fetch model.onnx --for ort --ort 1.27.1 --on-miss wait -o cache/
+    Fetch several batch sizes, all or none, with an index file:
+      mxr fetch model.onnx --batch 1,2,4,8,16 -o set/
+    Fetch exactly what mxr.lock names:
+      mxr fetch model.onnx --locked
+    """
+    whole_node, retry, verbose = values.pop("whole_node"), values.pop("retry"), values.pop("verbose")
+    session = replace(session, whole_node=whole_node)
+    action = OnMiss.parse(on_miss, retry=retry, verbose=verbose)
+    wanted = FetchOptions(request=options, batches=batches, on_miss=action, ort=ort, **values)
+    _check(wanted)
+    try:
+        document = run_fetch(session, wanted)
+    except NoSuchArtifact as error:
+        if action.action != "continue":
+            raise
+        _warn(session, error)
+        return
+    if session.as_json:
+        print_json(document)
+    else:
+        for row in document.get("entries", (document,)):
+            echo(row["path"])
+
+
+def _check(options: FetchOptions) -> None:
+    """Raises `Usage` for options that are missing or exclude each other."""
+    if options.output is None:
+        for name, given in (("link", options.link), ("force", options.force), ("name", options.name)):
+            if given:
+                raise Usage(f"--{name} needs -o.", hint="Add -o PATH.")
+    if options.offline and options.on_miss.compiles:
+        raise Usage("--offline contacts no registry, so nothing can be compiled.", hint="Leave out one of the two.")
+    if options.model is None and options.locked is None and options.genai_config is None:
+        raise Usage("No model is given.", hint="Use mxr fetch MODEL, --genai-config FILE, or --locked.")
+    if options.model is not None and options.genai_config is not None:
+        raise Usage("MODEL and --genai-config exclude each other.", hint="Leave out one of the two.")
+
+
+def _warn(session: Session, error: MxrError) -> None:
+    note(f"mxr: warning: {error.message} Nothing was written (--on-miss continue).")
+    if session.as_json:
+        print_json({"path": None, "source": None, **error.to_json()})

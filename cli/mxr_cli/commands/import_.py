@@ -1,0 +1,126 @@
+"""`mxr import`: read a bundle into the cache or a registry, or publish the cache files of an ONNX Runtime."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from mxr.errors import Usage
+from mxr.lockfiles.lockfile import write
+from mxr.request.builder import Options
+from mxr.util import disk
+from mxr_cli.fetching.ort_options import OrtOptions, ort_options
+from mxr_cli.options import Session, common, request
+from mxr_cli.output import echo, note, print_json, transfer_progress
+
+
+@click.command("import")
+@click.argument("bundle", metavar="[BUNDLE]", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--into", type=click.Choice(["cache", "registry"]), help="Import into the local cache (default) or the registry."
+)
+@click.option(
+    "--lock", "lock_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the lock of the bundle to FILE."
+)
+@click.option(
+    "--ort-cache",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Publish the files that the MIGraphX provider of ONNX Runtime wrote to FOLDER, instead of a bundle.",
+)
+@click.option("--model", metavar="MODEL", help="With --ort-cache: the model that ONNX Runtime ran.")
+@ort_options
+@request
+@common
+def import_(  # noqa: PLR0913 - a parameter for each option
+    session: Session,
+    options: Options,
+    batches: tuple[int, ...],
+    ort: OrtOptions,
+    bundle: Path | None,
+    into: str | None,
+    lock_file: Path | None,
+    ort_cache: Path | None,
+    model: str | None,
+) -> None:
+    """Import all artifacts of BUNDLE into the local cache or into a registry. BUNDLE is a tar file from `mxr export` or
+    an OCI image layout folder.
+
+    Every byte is verified before anything is written: a truncated or modified bundle is refused (exit code 65).
+    Existing artifacts are skipped, so that you can run the same command again after an interruption. Afterwards
+    `mxr fetch --locked` and `--offline` serve the requests of the lock in the bundle.
+
+    \b
+    mxr import bundle.tar --lock mxr.lock
+    mxr import bundle.tar --into registry --registry http://registry.example:8765
+
+    With --ort-cache, publish the files of ONNX Runtime as one artifact. `mxr fetch --for ort` prefers such files to
+    predicted file names. Describe the whole request: give --arch with all features (gfx942:sramecc+:xnack-), --rocm and
+    --migraphx, and the ONNX Runtime that ran the model with --ort and the other --ort options.
+
+    \b
+    mxr import --ort-cache FOLDER --model model.onnx --arch gfx942:sramecc+:xnack- --rocm 7.2 --migraphx 2.15
+    """
+    if ort_cache is not None:
+        if bundle is not None or lock_file is not None or into == "cache" or batches:
+            raise Usage(
+                "--ort-cache publishes one recorded set of files to the registry.",
+                hint="Leave out BUNDLE, --lock and --into cache, and give one batch size.",
+            )
+        if model is None:
+            raise Usage("--ort-cache needs the model that ONNX Runtime ran.", hint="Add --model model.onnx.")
+        _publish_ort_cache(session, ort_cache, model, options, ort)
+        return
+    if bundle is None:
+        raise Usage("No bundle is given.", hint="Use mxr import BUNDLE, or mxr import --ort-cache FOLDER.")
+    if options != Options(consumer=options.consumer) or batches or ort != OrtOptions() or model is not None:
+        raise Usage(
+            "The options of a request need --ort-cache: a bundle describes its artifacts.", hint="Leave them out."
+        )
+    _import_bundle(session, bundle, into or "cache", lock_file)
+
+
+def _publish_ort_cache(session: Session, folder: Path, model: str, options: Options, ort: OrtOptions) -> None:
+    from mxr.install.ort_cache import record
+    from mxr.request import model as models
+
+    subject = models.find(model, session.cache(), session.client)
+    progress = transfer_progress("recording")
+    artifact = record(folder, options, subject, ort.as_mapping(), session.client(), progress)
+    files = [file.name for file in artifact.manifest.files] if artifact.manifest else []
+    if session.as_json:
+        print_json({"id": artifact.id, "digest": artifact.digest, "key": artifact.key.to_json(), "files": files})
+        return
+    echo(artifact.id)
+    for name in files:
+        note(f"mxr: published {name}")
+
+
+def _import_bundle(session: Session, bundle: Path, into: str, lock_file: Path | None) -> None:
+    from mxr.bundle import importer
+    from mxr.bundle.image_layout import open_layout
+
+    with closing(open_layout(bundle)) as layout:
+        contents = importer.check(layout, transfer_progress("checking"))
+        if lock_file is not None and contents.lock is None:
+            raise Usage(f"{bundle} was exported by IDs and contains no lock.", hint="Leave --lock out.")
+        progress = transfer_progress("importing")
+        if into == "cache":
+            done = importer.into_cache(layout, contents, session.cache(), progress)
+        else:
+            done = importer.into_registry(layout, contents, session.client(), progress)
+    if lock_file is not None and contents.lock is not None:
+        disk.write_whole(lock_file, write(contents.lock).encode())
+    if session.as_json:
+        print_json(
+            {
+                "bundle": str(bundle),
+                "into": into,
+                "lock": str(lock_file) if lock_file else None,
+                "artifacts": [{"id": each.id, "new": each.new} for each in done],
+            }
+        )
+    else:
+        echo(f"{bundle}: {len(done)} artifacts, {sum(each.new for each in done)} new in the {into}")

@@ -1,0 +1,56 @@
+"""`mxr inspect`: what a .mxr file was compiled for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mxr.artifact.key import show
+from mxr_cli.options import Session, common
+from mxr_cli.output import echo, format_size, note, print_json
+
+
+@click.command
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@common
+def inspect(session: Session, file: Path) -> None:
+    """Show what FILE was compiled for. Needs neither MIGraphX nor a GPU.
+
+    Facts that the file does not contain are shown as unknown.
+    """
+    from mxr.program import describe_file
+
+    found: dict[str, Any] = describe_file(file).to_json()
+    if session.as_json:
+        print_json(found)
+        return
+    sizes = found["sizes"]
+    echo(f"{file}: a MIGraphX program, file version {found['file_version']}, {format_size(sizes['file'])}\n")
+    rows = (
+        ("made by", f"MIGraphX {found['migraphx'] or 'unknown'} ({found['flavour']})"),
+        ("compiled", "yes" if found["compiled"] else "no: compile it before it can run on a GPU"),
+        ("target", " ".join(found["targets"]) or "none"),
+        ("arch", " ".join(found["archs"]) or "unknown: the file has no code object that names it"),
+        ("precisions", " ".join(found["precisions"]) or "unknown"),
+        ("offload_copy", {True: "on", False: "off", None: "unknown"}[found["offload_copy"]]),
+        ("libraries", " ".join(found["libraries"]) or "none found"),
+        ("literals", format_size(sizes["literals"])),
+        ("code objects", format_size(sizes["code_objects"])),
+    )
+    for name, text in rows:
+        echo(f"  {name:<13} {text}{_source(found, name)}")
+    for name, row in found["inputs"].items():
+        echo(f"  input         {name} {row['type']} {show(row['dims'])}")
+    for row in found["outputs"]:
+        echo(f"  output        {row['type']} {show(row['dims'])}")
+    for line in found.get("notes", ()):
+        note(f"mxr: {line}")
+
+
+def _source(found: dict[str, Any], name: str) -> str:
+    """How certain a fact is and where it comes from, in brackets; empty when that is not recorded."""
+    fields = {"made by": "migraphx", "target": "targets", "arch": "archs"}
+    row = found.get("sure", {}).get(fields.get(name, name.replace(" ", "_")))
+    return f"  ({row['how']}: {row['from']})" if row and row.get("from") else ""

@@ -1,0 +1,30 @@
+"""`mxr key`: the key of a request, its digest and the model hash."""
+
+from __future__ import annotations
+
+import click
+
+from mxr.request.builder import Options
+from mxr_cli.options import Session, common, matching, request
+from mxr_cli.output import echo, note, print_json
+
+
+@click.command
+@click.argument("model", metavar="MODEL")
+@request
+@matching
+@common
+def key(session: Session, options: Options, model: str) -> None:
+    """Show the key of a request for MODEL, its digest and the model hash, without fetching anything."""
+    from mxr.api import prepare
+
+    subject, asked = prepare(options, model, session.cache(), session.client, session.host(options))
+    request_key = asked.request.key
+    if session.as_json:
+        print_json({"model": subject.model, "digest": request_key.digest, **asked.request.to_json()})
+        return
+    for line in asked.notes:
+        note(f"mxr: {line}")
+    echo(f"model   {subject.model}")
+    echo(f"digest  {request_key.digest}")
+    echo(f"key     {request_key.canonical}")

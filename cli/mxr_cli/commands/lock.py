@@ -1,0 +1,218 @@
+"""`mxr lock`: pin the artifacts that requests resolve to, check the pins, and protect them in the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mxr.errors import NoSuchArtifact, Usage
+from mxr.lockfiles import pins
+from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load, write
+from mxr.request.builder import Options
+from mxr.util import disk
+from mxr.util.frozen import dataclass
+from mxr_cli.lock_report import report_findings
+from mxr_cli.options import Session, common, matching, pipeline_environment, request
+from mxr_cli.output import echo, format_time, key_cells, print_json, print_table
+
+if TYPE_CHECKING:
+    from mxr.artifact.qualities import Request
+    from mxr.request.model import ModelReference
+
+
+@dataclass(frozen=True, slots=True)
+class LockTask:
+    """What one call of `mxr lock` does: write, check, register, list registrations, or unregister."""
+
+    models: tuple[str, ...]
+    file: Path
+    add: bool
+    check: bool
+    register: str | None
+    registered: bool
+    unregister: str | None
+
+    def __post_init__(self) -> None:
+        candidates = (
+            ("MODEL", self.models or self.add),
+            ("--check", self.check),
+            ("--registered", self.registered),
+            ("--unregister", self.unregister is not None),
+        )
+        tasks = [name for name, given in candidates if given]
+        if self.register is not None and not tasks:
+            tasks = ["MODEL"]
+        if len(tasks) > 1:
+            raise Usage(f"{' and '.join(tasks)} exclude each other.", hint="Run mxr lock once for each.")
+        if not tasks or (self.add and not self.models):
+            raise Usage("No model is given.", hint="Run mxr lock MODEL..., or mxr lock --check.")
+
+
+@click.command
+@click.argument("models", metavar="[MODEL|MATRIX.yaml]...", nargs=-1)
+@click.option(
+    "-o",
+    "--file",
+    type=click.Path(path_type=Path),
+    default=FILE_NAME,
+    show_default=True,
+    metavar="FILE",
+    help="The lock file.",
+)
+@click.option("--add", is_flag=True, help="Keep the other entries of the lock file.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Compare the lock with the registry: exit with 3 if an artifact is gone, "
+    "with 6 if a request now gets a different one.",
+)
+@click.option("--register", metavar="NAME", help="Protect the locked artifacts from removal, under this name.")
+@click.option("--registered", is_flag=True, help="List the registered locks.")
+@click.option("--unregister", metavar="NAME", help="Remove the registration NAME, and its protection.")
+@request
+@matching
+@common
+def lock(session: Session, options: Options, batches: tuple[int, ...], **values: Any) -> None:
+    """Write a lock file with the artifact that each request gets now. Commit it, and deploy with `mxr fetch --locked`.
+
+    If an artifact is missing, nothing is written and the command lists all that are missing (exit code 3).
+
+    \b
+    Lock models for a target:
+      mxr lock models/*.onnx --arch gfx908 --rocm 7.2 --migraphx 2.15 --batch 1,8
+    Add a model to the lock:
+      mxr lock models/bert.onnx --arch gfx942 --rocm 7.2 --migraphx 2.15 --add
+    Lock everything that mxr precompile compiled:
+      mxr lock matrix.yaml
+    Check in a pull request that every artifact still exists and is still the first choice:
+      mxr lock --check
+    Protect the locked artifacts from removal and garbage collection:
+      mxr lock --register prod
+    """
+    task = LockTask(**values)
+    if task.unregister is not None:
+        removed = session.client().remove_lock(task.unregister)
+        print_json({"name": removed.name, "unregistered": True}) if session.as_json else echo(removed.name)
+    elif task.registered:
+        _list_registered(session)
+    elif task.check:
+        _check(session, task.file)
+    else:
+        _write(session, task, options, batches)
+
+
+def _write(session: Session, task: LockTask, options: Options, batches: tuple[int, ...]) -> None:
+    """Lock the models, if any are given, and register the lock, if a name is given."""
+    if task.models:
+        base = load(task.file) if task.add and task.file.exists() else LockFile(())
+        lock_file = base.merged(_entries(session, task, options, batches))
+        disk.write_whole(task.file, write(lock_file).encode())
+    else:
+        lock_file = load(task.file)
+    if task.register is not None:
+        session.client().put_lock(task.register, lock_file.ids)
+    if session.as_json:
+        rows = [entry.to_json() for entry in lock_file.entries]
+        print_json({"lock": str(task.file), "registered": task.register, "entries": rows})
+    else:
+        registered = f", registered as {task.register}" if task.register is not None else ""
+        echo(f"{task.file}: {len(lock_file.entries)} entries, {len(lock_file.ids)} artifacts{registered}")
+
+
+@dataclass(frozen=True, slots=True)
+class LockRequest:
+    """A request to lock. `name` is the model as given on the command line or in the matrix."""
+
+    name: str
+    subject: ModelReference
+    request: Request
+    consumer: str
+
+
+def _entries(session: Session, task: LockTask, options: Options, batches: tuple[int, ...]) -> list[LockEntry]:
+    """An entry for each request. Raises `NoSuchArtifact` with all requests that have no artifact."""
+    client = session.client()
+    entries: list[LockEntry] = []
+    missing: list[tuple[LockRequest, NoSuchArtifact]] = []
+    for each in _requests(session, task.models, options, batches):
+        try:
+            entries.append(pins.pin(each.request, each.consumer, each.subject, client, task.file.parent))
+        except NoSuchArtifact as error:
+            missing.append((each, error))
+    if missing:
+        raise _incomplete(missing, len(entries))
+    return entries
+
+
+def _requests(
+    session: Session, models: tuple[str, ...], options: Options, batches: tuple[int, ...]
+) -> Iterator[LockRequest]:
+    """The requests of all models and matrices. A matrix has its own options."""
+    from mxr.api import prepare
+
+    cache = session.cache()
+    for model in models:
+        if model.endswith((".yaml", ".yml")):
+            if batches or options != Options(consumer=options.consumer):
+                raise Usage(
+                    f"{model} is a matrix, which contains the options of its requests.",
+                    hint="Leave the options out, or lock models instead of a matrix.",
+                )
+            yield from _matrix_requests(session, Path(model))
+            continue
+        for batch in batches or (options.batch,):
+            each = replace(options, batch=batch)
+            subject, asked = prepare(each, model, cache, session.client, session.host(each))
+            yield LockRequest(model, subject, asked.request, asked.consumer.name)
+
+
+def _matrix_requests(session: Session, matrix: Path) -> Iterator[LockRequest]:
+    from mxr.consumers import DEFAULT
+    from mxr_cli.matrix_input import annotate_errors, read_requests
+
+    environment = pipeline_environment()
+    with annotate_errors(environment):
+        for each in read_requests(session, matrix, environment, None, ()):
+            yield LockRequest(each.cell.name, each.subject, each.request, each.cell.options.consumer or DEFAULT.name)
+
+
+def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifact]], found: int) -> NoSuchArtifact:
+    keys = [each.request.key for each, _ in missing]
+    shown = "; ".join(f"{each.name} ({', '.join(key_cells(each.request.key))})" for each, _ in missing[:5])
+    rows = [
+        {"model": each.name, "digest": key.digest, "key": key.to_json(), **error.detail}
+        for (each, error), key in zip(missing, keys, strict=True)
+    ]
+    more = f"; and {len(missing) - 5} more" if len(missing) > 5 else ""
+    return NoSuchArtifact(
+        f"{len(missing)} of {len(missing) + found} requests have no program; no lock was written. Missing: "
+        f"{shown}{more}.",
+        hint="Compile them first: `mxr precompile MATRIX.yaml`, or `mxr fetch MODEL --on-miss wait`.",
+        detail={"missing": rows, "nearest": rows[0].get("nearest", []) if len(rows) == 1 else []},
+    )
+
+
+def _check(session: Session, file: Path) -> None:
+    client, lock_file = session.client(), load(file)
+    findings = list(pins.check(lock_file, file.parent, session.cache(), client))
+    report_findings(session, findings)
+    error = pins.drift(findings)
+    if error is not None:
+        raise error
+    if not session.as_json:
+        echo(f"{file}: {len(findings)} entries, all as locked")
+
+
+def _list_registered(session: Session) -> None:
+    locks = session.client().locks().locks
+    if session.as_json:
+        from mxr.protocol.artifacts import document
+
+        print_json({"locks": [document(each) for each in locks]})
+        return
+    rows = [(each.name, len(each.artifacts), format_time(each.updated_at)) for each in locks]
+    print_table(rows, ("NAME", "ARTIFACTS", "REGISTERED"))

@@ -1,0 +1,174 @@
+"""`mxr plan`: what a matrix or a toolchain upgrade would compile, and the same as jobs for a CI system."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mxr.errors import Usage
+from mxr_cli.matrix_input import annotate_errors, matrix_options, read_requests
+from mxr_cli.options import Session, common, pipeline_environment
+from mxr_cli.output import ErrorFormat, echo, format_duration, note, print_error, print_json, print_table, printable
+
+if TYPE_CHECKING:
+    from mxr.precompilation.matrix_plan import PlannedCell, TargetWorkload
+
+MAX_ROWS = 100
+"""Cells that are listed without --json."""
+
+
+@click.command
+@click.argument("matrix", metavar="[MATRIX.yaml]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--from",
+    "before",
+    metavar="VERSIONS",
+    help="Plan an upgrade instead of a matrix: the toolchain in use, such as rocm=7.1,migraphx=2.14.",
+)
+@click.option("--to", "after", metavar="VERSIONS", help="The new toolchain, such as rocm=7.2,migraphx=2.15.")
+@click.option(
+    "--days",
+    type=click.IntRange(1, 3650),
+    metavar="N",
+    default=30,
+    show_default=True,
+    help="With --from: consider artifacts used in the last N days.",
+)
+@click.option(
+    "--grown",
+    type=float,
+    metavar="FACTOR",
+    default=1.5,
+    show_default=True,
+    help="With --from: flag compiles that became slower by this factor.",
+)
+@click.option(
+    "--ask", "queue", is_flag=True, help="With --from: queue the compiles, at a lower priority than any other."
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(("text", "json", "github", "gitlab")),
+    default="text",
+    show_default=True,
+    help="github: a job matrix for fromJSON. gitlab: a child pipeline. Both have one job for each target that lacks "
+    "programs.",
+)
+@matrix_options
+@common
+def plan(
+    session: Session,
+    matrix: Path | None,
+    output_format: str,
+    limit: int | None,
+    targets: tuple[str, ...],
+    **upgrade: Any,
+) -> None:
+    """Show what `mxr precompile MATRIX.yaml` would compile and for how long. Nothing is compiled, queued or uploaded.
+
+    Estimates are medians of earlier compile times. Programs without an estimate are counted separately.
+
+    With --from and --to, show instead which programs in use a toolchain upgrade invalidates, and what rebuilding them
+    takes.
+
+    \b
+    Show a summary by target, then each missing program:
+      mxr plan matrix.yaml
+    Print {"include": [...]} for `strategy: matrix: ${{ fromJSON(...) }}`:
+      mxr plan matrix.yaml --format github
+    Print jobs for `trigger: include: artifact:`:
+      mxr plan matrix.yaml --format gitlab
+    Queue the programs that an upgrade invalidates, most used first:
+      mxr plan --from rocm=7.1,migraphx=2.14 --to rocm=7.2,migraphx=2.15 --ask
+
+    Exit with 8 if no worker can compile some program. With --format github or gitlab exit with 0 even then, because
+    these jobs may start the workers.
+    """
+    if upgrade["before"] or upgrade["after"]:
+        _plan_upgrade(session, matrix, **upgrade)
+        return
+    if matrix is None or upgrade["queue"]:
+        raise Usage("Give a matrix, or --from and --to.", hint="See mxr plan --help.")
+    from mxr.precompilation import matrix_plan
+    from mxr.precompilation.run import standings
+
+    environment = pipeline_environment()
+    with annotate_errors(environment):
+        wanted = read_requests(session, matrix, environment, limit, targets)
+    planned = matrix_plan.plan(wanted, standings(session.client(), wanted))
+    if output_format == "github":
+        print_json(matrix_plan.github(planned))
+        return
+    if output_format == "gitlab":
+        echo(matrix_plan.gitlab(planned, matrix).rstrip())
+        return
+    error = matrix_plan.verdict(planned)
+    if output_format == "json" or session.as_json:
+        print_json(matrix_plan.document(planned, matrix) | (error.to_json() if error else {}))
+    else:
+        _print_plan(planned, matrix)
+    if error is not None:
+        raise click.exceptions.Exit(print_error(error, ErrorFormat()))
+
+
+def _plan_upgrade(
+    session: Session,
+    matrix: Path | None,
+    *,
+    before: str | None,
+    after: str | None,
+    days: int,
+    grown: float,
+    queue: bool,
+) -> None:
+    from mxr_cli.upgrade_report import plan_upgrade
+
+    if matrix is not None or before is None or after is None:
+        raise Usage("--from and --to must be given together and without a matrix.", hint="See mxr plan --help.")
+    plan_upgrade(session, before, after, days, grown, queue)
+
+
+def _print_plan(planned: Sequence[PlannedCell], matrix: Path) -> None:
+    from mxr.precompilation import matrix_plan
+
+    workloads = matrix_plan.lots(planned)
+    header = ("TARGET", *(state.upper() for state in matrix_plan.STATES), "COMPILE TIME")
+    print_table([(each.target, *each.counts.values(), _compile_time(each)) for each in workloads], header)
+    missing = [each for each in planned if each.state != matrix_plan.THERE]
+    if missing:
+        echo()
+        rows = [_cells(each, matrix) for each in missing[:MAX_ROWS]]
+        print_table(rows, ("LINE", "MODEL", "TARGET", "VARIANT", "STATE", "ESTIMATE"))
+        if len(missing) > MAX_ROWS:
+            note(f"mxr: and {len(missing) - MAX_ROWS} more; --json lists all of them")
+    echo()
+    minutes, unknown = sum(each.minutes for each in workloads), sum(each.unknown for each in workloads)
+    echo(f"{len(planned)} cells, {len(planned) - len(missing)} available. To compile: {_estimate(minutes, unknown)}.")
+
+
+def _compile_time(workload: TargetWorkload) -> str:
+    return _estimate(workload.minutes, workload.unknown) if workload.open else "-"
+
+
+def _estimate(minutes: float, unknown: int) -> str:
+    if not minutes:
+        return f"{unknown} without an estimate" if unknown else "nothing"
+    more = f", and {unknown} without an estimate" if unknown else ""
+    return f"about {format_duration(minutes * 60)}{more}"
+
+
+def _cells(planned: PlannedCell, matrix: Path) -> tuple[str, ...]:
+    """The table cells of a planned cell: line, model, target, variant, state, estimate or earlier failure."""
+    cell, known = planned.wanted.cell, planned.standing
+    estimate = "-"
+    if planned.open:
+        estimate = "unknown"
+        if known.estimate:
+            estimate = f"{format_duration(known.estimate)}, based on {known.estimate_from}"
+    elif known.failure:
+        estimate = f"{known.failure.kind} ({known.failure.name})"
+    state = f"{planned.state} as {known.job[:12]}" if known.job else planned.state
+    return (f"{matrix.name}:{cell.line}", printable(cell.name), cell.target, cell.variant, state, printable(estimate))

@@ -1,0 +1,59 @@
+"""`mxr push`: publish a compiled program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mxr.request.builder import Options
+from mxr_cli.options import Session, common, request
+from mxr_cli.output import echo, note, print_json, transfer_progress
+
+
+@click.command
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option(
+    "--model", required=True, metavar="MODEL", help="The ONNX file that FILE was compiled from, or its hash (xxh3:...)."
+)
+@request
+@common
+def push(session: Session, options: Options, file: Path, model: str) -> None:
+    """Publish the compiled program FILE, so that every host that it fits can fetch it.
+
+    Architecture and features, MIGraphX version, input shapes and target kind are read from the file. Give the rest as
+    options: nothing is taken from this host. An option that contradicts the file is refused.
+
+    Pushing the same file again changes nothing. A different file for the same key becomes another artifact; the older
+    one stays the first choice until `mxr promote`.
+
+    \b
+    mxr push model.mxr --model model.onnx --rocm 7.2.1 --for python
+    mxr push model.mxr --model model.onnx --kind ref --for python --precision fp16
+    """
+    from mxr.program import describe_file
+    from mxr.request import model as models
+    from mxr.workflows.push import label
+    from mxr.workflows.push import push as publish
+
+    description = describe_file(file).to_json()
+    cache, client = session.cache(), session.client()
+    subject = models.find(model, cache, session.client)
+    labels = label(options, subject, description)
+    artifact = publish(file, subject, labels, client, {"tool": "mxr push"}, transfer_progress("pushing"))
+    if session.as_json:
+        print_json(
+            {
+                "id": artifact.id,
+                "digest": artifact.digest,
+                "sha256": artifact.sha256,
+                "size": artifact.size,
+                "key": artifact.key.to_json(),
+                "qualities": artifact.qualities.to_json(),
+                "stated": list(artifact.stated),
+            }
+        )
+        return
+    if artifact.stated:
+        note("mxr: not verifiable from the file, taken from the options: " + ", ".join(artifact.stated))
+    echo(artifact.id)

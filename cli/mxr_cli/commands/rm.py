@@ -1,0 +1,28 @@
+"""`mxr rm`: remove an artifact from the registry."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from mxr.errors import Usage
+from mxr_cli.artifact_rows import artifact_cells
+from mxr_cli.options import Session, common
+from mxr_cli.output import echo, print_json
+
+
+@click.command
+@click.argument("identity", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@common
+def rm(session: Session, identity: str, yes: bool) -> None:
+    """Remove artifact ID from the registry. Its data is deleted once no other artifact uses it."""
+    client = session.client()
+    artifact = client.artifact(identity)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise Usage("Confirmation required, but standard input is not a terminal.", hint="Add --yes.")
+        click.confirm(f"Remove {artifact.id[:12]} ({' '.join(artifact_cells(artifact)[1:3])})?", abort=True, err=True)
+    client.remove(artifact.id)
+    print_json({"id": artifact.id, "removed": True}) if session.as_json else echo(artifact.id)

@@ -1,0 +1,73 @@
+"""`mxr verify`: compare files on disk with a lock file, or an output folder with what mxr wrote there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mxr.errors import Usage
+from mxr.lockfiles import pins
+from mxr.lockfiles.lockfile import FILE_NAME, load
+from mxr_cli.lock_report import report_findings
+from mxr_cli.options import Session, common
+from mxr_cli.output import echo, note, print_json
+
+
+@click.command
+@click.argument("path", metavar="[LOCK|FOLDER]", type=click.Path(path_type=Path), default=FILE_NAME)
+@click.option(
+    "--in",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Verify the files in FOLDER, not the cache.",
+)
+@common
+def verify(session: Session, path: Path, folder: Path | None) -> None:
+    """Read the files of LOCK (default: mxr.lock) in the cache or in a folder, and compare their sha256.
+
+    Exit with 65 if a file has changed, with 3 if one is missing; each is listed.
+
+    If the argument is a FOLDER that `mxr fetch -o` wrote for a consumer, verify that folder after the consumer has run.
+    Exit with 6 if a file was changed, removed, or added. A file added by the provider of ONNX Runtime means that it did
+    not find a file of the expected name and compiled silently. Each file is listed with the part of its name that
+    differs and the likely reason.
+
+    \b
+    Verify the programs of mxr.lock in the cache:
+      mxr verify
+    Verify them in a folder:
+      mxr verify mxr.lock --in /models
+    Verify that ONNX Runtime used the files that mxr wrote:
+      mxr verify /var/cache/mxr-ort/
+    """
+    if path.is_dir():
+        if folder is not None:
+            raise Usage("--in needs a lock file, not a folder.", hint="Leave --in out.")
+        _verify_folder(session, path)
+        return
+    findings = list(pins.verify(load(path), session.cache(), folder))
+    report_findings(session, findings)
+    error = pins.damage(findings)
+    if error is not None:
+        raise error
+    if not session.as_json:
+        echo(f"{path}: {len(findings)} entries, all files as locked")
+
+
+def _verify_folder(session: Session, folder: Path) -> None:
+    from mxr.install import verification
+
+    found = verification.prove(folder)
+    for each in found.findings if not session.as_json else ():
+        note(f"mxr: {each.path}: {each.kind}. {each.why}")
+        for field, placed, now in each.differences:
+            note(f"  {field}: written {placed}, found {now}")
+    error = verification.problem(folder, found)
+    if error is not None:
+        raise error
+    if session.as_json:
+        print_json({"ok": True, "folder": str(folder), "files": list(found.files)})
+    else:
+        echo(f"{folder}: {len(found.files)} files, all as mxr wrote them")

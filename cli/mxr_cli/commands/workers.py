@@ -1,0 +1,55 @@
+"""`mxr workers`: the workers and declared worker pools of the registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mxr_cli.options import Session, common
+from mxr_cli.output import echo, format_time, print_json, print_table
+
+if TYPE_CHECKING:
+    from mxr.host_facts import HostTarget
+    from mxr.protocol.jobs import WorkerCapabilities
+
+
+@click.command
+@common
+def workers(session: Session) -> None:
+    """List the workers with the targets that each can compile for, and the declared pools.
+
+    A declared pool can compile even if it is scaled to zero workers now.
+    """
+    listed = session.client().workers()
+    if session.as_json:
+        from mxr.protocol.artifacts import document
+
+        print_json(document(listed))
+        return
+    print_table(
+        [
+            (each.name, each.state, *_capabilities(each.can), (each.job or "")[:12], format_time(each.seen_at))
+            for each in listed.workers
+        ],
+        ("WORKER", "STATE", "TARGETS", "TOOLCHAIN", "JOB", "SEEN"),
+    )
+    if listed.pools:
+        echo()
+        rows = [(each.name, *_capabilities(each.can), str(each.queued), str(each.running)) for each in listed.pools]
+        print_table(rows, ("POOL", "TARGETS", "TOOLCHAIN", "QUEUED", "RUNNING"))
+
+
+def _capabilities(can: WorkerCapabilities) -> tuple[str, str]:
+    """The table cells of what a worker can compile for: targets, toolchain."""
+    toolchain = f"migraphx {can.toolchain.migraphx or '?'}"
+    toolchain += f" rocm {can.toolchain.rocm}" if can.toolchain.rocm else ""
+    toolchain += f" onnxruntime {can.ort.version}" if can.ort else ""
+    return ", ".join(dict.fromkeys(map(_target, can.targets))), toolchain
+
+
+def _target(target: HostTarget) -> str:
+    if target.kind != "gpu":
+        return target.kind
+    features = "".join(f":{name}{sign}" for name in ("sramecc", "xnack") if (sign := getattr(target, name)))
+    return f"{target.arch}{features}" + (f"/{target.num_cu}" if target.num_cu else "")

@@ -1,0 +1,191 @@
+"""Compile what a fetch misses: queue a job, and wait for it or have this host run it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from mxr.errors import MxrError, NoWorker, Usage
+
+from .job_progress import LOG_POLL_SECONDS, interruptible, poll_seconds, show_progress
+from .output import note, printable, transfer_progress
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from mxr.protocol.jobs import Job
+    from mxr.request.builder import BuiltRequest
+    from mxr.request.model import ModelReference
+    from mxr.workflows.compile import JobProgress
+    from mxr.workflows.fetch import Fetched
+
+    from .on_miss import OnMiss
+    from .options import Session
+
+
+def compile_and_fetch(
+    session: Session,
+    on_miss: OnMiss,
+    subject: ModelReference,
+    asked: BuiltRequest,
+    calibration: Path | None,
+    file_name: str | None = None,
+) -> Fetched:
+    """Compile a program and fetch it into the cache.
+
+    With `file_name` the result is the set of files that ONNX Runtime writes for a model that it opens under that name.
+    Raises `NotCompiled` when the job is not finished, `CompileFailed`, `NoWorker`. An interrupt does not cancel the
+    job.
+    """
+    from mxr.workflows import fetch as fetch_workflow
+
+    job = submit_job(session, on_miss, subject, asked, calibration, file_name)
+    identity = artifact_of_job(session, on_miss, job)
+    return fetch_workflow.fetch_compiled(
+        identity, asked.request, session.cache(), session.client(), watch=transfer_progress("fetching")
+    )
+
+
+def submit_job(
+    session: Session,
+    on_miss: OnMiss,
+    subject: ModelReference,
+    asked: BuiltRequest,
+    calibration: Path | None,
+    file_name: str | None = None,
+) -> Job:
+    """Submit a compile job, and upload the model and calibration data that the registry lacks.
+
+    Raises `NoWorker` when `on_miss` waits and no worker could run the job.
+    """
+    from mxr.protocol import jobs as job_protocol
+    from mxr.workflows import compile as compile_workflow
+
+    wanted = job_protocol.CompileRequest(
+        asked.request, wait=on_miss.action == "wait", retry=on_miss.retry, file_name=file_name
+    )
+    return compile_workflow.ask(
+        session.client(), compile_workflow.CompileOrder(wanted, subject, calibration), transfer_progress("uploading")
+    )
+
+
+def artifact_of_job(session: Session, on_miss: OnMiss, job: Job) -> str:
+    """The id of the artifact of a job.
+
+    The job is run here or waited for where `on_miss` says so. Raises as `finished_artifact`.
+    """
+    from mxr.protocol import jobs as job_protocol
+
+    if on_miss.action == "local" and job.state in job_protocol.OPEN:
+        job = _run_here(session, on_miss, job)
+    elif on_miss.action == "wait":
+        job = _wait(session, on_miss, job)
+    return finished_artifact(session, job, log_shown=on_miss.verbose)
+
+
+def finished_artifact(session: Session, job: Job, *, log_shown: bool = False) -> str:
+    """The id of the artifact of a job. Prints the end of the log of a failed job unless `log_shown`.
+
+    Raises `CompileFailed`, or `NotCompiled` when the job is open or was cancelled.
+    """
+    from mxr.workflows import compile as compile_workflow
+
+    try:
+        return compile_workflow.outcome(session.client(), job)
+    except MxrError as error:
+        if not (log_shown or session.as_json):
+            for line in error.detail.get("log", ()):
+                note(f"  | {printable(line)}")
+        raise
+
+
+def suggest_compile(session: Session, error: MxrError, asked: BuiltRequest) -> None:
+    """Extend the hint of a miss by the `--on-miss` option that would help, if the registry has workers."""
+    from mxr.protocol import capabilities
+
+    try:
+        listed = session.client().workers()
+    except MxrError:
+        return
+    available = [each.can for each in listed.workers if each.state != "lost"] + [each.can for each in listed.pools]
+    if any(capabilities.able(each, asked.request) is not None for each in available):
+        hint = "Add `--on-miss wait` to have a worker compile and publish it."
+    elif available:
+        hint = "Add `--on-miss ask` to queue it until a worker that can compile it starts; there is none now."
+    else:
+        return
+    error.hint = f"{hint} Or {error.hint[:1].lower()}{error.hint[1:]}"
+
+
+def _wait(session: Session, on_miss: OnMiss, job: Job) -> Job:
+    from mxr.workflows import compile as compile_workflow
+
+    deadline = None if on_miss.timeout is None else time.monotonic() + on_miss.timeout
+    with interruptible(job):
+        updates = compile_workflow.follow(
+            session.client(), job, deadline=deadline, pace=poll_seconds(log=on_miss.verbose), log=on_miss.verbose
+        )
+        return show_progress(updates, job)
+
+
+def _run_here(session: Session, on_miss: OnMiss, job: Job) -> Job:
+    """Start a worker on this host for one job and follow the job. Another worker may claim it first."""
+    from mxr.workflows import compile as compile_workflow
+
+    worker = _start_worker(session, job)
+    try:
+        with interruptible(job):
+            updates = compile_workflow.follow(session.client(), job, pace=LOG_POLL_SECONDS, log=on_miss.verbose)
+            return show_progress(_until_worker_exits(updates, worker), job)
+    finally:
+        _stop(worker)
+
+
+def _until_worker_exits(updates: Iterable[JobProgress], worker: subprocess.Popen[bytes]) -> Iterable[JobProgress]:
+    """Pass updates on. Raises `NoWorker` when the worker failed before it claimed the job."""
+    for progress in updates:
+        yield progress
+        if progress.job.state == "queued" and worker.poll() not in (None, 0):
+            raise NoWorker(
+                "The worker on this host exited without compiling the program.",
+                hint="See its messages above. The job stays queued: `mxr jobs` shows it.",
+                detail={"job": progress.job.id, "exit": worker.returncode},
+            )
+
+
+def _start_worker(session: Session, job: Job) -> subprocess.Popen[bytes]:
+    import os
+    import shutil
+    import subprocess
+    from pathlib import Path
+
+    installed = Path(sys.executable).with_name("mxr-worker")
+    program = str(installed) if installed.exists() else shutil.which("mxr-worker")
+    if program is None:
+        raise Usage(
+            "--on-miss local needs mxr-worker, which is not installed on this host.",
+            hint="Install the extra `workers` of the package, or use --on-miss wait: the job is queued.",
+            detail={"job": job.id},
+        )
+    environ = os.environ | {"MXR_REGISTRY": session.settings.registry}
+    if session.settings.token:
+        environ["MXR_TOKEN"] = session.settings.token
+    command = [program, "run", "--job", job.id, "--kind", job.request.key.kind]
+    return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno())
+
+
+def _stop(worker: subprocess.Popen[bytes]) -> None:
+    """Wait for the worker to exit, so that it returns an unfinished job. Terminate, then kill it if it does not."""
+    import subprocess
+
+    for signal, seconds in ((None, 5), (worker.terminate, 20), (worker.kill, 20)):
+        if signal is not None:
+            signal()
+        try:
+            worker.wait(seconds)
+            return
+        except subprocess.TimeoutExpired:
+            continue

@@ -1,0 +1,48 @@
+"""The options of one call of `mxr fetch`, as a typed value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mxr.util.frozen import dataclass
+
+if TYPE_CHECKING:
+    from mxr.install.placement import OutputRequest
+    from mxr.request.builder import BuiltRequest, Options
+    from mxr.request.model import ModelReference
+    from mxr_cli.on_miss import OnMiss
+
+    from .ort_options import OrtOptions
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOptions:
+    """What one call of `mxr fetch` asks for. The fields are its command line options, except for these:
+
+    `request`: the options that describe the request, with one batch size at most. `batches`: the batch sizes when there
+    are several, else empty. `locked`: None without --locked, else the lock file, or "" for the default one.
+    """
+
+    request: Options
+    batches: tuple[int, ...]
+    on_miss: OnMiss
+    ort: OrtOptions
+    model: str | None = None
+    genai_config: str | None = None
+    locked: str | None = None
+    output: str | None = None
+    name: str | None = None
+    force: bool = False
+    link: bool = False
+    offline: bool = False
+    refresh: bool = False
+
+    def output_request(self, asked: BuiltRequest, subject: ModelReference) -> OutputRequest | None:
+        """Where to write the program, checked before anything is fetched; None without --output. Raises `Usage`."""
+        if self.output is None:
+            return None
+        from mxr.install import placement
+
+        wanted = placement.OutputRequest(self.output, self.link, self.force, self.name, self.ort.as_mapping())
+        placement.check(asked, subject, wanted, offline=self.offline)
+        return wanted

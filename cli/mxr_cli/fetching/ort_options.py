@@ -1,0 +1,93 @@
+"""The options for the consumer `ort` (ONNX Runtime), as a typed value."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import click
+
+from mxr.util.frozen import dataclass
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class OrtOptions:
+    """Which ONNX Runtime opens the model, and how."""
+
+    ort: str | None = None
+    ort_python: str | None = None
+    ort_migraphx: str | None = None
+    ort_level: str | None = None
+    ort_bytes: bool = False
+    ort_predict: str = "proven"
+
+    def as_mapping(self) -> dict[str, str]:
+        """The options that are set, by name, as `mxr.install.placement.OutputRequest` takes them."""
+        values = {
+            "ort": self.ort,
+            "ort_python": self.ort_python,
+            "ort_migraphx": self.ort_migraphx,
+            "ort_level": self.ort_level,
+            "ort_bytes": self.ort_bytes,
+            "ort_predict": self.ort_predict,
+        }
+        return {name: str(value) for name, value in values.items() if value}
+
+
+OPTIONS = (
+    click.option(
+        "--ort",
+        metavar="ORT",
+        help="With --for ort: the ONNX Runtime to serve: its version, its generation (A, B, B', C, D), "
+        "or the path of its provider library.",
+    ),
+    click.option(
+        "--ort-python", metavar="PATH", help="With --for ort: a Python interpreter with this ONNX Runtime installed."
+    ),
+    click.option(
+        "--ort-migraphx",
+        metavar="VERSION",
+        help="With --for ort: the MIGraphX version that its provider was built with.",
+    ),
+    click.option(
+        "--ort-level",
+        metavar="LEVEL",
+        help="With --for ort: the graph optimization level of the session: all (default), basic, disable.",
+    ),
+    click.option("--ort-bytes", is_flag=True, help="With --for ort: the session opens the model from memory."),
+)
+
+PREDICT = click.option(
+    "--ort-predict",
+    type=click.Choice(("proven", "unproven")),
+    default="proven",
+    help="Predict file names of ONNX Runtime generations that were never run against their provider (unproven), "
+    "or only of proven ones.",
+)
+
+
+def ort_options(command: F) -> F:
+    """Add the options that describe an ONNX Runtime. The function receives them as one `OrtOptions` named `ort`."""
+    return _decorate(command, OPTIONS)
+
+
+def ort_fetch_options(command: F) -> F:
+    """Add the options of `ort_options`, and how file names are predicted."""
+    return _decorate(command, (*OPTIONS, PREDICT))
+
+
+def _decorate(command: F, options: tuple[Callable[[F], F], ...]) -> F:
+    names = ("ort", "ort_python", "ort_migraphx", "ort_level", "ort_bytes", "ort_predict")
+
+    @functools.wraps(command)
+    def run(**values: Any) -> Any:
+        given = {name: values.pop(name) for name in names if name in values}
+        return command(ort=OrtOptions(**given), **values)
+
+    decorated = cast(F, run)
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated

@@ -1,0 +1,126 @@
+"""Fetch one program and write it where `--output` says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mxr.errors import MxrError, NoSuchArtifact
+from mxr_cli.output import note, transfer_progress
+
+if TYPE_CHECKING:
+    from mxr.install.installer import RecordingRequest
+    from mxr.install.placement import OutputRequest, Placement
+    from mxr.request.builder import BuiltRequest
+    from mxr.request.model import ModelReference
+    from mxr.workflows.fetch import Connect, Fetched
+    from mxr_cli.options import Session
+
+    from .fetch_options import FetchOptions
+
+
+def fetch_program(session: Session, options: FetchOptions) -> dict[str, Any]:
+    """Fetch one program, or the files recorded from its consumer, and write it. Returns the JSON document."""
+    from mxr.api import prepare
+    from mxr.workflows import fetch as fetch_workflow
+
+    assert options.model is not None
+    cache, connect = session.cache(), session.connect(offline=options.offline)
+    subject, asked = prepare(options.request, options.model, cache, connect, session.host(options.request))
+    for line in asked.notes:
+        note(f"mxr: {line}")
+    output = options.output_request(asked, subject)
+    if output is not None:
+        from mxr.install.installer import installer_for
+
+        installer = installer_for(asked.consumer)
+        recorded = installer.find_recorded(asked, subject, output, cache, connect)
+        if recorded is None and options.on_miss.compiles:
+            recording = installer.recording_request(asked, subject, output)
+            recorded = _record_on_worker(session, options, subject, recording)
+        if recorded is not None:
+            return deliver(session, output, recorded, asked, subject, connect)
+        installer.check_unrecorded(asked, subject, output)
+    try:
+        fetched: Fetched = fetch_workflow.fetch(
+            asked.request, cache, connect, refresh=options.refresh, watch=transfer_progress("fetching")
+        )
+    except NoSuchArtifact as error:
+        from mxr_cli.compile_on_miss import compile_and_fetch, suggest_compile
+
+        if options.on_miss.action == "fail" and connect is not None and subject.path is not None:
+            suggest_compile(session, error, _worker_request(asked, subject, output))
+        if not options.on_miss.compiles:
+            raise
+        fetched = compile_and_fetch(session, options.on_miss, subject, asked, options.request.calibration)
+    return deliver(session, output, fetched, asked, subject, connect)
+
+
+def _record_on_worker(
+    session: Session,
+    options: FetchOptions,
+    subject: ModelReference,
+    recording: RecordingRequest | None,
+) -> Fetched | None:
+    """The files that the consumer writes on a worker; None if no recording is necessary or possible."""
+    if recording is None:
+        return None
+    from mxr_cli.compile_on_miss import compile_and_fetch
+
+    note(f"mxr: {recording.reason}")
+    return compile_and_fetch(
+        session, options.on_miss, subject, recording.request, options.request.calibration, recording.file_name
+    )
+
+
+def _worker_request(asked: BuiltRequest, subject: ModelReference, output: OutputRequest | None) -> BuiltRequest:
+    """The request that a worker would get on a miss."""
+    from mxr.install.installer import installer_for
+
+    if output is None:
+        return asked
+    try:
+        recording = installer_for(asked.consumer).recording_request(asked, subject, output)
+    except MxrError:
+        return asked
+    return asked if recording is None else recording.request
+
+
+def deliver(
+    session: Session,
+    output: OutputRequest | None,
+    fetched: Fetched,
+    asked: BuiltRequest,
+    subject: ModelReference,
+    connect: Connect | None,
+) -> dict[str, Any]:
+    """Report accepted differences and write the program where `output` says. Returns the JSON document."""
+    from mxr.workflows import fetch as fetch_workflow
+
+    if not fetched.answer.match.exact:
+        note(f"mxr: not an exact match: {fetch_workflow.shortfall(asked.request, fetched.answer)}")
+    if output is None:
+        return fetched.to_json()
+    from mxr.install.installer import installer_for
+
+    placed = installer_for(asked.consumer).deliver(fetched, session.cache(), asked, subject, output, connect)
+    return describe(session, asked, output, fetched, placed)
+
+
+def describe(
+    session: Session, asked: BuiltRequest, output: OutputRequest, fetched: Fetched, placed: Placement
+) -> dict[str, Any]:
+    """Print notes and the settings of the consumer for a placed program. Returns the JSON document."""
+    for line in placed.notes:
+        note(f"mxr: {line}")
+    # A path that the user chose as a file needs no settings.
+    if placed.settings and not session.as_json and placed.path != Path(output.path):
+        note(f"mxr: configure {asked.consumer.name} with:")
+        for line in placed.settings:
+            note(f"  {line}")
+    return fetched.to_json() | {
+        "path": str(placed.path),
+        "consumer": asked.consumer.name,
+        "files": [str(path) for path in placed.files],
+        "settings": list(placed.settings),
+    }

@@ -1,0 +1,145 @@
+"""Fetch several batch sizes of one model as a set: all of them, or none."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mxr.errors import Interrupted, MxrError
+from mxr.install import variant_set
+from mxr.workflows import fetch as fetch_workflow
+from mxr_cli.compile_on_miss import artifact_of_job, submit_job
+from mxr_cli.output import note, transfer_progress
+
+if TYPE_CHECKING:
+    from mxr.lockfiles.lockfile import LockFile
+    from mxr.request.builder import BuiltRequest
+    from mxr.request.model import ModelReference
+    from mxr.workflows.fetch import Fetched
+    from mxr_cli.options import Session
+
+    from .fetch_options import FetchOptions
+
+
+def fetch_set(session: Session, options: FetchOptions, lock: LockFile | None = None) -> dict[str, Any]:
+    """Fetch all variants of a model, or none. With `lock`, exactly those that it names. Returns the JSON document."""
+    from mxr.api import prepare
+
+    assert options.model is not None
+    if options.output is not None:
+        variant_set.check_output(options.output)
+    cache, connect = session.cache(), session.connect(offline=options.offline)
+    host = session.host(options.request)
+    first = replace(options.request, batch=options.batches[0])
+    subject, asked = prepare(first, options.model, cache, connect, host)
+    for line in asked.notes:
+        note(f"mxr: {line}")
+    wanted = variant_set.ask(options.request, options.batches, subject, host)
+    if options.output is not None:
+        from mxr.install.placement import check_stem
+
+        variant_set.file_names(wanted, check_stem(options.name or subject.stem))
+    if lock is not None:
+        fetched = _fetch_locked(session, options, wanted, lock)
+    else:
+        fetched = _fetch_or_compile(session, options, wanted, subject)
+    for batch, each in fetched.items():
+        if not each.answer.match.exact:
+            differences = fetch_workflow.shortfall(wanted[batch].request, each.answer)
+            note(f"mxr: batch {batch}: not an exact match: {differences}")
+    return _place(session, options, wanted, fetched, subject)
+
+
+def _place(
+    session: Session,
+    options: FetchOptions,
+    wanted: dict[int, BuiltRequest],
+    fetched: dict[int, Fetched],
+    subject: ModelReference,
+) -> dict[str, Any]:
+    """Write the set where `--output` says. Returns the JSON document."""
+    rows = {batch: {"batch": batch, **each.to_json()} for batch, each in fetched.items()}
+    listing = None
+    if options.output is not None:
+        placed = variant_set.place(
+            fetched,
+            wanted,
+            subject,
+            options.output,
+            session.cache(),
+            link=options.link,
+            name=options.name,
+            force=options.force,
+        )
+        listing = str(placed.listing)
+        for batch, path in placed.files.items():
+            rows[batch]["path"] = str(path)
+    return {"set": listing, "model": subject.model, "entries": [rows[batch] for batch in sorted(rows)]}
+
+
+def _fetch_locked(
+    session: Session, options: FetchOptions, wanted: dict[int, BuiltRequest], lock: LockFile
+) -> dict[int, Fetched]:
+    from mxr.lockfiles import pins
+
+    connect = session.connect(offline=options.offline)
+    return {
+        batch: pins.fetch(lock, asked.request, session.cache(), connect, watch=transfer_progress("fetching"))
+        for batch, asked in wanted.items()
+    }
+
+
+def _fetch_or_compile(
+    session: Session, options: FetchOptions, wanted: dict[int, BuiltRequest], subject: ModelReference
+) -> dict[int, Fetched]:
+    """Fetch the variants, and compile those that are missing where `--on-miss` says so.
+
+    Nothing is downloaded before all variants exist. Raises `NoSuchArtifact` with all that are missing, or the error of
+    a compile.
+    """
+    cache, connect = session.cache(), session.connect(offline=options.offline)
+    found, missing = variant_set.look(wanted, cache, connect, refresh=options.refresh)
+    if missing and not options.on_miss.compiles:
+        raise variant_set.lacking(missing, len(wanted))
+    compiled = _compile(session, options, {batch: wanted[batch] for batch in missing}, subject) if missing else {}
+    fetched = variant_set.bring(wanted, found, cache, watch=transfer_progress("fetching"))
+    for batch, identity in compiled.items():
+        client = session.client()
+        fetched[batch] = fetch_workflow.fetch_compiled(
+            identity, wanted[batch].request, cache, client, watch=transfer_progress("fetching")
+        )
+    return dict(sorted(fetched.items()))
+
+
+def _compile(
+    session: Session, options: FetchOptions, wanted: dict[int, BuiltRequest], subject: ModelReference
+) -> dict[int, str]:
+    """Submit a job for each variant, then wait for all of them. Returns the ids of the artifacts.
+
+    Raises the most severe of the errors, with all of them in its detail.
+    """
+    on_miss = options.on_miss
+    end = None if on_miss.timeout is None else time.monotonic() + on_miss.timeout
+    calibration = options.request.calibration
+    jobs = {batch: submit_job(session, on_miss, subject, asked, calibration) for batch, asked in wanted.items()}
+    artifacts: dict[int, str] = {}
+    errors: list[MxrError] = []
+    for batch, job in jobs.items():
+        remaining = on_miss if end is None else replace(on_miss, timeout=max(0.0, end - time.monotonic()))
+        try:
+            artifacts[batch] = artifact_of_job(session, remaining, job)
+        except Interrupted:
+            raise
+        except MxrError as error:
+            note(f"mxr: batch {batch}: {error.message}")
+            errors.append(error)
+    if errors:
+        raise _combined(variant_set.worst(errors), errors, [job.id for job in jobs.values()])
+    return artifacts
+
+
+def _combined(worst: MxrError, errors: list[MxrError], jobs: list[str]) -> MxrError:
+    detail = worst.detail | {"jobs": jobs, "problems": [each.to_json()["error"] for each in errors]}
+    message = f"{len(errors)} of {len(jobs)} variants are not available, so none was fetched. {worst.message}"
+    return type(worst)(message, hint=worst.hint, detail=detail)

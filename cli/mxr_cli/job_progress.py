@@ -1,0 +1,95 @@
+"""The progress of a compile job: one line that is updated on a terminal, one line per change elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from mxr.errors import Interrupted
+
+from .output import format_duration, note, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mxr.protocol.jobs import Job
+    from mxr.workflows.compile import JobProgress
+
+LOG_POLL_SECONDS, TERMINAL_POLL_SECONDS = 1.0, 2.0
+"""The poll interval while the log of a job is shown, and while a terminal shows its progress."""
+
+
+@contextmanager
+def interruptible(job: Job) -> Iterator[None]:
+    """Turn Ctrl-C into an `Interrupted` that says that the job continues, and how to follow or cancel it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"Interrupted. Job {job.id} continues.",
+            hint=f"Run `mxr jobs {job.id[:12]} --follow` to follow it, `--cancel` to cancel it.",
+            detail={"job": job.id},
+        ) from None
+
+
+def poll_seconds(*, log: bool) -> float:
+    """The poll interval for a job."""
+    from mxr.workflows import compile as compile_workflow
+
+    if log:
+        return LOG_POLL_SECONDS
+    return TERMINAL_POLL_SECONDS if sys.stderr.isatty() else compile_workflow.PACE
+
+
+def show_progress(updates: Iterable[JobProgress], job: Job) -> Job:
+    """Show the progress and the log of a job until the updates end. Returns the job as it is then."""
+    terminal, shown = sys.stderr.isatty(), ""
+    try:
+        for progress in updates:
+            job = progress.job
+            if progress.log:
+                click.echo(("\r\x1b[K" if terminal else "") + printable(progress.log), err=True, nl=False)
+            if terminal:
+                click.echo(f"\r{_fit('mxr: ' + progress_line(progress))}\x1b[K", err=True, nl=False)
+            elif (status := f"{job.state} {job.phase} {job.worker} {job.waiting_for} {progress.away}") != shown:
+                shown = status
+                note(f"mxr: {progress_line(progress)}")
+    finally:
+        if terminal:
+            click.echo(err=True)
+    return job
+
+
+def _fit(text: str) -> str:
+    """Cut a line at the width of the terminal: a wrapped line cannot be overwritten."""
+    import shutil
+
+    return text[: shutil.get_terminal_size().columns - 1]
+
+
+def progress_line(progress: JobProgress) -> str:
+    """The state of a job in one line: position in the queue or phase, elapsed time, estimate."""
+    job = progress.job
+    name = f"job {job.id[:12]}" if job.id else "no job"
+    elapsed = format_duration(progress.elapsed)
+    if progress.away:
+        return f"{name}: the registry does not answer, retrying ({elapsed})"
+    estimate = (
+        f"about {format_duration(job.estimate)}, based on {job.estimate_from}"
+        if job.estimate
+        else "no estimate: no similar compile yet"
+    )
+    if job.state == "queued" and job.waiting_for:
+        return f"{name}: queued, no live worker, needs {job.waiting_for}; waiting for {elapsed}"
+    if job.state == "queued":
+        position = f", position {job.place}" if job.place else ""
+        attempt = f", attempt {job.attempts + 1}" if job.attempts else ""
+        return f"{name}: queued{position}{attempt}, waiting for {elapsed} ({estimate})"
+    if job.state == "running":
+        running = format_duration(progress.running or 0)
+        return f"{name}: {job.phase or 'running'} on {job.worker}, {running} ({estimate})"
+    return f"{name}: {job.state} after {elapsed}"

@@ -1,0 +1,68 @@
+"""Reads a matrix for `mxr precompile`, `mxr plan` and `mxr lock`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mxr.errors import MxrError, Usage
+
+from .options import F, PipelineEnvironment, Session
+from .output import note
+
+if TYPE_CHECKING:
+    from mxr.matrix import Cell
+    from mxr.precompilation.run import CellRequest
+
+
+def matrix_options(command: F) -> F:
+    """Add the options that limit a matrix."""
+    for option in (
+        click.option(
+            "--target", "targets", multiple=True, metavar="NAME", help="Only this target of `mxr plan`. Repeatable."
+        ),
+        click.option(
+            "--limit",
+            type=click.IntRange(1, 100_000),
+            metavar="N",
+            help="Maximum number of combinations [default: `limit` in the matrix, or 2000].",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def annotate_errors(environment: PipelineEnvironment) -> Iterator[None]:
+    """Under GitHub Actions, annotate the line of the matrix that an error is about."""
+    try:
+        yield
+    except MxrError as error:
+        if environment.github and "line" in error.detail:
+            from mxr.precompilation.reports import annotation
+
+            note(annotation(error.message, error.detail["file"], error.detail["line"]))
+        raise
+
+
+def read_requests(
+    session: Session, matrix: Path, environment: PipelineEnvironment, limit: int | None, targets: tuple[str, ...]
+) -> tuple[CellRequest, ...]:
+    """The requests of a matrix. Errors name the line of the matrix."""
+    from mxr.matrix import cells, read
+    from mxr.precompilation.run import prepare
+
+    selected = _select(cells(read(matrix, environment.variables, limit)), targets)
+    return prepare(selected, matrix, session.cache(), session.client)
+
+
+def _select(cells: tuple[Cell, ...], targets: tuple[str, ...]) -> tuple[Cell, ...]:
+    known = dict.fromkeys(cell.target for cell in cells)
+    for name in targets:
+        if name not in known:
+            raise Usage(f"The matrix has no target {name!r}.", hint=f"Its targets: {', '.join(known)}.")
+    return tuple(cell for cell in cells if not targets or cell.target in targets)

@@ -1,10 +1,9 @@
-"""The pages of the consumers: every command line in them is one that `mxr` understands, every link leads somewhere."""
+"""The consumers' pages: `mxr` accepts every command line in them, and the list names every page."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
 import click
 import pytest
@@ -18,8 +17,8 @@ LINE = re.compile(r"^(?:    |\$ )(mxr .+)$|`(mxr [a-z][^`]*)`", re.MULTILINE)
 LINES = [(page.name, found[0] or found[1]) for page in PAGES for found in LINE.findall(page.read_text())]
 
 
-def understood(words: list[str]) -> click.Context:
-    """The command's context after its options were read; nothing is run. Raises what click raises."""
+def parse(words: list[str]) -> click.Context:
+    """The command's context after its options were parsed; nothing is run. Raises what click raises."""
     with click.Context(mxr) as above:
         command = mxr.get_command(above, words[0])
         assert command is not None, words
@@ -27,27 +26,21 @@ def understood(words: list[str]) -> click.Context:
 
 
 @pytest.mark.parametrize(("page", "line"), LINES, ids=[f"{page}: {line}" for page, line in LINES])
-def test_a_command_line_of_a_page_is_understood(page: str, line: str) -> None:
+def test_the_command_accepts_a_command_line_of_a_page(page: str, line: str) -> None:
     words = shlex.split(line.partition(" > ")[0])[1:]
     if words[0] == "fetch" and len(words) == 1:
         return
-    found = understood(words)
-    if (named := found.params.get("consumer", "CONSUMER")) not in (None, "CONSUMER"):
-        consumer = consumers.find(named)
+    context = parse(words)
+    if (name := context.params.get("consumer", "CONSUMER")) not in (None, "CONSUMER"):
+        consumer = consumers.find(name)
         # A layout needs a folder.
-        assert consumer.name_file is not None or not str(found.params.get("output")).endswith(".mxr"), line
+        assert consumer.name_file is not None or not str(context.params.get("output")).endswith(".mxr"), line
 
 
-def test_the_test_above_can_fail() -> None:
+def test_an_unknown_option_is_found() -> None:
     with pytest.raises(click.NoSuchOption):
-        understood(["fetch", "m.onnx", "--layout", "triton"])
+        parse(["fetch", "m.onnx", "--layout", "triton"])
     assert len(LINES) > 15
-
-
-@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
 
 
 def test_every_page_is_in_the_list() -> None:

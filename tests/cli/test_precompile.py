@@ -1,4 +1,4 @@
-"""What a pipeline reads and writes: a board on the screen, JUnit's XML whatever a log holds, marks and exit numbers."""
+"""What `mxr precompile` and `mxr plan` report: progress, JUnit XML, annotations, plans and exit codes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def job(state: str, **more: Any) -> job_protocol.Job:
     return job_protocol.Job("ab" * 16, state, KEY.digest, Request(KEY), 0, 1, 100.0, 103.0, **more)
 
 
-def place(state: str, **more: Any) -> CellStatus:
+def cell(state: str, **more: Any) -> CellStatus:
     return CellStatus(wanted(), state, "c" * 64 if state in (THERE, COMPILED) else None, **more)
 
 
@@ -70,62 +70,61 @@ def place(state: str, **more: Any) -> CellStatus:
         ([QUEUED, LATER, NO_WORKER, FAILED, THERE], 5),
     ],
 )
-def test_several_failures_have_one_exit_number(states: list[str], code: int | None) -> None:
+def test_several_failures_have_one_exit_code(states: list[str], code: int | None) -> None:
     """5 before 8 before 75 before 4."""
-    problem = reports.verdict(MatrixStatus([place(state) for state in states]))
+    problem = reports.verdict(MatrixStatus([cell(state) for state in states]))
     assert (problem.exit if problem else None) == code
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_junit_is_xml_whatever_a_log_holds(message: str, line: str) -> None:
-    """Control characters, angle brackets and half letters come back readable, or as a question mark."""
+    """Control characters, angle brackets and lone surrogates are escaped or become a question mark."""
     failure = job_protocol.JobFailure(job_protocol.PERMANENT, message, "unsupported")
-    bad = place(FAILED, job=job("failed", failure=failure), problem=CompileFailed(message, detail={"log": [line]}))
+    bad = cell(FAILED, job=job("failed", failure=failure), problem=CompileFailed(message, detail={"log": [line]}))
     root = ElementTree.fromstring(
-        reports.junit(MatrixStatus([bad, place(THERE), place(QUEUED, job=job("queued"))]), FILE)
+        reports.junit(MatrixStatus([bad, cell(THERE), cell(QUEUED, job=job("queued"))]), FILE)
     )
     assert (root.get("tests"), root.get("failures"), root.get("skipped")) == ("3", "1", "1")
     assert root[0][0][0].tag == "failure" and root[0][0].get("line") == "4" and len(root[0][1]) == 0
 
 
 @given(st.text(max_size=80))
-def test_marks_are_one_line(text: str) -> None:
-    """A message cannot end its workflow command, nor begin another one."""
-    mark = reports.annotation(text, "a,b:c.yaml", 7)
-    assert mark.startswith("::error file=a%2Cb%3Ac.yaml,line=7::") and "\n" not in mark and "\r" not in mark
-    assert mark.partition("line=7::")[2].replace("%0A", "\n").replace("%0D", "\r").replace("%25", "%") == text
+def test_annotations_are_one_line(text: str) -> None:
+    """A message can neither end its workflow command nor begin another one."""
+    line = reports.annotation(text, "a,b:c.yaml", 7)
+    assert line.startswith("::error file=a%2Cb%3Ac.yaml,line=7::") and "\n" not in line and "\r" not in line
+    assert line.partition("line=7::")[2].replace("%0A", "\n").replace("%0D", "\r").replace("%25", "%") == text
 
 
 def test_the_summary_is_a_table_whatever_a_message_holds() -> None:
-    bad = place(FAILED, problem=CompileFailed("a | b\n<script> *c*"))
+    bad = cell(FAILED, problem=CompileFailed("a | b\n<script> *c*"))
     rows = [row for row in reports.step_summary(MatrixStatus([bad]), FILE).splitlines() if row.startswith("| a.onnx")]
     assert rows == ["| a.onnx ref/migraphx2.15 batch 1 fp32 python | 4 | failed | a \\| b \\<script\\> \\*c\\* |"]
 
 
-def test_where_a_cell_stands() -> None:
-    """The same words on a terminal and in a log."""
-    queued = place(QUEUED, job=job("queued", estimate=600.0, estimate_from="2 compiles of this model for gfx908"))
+def test_the_state_of_a_cell_in_one_line() -> None:
+    queued = cell(QUEUED, job=job("queued", estimate=600.0, estimate_from="2 compiles of this model for gfx908"))
     assert (
         matrix_progress.cell_state(queued)
         == "queued as abababababab (about 10 min 00 s, based on 2 compiles of this model for gfx908)"
     )
-    running = place(RUNNING, job=job("running", worker="h/ref", phase="compile", started_at=103.0), heard=1e12)
+    running = cell(RUNNING, job=job("running", worker="h/ref", phase="compile", started_at=103.0), heard=1e12)
     assert matrix_progress.cell_state(running).startswith("compile on h/ref, ")
-    done = place(COMPILED, job=job("done", started_at=101.0))
+    done = cell(COMPILED, job=job("done", started_at=101.0))
     assert matrix_progress.cell_state(done) == "compiled in 2.0 s"
-    lost = place(NO_WORKER, problem=NoWorker("nobody\x1b[2J here"))
-    assert matrix_progress.cell_state(lost) == "no worker: nobody?[2J here"
+    lost = cell(NO_WORKER, problem=NoWorker("none\x1b[2J here"))
+    assert matrix_progress.cell_state(lost) == "no worker: none?[2J here"
     assert matrix_progress.totals(MatrixStatus([queued, done])) == "2 cells: 1 compiled, 1 queued"
 
 
-def test_a_terminal_gets_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failures first, the rest as a number; the next picture stands where the one before stood."""
+def test_a_terminal_shows_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failures come first, the rest is counted, and the next table replaces the one before."""
     monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((60, 8)))
     written: list[str] = []
-    # click takes the terminal's words away where there is no terminal.
+    # click.echo strips escape sequences when standard error is not a terminal.
     monkeypatch.setattr(matrix_progress.click, "echo", lambda text, **_: written.append(text))
-    board = MatrixStatus([place(QUEUED, job=job("queued"))] * 20 + [place(FAILED, problem=CompileFailed("x" * 99))])
-    display = matrix_progress.MatrixDisplay(board)
+    matrix = MatrixStatus([cell(QUEUED, job=job("queued"))] * 20 + [cell(FAILED, problem=CompileFailed("x" * 99))])
+    display = matrix_progress.MatrixDisplay(matrix)
     display.live = True
     display.show(())
     rows = written[0].removeprefix("\x1b[J").splitlines()
@@ -135,22 +134,22 @@ def test_a_terminal_gets_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert written[1].startswith("\x1b[6A\r\x1b[J")
 
 
-def test_a_log_gets_a_line_for_each_change(capsys: pytest.CaptureFixture[str]) -> None:
-    board = MatrixStatus([place(QUEUED, job=job("queued")), place(QUEUED, job=job("queued"))])
-    display = matrix_progress.MatrixDisplay(board)
+def test_a_log_has_a_line_for_each_change(capsys: pytest.CaptureFixture[str]) -> None:
+    matrix = MatrixStatus([cell(QUEUED, job=job("queued")), cell(QUEUED, job=job("queued"))])
+    display = matrix_progress.MatrixDisplay(matrix)
     display.show([0, 1])
-    board.away = "The registry does not answer."
+    matrix.away = "The registry does not answer."
     display.show([])
     display.show([])
-    board.away = None
-    board.places[0] = place(COMPILED, job=job("done"))
+    matrix.away = None
+    matrix.places[0] = cell(COMPILED, job=job("done"))
     display.show([0, 1])
     rows = capsys.readouterr().err.splitlines()
     assert [row.partition(": ")[2][:12] for row in rows] == ["[0/2] a.onnx"] * 2 + ["The registry", "[1/2] a.onnx"]
 
 
-def test_a_plan_counts_what_is_common_once() -> None:
-    """Two cells of one request are one compile; what has no estimate is counted apart, never as nothing."""
+def test_a_plan_counts_equal_requests_once() -> None:
+    """Two cells with the same request are one compile. Cells without an estimate are counted separately, not as 0."""
     known = RequestStatus(able=True, estimate=90.0, estimate_from="one compile of this model for gfx908")
     planned = matrix_plan.plan([wanted(), wanted(), wanted(2)], [known, known, RequestStatus(artifact="a")])
     (lot,) = matrix_plan.lots(planned)
@@ -173,12 +172,12 @@ def test_a_plan_counts_what_is_common_once() -> None:
         (RequestStatus(able=True, failure=job_protocol.JobFailure("permanent", "no")), "failed before"),
     ],
 )
-def test_what_a_plan_says_of_a_cell(standing: RequestStatus, state: str) -> None:
+def test_the_state_of_a_planned_cell(standing: RequestStatus, state: str) -> None:
     assert matrix_plan.PlannedCell(wanted(), standing).state == state
 
 
 def test_a_child_pipeline_is_yaml() -> None:
-    """Names and commands are quoted, whatever a folder is called; without work there is one job all the same."""
+    """Names and commands are quoted for any path. Without anything to compile there is still one job."""
     import yaml
 
     planned = matrix_plan.plan([wanted()], [RequestStatus(able=True)])
@@ -190,14 +189,14 @@ def test_a_child_pipeline_is_yaml() -> None:
     assert list(nothing) == ["nothing to precompile"]
 
 
-def test_more_targets_than_github_runs_jobs() -> None:
+def test_more_targets_than_github_allows_jobs() -> None:
     many = [wanted(rocm=f"7.{at}") for at in range(257)]
     with pytest.raises(Exception, match="257 targets"):
         matrix_plan.github(matrix_plan.plan(many, [RequestStatus(able=True)] * 257))
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("precompile",),
         ("precompile", "m.yaml", "--on-miss", "local"),
@@ -205,28 +204,28 @@ def test_more_targets_than_github_runs_jobs() -> None:
         ("plan", "none.yaml"),
     ],
 )
-def test_calls_that_are_not_right(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usage_errors(arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
-        main(list(words))
+        main(list(arguments))
     assert ended.value.code == 2
 
 
-def test_github_marks_a_mistake(
+def test_github_errors_are_annotated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     (tmp_path / "m.yaml").write_text("version: 1\nmodles: []\n")
     with pytest.raises(SystemExit) as ended:
         main(["precompile", str(tmp_path / "m.yaml"), "--json"])
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     assert ended.value.code == 2
-    assert f"::error file={tmp_path / 'm.yaml'},line=2::" in said.err
-    assert json.loads(said.out)["error"]["detail"]["line"] == 2
+    assert f"::error file={tmp_path / 'm.yaml'},line=2::" in printed.err
+    assert json.loads(printed.out)["error"]["detail"]["line"] == 2
 
 
 def test_errors_keep_their_class() -> None:
-    """What is told of a line is still what it was: a damaged model ends with 65."""
+    """An error that gets a line number keeps its class and exit code: a damaged model is still 65."""
     from mxr.errors import Damaged
     from mxr.precompilation.run import at_line
 

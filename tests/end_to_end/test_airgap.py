@@ -54,7 +54,7 @@ def test_a_host_without_a_registry(
     said = lonely("import", bundle, "--lock", "mxr.lock", "--json").json
     assert [each["new"] for each in said["artifacts"]] == [True] * 3
     assert (lonely.home / "mxr.lock").read_bytes() == locked.read_bytes()
-    assert "all on the disk as locked" in lonely("verify").out
+    assert "all files as locked" in lonely("verify").out
     for words in (("--offline",), ("--locked",), ("--locked", "--offline"), ()):
         found = lonely("fetch", model, *gpu, *words, "--json").json
         assert found["source"] == "cache" and found["match"]["exact"] is True
@@ -112,7 +112,7 @@ def test_the_same_lock_makes_the_same_bytes_from_anywhere(
 def test_by_ids(host: Hosts, published: dict[str, Any], model: Path, gpu: tuple[str, ...], mxr: Host) -> None:
     mxr("export", published["id"][:12], "-o", "one.tar")
     lonely = host("lonely", NOWHERE)
-    assert "has no lock" in lonely("import", mxr.home / "one.tar", "--lock", "mxr.lock", expect=2).err
+    assert "contains no lock" in lonely("import", mxr.home / "one.tar", "--lock", "mxr.lock", expect=2).err
     lonely("import", mxr.home / "one.tar")
     assert lonely("fetch", model, *gpu, "--offline", "--json").json["id"] == published["id"]
 
@@ -135,7 +135,7 @@ def test_a_bundle_cut_short_or_changed_leaves_nothing_behind(
     bad = tmp_path / "bad.tar"
     for at in (0, 700, len(data) // 2, len(data) - 1):
         bad.write_bytes(data[:at])
-        assert "is not a whole bundle" in other("import", bad, "--into", into, expect=65).err
+        assert "is not a complete bundle" in other("import", bad, "--into", into, expect=65).err
     for at in (100, 2000, len(data) // 2, len(data) * 9 // 10):
         changed = bytearray(data)
         changed[at] ^= 4

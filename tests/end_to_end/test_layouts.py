@@ -62,7 +62,7 @@ def test_a_folder_is_verified_after_its_consumer_has_run(
     placed = other("fetch", model, *ARCH, "--for", "triton", "-o", folder, "--json").json["files"]
     found = other("verify", folder, "--json").json
     assert found["ok"] and {str(folder / name) for name in found["files"]} == set(placed)
-    assert "3 files, all as mxr placed them" in other("verify", folder).out
+    assert "3 files, all as mxr wrote them" in other("verify", folder).out
     program, worker, _ = map(Path, placed)
     program.unlink()
     worker.write_text("changed")
@@ -71,12 +71,12 @@ def test_a_folder_is_verified_after_its_consumer_has_run(
     assert kinds == {str(program): "missing", str(worker): "rewritten"}
     said = other("verify", folder, expect=6).err
     assert f"{program}: missing" in said and f"{worker}: rewritten" in said
-    assert "--in goes with a lock" in other("verify", folder, "--in", folder, expect=2).err
+    assert "--in needs a lock" in other("verify", folder, "--in", folder, expect=2).err
 
 
 def test_a_name_only_with_a_folder(host: Hosts, model: Path) -> None:
     for flag in (("--name", "x"), ("--force",)):
-        assert "goes with -o" in host("other")("fetch", model, *ARCH, *flag, expect=2).err
+        assert "needs -o" in host("other")("fetch", model, *ARCH, *flag, expect=2).err
 
 
 def test_what_a_consumer_cannot_use_is_refused_before_anything_moves(
@@ -146,7 +146,7 @@ def test_kserve_says_what_is_missing_of_a_model_that_nobody_keeps(
 ) -> None:
     uri = f"mxr://{published['key']['model']}?for=triton&batch=4&rocm=7.2&migraphx=2.15&arch=gfx908"
     said = host("init")("kserve-init", uri, tmp_path / "m", expect=3).err
-    assert "the registry does not keep it" in said and "ONNX file" in said
+    assert "the registry does not store it" in said and "ONNX file" in said
 
 
 def test_the_files_for_kserve_are_what_kserve_reads() -> None:

@@ -138,7 +138,7 @@ def test_a_set_for_a_consumer_that_names_by_batch(
     }
     (tmp_path / "set" / "convnet_b4.mxr").write_bytes(b"compiled here")
     refused = host("other")("fetch", convnet, *words, "-o", tmp_path / "set", expect=7).err
-    assert "convnet_b4.mxr is there and is not what mxr placed" in refused
+    assert "convnet_b4.mxr exists and is not what mxr placed" in refused
     host("other")("fetch", convnet, *words, "-o", tmp_path / "set", "--force")
     host("other")("fetch", convnet, *words, "-o", tmp_path / "set")
     (tmp_path / "theirs").mkdir()
@@ -162,7 +162,7 @@ def test_a_set_is_verified_and_takes_another_name(
     (finding,) = other("verify", folder, "--json", expect=6).error["detail"]["findings"]
     assert (finding["kind"], finding["path"]) == ("rewritten", str(folder / "net-b4.mxr"))
     (folder / "mxr-set.json").write_text("{}")
-    assert "no list of a set" in other("verify", folder, expect=65).err
+    assert "not a valid list of a set" in other("verify", folder, expect=65).err
 
 
 @pytest.mark.parametrize("consumer", ["triton", "ort", "epcontext", "kserve", "amdinfer-repo"])

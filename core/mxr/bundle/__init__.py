@@ -1,1 +1,1 @@
-"""Bundles of artifacts for hosts without a network, as OCI image layouts."""
+"""Bundles: artifacts in one OCI image layout, for hosts without a network."""

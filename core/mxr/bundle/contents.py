@@ -1,6 +1,7 @@
-"""What a bundle holds: artifacts with all that a registry or a cache needs to know of them, and the lock they are for.
+"""The contents of a bundle: artifacts with the metadata that a registry or a cache needs, and the lock of the export.
 
-Nothing in it depends on when or where it is written, so that one lock and one registry always make the same bytes.
+The contents depend on neither the time nor the host of the export, so one lock and one registry always produce the same
+bytes.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ TAG = "mxr"
 
 @dataclass(frozen=True, slots=True)
 class BundleRecord:
-    """An artifact as it travels: what was published, when first, and the publisher's statement of its model.
+    """An artifact in a bundle: what was published, when first, and the publisher's description of its model.
 
-    Promotions do not travel: they are of one registry. Raises `Usage` for what no registry would have taken.
+    Promotions are not included: they belong to one registry. Raises `Usage` for what no registry would accept.
     """
 
     key: Key
@@ -47,7 +48,7 @@ class BundleRecord:
 
     @classmethod
     def of(cls, artifact: Artifact, model: RegisterModel | None) -> BundleRecord:
-        """The record of an artifact that came with its manifest."""
+        """The record of an artifact, which must have its manifest."""
         assert artifact.manifest is not None
         return cls(
             artifact.key,
@@ -61,15 +62,15 @@ class BundleRecord:
 
     @property
     def id(self) -> str:
-        """The artifact's id, worked out from its key and files."""
+        """The id of the artifact, computed from its key and files."""
         return artifact_id(self.key.digest, self.manifest.files)
 
     def publication(self) -> Publish:
-        """What a registry is told to publish it."""
+        """The request that publishes it to a registry."""
         return Publish(self.key, self.manifest, self.qualities, self.provenance, self.model)
 
     def artifact(self) -> Artifact:
-        """What a cache keeps of it."""
+        """The record that a cache stores for it."""
         return Artifact(
             id=self.id,
             digest=self.key.digest,
@@ -86,14 +87,14 @@ class BundleRecord:
 
 @dataclass(frozen=True, slots=True)
 class BundleLayout:
-    """The files of a bundle in their order: small ones with their bytes, then blobs that are known by their sha256."""
+    """The files of a bundle in order: small documents with their content, then blobs, named by their sha256."""
 
     documents: Mapping[str, bytes] = field(default_factory=dict)
     blobs: tuple[Blob, ...] = ()
 
 
 def lay_out(records: list[BundleRecord], lock: LockFile | None) -> BundleLayout:
-    """The OCI image layout of these artifacts, each blob once. The order of `records` does not matter."""
+    """The OCI image layout of these artifacts; each blob occurs once. The order of `records` does not matter."""
     ordered = sorted(records, key=lambda record: record.id)
     documents: dict[str, bytes] = {}
     rows = [_lock_row(lock, documents)] if lock is not None else []
@@ -102,8 +103,8 @@ def lay_out(records: list[BundleRecord], lock: LockFile | None) -> BundleLayout:
     top = oci.index([oci.descriptor(oci.INDEX, inner, artifactType=oci.BUNDLE, annotations={oci.TAG: TAG})])
     first = {oci.LAYOUT_FILE: oci.LAYOUT, oci.INDEX_FILE: top, **_stored(inner)}
     blobs = {blob.sha256: blob for record in ordered for blob in record.manifest.blobs()}
-    left = tuple(blob for sha, blob in blobs.items() if oci.BLOBS + sha not in documents)
-    return BundleLayout(first | documents, left)
+    rest = tuple(blob for sha, blob in blobs.items() if oci.BLOBS + sha not in documents)
+    return BundleLayout(first | documents, rest)
 
 
 def _stored(data: bytes) -> dict[str, bytes]:
@@ -124,14 +125,14 @@ def _record_row(record: BundleRecord, documents: dict[str, bytes]) -> dict[str, 
         oci.named(oci.BLOB, blob.sha256, blob.size, annotations={oci.TITLE: title})
         for title, blob in titled(record.manifest)
     ]
-    told = {"mxr.id": record.id, "mxr.digest": record.key.digest}
-    data = oci.manifest(oci.ARTIFACT, oci.descriptor(oci.ARTIFACT_CONFIG, config), layers, **told)
+    annotations = {"mxr.id": record.id, "mxr.digest": record.key.digest}
+    data = oci.manifest(oci.ARTIFACT, oci.descriptor(oci.ARTIFACT_CONFIG, config), layers, **annotations)
     documents |= _stored(data) | _stored(config)
     return oci.descriptor(oci.MANIFEST, data, artifactType=oci.ARTIFACT, annotations={"mxr.id": record.id})
 
 
 def titled(manifest: Manifest) -> Iterator[tuple[str, Blob]]:
-    """Each blob of each file in order with the name that oras gives it: the file's, or that of a numbered part."""
+    """Each blob of each file in order, with the file name that oras uses: that of the file, or of a numbered part."""
     for file in manifest.files:
         for at, blob in enumerate(file.blobs):
             yield (file.name if len(file.blobs) == 1 else f"{file.name}.part-{at:05}"), blob

@@ -1,7 +1,7 @@
-"""Writing a bundle: its whole form is known before the first byte, so that a write that was cut off goes on.
+"""Writes a bundle. The position of every byte is known before the first write, so an interrupted export can resume.
 
-<bundle>                                    appears when every blob in it has its sha256, by one rename
-.mxr-partial-<bundle>-<hash of its form>    until then; the same export finds it again, and keeps what is right
+<bundle>                                      appears by one rename, when every blob in it has its sha256
+.mxr-partial-<bundle>-<hash of its layout>    until then; the same export finds it again and keeps the correct blobs
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """A bundle that was written. `kept`: bytes that an earlier try had brought already."""
+    """A bundle that was written. `kept`: bytes that an interrupted export had already written."""
 
     path: Path
     size: int
@@ -46,9 +46,9 @@ class ExportResult:
 
 
 def gather(lock: LockFile | None, identities: Iterable[str], cache: Cache, client: Client) -> list[BundleRecord]:
-    """What is to travel: the artifacts of a lock, and those of these ids (or the beginnings of them).
+    """Collects the artifacts of a lock, and those with these ids or id prefixes.
 
-    Raises `NotFound` for one that is gone, `Damaged` where the registry's answer is not what its id says.
+    Raises `NotFound` for an artifact that is gone, `Damaged` if the registry's answer does not match its id.
     """
     found: dict[str, Artifact] = {}
     for entry in lock.entries if lock else ():
@@ -57,17 +57,17 @@ def gather(lock: LockFile | None, identities: Iterable[str], cache: Cache, clien
         artifact = _named(identity, cache, client)
         if not artifact.sound:
             raise Damaged(
-                f"The registry's answer for {identity} is not what its id says.",
-                hint="Its database is damaged, or a proxy mixes up answers: run `mxr-registry fsck` there.",
+                f"The registry's answer for {identity} does not match its id.",
+                hint="Its database is damaged, or a proxy mixes up answers: run `mxr-registry fsck` on its host.",
             )
         found[artifact.id] = artifact
     models = {artifact.key.model for artifact in found.values()}
-    stated = {model: _statement(model, client) for model in sorted(models)}
-    return [BundleRecord.of(artifact, stated[artifact.key.model]) for artifact in found.values()]
+    descriptions = {model: _model_description(model, client) for model in sorted(models)}
+    return [BundleRecord.of(artifact, descriptions[artifact.key.model]) for artifact in found.values()]
 
 
 def _named(identity: str, cache: Cache, client: Client) -> Artifact:
-    """What the registry knows under an id; what it lost, and this host still has, can be brought back from here."""
+    """The artifact of this id from the registry, or from the cache: an export can restore what the registry lost."""
     try:
         return client.artifact(identity)
     except NotFound:
@@ -76,8 +76,8 @@ def _named(identity: str, cache: Cache, client: Client) -> Artifact:
         return held
 
 
-def _statement(model: str, client: Client) -> RegisterModel | None:
-    """What the registry knows of a model; a program may have been published without a word about it."""
+def _model_description(model: str, client: Client) -> RegisterModel | None:
+    """The registry's description of a model; None, because a program can be published without one."""
     try:
         known = client.model(model)
     except NotFound:
@@ -94,28 +94,28 @@ def export(
     *,
     watch: Watch = unwatched,
 ) -> ExportResult:
-    """Writes a bundle to `final`. What the cache holds is taken from there, the rest from the registry.
+    """Writes a bundle to `final`, with blobs from the cache where it has them, else from the registry.
 
-    Interrupted, the same call again goes on. Raises `Unreachable`, `DamagedBlob`, a disk fault, and `Temporary` where
+    After an interruption, the same call resumes. Raises `Unreachable`, `DamagedBlob`, a disk fault, and `Temporary` if
     another process writes the same bundle.
     """
     if not records:
-        raise Usage("There is nothing to export.", hint="Name a lock with entries, or ids of artifacts.")
+        raise Usage("There is nothing to export.", hint="Give a lock file with entries, or ids of artifacts.")
     layout = lay_out(records, lock)
     if len(layout.documents) + len(layout.blobs) > tarball.MOST_MEMBERS:
-        raise Usage("These are too many for one bundle.", hint="Export them in several.")
-    heads, size = _form(layout)
+        raise Usage("The artifacts have too many blobs for one bundle.", hint="Export them in several bundles.")
+    heads, size = _heads(layout)
     with _partial(final, heads, size) as (descriptor, fresh):
-        left = [(blob, at) for blob, at in _places(layout) if fresh or not _right(descriptor, blob, at)]
-        moving = sum(blob.size for blob, _ in left)
-        _bring(left, descriptor, final, _held(records, cache), client, watch(moving))
+        missing = [(blob, at) for blob, at in _offsets(layout) if fresh or not _is_correct(descriptor, blob, at)]
+        moving = sum(blob.size for blob, _ in missing)
+        _copy_blobs(missing, descriptor, final, _cached(records, cache), client, watch(moving))
     whole = sum(blob.size for blob in layout.blobs)
     ids = tuple(sorted(record.id for record in records))
     return ExportResult(final, size, ids, len(layout.blobs), whole - moving)
 
 
-def _form(layout: BundleLayout) -> tuple[list[tuple[int, bytes]], int]:
-    """What is written beside the blobs, with its place, and the size of the whole."""
+def _heads(layout: BundleLayout) -> tuple[list[tuple[int, bytes]], int]:
+    """Everything except the blobs, each part with its offset, and the total size in bytes."""
     at, rows = 0, []
     for name, data in layout.documents.items():
         rows.append((at, tarball.header(name, len(data)) + data))
@@ -126,7 +126,7 @@ def _form(layout: BundleLayout) -> tuple[list[tuple[int, bytes]], int]:
     return rows, at + len(tarball.END)
 
 
-def _places(layout: BundleLayout) -> Iterator[tuple[Blob, int]]:
+def _offsets(layout: BundleLayout) -> Iterator[tuple[Blob, int]]:
     at = sum(tarball.BLOCK + tarball.padded(len(data)) for data in layout.documents.values())
     for blob in layout.blobs:
         yield blob, at + tarball.BLOCK
@@ -135,15 +135,15 @@ def _places(layout: BundleLayout) -> Iterator[tuple[Blob, int]]:
 
 @contextmanager
 def _partial(final: Path, heads: list[tuple[int, bytes]], size: int) -> Iterator[tuple[int, bool]]:
-    """The file that becomes the bundle, this process alone writing to it; whether it is a new one.
+    """Opens the file that becomes the bundle, locked for this process. Yields its descriptor and whether it is new.
 
-    It stays when the block fails, to go on from, but not on a full disk.
+    If the block fails, the file stays, so that the next export resumes; on a full disk it is removed.
     """
-    form = sha256(b"".join(data for _, data in heads)).hexdigest()[:16]
-    path = final.parent / f"{disk.PARTIAL}{final.name[:40]}-{form}"
+    digest = sha256(b"".join(data for _, data in heads)).hexdigest()[:16]
+    path = final.parent / f"{disk.PARTIAL}{final.name[:40]}-{digest}"
     with disk.faults(final):
         if final.is_dir():
-            raise Usage(f"{final} is a folder.", hint="Give -o FOLDER/bundle.tar.")
+            raise Usage(f"{final} is a folder.", hint="Give the path of a file: -o FOLDER/bundle.tar.")
         final.parent.mkdir(parents=True, exist_ok=True)
         descriptor, fresh = _opened(path, size)
     try:
@@ -162,7 +162,7 @@ def _partial(final: Path, heads: list[tuple[int, bytes]], size: int) -> Iterator
         raise
     finally:
         os.close(descriptor)
-    _forget(final)
+    _remove_stale(final)
 
 
 def _opened(path: Path, size: int) -> tuple[int, bool]:
@@ -175,19 +175,19 @@ def _opened(path: Path, size: int) -> tuple[int, bool]:
         except BlockingIOError:
             os.close(descriptor)
             raise Temporary(
-                f"Another process writes this bundle ({path}).", hint="Wait for it, or give another -o."
+                f"Another process is writing this bundle ({path}).", hint="Wait until it ends, or give another -o."
             ) from None
         except OSError:
-            pass  # a file system without locks: two that write the same form write the same bytes
+            pass  # the file system has no locks; two processes with the same layout write the same bytes
         status = os.fstat(descriptor)
         with suppress(OSError):
             if path.stat().st_ino == status.st_ino:
                 return descriptor, status.st_size != size
-        os.close(descriptor)  # another process has just finished this file and renamed it
+        os.close(descriptor)  # another process has just completed and renamed this file
 
 
-def _forget(final: Path) -> None:
-    """Removes what other, older forms of this bundle left behind, unless somebody is at work on it."""
+def _remove_stale(final: Path) -> None:
+    """Removes the partial files of other layouts of this bundle, unless a process is writing them."""
     import fcntl
 
     for path in final.parent.glob(f"{disk.PARTIAL}{final.name[:40]}-{'[0-9a-f]' * 16}"):
@@ -196,15 +196,15 @@ def _forget(final: Path) -> None:
             path.unlink()
 
 
-def _right(descriptor: int, blob: Blob, at: int) -> bool:
+def _is_correct(descriptor: int, blob: Blob, at: int) -> bool:
     digest = sha256()
     for offset in range(at, at + blob.size, CHUNK):
         digest.update(os.pread(descriptor, min(CHUNK, at + blob.size - offset), offset))
     return digest.hexdigest() == blob.sha256
 
 
-def _held(records: list[BundleRecord], cache: Cache) -> dict[str, tuple[Path, int]]:
-    """Where the blobs of programs lie that the cache holds."""
+def _cached(records: list[BundleRecord], cache: Cache) -> dict[str, tuple[Path, int]]:
+    """The path and offset of each blob that the cache holds."""
     found: dict[str, tuple[Path, int]] = {}
     for record in records:
         for file in record.manifest.files:
@@ -213,20 +213,20 @@ def _held(records: list[BundleRecord], cache: Cache) -> dict[str, tuple[Path, in
     return found
 
 
-def _bring(
-    left: list[tuple[Blob, int]],
+def _copy_blobs(
+    missing: list[tuple[Blob, int]],
     descriptor: int,
     final: Path,
-    here: dict[str, tuple[Path, int]],
+    cached: dict[str, tuple[Path, int]],
     client: Client,
     progress: Callable[[int], None],
 ) -> None:
-    """Writes blobs to their places, several at once, each checked while it is written."""
+    """Writes the missing blobs to their offsets, several in parallel, and checks each while it is written."""
     own = os.dup(descriptor)
 
-    def bring(index: int) -> None:
-        blob, at = left[index]
-        transfer.bring_blob(client, blob, transfer.DownloadTarget(own, at, final), here.get(blob.sha256), progress)
+    def copy(index: int) -> None:
+        blob, at = missing[index]
+        transfer.bring_blob(client, blob, transfer.DownloadTarget(own, at, final), cached.get(blob.sha256), progress)
 
-    with transfer.TransferPool(bring, range(len(left)), transfer.AT_ONCE, lambda: os.close(own)):
+    with transfer.TransferPool(copy, range(len(missing)), transfer.AT_ONCE, lambda: os.close(own)):
         pass

@@ -1,4 +1,4 @@
-"""Reading an OCI image layout, in a tar or in a folder: small documents whole, blobs by ranges. Nothing is trusted."""
+"""Reads an OCI image layout from a tar or a folder: documents whole, blobs in ranges. The input is not trusted."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from .oci import BLOBS, Descriptor
 
 CHUNK = 1 << 20
 MOST_DOCUMENT = 16 << 20
-"""Bytes of one JSON document in a bundle."""
+"""Maximum bytes of one JSON document in a bundle."""
 
 
 class ImageLayout(Protocol):
-    """The files of a layout by name."""
+    """The files of a layout, by name."""
 
     path: Path
 
     def sizes(self) -> dict[str, int]:
-        """Each file and its bytes."""
+        """The size of each file in bytes."""
         ...
 
     def read_at(self, name: str, offset: int, length: int) -> bytes:
-        """Bytes of a file, fewer where it ends."""
+        """Up to `length` bytes of a file; fewer at its end."""
         ...
 
 
 class TarLayout:
-    """A layout in a tar, open until it is closed. Raises `Usage` where there is no such file, `Damaged`."""
+    """A layout in a tar, which stays open until `close`. Raises `Damaged` or a disk fault."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,11 +50,11 @@ class TarLayout:
                 raise
 
     def sizes(self) -> dict[str, int]:
-        """See `Layout.sizes`."""
+        """See `ImageLayout.sizes`."""
         return {name: member.size for name, member in self._members.items()}
 
     def read_at(self, name: str, offset: int, length: int) -> bytes:
-        """See `Layout.read_at`."""
+        """See `ImageLayout.read_at`."""
         member = self._members[name]
         with disk.faults(self.path, "read"):
             return os.pread(self._descriptor, max(0, min(length, member.size - offset)), member.offset + offset)
@@ -65,13 +65,13 @@ class TarLayout:
 
 
 class FolderLayout:
-    """A layout in a folder, as `oras copy --to-oci-layout` makes it. What else is in the folder is passed over."""
+    """A layout in a folder, as `oras copy --to-oci-layout` writes it. Other files in the folder are ignored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         blobs = path / BLOBS
         if not blobs.is_dir():
-            raise wrong(self, f"there is no {BLOBS} in it")
+            raise wrong(self, f"it has no folder {BLOBS}")
         with disk.faults(path, "read"):
             names = [BLOBS + each.name for each in os.scandir(blobs) if SHA256.fullmatch(each.name)]
             present = [name for name in (oci.LAYOUT_FILE, oci.INDEX_FILE) if (path / name).exists()]
@@ -84,11 +84,11 @@ class FolderLayout:
         return path.stat().st_size
 
     def sizes(self) -> dict[str, int]:
-        """See `Layout.sizes`."""
+        """See `ImageLayout.sizes`."""
         return self._sizes
 
     def read_at(self, name: str, offset: int, length: int) -> bytes:
-        """See `Layout.read_at`."""
+        """See `ImageLayout.read_at`."""
         path = self.path / name
         with disk.faults(path, "read"):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -98,50 +98,55 @@ class FolderLayout:
                 os.close(descriptor)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file stays open."""
 
 
 def open_layout(path: Path) -> TarLayout | FolderLayout:
-    """The layout in a tar or a folder. Raises `Usage` where there is neither, `Damaged`."""
+    """Opens the layout in a tar or a folder. Raises `Usage` if neither exists, `Damaged` if it is invalid."""
     if path.is_dir():
         return FolderLayout(path)
     if not path.is_file():
-        raise Usage(f"There is no bundle {path}.", hint="Give the path of what `mxr export` wrote.")
+        raise Usage(f"There is no bundle {path}.", hint="Give the path of the file that `mxr export` wrote.")
     return TarLayout(path)
 
 
 def document(layout: ImageLayout, what: Descriptor | str) -> bytes:
-    """A small document: by its name, or by a descriptor whose size and sha256 it must have. Raises `Damaged`."""
+    """Reads a document, by name or by a descriptor; it must have the size and sha256 of the descriptor.
+
+    Raises `Damaged`.
+    """
     name = what if isinstance(what, str) else what.name
     size = layout.sizes().get(name)
     if size is None:
         raise wrong(layout, f"{name} is missing")
     if size > MOST_DOCUMENT or (isinstance(what, Descriptor) and size != what.size):
-        raise wrong(layout, f"{name} has {size} bytes, which it cannot have")
+        raise wrong(layout, f"{name} has an invalid size of {size} bytes")
     data = layout.read_at(name, 0, size)
     if isinstance(what, Descriptor) and sha256(data).hexdigest() != what.sha256:
-        raise wrong(layout, f"{name} does not have the sha256 that it is called by")
+        raise wrong(layout, f"the content of {name} does not match its sha256")
     return data
 
 
 def chunks(layout: ImageLayout, blob: Blob) -> Iterator[bytes]:
-    """The bytes of a blob. Raises `Damaged` where they end early."""
+    """The content of a blob in chunks. Raises `Damaged` if it is too short."""
     name = BLOBS + blob.sha256
     for at in range(0, blob.size, CHUNK):
         wanted = min(CHUNK, blob.size - at)
         data = layout.read_at(name, at, wanted)
         if len(data) != wanted:
-            raise wrong(layout, f"{name} ends early")
+            raise wrong(layout, f"{name} is too short")
         yield data
 
 
 def wrong(layout: ImageLayout, what: str) -> Damaged:
-    """The error for a layout that is not what it should be."""
-    return Damaged(f"{layout.path} is not a whole bundle: {what}.", hint="Copy it again from where it was exported.")
+    """The error for an invalid layout."""
+    return Damaged(
+        f"{layout.path} is not a complete bundle: {what}.", hint="Copy it again from the host that exported it."
+    )
 
 
 class FileWithin:
-    """A file made of blobs of a layout, as the reader of programs wants it: see `program.Source`."""
+    """A file that consists of blobs of a layout, as a `program.Source`."""
 
     def __init__(self, layout: ImageLayout, blobs: Sequence[Blob]) -> None:
         self._layout = layout

@@ -1,8 +1,8 @@
-"""Reading a bundle, trusting nothing in it, and bringing it into a cache or a registry.
+"""Checks a bundle, which is untrusted input, and imports it into a cache or a registry.
 
-    tar and documents -> ids, sizes, requests -> every blob's sha256, every file's -> each program speaks -> then act
+    tar and documents -> ids, sizes, requests -> sha256 of every blob and file -> facts of each program -> import
 
-Nothing is written anywhere before the whole bundle was found right. What is there already is passed over.
+Nothing is written before the whole bundle was checked. Artifacts that already exist are skipped.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from mxr.client.registry import Client
 
 MOST_ARTIFACTS = 20_000
-MOST_SAID = 256 << 20
-"""Bytes of all JSON documents of a bundle together."""
+MOST_DOCUMENTS = 256 << 20
+"""Maximum bytes of all JSON documents of a bundle together."""
 
 DEEPEST = 3
-"""Indexes within indexes: oras and registries may put one around ours."""
+"""Maximum depth of nested indexes: oras and registries may wrap the index of mxr in one of theirs."""
 
 
 @dataclass(frozen=True, slots=True)
 class BundleContents:
-    """What a bundle holds, found right."""
+    """The contents of a bundle that was checked."""
 
     records: tuple[BundleRecord, ...]
     lock: LockFile | None = None
@@ -54,17 +54,17 @@ class BundleContents:
 
 @dataclass(frozen=True, slots=True)
 class ImportedArtifact:
-    """An artifact of the bundle. `new`: it was not there before."""
+    """An artifact of the bundle. `new`: the cache or registry did not have it before."""
 
     id: str
     new: bool
 
 
 def check(layout: ImageLayout, watch: Watch = unwatched) -> BundleContents:
-    """What a bundle holds, after reading every byte of it.
+    """Checks every byte of a bundle and returns its contents.
 
-    Raises `Damaged` that says what is wrong, and `Mismatch` where a program contradicts its key, or an artifact does
-    not serve a request of the lock.
+    Raises `Damaged` with the reason, and `Mismatch` if a program contradicts its key or an artifact does not serve the
+    request that the lock pins to it.
     """
     contents = _contents(layout)
     _check_blobs(layout, contents, watch)
@@ -75,17 +75,17 @@ def check(layout: ImageLayout, watch: Watch = unwatched) -> BundleContents:
 
 
 def answers(contents: BundleContents) -> list[tuple[lockfile.LockEntry, Answer]]:
-    """For each entry of the lock, what its request gets. Raises `Damaged`, or `Mismatch` for what does not serve."""
+    """The answer for each entry of the lock. Raises `Damaged`, or `Mismatch` if an artifact does not fit its request."""
     known = {record.id: record.artifact() for record in contents.records}
     rows = []
     for entry in contents.lock.entries if contents.lock else ():
         artifact = known.get(entry.id)
         if artifact is None or (artifact.digest, artifact.sha256) != (entry.digest, entry.sha256):
             raise Damaged(
-                f"The bundle's lock names {entry.id[:12]} for {entry.model}, and the bundle does not have it so.",
+                f"The lock of the bundle pins {entry.model} to {entry.id[:12]}, which the bundle does not contain.",
                 hint="Export it again with `mxr export`.",
             )
-        rows.append((entry, fetch_workflow.judged(entry.request, artifact, f"What the lock names for {entry.model}")))
+        rows.append((entry, fetch_workflow.judged(entry.request, artifact, f"The locked artifact for {entry.model}")))
     return rows
 
 
@@ -93,7 +93,7 @@ def _contents(layout: ImageLayout) -> BundleContents:
     try:
         version = codec.parse(layouts.document(layout, oci.LAYOUT_FILE), "oci-layout")
         if not isinstance(version, dict) or version.get("imageLayoutVersion") != "1.0.0":
-            raise wrong(layout, "its oci-layout is not of version 1.0.0")
+            raise wrong(layout, "the version of its oci-layout is not 1.0.0")
         index = oci.read_index(layouts.document(layout, oci.INDEX_FILE))
         return _read(layout, _manifests(layout, index))
     except Damaged:
@@ -103,40 +103,40 @@ def _contents(layout: ImageLayout) -> BundleContents:
 
 
 def _manifests(layout: ImageLayout, index: list[Descriptor]) -> list[Descriptor]:
-    """The manifests that an index names, and those of indexes in it, each once."""
+    """The manifests that an index and its nested indexes list, without duplicates."""
     level, found = index, dict[Descriptor, None]()
     for _ in range(DEEPEST):
         inner: dict[Descriptor, None] = {}
         for row in level:
             if row.media_type not in (oci.MANIFEST, oci.INDEX):
-                raise wrong(layout, f"it names something of type {row.media_type[:80]!r}")
+                raise wrong(layout, f"it lists a document of unknown type {row.media_type[:80]!r}")
             (found if row.media_type == oci.MANIFEST else inner)[row] = None
         if len(found) + len(inner) > MOST_ARTIFACTS:
-            raise wrong(layout, f"it names more than {MOST_ARTIFACTS} things")
+            raise wrong(layout, f"it lists more than {MOST_ARTIFACTS} documents")
         level = [each for row in inner for each in oci.read_index(layouts.document(layout, row))][: MOST_ARTIFACTS + 1]
         if not level:
             return list(found)
-    raise wrong(layout, "its indexes are too deep within each other")
+    raise wrong(layout, "its indexes are nested too deeply")
 
 
 def _read(layout: ImageLayout, manifests: list[Descriptor]) -> BundleContents:
     records: dict[str, BundleRecord] = {}
     found: LockFile | None = None
-    said = 0
+    size = 0
     for row in manifests:
         kind, config, layers = oci.read_manifest(layouts.document(layout, row))
-        said += row.size + config.size
-        if said > MOST_SAID or len(records) >= MOST_ARTIFACTS:
-            raise wrong(layout, "it says more than a bundle has to say")
+        size += row.size + config.size
+        if size > MOST_DOCUMENTS or len(records) >= MOST_ARTIFACTS:
+            raise wrong(layout, "its documents are too large, or it has too many artifacts")
         if kind == oci.ARTIFACT:
             record = _record(layout, config, layers)
             records[record.id] = record
         elif kind == oci.LOCK and found is None and len(layers) == 1:
             found = lockfile.read(layouts.document(layout, layers[0]), f"The lock in {layout.path}")
         else:
-            raise wrong(layout, f"it has something of type {kind[:80]!r}, or two locks")
+            raise wrong(layout, f"it has a manifest of unknown type {kind[:80]!r}, or two locks")
     if not records:
-        raise wrong(layout, "there is no artifact in it")
+        raise wrong(layout, "it contains no artifact")
     return BundleContents(tuple(records[id] for id in sorted(records)), found)
 
 
@@ -145,16 +145,16 @@ def _record(layout: ImageLayout, config: Descriptor, layers: list[Descriptor]) -
     record = codec.decode(BundleRecord, document, "artifact")
     wanted = [(blob.sha256, blob.size) for file in record.manifest.files for blob in file.blobs]
     if [(layer.sha256, layer.size) for layer in layers] != wanted:
-        raise wrong(layout, f"artifact {record.id[:12]} and its OCI manifest name different blobs")
+        raise wrong(layout, f"artifact {record.id[:12]} and its OCI manifest list different blobs")
     sizes = layout.sizes()
     for sha, size in wanted:
         if sizes.get(BLOBS + sha) != size:
-            raise wrong(layout, f"blob {sha} of artifact {record.id[:12]} is missing, or of another size")
+            raise wrong(layout, f"blob {sha} of artifact {record.id[:12]} is missing or has another size")
     return record
 
 
 def _check_blobs(layout: ImageLayout, contents: BundleContents, watch: Watch) -> None:
-    """Every blob must have the sha256 that it is called by, every file that of its manifest."""
+    """Checks the sha256 of every blob and every file."""
     sizes = {name: size for name, size in layout.sizes().items() if name.startswith(BLOBS)}
     progress = watch(sum(sizes.values()))
     seen: set[str] = set()
@@ -180,7 +180,7 @@ def _check_blob(layout: ImageLayout, blob: Blob) -> None:
     for data in layouts.chunks(layout, blob):
         digest.update(data)
     if digest.hexdigest() != blob.sha256:
-        raise wrong(layout, f"blob {blob.sha256} does not have the sha256 that it is called by")
+        raise wrong(layout, f"the content of blob {blob.sha256} does not match its sha256")
 
 
 def _check_file(layout: ImageLayout, file: File) -> Iterator[Blob]:
@@ -191,47 +191,47 @@ def _check_file(layout: ImageLayout, file: File) -> Iterator[Blob]:
             part.update(data)
             whole.update(data)
         if part.hexdigest() != blob.sha256:
-            raise wrong(layout, f"blob {blob.sha256} does not have the sha256 that it is called by")
+            raise wrong(layout, f"the content of blob {blob.sha256} does not match its sha256")
         yield blob
     if whole.hexdigest() != file.sha256:
-        raise wrong(layout, f"the blobs of {file.name} together do not have its sha256 {file.sha256}")
+        raise wrong(layout, f"the content of file {file.name} does not match its sha256 {file.sha256}")
 
 
 def _check_programs(layout: ImageLayout, record: BundleRecord) -> None:
-    """Lets each program speak, as a registry does: one that contradicts its key is never handed out."""
+    """Compares each program with its key, as a registry does. Raises `Mismatch` if they contradict each other."""
     for file in record.manifest.files:
         try:
             description = describe(layouts.FileWithin(layout, file.blobs)).to_json()
         except Damaged as problem:
-            raise wrong(layout, f"{file.name} of {record.id[:12]} is no program: {problem.message}") from None
+            raise wrong(layout, f"{file.name} of {record.id[:12]} is not a program: {problem.message}") from None
         push_workflow.refuse_contradictions(record.key, record.qualities, description)
 
 
 def into_cache(
     layout: ImageLayout, contents: BundleContents, cache: Cache, watch: Watch = unwatched
 ) -> list[ImportedArtifact]:
-    """Brings all that a bundle holds into the cache, so that it serves what the lock asks for without a registry.
+    """Imports a bundle into the cache, which then serves the requests of the lock without a registry.
 
-    Interrupted, the same call again goes on. Raises `Damaged` where the bundle changed meanwhile, or a disk fault.
+    After an interruption, the same call resumes. Raises `Damaged` if the bundle changed since `check`, or a disk fault.
     """
     done = []
     for record in contents.records:
         new = False
         for file in record.manifest.files:
             if not cache.holds(file.sha256):
-                _land(layout, file, cache, watch)
+                _write_file(layout, file, cache, watch)
                 new = True
         cache.keep(cache.known(record.key.digest, record.id) or record.artifact())
         if record.model is not None:
-            said = record.model
-            cache.remember_model(Model(said.model, said.sha256, said.name, said.inputs))
+            model = record.model
+            cache.remember_model(Model(model.model, model.sha256, model.name, model.inputs))
         done.append(ImportedArtifact(record.id, new))
     for entry, answer in answers(contents):
         cache.remember(entry.request, answer)
     return done
 
 
-def _land(layout: ImageLayout, file: File, cache: Cache, watch: Watch) -> None:
+def _write_file(layout: ImageLayout, file: File, cache: Cache, watch: Watch) -> None:
     final, digest, at = cache.file(file.sha256), sha256(), 0
     progress = watch(file.size)
     with disk.landing(final, mode=0o444) as descriptor:
@@ -243,16 +243,16 @@ def _land(layout: ImageLayout, file: File, cache: Cache, watch: Watch) -> None:
                 at += len(data)
                 progress(len(data))
         if digest.hexdigest() != file.sha256:
-            raise wrong(layout, f"{file.name} changed while it was read")
+            raise wrong(layout, f"{file.name} changed during the import")
 
 
 def into_registry(
     layout: ImageLayout, contents: BundleContents, client: Client, watch: Watch = unwatched
 ) -> list[ImportedArtifact]:
-    """Publishes all that a bundle holds; the registry checks it as it checks every publication.
+    """Publishes the artifacts of a bundle; the registry checks them like every publication.
 
-    Interrupted, the same call again goes on: only what is missing is sent. Raises `Mismatch` or `Conflict` as the
-    registry says, `Unreachable`.
+    After an interruption, the same call resumes and uploads only what is missing. Raises the registry's `Mismatch` or
+    `Conflict`, and `Unreachable`.
     """
     done = []
     for record in contents.records:
@@ -260,8 +260,8 @@ def into_registry(
         published = _publish(layout, record, client, watch)
         if published.id != record.id:
             raise Damaged(
-                f"The registry published {published.id[:12]} where the bundle has {record.id[:12]}.",
-                hint="Update mxr on both sides.",
+                f"The registry published {published.id[:12]}, but the bundle has {record.id[:12]}.",
+                hint="Update mxr on this host and the registry.",
             )
         done.append(ImportedArtifact(record.id, new))
     return done

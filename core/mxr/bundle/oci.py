@@ -1,11 +1,11 @@
-"""The words of an OCI image layout: descriptors, manifests and indexes, as mxr writes them and reads them again.
+"""The documents of an OCI image layout: writes and reads descriptors, manifests and indexes.
 
     oci-layout                     {"imageLayoutVersion": "1.0.0"}
-    index.json                     names one index, under the tag that `oras` copies it by
-    blobs/sha256/<digest>          that index; a manifest for each artifact and one for the lock; what they name
+    index.json                     lists one index, under the tag by which `oras` copies it
+    blobs/sha256/<digest>          that index; a manifest for each artifact and one for the lock; their blobs
 
 Source: opencontainers/image-spec, image-layout.md, image-index.md, manifest.md (artifactType, the empty descriptor),
-annotations.md (`org.opencontainers.image.ref.name`, `...image.title`, which oras takes as the name of a file).
+annotations.md (`org.opencontainers.image.ref.name`, `...image.title`, which oras uses as the name of a file).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TAG = "org.opencontainers.image.ref.name"
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What a document says of a blob that it names."""
+    """A reference to a blob: its type, sha256 and size in bytes."""
 
     media_type: str
     sha256: str
@@ -49,34 +49,34 @@ class Descriptor:
 
     @property
     def name(self) -> str:
-        """The blob's name in the layout."""
+        """The name of the blob in the layout."""
         return BLOBS + self.sha256
 
 
 def descriptor(media_type: str, data: bytes, **more: object) -> dict[str, Any]:
-    """The descriptor of these bytes."""
+    """The descriptor of this content."""
     return named(media_type, sha256(data).hexdigest(), len(data), **more)
 
 
 def named(media_type: str, digest: str, size: int, **more: object) -> dict[str, Any]:
-    """The descriptor of a blob that is known by its sha256."""
+    """The descriptor of a blob with this sha256."""
     return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": size, **more}
 
 
 def manifest(kind: str, config: dict[str, Any], layers: list[dict[str, Any]], **annotations: str) -> bytes:
-    """A manifest for an artifact of this type."""
+    """A manifest for an OCI artifact of this type."""
     document = {"schemaVersion": 2, "mediaType": MANIFEST, "artifactType": kind, "config": config, "layers": layers}
     return codec.canonical(document | ({"annotations": annotations} if annotations else {})).encode()
 
 
 def index(manifests: list[dict[str, Any]], kind: str | None = None) -> bytes:
-    """An index over these descriptors."""
+    """An index that lists these descriptors."""
     document = {"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}
     return codec.canonical(document | ({"artifactType": kind} if kind else {})).encode()
 
 
 def read_descriptor(document: object, where: str) -> Descriptor:
-    """A descriptor; what it says beside type, digest and size is passed over. Raises `Usage`."""
+    """Reads a descriptor; fields other than type, digest and size are ignored. Raises `Usage`."""
     found = dict(codec.fields(document, where))
     media_type, digest, size = found.get("mediaType"), found.get("digest"), found.get("size")
     if not (isinstance(media_type, str) and isinstance(digest, str) and digest.startswith("sha256:")):
@@ -87,7 +87,7 @@ def read_descriptor(document: object, where: str) -> Descriptor:
 
 
 def read_index(data: bytes) -> list[Descriptor]:
-    """What an index names. Raises `Usage`."""
+    """Reads the descriptors of an index. Raises `Usage`."""
     document = dict(codec.fields(codec.parse(data, "An index"), "index"))
     rows = document.get("manifests")
     if document.get("schemaVersion") != 2 or not isinstance(rows, list):
@@ -96,10 +96,10 @@ def read_index(data: bytes) -> list[Descriptor]:
 
 
 def read_manifest(data: bytes) -> tuple[str, Descriptor, list[Descriptor]]:
-    """The artifact type of a manifest, its config and its layers. Raises `Usage`."""
+    """Reads a manifest: its artifact type, its config and its layers. Raises `Usage`."""
     document = dict(codec.fields(codec.parse(data, "A manifest"), "manifest"))
     kind, rows = document.get("artifactType"), document.get("layers")
     if document.get("schemaVersion") != 2 or not isinstance(kind, str) or not isinstance(rows, list):
-        raise Usage("A manifest in it is not one that mxr wrote.", hint="Export it with `mxr export`.")
+        raise Usage("It contains a manifest that mxr did not write.", hint="Export it with `mxr export`.")
     config = read_descriptor(document.get("config"), "config")
     return kind, config, [read_descriptor(row, f"layers[{at}]") for at, row in enumerate(rows)]

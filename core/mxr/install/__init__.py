@@ -1,1 +1,1 @@
-"""Putting programs where their consumer looks for them, and checking them there."""
+"""Installs artifacts where their consumers read them, and verifies what was installed."""

@@ -1,7 +1,7 @@
-"""A folder that a consumer looks into: a layout goes in whole and in order, and never over what is not ours.
+"""Writes a layout into a folder that a consumer reads: completely, in order, and never over files of others.
 
-The last piece is what the consumer's watcher acts on. A file that would change under a watcher is replaced only while
-that last one is away; folders that appear complete are renamed into place.
+The consumer may watch the folder, and it acts on the last piece of a layout. Pieces that change are therefore replaced
+only while the last piece is absent, and folders that must appear complete are renamed into place.
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ from . import ledger
 from .ledger import Ledger, LedgerEntry, LedgerSlot
 
 LONGEST_PART = 255
-"""Bytes of one part of a path. Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""
+"""Maximum bytes of one part of a path. Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""
 
 
 def put(
-    layout: Layout, made: Delivery, consumer: str, cache: Cache, *, link: bool = False, force: bool = False
+    layout: Layout, delivery: Delivery, consumer: str, cache: Cache, *, link: bool = False, force: bool = False
 ) -> None:
-    """Places a layout in its folder, over what mxr placed there before. Raises `NotAllowed` for files of others."""
+    """Writes a layout into its folder and replaces what mxr placed there before.
+
+    Raises `NotAllowed` if it would replace files that mxr did not place (unless `force`), or a disk fault.
+    """
     for piece in layout.pieces:
         for part in piece.name.split("/"):
             check_part(part)
         check_name(piece.name)
     files = tuple(LedgerEntry(piece.name, piece.sha256) for piece in layout.pieces)
-    folder, name = made.folder, layout.pieces[-1].name
-    with _turn(folder):
+    folder, name = delivery.folder, layout.pieces[-1].name
+    with _locked(folder):
         known = ledger.read(folder)
         differing = _differing(layout, folder, cache, known, link=link, force=force)
         before = known.slots.get(name)
@@ -45,8 +48,8 @@ def put(
             return
         old = before.files if before else ()
         kept = _without((*old, *(before.before if before else ())), files)
-        slot = LedgerSlot(consumer, made.artifact.id, made.artifact.digest, files, kept)
-        # The record comes first: after a crash in the middle everything that is there is still known to be ours.
+        slot = LedgerSlot(consumer, delivery.artifact.id, delivery.artifact.digest, files, kept)
+        # The ledger is written first, so that after a crash every file that was already placed is known to be mxr's.
         ledger.write(folder, known.with_slot(name, slot))
         _place(layout, folder, cache, differing, link=link)
         gone = _without(kept, old)
@@ -59,10 +62,11 @@ def put(
 def claimed(
     folder: Path, consumer: str, rows: Mapping[str, Artifact], cache: Cache, *, force: bool = False
 ) -> Iterator[None]:
-    """A turn in a folder that is there already, for plain files by name, each with its artifact: from now on they are
-    mxr's. Raises `NotAllowed` where one of them is a file of others.
+    """Locks an existing folder for the block and records these plain files, by name, as placed by mxr.
+
+    `rows` maps each file name to its artifact. Raises `NotAllowed` if one of them is a file that mxr did not place.
     """
-    with _turn(folder):
+    with _locked(folder):
         known = ledger.read(folder)
         found = {name: _found(folder / name, cache) for name in rows}
         foreign = [
@@ -79,7 +83,7 @@ def claimed(
 
 
 def slots(consumer: str, rows: Mapping[str, Artifact]) -> dict[str, LedgerSlot]:
-    """The record of plain files, each in a slot of its own."""
+    """The ledger slots of plain files: one slot for each file."""
     return {
         name: LedgerSlot(consumer, each.id, each.digest, (LedgerEntry(name, each.sha256),))
         for name, each in rows.items()
@@ -89,7 +93,7 @@ def slots(consumer: str, rows: Mapping[str, Artifact]) -> dict[str, LedgerSlot]:
 def _differing(
     layout: Layout, folder: Path, cache: Cache, known: Ledger, *, link: bool, force: bool
 ) -> tuple[LayoutFile, ...]:
-    """The pieces that are not there yet as they shall be. Raises `NotAllowed` for files that are not ours."""
+    """The pieces that are missing or differ. Raises `NotAllowed` for files that mxr did not place."""
     differing, foreign = [], []
     for piece in layout.pieces:
         path = folder / piece.name
@@ -111,35 +115,37 @@ def _rivals(layout: Layout, folder: Path, known: Ledger) -> list[str]:
 
 
 def _escaped(pattern: str) -> str:
-    """The pattern with brackets of a model's name taken literally; only a star has a meaning."""
+    """The pattern with every glob character escaped except the star, because the name of a model may contain them."""
     return pattern.replace("[", "[[]").replace("?", "[?]")
 
 
 def _refuse(folder: Path, foreign: list[str], rivals: list[str], known: Ledger) -> None:
     if foreign:
-        changed = " (it was changed since mxr placed it)" if known.knows(foreign[0]) else ""
+        changed = " (it changed after mxr placed it)" if known.knows(foreign[0]) else ""
         raise NotAllowed(
-            f"{folder / foreign[0]} is there and is not what mxr placed{changed}. Nothing was written.",
+            f"{folder / foreign[0]} exists and is not what mxr placed{changed}. Nothing was written.",
             hint="Move it away, give another folder, or replace it with --force.",
             detail={"files": foreign},
         )
     if rivals:
         raise NotAllowed(
-            f"{folder / rivals[0]} is not mxr's, and would be read beside or instead of what mxr writes.",
-            hint="Move it away, give another folder, or leave it there with --force.",
+            f"mxr did not place {folder / rivals[0]}, and the consumer would read it beside or instead of mxr's files.",
+            hint="Move it away, give another folder, or keep it with --force.",
             detail={"files": rivals},
         )
 
 
 def _found(path: Path, cache: Cache) -> str | None:
-    """The sha256 of what is there, None where nothing is. Raises `Usage` for a folder, or a disk fault."""
-    with disk.faults(path, "look at"):
+    """The sha256 of the file at `path`, None if nothing exists there. Raises `Usage` for a folder, or a disk fault."""
+    with disk.faults(path, "read"):
         try:
             path.lstat()
         except FileNotFoundError:
             return None
         if path.is_dir():
-            raise Usage(f"{path} is a folder, where a file is to be.", hint="Move it away, or give another folder.")
+            raise Usage(
+                f"{path} is a folder, but a file must be written there.", hint="Move it away, or give another folder."
+            )
         if not path.is_file():
             return "not a file"
         return sha256_memoised(path, cache.memo)
@@ -154,7 +160,7 @@ def _place(layout: Layout, folder: Path, cache: Cache, differing: Sequence[Layou
     *parts, last = layout.pieces
     final = folder / last.name
     if any(piece != last and os.path.lexists(folder / piece.name) for piece in differing) and final.exists():
-        # Files change that the last one speaks of: a watcher must see none of it before all of it is there.
+        # The last piece refers to files that change: a watcher must not see it before all of them are in place.
         with disk.faults(final, "remove"):
             final.unlink()
     done: dict[Path, tuple[int, int]] = {}
@@ -172,8 +178,8 @@ def _place(layout: Layout, folder: Path, cache: Cache, differing: Sequence[Layou
     for path, identity in done.items():
         if _identity(path) != identity:
             raise Temporary(
-                f"{path} was replaced by another program while mxr wrote this folder.",
-                hint="Run the same command again when nobody else writes there.",
+                f"Another program replaced {path} while mxr wrote this folder.",
+                hint="Run the same command again when no other program writes there.",
             )
 
 
@@ -211,13 +217,13 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _remove(folder: Path, entries: Sequence[LedgerEntry], cache: Cache) -> None:
-    """Removes files of an earlier layout, where they are still as mxr left them, and folders that this empties."""
+    """Removes the unchanged files of an earlier layout, and the folders that become empty."""
     for home in dict.fromkeys((folder / entry.name).parent for entry in entries):
         inside = {Path(entry.name).name: entry.sha256 for entry in entries if (folder / entry.name).parent == home}
         with suppress(OSError, MxrError):
             ours = [name for name, sha in inside.items() if _found(home / name, cache) == sha]
             if home != folder and {path.name for path in home.iterdir()} == set(ours):
-                # A folder of a watched repository is there whole, or not at all.
+                # A folder in a watched repository must disappear at once, not file by file.
                 home = home.rename(disk.partial_name(home.parent, home.name))
             for name in ours:
                 (home / name).unlink()
@@ -226,9 +232,10 @@ def _remove(folder: Path, entries: Sequence[LedgerEntry], cache: Cache) -> None:
 
 
 @contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """One fetch at a time in a folder, by a lock on the folder itself; where that cannot be had, what was placed is
-    looked at again in the end.
+def _locked(folder: Path) -> Iterator[None]:
+    """Locks the folder itself, so that one fetch at a time writes into it.
+
+    Some file systems have no locks. `_place` therefore also checks at the end that its files were not replaced.
     """
     import fcntl
 
@@ -248,9 +255,9 @@ def _without(entries: Sequence[LedgerEntry], others: Sequence[LedgerEntry]) -> t
 
 
 def check_part(part: str) -> None:
-    """Raises `Usage` for a part of a path that no file system takes."""
+    """Raises `Usage` if this part of a path is too long for a file system."""
     if len(part.encode()) > LONGEST_PART:
         raise Usage(
-            f"The name {part[:40]}... is too long for a file: {LONGEST_PART} bytes is the most.",
+            f"The name {part[:40]}... is too long for a file: the limit is {LONGEST_PART} bytes.",
             hint="Give a shorter one with --name NAME.",
         )

@@ -1,12 +1,12 @@
-"""The record of what mxr placed in a folder, kept in the folder itself: `.mxr-layout.json`.
+"""The ledger: the record of what mxr placed in a folder, stored in the folder itself as `.mxr-layout.json`.
 
     {"v": 1, "slots": {"resnet50/config.pbtxt": {
         "consumer": "triton", "id": "<artifact id>", "digest": "<of the key>",
         "files": [{"name": "resnet50/123/resnet50.mxr", "sha256": "..."}, ...],
         "before": [...]}}}
 
-A file that is not in it with the sha256 that it has now is somebody else's. `before` are the files of the layout before
-this one: a program that reads them may still run, so that they go with the next layout only.
+A file belongs to mxr only if the ledger lists it with the sha256 that the file has now. `before` lists the files of the
+previous layout: a running program may still read them, so the next layout removes them, not this one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSlot:
-    """What one consumer was given for one model: the artifact, its files, and those of the artifact before."""
+    """What was placed for one consumer and one model: the artifact, its files, and the files of the artifact before."""
 
     consumer: str
     id: str
@@ -51,26 +51,26 @@ class LedgerSlot:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """All slots of a folder by their names."""
+    """All slots of a folder, by name."""
 
     slots: Mapping[str, LedgerSlot] = field(default_factory=dict)
     v: int = 1
 
     def owns(self, name: str, sha256: str) -> bool:
-        """Whether a file of this name with these bytes is one that mxr placed."""
+        """Whether mxr placed a file of this name with this content."""
         return any(LedgerEntry(name, sha256) in (*slot.files, *slot.before) for slot in self.slots.values())
 
     def knows(self, name: str) -> bool:
-        """Whether mxr placed a file of this name, whatever it holds now."""
+        """Whether mxr placed a file of this name, regardless of its content now."""
         return any(name == entry.name for slot in self.slots.values() for entry in (*slot.files, *slot.before))
 
     def with_slot(self, name: str, slot: LedgerSlot) -> Ledger:
-        """The same with this slot."""
+        """A copy of the ledger with this slot added or replaced."""
         return Ledger({**self.slots, name: slot})
 
 
 def read(folder: Path) -> Ledger:
-    """The record of a folder; an empty one where there is none. Raises `Damaged`, or a disk fault."""
+    """Reads the ledger of a folder; it is empty if there is none. Raises `Damaged` or a disk fault."""
     path = folder / NAME
     try:
         with path.open("rb") as file:
@@ -86,11 +86,11 @@ def read(folder: Path) -> Ledger:
     except Usage as problem:
         raise Damaged(
             f"{path}, the record of what mxr placed there, cannot be read: {problem.message}",
-            hint="Remove it, and fetch with --force where files that it listed shall be replaced.",
+            hint="Remove it, and fetch again with --force to replace the files that it listed.",
         ) from None
     return found
 
 
 def write(folder: Path, ledger: Ledger) -> None:
-    """Keep the record. Raises a disk fault."""
+    """Writes the ledger of a folder. Raises a disk fault."""
     disk.write_whole(folder / NAME, canonical(encode(ledger)).encode())

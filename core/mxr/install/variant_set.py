@@ -1,11 +1,11 @@
-"""Several variants of one model as one: all of them or none, side by side in a folder, with a list of them.
+"""Variant sets: several batch sizes of one model, fetched all together or not at all, in one folder with a list.
 
-    <folder>/<stem>-b1.mxr ...      under the names that the consumer looks for, where those tell the variants apart
+    <folder>/<stem>-b1.mxr ...      the names that the consumer reads, if they differ between the variants
     <folder>/mxr-set.json           {"version", "model", "batches": {"1": {"file","sha256","id","digest","key"}}}
 
-A folder that was not there appears whole, by one rename. In one that is there already, every file is first brought
-beside its place; then each is renamed into it, the list last. A power cut in between leaves files of two sets; their
-sha256s in the list tell, and the same command again completes it.
+A new folder appears complete, by one rename. For an existing folder, every file is first written to a staging folder
+inside it, then each is renamed into place, the list last. A power cut in between leaves files of two sets: they differ
+from the sha256s in the list, and the same command completes the set.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class PlacedSet:
-    """Where a set is: its folder, the list in it, and the file of each batch size."""
+    """A set that was placed: its folder, the list in it, and the file of each batch size."""
 
     folder: Path
     listing: Path
@@ -49,14 +49,14 @@ class PlacedSet:
 def ask(options: Options, batches: Sequence[int], subject: ModelReference, host: Host) -> dict[int, BuiltRequest]:
     """The request for each batch size. Raises `Usage`."""
     if not batches:
-        raise Usage("A set has at least one batch size.", hint="Write --batch 1,2,4.")
+        raise Usage("A set needs at least one batch size.", hint="Write --batch 1,2,4.")
     return {batch: builder.ask(replace(options, batch=batch), subject, host) for batch in batches}
 
 
 def look(
     wanted: Mapping[int, BuiltRequest], cache: Cache, connect: Connect | None, *, refresh: bool = False
 ) -> tuple[dict[int, FoundArtifact], dict[int, NoSuchArtifact]]:
-    """What each variant gets, and those for which there is nothing; nothing moves yet."""
+    """Finds the artifact of each variant, and the variants that have none. Downloads nothing."""
     found: dict[int, FoundArtifact] = {}
     missing: dict[int, NoSuchArtifact] = {}
     for batch, asked in wanted.items():
@@ -75,10 +75,10 @@ def fetch(
     refresh: bool = False,
     watch: Watch = unwatched,
 ) -> dict[int, Fetched]:
-    """All variants, in the cache: one that is missing is found out before anything moves.
+    """Fetches all variants into the cache; checks that none is missing before it downloads anything.
 
-    Weights that variants share are fetched with the first of them, and copied for the others. Raises `NoSuchArtifact`
-    naming all that are missing; for the rest see `fetching.fetch`.
+    Weights that variants share are downloaded with the first variant and copied for the others. Raises `NoSuchArtifact`
+    that lists all missing variants; for other errors see `workflows.fetch.fetch`.
     """
     found, missing = look(wanted, cache, connect, refresh=refresh)
     if missing:
@@ -89,31 +89,31 @@ def fetch(
 def bring(
     wanted: Mapping[int, BuiltRequest], found: Mapping[int, FoundArtifact], cache: Cache, *, watch: Watch = unwatched
 ) -> dict[int, Fetched]:
-    """The variants that were found, in the cache, one after the other."""
+    """Downloads the found variants into the cache, one after the other."""
     return {
         batch: fetch_workflow.bring(wanted[batch].request, each, cache, watch=watch) for batch, each in found.items()
     }
 
 
 def lacking(missing: Mapping[int, NoSuchArtifact], of: int) -> NoSuchArtifact:
-    """The error for a set that is not whole."""
+    """The error for a set with missing variants."""
     rows = [{"batch": batch, "message": each.message, **each.detail} for batch, each in missing.items()]
     first = next(iter(missing.values()))
     return NoSuchArtifact(
-        f"{len(missing)} of the {of} variants are missing (batch {', '.join(map(str, missing))}), so that none is "
-        f"handed out. {first.message}",
-        hint="Have them compiled together with --on-miss wait, or ask for those that are there.",
+        f"{len(missing)} of the {of} variants are missing (batch {', '.join(map(str, missing))}), so none is "
+        f"delivered. {first.message}",
+        hint="Compile the missing variants with --on-miss wait, or request only the available ones.",
         detail={"missing": rows, "nearest": first.detail.get("nearest", [])},
     )
 
 
 def file_names(wanted: Mapping[int, BuiltRequest], stem: str) -> dict[int, str]:
-    """What each variant is called in one folder. Raises `Usage` where the consumer takes no plain files."""
+    """The file name of each variant in one folder. Raises `Usage` if the consumer does not read plain files."""
     for each in wanted.values():
         if each.consumer.name_file is None:
             raise Usage(
-                f"A set is of plain files, and {each.consumer.name} takes a layout of its own ({each.consumer.tree}).",
-                hint="Fetch each size by itself: --batch N -o FOLDER/, with --name where names would meet.",
+                f"A set consists of plain files, and {each.consumer.name} needs its own layout ({each.consumer.tree}).",
+                hint="Fetch each size separately: --batch N -o FOLDER/, with --name if two names would be equal.",
             )
     plain = {batch: each.consumer.file_name(stem, each.request.key) for batch, each in wanted.items()}
     if len(set(plain.values())) == len(plain):
@@ -132,17 +132,17 @@ def place(
     name: str | None = None,
     force: bool = False,
 ) -> PlacedSet:
-    """Puts a whole set into the folder `output`: see the head of this file for what all or none means there.
+    """Places a complete set in the folder `output`; the module docstring says how it stays consistent.
 
-    Files are reflinks or copies of those in the cache, or with `link` hard links; `name` in place
-    of the model's. Where the consumer's layouts are recorded, files of others are only replaced with `force`. Raises
-    `Usage`, `NotAllowed`, or a disk fault.
+    Files are reflinks or copies of those in the cache, or hard links with `link`. `name` replaces the name of the
+    model. If the consumer has a ledger, files that mxr did not place are replaced only with `force`. Raises `Usage`,
+    `NotAllowed`, or a disk fault.
     """
     folder = Path(output)
     check_output(output)
     names = file_names(wanted, name or subject.stem)
-    there = folder.is_dir()
-    stage = disk.partial_name(folder if there else folder.parent, folder.name)
+    exists = folder.is_dir()
+    stage = disk.partial_name(folder if exists else folder.parent, folder.name)
     put = disk.link_whole if link else disk.copy_whole
     try:
         with disk.faults(folder):
@@ -153,32 +153,34 @@ def place(
         rows = {names[batch]: each.answer.artifact for batch, each in fetched.items()}
         consumer = next(iter(wanted.values())).consumer
         recorded = consumer.lay_out is not None
-        if recorded and not there:
+        if recorded and not exists:
             ledger.write(stage, ledger.Ledger(consumer_folder.slots(consumer.name, rows)))
         claim = (
             consumer_folder.claimed(folder, consumer.name, rows, cache, force=force)
-            if recorded and there
+            if recorded and exists
             else nullcontext()
         )
         with claim, disk.faults(folder):
-            _into(stage, folder, [*names.values(), LIST]) if there else _whole(stage, folder)
+            _into(stage, folder, [*names.values(), LIST]) if exists else _whole(stage, folder)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
     return PlacedSet(folder, folder / LIST, {batch: folder / names[batch] for batch in fetched})
 
 
 def check_output(output: str | os.PathLike[str]) -> None:
-    """Finds out before anything moves whether `output` can be the folder of a set. Raises `Usage`."""
+    """Checks that `output` can be the folder of a set, before anything is downloaded. Raises `Usage`."""
     if not os.fspath(output):
         raise Usage("The output path is empty.", hint="Give -o FOLDER/, or leave it out.")
     if Path(output).exists() and not Path(output).is_dir():
-        raise Usage(f"{output} is a file, and several programs need a folder.", hint="Give -o FOLDER/.")
+        raise Usage(f"{output} is a file, but several programs need a folder.", hint="Give -o FOLDER/.")
 
 
 def _into(stage: Path, folder: Path, names: Sequence[str]) -> None:
     for name in names:
         if (folder / name).is_dir():
-            raise NotAllowed(f"{folder / name} is a folder, in the place of a file.", hint="Remove it, or rename it.")
+            raise NotAllowed(
+                f"{folder / name} is a folder, but a file must be written there.", hint="Remove or rename it."
+            )
     for name in names:
         (stage / name).replace(folder / name)
     disk.sync_folder(folder)
@@ -208,6 +210,6 @@ def _listing(fetched: Mapping[int, Fetched], names: Mapping[int, str], subject: 
 
 
 def worst(problems: Sequence[MxrError]) -> MxrError:
-    """Of several failures the one whose number a program exits with: 5 before 8 before 75 before 4, then the first."""
+    """The failure that determines the exit code: 5 before 8 before 75 before 4, then the first of the others."""
     order = {exit: at for at, exit in enumerate((5, 8, 75, 4))}
     return min(problems, key=lambda each: order.get(each.exit, len(order)))

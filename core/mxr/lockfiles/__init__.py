@@ -1,1 +1,1 @@
-"""Lock files: reading, writing, pinning and checking."""
+"""Lock files: read and write them, pin artifacts, fetch what is pinned, and check it."""

@@ -1,6 +1,7 @@
-"""`mxr.lock`: for each request the artifact that was tested, by its id and sha256; a text that is made to be committed.
+"""The lock file `mxr.lock`: pins each request to the artifact that was tested, by id and sha256.
 
-One field a line, entries and fields in one order, no times: what changes in a lock is what changed in the deployment.
+The file is made to be committed: one field per line, entries and fields in a fixed order, no timestamps. A diff of the
+file therefore shows exactly what changes in the deployment.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class LockEntry:
-    """One request with the artifact that it gets.
+    """One request and the artifact that it is pinned to.
 
-    `model` is the ONNX file's path from the folder of the lock, with slashes, or the model's hash. `consumer` is whom
-    it was asked for, and so the name that the file gets in a folder. Raises `Usage` for what no lock can have.
+    `model` is the path of the ONNX file relative to the folder of the lock, with slashes, or the hash of the model.
+    `consumer` determines the name of the file in a folder. Raises `Usage` for invalid values.
     """
 
     model: str
@@ -59,24 +60,24 @@ class LockEntry:
 
     @property
     def stem(self) -> str:
-        """What a program of this model is called in a folder."""
+        """The name of this model in a folder."""
         hashed = MODEL.fullmatch(self.model)
         return self.model.removeprefix("xxh3:")[:16] if hashed else PurePosixPath(self.model).stem
 
     @property
     def order(self) -> tuple[str, str, str, str]:
-        """Where the entry stands in its lock."""
-        demands = codec.canonical(_said(self.request.demands))
+        """The sort key of the entry in its lock."""
+        demands = codec.canonical(_stated(self.request.demands))
         return self.model, self.request.key.canonical, demands, self.consumer
 
     def to_json(self) -> dict[str, Any]:
-        """The entry for a person's program: what `--json` shows of it."""
+        """The entry as `--json` prints it."""
         return {"model": self.model, "digest": self.digest, "id": self.id, "sha256": self.sha256}
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """An entry as the file spells it."""
+    """An entry as it is written in the file."""
 
     model: str
     consumer: str
@@ -89,9 +90,9 @@ class _Written:
 
 @dataclass(frozen=True, slots=True)
 class LockFile:
-    """The entries in their order, each request of a model once for a consumer.
+    """The sorted entries; each combination of model, request and consumer occurs once.
 
-    Raises `Usage` where one request has two answers.
+    Raises `Usage` if one request is pinned to two artifacts.
     """
 
     entries: tuple[LockEntry, ...]
@@ -105,18 +106,18 @@ class LockFile:
             first = answers.setdefault(entry.request, entry)
             if (first.id, first.sha256) != (entry.id, entry.sha256):
                 raise Usage(
-                    f"{entry.model}: one request has two artifacts, {first.id[:12]} and {entry.id[:12]}.",
+                    f"{entry.model}: the same request is pinned to two artifacts, {first.id[:12]} and {entry.id[:12]}.",
                     hint="Write the lock again with `mxr lock`.",
                 )
         object.__setattr__(self, "entries", tuple(ordered))
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The artifacts, each once, in the order of the entries."""
+        """The ids of the artifacts, without duplicates, in the order of the entries."""
         return tuple(dict.fromkeys(entry.id for entry in self.entries))
 
     def serving(self, request: Request) -> tuple[LockEntry, ...]:
-        """The entry of this very request; else those whose artifact has its key, to be judged by the demands."""
+        """The entry of exactly this request; otherwise all entries with its key, to be judged by the demands."""
         same = [entry for entry in self.entries if entry.request == request][:1]
         if same:
             return tuple(same)
@@ -125,21 +126,20 @@ class LockFile:
         return tuple({entry.id: entry for entry in self.entries if entry.digest in digests}.values())
 
     def nearest(self, request: Request, most: int = 3) -> list[dict[str, Any]]:
-        """For an error: the entries whose keys differ least from the request's, and in which fields."""
+        """The entries whose keys differ least from that of the request, with the differing fields, for an error."""
         rows = [(request.key.differences(entry.request.key), entry) for entry in self.entries]
         rows.sort(key=lambda row: (row[1].request.key.model != request.key.model, len(row[0])))
         return [{"id": entry.id, "differences": [each.to_json() for each in found]} for found, entry in rows[:most]]
 
     def merged(self, more: Iterable[LockEntry]) -> LockFile:
-        """This lock with these entries in it, each in the place of the one for the same model, request and consumer."""
+        """A copy of the lock with these entries; each replaces the entry for the same model, request and consumer."""
         found = {entry.order: entry for entry in (*self.entries, *more)}
         return LockFile(tuple(found.values()))
 
     def file_names(self) -> tuple[str | None, ...]:
-        """What each entry's file is called in one folder: the name that its consumer looks for; None where the consumer
-        takes a whole layout in place of one file.
+        """The file name of each entry in one folder: the name that its consumer reads, or None if it needs a layout.
 
-        Where two different programs would have one name, each gets the beginning of its id behind the stem. Raises
+        If two different programs would have the same name, the first digits of the id are appended to each. Raises
         `Usage` for a request that a consumer cannot use.
         """
         plain = [_file_name(entry) for entry in self.entries]
@@ -157,14 +157,14 @@ def _file_name(entry: LockEntry) -> str | None:
     return None if consumer.name_file is None else consumer.file_name(entry.stem, entry.request.key)
 
 
-def _said(demands: Demands) -> dict[str, Any]:
-    """The demands that are not open."""
+def _stated(demands: Demands) -> dict[str, Any]:
+    """The demands that are set."""
     found = {name: value for name, value in asdict(demands).items() if value not in (None, False, ())}
     return found | ({"allow": list(demands.allow)} if demands.allow else {})
 
 
 def write(lock: LockFile) -> str:
-    """The text of a lock: JSON, one field a line; the same lock is always the same text."""
+    """The text of a lock: JSON with one field per line. Equal locks have equal texts."""
     body = ",\n".join(_entry_text(entry) for entry in lock.entries)
     return f'{{\n "version": {VERSION},\n "entries": [\n{body}\n ]\n}}\n' if body else EMPTY
 
@@ -177,7 +177,7 @@ def _entry_text(entry: LockEntry) -> str:
         "model": _value(entry.model),
         "consumer": _value(entry.consumer),
         "key": _object(entry.request.key.to_json(), 4),
-        "demands": _object(_said(entry.request.demands), 4),
+        "demands": _object(_stated(entry.request.demands), 4),
         "digest": _value(entry.digest),
         "id": _value(entry.id),
         "sha256": _value(entry.sha256),
@@ -200,7 +200,7 @@ def _value(value: object) -> str:
 
 
 def read(data: bytes | str, name: str = FILE_NAME) -> LockFile:
-    """The lock that a text holds, read strictly; errors name the entry. Raises `Damaged`."""
+    """Parses the text of a lock strictly. Raises `Damaged` with the faulty entry."""
     try:
         document = codec.parse(data, "It")
         version, rows = _frame(document)
@@ -209,8 +209,8 @@ def read(data: bytes | str, name: str = FILE_NAME) -> LockFile:
         return LockFile(tuple(_entry(row, f"entries[{at}]") for at, row in enumerate(rows)))
     except MxrError as problem:
         raise Damaged(
-            f"{name} is not a lock that mxr can read: {problem.message}",
-            hint="Take the committed one, or write it again with `mxr lock MODEL...`.",
+            f"{name} is not a valid lock file: {problem.message}",
+            hint="Restore the committed file, or write it again with `mxr lock MODEL...`.",
         ) from None
 
 
@@ -220,7 +220,7 @@ def _frame(document: object) -> tuple[object, list[object]]:
         raise codec.refuse("", "an object with version and entries", sorted(found))
     rows = found["entries"]
     if not isinstance(rows, list) or len(rows) > MOST_ENTRIES:
-        raise codec.refuse("entries", f"a list of at most {MOST_ENTRIES}", "another")
+        raise codec.refuse("entries", f"a list of at most {MOST_ENTRIES}", "another value")
     return found["version"], rows
 
 
@@ -238,13 +238,11 @@ def _entry(row: object, where: str) -> LockEntry:
 
 
 def load(path: Path) -> LockFile:
-    """The lock in a file. Raises `Usage` where there is none, `Damaged`."""
+    """Reads a lock file. Raises `Usage` if it does not exist, `Damaged` if it is invalid."""
     with disk.faults(path, "read"):
         if not path.is_file():
-            raise Usage(
-                f"There is no lock {path}.", hint="Write one with `mxr lock MODEL...`, or give the path of one."
-            )
+            raise Usage(f"There is no lock file {path}.", hint="Write one with `mxr lock MODEL...`, or give its path.")
         if path.stat().st_size > MOST_BYTES:
-            raise Damaged(f"{path} is too large for a lock.", hint=f"A lock has at most {MOST_BYTES >> 20} MiB.")
+            raise Damaged(f"{path} is too large.", hint=f"A lock file has at most {MOST_BYTES >> 20} MiB.")
         data = path.read_bytes()
     return read(data, str(path))

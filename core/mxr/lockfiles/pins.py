@@ -1,4 +1,4 @@
-"""From requests to a lock and back: pin what the registry answers, take exactly that, see what became of it."""
+"""Pins requests to artifacts, fetches exactly the pinned artifacts, and checks what changed since."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from mxr.client.registry import Client
 
 SAME, OTHER, GONE, UNSERVED, CHANGED, MISSING = "same", "other", "gone", "unserved", "changed", "missing"
-"""What became of an entry: nothing; another artifact is first now; it is gone from the registry; it is there and serves
-no more; its model (or file) is another; its file is not there."""
+"""The state of an entry. SAME: unchanged. OTHER: the registry resolves the request to another artifact now. GONE: the
+registry no longer has the artifact. UNSERVED: it has the artifact, but no artifact matches the request any more.
+CHANGED: the model or the file has other content. MISSING: the file does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockFinding:
-    """What became of an entry. `first`: the id of the artifact that the registry answers now. `path`: its file."""
+    """The state of an entry. `first`: the id of the artifact that the registry resolves to now. `path`: its file."""
 
     entry: LockEntry
     state: str
@@ -46,9 +47,9 @@ class LockFinding:
 
 
 def pin(request: Request, consumer: str, subject: ModelReference, client: Client, base: Path) -> LockEntry:
-    """The entry for what the registry answers to a request now; `base` is the folder of the lock.
+    """Pins a request to the artifact that the registry resolves it to now; `base` is the folder of the lock.
 
-    Raises `NoSuchArtifact` with the nearest.
+    Raises `NoSuchArtifact` with the nearest artifacts.
     """
     artifact = fetch_workflow.resolve(request, client).artifact
     model = subject.model
@@ -60,34 +61,34 @@ def pin(request: Request, consumer: str, subject: ModelReference, client: Client
 def fetch(
     lock: LockFile, request: Request, cache: Cache, connect: Connect | None, *, watch: Watch = unwatched
 ) -> Fetched:
-    """The program that the lock names for a request, by its id: nothing is resolved.
+    """Fetches the program that the lock pins for a request, by id; the registry does not resolve the request.
 
-    The entry is that of the very request; else the one whose key is the request's, and whose artifact serves its
-    demands by the usual rules (a host knows its CUs and patches, whoever wrote the lock need not have said them).
-    Raises `Mismatch` for a request that is not in the lock, `NoSuchArtifact` where the artifact is gone.
+    An entry with exactly this request is preferred. Otherwise the entry must have the same key, and its artifact must
+    meet the demands by the usual rules: a host states facts, such as its CUs and patch versions, that the lock may
+    leave open. Raises `Mismatch` for a request that is not in the lock, `NoSuchArtifact` if the artifact is gone.
     """
     entries = lock.serving(request)
     if not entries:
         raise Mismatch(
             "This request is not in the lock.",
-            hint="Ask for what was locked (`mxr key` shows what is asked), or lock this too: `mxr lock --add`.",
+            hint="Request what was locked (`mxr key` shows the request), or add this request: `mxr lock --add`.",
             detail={"digest": request.key.digest, "nearest": lock.nearest(request)},
         )
     artifacts = [artifact_of(entry, cache, connect) for entry in entries]
     at = 0 if len(artifacts) == 1 else _first(request, artifacts)
-    answer = fetch_workflow.judged(request, artifacts[at], "What the lock names")
+    answer = fetch_workflow.judged(request, artifacts[at], "The locked artifact")
     return _bring(answer, entries[at], cache, connect, watch)
 
 
 def fetch_entry(entry: LockEntry, cache: Cache, connect: Connect | None, *, watch: Watch = unwatched) -> Fetched:
-    """The program of one entry. For what it raises see `fetch`."""
+    """Fetches the program of one entry. Raises what `fetch` raises."""
     artifact = artifact_of(entry, cache, connect)
-    answer = fetch_workflow.judged(entry.request, artifact, f"What the lock names for {entry.model}")
+    answer = fetch_workflow.judged(entry.request, artifact, f"The locked artifact for {entry.model}")
     return _bring(answer, entry, cache, connect, watch)
 
 
 def _first(request: Request, artifacts: list[Artifact]) -> int:
-    """Of several that the lock names for one key: the place of the one that a registry of only these would choose."""
+    """The index of the artifact that a registry with only these artifacts would choose."""
     rows = [
         Candidate(
             each.id,
@@ -102,7 +103,10 @@ def _first(request: Request, artifacts: list[Artifact]) -> int:
 
 
 def artifact_of(entry: LockEntry, cache: Cache, connect: Connect | None) -> Artifact:
-    """What the entry names, from the cache or by its id from the registry; checked against the entry."""
+    """The record of the pinned artifact, from the cache or from the registry.
+
+    Raises `Damaged` if it contradicts the entry, `NoSuchArtifact` if it is gone, `Unreachable`.
+    """
     artifact = cache.known(entry.digest, entry.id)
     if artifact is None:
         if connect is None:
@@ -113,8 +117,8 @@ def artifact_of(entry: LockEntry, cache: Cache, connect: Connect | None) -> Arti
             raise _gone(entry) from gone
     if not artifact.sound or (artifact.id, artifact.digest, artifact.sha256) != (entry.id, entry.digest, entry.sha256):
         raise Damaged(
-            f"{entry.model}: the lock and artifact {entry.id[:12]} do not agree: digest, id or sha256 is another.",
-            hint="Write the lock again with `mxr lock`; if this comes again, run `mxr-registry fsck` there.",
+            f"{entry.model}: the lock and artifact {entry.id[:12]} disagree on digest, id, or sha256.",
+            hint="Write the lock again with `mxr lock`. If the error persists, run `mxr-registry fsck`.",
             detail={"id": entry.id, "found": {"digest": artifact.digest, "sha256": artifact.sha256}},
         )
     return artifact
@@ -122,14 +126,17 @@ def artifact_of(entry: LockEntry, cache: Cache, connect: Connect | None) -> Arti
 
 def _gone(entry: LockEntry) -> NoSuchArtifact:
     return NoSuchArtifact(
-        f"{entry.model}: the lock names artifact {entry.id}, which is gone from the registry and not in the cache.",
-        hint="Publish it again (a bundle of it: `mxr import --into registry`), or lock anew with `mxr lock`.",
+        f"{entry.model}: the locked artifact {entry.id} is gone from the registry and not in the cache.",
+        hint="Publish it again (from a bundle: `mxr import --into registry`), or write a new lock with `mxr lock`.",
         detail={"id": entry.id, "digest": entry.digest},
     )
 
 
 def _bring(answer: Answer, entry: LockEntry, cache: Cache, connect: Connect | None, watch: Watch) -> Fetched:
-    """The files of a locked artifact, in the cache. No answer is remembered: the lock pins, the registry picks."""
+    """Brings the files of a pinned artifact into the cache.
+
+    The answer is not cached for later fetches without a lock: the registry may resolve the request differently.
+    """
     if fetch_workflow.held(answer, cache):
         fetch_workflow.use(answer, cache, None)
         return Fetched(fetch_workflow.path_of(answer, cache), "cache", answer)
@@ -147,13 +154,13 @@ def _bring(answer: Answer, entry: LockEntry, cache: Cache, connect: Connect | No
 
 def _absent(entry: LockEntry) -> Unreachable:
     return Unreachable(
-        f"The cache does not have artifact {entry.id[:12]} of {entry.model}, and --offline forbids asking.",
+        f"The cache does not have artifact {entry.id[:12]} of {entry.model}, and --offline forbids a download.",
         hint="Run the same command once without --offline, or import a bundle: `mxr import`.",
     )
 
 
 def check(lock: LockFile, base: Path, cache: Cache, client: Client) -> Iterator[LockFinding]:
-    """What became of each entry: at the registry, and of the model's file where it is there, below `base`."""
+    """Compares each entry with the registry, and with the model file below `base` if it exists."""
     for entry in lock.entries:
         yield _check(entry, base, cache, client)
 
@@ -178,10 +185,10 @@ def _check(entry: LockEntry, base: Path, cache: Cache, client: Client) -> LockFi
 
 
 def verify(lock: LockFile, cache: Cache, folder: Path | None = None) -> Iterator[LockFinding]:
-    """Reads the file of each entry again, in the cache or in a folder, and compares its sha256 with the lock's.
+    """Reads the file of each entry, in the cache or in a folder, and compares its sha256 with that in the lock.
 
-    In a folder a file has the name that `Lock.file_names` gives it; where nothing has that name, or the consumer takes
-    a layout of its own, a file of another name with the right bytes will do. Raises `Usage` where there is no such
+    In a folder, the file must have the name from `LockFile.file_names`. If no file has that name, or the consumer needs
+    its own layout, a file with another name and the right content is accepted. Raises `Usage` if there is no such
     folder.
     """
     if folder is None:
@@ -190,7 +197,7 @@ def verify(lock: LockFile, cache: Cache, folder: Path | None = None) -> Iterator
             yield LockFinding(entry, _state(path, entry), path=path)
         return
     if not folder.is_dir():
-        raise Usage(f"{folder} is not a folder.", hint="Give the folder that the programs were put into.")
+        raise Usage(f"{folder} is not a folder.", hint="Give the folder in which the programs were placed.")
     others: dict[str, Path] | None = None
     for entry, name in zip(lock.entries, lock.file_names(), strict=True):
         path = folder / (name or entry.stem)
@@ -219,27 +226,29 @@ def _digests(folder: Path) -> dict[str, Path]:
 
 
 WORDS = {
-    OTHER: "another artifact is first now",
+    OTHER: "the registry resolves it to another artifact now",
     GONE: "gone from the registry",
-    UNSERVED: "still there, but no more the answer to its request",
+    UNSERVED: "in the registry, but it no longer matches its request",
     CHANGED: "changed",
     MISSING: "missing",
 }
 
 
 def drift(findings: list[LockFinding]) -> MxrError | None:
-    """The error for what `check` found, None where all is as locked: what is gone counts before what is another."""
-    message, detail = _told(findings, "are not as locked")
+    """The error for the findings of `check`, None if nothing changed. Gone artifacts determine the error first."""
+    message, detail = _summary(findings, "differ from the lock")
     if not detail["entries"]:
         return None
     if any(each.state == GONE for each in findings):
-        return NoSuchArtifact(message, hint="Publish them again, or lock anew with `mxr lock`.", detail=detail)
-    return Mismatch(message, hint="Lock anew with `mxr lock` if that is what you want to deploy.", detail=detail)
+        return NoSuchArtifact(message, hint="Publish them again, or write a new lock with `mxr lock`.", detail=detail)
+    return Mismatch(
+        message, hint="If you want to deploy the current state, write a new lock with `mxr lock`.", detail=detail
+    )
 
 
 def damage(findings: list[LockFinding]) -> MxrError | None:
-    """The error for what `verify` found, None where all is as locked: what changed counts before what is missing."""
-    message, detail = _told(findings, "are not on the disk as locked")
+    """The error for the findings of `verify`, None if nothing changed. Changed files determine the error first."""
+    message, detail = _summary(findings, "differ on disk from the lock")
     if not detail["entries"]:
         return None
     if any(each.state == CHANGED for each in findings):
@@ -247,10 +256,10 @@ def damage(findings: list[LockFinding]) -> MxrError | None:
     return NotFound(message, hint="Fetch them: `mxr fetch --locked`.", detail=detail)
 
 
-def _told(findings: list[LockFinding], what: str) -> tuple[str, dict[str, Any]]:
+def _summary(findings: list[LockFinding], what: str) -> tuple[str, dict[str, Any]]:
     bad = [each for each in findings if each.state != SAME]
-    words = "; ".join(f"{each.entry.model} ({each.entry.id[:12]}): {WORDS[each.state]}" for each in bad[:5])
+    shown = "; ".join(f"{each.entry.model} ({each.entry.id[:12]}): {WORDS[each.state]}" for each in bad[:5])
     more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
-    return f"{len(bad)} of {len(findings)} entries {what}: {words}{more}.", {
+    return f"{len(bad)} of {len(findings)} entries {what}: {shown}{more}.", {
         "entries": [each.to_json() for each in bad]
     }

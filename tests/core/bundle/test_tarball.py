@@ -89,7 +89,7 @@ ODD = {
 
 @pytest.mark.parametrize("name", ODD)
 def test_odd_tars_are_refused(name: str) -> None:
-    with pytest.raises(Damaged, match="is not a whole bundle: ") as caught:
+    with pytest.raises(Damaged, match="is not a complete bundle: ") as caught:
         read(ODD[name])
     assert caught.value.hint
 

@@ -170,7 +170,7 @@ def broken(change: Any) -> str:
 def test_a_lock_is_read_strictly_and_the_error_names_the_entry(change: Any, said: str) -> None:
     with pytest.raises(Damaged, match=said) as caught:
         read(broken(change), "mxr.lock")
-    assert caught.value.message.startswith("mxr.lock is not a lock that mxr can read: ")
+    assert caught.value.message.startswith("mxr.lock is not a valid lock file: ")
     assert caught.value.exit == 65 and caught.value.hint
 
 

@@ -1,1 +1,1 @@
-"""mxr-worker: compiles what is missing on a host that has the GPU, each compile in a guarded child process."""
+"""mxr-worker: compiles the jobs of a registry on a host with the right GPU, each in a sandboxed child process."""

@@ -1,4 +1,4 @@
-"""One compile: a child makes a program, the reader holds it against the key, another child runs it: then it counts."""
+"""One compile: a child makes the program, the reader checks it against the key, and a second child runs it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from mxr_workers.failures import CompileFailure, classify
 from mxr_workers.interpreter import Interpreter
 from mxr_workers.sandbox import ChildLimits, ChildObserver, ChildResult
 
-from .child_environment import child_environment, recorded
+from .child_environment import child_environment, recorded_variables
 from .child_log import ChildLog
 
 SEED = 1
-"""Of the values that a trial run is fed with: the same in each, so that two of them can be compared."""
+"""The random seed of the inputs of every verification run, so that two runs can be compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompileTask:
-    """What to compile: `model` names the ONNX file in its folder, `qualities` are what this worker will make.
+    """What to compile: `model` is the ONNX file's name in its folder, `qualities` are those of the resulting program.
 
-    `cross` are the arguments of the library's target for a GPU that is not here (`gpu_arch`, `gpu_num_cu`, ...); then
-    `qualities.tuning` is `cross`, and no trial run is possible. `calibration` is an .npz.
+    `cross` holds the target arguments (`gpu_arch`, `gpu_num_cu`, ...) for a GPU that this host does not have; then
+    `qualities.tuning` is `cross`, and the program is not run. `calibration` is an .npz file.
     """
 
     key: Key
@@ -43,10 +43,10 @@ class CompileTask:
 
     def __post_init__(self) -> None:
         if (self.cross is not None) != (self.qualities.tuning == "cross"):
-            raise Usage("A cross-compile and the tuning 'cross' go together.", hint="Order both or neither.")
+            raise Usage("`cross` and the tuning 'cross' must be used together.", hint="Set both, or neither.")
 
-    def to_compile(self, models: Path, output: Path) -> dict[str, Any]:
-        """The order of the child that compiles."""
+    def compile_request(self, models: Path, output: Path) -> dict[str, Any]:
+        """The request to the child that compiles."""
         key = self.key
         return {
             "model": str((models / self.model).absolute()),
@@ -61,8 +61,8 @@ class CompileTask:
             "output": str(output),
         }
 
-    def to_verify(self, program: Path, save: Path | None) -> dict[str, Any]:
-        """The order of the child that tries the program."""
+    def verify_request(self, program: Path, save: Path | None) -> dict[str, Any]:
+        """The request to the child that runs the program."""
         return {
             "program": str(program),
             "kind": self.key.kind,
@@ -75,24 +75,24 @@ class CompileTask:
 
 @dataclass(frozen=True, slots=True)
 class CompileEnvironment:
-    """Where one compile happens: interpreter, a folder of its own, limits of both children, whom to tell.
+    """Where one compile runs: the interpreter, its own folder, the limits of both children, and the observer.
 
-    `problem_cache` is the tuning record of this device and toolchain build: a copy is given to the compile and comes
-    back when it went well. `save_trial` names an .npz for the values of the trial run.
+    `problem_cache` is the tuning cache of this device and toolchain build: the compile gets a copy, which replaces it
+    after a success. `save_values` is the path of an .npz for the inputs and outputs of the verification run.
     """
 
     interpreter: Interpreter
     folder: Path
     compile_limits: ChildLimits
     verify_limits: ChildLimits
-    watch: ChildObserver = field(default_factory=ChildObserver)
+    observer: ChildObserver = field(default_factory=ChildObserver)
     problem_cache: Path | None = None
-    save_trial: Path | None = None
+    save_values: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
-    """A program that was made, read and tried. `trial` is None after a cross-compile."""
+class CompiledProgram:
+    """A program that was compiled, read and verified. `verified` is None after a cross-compile, which is not run."""
 
     path: Path
     qualities: Qualities
@@ -100,11 +100,11 @@ class Compiled:
     provenance: Mapping[str, Any]
     log: ChildLog
     warnings: tuple[str, ...] = ()
-    trial: Mapping[str, Any] | None = None
+    verified: Mapping[str, Any] | None = None
 
 
-class Uncompiled(CompileFailed):
-    """The compile failed. `failure` says what that means for the job, `log` is what the children printed."""
+class CompileAttemptFailed(CompileFailed):
+    """A compile failed. `failure` classifies it, `log` is the output of the children, `ending` how the child ended."""
 
     def __init__(self, failure: CompileFailure, log: ChildLog, ending: ChildResult) -> None:
         detail = {"kind": failure.kind, "name": failure.name, "phase": ending.phase, "seconds": ending.seconds}
@@ -112,110 +112,117 @@ class Uncompiled(CompileFailed):
         self.failure, self.log, self.ending = failure, log, ending
 
 
-def compile_program(order: CompileTask, models: Path, shop: CompileEnvironment) -> Compiled:
-    """Compile `order.model` of the folder `models`. Raises `Uncompiled`; whatever happens, no process is left of it."""
+def compile_program(task: CompileTask, models: Path, environment: CompileEnvironment) -> CompiledProgram:
+    """Compile `task.model` of the folder `models`. No process of the compile is left when this returns or raises.
+
+    Raises `CompileAttemptFailed`.
+    """
     log = ChildLog()
-    output = (shop.folder / "compile" / "program.mxr").absolute()
-    environment, made = _compile(order, models, shop, output, log)
-    described = described_as(order, output, log, made)
-    tried = _verify(order, output, shop, log) if order.cross is None else None
-    result = dict(made.result or {})
-    trial = dict(tried.result or {}) if tried else None
+    output = (environment.folder / "compile" / "program.mxr").absolute()
+    variables, compiled = _compile(task, models, environment, output, log)
+    description = checked_description(task, output, log, compiled)
+    verified = _verify(task, output, environment, log) if task.cross is None else None
+    compile_result = dict(compiled.result or {})
+    verify_result = dict(verified.result or {}) if verified else None
     qualities = replace(
-        order.qualities,
-        libraries=tuple(described["libraries"]),
-        latency_ms=trial["latency_ms"] if trial else None,
+        task.qualities,
+        libraries=tuple(description["libraries"]),
+        latency_ms=verify_result["latency_ms"] if verify_result else None,
     )
-    provenance = measured(made, environment, log) | {
-        "migraphx": result.get("migraphx"),
-        "build": result.get("build"),
-        "verified": {name: trial[name] for name in ("ran", "finite", "outputs")} if trial else None,
+    checks = ("ran", "finite", "outputs")
+    provenance = measurements(compiled, variables, log) | {
+        "migraphx": compile_result.get("migraphx"),
+        "build": compile_result.get("build"),
+        "verified": {name: verify_result[name] for name in checks} if verify_result else None,
     }
-    return Compiled(output, qualities, described, provenance, log, made.warnings, trial)
+    return CompiledProgram(output, qualities, description, provenance, log, compiled.warnings, verify_result)
 
 
-def measured(made: ChildResult, environment: Mapping[str, str], log: ChildLog) -> dict[str, Any]:
-    """The part of a provenance that every child leaves: what it took, where, and what it printed."""
+def measurements(ending: ChildResult, variables: Mapping[str, str], log: ChildLog) -> dict[str, Any]:
+    """The part of the provenance that is common to all children: duration, memory, host, environment and log."""
     return {
-        "compile_seconds": made.seconds,
-        "phase_seconds": (made.result or {}).get("seconds"),
-        "peak_memory": made.peak_memory,
-        "peak_vram": made.peak_vram,
+        "compile_seconds": ending.seconds,
+        "phase_seconds": (ending.result or {}).get("seconds"),
+        "peak_memory": ending.peak_memory,
+        "peak_vram": ending.peak_vram,
         "host": platform.node(),
         "kernel": platform.release(),
-        "env": recorded(environment),
+        "env": recorded_variables(variables),
         "log_sha256": log.sha256,
         "log_size": log.size,
-        "warnings": list(made.warnings),
+        "warnings": list(ending.warnings),
     }
 
 
 def _compile(
-    order: CompileTask, models: Path, shop: CompileEnvironment, output: Path, log: ChildLog
+    task: CompileTask, models: Path, environment: CompileEnvironment, output: Path, log: ChildLog
 ) -> tuple[Mapping[str, str], ChildResult]:
-    home = output.parent
-    home.mkdir(parents=True, exist_ok=True)
+    folder = output.parent
+    folder.mkdir(parents=True, exist_ok=True)
     output.unlink(missing_ok=True)
-    cache = _borrow(shop.problem_cache, home)
-    environment = child_environment(shop.interpreter.outer, home, dict(order.key.env), cache)
-    ending = shop.interpreter.run(
+    cache = _copy_problem_cache(environment.problem_cache, folder)
+    variables = child_environment(environment.interpreter.environ, folder, dict(task.key.env), cache)
+    ending = environment.interpreter.run(
         "compile",
-        order.to_compile(models, output),
-        home,
-        shop.compile_limits,
-        environment=environment,
-        log=log,
-        watch=shop.watch,
-    )
-    if not ending.done:
-        raise Uncompiled(classify(ending, log.tail, memory=shop.compile_limits.memory), log, ending)
-    _give_back(cache, shop.problem_cache)
-    return environment, ending
-
-
-def described_as(order: CompileTask, output: Path, log: ChildLog, ending: ChildResult) -> Mapping[str, Any]:
-    """The reader's description, when the file is what the key asks. Raises `Uncompiled`."""
-    try:
-        described = describe_file(output)
-    except (Damaged, Usage) as error:
-        failure = CompileFailure("transient", "damaged-program", f"MIGraphX saved no whole program: {error.message}")
-        raise Uncompiled(failure, log, ending) from error
-    # Not the precision: MIGraphX was told it here, and where nothing computes (a concat, say) it leaves no trace of it.
-    found = contradictions(order.key, order.qualities, described.to_json())
-    wrong = [str(difference) for difference in found if difference.field != "precision"]
-    if wrong or described.warnings:
-        words = "; ".join([*wrong, *described.warnings])
-        raise Uncompiled(CompileFailure("transient", "other-program", f"It made another program: {words}"), log, ending)
-    return described.to_json()
-
-
-def _verify(order: CompileTask, output: Path, shop: CompileEnvironment, log: ChildLog) -> ChildResult:
-    """A fresh child loads and runs the program. Raises `Uncompiled`."""
-    folder = (shop.folder / "verify").absolute()
-    environment = child_environment(shop.interpreter.outer, folder, dict(order.key.env))
-    printed = ChildLog()
-
-    def hear(data: bytes) -> None:
-        log.add(data)
-        shop.watch.log(data)
-
-    ending = shop.interpreter.run(
-        "verify",
-        order.to_verify(output, shop.save_trial),
+        task.compile_request(models, output),
         folder,
-        shop.verify_limits,
-        environment=environment,
-        log=printed,
-        watch=replace(shop.watch, log=hear),
+        environment.compile_limits,
+        environment=variables,
+        log=log,
+        observer=environment.observer,
     )
     if not ending.done:
-        failure = classify(ending, printed.tail, stage="verify", memory=shop.verify_limits.memory)
-        raise Uncompiled(replace(failure, message=f"Its trial run failed: {failure.message}"), log, ending)
+        failure = classify(ending, log.tail, memory=environment.compile_limits.memory)
+        raise CompileAttemptFailed(failure, log, ending)
+    _save_problem_cache(cache, environment.problem_cache)
+    return variables, ending
+
+
+def checked_description(task: CompileTask, output: Path, log: ChildLog, ending: ChildResult) -> Mapping[str, Any]:
+    """The reader's description of a program that matches the key. Raises `CompileAttemptFailed` where it does not."""
+    try:
+        description = describe_file(output)
+    except (Damaged, Usage) as error:
+        message = f"MIGraphX saved an incomplete program: {error.message}"
+        raise CompileAttemptFailed(CompileFailure("transient", "damaged-program", message), log, ending) from error
+    # The precision is not compared: it was passed to MIGraphX, and a program without arithmetic (only a concat, say)
+    # shows no trace of it.
+    found = contradictions(task.key, task.qualities, description.to_json())
+    wrong = [str(difference) for difference in found if difference.field != "precision"]
+    if wrong or description.warnings:
+        message = f"The program does not match the key: {'; '.join([*wrong, *description.warnings])}"
+        raise CompileAttemptFailed(CompileFailure("transient", "other-program", message), log, ending)
+    return description.to_json()
+
+
+def _verify(task: CompileTask, output: Path, environment: CompileEnvironment, log: ChildLog) -> ChildResult:
+    """Load and run the program in a fresh child. Raises `CompileAttemptFailed`."""
+    folder = (environment.folder / "verify").absolute()
+    variables = child_environment(environment.interpreter.environ, folder, dict(task.key.env))
+    verify_log = ChildLog()
+
+    def add_log(data: bytes) -> None:
+        log.add(data)
+        environment.observer.log(data)
+
+    ending = environment.interpreter.run(
+        "verify",
+        task.verify_request(output, environment.save_values),
+        folder,
+        environment.verify_limits,
+        environment=variables,
+        log=verify_log,
+        observer=replace(environment.observer, log=add_log),
+    )
+    if not ending.done:
+        failure = classify(ending, verify_log.tail, stage="verify", memory=environment.verify_limits.memory)
+        message = f"The verification run failed: {failure.message}"
+        raise CompileAttemptFailed(replace(failure, message=message), log, ending)
     return ending
 
 
-def _borrow(problem_cache: Path | None, folder: Path) -> Path | None:
-    """A copy of the tuning record: MIGraphX reads and writes it whole, and a killed compile may leave half of one."""
+def _copy_problem_cache(problem_cache: Path | None, folder: Path) -> Path | None:
+    """Copy the tuning cache: MIGraphX reads and writes the whole file, and a killed compile may leave a partial one."""
     if problem_cache is None:
         return None
     copy = folder / "problems.json"
@@ -225,10 +232,10 @@ def _borrow(problem_cache: Path | None, folder: Path) -> Path | None:
     return copy
 
 
-def _give_back(copy: Path | None, problem_cache: Path | None) -> None:
+def _save_problem_cache(copy: Path | None, problem_cache: Path | None) -> None:
     if copy is None or problem_cache is None or not copy.is_file():
         return
     problem_cache.parent.mkdir(parents=True, exist_ok=True)
-    fresh = problem_cache.with_name(f".{problem_cache.name}.{os.getpid()}")
-    shutil.copyfile(copy, fresh)
-    fresh.replace(problem_cache)
+    temporary = problem_cache.with_name(f".{problem_cache.name}.{os.getpid()}")
+    shutil.copyfile(copy, temporary)
+    temporary.replace(problem_cache)

@@ -1,4 +1,4 @@
-"""Keeping a lease: a thread that tells the registry the phase and the log, and hears whether to go on."""
+"""Keep a lease: a thread reports phase and log to the registry and learns whether the work may continue."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from mxr.errors import Conflict, MxrError, NotFound
 from mxr.protocol.jobs import MOST_LOG, Heartbeat, Lease
 from mxr_workers.sandbox import ChildObserver
 
-LEAST = 0.2
-"""Seconds between two heartbeats, at least: phases may follow each other quickly."""
+MIN_INTERVAL = 0.2
+"""The least seconds between two heartbeats: phases can follow each other quickly."""
 
-KEPT = 4 * MOST_LOG
-"""Characters of log that wait for a registry that is away; of what comes then the middle is left out."""
+MAX_PENDING_LOG = 4 * MOST_LOG
+"""The most characters of log kept while the registry is unreachable; beyond that, the middle is dropped."""
 
-GAP = "\n[the registry was away, some of the log is left out here]\n"
+LOG_GAP = "\n[the registry was unreachable; a part of the log is omitted here]\n"
 
 
 class LeaseHeartbeat:
-    """A lease that is kept while the block runs. `stop` says why to stop working: `lost` or `cancelled`; else None.
+    """Keeps a lease while the block runs. `stop` is why the work must end: `lost` or `cancelled`; None otherwise.
 
-    Only the registry's word ends a lease: while it is away the work goes on, as nobody else can claim the job.
+    Only an answer of the registry ends a lease. While the registry is unreachable the work continues, because no other
+    worker can claim the job meanwhile.
     """
 
     def __init__(self, client: WorkerClient, lease: Lease) -> None:
         self.stop: str | None = None
         self._client, self._lease = client, lease
         self._phase, self._log = "claimed", ""
-        # A pipe's chunks end anywhere, in the middle of a letter too.
+        # Chunks from a pipe can end within a multi-byte character.
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        self._guard, self._wake, self._over = threading.Lock(), threading.Event(), threading.Event()
+        self._guard, self._wake, self._ended = threading.Lock(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"lease-{lease.job[:8]}", daemon=True)
 
     def __enter__(self) -> LeaseHeartbeat:
@@ -46,8 +47,8 @@ class LeaseHeartbeat:
         self.close()
 
     def close(self) -> str:
-        """Ends the heartbeats; the log that was not told yet."""
-        self._over.set()
+        """Stop the heartbeats. Returns the log that has not been reported yet."""
+        self._ended.set()
         self._wake.set()
         self._thread.join()
         with self._guard:
@@ -55,41 +56,41 @@ class LeaseHeartbeat:
         return rest
 
     def phase(self, name: str) -> None:
-        """What is done now."""
+        """Report a new phase."""
         self._phase = name[:40]
         self._wake.set()
 
-    def hear(self, data: bytes) -> None:
-        """What came to the log."""
+    def add_log(self, data: bytes) -> None:
+        """Append to the log that the next heartbeat reports."""
         text = self._decode(data).replace("\0", "?")
         with self._guard:
             self._log += text
-            if len(self._log) > KEPT:
-                self._log = self._log[: KEPT // 4] + GAP + self._log[-KEPT // 2 :]
+            if len(self._log) > MAX_PENDING_LOG:
+                self._log = self._log[: MAX_PENDING_LOG // 4] + LOG_GAP + self._log[-MAX_PENDING_LOG // 2 :]
 
-    def watch(self, told: Callable[[], bool]) -> ChildObserver:
-        """For the child: it stops when the lease is lost, somebody cancelled the job, or `told` says so."""
-        return ChildObserver(self.phase, self.hear, lambda: self.stop is not None or told())
+    def observer(self, stop_requested: Callable[[], bool]) -> ChildObserver:
+        """The observer of a child: it stops if the lease is lost, the job is cancelled, or `stop_requested` is true."""
+        return ChildObserver(self.phase, self.add_log, lambda: self.stop is not None or stop_requested())
 
     def _run(self) -> None:
         pause = self._lease.seconds / 3
-        while not self._over.is_set():
+        while not self._ended.is_set():
             self._wake.clear()
             pause = self._beat(pause)
-            if self._over.is_set():
+            if self._ended.is_set():
                 return
             if self._wake.wait(pause):
-                self._over.wait(LEAST)
+                self._ended.wait(MIN_INTERVAL)
 
     def _beat(self, pause: float) -> float:
-        """One heartbeat; the seconds to the next."""
+        """Send one heartbeat. Returns the seconds until the next."""
         with self._guard:
             text, self._log = self._log[:MOST_LOG], self._log[MOST_LOG:]
         try:
             beat = self._client.heartbeat(self._lease.job, Heartbeat(self._lease.fence, self._phase, text))
         except (Conflict, NotFound):
             self.stop = "lost"
-            self._over.set()
+            self._ended.set()
             return pause
         except MxrError:
             with self._guard:
@@ -97,4 +98,4 @@ class LeaseHeartbeat:
             return min(pause, 2.0)
         if beat.cancelled:
             self.stop = "cancelled"
-        return LEAST if self._log else beat.seconds / 3
+        return MIN_INTERVAL if self._log else beat.seconds / 3

@@ -52,8 +52,8 @@ class Interpreter:
 class InterpreterInfo:
     """What an interpreter supports.
 
-    `migraphx` is None where neither the module nor its files contain the version (2.0 to 2.6). `targets` are those whose
-    library loads; whether they work is only known after `probe`. `refusals` say why the others do not load.
+    `migraphx` is None where neither the module nor its files contain the version (2.0 to 2.6). `targets` are those
+    whose library loads; whether they work is only known after `probe`. `refusals` say why the others do not load.
     `precisions` are those that its module can quantize to. `ort` is the ONNX Runtime whose MIGraphX provider works.
     """
 
@@ -70,7 +70,7 @@ class InterpreterInfo:
 
 
 def describe(interpreter: Interpreter, folder: Path, limits: ChildLimits = DESCRIBE_LIMITS) -> InterpreterInfo:
-    """Query an interpreter in a child process. Raises `Usage` where it has no usable migraphx or `folder` is unusable."""
+    """Query an interpreter in a child process. Raises `Usage` where its migraphx or `folder` cannot be used."""
     log = ChildLog()
     try:
         ending = interpreter.run("describe", {}, folder, limits, log=log)

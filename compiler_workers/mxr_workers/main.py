@@ -1,4 +1,4 @@
-"""The program `mxr-worker`: run, host. Reads the environment, once."""
+"""The program `mxr-worker`, with the commands `run` and `host`. The environment is read only here."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mxr.api import this_host
 from mxr.errors import Interrupted, MxrError, Usage
 
 from .settings import WorkerSettings, read
-from .slots import shown
+from .slots import host_document
 from .worker import WorkerProcess
 
 
 def main() -> None:
-    """Run the program, print what went wrong in two lines, and end with the error's number."""
+    """Run the program. An error prints its message and its hint, and sets the exit code."""
     debug = "--debug" in sys.argv
     try:
         sys.exit(program.main(standalone_mode=False) or 0)
@@ -35,7 +35,7 @@ def main() -> None:
     except Exception as problem:
         if debug:
             raise
-        failed = MxrError(f"A fault of mxr-worker: {type(problem).__name__}: {problem}".splitlines()[0])
+        failed = MxrError(f"Internal error of mxr-worker: {type(problem).__name__}: {problem}".splitlines()[0])
     click.echo(f"mxr-worker: {failed.message}\n     {failed.hint}", err=True)
     sys.exit(failed.exit)
 
@@ -44,13 +44,15 @@ def main() -> None:
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(package_name="mxr", prog_name="mxr-worker")
 def program(debug: bool) -> None:
-    """Compiles what the registry has queued, for the GPUs of this host or MIGraphX's CPU reference target.
+    """Compile queued jobs of a registry, for the GPUs of this host or MIGraphX's CPU reference target.
 
-    One compile at a time for each physical GPU, each in a process of its own. Where its interpreter has a working
-    onnxruntime-migraphx too, it records the files that ONNX Runtime writes, for names that nobody can tell.
+    Each physical GPU runs one compile at a time, in a process of its own. If the interpreter also has a working
+    onnxruntime-migraphx, the worker records the files that ONNX Runtime writes for models whose file names cannot be
+    predicted.
 
-    Settings beyond the options: MXR_WORKER_NAME, MXR_WORKER_SPOOL (a folder), MXR_WORKER_SECONDS and
-    MXR_WORKER_TUNING_SECONDS (of one compile), MXR_WORKER_MEMORY (bytes), MXR_WORKER_GRACE (seconds).
+    Environment variables in addition to the options: MXR_WORKER_NAME (default: the host name), MXR_WORKER_SPOOL (a
+    folder), MXR_WORKER_SECONDS and MXR_WORKER_TUNING_SECONDS (time limits of one compile), MXR_WORKER_MEMORY (bytes),
+    MXR_WORKER_GRACE (seconds).
     """
     logging.basicConfig(
         level=logging.DEBUG if debug else logging.INFO,
@@ -60,38 +62,42 @@ def program(debug: bool) -> None:
     logging.getLogger("urllib3").setLevel(logging.ERROR)
 
 
-_registry = click.option("--registry", metavar="URL", help="The registry [MXR_REGISTRY].")
-_token = click.option("--token", metavar="TOKEN", help="The token to show it [MXR_TOKEN].")
+_registry = click.option("--registry", metavar="URL", help="URL of the registry [MXR_REGISTRY].")
+_token = click.option("--token", metavar="TOKEN", help="Token for the registry [MXR_TOKEN].")
 _python = click.option(
     "--python",
     metavar="PATH",
-    help="The interpreter that has migraphx (and onnxruntime-migraphx) [MXR_WORKER_PYTHON].",
+    help="Python interpreter that has migraphx, and optionally onnxruntime-migraphx [MXR_WORKER_PYTHON].",
 )
 _kinds = click.option(
-    "--kind", "kinds", type=click.Choice(["gpu", "ref"]), multiple=True, help="Compile for this; all that work here."
+    "--kind",
+    "kinds",
+    type=click.Choice(["gpu", "ref"]),
+    multiple=True,
+    help="Compile only for targets of this kind; may be repeated. Default: every kind that works on this host.",
 )
 
 
 @program.command()
-@click.option("--once", is_flag=True, help="Do one job in each slot, waiting for it, and end.")
-@click.option("--drain", is_flag=True, help="End when nothing is left to claim.")
-@click.option("--job", metavar="ID", help="Do this job and no other.")
+@click.option("--once", is_flag=True, help="Run one job in each slot, waiting for it if necessary, then exit.")
+@click.option("--drain", is_flag=True, help="Exit when the queue has no job for this worker.")
+@click.option("--job", metavar="ID", help="Run only this job, then exit.")
 @_kinds
 @_python
 @_registry
 @_token
 def run(**given: Any) -> None:
-    """Claim jobs and compile them until told to stop.
+    """Claim and compile jobs until the worker is stopped.
 
-    SIGTERM lets a running compile go on for MXR_WORKER_GRACE seconds, then hands its job back; SIGINT, or a second
-    signal, does that at once.
+    After SIGTERM a running compile may continue for MXR_WORKER_GRACE seconds; then it is stopped and its job returns to
+    the queue. SIGINT, or a second signal, stops the compile immediately.
     """
     if given["job"] and (given["once"] or given["drain"]):
-        raise Usage("--job goes with neither --once nor --drain.", hint="Give one of them.")
+        raise Usage("--job cannot be combined with --once or --drain.", hint="Use only one of these options.")
     settings = read(os.environ, given)
     worker = _worker(settings)
     for number, grace in ((signal.SIGTERM, settings.grace), (signal.SIGINT, 0.0)):
-        signal.signal(number, lambda *_, grace=grace: worker.stopping.begin(grace))
+        signal.signal(number, lambda *_, grace=grace: worker.stop.begin(grace))
     worker.run()
 
 
@@ -99,13 +105,13 @@ def run(**given: Any) -> None:
 @_kinds
 @_python
 def host(**given: Any) -> None:
-    """Print what this host could compile for, as one JSON document: its slots, and what its interpreter offers.
+    """Print what this host can compile, as a JSON document: its slots, and what its interpreter supports.
 
-    `ort` is the ONNX Runtime whose files it could record; `refusals` say why something does not work.
+    `ort` is the ONNX Runtime whose files the worker can record; `refusals` explain what does not work.
     """
     worker = _worker(read(os.environ, given))
-    about = worker.about()
-    click.echo(json.dumps(shown(worker.slots(about), about), indent=2 if sys.stdout.isatty() else None))
+    info = worker.describe_interpreter()
+    click.echo(json.dumps(host_document(worker.slots(info), info), indent=2 if sys.stdout.isatty() else None))
 
 
 def _worker(settings: WorkerSettings) -> WorkerProcess:

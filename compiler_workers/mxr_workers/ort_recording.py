@@ -1,5 +1,7 @@
-"""One recording: ONNX Runtime runs the model once in a child, what its MIGraphX provider wrote is read and held against
-the key, and another child opens the model again on these files: it must load them and write nothing.
+"""Record the files that ONNX Runtime's MIGraphX provider writes for a model, so that other hosts can load them.
+
+One child opens the model in a session and runs it. The files that the provider wrote are read and checked against the
+key. A second child opens the model again with these files: it must load them and write nothing.
 """
 
 from __future__ import annotations
@@ -16,22 +18,30 @@ from mxr.consumers.layout import full_arch
 from mxr.consumers.ort import contract, layout, recording
 from mxr.consumers.ort.recording_form import OrtRuntime, check_recording, check_weights, level_in, runtime_in
 from mxr.errors import Usage
-from mxr_workers.compilation import SEED, CompileEnvironment, CompileTask, Uncompiled, described_as, measured
+from mxr_workers.compilation import (
+    SEED,
+    CompileAttemptFailed,
+    CompileEnvironment,
+    CompileTask,
+    checked_description,
+    measurements,
+)
 from mxr_workers.failures import CompileFailure, classify
-from mxr_workers.interpreter import PROBE, Interpreter, InterpreterInfo
-from mxr_workers.sandbox import ChildLimits, ChildResult
+from mxr_workers.interpreter import PROBE_LIMITS, Interpreter, InterpreterInfo
+from mxr_workers.sandbox import ChildResult
 
 from .child_environment import child_environment
 from .child_log import ChildLog
 
-NONE = "no-onnxruntime"
-"""How the child says that there is no such ONNX Runtime, which is how most interpreters are."""
+NO_RUNTIME = "no-onnxruntime"
+"""The child's failure name where the interpreter has no such ONNX Runtime, as most do not."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingTask:
-    """How the model is opened: `files` of its manifest are there, and the ONNX one is called `file_name` then; None for
-    a session that is made from bytes.
+    """How the model is opened: `file_name` is the ONNX file's name then, None for a session created from bytes.
+
+    `files` are the files of its manifest.
     """
 
     file_name: str | None
@@ -40,122 +50,129 @@ class RecordingTask:
 
 @dataclass(frozen=True, slots=True)
 class RecordedFiles:
-    """What a run of ONNX Runtime left: the files under the names that its provider gave them."""
+    """The files of a recording, with the names that the provider gave them."""
 
     paths: tuple[Path, ...]
     qualities: Qualities
     provenance: Mapping[str, Any]
 
 
-def with_runtime(about: InterpreterInfo, interpreter: Interpreter, folder: Path) -> InterpreterInfo:
-    """What an interpreter offers, with the ONNX Runtime that it has; or the reason why that cannot be used."""
+def with_runtime(info: InterpreterInfo, interpreter: Interpreter, folder: Path) -> InterpreterInfo:
+    """`info` with the interpreter's ONNX Runtime, or with the reason why that one cannot be used."""
     log = ChildLog()
-    ending = interpreter.run("runtime", {}, folder, PROBE, log=log)
+    ending = interpreter.run("runtime", {}, folder, PROBE_LIMITS, log=log)
     if not ending.done:
-        failure = classify(ending, log.tail, memory=PROBE.memory)
-        return about if failure.name == NONE else _without(about, failure.message)
-    told = dict(ending.result or {})
+        failure = classify(ending, log.tail, memory=PROBE_LIMITS.memory)
+        return info if failure.name == NO_RUNTIME else _refused(info, failure.message)
+    result = dict(ending.result or {})
     try:
-        found = contract.of_library(Path(told["library"]))
-        version = _numbers(str(told["version"]))
+        found = contract.of_library(Path(result["library"]))
+        version = _release(str(result["version"]))
         if found.version not in (None, version):
-            return _without(about, f"Its module says {version}, and its library is of {found.version}.")
-        return replace(about, ort=OrtRuntime(found.generation, version))
+            return _refused(info, f"The module is version {version}, but its library is version {found.version}.")
+        return replace(info, ort=OrtRuntime(found.generation, version))
     except Usage as problem:
-        return _without(about, problem.message)
+        return _refused(info, problem.message)
 
 
-def _numbers(version: str) -> str:
-    """MAJOR.MINOR.PATCH, without what a build adds."""
+def _release(version: str) -> str:
+    """MAJOR.MINOR.PATCH, without build suffixes."""
     return ".".join(version.split("+")[0].split(".")[:3])
 
 
-def _without(about: InterpreterInfo, reason: str) -> InterpreterInfo:
-    return replace(about, refusals={**about.refusals, "onnxruntime": reason})
+def _refused(info: InterpreterInfo, reason: str) -> InterpreterInfo:
+    return replace(info, refusals={**info.refusals, "onnxruntime": reason})
 
 
-def record(order: CompileTask, opening: RecordingTask, models: Path, shop: CompileEnvironment) -> RecordedFiles:
-    """Have ONNX Runtime run `order.model` of the folder `models`, and take what its provider wrote.
+def record(task: CompileTask, opening: RecordingTask, models: Path, environment: CompileEnvironment) -> RecordedFiles:
+    """Run `task.model` of the folder `models` with ONNX Runtime, and collect the files that its provider writes.
 
-    Raises `Uncompiled`, for an order that contradicts itself as well.
+    Raises `CompileAttemptFailed`, also for a task that contradicts itself.
     """
-    log, cache = ChildLog(), (shop.folder / "cache").absolute()
+    log, cache = ChildLog(), (environment.folder / "cache").absolute()
     shutil.rmtree(cache, ignore_errors=True)
     cache.mkdir(parents=True)
-    try:
-        check_recording(order.key, opening.file_name)
-        check_weights(opening.file_name, len(opening.files))
-        model = _laid_out(models, order.model, opening, (shop.folder / "model").absolute())
-    except Usage as problem:
-        # The order's fault, not this worker's: no other one could do it.
-        failure = CompileFailure("permanent", "unfit-order", f"{problem.message} {problem.hint}")
-        raise Uncompiled(failure, log, ChildResult("exited")) from problem
-    environment, made = _run(order, opening, model, cache, shop, shop.compile_limits, log, phase="compile")
-    version = str((made.result or {}).get("onnxruntime"))
-    if _numbers(version) != runtime_in(order.key.form).split(":")[1]:
-        raise Uncompiled(
-            CompileFailure("transient", "other-runtime", f"This is ONNX Runtime {version} by now."), log, made
-        )
-    paths = _named(order, cache, log, made)
-    described = [described_as(order, path, log, made) for path in paths]
-    before = _stamps(cache)
-    _, again = _run(order, opening, model, cache, shop, shop.verify_limits, log, phase="load")
-    if _stamps(cache) != before:
-        words = "Opened again on its own files, ONNX Runtime compiled instead of loading them."
-        raise Uncompiled(CompileFailure("transient", "not-loaded", words), log, again)
-    tried = dict(again.result or {})
-    provenance = measured(made, environment, log) | {
+    model = _prepared_model(task, opening, models, environment.folder, log)
+    variables, recorded = _run_session(task, opening, model, cache, environment, log, phase="compile")
+    version = str((recorded.result or {}).get("onnxruntime"))
+    if _release(version) != runtime_in(task.key.form).split(":")[1]:
+        failure = CompileFailure("transient", "other-runtime", f"The installed ONNX Runtime is now version {version}.")
+        raise CompileAttemptFailed(failure, log, recorded)
+    paths = _recorded_paths(task, cache, log, recorded)
+    descriptions = [checked_description(task, path, log, recorded) for path in paths]
+    before = _file_states(cache)
+    _, loaded = _run_session(task, opening, model, cache, environment, log, phase="load")
+    if _file_states(cache) != before:
+        message = "Opened again with its own files, ONNX Runtime compiled instead of loading them."
+        raise CompileAttemptFailed(CompileFailure("transient", "not-loaded", message), log, loaded)
+    verified = dict(loaded.result or {})
+    provenance = measurements(recorded, variables, log) | {
         "recorder": "mxr-worker",
         "onnxruntime": version,
         "file": opening.file_name,
-        "migraphx": described[0].get("migraphx"),
-        "verified": {name: tried.get(name) for name in ("ran", "finite", "unrun")},
+        "migraphx": descriptions[0].get("migraphx"),
+        "verified": {name: verified.get(name) for name in ("ran", "finite", "unrun")},
     }
-    libraries = sorted({name for each in described for name in each["libraries"]})
-    qualities = replace(order.qualities, libraries=tuple(libraries), latency_ms=tried.get("latency_ms"))
+    libraries = sorted({name for description in descriptions for name in description["libraries"]})
+    qualities = replace(task.qualities, libraries=tuple(libraries), latency_ms=verified.get("latency_ms"))
     return RecordedFiles(tuple(paths), qualities, provenance)
 
 
-def _stamps(cache: Path) -> dict[str, tuple[int, int, int]]:
-    """What changes when a file is written again, though it be with the same bytes."""
+def _file_states(cache: Path) -> dict[str, tuple[int, int, int]]:
+    """Inode, size and time of each recorded file: they change when a file is rewritten, even with the same bytes."""
     found = {path.name: path.stat() for path in recording.named(cache)}
     return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in found.items()}
 
 
-def _laid_out(models: Path, onnx: str, opening: RecordingTask, home: Path) -> Path:
-    """The model in a folder of its own, under the name that it will have where it serves; links, no copies."""
-    shutil.rmtree(home, ignore_errors=True)
+def _prepared_model(task: CompileTask, opening: RecordingTask, models: Path, folder: Path, log: ChildLog) -> Path:
+    """Check the task and link the model into a folder. Raises `CompileAttemptFailed`."""
+    try:
+        check_recording(task.key, opening.file_name)
+        check_weights(opening.file_name, len(opening.files))
+        return _link_model(models, task.model, opening, (folder / "model").absolute())
+    except Usage as problem:
+        # Permanent: the task itself is wrong, so that no other worker can run it either.
+        failure = CompileFailure("permanent", "unfit-order", f"{problem.message} {problem.hint}")
+        raise CompileAttemptFailed(failure, log, ChildResult("exited")) from problem
+
+
+def _link_model(models: Path, onnx: str, opening: RecordingTask, folder: Path) -> Path:
+    """Link the model's files into their own folder, with the ONNX file's name as it is when the model is served."""
+    shutil.rmtree(folder, ignore_errors=True)
     for name in opening.files:
-        final = home / (opening.file_name or name if name == onnx else name)
+        final = folder / (opening.file_name or name if name == onnx else name)
         if final.exists():
-            raise Usage(f"The model has another file that is called {final.name}.", hint="Give it another --name.")
+            raise Usage(f"The model has another file named {final.name}.", hint="Choose another --name.")
         final.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(models / name, final)
         except OSError:
             shutil.copyfile(models / name, final)
-    return home / (opening.file_name or onnx)
+    return folder / (opening.file_name or onnx)
 
 
-def _run(
-    order: CompileTask,
+def _run_session(
+    task: CompileTask,
     opening: RecordingTask,
     model: Path,
     cache: Path,
-    shop: CompileEnvironment,
-    limits: ChildLimits,
+    environment: CompileEnvironment,
     log: ChildLog,
     *,
     phase: str,
 ) -> tuple[Mapping[str, str], ChildResult]:
-    """One session in a child, as the settings that mxr prints would have it. Raises `Uncompiled`."""
-    home, key = (shop.folder / phase).absolute(), order.key
-    told = layout.variables(runtime_in(key.form).split(":")[0], str(cache), key)
-    environment = child_environment(shop.interpreter.outer, home, dict(key.env)) | dict(told)
+    """Run one session in a child, with the settings that mxr prints for the model. `phase` is `compile` or `load`.
+
+    Raises `CompileAttemptFailed`.
+    """
+    folder, key = (environment.folder / phase).absolute(), task.key
+    limits = environment.compile_limits if phase == "compile" else environment.verify_limits
+    settings = layout.variables(runtime_in(key.form).split(":")[0], str(cache), key)
+    variables = child_environment(environment.interpreter.environ, folder, dict(key.env)) | dict(settings)
     options = dict(layout.provider_options(str(cache), key.precision))
-    if order.qualities.tuning == "exhaustive":
+    if task.qualities.tuning == "exhaustive":
         options["migraphx_exhaustive_tune"] = "1"
-    words = {
+    request = {
         "model": str(model),
         "bytes": opening.file_name is None,
         "level": level_in(key.form),
@@ -164,36 +181,42 @@ def _run(
         "seed": SEED,
         "phase": phase,
     }
-    printed = ChildLog()
+    session_log = ChildLog()
 
-    def hear(data: bytes) -> None:
+    def add_log(data: bytes) -> None:
         log.add(data)
-        shop.watch.log(data)
+        environment.observer.log(data)
 
-    watch = replace(shop.watch, log=hear)
-    ending = shop.interpreter.run("session", words, home, limits, environment=environment, log=printed, watch=watch)
+    ending = environment.interpreter.run(
+        "session",
+        request,
+        folder,
+        limits,
+        environment=variables,
+        log=session_log,
+        observer=replace(environment.observer, log=add_log),
+    )
     if not ending.done:
         stage = "compile" if phase == "compile" else "verify"
-        raise Uncompiled(classify(ending, printed.tail, stage=stage, memory=limits.memory), log, ending)
-    return environment, ending
+        failure = classify(ending, session_log.tail, stage=stage, memory=limits.memory)
+        raise CompileAttemptFailed(failure, log, ending)
+    return variables, ending
 
 
-def _named(order: CompileTask, cache: Path, log: ChildLog, ending: ChildResult) -> list[Path]:
-    """The files that the provider wrote, all for this GPU. Raises `Uncompiled`."""
+def _recorded_paths(task: CompileTask, cache: Path, log: ChildLog, ending: ChildResult) -> list[Path]:
+    """The files that the provider wrote. Raises `CompileAttemptFailed` where they cannot be used for the key."""
     paths = recording.named(cache)
     if not paths:
-        words = (
-            "ONNX Runtime ran the whole model on the CPU: its MIGraphX provider took no part of it, and wrote nothing."
-        )
-        raise Uncompiled(CompileFailure("permanent", "all-on-cpu", words), log, ending)
+        message = "ONNX Runtime ran the whole model on the CPU: its MIGraphX provider took no node and wrote no file."
+        raise CompileAttemptFailed(CompileFailure("permanent", "all-on-cpu", message), log, ending)
     if any(map(recording.for_any_shape, paths)):
-        words = (
+        message = (
             "The provider wrote a file whose name ends in -0.mxr: the model has open dims, and the file would be "
-            "loaded for any shape. Freeze it first: mxr freeze MODEL --batch 1,4,8 -o FOLDER."
+            "loaded for any shape. Freeze the model first: mxr freeze MODEL --batch 1,4,8 -o FOLDER."
         )
-        raise Uncompiled(CompileFailure("permanent", "open-dims", words), log, ending)
-    arch = full_arch(order.key, Demands(), order.qualities)
+        raise CompileAttemptFailed(CompileFailure("permanent", "open-dims", message), log, ending)
+    arch = full_arch(task.key, Demands(), task.qualities)
     if arch is not None and recording.of_arch(paths, arch) != paths:
-        words = f"The provider named its files for another GPU than {arch}: {paths[0].name}."
-        raise Uncompiled(CompileFailure("transient", "other-arch", words), log, ending)
+        message = f"The provider named its files for another GPU than {arch}: {paths[0].name}."
+        raise CompileAttemptFailed(CompileFailure("transient", "other-arch", message), log, ending)
     return paths

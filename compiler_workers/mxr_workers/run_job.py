@@ -1,4 +1,4 @@
-"""One job on one slot: bring the model, compile, upload, finish; or say why not, in the registry's words."""
+"""Run one leased job on a slot: download the model, compile, upload and publish; or report the failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
 from mxr.workflows.compile import patiently
 from mxr.workflows.push import cut
-from mxr_workers.compilation import Compiled, CompileEnvironment, CompileTask, Uncompiled, compile_program
+from mxr_workers.compilation import (
+    CompileAttemptFailed,
+    CompiledProgram,
+    CompileEnvironment,
+    CompileTask,
+    compile_program,
+)
 from mxr_workers.failures import CompileFailure
 from mxr_workers.interpreter import Interpreter
 from mxr_workers.sandbox import ChildObserver
@@ -31,24 +37,26 @@ from .heartbeat import LeaseHeartbeat
 from .ort_recording import RecordedFiles, RecordingTask, record
 
 PROGRAM = "model.mxr"
-CRASHES = 2
-"""Attempts after which a job whose compile takes its process down is a poison."""
+POISON_ATTEMPTS = 2
+"""The attempt from which a crash of the compile process quarantines the job."""
 
 BRIEF, LOYAL = 60.0, 3600.0
-"""Seconds for which a registry may be away: before the compile, and once there is something to tell that took hours.
+"""Seconds to retry while the registry is unreachable: before the compile, and to deliver the result of hours of work.
 
-Meanwhile the lease either goes on, or another worker has it, which the registry's first answer tells.
+Meanwhile the lease either holds or belongs to another worker, which the registry's first answer tells.
 """
 
-DISPENSABLE = ("env", "warnings", "verified", "phase_seconds")
-"""Parts of a provenance that go, the first first, where it is too long."""
+OPTIONAL_PROVENANCE = ("env", "warnings", "verified", "phase_seconds")
+"""Parts of a provenance that is too long are dropped in this order."""
+
+_LEASE_LOST = CompileFailure("transient", "stopped", "The lease was lost.")
 
 _log = logging.getLogger("mxr-worker")
 
 
 @dataclass(frozen=True, slots=True)
 class SlotContext:
-    """Where a slot works. `gpus`: how many this process sees. `leave`: whether the worker must stop at once."""
+    """What a slot works with. `gpus`: how many this process sees. `must_stop`: whether a compile must end at once."""
 
     slot: CompileSlot
     settings: WorkerSettings
@@ -56,192 +64,199 @@ class SlotContext:
     interpreter: Interpreter
     spool: Spool
     gpus: int
-    leave: Callable[[], bool]
+    must_stop: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedPrograms:
-    """Programs whose bytes the registry has, and the words that publish them together."""
+class UploadedPrograms:
+    """Programs whose blobs are in the registry, and the request that publishes them together."""
 
     files: tuple[tuple[Path, File], ...]
     finish: job_protocol.FinishJob
 
 
-def attempt(post: SlotContext, lease: job_protocol.Lease) -> CompileFailure | None:
-    """Work on a job to its end, and tell the registry; the failure, if any, which may be this worker's own fault."""
-    outcome: PublishedPrograms | CompileFailure
-    with post.spool.keeping(lease), LeaseHeartbeat(post.client.hurried(lease.seconds / 3), lease) as tending:
+def run_job(context: SlotContext, lease: job_protocol.Lease) -> CompileFailure | None:
+    """Run a job and report the result to the registry. Returns the failure, if any; it may be caused by this host."""
+    outcome: UploadedPrograms | CompileFailure
+    with context.spool.in_use(lease), LeaseHeartbeat(context.client.hurried(lease.seconds / 3), lease) as heartbeat:
         try:
-            outcome = _make(post, lease, tending)
-        except Uncompiled as problem:
+            outcome = _make(context, lease, heartbeat)
+        except CompileAttemptFailed as problem:
             outcome = problem.failure
         except (MxrError, OSError) as problem:
-            # What goes wrong beside the compile (a full disk, a registry that stays away) is no fault of the model.
+            # Errors outside the compile (a full disk, an unreachable registry) are not the model's fault.
             outcome = CompileFailure("transient", "worker", f"{type(problem).__name__}: {problem}")
         except Exception as problem:
-            # A model that brings a worker itself into trouble must not bring down one after the other.
-            _log.exception("job %s: a fault of mxr-worker", lease.job[:12])
+            # Counted like a crash: a model that triggers a bug in the worker must not be tried on worker after worker.
+            _log.exception("job %s: internal error of mxr-worker", lease.job[:12])
             outcome = CompileFailure(
                 "poison-suspect", "worker-fault", f"mxr-worker: {type(problem).__name__}: {problem}"
             )
-        rest = tending.close()
-    if tending.stop == "lost":
-        _log.warning("job %s: the lease is lost, stopped", lease.job[:12])
-        return CompileFailure("transient", "stopped", "The lease was lost.")
-    return _report(post, lease, outcome, rest, cancelled=tending.stop == "cancelled")
+        rest = heartbeat.close()
+    if heartbeat.stop == "lost":
+        _log.warning("job %s: the lease is lost, the work was stopped", lease.job[:12])
+        return _LEASE_LOST
+    return _report(context, lease, outcome, rest, cancelled=heartbeat.stop == "cancelled")
 
 
 def _report(
-    post: SlotContext,
+    context: SlotContext,
     lease: job_protocol.Lease,
-    outcome: PublishedPrograms | CompileFailure,
+    outcome: UploadedPrograms | CompileFailure,
     log: str,
     *,
     cancelled: bool,
 ) -> CompileFailure | None:
-    """Tell the registry how it ended. What goes wrong here ends the job for this worker, never the worker."""
+    """Report the outcome to the registry. An error here ends the job for this worker, but never the worker."""
     try:
         if isinstance(outcome, CompileFailure):
-            _tell(post, lease, outcome, log, cancelled=cancelled)
+            _report_failure(context, lease, outcome, log, cancelled=cancelled)
             return outcome
-        _finish(post, lease, outcome, log)
+        _finish(context, lease, outcome, log)
         return None
     except (Conflict, NotFound) as problem:
         _log.warning("job %s: the lease is lost, nothing was published: %s", lease.job[:12], problem.message)
-        return CompileFailure("transient", "stopped", "The lease was lost.")
+        return _LEASE_LOST
     except (Mismatch, Damaged) as problem:
-        # The registry has given the job to others: it looked into the program itself.
-        _log.error("job %s: the registry refused the program: %s", lease.job[:12], problem.message)
+        # The registry inspected the program itself and has queued the job for other workers.
+        _log.error("job %s: the registry rejected the program: %s", lease.job[:12], problem.message)
     except MxrError as problem:
-        # Untold, its lease runs out, and the job is another worker's.
-        _log.error("job %s: the registry could not be told how it ended: %s", lease.job[:12], problem.message)
-    return CompileFailure("transient", "worker", "The registry did not take what came of it.")
+        # Without a report the lease expires, and another worker gets the job.
+        _log.error("job %s: cannot report the result to the registry: %s", lease.job[:12], problem.message)
+    return CompileFailure("transient", "worker", "The registry did not accept the result.")
 
 
-def _make(post: SlotContext, lease: job_protocol.Lease, tending: LeaseHeartbeat) -> PublishedPrograms:
-    """The program, or all that ONNX Runtime wrote; made and uploaded. Raises `Uncompiled`, what moving bytes raises."""
-    client, slot = post.client.client, post.slot
-    watch = tending.watch(post.leave)
-    tending.phase("download")
-    models, calibration = patiently(lambda: post.spool.bring(client, lease, _going_on(watch)), BRIEF, leave=watch.stop)
-    folder = post.spool.slot(slot.name) / "work"
+def _make(context: SlotContext, lease: job_protocol.Lease, heartbeat: LeaseHeartbeat) -> UploadedPrograms:
+    """Compile the program, or record the files of ONNX Runtime, and upload the result.
+
+    Raises `CompileAttemptFailed`, and the errors of downloads and uploads.
+    """
+    client, slot = context.client.client, context.slot
+    observer = heartbeat.observer(context.must_stop)
+    heartbeat.phase("download")
+    models, calibration = patiently(
+        lambda: context.spool.fetch(client, lease, _interruptible(observer)), BRIEF, leave=observer.stop
+    )
+    folder = context.spool.slot(slot.name) / "work"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    order = order_of(post, lease, calibration)
-    shop = CompileEnvironment(
-        slot.interpreter(post.interpreter, lease.target, post.gpus),
+    task = task_of(context, lease, calibration)
+    environment = CompileEnvironment(
+        slot.interpreter(context.interpreter, lease.target, context.gpus),
         folder,
-        post.settings.limits(order.qualities.tuning),
-        post.settings.verify_limits(),
-        watch,
-        None if lease.cross else slot.problem_cache(post.spool.folder, lease.target),
+        context.settings.limits(task.qualities.tuning),
+        context.settings.verify_limits(),
+        observer,
+        None if lease.cross else slot.problem_cache(context.spool.folder, lease.target),
     )
-    made: Compiled | RecordedFiles
+    result: CompiledProgram | RecordedFiles
     if lease.key.form == "whole":
-        made = compile_program(order, models, shop)
-        named = {PROGRAM: made.path}
+        result = compile_program(task, models, environment)
+        paths = {PROGRAM: result.path}
     else:
         opening = RecordingTask(lease.file_name, tuple(file.name for file in lease.model.files))
-        made = record(order, opening, models, shop)
-        named = {path.name: path for path in made.paths}
-    tending.phase("upload")
-    files = tuple((path, cut(path, name)) for name, path in named.items())
-    _upload(post, lease, files, watch.stop)
-    tending.phase("publish")
+        result = record(task, opening, models, environment)
+        paths = {path.name: path for path in result.paths}
+    heartbeat.phase("upload")
+    files = tuple((path, cut(path, name)) for name, path in paths.items())
+    _upload(context, lease, files, observer.stop)
+    heartbeat.phase("publish")
     manifest = Manifest(tuple(file for _, file in files))
     artifact = artifact_protocol.Publish(
-        lease.key, manifest, made.qualities, provenance_of(post, lease, made.provenance)
+        lease.key, manifest, result.qualities, provenance_of(context, lease, result.provenance)
     )
-    return PublishedPrograms(files, job_protocol.FinishJob(lease.fence, artifact))
+    return UploadedPrograms(files, job_protocol.FinishJob(lease.fence, artifact))
 
 
-def _going_on(watch: ChildObserver) -> transfer.Progress:
-    """Breaks off a transfer that is no longer wanted: of a large model it may go on for long."""
+def _interruptible(observer: ChildObserver) -> transfer.Progress:
+    """A progress callback that interrupts a transfer when the work must stop: a large model takes long to download."""
 
     def check(_: int) -> None:
-        if watch.stop():
-            raise Interrupted("The worker stopped while it fetched the model.")
+        if observer.stop():
+            raise Interrupted("The worker stopped while it downloaded the model.")
 
     return check
 
 
 def _upload(
-    post: SlotContext, lease: job_protocol.Lease, files: tuple[tuple[Path, File], ...], leave: Callable[[], bool]
+    context: SlotContext, lease: job_protocol.Lease, files: tuple[tuple[Path, File], ...], stop: Callable[[], bool]
 ) -> None:
     def upload() -> None:
         for path, file in files:
-            transfer.upload(post.client.client, path, file)
+            transfer.upload(context.client.client, path, file)
 
-    patiently(upload, LOYAL, longest=_pause(lease), leave=leave)
+    patiently(upload, LOYAL, longest=_max_pause(lease), leave=stop)
 
 
-def _finish(post: SlotContext, lease: job_protocol.Lease, made: PublishedPrograms, log: str) -> None:
-    """Publish the program and close the job. Raises `Conflict` where another worker has the job by now."""
-    done = replace(made.finish, log=log)
+def _finish(context: SlotContext, lease: job_protocol.Lease, programs: UploadedPrograms, log: str) -> None:
+    """Publish the programs and close the job. Raises `Conflict` where another worker has the job by now."""
+    done = replace(programs.finish, log=log)
 
     def finish() -> None:
-        patiently(lambda: post.client.finish(lease.job, done), LOYAL, longest=_pause(lease))
+        patiently(lambda: context.client.finish(lease.job, done), LOYAL, longest=_max_pause(lease))
 
     try:
         finish()
     except NoSuchBlob:
-        # Swept while the registry was away for long: nobody had named these bytes yet.
-        _upload(post, lease, made.files, post.leave)
+        # Garbage collection removed the unreferenced blobs while the registry was unreachable for long.
+        _upload(context, lease, programs.files, context.must_stop)
         finish()
     _log.info("job %s: finished", lease.job[:12])
 
 
-def _pause(lease: job_protocol.Lease) -> float:
-    """Seconds between two tries: several must fit into what may be left of a lease."""
+def _max_pause(lease: job_protocol.Lease) -> float:
+    """The longest pause between two attempts in seconds, so that several fit into the rest of a lease."""
     return min(10.0, lease.seconds / 6)
 
 
-def order_of(post: SlotContext, lease: job_protocol.Lease, calibration: Path | None) -> CompileTask:
-    """What to compile: for the target that the lease names; or, across, for the GPU that it describes."""
-    can, demands = post.slot.can, lease.demands
+def task_of(context: SlotContext, lease: job_protocol.Lease, calibration: Path | None) -> CompileTask:
+    """The task of a lease: for the target that it names, or for a cross-compile, for the GPU that it describes."""
+    can, demands = context.slot.can, lease.demands
     if not lease.cross:
-        made = capabilities.made_by(can.targets[lease.target], can.toolchain, capabilities.tuning_for(demands))
-        return CompileTask(lease.key, made, lease.onnx, calibration)
-    made = capabilities.made_across(demands, can.toolchain)
-    absent = {"gpu_arch": lease.key.arch, "gpu_num_cu": demands.num_cu, "gpu_num_chiplets": demands.chiplets}
-    return CompileTask(lease.key, made, lease.onnx, calibration, absent)
+        qualities = capabilities.made_by(can.targets[lease.target], can.toolchain, capabilities.tuning_for(demands))
+        return CompileTask(lease.key, qualities, lease.onnx, calibration)
+    qualities = capabilities.made_across(demands, can.toolchain)
+    cross = {"gpu_arch": lease.key.arch, "gpu_num_cu": demands.num_cu, "gpu_num_chiplets": demands.chiplets}
+    return CompileTask(lease.key, qualities, lease.onnx, calibration, cross)
 
 
-def provenance_of(post: SlotContext, lease: job_protocol.Lease, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the program comes from, with what its making told, within what the registry keeps of that."""
-    target = post.slot.hardware[lease.target]
+def provenance_of(context: SlotContext, lease: job_protocol.Lease, details: Mapping[str, Any]) -> dict[str, Any]:
+    """The provenance of a program, including the `details` of its compile, within the registry's size limit."""
+    target = context.slot.hardware[lease.target]
     found: dict[str, Any] = {
         "tool": "mxr-worker",
-        "worker": post.slot.name,
+        "worker": context.slot.name,
         "job": lease.job,
         "attempt": lease.attempt,
         "gpu": None if lease.cross else target.name,
         "partition": None if lease.cross else target.partition,
-        **told,
+        **details,
     }
-    for name in DISPENSABLE:
+    for name in OPTIONAL_PROVENANCE:
         if len(canonical(found).encode()) <= artifact_protocol.MOST_PROVENANCE:
             break
-        found[name] = "too long to keep"
+        found[name] = "omitted: too long"
     return found
 
 
-def _tell(post: SlotContext, lease: job_protocol.Lease, failure: CompileFailure, log: str, *, cancelled: bool) -> None:
-    if not cancelled and (failure.name == "stopped" or (failure.name == "worker" and post.leave())):
-        patiently(lambda: post.client.hand_back(lease.job, lease.fence), 10.0)
-        _log.info("job %s: handed back", lease.job[:12])
+def _report_failure(
+    context: SlotContext, lease: job_protocol.Lease, failure: CompileFailure, log: str, *, cancelled: bool
+) -> None:
+    if not cancelled and (failure.name == "stopped" or (failure.name == "worker" and context.must_stop())):
+        patiently(lambda: context.client.hand_back(lease.job, lease.fence), 10.0)
+        _log.info("job %s: returned to the queue", lease.job[:12])
         return
     _log.info("job %s: %s: %s", lease.job[:12], failure.name, failure.message)
     failed = job_protocol.FailJob(
-        lease.fence, job_protocol.JobFailure(kind_for(failure, lease), failure.message, failure.name), log
+        lease.fence, job_protocol.JobFailure(job_failure_kind(failure, lease), failure.message, failure.name), log
     )
-    patiently(lambda: post.client.fail(lease.job, failed), LOYAL, longest=_pause(lease))
+    patiently(lambda: context.client.fail(lease.job, failed), LOYAL, longest=_max_pause(lease))
 
 
-def kind_for(failure: CompileFailure, lease: job_protocol.Lease) -> str:
-    """The registry's word for a failure. A crash may be the host's once; the second time the job is a poison."""
+def job_failure_kind(failure: CompileFailure, lease: job_protocol.Lease) -> str:
+    """The failure kind of the job protocol. The first crash may be the host's fault; the second quarantines the job."""
     if failure.kind == "permanent":
         return job_protocol.PERMANENT
-    if failure.kind == "poison-suspect" and lease.attempt >= CRASHES:
+    if failure.kind == "poison-suspect" and lease.attempt >= POISON_ATTEMPTS:
         return job_protocol.POISON
     return job_protocol.TRANSIENT

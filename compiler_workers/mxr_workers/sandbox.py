@@ -1,4 +1,4 @@
-"""Running one child: in a folder, session and environment of its own, under limits, with nothing left behind."""
+"""Run one child process in a folder, session and environment of its own, under limits, and leave no process behind."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from mxr_workers import guardian
+from mxr_workers import supervisor
 
 from .child_log import ChildLog
 
-LOOK = 0.25
-"""Seconds between two questions whether the child should stop."""
-LONGEST_LINE = 16 << 20
-"""Bytes of a line that a child may report."""
+STOP_CHECK_INTERVAL = 0.25
+"""Seconds between two calls of `ChildObserver.stop`."""
+MAX_LINE = 16 << 20
+"""The longest line that a child may report, in bytes."""
 
 _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class ChildLimits:
-    """`seconds` that the child may live, and bytes of `memory` that it and all it starts may use together."""
+    """The most `seconds` that the child may run, and the most bytes of `memory` for it and all its descendants."""
 
     seconds: float
     memory: int
@@ -37,9 +37,9 @@ class ChildLimits:
 
 @dataclass(frozen=True, slots=True)
 class ChildObserver:
-    """What the worker wants to hear, while it happens: phases and log, and whether it wants the child to stop.
+    """The worker's callbacks while a child runs: `phase` and `log` receive its output, `stop` says whether to end it.
 
-    Called in the thread that runs the child, which waits meanwhile: they must be quick.
+    They are called in the thread that runs the child and block it: they must return quickly.
     """
 
     phase: Callable[[str], None] = lambda _: None
@@ -51,10 +51,10 @@ class ChildObserver:
 class ChildResult:
     """How a child ended.
 
-    `why`: `exited` by itself, at its `deadline`, for its `memory`, `stopped` by the worker, or `lost` with its
-    guardian. `result` and `failed` are the child's own last words, if there are any. Memory in bytes; `peak_vram` is
-    None where it is not known. `oom_kills`: how often the kernel killed in our cgroup. `stuck`: processes that could
-    not be killed, as when a GPU hangs.
+    `why`: `exited` by itself, at its `deadline`, over its `memory` limit, `stopped` by the worker, or `lost` together
+    with its supervisor. `result` and `failed` are the last line that the child reported, if any. Memory is in bytes;
+    `peak_vram` is None where it is unknown. `oom_kills`: processes that the kernel killed in this cgroup meanwhile.
+    `stuck`: processes that could not be killed, as when a GPU hangs.
     """
 
     why: str
@@ -72,44 +72,44 @@ class ChildResult:
 
     @property
     def done(self) -> bool:
-        """Did the child do what it was asked?"""
+        """Whether the child completed its request."""
         return self.why == "exited" and self.code == 0 and self.result is not None
 
 
 @dataclass(slots=True)
-class _Told:
-    """What came through the pipes so far."""
+class _ChildOutput:
+    """What the pipes have delivered so far."""
 
-    watch: ChildObserver
+    observer: ChildObserver
     log: ChildLog
-    verdict: dict[str, Any] = field(default_factory=dict)
-    rows: dict[str, Any] = field(default_factory=dict)
+    supervisor_result: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def on_log(self, data: bytes) -> None:
         self.log.add(data)
-        self.watch.log(data)
+        self.observer.log(data)
 
     def on_report(self, row: dict[str, Any]) -> None:
         if isinstance(row.get("warning"), str):
             self.warnings.append(row["warning"])
-        self.rows |= row
+        self.report |= row
         if isinstance(row.get("phase"), str):
-            self.watch.phase(row["phase"])
+            self.observer.phase(row["phase"])
 
-    def on_verdict(self, row: dict[str, Any]) -> None:
-        self.verdict = row
+    def on_supervisor_result(self, row: dict[str, Any]) -> None:
+        self.supervisor_result = row
 
 
-class _Lines:
-    """JSON lines out of a pipe. A line that a dying child broke off is dropped."""
+class _JsonLines:
+    """Parses JSON lines from a pipe. Drops an incomplete last line, as a child that crashes leaves it."""
 
     def __init__(self, take: Callable[[dict[str, Any]], None]) -> None:
         self._take, self._rest = take, b""
 
     def __call__(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
-        self._rest = self._rest[-LONGEST_LINE:]
+        self._rest = self._rest[-MAX_LINE:]
         for line in lines:
             with contextlib.suppress(ValueError):
                 row = json.loads(line)
@@ -119,36 +119,37 @@ class _Lines:
 
 def run_child(
     argv: list[str],
-    order: Mapping[str, Any],
+    request: Mapping[str, Any],
     folder: Path,
     environment: Mapping[str, str],
     limits: ChildLimits,
     *,
     log: ChildLog | None = None,
-    watch: ChildObserver | None = None,
+    observer: ChildObserver | None = None,
 ) -> ChildResult:
-    """Run `argv` with the number of its report pipe as last word and `order` on its standard input, to its end.
+    """Run `argv` to its end, with the descriptor of its report pipe as last argument and `request` on standard input.
 
-    When this returns, or raises what a callback of `watch` raised, no process is left of it, but those in `stuck`.
+    When this returns, or raises what a callback of `observer` raised, no process of the child is left except those in
+    `stuck`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    stdin = folder / "order.json"
-    stdin.write_text(json.dumps(order))
-    told = _Told(watch or ChildObserver(), log if log is not None else ChildLog())
+    stdin = folder / "request.json"
+    stdin.write_text(json.dumps(request))
+    output = _ChildOutput(observer or ChildObserver(), log if log is not None else ChildLog())
     with contextlib.ExitStack() as stack:
-        logged, log_in = _pipe(stack)
-        reported, report_in = _pipe(stack)
-        guarded = stack.enter_context(_start_guardian(log_in.fileno(), report_in.fileno()))
+        log_out, log_in = _pipe(stack)
+        report_out, report_in = _pipe(stack)
+        process = stack.enter_context(_start_supervisor(log_in.fileno(), report_in.fileno()))
         spec = {"argv": [*argv, str(report_in.fileno())], "stdin": str(stdin), "folder": str(folder)}
         limited = {"seconds": limits.seconds, "memory": limits.memory, "environment": dict(environment)}
         log_in.close()
         report_in.close()
-        stack.callback(_let_go, guarded, told, folder)
+        stack.callback(_end_supervisor, process, output, folder)
         with contextlib.suppress(BrokenPipeError):
-            assert guarded.stdin is not None
-            guarded.stdin.write(json.dumps(spec | limited).encode() + b"\n")
-        _listen(guarded, {logged: told.on_log, reported: _Lines(told.on_report)}, told)
-    return _ending(told)
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(spec | limited).encode() + b"\n")
+        _listen(process, {log_out: output.on_log, report_out: _JsonLines(output.on_report)}, output)
+    return _child_result(output)
 
 
 def _pipe(stack: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
@@ -156,10 +157,10 @@ def _pipe(stack: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
     return stack.enter_context(FileIO(out, "rb")), stack.enter_context(FileIO(into, "wb"))
 
 
-def _start_guardian(log: int, report: int) -> subprocess.Popen[bytes]:
-    # Without site-packages and without the environment: what starts a thousand compiles starts fast and alone.
+def _start_supervisor(log: int, report: int) -> subprocess.Popen[bytes]:
+    # Without site-packages and environment: it starts faster, and nothing of the host can change its behaviour.
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", guardian.__file__],
+        [sys.executable, "-I", "-S", supervisor.__file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
@@ -170,46 +171,50 @@ def _start_guardian(log: int, report: int) -> subprocess.Popen[bytes]:
     )
 
 
-def _listen(guarded: subprocess.Popen[bytes], pipes: dict[Any, Callable[[bytes], None]], told: _Told) -> None:
-    """Until the guardian ends. Then what is still in the pipes, for whose ends nobody needs to be waited for."""
-    assert guarded.stdin is not None and guarded.stdout is not None
+def _listen(process: subprocess.Popen[bytes], pipes: dict[Any, Callable[[bytes], None]], output: _ChildOutput) -> None:
+    """Read the pipes until the supervisor exits, then what they still contain.
+
+    It does not wait for the end of the pipes: a stuck process could hold them open.
+    """
+    assert process.stdin is not None and process.stdout is not None
     with selectors.DefaultSelector() as selector:
         for pipe, take in pipes.items():
             os.set_blocking(pipe.fileno(), False)
             selector.register(pipe, selectors.EVENT_READ, take)
-        selector.register(guarded.stdout, selectors.EVENT_READ, _Lines(told.on_verdict))
+        selector.register(process.stdout, selectors.EVENT_READ, _JsonLines(output.on_supervisor_result))
         listening = True
         while listening:
-            for ready, _ in selector.select(LOOK):
+            for ready, _ in selector.select(STOP_CHECK_INTERVAL):
                 data = os.read(ready.fd, _CHUNK)
                 ready.data(data)
                 if not data:
                     selector.unregister(ready.fileobj)
-                    listening = listening and ready.fileobj is not guarded.stdout
-            if not guarded.stdin.closed and told.watch.stop():
-                guarded.stdin.close()
+                    listening = listening and ready.fileobj is not process.stdout
+            if not process.stdin.closed and output.observer.stop():
+                process.stdin.close()
     for pipe, take in pipes.items():
         with contextlib.suppress(BlockingIOError):
             while data := os.read(pipe.fileno(), _CHUNK):
                 take(data)
 
 
-def _let_go(guarded: subprocess.Popen[bytes], told: _Told, folder: Path) -> None:
-    """End the guardian, who ends the rest; if it was killed, end the rest in its place."""
-    assert guarded.stdin is not None
-    guarded.stdin.close()
-    guarded.wait()
-    if not told.verdict:
+def _end_supervisor(process: subprocess.Popen[bytes], output: _ChildOutput, folder: Path) -> None:
+    """End the supervisor, which kills its descendants; where it was killed itself, kill them from here."""
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait()
+    if not output.supervisor_result:
         kill_strays(folder)
 
 
 def kill_strays(folder: Path) -> list[int]:
-    """Kill every process of ours whose home is `folder` or lies in it, as that of a child does; their numbers.
+    """Kill every process of this user whose HOME is `folder` or a folder below it; return the pids.
 
-    For the case that worker and guardian were killed at one moment: a worker calls it for its own folder at its start.
+    The HOME of every child is its own folder. A worker calls this for its slot folder when it starts, because an
+    earlier worker and its supervisor may have been killed at the same time.
     """
     home, found = str(folder).rstrip("/"), []
-    for pid, *_ in guardian.processes():
+    for pid, *_ in supervisor.processes():
         with contextlib.suppress(OSError):
             if _home_of(pid).startswith(home + "/") or _home_of(pid) == home:
                 os.kill(pid, signal.SIGKILL)
@@ -218,17 +223,17 @@ def kill_strays(folder: Path) -> list[int]:
 
 
 def _home_of(pid: int) -> str:
-    rows = (guardian.PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    rows = (supervisor.PROC / str(pid) / "environ").read_bytes().split(b"\0")
     return next((os.fsdecode(row[5:]) for row in rows if row.startswith(b"HOME=")), "")
 
 
-def _ending(told: _Told) -> ChildResult:
-    rows, verdict = told.rows, told.verdict or {"why": "lost"}
-    phase = rows.get("phase")
+def _child_result(output: _ChildOutput) -> ChildResult:
+    report, ending = output.report, output.supervisor_result or {"why": "lost"}
+    phase = report.get("phase")
     return ChildResult(
-        **{**verdict, "stuck": tuple(verdict.get("stuck", ()))},
-        result=rows.get("result") if isinstance(rows.get("result"), dict) else None,
-        failed=rows.get("failed") if isinstance(rows.get("failed"), dict) else None,
+        **{**ending, "stuck": tuple(ending.get("stuck", ()))},
+        result=report.get("result") if isinstance(report.get("result"), dict) else None,
+        failed=report.get("failed") if isinstance(report.get("failed"), dict) else None,
         phase=phase if isinstance(phase, str) else "start",
-        warnings=tuple(told.warnings),
+        warnings=tuple(output.warnings),
     )

@@ -1,4 +1,4 @@
-"""The settings of a worker: one frozen value, made once from flags and environment."""
+"""The settings of a worker: one frozen value, made once from options and environment variables."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ VARIABLES = {
 """The environment variable of each setting."""
 
 VERIFY_SECONDS = 1800.0
-"""A trial run loads the program and runs it once; a first HIP program after a driver's start may take a minute."""
+"""The time limit of a verification run. It loads the program and runs it twice; the first HIP program after the driver
+has started can take a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What one worker process was told.
+    """The settings of one worker process.
 
-    `registry`: how it is reached. `name`: of this host. `spool`: its folder. `python`: the interpreter that has
-    migraphx. `seconds`: of an ordinary compile at most; `tuning_seconds`: of an exhaustive one. `memory`: bytes for a
-    compile and all that it starts. `grace`: seconds that a running compile gets when the worker is told to stop.
-    `kinds`: gpu, ref; empty for all that work here. `job`: the only one to do. `once`: one job for each slot.
-    `drain`: until nothing is left to claim. `outer`: the environment, of which children see what is allowed.
+    `registry`: how to reach the registry. `name`: of this host. `spool`: its folder. `python`: the interpreter that has
+    migraphx. `seconds`: the time limit of a compile; `tuning_seconds`: of a compile with exhaustive tuning. `memory`:
+    the limit in bytes for a compile and all its processes. `grace`: seconds that a running compile may continue after
+    the worker is told to stop. `kinds`: gpu, ref; empty for every kind that works on this host. `job`: the only job to
+    run. `once`: run one job in each slot. `drain`: stop when the queue has no job for this worker. `environ`: the
+    worker's environment, of which children see the allowed variables.
     """
 
     registry: ClientSettings
@@ -53,36 +55,36 @@ class WorkerSettings:
     job: str | None = None
     once: bool = False
     drain: bool = False
-    outer: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict)
 
     def limits(self, tuning: str) -> ChildLimits:
-        """The limits of a compile of this class."""
+        """The limits of a compile with this kind of tuning."""
         return ChildLimits(self.tuning_seconds if tuning == "exhaustive" else self.seconds, self.memory)
 
     def verify_limits(self) -> ChildLimits:
-        """The limits of a trial run."""
+        """The limits of a verification run."""
         return ChildLimits(min(self.seconds, VERIFY_SECONDS), self.memory)
 
 
-def read(environ: Mapping[str, str], given: Mapping[str, Any]) -> WorkerSettings:
-    """Flags in `given` win over the environment. Raises `Usage`."""
+def read(environ: Mapping[str, str], options: Mapping[str, Any]) -> WorkerSettings:
+    """Read the settings; `options` override the environment. Raises `Usage`."""
     found: dict[str, Any] = {name: environ[variable] for name, variable in VARIABLES.items() if environ.get(variable)}
-    found |= {name: value for name, value in given.items() if value is not None and name not in ("registry", "token")}
+    found |= {name: value for name, value in options.items() if value is not None and name not in ("registry", "token")}
     home = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "/") / ".cache")
     found.setdefault("name", platform.node() or "worker")
     found["spool"] = Path(found.get("spool") or home / "mxr-worker").absolute()
-    # Not resolved: the interpreter of a virtual environment is a link, and its packages are beside the link.
+    # Not resolved: the interpreter of a virtual environment is a symbolic link, and its packages are beside the link.
     found["python"] = Path(found.get("python") or sys.executable).absolute()
     for name in ("seconds", "tuning_seconds", "grace"):
         if name in found:
             found[name] = _number(VARIABLES[name], found[name])
-    found["memory"] = int(_number(VARIABLES["memory"], found["memory"])) if "memory" in found else usual_memory()
-    registry = load(environ, {name: given.get(name) for name in ("registry", "token")})
-    return WorkerSettings(registry=registry, outer=dict(environ), **found)
+    found["memory"] = int(_number(VARIABLES["memory"], found["memory"])) if "memory" in found else default_memory()
+    registry = load(environ, {name: options.get(name) for name in ("registry", "token")})
+    return WorkerSettings(registry=registry, environ=dict(environ), **found)
 
 
-def usual_memory() -> int:
-    """Nine tenths of what this host, or its container, has. Source: Linux, cgroup-v2, memory.max."""
+def default_memory() -> int:
+    """Nine tenths of the memory of this host or its container, in bytes. Source: Linux, cgroup-v2, memory.max."""
     found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         text = Path("/sys/fs/cgroup/memory.max").read_text().strip()
@@ -99,5 +101,6 @@ def _number(variable: str, value: object) -> float:
     except ValueError:
         found = -1.0
     if not 0 <= found < 1e16:
-        raise Usage(f"{variable}={value} is not a number.", hint="Give seconds, or bytes of memory.")
+        unit = "bytes" if variable == VARIABLES["memory"] else "seconds"
+        raise Usage(f"{variable}={value} is not a valid number.", hint=f"Set a number of {unit}.")
     return found

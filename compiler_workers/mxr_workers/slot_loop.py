@@ -1,4 +1,4 @@
-"""One slot at work: claim, work, claim again; until it is told to stop, has done what was asked, or is ill."""
+"""The loop of one slot: claim a job, run it, claim the next; until the worker stops or the target no longer works."""
 
 from __future__ import annotations
 
@@ -11,175 +11,181 @@ from typing import TypeVar
 
 from mxr.errors import MxrError, NotFound, Temporary, Unreachable
 from mxr.protocol import jobs as job_protocol
-from mxr_workers.failures import UNFIT, CompileFailure
+from mxr_workers.failures import HOST_FAULTS, CompileFailure
 from mxr_workers.interpreter import probe
 from mxr_workers.sandbox import kill_strays
-from mxr_workers.slots import held
+from mxr_workers.slots import locked
 
-from .run_job import SlotContext, attempt
+from .run_job import SlotContext, run_job
 
 T = TypeVar("T")
 
-LONG = 30.0
+CLAIM_WAIT = 30.0
 """Seconds of one long poll for a job."""
 
-AGAIN = (1.0, 30.0)
-"""Seconds between two tries to reach a registry that is away: at first, and at most."""
+RETRY_PAUSE = (1.0, 30.0)
+"""Seconds between two attempts to reach the registry: the first, and the longest."""
 
-GOODBYE = 1.0
-"""Seconds, at most, for which the end of a worker waits for the registry to hear of it."""
+UNREGISTER_TIMEOUT = 1.0
+"""The most seconds that a worker waits, when it ends, for the registry to remove its slots."""
 
 _log = logging.getLogger("mxr-worker")
 
 
 class StopSignal:
-    """Whether the worker was told to stop, and until when a running compile may go on."""
+    """Whether the worker must stop, and the deadline of a running compile."""
 
     def __init__(self) -> None:
-        self.asked = threading.Event()
-        self.until = float("inf")
+        self.requested = threading.Event()
+        self.deadline = float("inf")
 
     def begin(self, grace: float) -> None:
-        """Stop, after `grace` seconds at most; once more stops at once."""
-        self.until = time.monotonic() + (0.0 if self.asked.is_set() else grace)
-        self.asked.set()
+        """Stop within `grace` seconds; a second call stops at once."""
+        self.deadline = time.monotonic() + (0.0 if self.requested.is_set() else grace)
+        self.requested.set()
 
-    def now(self) -> bool:
-        """Whether a running compile must end."""
-        return time.monotonic() >= self.until
+    def expired(self) -> bool:
+        """Whether a running compile must end now."""
+        return time.monotonic() >= self.deadline
 
 
 class SlotLoop:
-    """A slot at work. `busy`: it holds a lease."""
+    """The loop of one slot. `busy`: whether it holds a lease."""
 
-    def __init__(self, post: SlotContext, stopping: StopSignal) -> None:
+    def __init__(self, context: SlotContext, stop: StopSignal) -> None:
         self.busy = False
-        self._post, self._stopping = post, stopping
+        self._context, self._stop = context, stop
         self._id = ""
 
     def run(self) -> None:
-        """Serve to the end. Raises `Temporary` where another process serves this slot, or its target is ill."""
-        folder = self._post.spool.slot(self._post.slot.name)
-        with held(folder, blocking=self._post.settings.job is not None) as alone:
-            if not alone:
+        """Run jobs until the worker stops.
+
+        Raises `Temporary` where another process serves this slot or its target no longer works.
+        """
+        folder = self._context.spool.slot(self._context.slot.name)
+        with locked(folder, blocking=self._context.settings.job is not None) as acquired:
+            if not acquired:
                 raise Temporary(
-                    f"Another mxr-worker on this host already serves {self._post.slot.name}.",
-                    hint="Stop that one, or give this one a MXR_WORKER_NAME and a MXR_WORKER_SPOOL of its own.",
+                    f"Another mxr-worker on this host already serves {self._context.slot.name}.",
+                    hint="Stop it, or give this worker its own MXR_WORKER_NAME and MXR_WORKER_SPOOL.",
                 )
             strays = kill_strays(folder)
             if strays:
-                _log.warning("%s: killed %d processes that an earlier worker left", self._post.slot.name, len(strays))
+                name = self._context.slot.name
+                _log.warning("%s: killed %d processes that an earlier worker left running", name, len(strays))
             try:
                 self._serve()
             finally:
-                # Before the slot is free for another process of this name, which would be signed off in its stead.
-                sign_off([self])
+                # Before the lock is released: otherwise this could remove the next process with the same name.
+                unregister_all([self])
 
-    def leave(self) -> None:
-        """Tell the registry that this slot serves no more, if it can be told: it would find out later."""
+    def unregister(self) -> None:
+        """Remove this slot from the registry. If the registry is unreachable, it notices the missing worker later."""
         id, self._id = self._id, ""
         if id:
             with contextlib.suppress(MxrError):
-                self._post.client.leave(id)
+                self._context.client.leave(id)
 
     def _serve(self) -> None:
-        settings, faults = self._post.settings, 0
+        settings, host_faults = self._context.settings, 0
         self._register()
-        while not self._stopping.asked.is_set():
+        while not self._stop.requested.is_set():
             lease = self._claim()
             if lease is None:
                 if settings.drain or (settings.job is not None and self._closed(settings.job)):
                     return
                 continue
-            failure = self._work(lease)
+            failure = self._run(lease)
             if settings.once:
                 return
-            faults = faults + 1 if failure is not None and _own(failure) else 0
-            if faults:
-                # A host that is at fault itself must not take job after job and spoil each.
-                self._stopping.asked.wait(min(60.0, 2.0**faults))
+            host_faults = host_faults + 1 if failure is not None and _is_host_fault(failure) else 0
+            if host_faults:
+                # A faulty host must not claim job after job and fail each of them.
+                self._stop.requested.wait(min(60.0, 2.0**host_faults))
 
-    def _work(self, lease: job_protocol.Lease) -> CompileFailure | None:
-        _log.info("job %s: attempt %d on %s", lease.job[:12], lease.attempt, self._post.slot.name)
+    def _run(self, lease: job_protocol.Lease) -> CompileFailure | None:
+        _log.info("job %s: attempt %d on %s", lease.job[:12], lease.attempt, self._context.slot.name)
         self.busy = True
         try:
-            failure = attempt(self._post, lease)
+            failure = run_job(self._context, lease)
         finally:
             self.busy = False
-        if failure is not None and (failure.kind == "hang" or failure.name in UNFIT):
-            self._demand_health(failure)
+        if failure is not None and (failure.kind == "hang" or failure.name in HOST_FAULTS):
+            self._check_targets(failure)
         return failure
 
-    def _demand_health(self, failure: CompileFailure) -> None:
-        """Raises `Temporary`, which ends this slot, where its target no longer works."""
-        post = self._post
-        folder = post.spool.slot(post.slot.name) / "probe"
-        for target in range(len(post.slot.can.targets)):
-            ill = probe(post.slot.interpreter(post.interpreter, target, post.gpus), post.slot.kind, folder)
-            if ill is not None:
+    def _check_targets(self, failure: CompileFailure) -> None:
+        """Raise `Temporary`, which disables this slot, where one of its targets no longer works."""
+        context = self._context
+        folder = context.spool.slot(context.slot.name) / "probe"
+        for target in range(len(context.slot.can.targets)):
+            problem = probe(
+                context.slot.interpreter(context.interpreter, target, context.gpus), context.slot.kind, folder
+            )
+            if problem is not None:
                 raise Temporary(
-                    f"{post.slot.name} stands aside: after a compile that failed ({failure.message}) a trial on it "
-                    f"fails too: {ill.message}",
-                    hint="Look at the GPU (dmesg, rocm-smi), reset it or restart the host, then start the worker.",
+                    f"The slot {context.slot.name} is disabled: a compile failed ({failure.message}), and a test of "
+                    f"its target fails too: {problem.message}",
+                    hint="Check the GPU (dmesg, rocm-smi), reset it or restart the host, then start the worker again.",
                 )
 
     def _register(self) -> None:
-        post = self._post
-        worker = self._reach(lambda: post.client.register(post.slot.name, post.slot.can))
+        context = self._context
+        worker = self._retry(lambda: context.client.register(context.slot.name, context.slot.can))
         self._id = worker.id if worker is not None else ""
         if worker is not None:
-            _log.info("%s: registered", post.slot.name)
+            _log.info("%s: registered", context.slot.name)
 
     def _claim(self) -> job_protocol.Lease | None:
-        settings = self._post.settings
-        wait = 0.0 if settings.drain else LONG
+        settings, client = self._context.settings, self._context.client
+        wait = 0.0 if settings.drain else CLAIM_WAIT
 
         def claim() -> job_protocol.Lease | None:
             try:
-                return self._post.client.claim(self._id, wait=wait, job=settings.job)
+                return client.claim(self._id, wait=wait, job=settings.job)
             except NotFound:
-                if self._stopping.asked.is_set():
+                if self._stop.requested.is_set():
                     return None
                 if settings.job is not None:
-                    self._post.client.client.job(settings.job)
-                # The registry has a new database, or has forgotten a worker that was away for long.
-                self._id = self._post.client.register(self._post.slot.name, self._post.slot.can).id
+                    client.client.job(settings.job)
+                # The registry has a new database, or removed a worker that was unreachable for long.
+                self._id = client.register(self._context.slot.name, self._context.slot.can).id
                 return None
 
-        return self._reach(claim)
+        return self._retry(claim)
 
     def _closed(self, job: str) -> bool:
-        found = self._reach(lambda: self._post.client.client.job(job))
+        found = self._retry(lambda: self._context.client.client.job(job))
         return found is None or found.state not in job_protocol.OPEN
 
-    def _reach(self, call: Callable[[], T]) -> T | None:
-        """What `call` gives, called until the registry answers; None when the worker is told to stop meanwhile."""
-        pause, told = AGAIN[0], False
-        while not self._stopping.asked.is_set():
+    def _retry(self, call: Callable[[], T]) -> T | None:
+        """Repeat `call` until the registry answers, and return the answer; None when the worker must stop first."""
+        pause, logged = RETRY_PAUSE[0], False
+        while not self._stop.requested.is_set():
             try:
                 return call()
             except MxrError as problem:
                 if not (isinstance(problem, (Unreachable, Temporary)) or (type(problem) is MxrError and self._id)):
                     raise
-                # A fault of the registry's own (500) is no reason to go, once it has known us.
-                if not told:
-                    _log.warning("%s: %s Trying again.", self._post.slot.name, problem.message)
-                told = True
-            self._stopping.asked.wait(pause)
-            pause = min(pause * 1.5, AGAIN[1])
+                # An internal error of the registry (500) does not end a worker that is already registered.
+                if not logged:
+                    _log.warning("%s: %s Trying again.", self._context.slot.name, problem.message)
+                logged = True
+            self._stop.requested.wait(pause)
+            pause = min(pause * 1.5, RETRY_PAUSE[1])
         return None
 
 
-def sign_off(leaving: Iterable[SlotLoop]) -> None:
-    """These slots leave, all at once, and a registry that does not answer delays that for a moment only."""
-    threads = [threading.Thread(target=each.leave, daemon=True) for each in leaving]
+def unregister_all(loops: Iterable[SlotLoop]) -> None:
+    """Unregister these slots in parallel; a registry that does not answer delays this by `UNREGISTER_TIMEOUT` only."""
+    threads = [threading.Thread(target=loop.unregister, daemon=True) for loop in loops]
     for thread in threads:
         thread.start()
-    end = time.monotonic() + GOODBYE
+    end = time.monotonic() + UNREGISTER_TIMEOUT
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
 
 
-def _own(failure: CompileFailure) -> bool:
-    """Whether a failure is this host's own."""
-    return failure.name == "worker" or failure.name in UNFIT
+def _is_host_fault(failure: CompileFailure) -> bool:
+    """Whether this host caused a failure."""
+    return failure.name == "worker" or failure.name in HOST_FAULTS

@@ -1,4 +1,4 @@
-"""What this host offers: a slot for each physical GPU, one for the reference target; one compile at a time in each."""
+"""The slots of a host: one for each physical GPU, and one for the reference target. Each runs one compile at a time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ REF = HostTarget(arch="ref", kind="ref")
 
 @dataclass(frozen=True, slots=True)
 class CompileSlot:
-    """A place where one compile runs at a time.
+    """One slot.
 
     `devices`: for each target of `can`, its index among the GPUs that this process sees; None for the reference target.
-    `hardware`: the same targets with what does not matter to a program, for its provenance: name, partition mode.
+    `hardware`: the same targets with facts that do not affect a program, for its provenance: name, partition mode.
     """
 
     name: str
@@ -38,17 +38,17 @@ class CompileSlot:
         """`gpu` or `ref`."""
         return self.can.targets[0].kind
 
-    def interpreter(self, usual: Interpreter, target: int, count: int) -> Interpreter:
-        """The interpreter whose children see the chosen GPU alone; `count` GPUs are seen without that."""
+    def interpreter(self, base: Interpreter, target: int, count: int) -> Interpreter:
+        """The interpreter whose children see only the chosen GPU; `count` is the number of GPUs that `base` sees."""
         index = self.devices[target]
         if index is None or count < 2:
-            return usual
-        seen = [word for word in usual.outer.get("HIP_VISIBLE_DEVICES", "").split(",") if word.strip()]
-        chosen = seen[index] if index < len(seen) else str(index)
-        return replace(usual, outer={**usual.outer, "HIP_VISIBLE_DEVICES": chosen})
+            return base
+        visible = [word for word in base.environ.get("HIP_VISIBLE_DEVICES", "").split(",") if word.strip()]
+        chosen = visible[index] if index < len(visible) else str(index)
+        return replace(base, environ={**base.environ, "HIP_VISIBLE_DEVICES": chosen})
 
     def problem_cache(self, spool: Path, target: int) -> Path | None:
-        """The tuning record of this device and toolchain build, which no other device may ever share."""
+        """The tuning cache of this device and toolchain build, which must not be shared with any other device."""
         if self.kind != "gpu":
             return None
         device = replace(self.can.targets[target].choice(), name=None)
@@ -56,68 +56,68 @@ class CompileSlot:
         return spool / "problems" / f"{device.arch}-{sha256(text.encode()).hexdigest()[:16]}.json"
 
 
-def find_slots(host: Host, about: InterpreterInfo, kinds: tuple[str, ...], name: str) -> tuple[CompileSlot, ...]:
-    """The slots of a host whose interpreter offers `about`. Raises `NoWorker` where nothing can be compiled here."""
-    toolchain, cross = toolchain_of(host, about), about.features.get("cross_compile", False)
+def find_slots(host: Host, info: InterpreterInfo, kinds: tuple[str, ...], name: str) -> tuple[CompileSlot, ...]:
+    """The slots of a host with this interpreter. Raises `NoWorker` where nothing can be compiled."""
+    toolchain, cross = toolchain_of(host, info), info.features.get("cross_compile", False)
     found: list[CompileSlot] = []
-    if "gpu" in about.targets and "gpu" not in _left_out(kinds) and toolchain.rocm:
+    if "gpu" in info.targets and "gpu" not in _excluded_kinds(kinds) and toolchain.rocm:
         places = {id(target): index for index, target in enumerate(host.targets)}
         for number, group in enumerate(host.physical()):
-            # A program for one of several equal partitions serves them all.
+            # A program for one of several identical partitions works on all of them.
             chosen = {target.choice(): target for target in reversed(group)}
             devices = tuple(places[id(target)] for target in chosen.values())
             label = group[0].unique_id or f"gpu{number}"
-            can = WorkerCapabilities(tuple(chosen), toolchain, cross, about.ort)
+            can = WorkerCapabilities(tuple(chosen), toolchain, cross, info.ort)
             found.append(CompileSlot(f"{name}/{label}", can, devices, tuple(chosen.values())))
-    if "ref" in about.targets and "ref" not in _left_out(kinds):
+    if "ref" in info.targets and "ref" not in _excluded_kinds(kinds):
         found.append(CompileSlot(f"{name}/ref", WorkerCapabilities((REF,), toolchain), (None,), (REF,)))
     if found and toolchain.migraphx is None:
         raise NoWorker(
-            "The version of this MIGraphX is not known: neither its module nor its files tell, nor is it in ROCm's.",
-            hint="Name the toolchain in a recorded set of host facts (MXR_HOST), as `mxr host --json` writes one.",
+            "The MIGraphX version is unknown: neither the module, nor its files, nor the ROCm installation contain it.",
+            hint="Set MXR_HOST to a file of host facts that names the toolchain; `mxr host --json` writes one.",
         )
     if not found:
         raise NoWorker(
-            f"This host can compile nothing: its MIGraphX offers {', '.join(about.targets) or 'no target'}, and it has "
-            f"{len(host.targets)} GPUs, ROCm {toolchain.rocm or 'not found'}.",
-            hint="`mxr host` and `mxr-worker host` show what was found, and how.",
-            detail={"refusals": dict(about.refusals), "notes": list(host.notes)},
+            f"This host cannot compile anything: MIGraphX targets: {', '.join(info.targets) or 'none'}; "
+            f"{len(host.targets)} GPUs; ROCm {toolchain.rocm or 'not found'}.",
+            hint="`mxr host` and `mxr-worker host` show what was detected.",
+            detail={"refusals": dict(info.refusals), "notes": list(host.notes)},
         )
     return tuple(found)
 
 
-def _left_out(kinds: tuple[str, ...]) -> set[str]:
+def _excluded_kinds(kinds: tuple[str, ...]) -> set[str]:
     return {"gpu", "ref"} - set(kinds) if kinds else set()
 
 
-def toolchain_of(host: Host, about: InterpreterInfo) -> HostToolchain:
-    """The toolchain that compiles: what the interpreter's own module says of itself goes before what the host shows."""
-    own, found = about.migraphx, host.toolchain
-    if own is None or own == found.migraphx:
-        return replace(found, migraphx=own or found.migraphx)
-    build = re.sub(r"^[0-9.]*\.?(dev\+)?", "", about.build) or None
-    return replace(found, migraphx=own, migraphx_build=build)
+def toolchain_of(host: Host, info: InterpreterInfo) -> HostToolchain:
+    """The toolchain that compiles. The version that the interpreter's module reports overrides the host's."""
+    version, found = info.migraphx, host.toolchain
+    if version is None or version == found.migraphx:
+        return replace(found, migraphx=version or found.migraphx)
+    build = re.sub(r"^[0-9.]*\.?(dev\+)?", "", info.build) or None
+    return replace(found, migraphx=version, migraphx_build=build)
 
 
 @contextmanager
-def held(folder: Path, blocking: bool = False) -> Iterator[bool]:
-    """Whether this process alone works in the folder of a slot, which keeps a GPU to one compile at a time."""
+def locked(folder: Path, blocking: bool = False) -> Iterator[bool]:
+    """Lock the folder of a slot, so that only one compile runs on its GPU. Yields whether the lock was acquired."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
-            taken = True
+            acquired = True
         except BlockingIOError:
-            taken = False
-        yield taken
+            acquired = False
+        yield acquired
     finally:
         os.close(descriptor)
 
 
-def shown(slots: tuple[CompileSlot, ...], about: InterpreterInfo) -> Mapping[str, object]:
-    """The document of `mxr-worker host`."""
+def host_document(slots: tuple[CompileSlot, ...], info: InterpreterInfo) -> Mapping[str, object]:
+    """The output of `mxr-worker host`."""
     return {
         "slots": [{"name": slot.name, "can": encode(slot.can)} for slot in slots],
-        "interpreter": encode(about),
+        "interpreter": encode(info),
     }

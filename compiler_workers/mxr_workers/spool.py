@@ -1,10 +1,10 @@
-"""The worker's folder: models and calibration data, each checked as it comes, kept for the next job about them.
+"""The worker's folder: models and calibration data, verified on download and kept for later jobs.
 
-<spool>/models/<32 hex of the model>/<names of its manifest>
+<spool>/models/<32 hex digits of the model hash>/<file names of its manifest>
 <spool>/calibration/<sha256>.npz
-<spool>/memo/                    digests of these files by their stat
-<spool>/problems/                tuning records, one for each device and toolchain build
-<spool>/slots/<slot>/            the lock of the slot, and the folder of the compile that runs there
+<spool>/memo/                    digests of these files, by their stat
+<spool>/problems/                tuning caches, one for each device and toolchain build
+<spool>/slots/<slot>/            the lock of the slot, and the folder of its current compile
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mxr.util import disk
 from mxr.util.hashing import StatMemo, sha256_memoised
 
 KEPT_MODELS = 16
-"""Beside those that a slot of this process has in use."""
+"""The number of models kept, in addition to those that a slot of this process uses."""
 
 
 class Spool:
@@ -35,7 +35,7 @@ class Spool:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._memo = StatMemo(folder / "memo")
-        self._used: Counter[str] = Counter()
+        self._users: Counter[str] = Counter()
         self._guard = threading.Lock()
 
     def slot(self, name: str) -> Path:
@@ -43,37 +43,37 @@ class Spool:
         return self.folder / "slots" / name.replace("/", "-")
 
     @contextmanager
-    def keeping(self, lease: Lease) -> Iterator[None]:
-        """While the block runs the lease's model is not dropped, however many others come in other slots."""
-        name = _name(lease)
+    def in_use(self, lease: Lease) -> Iterator[None]:
+        """Keep the lease's model while the block runs, however many models other slots download."""
+        name = _folder_name(lease)
         with self._guard:
-            self._used[name] += 1
+            self._users[name] += 1
         try:
             yield
         finally:
             with self._guard:
-                self._used[name] -= 1
+                self._users[name] -= 1
 
-    def bring(self, client: Client, lease: Lease, progress: transfer.Progress) -> tuple[Path, Path | None]:
-        """The folder with the files of the lease's model, and the calibration data of its key.
+    def fetch(self, client: Client, lease: Lease, progress: transfer.Progress) -> tuple[Path, Path | None]:
+        """The folder with the files of the lease's model, and the calibration data of its key, if any.
 
-        Raises `Damaged`, `Unreachable`, a disk fault, and what `progress` raises.
+        Raises `Damaged`, `Unreachable`, a disk error, and what `progress` raises.
         """
         return self.model(client, lease, progress), self.calibration(client, lease)
 
     def model(self, client: Client, lease: Lease, progress: transfer.Progress = transfer.ignore) -> Path:
-        """The folder with the files of the lease's model. Raises `Damaged`, `Unreachable`, or a disk fault."""
-        folder = self.folder / "models" / _name(lease)
+        """The folder with the files of the lease's model. Raises `Damaged`, `Unreachable`, or a disk error."""
+        folder = self.folder / "models" / _folder_name(lease)
         with disk.faults(folder):
             folder.mkdir(parents=True, exist_ok=True)
             os.utime(folder)
         for file in lease.model.files:
-            self._bring(client, file, folder / file.name, progress)
-        self._forget_old(folder)
+            self._download(client, file, folder / file.name, progress)
+        self._evict(folder.parent)
         return folder
 
     def calibration(self, client: Client, lease: Lease) -> Path | None:
-        """The calibration data of the key. Raises as `model` does."""
+        """The calibration data of the key. Raises the errors of `model`."""
         sha = lease.key.calibration
         if sha is None:
             return None
@@ -87,10 +87,10 @@ class Spool:
                 for chunk in chunks:
                     out.write(chunk)
             if not self._has(final, sha):
-                raise NoSuchBlob("The calibration data that came are not those of the key.", hint="Upload them again.")
+                raise NoSuchBlob("The calibration data does not match the digest in the key.", hint="Upload it again.")
         return final
 
-    def _bring(self, client: Client, file: File, final: Path, progress: transfer.Progress) -> None:
+    def _download(self, client: Client, file: File, final: Path, progress: transfer.Progress) -> None:
         if not self._has(final, file.sha256):
             transfer.download(client, file, final, progress)
 
@@ -100,15 +100,15 @@ class Spool:
         except (MxrError, OSError):
             return False
 
-    def _forget_old(self, used: Path) -> None:
-        """Drops the models that were not used for longest, and are not in use."""
+    def _evict(self, models: Path) -> None:
+        """Remove the least recently used models, except those in use."""
         with suppress(OSError), self._guard:
-            found = sorted(used.parent.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+            found = sorted(models.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
             for old in found[KEPT_MODELS:]:
-                if not self._used[old.name]:
+                if not self._users[old.name]:
                     shutil.rmtree(old, ignore_errors=True)
 
 
-def _name(lease: Lease) -> str:
+def _folder_name(lease: Lease) -> str:
     """The name of the folder of a lease's model."""
     return lease.key.model.removeprefix("xxh3:")

@@ -1,4 +1,4 @@
-"""One order, one ending: 0 when it was done, 1 when it was refused."""
+"""Run one request from standard input. Exit code: 0 on success, 1 when it was refused or failed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+HANDLERS = {
+    "describe": ("migraphx_module", "describe"),
+    "compile": ("compile", "compile_model"),
+    "verify": ("verify", "verify"),
+    "probe": ("verify", "probe"),
+    "runtime": ("ort_session", "runtime"),
+    "session": ("ort_session", "run"),
+}
+"""The module and function of each verb."""
+
 
 def _package() -> str:
-    """The name under which the files beside this one can be imported, and no others: not this folder, nor mxr."""
+    """Make the sibling files importable as one package, without putting this folder or mxr on the import path."""
     if __package__:
         return __package__
     folder = sys.path.pop(0)
@@ -27,36 +37,30 @@ def _package() -> str:
 
 
 def main(verb: str, descriptor: str) -> int:
-    """Do the order that stands on standard input."""
+    """Run the request on standard input; return the exit code."""
     package = _package()
-    report: Any = importlib.import_module(f"{package}.report")
-    lines = report.ChildReport(int(descriptor))
+    reporting: Any = importlib.import_module(f"{package}.report")
+    report = reporting.ChildReport(int(descriptor))
     try:
-        order = json.load(sys.stdin)
-        room, name = {
-            "about": ("library", "about"),
-            "compile": ("compiling", "compile_model"),
-            "verify": ("trial", "verify"),
-            "probe": ("trial", "probe"),
-            "runtime": ("session", "runtime"),
-            "session": ("session", "run"),
-        }[verb]
-        result = getattr(importlib.import_module(f"{package}.{room}"), name)(order, lines)
-    except report.ChildRefusal as refused:
-        sys.stderr.write(f"{refused}\n")
-        lines.failed(refused.kind, refused.name, refused)
+        request = json.load(sys.stdin)
+        module, function = HANDLERS[verb]
+        result = getattr(importlib.import_module(f"{package}.{module}"), function)(request, report)
+    except reporting.ChildRefusal as refusal:
+        sys.stderr.write(f"{refusal}\n")
+        report.failed(refusal.kind, refusal.name, refusal)
         return 1
     except Exception as error:
         traceback.print_exc()
-        lines.failed(None, None, error)
+        report.failed(None, None, error)
         return 1
-    lines.tell(result=result)
+    report.write(result=result)
     return 0
 
 
 if __name__ == "__main__":
-    ended = main(*sys.argv[1:])
+    exit_code = main(*sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    # All is written: what a library's tear-down does now with its threads and devices could only spoil it.
-    os._exit(ended)
+    # Skip interpreter shutdown: the result is written, and a library that fails while it tears down its threads and
+    # devices would turn a success into a failure.
+    os._exit(exit_code)

@@ -1,4 +1,4 @@
-"""The lines from the child to its parent, and what the child refuses by itself."""
+"""The lines that the child writes to its parent, and the exception for a request that the child refuses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class ChildRefusal(Exception):
-    """What this child will not do: `kind` is that of `mxr_workers.failures`."""
+    """The child refuses the request. `kind` is a kind of `mxr_workers.failures`, `name` a short code for statistics."""
 
     def __init__(self, kind: str, name: str, message: str) -> None:
         super().__init__(message)
@@ -17,28 +17,28 @@ class ChildRefusal(Exception):
 
 
 class ChildReport:
-    """The lines, one JSON document each. `seconds` has how long each ended phase took."""
+    """Writes one JSON document per line. `seconds` maps each finished phase to its duration."""
 
     def __init__(self, descriptor: int) -> None:
-        # A compiler that MIGraphX starts, and that outlives this process, must not hold the pipe.
+        # A process that MIGraphX starts may outlive this one and must not keep the pipe open.
         os.set_inheritable(descriptor, False)
         self._stream = os.fdopen(descriptor, "w", encoding="utf-8")
         self._phase, self._since = "start", time.monotonic()
         self.seconds: dict[str, float] = {}
 
-    def tell(self, **row: Any) -> None:
+    def write(self, **row: Any) -> None:
         """Write one line."""
         self._stream.write(json.dumps(row) + "\n")
         self._stream.flush()
 
     def phase(self, name: str) -> None:
-        """A new phase begins."""
+        """Begin a new phase."""
         now = time.monotonic()
         self.seconds[self._phase] = round(now - self._since, 3)
         self._phase, self._since = name, now
-        self.tell(phase=name)
+        self.write(phase=name)
 
     def failed(self, kind: str | None, name: str | None, error: Exception) -> None:
-        """The last line of a failure; without a kind it is for the parent to judge."""
+        """Write the last line of a failed request. With `kind` None the parent classifies the failure."""
         row = {"kind": kind, "name": name, "type": type(error).__name__, "message": str(error), "phase": self._phase}
-        self.tell(failed=row)
+        self.write(failed=row)

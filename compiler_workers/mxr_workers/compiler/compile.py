@@ -1,0 +1,85 @@
+"""Compile a model: parse with the key's shapes, quantize in the key's order, compile with the key's flags, save."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .calibration import calibration_samples
+from .migraphx_module import QUANTIZERS, features, get_target, import_migraphx, version_of
+from .report import ChildRefusal, ChildReport
+
+
+def compile_model(request: dict[str, Any], report: ChildReport) -> dict[str, Any]:
+    """Handle the request `{"model","inputs","precision","calibration","kind","cross","offload_copy","fast_math",
+    "exhaustive","output"}`. Raises `ChildRefusal` and any exception of MIGraphX.
+    """
+    migraphx = import_migraphx()
+    version, build = version_of(migraphx)
+    report.phase("parse")
+    program = parse(migraphx, request)
+    target = get_target(migraphx, request)
+    if request["precision"]:
+        report.phase("quantise")
+        quantize(migraphx, program, target, request, report)
+    report.phase("compile")
+    program.compile(target, **compile_flags(migraphx, request))
+    report.phase("save")
+    migraphx.save(program, request["output"])
+    size = Path(request["output"]).stat().st_size
+    report.phase("end")
+    return {"migraphx": version, "build": build, "seconds": report.seconds, "size": size}
+
+
+def parse(migraphx: Any, request: dict[str, Any]) -> Any:
+    """Parse the model, with each input fixed to the key's dims.
+
+    A scalar has no dims to fix and is left to the model. MIGraphX does not accept static and dynamic dims together, so
+    one dynamic dim makes all inputs ranges. Source: ROCm/AMDMIGraphX, src/onnx/onnx.cpp, parse_onnx_from.
+    """
+    shapes = {name: dims for name, dims in request["inputs"].items() if dims}
+    if not any(isinstance(dim, list) for dims in shapes.values() for dim in dims):
+        return migraphx.parse_onnx(request["model"], map_input_dims=shapes)
+    if not features(migraphx)["dynamic_dims"]:
+        raise ChildRefusal(
+            "permanent", "no-dynamic", "This MIGraphX does not support dynamic dims: they need MIGraphX 2.6."
+        )
+    dynamic_dim = migraphx.shape.dynamic_dimension
+    ranges = {
+        name: [
+            dynamic_dim(dim, dim) if isinstance(dim, int) else dynamic_dim(dim[0], dim[1], set(dim[2])) for dim in dims
+        ]
+        for name, dims in shapes.items()
+    }
+    return migraphx.parse_onnx(request["model"], map_dyn_input_dims=ranges)
+
+
+def quantize(migraphx: Any, program: Any, target: Any, request: dict[str, Any], report: ChildReport) -> None:
+    """Apply each precision, in the key's order."""
+    samples: list[dict[str, Any]] = []
+    if {"int8", "fp8"} & set(request["precision"]):
+        samples = calibration_samples(program, request, report)
+    for precision in request["precision"]:
+        quantizer = getattr(migraphx, QUANTIZERS[precision], None)
+        if quantizer is None:
+            more = " Only migraphx-driver supports it." if precision == "int4w" else ""
+            message = f"The Python module of this MIGraphX does not support {precision}.{more}"
+            raise ChildRefusal("permanent", f"no-{precision}", message)
+        if precision in ("int8", "fp8"):
+            quantizer(program, target, [{name: migraphx.argument(row[name]) for name in row} for row in samples])
+        else:
+            quantizer(program)
+
+
+def compile_flags(migraphx: Any, request: dict[str, Any]) -> dict[str, bool]:
+    """The arguments of `compile`. `exhaustive_tune` is passed only when requested: MIGraphX before 2.6 lacks it."""
+    flags = {"offload_copy": request["offload_copy"], "fast_math": request["fast_math"]}
+    if request["exhaustive"]:
+        if not features(migraphx)["exhaustive_tune"]:
+            raise ChildRefusal(
+                "permanent",
+                "no-exhaustive",
+                "This MIGraphX does not support exhaustive tuning: it needs MIGraphX 2.6.",
+            )
+        flags["exhaustive_tune"] = True
+    return flags

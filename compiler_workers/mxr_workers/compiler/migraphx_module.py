@@ -1,0 +1,117 @@
+"""The only file that imports migraphx: what this release supports, and its targets."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from .report import ChildRefusal, ChildReport
+
+QUANTIZERS = {
+    "fp16": "quantize_fp16",
+    "bf16": "quantize_bf16",
+    "int8": "quantize_int8",
+    "fp8": "quantize_fp8",
+    "int4w": "quantize_int4_weights",
+}
+"""The migraphx function for each precision. As of 2.16 only migraphx-driver supports int4 weights."""
+
+
+def import_migraphx() -> Any:
+    """Import migraphx. Raises `ChildRefusal` where it is missing or is the empty placeholder package."""
+    try:
+        import migraphx  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError as error:
+        raise ChildRefusal("transient", "no-migraphx", f"{sys.executable} cannot import migraphx: {error}.") from error
+    if not hasattr(migraphx, "parse_onnx"):
+        where = getattr(migraphx, "__file__", None) or "an empty folder"
+        message = f"The migraphx module of {sys.executable} ({where}) is the placeholder package: it has no parse_onnx."
+        raise ChildRefusal("transient", "placeholder", message)
+    return migraphx
+
+
+def import_numpy() -> Any:
+    """Import numpy. Raises `ChildRefusal` where it is missing."""
+    try:
+        import numpy
+    except ImportError as error:
+        raise ChildRefusal("transient", "no-numpy", f"{sys.executable} cannot import numpy: {error}.") from error
+    return numpy
+
+
+def accepts(function: Any, argument: str) -> bool:
+    """Whether a bound function accepts an argument, by the signature in its docstring; True without a signature."""
+    text = getattr(function, "__doc__", None) or ""
+    return "(" not in text or re.search(rf"[(, *]{re.escape(argument)}\b", text) is not None
+
+
+def features(migraphx: Any) -> dict[str, bool]:
+    """The optional features that this release has."""
+    dynamic = accepts(migraphx.parse_onnx, "map_dyn_input_dims") and hasattr(migraphx.shape, "dynamic_dimension")
+    return {
+        "dynamic_dims": dynamic,
+        "exhaustive_tune": accepts(migraphx.program.compile, "exhaustive_tune"),
+        # Requires an explicit signature: without one, a worker must not claim that it can compile for absent GPUs.
+        "cross_compile": "**kwargs" in (migraphx.get_target.__doc__ or ""),
+        "loop_limit": accepts(migraphx.parse_onnx, "limit_max_iterations"),
+        "debug_symbols": accepts(migraphx.parse_onnx, "use_debug_symbols"),
+    }
+
+
+def describe(request: dict[str, Any], report: ChildReport) -> dict[str, Any]:
+    """Describe this interpreter: versions, features, precisions, and the targets that load."""
+    migraphx = import_migraphx()
+    version, build = version_of(migraphx)
+    targets, refusals = [], {}
+    for name in request.get("targets", ["gpu", "ref"]):
+        report.phase(f"target {name}")
+        try:
+            migraphx.get_target(name)
+            targets.append(name)
+        except Exception as error:
+            refusals[name] = str(error)
+    return {
+        "python": sys.version.split()[0],
+        "numpy": import_numpy().__version__,
+        "file": getattr(migraphx, "__file__", None),
+        "migraphx": version,
+        "build": build,
+        "features": features(migraphx),
+        "precisions": [precision for precision, name in QUANTIZERS.items() if hasattr(migraphx, name)],
+        "targets": targets,
+        "refusals": refusals,
+    }
+
+
+def version_of(migraphx: Any) -> tuple[str | None, str]:
+    """MAJOR.MINOR.PATCH, and the full version text.
+
+    Up to ROCm 6.2 the module's version is only "dev", and the number is read from a file that it saves. Files of 2.0 to
+    2.6 do not contain it: the first value is None.
+    Source: ROCm/AMDMIGraphX, src/py/migraphx_py.cpp and src/program.cpp.
+    """
+    text = str(getattr(migraphx, "__version__", "") or "")
+    found = re.match(r"\d+\.\d+\.\d+", text)
+    if found:
+        return found.group(), text
+    path = Path("version.mxr")
+    migraphx.save(migraphx.program(), str(path))
+    with path.open("rb") as stream:
+        head = re.search(rb"migraphx_version.(\d+\.\d+\.\d+)", stream.read(4096), re.DOTALL)
+    path.unlink()
+    return (head.group(1).decode() if head else None), text
+
+
+def get_target(migraphx: Any, request: dict[str, Any]) -> Any:
+    """The target of the request. With `cross` it is a GPU that this host does not have.
+
+    Raises `ChildRefusal` where this MIGraphX cannot cross-compile.
+    """
+    cross = request.get("cross")
+    if not cross:
+        return migraphx.get_target(request["kind"])
+    if not features(migraphx)["cross_compile"]:
+        raise ChildRefusal("permanent", "no-cross", "This MIGraphX can compile only for the GPUs of its own host.")
+    return migraphx.get_target(request["kind"], **cross)

@@ -1,0 +1,242 @@
+"""The supervisor process between a worker and its compile child: it enforces limits and leaves no process behind.
+
+    python -I -S supervisor.py  < one line of JSON, then a pipe that stays open  > one line of JSON: the result
+
+A compile starts processes that may leave its process group and session. The supervisor is therefore their subreaper
+(the kernel makes it the parent of orphaned descendants) and finds all of them by walking /proc from its own process. It
+starts one child in a new session and watches the clock and the memory of the whole process tree. When the child exits,
+a limit is reached, or standard input ends (the worker closed it, or died), it kills every remaining process. If the
+supervisor itself is killed, the kernel kills the child (PR_SET_PDEATHSIG) and the worker kills the rest. This is a
+process of its own because running code between fork and exec is unsafe in a worker that has threads.
+
+Memory is measured, not limited by the kernel. RLIMIT_AS and RLIMIT_DATA count address space, of which GPU runtimes
+reserve terabytes, and exceeding them raises bad_alloc in some thread, which looks like an error of the model. A cgroup
+would be the right means, but containers rarely may create one. Only anonymous and shared memory count, because mapped
+files are not exclusive to this process tree. The child is also the first choice of the kernel's out-of-memory killer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import time
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+PROC = Path("/proc")
+MEASURE_INTERVAL = 0.1
+"""Seconds between two memory measurements; longer on hosts where walking /proc is slow."""
+KILL_TIMEOUT = 10.0
+"""Seconds after which a killed process counts as stuck: a process that waits in a driver for a hung GPU cannot be
+killed."""
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+"""Source: Linux, include/uapi/linux/prctl.h."""
+
+
+class Supervisor:
+    """Runs one child and tracks all of its descendants."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request = request
+        self.started = time.monotonic()
+        self.child = 0
+        self.status: int | None = None
+        self.peak = 0
+        self.peak_vram: int | None = None
+        self.initial_oom_kills = oom_kills()
+
+    def start(self) -> None:
+        """Fork the child, which executes the program."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        supervisor = os.getpid()
+        self.child = os.fork()
+        if self.child == 0:
+            try:
+                libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                if os.getppid() == supervisor:
+                    execute(self.request)
+            except BaseException as error:
+                os.write(2, f"cannot start {self.request['argv'][0]}: {error}\n".encode())
+            finally:
+                os._exit(127)
+
+    def watch(self) -> str:
+        """Wait until the child exits or must end. Returns the reason: exited, deadline, memory or stopped."""
+        pause, handles = MEASURE_INTERVAL, [0, *exit_handle(self.child)]
+        while True:
+            if 0 in select.select(handles, [], [], pause)[0] and not os.read(0, 4096):
+                return "stopped"
+            self.reap()
+            if self.status is not None:
+                return "exited"
+            before = time.monotonic()
+            self.measure()
+            pause = max(MEASURE_INTERVAL, 10 * (time.monotonic() - before))
+            if self.peak > self.request["memory"]:
+                return "memory"
+            if before - self.started > self.request["seconds"]:
+                return "deadline"
+
+    def measure(self) -> None:
+        """Update the peaks with the current memory of the process tree."""
+        tree = descendants(os.getpid())
+        self.peak = max(self.peak, sum(map(memory_of, tree)))
+        vram = [size for size in map(vram_of, tree) if size is not None]
+        if vram:
+            self.peak_vram = max(self.peak_vram or 0, sum(vram))
+
+    def reap(self) -> None:
+        """Reap exited processes: the child, and orphans that the kernel gave to this process."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if pid == self.child:
+                    self.status = status
+                    # A short-lived child may exit between two measurements; the kernel recorded its peak.
+                    self.peak = max(self.peak, usage.ru_maxrss * 1024)
+
+    def kill_all(self) -> list[int]:
+        """Kill every remaining descendant. Returns those that could not be killed."""
+        deadline = time.monotonic() + KILL_TIMEOUT
+        while True:
+            self.reap()
+            remaining = descendants(os.getpid())
+            if not remaining or time.monotonic() > deadline:
+                return remaining
+            for pid in remaining:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.005)
+
+    def result(self, why: str, stuck: list[int]) -> dict[str, Any]:
+        """How the child ended, as JSON."""
+        status = self.status
+        return {
+            "why": why,
+            "code": os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
+            "signal": os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None,
+            "seconds": round(time.monotonic() - self.started, 3),
+            "peak_memory": self.peak,
+            "peak_vram": self.peak_vram,
+            "oom_kills": oom_kills() - self.initial_oom_kills,
+            "stuck": stuck,
+        }
+
+
+def execute(request: dict[str, Any]) -> None:
+    """Execute the requested program in its own session and folder, with the given environment and no core file."""
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    source = os.open(request["stdin"], os.O_RDONLY)
+    os.dup2(source, 0)
+    os.dup2(2, 1)
+    os.chdir(request["folder"])
+    os.umask(0o077)
+    os.execve(request["argv"][0], request["argv"], request["environment"])
+
+
+def exit_handle(pid: int) -> list[int]:
+    """A descriptor that becomes readable when a process exits, so that no time is lost; empty before Linux 5.3."""
+    try:
+        return [os.pidfd_open(pid)]
+    except OSError:
+        return []
+
+
+def descendants(root: int) -> list[int]:
+    """The descendants of `root`, without zombies."""
+    children: dict[int, list[int]] = {}
+    for pid, parent, state, _ in processes():
+        if state != "Z":
+            children.setdefault(parent, []).append(pid)
+    found, pending = [], [root]
+    while pending:
+        below = children.get(pending.pop(), [])
+        found += below
+        pending += below
+    return found
+
+
+def processes() -> list[tuple[int, int, str, int]]:
+    """Every process: pid, parent's pid, state, session id."""
+    found = []
+    for folder in PROC.iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                # The program's name is in parentheses and may contain any character.
+                rest = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+                found.append((int(folder.name), int(rest[1]), rest[0].decode(), int(rest[3])))
+    return found
+
+
+def memory_of(pid: int) -> int:
+    """Resident anonymous and shared memory of a process, in bytes."""
+    try:
+        rows = (PROC / str(pid) / "status").read_text("ascii", "replace").splitlines()
+    except OSError:
+        return 0
+    return sum(int(row.split()[1]) * 1024 for row in rows if row.startswith(("RssAnon:", "RssShmem:")))
+
+
+def vram_of(pid: int, root: Path = Path("/sys/class/kfd/kfd/proc")) -> int | None:
+    """GPU memory of a process in bytes, as amdkfd reports it; None where it does not (as in most containers).
+
+    Source: Linux, drivers/gpu/drm/amd/amdkfd/kfd_process.c: one file vram_<gpu id> for each GPU.
+    """
+    try:
+        sizes = [int(path.read_text()) for path in (root / str(pid)).glob("vram_*")]
+    except (OSError, ValueError):
+        return None
+    return sum(sizes) if sizes else None
+
+
+def oom_kills() -> int:
+    """The number of processes that the kernel has killed in this cgroup because memory ran out.
+
+    Source: Linux, cgroup-v2, memory.events.
+    """
+    try:
+        group = (PROC / "self/cgroup").read_text().partition("0::/")[2].split("\n")[0]
+        rows = (Path("/sys/fs/cgroup") / group / "memory.events").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(row.split()[1]) for row in rows if row.startswith("oom_kill "))
+
+
+def main() -> None:
+    """Run the request that is on standard input."""
+    with FileIO(0, closefd=False) as stdin:
+        # Unbuffered, so that `select` sees whatever follows the first line.
+        supervisor = Supervisor(json.loads(stdin.readline()))
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: os.close(0))
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    supervisor.start()
+    try:
+        why = supervisor.watch()
+    except (OSError, ValueError):
+        why = "stopped"
+    stuck = supervisor.kill_all()
+    write_result(supervisor.result(why, stuck))
+
+
+def write_result(row: dict[str, Any]) -> None:
+    """Write one line to the worker, which may have exited."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, json.dumps(row).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
-"""Reading an .mxr without MIGraphX and without a GPU: what it was compiled for, and where to cut it into blobs.
+"""Reads .mxr files without MIGraphX and without a GPU: what a program was compiled for, and where to cut it into blobs.
 
-The way of a file: source -> container (the MessagePack walk) -> header and nodes -> code objects (bundle, elf) ->
-conclude -> description. Each public name loads its room only when it is asked for, because most commands need none.
+Data flow: source -> container (MessagePack) -> header and nodes -> code objects (bundle, elf) -> conclude ->
+description. The package imports a submodule only when one of its names is used, because most commands use none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "read_header",
 ]
 
-_ROOMS = {
+_MODULE_OF = {
     **dict.fromkeys(("cut_points", "pieces"), "cuts"),
     **dict.fromkeys(("Description", "Basis", "Header", "Kernels", "Sizes", "Certainty"), "description"),
     **dict.fromkeys(("describe", "describe_file", "read_header"), "reader"),
@@ -45,7 +45,7 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> object:
-    room = _ROOMS.get(name)
-    if room is None:
+    module = _MODULE_OF.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{room}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -1,4 +1,4 @@
-"""The code objects of a program, gathered: which ISAs they are for, and what is wrong with any of them."""
+"""Summarizes the code objects of a program: their ISAs and their problems."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from mxr.program.source import BytesSource, Source, SplicedSource
 from mxr.program.tokens import Binary
 
 _READ_WHOLE = 1 << 20
-_MOST_KINDS, _MOST_PROBLEMS = 256, 8
+"""Bytes up to which a code object is read at once."""
+_MAX_ISA_SETS, _MAX_PROBLEMS = 256, 8
 
 
 class CodeObjects:
-    """Reads code objects one by one and keeps only what they say together."""
+    """Reads code objects one by one and keeps only their summary."""
 
     def __init__(self, source: Source, file_size: int) -> None:
         self._source = source
         self._allowance = Allowance(notes=file_size + (1 << 20), inflated=MOST_INFLATED)
-        self._kinds: Counter[frozenset[GfxArch]] = Counter()
+        self._isa_sets: Counter[frozenset[GfxArch]] = Counter()
         self._packings: Counter[str] = Counter()
         self._confirmed = 0
         self.count = self.bytes = self.mlir = 0
         self.problems: Counter[str] = Counter()
 
     def add(self, binary: Binary, symbol: str) -> None:
-        """Read one more code object, of the kernel called `symbol`."""
+        """Read one code object, which contains the kernel `symbol`."""
         self.count += 1
         self.bytes += binary.size
         self.mlir += symbol.startswith("mlir_")
         found = read_code_object(self._view(binary), self._allowance)
         self._packings[found.packing] += 1
         self._confirmed += found.confirmed
-        if found.isas and (found.isas in self._kinds or len(self._kinds) < _MOST_KINDS):
-            self._kinds[found.isas] += 1
-        if found.problem and (found.problem in self.problems or len(self.problems) < _MOST_PROBLEMS):
+        if found.isas and (found.isas in self._isa_sets or len(self._isa_sets) < _MAX_ISA_SETS):
+            self._isa_sets[found.isas] += 1
+        if found.problem and (found.problem in self.problems or len(self.problems) < _MAX_PROBLEMS):
             self.problems[found.problem] += 1
 
     def _view(self, binary: Binary) -> Source:
@@ -47,29 +48,29 @@ class CodeObjects:
         return SplicedSource(self._source, binary.spans)
 
     def archs(self) -> tuple[str, ...]:
-        """Every ISA of any code object, in order of the alphabet."""
-        return tuple(sorted({str(isa) for isas in self._kinds for isa in isas}))
+        """The ISAs of all code objects, sorted."""
+        return tuple(sorted({str(isa) for isas in self._isa_sets for isa in isas}))
 
     def are_mixed(self) -> bool:
-        """Is there no device that could load them all?"""
-        return not can_meet(self._kinds)
+        """Whether no single device can load all code objects."""
+        return not can_meet(self._isa_sets)
 
     def ground(self) -> Basis:
-        """What the archs rest on."""
-        known = sum(self._kinds.values())
+        """How certain the archs are, and why."""
+        known = sum(self._isa_sets.values())
         if not known:
-            return Basis(Certainty.UNKNOWN, f"{_counted(self.count)}, none of which tells its ISA")
+            return Basis(Certainty.UNKNOWN, f"{_counted(self.count)}, none with a readable ISA")
         packed = ", ".join(name for name, _ in self._packings.most_common() if name not in ("ELF", "unknown"))
         text = f"ELF flags of {_counted(known)}" + (f" ({packed})" if packed else "")
-        text += f", {self._confirmed} confirmed by a second witness" if self._confirmed else ""
-        sure = known == self.count and not self.problems
-        return Basis(Certainty.CERTAIN if sure else Certainty.STRONG, text)
+        text += f", {self._confirmed} confirmed by a second source" if self._confirmed else ""
+        certain = known == self.count and not self.problems
+        return Basis(Certainty.CERTAIN if certain else Certainty.STRONG, text)
 
     def warnings(self) -> list[str]:
-        """What is wrong with any of them, in sentences."""
+        """The problems of the code objects, as sentences."""
         found = [f"{_counted(count).capitalize()} {problem}." for problem, count in self.problems.items()]
         if self.are_mixed():
-            found.append(f"No one device can run all code objects: they are for {', '.join(self.archs())}.")
+            found.append(f"No single device can run all code objects: they are for {', '.join(self.archs())}.")
         return found
 
 

@@ -1,4 +1,4 @@
-"""From what a program's header and nodes say to a description: each fact with what it rests on."""
+"""Builds the description of a program from its header and nodes, with the certainty of each fact."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CERTAIN, _STRONG, _HEURISTIC, _UNKNOWN = Certainty
 
 
 def conclude(header: Header, nodes: Nodes, file_size: int, trailing: int) -> Description:
-    """The description of a program whose header and nodes have been read; `trailing` bytes follow it in the file."""
+    """Return the description of a program; `trailing` is the number of bytes after it in the file."""
     sure = _header_grounds(header)
     precisions, sure["precisions"] = nodes.precision.conclude()
     archs, sure["archs"] = _archs(header, nodes)
@@ -49,18 +49,18 @@ def _rocm(header: Header) -> str | None:
 
 
 def _header_grounds(header: Header) -> dict[str, Basis]:
-    told = Basis(_CERTAIN, "header")
+    from_header = Basis(_CERTAIN, "header")
     known = header.file_version in KNOWN_FILE_VERSIONS
-    version = told if header.migraphx else Basis(_UNKNOWN, "MIGraphX before 2.7 does not write its version")
+    version = from_header if header.migraphx else Basis(_UNKNOWN, "MIGraphX before 2.7 does not write its version")
     official = Basis(_HEURISTIC, "official builds of this MIGraphX")
-    hint = official if _rocm(header) else Basis(_UNKNOWN, "no release known")
+    hint = official if _rocm(header) else Basis(_UNKNOWN, "no known release")
     return {
-        "file_version": told,
+        "file_version": from_header,
         "migraphx": version,
         "rocm_hint": hint,
         "flavour": Basis(_STRONG if known else _HEURISTIC, "layout of the header"),
-        "compiled": told,
-        "targets": told,
+        "compiled": from_header,
+        "targets": from_header,
     }
 
 
@@ -74,62 +74,62 @@ def _archs(header: Header, nodes: Nodes) -> tuple[tuple[str, ...], Basis]:
     if code.count:
         return (), code.ground()
     if not header.compiled:
-        return (), Basis(_UNKNOWN, "the program is not compiled, so it is for no arch")
+        return (), Basis(_UNKNOWN, "the program is not compiled and has no arch")
     if "gpu" not in header.targets:
         return (), Basis(_UNKNOWN, f"no GPU arch: the target is {', '.join(header.targets)}")
-    return (), Basis(_UNKNOWN, "no code object in the file: only library calls, or kernels made at run time")
+    return (), Basis(_UNKNOWN, "no code object in the file: only library calls, or kernels compiled at run time")
 
 
 def _offload_copy(header: Header, nodes: Nodes) -> tuple[bool | None, Basis]:
     if header.offload_copy is not None:
         return header.offload_copy, Basis(_CERTAIN, "header")
     if "gpu" not in header.targets:
-        return None, Basis(_UNKNOWN, "only programs for a GPU show it")
+        return None, Basis(_UNKNOWN, "only GPU programs show it")
     if nodes.copies_param:
-        return True, Basis(_STRONG, "inputs are copied to the GPU by the program")
+        return True, Basis(_STRONG, "the program copies its inputs to the GPU")
     if nodes.output_buffers():
-        return False, Basis(_STRONG, "the caller gives the output buffers")
-    return None, Basis(_UNKNOWN, "neither copies of inputs nor output buffers in the program")
+        return False, Basis(_STRONG, "the caller supplies the output buffers")
+    return None, Basis(_UNKNOWN, "the program neither copies inputs nor has output buffers")
 
 
 def _inputs_ground(nodes: Nodes) -> Basis:
     if not nodes.params:
         return Basis(_CERTAIN, "the program has no parameters")
     buffers = len(nodes.params) - len(nodes.inputs())
-    left_out = f", without {buffers} that are buffers by their names" if buffers else ""
-    return Basis(_STRONG if buffers else _CERTAIN, "parameters of the program" + left_out)
+    excluded = f", except {buffers} with the names of buffers" if buffers else ""
+    return Basis(_STRONG if buffers else _CERTAIN, "parameters of the program" + excluded)
 
 
 def _outputs_ground(nodes: Nodes) -> Basis:
     if nodes.returned:
-        return Basis(_STRONG, "shapes of what the program returns")
-    return Basis(_HEURISTIC if nodes.outputs() else _UNKNOWN, "the program has no return with inputs")
+        return Basis(_STRONG, "shapes of the returned values")
+    return Basis(_HEURISTIC if nodes.outputs() else _UNKNOWN, "the program has no return node with inputs")
 
 
 def _warnings(header: Header, nodes: Nodes) -> list[str]:
     found = nodes.code_objects.warnings()
     if nodes.short_literals:
         found.append(
-            f"{nodes.short_literals} of the weights have fewer bytes than their shapes need: the file is damaged, "
-            "and MIGraphX would read beyond them."
+            f"{nodes.short_literals} of the weights have fewer bytes than their shapes require: the file is damaged, "
+            "and MIGraphX would read beyond their end."
         )
     if not header.compiled and (nodes.on_gpu or nodes.on_ref):
-        found.append("The nodes are compiled, but the header names no target: it would load as uncompiled.")
+        found.append("The nodes are compiled, but the header names no target: MIGraphX would load it as uncompiled.")
     return found
 
 
 def _notes(header: Header, nodes: Nodes, trailing: int) -> list[str]:
     found = []
     if header.file_version not in KNOWN_FILE_VERSIONS:
-        found.append(f"File version {header.file_version} is none that mxr knows: facts may be missing.")
+        found.append(f"mxr does not know file version {header.file_version}: facts may be missing.")
     if header.file_version == 5:
-        found.append("Written by some MIGraphX from 2.0 to 2.6 (ROCm 5.0 to 5.6): the file does not say which.")
+        found.append("Written by MIGraphX 2.0 to 2.6 (ROCm 5.0 to 5.6): the file does not say which.")
     if nodes.libraries and "gpu" in header.targets:
         found.append(
-            f"Calls {', '.join(sorted(nodes.libraries))}: what these libraries bring for an arch is not in the file."
+            f"Calls {', '.join(sorted(nodes.libraries))}: the file does not contain the kernels of these libraries."
         )
     if nodes.made_at_run_time:
-        found.append(f"{nodes.made_at_run_time} kernels are only compiled when the program runs.")
+        found.append(f"{nodes.made_at_run_time} kernels are compiled only when the program runs.")
     if trailing:
         found.append(f"{trailing} bytes follow the program; MIGraphX ignores them.")
     return found

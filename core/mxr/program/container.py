@@ -1,7 +1,7 @@
-"""The MessagePack container of an .mxr: a walk that steps over weight bytes and never trusts a count.
+"""Reads the MessagePack container of an .mxr file without reading the weights and without trusting any count.
 
-What MIGraphX writes is one MessagePack value: maps with string keys, no extension types, an empty map written as an
-empty array, a binary written plainly (file version 6 and older, and Hygon's fork) or as an array of chunks.
+MIGraphX writes one MessagePack value: maps with string keys and no extension types. It writes an empty map as an empty
+array, and a binary either directly (file version 6 and older, and Hygon's fork) or as an array of chunks.
 Source: MIGraphX's src/msgpack.cpp at the tags rocm-5.0.0 to rocm-7.2.4.
 """
 
@@ -15,25 +15,26 @@ from mxr.program.source import Source, Span
 from mxr.program.tokens import ARRAY, BIN, FOREIGN, INT, MAP, SCALARS, SIGNED, TEXT, Binary, TokenReader, damaged
 
 DEPTH = 128
-"""Containers within containers, at most: programs need about a dozen, and MIGraphX itself crashes on 100,000."""
+"""Maximum nesting depth. Programs need about a dozen levels; MIGraphX itself crashes on 100,000."""
 CHUNKS = 4096
-"""Chunks of one binary, at most: a real chunk holds 4 GiB."""
+"""Maximum number of chunks of one binary. A real chunk holds up to 4 GiB."""
 VALUES = 250_000
-"""Values that one tree may hold, at most: a node of a real program has some hundreds."""
+"""Maximum number of values in one tree. A node of a real program has a few hundred."""
 FREE_VALUES, BYTES_PER_VALUE = 250_000, 4
-"""Values of a whole file, at most: some, and one more for so many bytes. Real programs have one for five to ten."""
+"""Maximum number of values in a file: FREE_VALUES, plus one for each BYTES_PER_VALUE bytes of the file. Real programs
+have one value per five to ten bytes."""
 
 _SMALL_RUN = re.compile(rb"[\x00-\x7f]*")
 _FLAT_RUN = re.compile(rb"[\x00-\x80\x90\xa0\xc0\xc2\xc3\xe0-\xff]+")
-_MOST_FOLDED, _LONG = 4096, 64
+_MAX_FOLDED, _LONG = 4096, 64
 _BINS = (0xC4, 0xC5, 0xC6)
 _CONTAINERS, _NUMBERS = (ARRAY, MAP), (INT, SIGNED)
 
 
 class Folding(NamedTuple):
-    """A kind of map that comes again and again: what matches `pattern` is made once and then known by its bytes.
+    """A kind of map that occurs many times: each distinct map that matches `pattern` is built only once.
 
-    A match must be exactly one whole map, for the walk goes on where it ends.
+    A match must be exactly one whole map, because the walk continues at its end.
     """
 
     pattern: re.Pattern[bytes]
@@ -41,9 +42,9 @@ class Folding(NamedTuple):
 
 
 class Walker(TokenReader):
-    """Walks over MessagePack values in a source, reading it in small windows; nothing that is skipped is read.
+    """Walks over the MessagePack values of a source in small windows, without reading what it skips.
 
-    Every method raises `Damaged` with `detail.offset` where the bytes are not what they should be.
+    Every method raises `Damaged` with `detail.offset` if the bytes are not what it expects.
     """
 
     __slots__ = ("_folded", "_folding", "_left", "_left_in_tree")
@@ -56,21 +57,21 @@ class Walker(TokenReader):
         self._left = FREE_VALUES + self.size // BYTES_PER_VALUE
 
     def map_size(self) -> int:
-        """Enter a map (or the empty array that stands for an empty map): how many pairs follow."""
+        """Enter a map, or an empty array that represents an empty map; return the number of pairs that follow."""
         kind, number = self._token()
         if kind == MAP or (kind == ARRAY and number == 0):
             return self._count(number, 2)
-        raise damaged("There should be a map", self._head)
+        raise damaged("Expected a map", self._head)
 
     def array_size(self) -> int:
-        """Enter an array: how many values follow."""
+        """Enter an array; return the number of values that follow."""
         kind, number = self._token()
         if kind != ARRAY:
-            raise damaged("There should be an array", self._head)
+            raise damaged("Expected an array", self._head)
         return self._count(number, 1)
 
     def key(self) -> str:
-        """The next value, which must be a text of moderate length."""
+        """Return the next value, which must be a string of at most `LONGEST_TEXT` bytes."""
         pos = self._pos
         if pos < self._end and 0xA0 <= (tag := self._window[pos]) < 0xC0 and (stop := pos + tag - 0x9F) <= self._end:
             self._pos = stop
@@ -79,16 +80,16 @@ class Walker(TokenReader):
         kind, number = self._token()
         text = self._text(number) if kind == TEXT else None
         if not isinstance(text, str):
-            raise damaged("There should be a name", start)
+            raise damaged("Expected a name", start)
         return text
 
     def tree(self, depth: int = 8) -> object:
-        """The next value whole, and no more than `VALUES` values of it. Binaries and long texts become `Binary`."""
+        """Return the next value, of at most `VALUES` values in all. Binaries and long strings become `Binary`."""
         self._left_in_tree = VALUES
         return self._value(depth)
 
     def skip(self, least: int = 0, found: list[Span] | None = None, depth: int = 0) -> None:
-        """Step over the next value, noting in `found` the binaries of at least `least` bytes."""
+        """Skip the next value. Append the spans of binaries of at least `least` bytes to `found`."""
         left, above, allowed = 1, [0] * depth, self._left
         while allowed >= 0 and (left or len(above) > depth):
             if not left:
@@ -115,7 +116,7 @@ class Walker(TokenReader):
             self._too_many()
 
     def _flat_run(self, most: int) -> int:
-        """Step over one-byte values at one stroke: how many of at most `most` they were."""
+        """Skip up to `most` one-byte values at once; return how many were skipped."""
         run = _FLAT_RUN.match(self._window, self._pos, min(self._end, self._pos + most))
         if run is None:
             return 0
@@ -123,7 +124,7 @@ class Walker(TokenReader):
         return run.end() - run.start()
 
     def _children(self, kind: int, number: int, depth: int) -> int:
-        """How many values of a container are left to skip, after what can be skipped at one stroke."""
+        """The number of values of a container that are left to skip, after those that can be skipped at once."""
         if depth > DEPTH:
             self._too_deep()
         width = 2 if kind == MAP else 1
@@ -131,7 +132,7 @@ class Walker(TokenReader):
             self._pos = matched.end()
             return 0
         count = self._count(number, width) * width
-        if count == 3 and width == 1 and self._is_hollow_binary():
+        if count == 3 and width == 1 and self._is_empty_binary():
             self._pos += 2
             return 0
         return count
@@ -166,28 +167,28 @@ class Walker(TokenReader):
         return [value(depth) for _ in range(count)]
 
     def _chunks(self, count: int) -> Binary:
-        if count == 3 and self._is_hollow_binary():
+        if count == 3 and self._is_empty_binary():
             self._pos += 2
             return Binary(())
         if count > CHUNKS:
-            raise damaged(f"A binary in {count} chunks", self.position)
+            raise damaged(f"A binary of {count} chunks", self.position)
         spans = []
         for _ in range(count):
             at = self.position
             kind, number = self._token()
             if kind != BIN:
-                raise damaged("There should be the next chunk of a binary", at)
+                raise damaged("Expected the next chunk of a binary", at)
             spans.append(self._span(number))
         return Binary(tuple(spans))
 
-    def _is_hollow_binary(self) -> bool:
-        """Is this array of three the way in which MIGraphX 2.8 to 2.15.0 write a binary of no bytes?
+    def _is_empty_binary(self) -> bool:
+        """Whether this array of three is an empty binary as MIGraphX 2.8 to 2.15.0 writes it.
 
-        Their count of chunks wraps below zero: three are announced and one empty one follows.
-        Source: MIGraphX's src/msgpack.cpp, rocm-6.0.0 to rocm-7.2.0; mended in rocm-7.2.1.
+        In these releases the chunk count underflows: the array declares three chunks, and one empty chunk follows.
+        Source: MIGraphX's src/msgpack.cpp, rocm-6.0.0 to rocm-7.2.0; fixed in rocm-7.2.1.
         """
         if self._end - self._pos < 3:
-            self._room(3)
+            self._fill(3)
         head = self._window[self._pos : self._pos + 3]
         return head[:2] == b"\xc4\x00" and (len(head) < 3 or head[2] not in _BINS)
 
@@ -202,7 +203,7 @@ class Walker(TokenReader):
         if matched is None or self._folding is None:
             return value
         made = self._folding.make(value)
-        if len(self._folded) < _MOST_FOLDED:
+        if len(self._folded) < _MAX_FOLDED:
             self._folded[matched.group()] = made
         return made
 
@@ -214,19 +215,20 @@ class Walker(TokenReader):
             key = self.key()
             found[key] = self._value(depth)
         if len(found) != count:
-            raise damaged("A map names a key twice", start)
+            raise damaged("A map has a duplicate key", start)
         return found
 
     def _match_folding(self, pairs: int) -> re.Match[bytes] | None:
-        if self._folding is None or pairs > 15:  # a longer map's head ends in bytes that could look like a short one's
+        # The header of a longer map ends in bytes that can look like the header of a short one.
+        if self._folding is None or pairs > 15:
             return None
         return self._folding.pattern.match(self._window, self._pos - 1, self._end)
 
     def _count(self, number: int, least: int) -> int:
-        """A count of values, refused where the rest of the file could not hold them at `least` bytes each."""
+        """Return `number`. Raises `Damaged` if the rest of the file is too short for values of `least` bytes each."""
         left = self.size - self._base - self._pos
         if number * least > left:
-            raise damaged(f"{number} values are announced where {left} bytes are left", self._head)
+            raise damaged(f"{number} values are declared but only {left} bytes are left", self._head)
         return number
 
     def _spend(self, values: int) -> None:
@@ -236,10 +238,10 @@ class Walker(TokenReader):
             self._too_many()
 
     def _too_many(self) -> NoReturn:
-        raise damaged("More values than any program holds", self._head)
+        raise damaged("The number of values exceeds that of any program", self._head)
 
     def _too_deep(self) -> NoReturn:
-        raise damaged(f"More than {DEPTH} values lie within each other", self._head)
+        raise damaged(f"Values are nested more than {DEPTH} deep", self._head)
 
     def _foreign(self) -> NoReturn:
-        raise damaged("A kind of value that no MIGraphX program has", self._head)
+        raise damaged("A MessagePack type that no MIGraphX program contains", self._head)

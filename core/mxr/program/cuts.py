@@ -1,8 +1,7 @@
-"""Where to cut a program into blobs: at the edges of large weights and code objects, so that the same weights in two
-variants become the same blobs.
+"""Splits a program into blobs at the edges of large weights and code objects, so that variants share equal blobs.
 
-A large binary becomes blobs of its own, cut only by positions relative to its own start. What lies between two large
-ones stays one blob, however small: merged with either it would spoil that one's equality.
+A large binary becomes one or more blobs of its own, cut only at offsets relative to its start. The bytes between two
+large binaries stay one blob, however small: merged with a neighbour they would make that neighbour differ.
 """
 
 from __future__ import annotations
@@ -16,20 +15,21 @@ from mxr.program.number_types import static_shape
 from mxr.program.source import Source, Span
 
 LARGE = 64 << 10
-"""Bytes from which a binary is cut out; more where a file would otherwise fall into too many blobs."""
+"""Minimum size in bytes of a binary that becomes its own blob. Doubled until the file has few enough blobs."""
 LARGEST = 64 << 20
-"""Bytes of the largest blob."""
+"""Maximum size of a blob in bytes."""
 MOST = 4096
-"""Blobs of one file, at most (for files of up to 128 GiB; larger ones get larger blobs)."""
+"""Maximum number of blobs of one file, for files of up to 128 GiB; larger files get larger blobs."""
 
-_FREE, _AVERAGE = 16, 1 << 20  # beyond the first few, a blob must be worth a request of its own: some milliseconds
+# Each blob costs a request of some milliseconds, so beyond the first few blobs their average size must justify that.
+_FREE, _AVERAGE = 16, 1 << 20
 
 
 def cut_points(source: Source) -> list[int]:
-    """Ascending offsets from 0 to the size: each piece between two neighbours is one blob.
+    """Return ascending offsets from 0 to the size; the bytes between two neighbours are one blob.
 
-    A large file falls into blobs of a megabyte on average, or more, and none into more than `MOST`.
-    A file that is no program, or a damaged one, is cut every `LARGEST` bytes. The points depend on the bytes alone.
+    The blobs of a large file have 1 MiB or more on average, and no file has more than `MOST`. A file that is damaged or
+    not a program is cut every `LARGEST` bytes. The result depends only on the bytes.
     """
     largest = _largest(source.size)
     most = min(MOST, _FREE + source.size // _AVERAGE)
@@ -43,7 +43,7 @@ def cut_points(source: Source) -> list[int]:
 
 
 def pieces(source: Source) -> Iterator[Span]:
-    """The stretches between the cut points, in order: end to end they are the file."""
+    """Yield the spans between the cut points, in order. Together they cover the whole file."""
     points = cut_points(source)
     for start, end in pairwise(points):
         yield Span(start, end - start)

@@ -1,26 +1,29 @@
-"""What a reader can say of a program, and how sure it is of each fact."""
+"""Data types that describe a program, with the certainty of each fact."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum
 
 from mxr.program.shapes import Shape
 
 
-class Certainty(StrEnum):
-    """How sure a fact is; unknown is a legal answer, and said as such."""
+class Certainty(str, Enum):  # noqa: UP042 - Python 3.10 has no StrEnum
+    """How certain a fact is, from most to least. `unknown` is a valid answer."""
 
     CERTAIN = "certain"
     STRONG = "strong"
     HEURISTIC = "heuristic"
     UNKNOWN = "unknown"
 
+    def __str__(self) -> str:
+        return self.value
+
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a fact rests on: how sure it is and, in a few words, where it comes from."""
+    """The basis of a fact: how certain it is and, in a few words, where it comes from."""
 
     how: Certainty
     source: str
@@ -28,11 +31,12 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What stands before the nodes of a program.
+    """The header of a program: everything before its nodes.
 
-    `migraphx` is None before file version 6, which does not write it. `form` is `msgpack` or `json`.
-    `offload_copy` is what Hygon's header declares, and None elsewhere. `gfx_names` are the archs that MIGraphX 2.11
-    wrote into the contexts, or that a later one may write beside a target's name in `target_options`.
+    `migraphx` is the MIGraphX version; None before file version 6, which does not store it. `form` is `msgpack` or
+    `json`. `offload_copy` is the value in Hygon's header, and None for upstream MIGraphX. `gfx_names` are the archs
+    that MIGraphX 2.11 wrote into the contexts, or that a later release may write next to the name of a target, in
+    `target_options`.
     """
 
     file_version: int
@@ -46,13 +50,13 @@ class Header:
 
     @property
     def compiled(self) -> bool:
-        """Is the program compiled? An uncompiled one names no target."""
+        """Whether the program is compiled. An uncompiled program names no target."""
         return bool(self.targets)
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes: of the whole file, of all weights in it, of all code objects in it."""
+    """Sizes in bytes: of the file, of all weights in it, and of all code objects in it."""
 
     file: int
     literals: int
@@ -61,7 +65,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Code objects for the GPU: how many, how many of them by rocMLIR, how many only made at run time."""
+    """Numbers of GPU kernels: code objects in the file, those of them by rocMLIR, and kernels compiled at run time."""
 
     code_objects: int
     mlir: int
@@ -70,11 +74,12 @@ class Kernels:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Everything that a program file tells of itself; what it does not tell is None or empty, and `sure` says so.
+    """All facts that a program file contains. A fact that the file does not contain is None or empty.
 
-    `archs` are texts such as `gfx908:sramecc+:xnack-`, a feature being absent where any setting will do.
-    `rocm_hint` is the ROCm release whose official MIGraphX this version is. `mixed_arch` means that no one device
-    can run all of the code objects. `warnings` are signs of a damaged file, `notes` are remarks.
+    `archs` are texts such as `gfx908:sramecc+:xnack-`; a feature is absent if the code runs with any setting of it.
+    `rocm_hint` is the ROCm release that officially ships this MIGraphX version. `mixed_arch` is true if no single
+    device can run all code objects. `sure` gives the basis of each fact, by its name. `warnings` are signs of a damaged
+    file; `notes` are remarks.
     """
 
     header: Header
@@ -98,16 +103,16 @@ class Description:
 
     @property
     def compiled(self) -> bool:
-        """Is the program compiled?"""
+        """Whether the program is compiled."""
         return self.header.compiled
 
     @property
     def is_dynamic(self) -> bool:
-        """Does an input have an open dimension?"""
+        """Whether an input has a dynamic dimension."""
         return any(shape.is_dynamic for shape in self.inputs.values())
 
     def to_json(self) -> dict[str, object]:
-        """The document of `mxr inspect --json`."""
+        """Return the document that `mxr inspect --json` prints."""
         header, kernels = self.header, self.kernels
         return {
             "file_version": header.file_version,

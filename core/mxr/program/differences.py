@@ -1,4 +1,4 @@
-"""In what two programs differ: their descriptions side by side, field by field."""
+"""Compares the descriptions of two programs field by field."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 ABOUT = ("sure", "notes")
-"""Parts of a description that tell how it was read, not what the program is."""
+"""Fields that describe how a program was read, not the program itself."""
 
 
 def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Each field, by its path, in which two documents of `mxr inspect` differ: its value in the one and the other."""
+    """Return `(path, left value, right value)` for each field in which two documents of `mxr inspect` differ."""
     first, second = _flat(left), _flat(right)
     names = [*first, *(name for name in second if name not in first)]
     rows = [(name, first.get(name), second.get(name)) for name in names]

@@ -1,4 +1,4 @@
-"""AMDGPU code objects in ELF form: the ISA in the header's flags, and the metadata note as second witness.
+"""Reads AMDGPU code objects in ELF form: the ISA from the header flags, confirmed by the metadata note.
 
 Source for the layout: LLVM's docs/AMDGPUUsage, "Code Object"; the ELF-64 object file format.
 """
@@ -22,14 +22,17 @@ _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _NOTE_SEGMENT, _NOTE_SECTION = 4, 7
 _METADATA, _OLD_ISA_VERSION, _OLD_ISA_NAME = 32, 3, 11
-_MOST_TABLE_ROWS, _MOST_NOTES, _LONGEST_NOTES = 64, 64, 1 << 20
+_MAX_TABLE_ROWS, _MAX_NOTES, _MAX_NOTE_BYTES = 64, 64, 1 << 20
 _TARGET_KEY = b"\xadamdhsa.target"
 _SWITCH = (None, None, "-", "+")
 
 
 @dataclass(slots=True)
 class Allowance:
-    """What may still be spent on one program's code objects, so that crafted ones cost no more than their bytes."""
+    """Bytes that may still be read (`notes`) and decompressed (`inflated`) for the code objects of one program.
+
+    The limits keep the cost of crafted code objects proportional to their size.
+    """
 
     notes: int
     inflated: int
@@ -37,10 +40,11 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class CodeObject:
-    """What one code object says of itself.
+    """The facts of one code object.
 
-    `isas` are alternatives, any of which may be loaded; `packing` is `ELF`, `bundle`, `compressed bundle` or
-    `unknown`; `version` is the code object version, 2 to 6, or None; `problem` says what was found wrong.
+    `isas` are alternatives: the code object runs on any of them. `packing` is `ELF`, `bundle`, `compressed bundle` or
+    `unknown`. `version` is the code object version, 2 to 6, or None. `confirmed` is true if a second source in the file
+    agrees with the ISA. `problem` completes a sentence that begins with "the code object".
     """
 
     isas: frozenset[GfxArch]
@@ -59,22 +63,25 @@ class _Header:
 
 
 def read_elf(source: Source, allowance: Allowance) -> CodeObject:
-    """The code object in `source`, which begins with the ELF magic. Never raises: what is wrong is its `problem`."""
+    """Read the code object in `source`, which begins with the ELF magic.
+
+    Never raises for bad content: `problem` describes what is wrong.
+    """
     header = _read_header(source.read_at(0, 64))
     if header is None:
         return CodeObject(frozenset(), "ELF", problem="is an ELF file, but not an AMDGPU code object")
     version = header.abi + 2 if header.abi <= 4 else None
-    told = _isa_of_flags(header)
-    witness = _witness(source, header, allowance)
-    isa = told or witness
+    in_flags = _isa_of_flags(header)
+    in_note = _isa_of_notes(source, header, allowance)
+    isa = in_flags or in_note
     if isa is None:
         return CodeObject(
-            frozenset(), "ELF", version, problem=f"is for a processor mxr does not know (e_flags {header.flags:#x})"
+            frozenset(), "ELF", version, problem=f"is for an unknown processor (e_flags {header.flags:#x})"
         )
-    agrees = witness is not None and told is not None and meet(told, witness) is not None
+    agrees = in_note is not None and in_flags is not None and meet(in_flags, in_note) is not None
     problem = None
-    if told is not None and witness is not None and not agrees:
-        problem = f"says {told} in its ELF flags and {witness} in its metadata note"
+    if in_flags is not None and in_note is not None and not agrees:
+        problem = f"has {in_flags} in its ELF flags and {in_note} in its metadata note"
     return CodeObject(frozenset({isa}), "ELF", version, confirmed=agrees, problem=problem)
 
 
@@ -94,16 +101,16 @@ def _isa_of_flags(header: _Header) -> GfxArch | None:
         return None
     if header.abi >= 2:
         return GfxArch(processor, sramecc=_SWITCH[flags >> 10 & 3], xnack=_SWITCH[flags >> 8 & 3])
-    # Before version 4 a clear bit is "off" where the processor has the switch, and nothing where it has none.
+    # Before version 4 a clear bit means "off" if the processor has the feature, and nothing if it does not.
     sramecc = "+" if flags & 0x200 else "-"
     xnack = "+" if flags & 0x100 else "-"
     return GfxArch(processor, sramecc if processor in SRAMECC else None, xnack if processor in XNACK else None)
 
 
-def _witness(source: Source, header: _Header, allowance: Allowance) -> GfxArch | None:
+def _isa_of_notes(source: Source, header: _Header, allowance: Allowance) -> GfxArch | None:
     left = source.size
     for span in _note_spans(source, header):
-        length = min(span.size, _LONGEST_NOTES, left, allowance.notes)
+        length = min(span.size, _MAX_NOTE_BYTES, left, allowance.notes)
         left, allowance.notes = left - length, allowance.notes - length
         for kind, owner, text in _notes(source.read_at(span.offset, length)):
             isa = _isa_of_note(kind, owner, text)
@@ -113,7 +120,7 @@ def _witness(source: Source, header: _Header, allowance: Allowance) -> GfxArch |
 
 
 def _note_spans(source: Source, header: _Header) -> list[Span]:
-    """Where the tables say that notes lie, each stretch once; tables that lie past the end say nothing."""
+    """The distinct spans of notes according to the segment or section table, without those beyond the end."""
     found: dict[Span, None] = {}
     for row in _rows(source, header.segments, _SEGMENT):
         if row[0] == _NOTE_SEGMENT:
@@ -129,15 +136,15 @@ def _rows(source: Source, table: tuple[int, int, int], form: struct.Struct) -> I
     offset, width, count = table
     if width < form.size or not offset:
         return
-    rows = source.read_at(offset, width * min(count, _MOST_TABLE_ROWS))
+    rows = source.read_at(offset, width * min(count, _MAX_TABLE_ROWS))
     for start in range(0, len(rows) - form.size + 1, width):
         yield form.unpack_from(rows, start)
 
 
 def _notes(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Kind, owner and text of each note, as far as they lie within `data`."""
+    """The kind, owner and content of each note that lies completely within `data`."""
     at = 0
-    for _ in range(_MOST_NOTES):
+    for _ in range(_MAX_NOTES):
         if at + 12 > len(data):
             return
         owner_size, text_size, kind = struct.unpack_from("<III", data, at)
@@ -159,7 +166,7 @@ def _isa_of_note(kind: int, owner: bytes, text: bytes) -> GfxArch | None:
 
 
 def _isa_of_version(major: int, minor: int, stepping: int) -> GfxArch | None:
-    """The ISA of a version 2 note, in which gfx901, 903, 905 and 907 are 900, 902, 904 and 906 with xnack.
+    """The ISA of a version 2 note. In it, gfx901, 903, 905 and 907 mean gfx900, 902, 904 and 906 with xnack.
 
     Source: LLVM's docs/AMDGPUUsage, "Code Object V2 Note Records".
     """
@@ -171,9 +178,9 @@ def _isa_of_version(major: int, minor: int, stepping: int) -> GfxArch | None:
 
 
 def _isa_of_metadata(text: bytes) -> GfxArch | None:
-    """The target that the metadata map names.
+    """The ISA of the target in the metadata map.
 
-    Its key is looked for by its bytes, not by walking the kernels before it: that would cost more than all else.
+    The function searches for the bytes of the key. To walk over the kernels before it would dominate the running time.
     """
     at = text.rfind(_TARGET_KEY)
     if at < 0:

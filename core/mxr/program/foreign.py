@@ -1,4 +1,4 @@
-"""Files that are given as programs and are not: what they look like, and what to do about it."""
+"""Identifies files that are not MIGraphX programs by their first bytes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from mxr.errors import Damaged
 from mxr.program.source import Source
 
 _HINTS = {
-    "page": "The download went wrong: get the file again, and check the address and the token.",
-    "pointer": "Run `git lfs pull` to get the file that it stands for.",
-    "packed": "Unpack it and give the .mxr inside.",
-    "onnx": "Give the .mxr that was compiled from it, or compile it first.",
-    "code": "Give the .mxr, not the code object or library.",
-    "other": "Give an .mxr file, as MIGraphX's save() writes it.",
+    "page": "The download failed: check the URL and the token, and download the file again.",
+    "pointer": "Run `git lfs pull` to download the file that the pointer refers to.",
+    "packed": "Unpack the archive and pass the .mxr file in it.",
+    "onnx": "Pass the .mxr file that was compiled from it, or compile it first.",
+    "code": "Pass the .mxr file, not the code object or library.",
+    "other": "Pass an .mxr file written by MIGraphX's save().",
 }
 
 _MAGICS = (
@@ -36,7 +36,7 @@ _ONNX_FIELDS = b"\x12\x1a\x22\x28\x32\x3a\x42"
 
 
 def refuse_foreign(source: Source) -> None:
-    """Raise `Damaged` with what the file is, where its first bytes show that it is something else than a program."""
+    """Raise `Damaged` with the type of the file if its first bytes show that it is not a program."""
     head = source.read_at(0, 512)
     if not head:
         raise Damaged("The file is empty.", detail={"offset": 0, "looks_like": "an empty file"})
@@ -66,9 +66,9 @@ def _by_text(head: bytes) -> tuple[str, str] | None:
     if text.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
         return "an HTML page", "page"
     if text.startswith(b"<"):
-        return "an XML document, such as a store's error reply", "page"
+        return "an XML document, such as the error reply of an object store", "page"
     if text.startswith((b"{", b"[")):
-        return "JSON of something else", "other"
+        return "JSON other than a program", "other"
     if all(32 <= byte < 127 or byte in b"\t\r\n" for byte in head):
         return "a text file", "other"
     return None

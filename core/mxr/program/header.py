@@ -1,4 +1,4 @@
-"""The head of a program: versions, flavour and targets, from the few keys beside `modules`."""
+"""Reads the header of a program (versions, flavour, targets) from the keys next to `modules`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from mxr.program.description import Header
 from mxr.program.tokens import damaged
 
 KEYS = frozenset({"version", "migraphx_version", "target", "targets", "context", "contexts", "offload_copy"})
-"""The keys of a program beside `modules`; others are stepped over."""
+"""The keys of a program other than `modules`. Unknown keys are skipped."""
 
 ROCM_OF = {
     **{f"2.{minor}": f"5.{minor}" for minor in range(8)},
     **{f"2.{minor}": f"6.{minor - 8}" for minor in range(8, 13)},
     **{f"2.{minor}": f"7.{minor - 13}" for minor in range(13, 16)},
 }
-"""Which ROCm release has which MIGraphX, by MAJOR.MINOR. Source: MIGraphX's CMakeLists.txt at the tags rocm-5.0.0 to
-rocm-7.2.4. Every patch release of one ROCm minor writes the same version, so the patch cannot be told."""
+"""The ROCm release (MAJOR.MINOR) that ships each MIGraphX version (MAJOR.MINOR).
+
+Source: MIGraphX's CMakeLists.txt at the tags rocm-5.0.0 to rocm-7.2.4. All patch releases of one ROCm minor release
+write the same version, so the patch release is unknown."""
 
 KNOWN_FILE_VERSIONS = range(5, 9)
 """5 is MIGraphX 2.0 to 2.6, 6 is 2.7, 7 is 2.8 to 2.15 and Hygon's fork, 8 is 2.16."""
@@ -25,12 +27,12 @@ _OPTIONS = ("gpu_arch", "gpu_num_cu", "gpu_num_chiplets", "gpu_wavefront_size")
 
 
 def read_fields(fields: Mapping[str, object], form: str) -> Header:
-    """The header in `fields`. Raises `Damaged` where a MIGraphX would refuse them too."""
+    """Return the header in `fields`. Raises `Damaged` if MIGraphX would reject them too."""
     version, migraphx = fields.get("version"), fields.get("migraphx_version")
     if not isinstance(version, int) or isinstance(version, bool):
-        raise damaged("No MIGraphX program: there is no whole number called 'version'", 0)
+        raise damaged("Not a MIGraphX program: 'version' is missing or not an integer", 0)
     if not isinstance(migraphx, str | None):
-        raise damaged("The 'migraphx_version' is no text", 0)
+        raise damaged("'migraphx_version' is not a string", 0)
     hygon = version > 6 and "targets" not in fields and isinstance(fields.get("target"), str)
     targets = _one_target(fields) if hygon or version < 6 else _targets(fields)
     offload_copy = fields.get("offload_copy")
@@ -52,7 +54,7 @@ def read_fields(fields: Mapping[str, object], form: str) -> Header:
 def _one_target(fields: Mapping[str, object]) -> tuple[str, ...]:
     target = fields.get("target")
     if not isinstance(target, str):
-        raise damaged("No MIGraphX program: there is no 'target'", 0)
+        raise damaged("Not a MIGraphX program: 'target' is missing", 0)
     return (target,) if target else ()
 
 
@@ -60,7 +62,7 @@ def _targets(fields: Mapping[str, object]) -> tuple[str, ...]:
     targets = fields.get("targets")
     names = [target.get("name") for target in _maps(targets)]
     if not isinstance(targets, list | dict) or len(names) != len(targets):
-        raise damaged("No MIGraphX program: there is no list called 'targets'", 0)
+        raise damaged("Not a MIGraphX program: 'targets' is missing or not a list", 0)
     if not all(isinstance(name, str) for name in names):
         raise damaged("A target of the program has no name", 0)
     return tuple(str(name) for name in names)

@@ -1,4 +1,4 @@
-"""Instruction sets of AMD GPUs: what one code object runs on, and whether two of them can meet on one device."""
+"""Instruction sets (ISAs) of AMD GPUs: what a code object runs on, and whether one device can run several."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TARGET = re.compile(rf"(?:^|-){_PROCESSOR}((?:[:+-](?:xnack|sramecc|sram-ecc)[+
 
 
 def read_isa(text: str) -> GfxArch | None:
-    """The ISA at the end of a target id, in the newer spelling (`gfx90a:xnack-`) and the older (`gfx906+sram-ecc`)."""
+    """The ISA at the end of a target id, in the current notation (`gfx90a:xnack-`) or the old (`gfx906+sram-ecc`)."""
     match = _TARGET.search(text)
     if match is None:
         return None
@@ -37,7 +37,7 @@ def read_isa(text: str) -> GfxArch | None:
 
 
 def meet(one: GfxArch, other: GfxArch) -> GfxArch | None:
-    """What a device must be to run code for both; None where no device can be."""
+    """The ISA of a device that runs code for both; None if there is none."""
     if one.base != other.base:
         if other.base in FAMILIES.get(one.base, ()):
             return other
@@ -47,16 +47,16 @@ def meet(one: GfxArch, other: GfxArch) -> GfxArch | None:
     return GfxArch(one.base, one.sramecc or other.sramecc, one.xnack or other.xnack)
 
 
-def _agree(mine: str | None, its: str | None) -> bool:
-    return mine is None or its is None or mine == its
+def _agree(one: str | None, other: str | None) -> bool:
+    return one is None or other is None or one == other
 
 
 def can_meet(choices: Iterable[frozenset[GfxArch]]) -> bool:
-    """Is there a device for which every code object offers one of its ISAs?"""
+    """Whether one device can run a code object of each set; the ISAs of a set are alternatives."""
     devices: set[GfxArch] | None = None
     for offered in choices:
         if devices is None:
             devices = set(offered)
         else:
-            devices = {met for device in devices for isa in offered if (met := meet(device, isa)) is not None}
+            devices = {both for device in devices for isa in offered if (both := meet(device, isa)) is not None}
     return devices is None or bool(devices)

@@ -1,7 +1,7 @@
-"""Programs saved as JSON: the same tree, with every binary written as `{"bytes":[...]}`.
+"""Reads programs saved as JSON: the same tree as in MessagePack, with each binary written as `{"bytes":[...]}`.
 
-MIGraphX 2.16 writes this form for save(..., format="json"). It is read whole, so its size is bounded. A plain array of
-bytes in a binary's place is taken too.
+MIGraphX 2.16 writes this form for save(..., format="json"). The file is read completely into memory, so its size is
+limited. A plain array of bytes in the place of a binary is also accepted.
 """
 
 from __future__ import annotations
@@ -14,30 +14,33 @@ from mxr.program.source import BytesSource, Source, Span
 from mxr.program.tokens import Binary, damaged
 
 LARGEST = 32 << 20
-"""Bytes of the largest JSON save that is read."""
+"""Maximum size in bytes of a JSON program."""
 MOST_MEMORY = 160 << 20
-"""Bytes that its tree may take, as estimated from its punctuation."""
+"""Maximum memory in bytes for its tree, estimated from its punctuation."""
 
-_BYTE_RUN = re.compile(rb"\[\s*+(?:\d{1,3}+\s*+,\s*+){63,}+\d{1,3}+\s*+\]")
+# A single character class repeats without a backtracking stack: 16 million numbers need no extra memory.
+_NUMBERS = re.compile(rb"\[[\d\s,]{127,}\]")
+_FEWEST_NUMBERS = 64
+_TOO_LARGE_FOR_A_BYTE = re.compile(rb"\d{4}")
 _BINARY_KEYS = ("data", "code_object", "solution_object")
 _BINARY = {"bytes"}
 _MARK = "mxr binary "
 
 
 def is_json(source: Source) -> bool:
-    """Does the source begin like a JSON object? No MessagePack map does."""
+    """Whether the source begins like a JSON object. No MessagePack map does."""
     return source.read_at(0, 256).lstrip()[:1] == b"{"
 
 
 def load(source: Source) -> tuple[dict[str, object], BytesSource]:
-    """The program's tree, and the source in which its binaries' spans lie.
+    """Return the tree of the program and a source that contains its binaries.
 
-    Raises `Damaged` where it is no JSON, or too large to be read within bounds.
+    Raises `Damaged` if the source is not valid JSON or exceeds the limits.
     """
     if source.size > LARGEST:
         raise Damaged(
-            f"A JSON save of {source.size} bytes is too large to read.",
-            hint="Save the program in MessagePack form: migraphx.save(program, path).",
+            f"The JSON program has {source.size} bytes; the maximum is {LARGEST}.",
+            hint="Save the program as MessagePack: migraphx.save(program, path).",
             detail={"offset": 0},
         )
     blobs = bytearray()
@@ -45,28 +48,31 @@ def load(source: Source) -> tuple[dict[str, object], BytesSource]:
     _check_memory(text)
     tree = _parse(text, blobs)
     if not isinstance(tree, dict):
-        raise damaged("There should be a JSON object", 0)
+        raise damaged("Expected a JSON object", 0)
     return tree, BytesSource(bytes(blobs))
 
 
 def _fold_binaries(text: bytes, blobs: bytearray) -> bytes:
-    """Put a mark in the place of each long array of bytes, padded so that offsets in the text stay as they are."""
+    """Replace each long array of bytes by a mark. Padding keeps the offsets in the text unchanged."""
 
     def fold(match: re.Match[bytes]) -> bytes:
+        array = match.group()
+        if array.count(b",") < _FEWEST_NUMBERS - 1 or _TOO_LARGE_FOR_A_BYTE.search(array):
+            return array
         start = len(blobs)
         try:
-            for piece in _slices(match.group()[1:-1]):
+            for piece in _slices(array[1:-1]):
                 blobs.extend(map(int, piece.split(b",")))
-        except ValueError:  # numbers above 255: sizes, not bytes
+        except ValueError:  # a number above 255, so not an array of bytes
             del blobs[start:]
-            return match.group()
-        return f'"{_MARK}{start}:{len(blobs) - start}"'.encode().ljust(len(match.group()))
+            return array
+        return f'"{_MARK}{start}:{len(blobs) - start}"'.encode().ljust(len(array))
 
-    return _BYTE_RUN.sub(fold, text)
+    return _NUMBERS.sub(fold, text)
 
 
 def _slices(numbers: bytes, length: int = 1 << 16) -> list[bytes]:
-    """The text in pieces that end before a comma, so that no list of all its numbers is ever made."""
+    """Split the text before commas into pieces of about `length` bytes, so that no list of all numbers is needed."""
     pieces, at = [], 0
     while at < len(numbers):
         comma = numbers.find(b",", at + length)
@@ -80,24 +86,24 @@ def _check_memory(text: bytes) -> None:
     containers = text.count(b"{") + text.count(b"[")
     widest = 1 if text.isascii() else 4
     if 250 * containers + 32 * text.count(b'"') + 36 * text.count(b",") + widest * len(text) > MOST_MEMORY:
-        raise damaged("A JSON save with more values than any program has", 0)
+        raise damaged("The number of JSON values exceeds that of any program", 0)
 
 
 def _parse(text: bytes, blobs: bytearray) -> object:
     try:
         return json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, blobs))
     except json.JSONDecodeError as error:
-        raise damaged(f"No valid JSON: {error.msg}", len(error.doc[: error.pos].encode())) from error
+        raise damaged(f"Invalid JSON: {error.msg}", len(error.doc[: error.pos].encode())) from error
     except UnicodeDecodeError as error:
-        raise damaged("No valid JSON: the text is not UTF-8", error.start) from error
+        raise damaged("Invalid JSON: the text is not UTF-8", error.start) from error
     except (ValueError, RecursionError) as error:
-        raise damaged("No valid JSON: a number or a nesting beyond all bounds", 0) from error
+        raise damaged("Invalid JSON: a number is too long or the nesting is too deep", 0) from error
 
 
 def _object(pairs: list[tuple[str, object]], blobs: bytearray) -> object:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise damaged("A JSON object names a key twice", 0)
+        raise damaged("A JSON object has a duplicate key", 0)
     if found.keys() == _BINARY:
         return _binary(found["bytes"], blobs)
     for key in _BINARY_KEYS:
@@ -107,7 +113,7 @@ def _object(pairs: list[tuple[str, object]], blobs: bytearray) -> object:
 
 
 def _binary(value: object, blobs: bytearray) -> object:
-    """The binary that a value stands for, or the value itself where it stands for none."""
+    """The binary that the value represents, or the value itself if it represents none."""
     if isinstance(value, str) and value.startswith(_MARK):
         offset, _, size = value.removeprefix(_MARK).partition(":")
         if offset.isdecimal() and size.isdecimal() and int(offset) + int(size) <= len(blobs):

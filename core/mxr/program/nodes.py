@@ -1,6 +1,6 @@
-"""What the nodes of a program tell, gathered one node at a time so that no program need be held whole.
+"""Collects the facts of a program's nodes one node at a time, so that the program need not fit into memory.
 
-The operator names are those of MIGraphX's src/targets/gpu and src/targets/ref at the tags rocm-5.0.0 to rocm-7.2.4.
+Source of the operator names: MIGraphX's src/targets/gpu and src/targets/ref at the tags rocm-5.0.0 to rocm-7.2.4.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OUTPUT_NAME = re.compile(r".*#output(_\d+)?|output(_\d+)?")
 
 
 class Nodes:
-    """Gathers what every node says; `source` is where the spans of their binaries lie."""
+    """Collects the facts of all nodes. `source` contains the binaries of the nodes."""
 
     def __init__(self, source: Source, file_size: int) -> None:
         self.code_objects = CodeObjects(source, file_size)
@@ -56,25 +56,25 @@ class Nodes:
         self._module_params: set[str] = set()
 
     def begin_module(self, name: str) -> None:
-        """The nodes that follow are of this module."""
+        """Begin a module: the nodes that follow belong to it."""
         self.modules += 1
         self._module = name
         self._module_params = set()
 
     def add(self, node: object, offset: int) -> None:
-        """One more node, which begins at `offset`. Raises `Damaged` where it is none."""
+        """Add a node that begins at `offset`. Raises `Damaged` if it is not a valid node."""
         if not isinstance(node, dict):
-            raise damaged("There should be a node of the program", offset)
+            raise damaged("Expected a node of the program", offset)
         name, output = node.get("name"), node.get("output")
         if not isinstance(name, str) or not isinstance(output, str):
-            raise damaged("A node without a name or an output", offset)
+            raise damaged("A node has no name or no output", offset)
         fields = node.get("operator")
         fields = fields if isinstance(fields, dict) else {}
         shape = read_shape(node.get("shape"))
         if shape is not None:
             self._see_shape(name, output, shape)
         elif name in ("@param", "@return"):
-            raise damaged(f"A node {name} without a shape", offset)
+            raise damaged(f"A node {name} has no shape", offset)
         self._see_operator(name, fields, shape)
         self.debug_symbols = self.debug_symbols or bool(node.get("debug_symbols"))
         handler = _HANDLERS.get(name)
@@ -156,11 +156,11 @@ class Nodes:
             self.short_literals += 1
 
     def inputs(self) -> dict[str, Shape]:
-        """What a caller has to give: the parameters of main that are neither output buffers nor scratch space."""
+        """The inputs that a caller supplies: parameters of main that are neither output buffers nor scratch space."""
         return {name: shape for name, shape in self.params.items() if not self._is_buffer(name)}
 
     def output_buffers(self) -> dict[str, Shape]:
-        """The parameters of main into which the program writes: a program without offload copy has them."""
+        """The parameters of main that the program writes to. A program compiled without offload copy has them."""
         return {name: shape for name, shape in self.params.items() if self._is_buffer(name) and "scratch" not in name}
 
     def _is_buffer(self, name: str) -> bool:
@@ -169,7 +169,10 @@ class Nodes:
         return _OUTPUT_NAME.fullmatch(name) is not None or name.endswith("scratch")
 
     def outputs(self) -> tuple[Shape, ...]:
-        """What the program returns, in order; its own shape counts where what feeds it is not among the nodes."""
+        """The shapes of the returned values, in order.
+
+        If a returned value is not a node of main, the shape of the return node is used instead.
+        """
         found = [self.shapes.get(name) for name in self.returned]
         if None in found or not found:
             return (self.return_shape,) if self.return_shape is not None else tuple(self.output_buffers().values())

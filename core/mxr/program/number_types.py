@@ -1,4 +1,4 @@
-"""Number types by MIGraphX's own words, and how a static shape looks in a file."""
+"""MIGraphX's number types, and the byte pattern of a static shape in a file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ BYTES = {
     "fp8e5m2fnuz_type": 1,
 }
 BYTES |= {f"{sign}int{bits}_type": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)}
-"""Bytes of one number of each type. Source: MIGraphX's src/include/migraphx/shape.hpp."""
+"""Bytes per number, by MIGraphX's name of the type. Source: MIGraphX's src/include/migraphx/shape.hpp."""
 
 
 @functools.cache
 def static_shape() -> re.Pattern[bytes]:
-    """What a static shape's whole map looks like: programs hold the same few hundred of them many thousand times.
+    """Return the pattern of a whole map of a static shape. Programs repeat a few hundred of them many thousand times.
 
-    The order of the keys is that of MIGraphX's own writing; a map in another order is only read more slowly.
+    The keys are in the order in which MIGraphX writes them. A map in another order is also read, but more slowly.
     """
     number = rb"(?:[\x00-\x7f]|\xcc.|\xcd..|\xce.{4})"
     numbers = rb"(?:\x90|" + b"|".join(bytes([0x91 + n]) + number + b"{%d}" % (n + 1) for n in range(6)) + b")"

@@ -1,4 +1,4 @@
-"""Which reduced precisions a program shows, and by what: number types, operators, the names of kernels."""
+"""Detects the reduced precisions of a program from number types, operators and kernel names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KERNEL_WORDS = (("unpack_int4", "int4w"), ("quant_", "int8"), ("quantizelinear"
 
 
 class PrecisionClues:
-    """Gathers the clues node by node."""
+    """Collects evidence of precisions node by node."""
 
     __slots__ = ("_arguments", "_clues", "_types", "_weights")
 
@@ -31,19 +31,19 @@ class PrecisionClues:
         self._arguments: set[str] = set()
 
     def see_type(self, number_type: str) -> None:
-        """The number type of a node."""
+        """Record the number type of a node."""
         self._types.add(number_type)
 
     def see_argument(self, number_type: str) -> None:
-        """The number type of a kernel's argument."""
+        """Record the number type of a kernel argument."""
         self._arguments.add(number_type)
 
     def see_weights(self, number_type: str) -> None:
-        """The number type of a literal."""
+        """Record the number type of a literal."""
         self._weights.add(number_type)
 
     def see_operator(self, name: str, number_type: str | None) -> None:
-        """An operator by its plain name, with the type of what it makes."""
+        """Record an operator: its name without namespace, and the number type of its result."""
         precision = _OF_OPERATOR.get(name)
         if precision is None or (number_type or "").startswith("fp8"):
             return
@@ -52,14 +52,14 @@ class PrecisionClues:
         self._clues[precision] = (Certainty.STRONG, f"{name} operators")
 
     def see_kernel(self, symbol: str) -> None:
-        """The name of a kernel, in which the fused operators stand."""
+        """Record the name of a kernel, which contains the names of its fused operators."""
         for word, precision in _KERNEL_WORDS:
             if word in symbol:
                 self._clues.setdefault(precision, (Certainty.HEURISTIC, "names of kernels"))
                 return
 
     def conclude(self) -> tuple[tuple[str, ...], Basis]:
-        """The precisions in the order of `ORDER`, or fp32 where only that is seen, and what this rests on."""
+        """Return the precisions in the order of `ORDER`, or fp32 if there are no others, and the basis."""
         types = self._types | self._weights | self._arguments
         found = {precision: (Certainty.CERTAIN, "number types") for precision in map(_of_type, types) if precision}
         clues = dict(self._clues)

@@ -1,4 +1,4 @@
-"""Reading a program: the header alone, or the whole file into a description, without MIGraphX and without a GPU."""
+"""Reads the header or the whole description of a program, without MIGraphX and without a GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MODULES = "modules"
 
 
 def read_header(source: Source) -> Header:
-    """What stands before the nodes: some kilobytes are read. Raises `Damaged`."""
+    """Return the header of a program after reading a few kilobytes. Raises `Damaged`."""
     if json_form.is_json(source):
         return _json_header(source)[1]
 
@@ -32,7 +32,7 @@ def read_header(source: Source) -> Header:
 
 
 def describe(source: Source) -> Description:
-    """All that the program tells of itself. Weights are never read. Raises `Damaged` with `detail.offset`."""
+    """Return the description of a program without reading its weights. Raises `Damaged` with `detail.offset`."""
     if json_form.is_json(source):
         return _describe_json(source)
     read_header(source)
@@ -48,10 +48,10 @@ def describe(source: Source) -> Description:
 
 
 def describe_file(path: str | os.PathLike[str]) -> Description:
-    """As `describe`, for a file. Raises `Damaged`, naming the file, and `Usage` where it cannot be opened."""
+    """Describe the program in a file. Raises `Damaged` with the path, and `Usage` if the file cannot be opened."""
     try:
         if not Path(path).is_file():
-            raise Usage(f"{path} is not a file.", hint="Give the path of an .mxr file.")
+            raise Usage(f"{path} is not a file.", hint="Pass the path of an .mxr file.")
         with FileSource(path) as source:
             return describe(source)
     except OSError as error:
@@ -63,7 +63,7 @@ def describe_file(path: str | os.PathLike[str]) -> Description:
 
 
 def _unless_foreign(source: Source, read: Callable[[], Header]) -> Header:
-    """What `read` returns; where it cannot read the head, say what the file is rather than which byte is odd."""
+    """Return the result of `read`. If it fails, prefer an error that identifies the file to one that names a byte."""
     try:
         return read()
     except Damaged:
@@ -72,13 +72,13 @@ def _unless_foreign(source: Source, read: Callable[[], Header]) -> Header:
 
 
 def _walk(walker: Walker, modules: Callable[[Walker], bool]) -> dict[str, object]:
-    """The keys beside the modules; where `modules` returns False the walk ends there, if the version has been seen."""
+    """The fields next to the modules. If `modules` returns False and the version is known, the walk ends there."""
     fields: dict[str, object] = {}
     for _ in range(walker.map_size()):
         start = walker.position
         key = walker.key()
         if key in fields:
-            raise damaged(f"The key {key!r} is there twice", start)
+            raise damaged(f"The key {key!r} is duplicated", start)
         if key != _MODULES:
             fields[key] = _field(walker, key)
             continue
@@ -88,7 +88,7 @@ def _walk(walker: Walker, modules: Callable[[Walker], bool]) -> dict[str, object
                 return fields
             walker.skip(depth=1)
     if _MODULES not in fields:
-        raise damaged("No MIGraphX program: there are no 'modules'", 0)
+        raise damaged("Not a MIGraphX program: 'modules' is missing", 0)
     return fields
 
 
@@ -105,7 +105,7 @@ def _read_modules(walker: Walker, nodes: Nodes) -> None:
     for _ in range(walker.map_size()):
         name = walker.key()
         if name in seen:
-            raise damaged(f"The module {name!r} is there twice", walker.position)
+            raise damaged(f"The module {name!r} is duplicated", walker.position)
         seen.add(name)
         nodes.begin_module(name)
         _read_module(walker, nodes)
@@ -120,7 +120,7 @@ def _read_module(walker: Walker, nodes: Nodes) -> None:
             walker.skip(depth=3)
             continue
         if seen:
-            raise damaged("A module has its nodes twice", walker.position)
+            raise damaged("The nodes of a module are duplicated", walker.position)
         seen = True
         for _ in range(walker.array_size()):
             start = walker.position
@@ -131,11 +131,11 @@ def _json_header(source: Source) -> tuple[dict[str, object], Header, Source]:
     try:
         tree, blobs = json_form.load(source)
         if _MODULES not in tree:
-            raise damaged("JSON of something else: there are no 'modules'", 0)
+            raise damaged("JSON other than a program: 'modules' is missing", 0)
         return tree, header.read_fields(tree, "json"), blobs
     except Damaged as error:
         if error.hint == Damaged.usual_hint:
-            error.hint = "Give an .mxr file, as MIGraphX's save() writes it."
+            error.hint = "Pass an .mxr file written by MIGraphX's save()."
         raise
 
 

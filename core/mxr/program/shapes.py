@@ -1,4 +1,4 @@
-"""Shapes as programs write them: the type, static lengths or dynamic ranges, and how many bytes they take."""
+"""Reads the shapes in a program: number type, fixed or dynamic dimensions, and size in bytes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from mxr.program.number_types import BYTES, static_shape
 
 _MOST_DIMS = 64
 
-
 Dim = int | DynamicDim | None
-"""A fixed size, an open one, or one that the file gives only as a symbol."""
+"""A fixed dimension, a dynamic one, or None for one that the file gives only as a symbol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one value of a program looks like. `type` is MIGraphX's own word, such as `half_type`."""
+    """The shape of one value. `type` is MIGraphX's name of the number type, such as `half_type`.
+
+    `strides` are in elements. `parts` are the shapes of the elements of a tuple.
+    """
 
     type: str
     dims: tuple[Dim, ...]
@@ -26,11 +28,11 @@ class Shape:
 
     @property
     def is_dynamic(self) -> bool:
-        """Is a dimension open, here or in a part?"""
+        """Whether a dimension of the shape or of one of its parts is dynamic."""
         return any(not isinstance(dim, int) for dim in self.dims) or any(part.is_dynamic for part in self.parts)
 
     def bytes_needed(self) -> int | None:
-        """The bytes of a buffer of this shape; None where that cannot be told."""
+        """Return the size of a buffer of this shape in bytes; None if it is unknown."""
         width = BYTES.get(self.type)
         if width is None or self.is_dynamic:
             return None
@@ -42,7 +44,7 @@ class Shape:
         return width * (1 + sum((length - 1) * stride for length, stride in zip(lens, self.strides, strict=True)))
 
     def to_json(self) -> dict[str, object]:
-        """`{"type","dims"}`, with `"parts"` for a tuple."""
+        """Return `{"type","dims"}`, with `"parts"` for a tuple."""
         dims = [None if dim is None else dim_to_json(dim) for dim in self.dims]
         document: dict[str, object] = {"type": self.type, "dims": dims}
         if self.parts:
@@ -51,7 +53,7 @@ class Shape:
 
 
 def read_shape(value: object) -> Shape | None:
-    """The shape that a map of a program tells of; None where it tells of none."""
+    """Return the shape that a map of a program describes; None if it describes none."""
     return _read_shape(value, depth=0)
 
 
@@ -93,7 +95,7 @@ def _read_dims(value: object) -> tuple[Dim, ...] | None:
 
 
 def _read_dim(dim: dict[str, object]) -> Dim:
-    """A dimension in any release's form: {min,max,opt}, {min,max,optimals} or, from file version 8, {range,...}."""
+    """A dimension as any release writes it: {min,max,opt}, {min,max,optimals} or, from file version 8, {range,...}."""
     bounds = dim.get("range") if "range" in dim else dim
     if not isinstance(bounds, dict):
         return None
@@ -108,5 +110,5 @@ def _read_dim(dim: dict[str, object]) -> Dim:
 
 
 def shape_folding() -> Folding:
-    """How the walker makes static shapes, each kind but once."""
+    """Return the folding with which a walker builds each distinct static shape only once."""
     return Folding(static_shape(), lambda value: read_shape(value) or value)

@@ -1,4 +1,4 @@
-"""Where a program's bytes come from: anything of known size that can be read at an offset."""
+"""Byte sources: anything of known size that can be read at an offset."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import NamedTuple, Protocol
 
 
 class Source(Protocol):
-    """Bytes of a known size, read by offset: a file here, a store's range reads elsewhere."""
+    """Bytes of known size that can be read at an offset: a file, or range requests to an object store."""
 
     @property
     def size(self) -> int:
-        """How many bytes there are."""
+        """Number of bytes."""
         ...
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """The bytes from `offset` on: `length` of them, or fewer where the source ends."""
+        """Return `length` bytes from `offset`, or fewer at the end of the source."""
         ...
 
 
 class Span(NamedTuple):
-    """A stretch of a source: where it begins and how many bytes it has."""
+    """A range of a source: its offset and its size in bytes."""
 
     offset: int
     size: int
 
     @property
     def end(self) -> int:
-        """The offset just after the last byte."""
+        """Offset after the last byte."""
         return self.offset + self.size
 
 
 class BytesSource:
-    """A source over bytes in memory."""
+    """A source that reads bytes in memory."""
 
     __slots__ = ("_data", "size")
 
@@ -47,10 +47,10 @@ class BytesSource:
 
 
 class FileSource:
-    """A source over a file, open until it is closed; a context manager.
+    """A source that reads a file. Use it as a context manager, or call `close`.
 
-    Positioned reads and not a memory map: a file that another process cuts short while it is mapped kills the reader
-    with SIGBUS, where a short read is only a truncated program. Raises OSError where the file cannot be opened.
+    It uses positioned reads instead of a memory map: if another process truncates a mapped file, the reader is killed
+    by SIGBUS, while a short read is only a truncated program. Raises OSError if the file cannot be opened.
     """
 
     __slots__ = ("_descriptor", "size")
@@ -64,7 +64,7 @@ class FileSource:
         return os.pread(self._descriptor, length, offset)
 
     def close(self) -> None:
-        """Close the file; closing twice is fine."""
+        """Close the file. A second call has no effect."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -77,7 +77,7 @@ class FileSource:
 
 
 class SplicedSource:
-    """A source over some stretches of another, end to end: the chunks of one binary."""
+    """A source that concatenates spans of another source, such as the chunks of one binary."""
 
     __slots__ = ("_source", "_spans", "size")
 

@@ -1,4 +1,4 @@
-"""The smallest parts of a MessagePack value: kinds, numbers and stretches, read through a small window on a source.
+"""Reads MessagePack tokens (kinds, numbers and spans) through a small window on a source.
 
 Source: the MessagePack specification, https://github.com/msgpack/msgpack/blob/master/spec.md
 """
@@ -13,10 +13,10 @@ from mxr.errors import Damaged
 from mxr.program.source import Source, Span
 
 NIL, FALSE, TRUE, INT, SIGNED, FLOAT, DOUBLE, TEXT, BIN, ARRAY, MAP, FOREIGN = range(12)
-"""The kinds of value; extension types, which MIGraphX refuses, are FOREIGN."""
+"""The kinds of values. FOREIGN stands for extension types, which MIGraphX rejects."""
 
 LONGEST_TEXT = 1 << 16
-"""Bytes of a text that is read; a longer one is stepped over like a binary."""
+"""Maximum bytes of a string that is read. A longer one is skipped like a binary."""
 
 _FIRST_WINDOW, _LAST_WINDOW = 1 << 12, 1 << 18
 
@@ -34,7 +34,7 @@ def _kinds() -> list[tuple[int, int, int]]:
 
 
 KINDS = _kinds()
-"""By first byte: the kind, how many bytes of number follow, and the number itself where none do."""
+"""By first byte: the kind, the number of bytes of the number that follows, and the number itself if none follow."""
 
 SCALARS: dict[int, Callable[[int], object]] = {
     NIL: lambda _: None,
@@ -45,27 +45,27 @@ SCALARS: dict[int, Callable[[int], object]] = {
     FLOAT: lambda bits: struct.unpack(">f", bits.to_bytes(4, "big"))[0],
     DOUBLE: lambda bits: struct.unpack(">d", bits.to_bytes(8, "big"))[0],
 }
-"""By kind: what value its number stands for."""
+"""By kind: the value that its number represents."""
 
 
 class Binary(NamedTuple):
-    """A binary that was stepped over: where its chunks lie in the source."""
+    """A binary that was skipped: the spans of its chunks in the source."""
 
     spans: tuple[Span, ...]
 
     @property
     def size(self) -> int:
-        """Bytes in all chunks."""
+        """Total bytes of all chunks."""
         return sum(span.size for span in self.spans)
 
 
 def damaged(message: str, offset: int) -> Damaged:
-    """The error for something wrong at a byte of the file."""
+    """Return the error for damage at a byte of the file; `message` has no full stop."""
     return Damaged(f"{message} at byte {offset}.", detail={"offset": offset})
 
 
 class TokenReader:
-    """Reads token after token, going through the source in small windows; what is stepped over is not read."""
+    """Reads one token after the other in small windows. It does not read what it skips."""
 
     __slots__ = ("_base", "_end", "_head", "_next_window", "_pos", "_source", "_window", "size")
 
@@ -78,15 +78,15 @@ class TokenReader:
 
     @property
     def position(self) -> int:
-        """The offset of the next value in the source."""
+        """Offset of the next value in the source."""
         return self._base + self._pos
 
     def _token(self) -> tuple[int, int]:
         pos = self._pos
         if self._end - pos < 9:
-            pos = self._room(9)
+            pos = self._fill(9)
             if pos >= self._end:
-                raise damaged("The file ends where a value should begin", self.size)
+                raise damaged("The file ends before a value", self.size)
         self._head = self._base + pos
         kind, width, number = KINDS[self._window[pos]]
         pos += 1
@@ -98,8 +98,8 @@ class TokenReader:
         self._pos = pos
         return kind, number
 
-    def _room(self, size: int) -> int:
-        """Read on, so that `size` bytes lie in the window where the source has them: the position in the window."""
+    def _fill(self, size: int) -> int:
+        """Read until the window contains `size` more bytes or the source ends; return the position in the window."""
         here = self.position
         if self._base + self._end < self.size:
             self._window = self._source.read_at(here, min(max(size, self._next_window), self.size - here))
@@ -109,7 +109,7 @@ class TokenReader:
 
     def _peek(self) -> int:
         if self._pos >= self._end:
-            self._room(1)
+            self._fill(1)
         return self._window[self._pos] if self._pos < self._end else 0xC1
 
     def _text(self, size: int) -> object:
@@ -117,9 +117,9 @@ class TokenReader:
             return Binary((self._span(size),))
         pos = self._pos
         if self._end - pos < size:
-            pos = self._room(size)
+            pos = self._fill(size)
             if self._end - pos < size:
-                raise damaged("The file ends inside a text", self.size)
+                raise damaged("The file ends inside a string", self.size)
         self._pos = pos + size
         return self._window[pos : pos + size].decode("utf-8", "backslashreplace")
 
@@ -132,6 +132,6 @@ class TokenReader:
         self._pos += size
         if self._pos > self._end:
             if self.position > self.size:
-                raise damaged(f"The file ends inside a binary or text of {size} bytes", self.size)
+                raise damaged(f"The file ends inside a binary or string of {size} bytes", self.size)
             self._base, self._pos, self._end, self._window = self.position, 0, 0, b""
             self._next_window = _FIRST_WINDOW

@@ -1,4 +1,4 @@
-"""Puts this folder on the path, so that the tests of the reader can share `program_maker`."""
+"""Adds this folder to the import path, because the tests of the reader share `program_maker`."""
 
 from __future__ import annotations
 

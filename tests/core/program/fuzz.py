@@ -1,9 +1,9 @@
-"""Fuzzes the reader: mutates real programs for some minutes, and stops at the first that is not survived.
+"""Fuzzes the reader with mutations of real programs, and stops at the first failure.
 
     python tests/core/program/fuzz.py --minutes 10 [--seed N] [--keep DIR]
 
-A mutation is survived when each way of reading it returns or raises `Damaged` with an offset within the file, takes
-less than 2 s per 5 MB, and the process stays below 256 MiB. What is not survived is written to --keep.
+A mutation passes if every read function returns or raises `Damaged` with an offset within the file, takes less than 2 s
+per 5 MB, and the process stays below 256 MiB. A mutation that fails is written to --keep.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_MIB = 256
 
 
 def samples() -> list[bytes]:
-    """Every program and code object under tests/data, and a program around each code object."""
+    """All programs under tests/data, and a program for each code object there."""
     codes = [path.read_bytes() for path in sorted((make.DATA / "hsaco").iterdir())]
     programs = [path.read_bytes() for path in sorted(make.DATA.glob("mxr_*/*.mxr"))]
     programs += [make.program(make.add_relu(code=code)) for code in codes]
@@ -41,7 +41,7 @@ def samples() -> list[bytes]:
 
 
 def read_all(data: bytes, seen: Counter[str]) -> float:
-    """Read `data` in every way: the seconds that the slowest took."""
+    """Read `data` with every read function; return the seconds of the slowest."""
     slowest = 0.0
     for read in (describe, read_header, cut_points):
         start = time.process_time()
@@ -57,41 +57,41 @@ def read_all(data: bytes, seen: Counter[str]) -> float:
 
 
 def peak_mib() -> float:
-    """The most memory that the process had since `forget_peak`, or ever."""
+    """Peak memory of the process since `reset_peak`, or since its start."""
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
 
 
-def forget_peak() -> None:
-    """Count the peak of memory from here on. Source: Linux's Documentation/filesystems/proc.rst, clear_refs."""
+def reset_peak() -> None:
+    """Measure the peak memory from now on. Source: Linux's Documentation/filesystems/proc.rst, clear_refs."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def explode(seen: Counter[str]) -> None:
-    """Read each of the five-megabyte bombs, in a process of its own that starts as this one is."""
+def read_bombs(seen: Counter[str]) -> None:
+    """Read each 5 MB bomb in a forked process of its own."""
     for name, data in bombs(MOST_BYTES).items():
         child = os.fork()
         if child == 0:
-            forget_peak()
+            reset_peak()
             before = peak_mib()
             seconds = read_all(data, seen)
             more = peak_mib() - before
-            sys.stdout.write(f"bomb of {name}, {len(data)} bytes: {seconds:.2f} s, {more:.0f} MiB more\n")
+            sys.stdout.write(f"bomb {name!r}, {len(data)} bytes: {seconds:.2f} s, {more:.0f} MiB more\n")
             sys.stdout.flush()
             os._exit(seconds > MOST_SECONDS or more > MOST_MIB)
         if os.waitpid(child, 0)[1]:
-            sys.exit(f"not survived: the bomb of {name}")
+            sys.exit(f"failed: bomb {name!r}")
 
 
 def main() -> None:
-    """Exit with 0 when all was survived."""
+    """Run the fuzzer; exit with 0 if nothing failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, default=Path("fuzz-found"))
     arguments = parser.parse_args()
-    explode(Counter())
-    forget_peak()
+    read_bombs(Counter())
+    reset_peak()
     corpus = samples()
     chance = random.Random(arguments.seed)
     seen: Counter[str] = Counter()
@@ -114,10 +114,10 @@ def main() -> None:
             path = arguments.keep / f"{state:016x}.mxr"
             path.write_bytes(data)
             traceback.print_exc()
-            sys.exit(f"not survived: {path}")
+            sys.exit(f"failed: {path}")
         count += 1
     sys.stdout.write(
-        f"{count} mutations survived; {dict(seen)}; slowest {worst:.2f} of what is allowed; {peak_mib():.0f} MiB\n"
+        f"{count} mutations passed; {dict(seen)}; slowest {worst:.2f} of the limit; peak {peak_mib():.0f} MiB\n"
     )
 
 

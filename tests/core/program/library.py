@@ -1,7 +1,7 @@
-"""A real MIGraphX in a child process, for the tests of the reader: `real_migraphx.py` answers there.
+"""Runs a real MIGraphX in a child process (`real_migraphx.py`) for the tests of the reader.
 
-`MXR_TEST_MIGRAPHX_PYTHON` is the command of an interpreter that can import migraphx, `MXR_TEST_MIGRAPHX_PATH` its
-PYTHONPATH where it needs one.
+`MXR_TEST_MIGRAPHX_PYTHON` is the command of an interpreter that can import migraphx. `MXR_TEST_MIGRAPHX_PATH` is its
+PYTHONPATH if it needs one.
 """
 
 from __future__ import annotations
@@ -14,21 +14,19 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 SECONDS = 60
 CHILD = Path(__file__).with_name("real_migraphx.py")
 
 
 class Refused(Exception):
-    """What the library said instead of an answer."""
+    """The error that the library reported."""
 
 
 class Library:
-    """Asks the child one thing at a time; a child that died or hangs is started anew for the next."""
+    """Sends orders to the child one at a time. A child that died or hangs is restarted for the next order."""
 
     def __init__(self, command: list[str], folder: Path) -> None:
-        # The library writes dumps of programs that it cannot compile into the folder for temporary files.
+        # The library writes dumps of programs that it cannot compile into the temporary folder.
         self._environment = {**os.environ, "TMPDIR": str(folder)}
         if path := os.environ.get("MXR_TEST_MIGRAPHX_PATH"):
             self._environment["PYTHONPATH"] = path
@@ -37,7 +35,7 @@ class Library:
         self._folder = folder
 
     def ask(self, order: dict[str, Any]) -> dict[str, Any]:
-        """The answer. Raises `Refused`."""
+        """Return the answer. Raises `Refused`."""
         child = self._child = self._child or self._start()
         assert child.stdin is not None
         assert child.stdout is not None
@@ -66,7 +64,7 @@ class Library:
             )
 
     def close(self) -> None:
-        """End the child."""
+        """Kill the child."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -74,8 +72,5 @@ class Library:
 
 
 def start(folder: Path) -> Library:
-    """The library, or a skip that says what is missing."""
-    command = shlex.split(os.environ.get("MXR_TEST_MIGRAPHX_PYTHON", ""))
-    if not command:
-        pytest.skip("MXR_TEST_MIGRAPHX_PYTHON names no interpreter that can import migraphx")
-    return Library(command, folder)
+    """Return the library of the interpreter that MXR_TEST_MIGRAPHX_PYTHON names."""
+    return Library(shlex.split(os.environ["MXR_TEST_MIGRAPHX_PYTHON"]), folder)

@@ -1,4 +1,7 @@
-"""Mutations of program files: flips, cuts, splices and lying numbers, the same for the same seed; and bombs."""
+"""Mutates program files reproducibly (bit flips, cuts, splices, false numbers), and builds bombs.
+
+A bomb is a small file that is expensive to read.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Sequence
 
 import program_maker as make
 
-TELLING = [
+SIGNIFICANT = [
     *(b"\x90", b"\x80", b"\xc0", b"\xc1", b"\x93\xc4\x00", b"\x91\xc4\x00", b"\xc4\x00", b"\xca\x00\x00\x00\x00"),
     *(b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff"),
     *(b"\xdc\xff\xff", b"\xde\xff\xff", b"\xcf" + b"\xff" * 8, b"\xd3\x80" + bytes(7), b"\xa4lens", b"\xa7strides"),
@@ -19,7 +22,7 @@ ROUND = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 1 <<
 
 
 def mutate(data: bytes, others: Sequence[bytes], chance: random.Random) -> bytes:
-    """`data` with one to eight things done to it; what is spliced in comes from `others`."""
+    """Return `data` with one to eight changes. Spliced bytes come from `others`."""
     changed = bytearray(data)
     for _ in range(chance.randint(1, 8)):
         at = chance.randrange(len(changed) + 1)
@@ -28,36 +31,36 @@ def mutate(data: bytes, others: Sequence[bytes], chance: random.Random) -> bytes
 
 
 def flip(data: bytearray, at: int, _: Sequence[bytes], chance: random.Random) -> None:
-    """One bit."""
+    """Flip one bit."""
     if at < len(data):
         data[at] ^= 1 << chance.randrange(8)
 
 
 def put(data: bytearray, at: int, _: Sequence[bytes], chance: random.Random) -> None:
-    """Telling bytes over others."""
-    piece = chance.choice(TELLING)
+    """Overwrite bytes with significant ones."""
+    piece = chance.choice(SIGNIFICANT)
     data[at : at + len(piece)] = piece
 
 
 def insert(data: bytearray, at: int, _: Sequence[bytes], chance: random.Random) -> None:
-    """Telling bytes between others, some of them many times over."""
-    data[at:at] = chance.choice(TELLING) * chance.choice((1, 1, 1, 3, 50, 2000))
+    """Insert significant bytes, sometimes many times."""
+    data[at:at] = chance.choice(SIGNIFICANT) * chance.choice((1, 1, 1, 3, 50, 2000))
 
 
 def cut(data: bytearray, at: int, _: Sequence[bytes], chance: random.Random) -> None:
-    """Some bytes, or all that follow."""
+    """Delete some bytes, or all that follow."""
     del data[at : at + chance.choice((1, 2, 7, 100, 1 << 40))]
 
 
 def number(data: bytearray, at: int, _: Sequence[bytes], chance: random.Random) -> None:
-    """A round number, in either byte order."""
+    """Overwrite bytes with a round number in either byte order."""
     width = chance.choice((1, 2, 4, 8))
     value = chance.choice(ROUND) & ((1 << 8 * width) - 1)
     data[at : at + width] = value.to_bytes(width, chance.choice(("big", "little")))
 
 
 def splice(data: bytearray, at: int, others: Sequence[bytes], chance: random.Random) -> None:
-    """A stretch of another file."""
+    """Insert a part of another file."""
     other = chance.choice(others)
     start = chance.randrange(len(other) + 1)
     length = chance.choice((8, 100, 2000, 20000))
@@ -65,7 +68,7 @@ def splice(data: bytearray, at: int, others: Sequence[bytes], chance: random.Ran
 
 
 def repeat(data: bytearray, at: int, _: Sequence[bytes], chance: random.Random) -> None:
-    """A stretch of its own, many times over."""
+    """Insert a part of the file itself, many times."""
     piece = data[at : at + chance.choice((1, 10, 300))]
     data[at:at] = piece * chance.choice((1, 10, 200))
 
@@ -75,7 +78,7 @@ CHANGES = (flip, flip, put, insert, cut, number, number, splice, repeat)
 
 @functools.cache
 def bombs(size: int) -> dict[str, bytes]:
-    """Files of about `size` bytes, each heavy in its own way."""
+    """Return files of about `size` bytes, by the feature that makes each expensive to read."""
     form = make.pack(make.shape("float", 1))
     small = make.pack({"name": "a", "output": ""})
     kernel = {".name": "k" * 20, ".args": [1, [2], {"a": 3}]}

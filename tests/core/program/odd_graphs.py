@@ -1,4 +1,4 @@
-"""ONNX graphs that are odd in what a program's reader must tell: types, inputs that come and go, sub-graphs, sizes."""
+"""ONNX graphs with unusual types, inputs, subgraphs and sizes, for the tests of the reader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ODD: dict[str, Model] = {}
 
 
 def write(name: str, folder: Path) -> Path:
-    """The file of a graph."""
+    """Write the graph to a file; return its path."""
     path = folder / f"{name}.onnx"
     onnx.save(ODD[name](), str(path))
     return path
@@ -46,7 +46,7 @@ def _value(name: str, kind: int, dims: list | None) -> onnx.ValueInfoProto:
 
 
 def _add(name: str, nodes, inputs, outputs=(("y", FLOAT),), weights=(), *, listed=(), opset=17) -> None:
-    """Register a graph; `inputs` are (name, type, dims), and `listed` names weights that stand among the inputs too."""
+    """Register a graph. `inputs` are (name, type, dims); `listed` names weights that are also listed as inputs."""
 
     def model() -> onnx.ModelProto:
         ins = [_value(*each) for each in inputs]

@@ -1,4 +1,4 @@
-"""Makes program files byte by byte, right ones and wrong ones, for the reader's tests, fuzzer and bench."""
+"""Builds valid and invalid program files byte by byte, for the tests, the fuzzer and the bench of the reader."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from mxr.program.container import Walker
 from mxr.program.source import BytesSource
 from mxr.program.tokens import Binary
 
-# Not from `paths`: the MIGraphX double and the benchmarks load this file where the tests' folder is not importable.
+# Not imported from `paths`: the MIGraphX double and the benchmarks load this file without tests/ on their path.
 DATA = Path(__file__).resolve().parents[2] / "data"
 
 
 class Raw(bytes):
-    """Bytes that stand in the file as they are."""
+    """Bytes that are written unchanged."""
 
 
 class Chunks(list):
-    """A binary written in chunks, as from file version 7 on."""
+    """A binary written in chunks, as in file version 7 and later."""
 
 
 def head(number: int, short: tuple[int, int], sized: dict[int, int]) -> bytes:
@@ -67,7 +67,7 @@ def pack(value) -> bytes:
 
 
 def pack_scalar(value) -> bytes:
-    """Nil, a truth, a number."""
+    """Pack None, a boolean or a number."""
     if value is None or isinstance(value, bool):
         return {None: b"\xc0", False: b"\xc2", True: b"\xc3"}[value]
     if isinstance(value, float):
@@ -87,13 +87,13 @@ def strides_of(lens: list[int]) -> list[int]:
 
 
 def shape(kind: str, *lens: int, dyn_strides: bool = False) -> dict:
-    """A static shape as file versions 6 and 7 write it, or 8 with `dyn_strides`."""
+    """A static shape in the form of file versions 6 and 7, or of version 8 with `dyn_strides`."""
     found = {"type": f"{kind}_type", "sub_shapes": [], "lens": list(lens), "strides": strides_of(list(lens))}
     return found | {"dynamic_dimensions": []} | ({"dyn_strides": []} if dyn_strides else {})
 
 
 def node(output: str, name: str, form: dict, inputs=(), operator=None, **more) -> dict:
-    """A node; `more` goes before its operator, as a literal does."""
+    """A node. `more` is written before its operator, like a literal."""
     found = {"output": output, "name": name, "shape": form, "normalized": False} | more
     return found | {"operator": operator or {}, "inputs": list(inputs)}
 
@@ -116,7 +116,7 @@ def code_object(output: str, form: dict, code, inputs=(), symbol="mlir_dot") -> 
 
 
 def fields(nodes: list, *, version=7, migraphx="2.15.0", target="gpu", modules=None, **more) -> dict:
-    """A program's top-level map in the layout of its file version; `more` replaces or adds top-level keys."""
+    """The top-level map of a program in the layout of its file version; `more` replaces or adds keys."""
     top = {"version": version}
     if version < 6:
         top |= {"target": target}
@@ -132,7 +132,7 @@ def program(nodes: list, **more) -> bytes:
 
 
 def add_relu(*, code=b"", form=None) -> list:
-    """The nodes of a small program for a GPU: one input, copied in, one kernel, one output."""
+    """The nodes of a small GPU program: one input that is copied to the GPU, one kernel, one output."""
     form = form or shape("float", 4, 8)
     return [
         param("x", form),
@@ -148,7 +148,7 @@ def hsaco(name: str) -> bytes:
 
 
 def elf(flags: int, *, abi: int = 3, machine: int = 224, notes: bytes = b"", segments: list | None = None) -> bytes:
-    """An AMDGPU ELF file of a header, program headers and notes, and nothing else."""
+    """An AMDGPU ELF file that consists of a header, program headers and notes."""
     rows = [(4, 64 + 56, len(notes))] if segments is None else segments
     start = 64 + 56 * len(rows)
     rows = [(kind, start if segments is None else at, size) for kind, at, size in rows]
@@ -182,7 +182,7 @@ def bundle(entries: list[tuple[str, bytes]]) -> bytes:
 
 
 def compressed(payload: bytes, raw_size: int, *, version: int, method: int) -> bytes:
-    """The head of a compressed bundle before its payload."""
+    """A compressed bundle: the header and the payload."""
     top = b"CCOB" + struct.pack("<HH", version, method)
     if version == 1:
         return top + struct.pack("<IQ", raw_size, 0) + payload
@@ -191,7 +191,7 @@ def compressed(payload: bytes, raw_size: int, *, version: int, method: int) -> b
 
 
 def unpacked(value, data: bytes):
-    """A tree that the reader made of `data`, with its binaries as MIGraphX writes them in JSON."""
+    """The tree that the reader built from `data`, with binaries in MIGraphX's JSON form."""
     if isinstance(value, Binary):
         numbers = [byte for span in value.spans for byte in data[span.offset : span.end]]
         return {"bytes": numbers}
@@ -201,6 +201,6 @@ def unpacked(value, data: bytes):
 
 
 def as_json(data: bytes) -> bytes:
-    """A program file in the form of save(..., format="json")."""
+    """Convert a program file to the form of save(..., format="json")."""
     tree = unpacked(Walker(BytesSource(data)).tree(), data)
     return json.dumps(tree, sort_keys=True, separators=(",", ":")).encode()

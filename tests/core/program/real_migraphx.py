@@ -1,7 +1,8 @@
-"""Run by an interpreter that can import migraphx: compiles, saves and loads what it is told, and tells what it knows.
+"""Compiles, saves, loads and describes programs on request. Runs in an interpreter that can import migraphx.
 
-One order a line on standard input, one answer a line on standard output, both JSON. An order is `{"make": ORDER}`
-(see `make`) or `{"load": PATH, "format": FORMAT}`; an answer is `{"answer": ...}` or `{"error": TEXT}`.
+Each line on standard input is an order, each line on standard output an answer, both JSON. An order is
+`{"make": ORDER}` (see `make`) or `{"load": PATH, "format": FORMAT}`; an answer is `{"answer": ...}` or
+`{"error": TEXT}`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ QUANTIZE = {
 
 
 def dims(shape) -> list:
-    """As `mxr inspect --json` writes them."""
+    """The dimensions in the form of `mxr inspect --json`."""
     if not shape.dynamic():
         return list(shape.lens())
     ranges = [(each.min, each.max, sorted(each.optimals)) for each in shape.dyn_dims()]
@@ -29,12 +30,12 @@ def dims(shape) -> list:
 
 
 def rows(shape) -> dict:
-    """A shape's type and dims."""
+    """The type and the dimensions of a shape."""
     return {"type": shape.type_string(), "dims": dims(shape)}
 
 
-def told(program) -> dict:
-    """All that the library tells of a program; `text` is what it prints."""
+def facts(program) -> dict:
+    """All facts that the library reports about a program; `text` is its printed form."""
     return {
         "version": migraphx.__version__,
         "compiled": program.is_compiled(),
@@ -45,14 +46,14 @@ def told(program) -> dict:
 
 
 def open_dim(least, most, optimals):
-    """A dynamic dimension."""
+    """Return a dynamic dimension."""
     return migraphx.shape.dynamic_dimension(least, most, set(optimals))
 
 
 def make(order: dict) -> dict:
-    """Parse a model, reduce its precision, compile it for `ref` unless told otherwise, save it: what the library says.
+    """Parse a model, reduce its precision, compile it for `ref` (unless `compile` is false) and save it; return facts.
 
-    `parse` holds arguments of parse_onnx; in them `{"open": [min, max, optimals]}` is a dynamic dimension.
+    `parse` contains arguments of parse_onnx. In them, `{"open": [min, max, optimals]}` is a dynamic dimension.
     """
     program = migraphx.parse_onnx(order["model"], **opened(order.get("parse", {})))
     for precision in order.get("precision", []):
@@ -61,11 +62,11 @@ def make(order: dict) -> dict:
         flags = {name: order[name] for name in ("offload_copy", "fast_math", "exhaustive_tune") if name in order}
         program.compile(migraphx.get_target("ref"), **flags)
     migraphx.save(program, order["path"], format=order.get("format", "msgpack"))
-    return told(program)
+    return facts(program)
 
 
 def opened(value):
-    """`value` with the library's own dynamic dimensions in it."""
+    """Return `value` with dynamic dimensions of the library."""
     if isinstance(value, list):
         return [opened(each) for each in value]
     if isinstance(value, dict):
@@ -74,7 +75,7 @@ def opened(value):
 
 
 def main() -> None:
-    """Answer orders until the input ends. What the library prints goes to standard error."""
+    """Answer orders until the input ends. The output of the library goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
@@ -83,8 +84,8 @@ def main() -> None:
             if "make" in order:
                 answer = {"answer": make(order["make"])}
             else:
-                answer = {"answer": told(migraphx.load(order["load"], format=order.get("format", "msgpack")))}
-        except Exception as error:  # whatever the library raises is an answer
+                answer = {"answer": facts(migraphx.load(order["load"], format=order.get("format", "msgpack")))}
+        except Exception as error:  # every error of the library is an answer
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

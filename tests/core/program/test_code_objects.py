@@ -1,4 +1,4 @@
-"""Code objects: real ones by clang, made-up ones that lie, and bundles of both."""
+"""Code objects: real ones by clang, crafted ones with false contents, and bundles of both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mxr.program.isa import MACHINES, can_meet, meet, read_isa
 from mxr.program.source import BytesSource
 
 REAL = {
-    # name: (archs, code object version, does a second witness confirm them)
+    # name: (archs, code object version, whether a second source confirms the archs)
     "gfx1100.cov5.hsaco": (["gfx1100"], 5, True),
     "gfx908_sramecc+_xnack-.cov5.hsaco": (["gfx908:sramecc+:xnack-"], 5, True),
     "gfx90a_sramecc+_xnack-.cov5.hsaco": (["gfx90a:sramecc+:xnack-"], 5, True),
@@ -52,7 +52,7 @@ def test_real_code_object(name):
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_a_code_object_cut_anywhere_is_survived(name):
+def test_a_truncated_code_object_raises_no_error(name):
     data = make.hsaco(name)
     for size in range(0, len(data), 37):
         found = read(data[:size])
@@ -95,7 +95,7 @@ def test_a_note_confirms_or_contradicts_the_flags():
     assert "xnack+" in lying.problem
 
 
-def test_a_note_stands_in_for_an_unknown_machine():
+def test_a_note_gives_the_arch_of_an_unknown_machine():
     found = read(make.elf(0x7F, notes=make.metadata("amdgcn-amd-amdhsa--gfx1399")))
     assert archs(found) == ["gfx1399"]
     assert not found.confirmed
@@ -113,9 +113,9 @@ def test_version_2_notes():
 
 def test_notes_in_sections_are_read_where_there_are_no_segments():
     data = bytearray(make.hsaco("gfx1201.cov5.hsaco"))
-    data[48] = 0xFF  # a machine of no name
+    data[48] = 0xFF  # an unknown machine
     assert archs(read(bytes(data))) == ["gfx1201"]
-    data[56:58] = b"\0\0"  # and no program headers
+    data[56:58] = b"\0\0"  # no program headers
     assert archs(read(bytes(data))) == ["gfx1201"]
 
 
@@ -128,7 +128,7 @@ def test_notes_in_sections_are_read_where_there_are_no_segments():
         [(4, 1 << 20, 100)],
     ],
 )
-def test_overlapping_and_lying_tables_are_survived(segments):
+def test_overlapping_and_false_tables_raise_no_error(segments):
     notes = make.metadata("amdgcn-amd-amdhsa--gfx908") * 50
     assert archs(read(make.elf(0x530, segments=segments, notes=notes))) == ["gfx908"]
 
@@ -141,31 +141,31 @@ def test_overlapping_notes_cost_no_more_than_their_bytes():
     assert (1 << 30) - allowance.notes <= len(data)
 
 
-def test_files_that_are_no_code_objects():
+def test_files_that_are_not_code_objects():
     assert "not an AMDGPU" in read(make.elf(0x530, machine=62)).problem
     assert "not an AMDGPU" in read(b"\x7fELF").problem
     assert "does not know" in read(b"").problem
     assert "does not know" in read(b"BC\xc0\xde").problem
 
 
-def test_a_bundle_that_calls_its_code_by_another_name():
+def test_a_bundle_with_a_wrong_label():
     code = make.hsaco("gfx1100.cov5.hsaco")
     found = read(make.bundle([("host-x86_64--", b""), ("hipv4-amdgcn-amd-amdhsa--gfx1101", code)]))
     assert archs(found) == ["gfx1100"]
-    assert found.problem == "is called gfx1101 by its bundle and holds code for gfx1100"
+    assert found.problem == "is labelled gfx1101 by its bundle but contains code for gfx1100"
 
 
-def test_a_bundle_with_lying_sizes():
+def test_a_bundle_with_false_sizes():
     good = make.bundle([("hipv4-amdgcn-amd-amdhsa--gfx1100", make.hsaco("gfx1100.cov5.hsaco"))])
     for size in (1 << 63, len(good)):
         found = read(good[:40] + size.to_bytes(8, "little") + good[48:])
         assert archs(found) == ["gfx1100"]
-        assert "past its end" in found.problem
-    assert "without a code object" in read(good[:24] + b"\xff" * 8).problem
-    assert "without a code object" in read(make.bundle([("host-x86_64--", b"")])).problem
+        assert "beyond its end" in found.problem
+    assert "without a GPU code object" in read(good[:24] + b"\xff" * 8).problem
+    assert "without a GPU code object" in read(make.bundle([("host-x86_64--", b"")])).problem
 
 
-def test_bundles_in_bundles_end():
+def test_the_nesting_of_bundles_is_limited():
     code = make.hsaco("gfx1100.cov5.hsaco")
     data = code
     for _ in range(2):
@@ -175,7 +175,7 @@ def test_bundles_in_bundles_end():
         data = make.bundle([("hip-amdgcn-amd-amdhsa-gfx1100", data)])
     found = read(data)
     assert archs(found) == ["gfx1100"]
-    assert "bundles in bundles" in found.problem
+    assert "nests bundles" in found.problem
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -189,15 +189,15 @@ def test_compressed_bundle(version, method, pack):
 
 
 @pytest.mark.parametrize(("method", "pack"), [(0, zlib.compress), (1, zstandard.compress)])
-def test_compressed_bundles_that_explode(method, pack):
+def test_compressed_bundles_that_exceed_the_limits(method, pack):
     payload = pack(bytes(8 << 20))
-    lying = read(make.compressed(payload, 100, version=2, method=method), inflated=MOST_INFLATED)
-    assert "unpacks to more" in lying.problem
-    greedy = read(make.compressed(payload, 8 << 20, version=2, method=method), inflated=1 << 20)
-    assert "unpacks to more" in greedy.problem
+    false_size = read(make.compressed(payload, 100, version=2, method=method), inflated=MOST_INFLATED)
+    assert "exceeds its declared size" in false_size.problem
+    too_large = read(make.compressed(payload, 8 << 20, version=2, method=method), inflated=1 << 20)
+    assert "the size limit" in too_large.problem
 
 
-def test_the_allowance_for_unpacking_is_shared_by_all_code_objects():
+def test_all_code_objects_share_the_decompression_limit():
     plain = make.hsaco("gfx90a_sramecc+_xnack-.bundle.co")
     data = make.compressed(zlib.compress(plain), len(plain), version=2, method=0)
     allowance = Allowance(notes=1 << 20, inflated=2 * len(plain))
@@ -207,10 +207,10 @@ def test_the_allowance_for_unpacking_is_shared_by_all_code_objects():
 def test_unknown_compression():
     for version, method in ((4, 0), (2, 7)):
         head = b"CCOB" + version.to_bytes(2, "little") + method.to_bytes(2, "little")
-        assert "does not know" in read(head + bytes(40)).problem
+        assert "unsupported version" in read(head + bytes(40)).problem
 
 
-def test_zstd_without_its_package_is_unknown_and_said(monkeypatch):
+def test_zstd_without_its_package_is_reported(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
     found = read(make.hsaco("gfx1201_and_gfx900_xnack+.zstd.ccob"))
     assert not found.isas

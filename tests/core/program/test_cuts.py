@@ -1,4 +1,4 @@
-"""Cut points: the same weights become the same pieces, and no file falls into too many."""
+"""Cut points: equal weights become equal blobs, and the number of blobs is limited."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import program_maker as make
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mxr.program import BytesSource, FileSource, cut_points, pieces
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 class Holes:
-    """A source of large size that holds a program's bytes and zeros in between."""
+    """A large source that contains parts of a program, and zeros between them."""
 
     def __init__(self, size: int, parts: dict[int, bytes]) -> None:
         self.size = size
@@ -65,7 +65,6 @@ def test_every_large_binary_is_a_piece_and_small_ones_are_not():
     assert len(found) == 5
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([4, 4096, LARGE, 2 * LARGE, 300_000]), max_size=6), st.integers(1, 40))
 def test_pieces_are_the_file_and_shared_weights_are_shared_pieces(sizes, head):
     one, other = program(sizes), program(list(reversed(sizes)), head=head, seed=-len(sizes) + 1)
@@ -99,7 +98,7 @@ def test_small_programs_are_one_piece():
 
 
 @pytest.mark.parametrize("before", [0, 5, 70])
-def test_a_huge_literal_is_cut_from_its_own_start(before):
+def test_a_huge_literal_is_cut_relative_to_its_start(before):
     data = make.program([make.param("x" * (1 + before), make.shape("float", 1)), make.literal("@0", {}, b"HERE")])
     head, tail = data.split(b"\xc4\x04HERE")
     size = 3 * LARGEST + 12345
@@ -109,7 +108,7 @@ def test_a_huge_literal_is_cut_from_its_own_start(before):
     assert points == [0, start, *(start + n * LARGEST for n in (1, 2, 3)), start + size, source.size]
 
 
-def test_files_that_are_no_programs_are_cut_evenly():
+def test_files_that_are_not_programs_are_cut_evenly():
     source = Holes(2 * LARGEST + 5, {0: b"\x7fELF"})
     assert cut_points(source) == [0, LARGEST, 2 * LARGEST, 2 * LARGEST + 5]
     assert cut_points(BytesSource(b"<html>")) == [0, 6]
@@ -134,7 +133,7 @@ def test_the_largest_binaries_are_cut_out_first():
     assert hashlib.sha256(weights(0, LARGE)).hexdigest() not in found
 
 
-def test_cutting_loads_no_more_than_it_needs():
+def test_cut_points_imports_only_what_it_needs():
     code = "import sys; from mxr.program import cut_points; print(*(name for name in sys.modules if 'mxr' in name))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert set(loaded) <= {

@@ -1,11 +1,11 @@
-"""Every program under tests/data, with the facts that its maker put into it."""
+"""Every program under tests/data, with the facts that are known from its creation."""
 
 from __future__ import annotations
 
 import pytest
 from program_maker import DATA
 
-from mxr.program import Sureness, describe_file
+from mxr.program import Certainty, describe_file
 
 HEADS = {5: None, 6: ("2.7.0", "5.7"), 7: ("2.15.0", "7.2"), 8: ("2.16.0", None)}
 
@@ -59,7 +59,7 @@ def test_real_program(name):
     path = DATA / "mxr_real" / f"{name}.mxr"
     found = describe_file(path).to_json()
     compiled = not name.endswith("uncompiled")
-    # The dynamic program was tuned for three sizes, which MIGraphX keeps for the input and drops on the way.
+    # The dynamic program was tuned for three sizes. MIGraphX keeps them for the input but not for the output.
     first_out = [1, 8, []] if isinstance(first, list) else first
     expected = {
         "file_version": 8,
@@ -85,8 +85,8 @@ def test_real_program(name):
         "notes": [],
     }
     assert {key: found[key] for key in expected} == expected
-    assert found["sure"]["archs"]["how"] == Sureness.UNKNOWN
-    assert found["sure"]["precisions"]["how"] == (Sureness.STRONG if precision == "int8" else Sureness.CERTAIN)
+    assert found["sure"]["archs"]["how"] == Certainty.UNKNOWN
+    assert found["sure"]["precisions"]["how"] == (Certainty.STRONG if precision == "int8" else Certainty.CERTAIN)
 
 
 @pytest.mark.parametrize("name", SPLICED)
@@ -115,7 +115,7 @@ def test_spliced_program(name):
         "sizes": {"file": path.stat().st_size, "literals": width * 64 * 28, "code_objects": code_bytes},
     }
     assert {key: found[key] for key in expected} == expected
-    assert found["sure"]["archs"]["how"] == Sureness.CERTAIN
+    assert found["sure"]["archs"]["how"] == Certainty.CERTAIN
     assert "2 confirmed" in found["sure"]["archs"]["from"]
     assert bool(found["warnings"]) == (len(archs) > 1)
     assert bool(found["notes"]) == bool(libraries)

@@ -1,4 +1,4 @@
-"""Files that are no programs: each is called by its name, with a hint, at exit 65."""
+"""Files that are not programs: each is identified by an error with a hint and exit code 65."""
 
 from __future__ import annotations
 
@@ -66,19 +66,19 @@ def test_an_empty_file():
 
 
 @pytest.mark.parametrize("model", ["block", "convrelu", "mlp_ext"])
-def test_every_model_is_called_an_onnx_model(model):
+def test_every_model_is_identified_as_an_onnx_model(model):
     with pytest.raises(Damaged, match="an ONNX model"):
         describe(BytesSource((make.DATA / "models" / f"{model}.onnx").read_bytes()))
 
 
 def test_other_messagepack_and_other_json():
-    with pytest.raises(Damaged, match="there are no 'modules'"):
+    with pytest.raises(Damaged, match="'modules' is missing"):
         describe(BytesSource(make.pack({"a": 1, "b": [1, 2]})))
     for text in (b'{"a": 1}', b"{", b'{"modules": {}}', b"[1, 2]"):
         with pytest.raises(Damaged):
             describe(BytesSource(text))
 
 
-def test_a_program_cut_off_in_its_head_is_called_cut_off():
+def test_a_program_with_a_truncated_header_is_reported_as_truncated():
     with pytest.raises(Damaged, match="The file ends"):
         describe(BytesSource(make.program(make.add_relu())[:30]))

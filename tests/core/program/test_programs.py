@@ -1,4 +1,4 @@
-"""Programs of every file version and flavour, made byte by byte: what the reader says of them, and how sure it is."""
+"""Programs of every file version and flavour, built byte by byte: their description and its certainty."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def test_contexts_of_2_11_name_the_arch_and_code_objects_overrule_it():
     assert found.archs == ("gfx1100",)
 
 
-def test_target_options_of_cross_compiles_are_told():
+def test_target_options_of_cross_compiles_are_reported():
     targets = [{"name": "gpu", "gpu_arch": "gfx942", "gpu_num_cu": 304, "other": [1]}]
     found = gpu([ends()], targets=targets)
     assert found.header.target_options == {"gpu_arch": "gfx942", "gpu_num_cu": 304}
     assert found.archs == ("gfx942",)
 
 
-def test_a_program_of_library_calls_has_no_arch_and_says_so():
+def test_a_program_of_library_calls_has_an_unknown_arch():
     names = ["gpu::convolution", "gpu::gemm", "gpu::hipblaslt_op"]
     found = gpu([make.node(f"@{n}", name, F) for n, name in enumerate(names)])
     assert found.libraries == ("hipblaslt", "miopen", "rocblas")
@@ -89,11 +89,11 @@ def test_kernels_made_at_run_time():
     assert "when the program runs" in found.notes[0]
 
 
-def test_code_objects_that_tell_nothing():
+def test_code_objects_of_an_unknown_packing():
     found = gpu([make.code_object("@1", F, make.Chunks([b"SPIR-V"])), make.code_object("@2", F, make.Chunks([CODE]))])
     assert found.archs == ("gfx1100",)
     assert found.sure["archs"].how == "strong"
-    assert found.warnings == ("1 code object is packed in a way that mxr does not know.",)
+    assert found.warnings == ("1 code object has a packing that mxr does not know.",)
 
 
 def test_a_code_object_in_chunks():
@@ -102,19 +102,19 @@ def test_a_code_object_in_chunks():
     assert found.sizes.code_objects == len(CODE)
 
 
-def test_offload_copy_by_its_traces():
+def test_offload_copy_is_detected_from_the_nodes():
     buffer = make.param("main:#output_0", F)
     assert gpu(make.add_relu(code=CODE)).offload_copy is True
     given = gpu([make.param("x", F), buffer, make.code_object("@1", F, make.Chunks([CODE])), ends("@1")])
     assert given.offload_copy is False
     assert list(given.inputs) == ["x"]
-    # Weights copied by MIGRAPHX_COPY_LITERALS are no trace: they come from a literal.
+    # Weights copied because of MIGRAPHX_COPY_LITERALS are no evidence: they come from a literal.
     weights = [make.literal("@0", F, make.Chunks([bytes(128)])), make.node("@1", "hip::copy_to_gpu", F, ["@0", "@0"])]
     assert gpu([make.param("x", F), *weights, ends("@1")]).offload_copy is None
     assert gpu([make.param("x", F), buffer, *weights, ends("@1")]).offload_copy is False
 
 
-def test_inputs_leave_out_buffers_on_a_gpu_only():
+def test_inputs_exclude_buffers_only_for_a_gpu():
     names = ["x", "main:#output_0", "main:#output_1", "output", "output_2", "main:#scratch"]
     nodes = [make.param(name, F) for name in names]
     on_gpu = gpu([*nodes, make.node("@1", "gpu::gemm", F), ends("@1")])
@@ -125,7 +125,7 @@ def test_inputs_leave_out_buffers_on_a_gpu_only():
     assert "output" in gpu([*nodes, copied, ends("@1")]).inputs
 
 
-def test_outputs_are_what_is_returned():
+def test_outputs_are_the_returned_values():
     half = make.shape("half", 2)
     nodes = [make.param("x", F), make.node("@1", "relu", half, ["x"]), make.node("@2", "@return", half, ["@1", "x"])]
     found = gpu(nodes, target="ref").to_json()
@@ -134,7 +134,7 @@ def test_outputs_are_what_is_returned():
     assert unknown["outputs"] == [{"type": "half_type", "dims": [2]}]
 
 
-def test_nodes_of_other_modules_are_counted_and_are_no_inputs():
+def test_nodes_of_other_modules_are_counted_but_are_not_inputs():
     inner = {"name": "dim_1", "nodes": [make.param("y", F), make.code_object("@1", F, make.Chunks([CODE]))]}
     found = gpu([make.param("x", F), ends("x")], modules={"dim_1": inner})
     assert found.modules == 2
@@ -186,12 +186,12 @@ def test_precisions():
     quantized = make.node("@1", "ref::op", int8, [], {"name": "quantizelinear", "operator": {}})
     assert precisions(quantized, make.node("@2", "dot", half)) == (("fp16", "int8"), "strong")
     assert precisions(make.node("@1", "unpack_int4", int8)) == (("int4w",), "strong")
-    # Scratch space is bytes, and says nothing of precision.
+    # Scratch space consists of bytes and is no evidence of a precision.
     scratch = make.node("@1", "hip::hip_allocate_memory", int8)
     assert precisions(scratch, make.param("x", F)) == (("fp32",), "certain")
 
 
-def test_precisions_by_traces_in_kernels():
+def test_precisions_are_detected_from_kernels():
     half, int8 = make.shape("half", 4), make.shape("int8", 4)
     named = make.code_object("@1", F, make.Chunks([CODE]), symbol="mlir_quant_dot_add")
     assert precisions(named) == (("int8",), "heuristic")
@@ -207,7 +207,7 @@ def test_precisions_by_traces_in_kernels():
     assert precisions(kernel, make.node("@2", "dot", fp8)) == (("fp8",), "certain")
 
 
-def test_literals_are_counted_wherever_they_stand():
+def test_literals_are_counted_in_every_kind_of_node():
     form = make.shape("float", 10)
     nodes = [
         make.literal("@0", form, make.Chunks([bytes(30), bytes(10)])),
@@ -242,13 +242,13 @@ def test_compiled_nodes_without_a_target():
     assert "names no target" in found.warnings[-1]
 
 
-def test_what_follows_the_program_is_remarked():
+def test_bytes_after_the_program_are_noted():
     assert gpu([ends()]).notes == ()
     found = read(make.program([ends()]) + b"trailer")
     assert found.notes == ("7 bytes follow the program; MIGraphX ignores them.",)
 
 
-def test_unknown_keys_and_another_order_are_fine():
+def test_unknown_keys_and_another_order_are_accepted():
     top = make.fields(make.add_relu(code=CODE))
     shuffled = {"extra": {"a": [bytes(100)]}, "modules": top.pop("modules")} | top
     source = BytesSource(make.pack(shuffled))
@@ -256,9 +256,9 @@ def test_unknown_keys_and_another_order_are_fine():
     assert read_header(source).targets == ("gpu",)
 
 
-def test_a_file_version_of_the_future_is_read_as_far_as_it_goes():
+def test_a_newer_file_version_is_read_with_a_note():
     found = gpu([ends()], version=9, migraphx="2.17.0")
-    assert "File version 9" in found.notes[0]
+    assert "file version 9" in found.notes[0]
     assert found.sure["flavour"].how == "heuristic"
 
 
@@ -269,43 +269,43 @@ def test_the_header_is_read_without_the_rest():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
-        ({"version": "7"}, "no whole number called 'version'"),
-        ({"version": True}, "no whole number called 'version'"),
-        ({"migraphx_version": 2.15}, "is no text"),
-        ({"targets": None}, "no list called 'targets'"),
+        ({"version": "7"}, "'version' is missing or not an integer"),
+        ({"version": True}, "'version' is missing or not an integer"),
+        ({"migraphx_version": 2.15}, "is not a string"),
+        ({"targets": None}, "'targets' is missing or not a list"),
         ({"targets": [{"gpu": 1}]}, "has no name"),
         ({"modules": {}}, "no module called 'main'"),
         ({"modules": {"other": {"nodes": []}}}, "no module called 'main'"),
-        ({"modules": {"main": {"nodes": [5]}}}, "should be a node"),
-        ({"modules": {"main": {"nodes": [[]]}}}, "should be a node"),
-        ({"modules": {"main": {"nodes": [{"name": "x"}]}}}, "without a name or an output"),
-        ({"modules": {"main": {"nodes": [make.node("@1", "@param", {})]}}}, "without a shape"),
-        ({"modules": {"main": {"nodes": {"a": 1}}}}, "should be an array"),
+        ({"modules": {"main": {"nodes": [5]}}}, "Expected a node"),
+        ({"modules": {"main": {"nodes": [[]]}}}, "Expected a node"),
+        ({"modules": {"main": {"nodes": [{"name": "x"}]}}}, "has no name or no output"),
+        ({"modules": {"main": {"nodes": [make.node("@1", "@param", {})]}}}, "has no shape"),
+        ({"modules": {"main": {"nodes": {"a": 1}}}}, "Expected an array"),
     ],
 )
-def test_programs_that_are_wrong(change, words):
+def test_invalid_programs(change, message):
     data = make.pack(make.fields([ends()]) | change)
-    with pytest.raises(Damaged, match=words) as caught:
+    with pytest.raises(Damaged, match=message) as caught:
         read(data)
     assert 0 <= caught.value.detail["offset"] <= len(data)
 
 
-def test_keys_and_modules_named_twice_are_refused():
+def test_duplicate_keys_and_modules_are_rejected():
     twice = make.pack({"version": 7}) + make.pack({"version": 8})[1:]
-    with pytest.raises(Damaged, match="'version' is there twice"):
+    with pytest.raises(Damaged, match="'version' is duplicated"):
         read(b"\x82" + twice[1:])
     modules = b"\x82" + 2 * (make.pack("main") + make.pack({"nodes": []}))
-    with pytest.raises(Damaged, match="module 'main' is there twice"):
+    with pytest.raises(Damaged, match="module 'main' is duplicated"):
         read(make.pack(make.fields([]) | {"modules": make.Raw(modules)}))
     module = make.Raw(b"\x82" + 2 * (make.pack("nodes") + make.pack([])))
-    with pytest.raises(Damaged, match="its nodes twice"):
+    with pytest.raises(Damaged, match="nodes of a module are duplicated"):
         read(make.pack(make.fields([]) | {"modules": {"main": module}}))
 
 
 def test_missing_modules():
-    with pytest.raises(Damaged, match="there are no 'modules'"):
+    with pytest.raises(Damaged, match="'modules' is missing"):
         read(make.pack({"version": 7}))
 
 

@@ -33,6 +33,9 @@ from mxr.workflows import fetch as fetch_workflow
 
 from .conftest import Worker
 
+if not os.environ.get("MXR_TEST_MIGRAPHX_PYTHON"):
+    pytest.skip("MXR_TEST_MIGRAPHX_PYTHON names no interpreter that can import migraphx", allow_module_level=True)
+
 ON = ("embedded",)
 
 pytestmark = [pytest.mark.real_migraphx, pytest.mark.timeout(300)]

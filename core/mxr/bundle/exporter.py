@@ -17,13 +17,13 @@ from mxr.artifact.manifest import Blob
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.client import transfer
-from mxr.client.registry import CHUNK
 from mxr.errors import Damaged, DiskFull, NotFound, Temporary, Usage
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import LockFile
 from mxr.protocol.artifacts import RegisterModel
 from mxr.util import disk
 from mxr.util.frozen import dataclass
+from mxr.util.hashing import read_chunks, sha256_chunks
 from mxr.workflows.fetch import Watch, unwatched
 
 from . import tarball
@@ -197,10 +197,7 @@ def _remove_stale(final: Path) -> None:
 
 
 def _is_correct(descriptor: int, blob: Blob, at: int) -> bool:
-    digest = sha256()
-    for offset in range(at, at + blob.size, CHUNK):
-        digest.update(os.pread(descriptor, min(CHUNK, at + blob.size - offset), offset))
-    return digest.hexdigest() == blob.sha256
+    return sha256_chunks(read_chunks(descriptor, at, blob.size)) == blob.sha256
 
 
 def _cached(records: list[BundleRecord], cache: Cache) -> dict[str, tuple[Path, int]]:

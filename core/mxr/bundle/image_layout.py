@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import bisect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from hashlib import sha256
-from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
-from mxr.artifact.manifest import SHA256, Blob
+from mxr.artifact.manifest import SHA256, Blob, File
 from mxr.errors import Damaged, Usage
 from mxr.util import disk
+from mxr.util.hashing import CHUNK
 
 from . import oci, tarball
 from .oci import BLOBS, Descriptor
 
-CHUNK = 1 << 20
 MOST_DOCUMENT = 16 << 20
 """Maximum bytes of one JSON document in a bundle."""
 
@@ -148,20 +146,14 @@ def wrong(layout: ImageLayout, what: str) -> Damaged:
 class FileWithin:
     """A file that consists of blobs of a layout, as a `program.Source`."""
 
-    def __init__(self, layout: ImageLayout, blobs: Sequence[Blob]) -> None:
+    def __init__(self, layout: ImageLayout, file: File) -> None:
         self._layout = layout
-        self._blobs = blobs
-        self._ends = list(accumulate(blob.size for blob in blobs))
-        self.size = self._ends[-1] if self._ends else 0
+        self._spans = file.spans()
+        self.size = file.size
 
     def read_at(self, offset: int, length: int) -> bytes:
         """See `program.Source.read_at`."""
-        parts = []
-        at = bisect.bisect_right(self._ends, offset)
-        while length > 0 and at < len(self._blobs):
-            blob = self._blobs[at]
-            begin = offset - (self._ends[at] - blob.size)
-            data = self._layout.read_at(BLOBS + blob.sha256, begin, min(length, blob.size - begin))
-            parts.append(data)
-            offset, length, at = offset + len(data), length - len(data), at + 1
-        return b"".join(parts)
+        return b"".join(
+            self._layout.read_at(BLOBS + part.blob.sha256, part.offset, part.length)
+            for part in self._spans.ranges(offset, length)
+        )

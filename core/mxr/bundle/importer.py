@@ -22,6 +22,7 @@ from mxr.program import describe
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.util import codec, disk
 from mxr.util.frozen import dataclass
+from mxr.util.hashing import Data, hash_chunks, sha256_chunks
 from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows import push as push_workflow
 from mxr.workflows.fetch import Watch, unwatched
@@ -75,7 +76,7 @@ def check(layout: ImageLayout, watch: Watch = unwatched) -> BundleContents:
 
 
 def answers(contents: BundleContents) -> list[tuple[lockfile.LockEntry, Answer]]:
-    """The answer for each entry of the lock. Raises `Damaged`, or `Mismatch` if an artifact does not fit its request."""
+    """The answer for each entry of the lock. Raises `Damaged`, or `Mismatch` if an artifact does not serve it."""
     known = {record.id: record.artifact() for record in contents.records}
     rows = []
     for entry in contents.lock.entries if contents.lock else ():
@@ -176,10 +177,7 @@ def _check_empty(layout: ImageLayout, sha: str) -> None:
 
 
 def _check_blob(layout: ImageLayout, blob: Blob) -> None:
-    digest = sha256()
-    for data in layouts.chunks(layout, blob):
-        digest.update(data)
-    if digest.hexdigest() != blob.sha256:
+    if sha256_chunks(layouts.chunks(layout, blob)) != blob.sha256:
         raise wrong(layout, f"the content of blob {blob.sha256} does not match its sha256")
 
 
@@ -187,9 +185,7 @@ def _check_file(layout: ImageLayout, file: File) -> Iterator[Blob]:
     whole = sha256()
     for blob in file.blobs:
         part = sha256()
-        for data in layouts.chunks(layout, blob):
-            part.update(data)
-            whole.update(data)
+        hash_chunks(layouts.chunks(layout, blob), part, whole)
         if part.hexdigest() != blob.sha256:
             raise wrong(layout, f"the content of blob {blob.sha256} does not match its sha256")
         yield blob
@@ -201,7 +197,7 @@ def _check_programs(layout: ImageLayout, record: BundleRecord) -> None:
     """Compares each program with its key, as a registry does. Raises `Mismatch` if they contradict each other."""
     for file in record.manifest.files:
         try:
-            description = describe(layouts.FileWithin(layout, file.blobs)).to_json()
+            description = describe(layouts.FileWithin(layout, file)).to_json()
         except Damaged as problem:
             raise wrong(layout, f"{file.name} of {record.id[:12]} is not a program: {problem.message}") from None
         push_workflow.refuse_contradictions(record.key, record.qualities, description)
@@ -232,16 +228,16 @@ def into_cache(
 
 
 def _write_file(layout: ImageLayout, file: File, cache: Cache, watch: Watch) -> None:
-    final, digest, at = cache.file(file.sha256), sha256(), 0
+    final, digest = cache.file(file.sha256), sha256()
     progress = watch(file.size)
     with disk.landing(final, mode=0o444) as descriptor:
-        for blob in file.blobs:
-            for data in layouts.chunks(layout, blob):
-                digest.update(data)
-                with disk.faults(final):
-                    disk.write_at(descriptor, data, at)
-                at += len(data)
-                progress(len(data))
+
+        def write(data: Data, at: int) -> None:
+            with disk.faults(final):
+                disk.write_at(descriptor, data, at)
+            progress(len(data))
+
+        hash_chunks((data for blob in file.blobs for data in layouts.chunks(layout, blob)), digest, sink=write)
         if digest.hexdigest() != file.sha256:
             raise wrong(layout, f"{file.name} changed during the import")
 
@@ -270,7 +266,7 @@ def into_registry(
 def _publish(layout: ImageLayout, record: BundleRecord, client: Client, watch: Watch) -> artifact_protocol.Artifact:
     blobs = list(record.manifest.blobs())
     progress = watch(sum(blob.size for blob in blobs))
-    return transfer.settle(
+    return transfer.upload_and_publish(
         lambda: transfer.send(client, blobs, lambda blob: layouts.chunks(layout, blob), progress),
         lambda: client.publish(record.publication()),
     )

@@ -15,10 +15,10 @@ from pathlib import Path
 from mxr.artifact.manifest import check_name
 from mxr.errors import Damaged
 from mxr.util.frozen import dataclass
+from mxr.util.hashing import read_chunks
 
 BLOCK = 512
 MOST_MEMBERS = 200_000
-CHUNK = 1 << 20
 END = bytes(2 * BLOCK)
 
 FILE, OLD_FILE, FOLDER = b"0", b"\0", b"5"
@@ -134,7 +134,7 @@ def _check_padding(descriptor: int, path: Path, member: TarMember) -> None:
 def _check_end(descriptor: int, path: Path, at: int, total: int) -> None:
     if total - at < len(END):
         raise _damaged(path, f"it is truncated at byte {total}: its end is missing")
-    while data := os.pread(descriptor, CHUNK, at):
+    for data in read_chunks(descriptor, at):
         if any(data):
             raise _damaged(path, f"it has data after its end, at byte {at}")
         at += len(data)

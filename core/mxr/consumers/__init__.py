@@ -1,4 +1,4 @@
-"""The programs that load .mxr files: the flags that each needs, and the files that it looks for."""
+"""The consumers: programs that load .mxr files, with the compile flags that each needs and the files that it reads."""
 
 from __future__ import annotations
 
@@ -25,5 +25,7 @@ __all__ = ["CONSUMERS", "DEFAULT", "Consumer", "Delivery", "Layout", "LayoutFile
 def find(name: str) -> Consumer:
     """The consumer of this name. Raises `Usage`."""
     if name not in CONSUMERS:
-        raise Usage(f"There is no consumer {name!r}.", hint="Known: " + ", ".join(CONSUMERS) + " (`mxr consumers`).")
+        raise Usage(
+            f"There is no consumer {name!r}.", hint="Use one of: " + ", ".join(CONSUMERS) + " (`mxr consumers`)."
+        )
     return CONSUMERS[name]

@@ -1,6 +1,7 @@
 """AMD Inference Server: its migraphx worker opens `<stem>_b<batch>.mxr` beside the model and checks nothing else.
 
-In a model repository it opens `1/<stem of id>_b64.mxr`: the configuration can name no batch, so it is always 64.
+In a model repository it opens `1/<stem of id>_b64.mxr`: the configuration has no field for the batch, so it is always
+64.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ SOURCE = "Xilinx/inference-server, src/amdinfer/workers/migraphx.cpp"
 
 
 def fit(key: Key) -> None:
-    """Raises `Usage` without one static batch, or without offload_copy, which it relies on."""
+    """Raises `Usage` unless the program has one static batch size, and offload_copy, which the worker requires."""
     need_offload_copy(key, "amdinfer")
     one_batch(key, "amdinfer")
 
 
 def name_file(stem: str, key: Key) -> str:
-    """`<stem>_b<batch>.mxr`. Raises `Usage` as `fit`."""
+    """`<stem>_b<batch>.mxr`. Raises `Usage` like `fit`."""
     fit(key)
     return f"{stem}_b{one_batch(key, 'amdinfer')}.mxr"
 
 
 def lay_out(delivery: Delivery) -> Layout:
-    """The one file beside `<stem>.onnx`, which need not be there itself."""
+    """One file beside `<stem>.onnx`; the ONNX file itself need not exist."""
     name = name_file(delivery.stem, delivery.key)
     settings = (
         f'worker "migraphx", parameter model = "{delivery.folder / delivery.stem}.onnx"',
@@ -52,20 +53,20 @@ def lay_out(delivery: Delivery) -> Layout:
 
 
 def fit_repository(key: Key) -> None:
-    """Raises `Usage` as `fit`, for dynamic dims, and for any batch but 64."""
+    """Raises `Usage` like `fit`, and for dynamic dims or a batch other than 64."""
     fit(key)
     refuse_dynamic(key, "An amdinfer model repository")
     if (batch := one_batch(key, "amdinfer")) != REPOSITORY_BATCH:
         raise Usage(
-            f"amdinfer loads programs of batch {REPOSITORY_BATCH} alone from a model repository, and this is {batch}.",
-            hint=f"Ask with --batch {REPOSITORY_BATCH}, or take the file form: --for amdinfer.",
+            f"amdinfer loads only programs of batch {REPOSITORY_BATCH} from a model repository, not {batch}.",
+            hint=f"Request --batch {REPOSITORY_BATCH}, or use the plain file: --for amdinfer.",
         )
 
 
 def lay_out_repository(delivery: Delivery) -> Layout:
-    """`<stem>/1/<stem>_b64.mxr`, then `<stem>/config.toml`, whose arrival makes the server load the model.
+    """`<stem>/1/<stem>_b64.mxr`, then `<stem>/config.toml`: when that file appears, the server loads the model.
 
-    `id` is needed: without it the server takes the first file of `1/`, in no order. Source: Xilinx/inference-server,
+    `id` is required: without it the server loads an arbitrary file of `1/`. Source: Xilinx/inference-server,
     src/amdinfer/core/model_config.cpp and model_repository.cpp.
     """
     fit_repository(delivery.key)
@@ -78,7 +79,7 @@ def lay_out_repository(delivery: Delivery) -> Layout:
             written(config, _config(delivery)),
         ),
         path=stem,
-        settings=(f"amdinfer-server --model-repository={delivery.folder}", f'the model is called "{stem}"'),
+        settings=(f"amdinfer-server --model-repository={delivery.folder}", f'the name of the model is "{stem}"'),
         notes=_dotted(stem),
         whole=(f"{stem}/1",),
         rivals=(f"{stem}/*.toml", f"{stem}/{stem}/*.toml"),
@@ -97,14 +98,14 @@ def _config(delivery: Delivery) -> str:
 
 
 def _quoted(text: str) -> str:
-    # TOML's basic strings know JSON's escapes; only DEL must be escaped beyond them.
+    # TOML's basic strings accept JSON's escapes; in addition, TOML requires DEL to be escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _dotted(stem: str) -> tuple[str, ...]:
     if "." not in stem:
         return ()
-    return (f"amdinfer 0.3.0 and older cut {stem} at its last dot and do not find this file: use 0.4.0 or newer.",)
+    return (f"amdinfer 0.3.0 and older truncate {stem} at its last dot and do not find this file: use 0.4.0 or newer.",)
 
 
 AMDINFER = Consumer(

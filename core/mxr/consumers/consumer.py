@@ -1,4 +1,4 @@
-"""What a consumer is: flags, the name of its file or its layout in a folder, and the words that a person needs."""
+"""The description of a consumer: compile flags, file name or folder layout, and texts for people."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from .layout import Delivery, Layout
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """`name_file(stem, key)` is the one file that it looks for when `-o` is a folder, `lay_out` what it needs where
-    one plain file is not enough; None where mxr has no form for it.
+    """A program that loads compiled programs.
 
-    `fit` raises `Usage` for a key that it cannot use, before anything moves. `tell(path, key)` are the settings for one
-    plain file. `needs_model`: the layout needs what only the ONNX file tells. `tree` shows the layout in one line.
+    `name_file(stem, key)` is the name of the plain file that it reads when `-o` is a folder; None if it does not read
+    plain files. `lay_out` computes the layout if one plain file is not enough, else None.
+
+    `fit` raises `Usage` for a key that it cannot use, before anything is downloaded. `tell(path, key)` are the settings
+    for one plain file. `needs_model`: the layout needs facts that only the ONNX file has. `tree` shows the layout in
+    one line.
     """
 
     name: str
@@ -35,25 +38,25 @@ class Consumer:
 
     @property
     def page(self) -> str:
-        """Its page in the documentation."""
+        """The path of its documentation page."""
         return f"docs/consumers/{self.name.removesuffix('-repo')}.md"
 
     def file_name(self, stem: str, key: Key) -> str:
-        """The file name for a model of this stem. Raises `Usage` where the consumer cannot use this key."""
+        """The file name for a model of this stem. Raises `Usage` if the consumer cannot use this key."""
         if self.name_file is None:
             raise Usage(
-                f"{self.name} takes no plain file: its layout is {self.tree}.", hint="Give a folder: -o FOLDER/."
+                f"{self.name} does not read plain files: its layout is {self.tree}.", hint="Give a folder: -o FOLDER/."
             )
         return self.name_file(stem, key)
 
     def check(self, stem: str, key: Key) -> None:
-        """Raises `Usage` where a folder cannot be laid out for this key."""
+        """Raises `Usage` if the consumer cannot use this key."""
         if self.fit is not None:
             self.fit(key)
         if self.lay_out is None:
             self.file_name(stem, key)
 
 
-def plain(stem: str, key: Key) -> str:  # noqa: ARG001 - the signature of every naming
+def plain(stem: str, key: Key) -> str:  # noqa: ARG001 - the signature of `Consumer.name_file`
     """`<stem>.mxr`."""
     return f"{stem}.mxr"

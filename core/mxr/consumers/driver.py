@@ -1,4 +1,4 @@
-"""MIGraphX's command line: `migraphx-driver run model.mxr`."""
+"""MIGraphX's command line tool: `migraphx-driver run model.mxr`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .consumer import Consumer, plain
 
 
 def tell(path: Path, key: Key) -> tuple[str, ...]:
-    """The command line. The driver must be told how the program was compiled: with the other flag it aborts.
+    """The command line. Its offload_copy flag must match the program: otherwise the driver aborts.
 
     Source: ROCm/AMDMIGraphX issue 2478.
     """

@@ -1,6 +1,6 @@
-"""ONNX Runtime's MIGraphX plugin provider by an EPContext model: the one form that names its program and its GPU.
+"""EPContext models for ONNX Runtime's MIGraphX plugin provider: an ONNX file that names its program and its GPU.
 
-The built-in provider (onnxruntime-migraphx up to 1.27.1) refuses such models.
+The built-in provider (onnxruntime-migraphx up to 1.27.1) rejects such models.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OPSET = 17
 def fit(key: Key) -> None:
     """Raises `Usage` for programs of the reference target, with offload_copy, or with dynamic dims."""
     if key.kind != "gpu":
-        raise Usage(f"{WHO} is for GPUs.", hint="Leave --kind ref out.")
+        raise Usage(f"{WHO} supports only GPU programs.", hint="Leave --kind ref out.")
     if key.offload_copy:
         raise Usage(
             f"{WHO} needs a program with offload_copy off: the provider binds the buffers.",
@@ -31,22 +31,22 @@ def fit(key: Key) -> None:
 
 
 def lay_out(delivery: Delivery) -> Layout:
-    """The program under a name of its own content, then `<stem>_ctx.onnx`, which points to it.
+    """The program under a name that contains its hash, then `<stem>_ctx.onnx`, which refers to it.
 
-    Source: onnxruntime/onnxruntime-ep-amdgpu: the reader wants a relative path, an equal `hardware_architecture` and an
-    equal major of `ep_sdk_version`; the provider itself compiles with fast_math off.
+    Source: onnxruntime/onnxruntime-ep-amdgpu: the reader requires a relative path, an equal `hardware_architecture`,
+    and an equal major version in `ep_sdk_version`; the provider itself compiles with fast_math off.
     """
     fit(delivery.key)
     need_outputs(delivery, WHO)
     program = f"{delivery.stem}_{delivery.program[:12]}.mxr"
     context = f"{delivery.stem}_ctx.onnx"
-    notes = ("The provider itself compiles with fast math off: results may differ in the last digits.",)
+    notes = ("The provider itself compiles with fast math off, so results may differ in the last digits.",)
     return Layout(
         pieces=(LayoutFile(program, delivery.program), written(context, _model(delivery, program))),
         path=context,
         settings=(
             f'onnxruntime.InferenceSession("{delivery.folder / context}", with the plugin provider {PROVIDER})',
-            "leave cache_dir unset: the program is looked for there first",
+            "leave cache_dir unset: the provider would search it first",
         ),
         notes=notes if delivery.key.fast_math else (),
     )
@@ -66,7 +66,7 @@ def _model(delivery: Delivery, program: str) -> bytes:
             "ep_cache_context": program,
             "main_context": 1,
             "source": PROVIDER,
-            # The provider compares it letter by letter.
+            # The provider compares this string exactly.
             "hardware_architecture": whole_arch(delivery, WHO),
             "ep_sdk_version": delivery.artifact.qualities.migraphx_patch or f"{delivery.key.migraphx}.0",
             "onnx_model_filename": f"{delivery.stem}.onnx",
@@ -78,7 +78,7 @@ def _model(delivery: Delivery, program: str) -> bytes:
 
 EPCONTEXT = Consumer(
     name="epcontext",
-    summary="ONNX Runtime's MIGraphX plugin provider, by an EPContext model",
+    summary="ONNX Runtime's MIGraphX plugin provider, with an EPContext model",
     offload_copy=False,
     fast_math=False,
     name_file=None,

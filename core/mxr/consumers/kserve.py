@@ -1,9 +1,9 @@
-"""KServe: what its storage initialiser finds behind an `mxr://` URI, and lays out under /mnt/models.
+"""KServe: the `mxr://` URIs of its storage initializer, and the layout under /mnt/models.
 
     mxr://MODEL?for=amdinfer-repo&batch=64&rocm=7.2&migraphx=2.15
 
-MODEL is `xxh3:...` of a model that the registry keeps, or a path in the initialiser's image. Every parameter is an
-option of `mxr fetch` without its dashes; what is not said is taken from the node, as for any host.
+MODEL is the hash `xxh3:...` of a model that the registry stores, or a path in the image of the initializer. Each
+parameter is an option of `mxr fetch` without its dashes; what is missing is detected on the node, as on any host.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ SWITCHES = ("offload-copy", "fast-math", "exact", "refresh", "offline", "force")
 
 @dataclass(frozen=True, slots=True)
 class KServeUri:
-    """What a URI names: the model, and the words of `mxr fetch` for the rest."""
+    """A parsed URI: the model, and the other arguments of `mxr fetch`."""
 
     model: str
     words: tuple[str, ...]
 
 
 def read(uri: str) -> KServeUri:
-    """The model and the options in a URI. Raises `Usage`, naming the part that is wrong."""
+    """Parses a URI. Raises `Usage` with the faulty part."""
     from urllib.parse import parse_qsl, unquote
 
     if not uri.startswith(SCHEME):
-        raise Usage(f"{uri!r} is not a URI that mxr serves.", hint=f"Write {SCHEME}xxh3:...?batch=64&rocm=7.2.")
+        raise Usage(f"{uri!r} is not an mxr:// URI.", hint=f"Write {SCHEME}xxh3:...?batch=64&rocm=7.2.")
     model, _, query = uri.removeprefix(SCHEME).partition("?")
     model = unquote(model).rstrip("/")
     if not model:
@@ -60,10 +60,12 @@ def read(uri: str) -> KServeUri:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=200)
     except ValueError:
-        raise Usage(f"{query!r} is no list of name=value.", hint="Join them by &, as in batch=64&rocm=7.2.") from None
+        raise Usage(
+            f"{query!r} is not a list of name=value.", hint="Join the parameters by &, as in batch=64&rocm=7.2."
+        ) from None
     names = [name for name, _ in pairs if name not in REPEATED]
     if len(set(names)) != len(names):
-        raise Usage(f"A parameter is given twice in {uri!r}.", hint="Give each once.")
+        raise Usage(f"{uri!r} has the same parameter twice.", hint="Give each parameter once.")
     words = [word for name, value in pairs for word in _option(name, value)]
     return KServeUri(model, tuple(words if "for" in names else [*words, "--for", "kserve"]))
 
@@ -78,11 +80,11 @@ def _option(name: str, value: str) -> tuple[str, ...]:
     if name in SINGLE or name in REPEATED:
         return (f"--{name}={value}",)
     known = ", ".join((*SINGLE, *REPEATED, *SWITCHES))
-    raise Usage(f"{name}={value} is no parameter of an mxr:// URI.", hint=f"Known: {known}.")
+    raise Usage(f"{name}={value} is not a valid parameter of an mxr:// URI.", hint=f"Use these parameters: {known}.")
 
 
 def lay_out(delivery: Delivery) -> Layout:
-    """An amdinfer model repository at the root of the volume, as KServe's runtime for it is started."""
+    """An amdinfer model repository at the root of the volume, where KServe's runtime for amdinfer reads it."""
     made = lay_out_repository(delivery)
     return replace(made, settings=(f"--model-repository={delivery.folder} in the ServingRuntime",))
 
@@ -93,7 +95,7 @@ KSERVE = Consumer(
     offload_copy=True,
     fast_math=True,
     name_file=None,
-    source="kserve.github.io, Storage Containers: the initialiser is called with a URI and a folder",
+    source="kserve.github.io, Storage Containers: the initializer is called with a URI and a folder",
     fit=AMDINFER_REPO.fit,
     lay_out=lay_out,
     needs_model=True,

@@ -1,4 +1,4 @@
-"""What a consumer makes of an artifact in a folder: which files, in which order, and the settings that make it look."""
+"""The layout of an artifact for a consumer: which files, in which order, and the settings that make it read them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TENSORS: Mapping[str, str] = {
     **{f"{sign}int{bits}": f"{sign.upper()}INT{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
     **{f"float{bits}": f"FP{bits}" for bits in (16, 32, 64)},
 }
-"""Element types by ONNX's names, as inference servers spell them. Source: kserve/open-inference-protocol, Tensor Data
-Types; those that numpy has."""
+"""The data types of inference servers, by ONNX element type; only types that numpy has.
+Source: kserve/open-inference-protocol, Tensor Data Types."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutFile:
-    """A file to place: `name` relative to the folder, the sha256 of its bytes, and these where no cache holds them."""
+    """A file to place: its name relative to the folder, its sha256, and its content unless the cache holds it."""
 
     name: str
     sha256: str
@@ -35,19 +35,21 @@ class LayoutFile:
 
 
 def written(name: str, text: str | bytes) -> LayoutFile:
-    """A piece that is written, not fetched."""
+    """A piece that mxr generates."""
     data = text.encode() if isinstance(text, str) else text
     return LayoutFile(name, sha256(data).hexdigest(), data)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`pieces` in the order in which they appear; the last is what the consumer's watcher acts on, and names the slot:
-    a later layout with the same last name takes the place of this one.
+    """The files to place for one artifact.
 
-    `path` is what a person is told (relative to the folder). `whole` are folders that appear complete or not at all.
-    `rivals` are patterns of files that the consumer would read beside ours. `settings` are lines that make the consumer
-    use it, `notes` sentences for people.
+    `pieces` are in the order in which they must appear. The consumer acts on the last one, and its name is the slot in
+    the ledger: a later layout with the same last name replaces this one.
+
+    `path` is the path to report, relative to the folder. `whole` are folders that must appear complete. `rivals` are
+    patterns of other files that the consumer would read as well. `settings` are lines that make the consumer use the
+    layout, `notes` are sentences for people.
     """
 
     pieces: tuple[LayoutFile, ...]
@@ -60,9 +62,11 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """An artifact of one file on its way into a folder. `stem` is what the model is called there; `outputs` are empty
-    where nobody knows them, `folder` is absolute. `model` is the ONNX file if it is on this host. `consumer_options`
-    are the options that apply to one consumer only, by their names.
+    """An artifact with one file, and where to place it.
+
+    `stem` is the name of the model in the folder, `folder` is absolute. `outputs` are empty if they are unknown.
+    `model` is the ONNX file if it is on this host. `consumer_options` are the options that apply to one consumer only,
+    by name.
     """
 
     stem: str
@@ -86,12 +90,13 @@ class Delivery:
         return tuple((each.name, each.elem_type, static(shapes[each.name])) for each in self.inputs)
 
     def output_dims(self) -> tuple[tuple[str, str, tuple[int | str | None, ...] | None], ...]:
-        """Name, ONNX element type and dims of each output: as the program's file tells them, else as the model does,
-        with symbols that an input has too in numbers.
+        """Name, ONNX element type and dims of each output, from the program if it states them, else from the model.
+
+        Symbols in the dims of the model that an input has as well are replaced by numbers.
         """
-        told: list[Mapping[str, Any]] = list((self.artifact.description or {}).get("outputs") or ())
-        if len(told) != len(self.outputs):
-            told = [{} for _ in self.outputs]
+        stated: list[Mapping[str, Any]] = list((self.artifact.description or {}).get("outputs") or ())
+        if len(stated) != len(self.outputs):
+            stated = [{} for _ in self.outputs]
         sizes = {
             symbol: size
             for each, (_, _, dims) in zip(self.inputs, self.input_dims(), strict=True)
@@ -100,47 +105,47 @@ class Delivery:
         }
         return tuple(
             (each.name, each.elem_type, _dims(row.get("dims"), each.dims, sizes))
-            for each, row in zip(self.outputs, told, strict=True)
+            for each, row in zip(self.outputs, stated, strict=True)
         )
 
 
 def _dims(
-    told: object, declared: tuple[int | str | None, ...] | None, sizes: Mapping[str, int]
+    stated: object, declared: tuple[int | str | None, ...] | None, sizes: Mapping[str, int]
 ) -> tuple[int | str | None, ...] | None:
-    # A scalar has one element of one dim in MIGraphX's words.
+    # MIGraphX describes a scalar as one dim of size 1.
     if declared == ():
         return declared
-    if isinstance(told, list) and all(type(dim) is int for dim in told):
-        return tuple(told)
+    if isinstance(stated, list) and all(type(dim) is int for dim in stated):
+        return tuple(stated)
     return declared and tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in declared)
 
 
 def static(shape: tuple[int | DynamicDim, ...]) -> tuple[int, ...]:
-    """The dims, when all are static. Raises `Usage`."""
+    """The dims. Raises `Usage` unless all are static."""
     dims = tuple(dim for dim in shape if isinstance(dim, int))
     if len(dims) != len(shape):
-        raise Usage("A dynamic dim has no size.", hint="Ask with --batch N, and --input NAME=DIMS of plain numbers.")
+        raise Usage("A dynamic dim has no size.", hint="Use --batch N, and --input NAME=DIMS with plain numbers.")
     return dims
 
 
 def whole_arch(delivery: Delivery, who: str) -> str:
-    """The GPU's whole name as HIP has it, such as gfx90a:sramecc+:xnack-. Raises `Usage` where nobody said it in full.
+    """The full name of the GPU in HIP's notation, such as gfx90a:sramecc+:xnack-. Raises `Usage` if it is unknown.
 
-    A feature that the request leaves open is the program's.
+    A feature that the request leaves open is that of the program.
     """
     arch = delivery.key.arch or ""
     found = full_arch(delivery.key, delivery.demands, delivery.artifact.qualities)
     if found is None:
-        words = ":".join(f"{name}+" for name in FEATURES if capable(arch, name))
+        features = ":".join(f"{name}+" for name in FEATURES if capable(arch, name))
         raise Usage(
-            f"{who} needs the GPU's full name, and neither the request nor the program says more than {arch}.",
-            hint=f"Say it: --arch {arch}:{words} (with + or -), as `mxr host` shows it on the GPU host.",
+            f"{who} needs the full name of the GPU, and neither the request nor the program states more than {arch}.",
+            hint=f"Add --arch {arch}:{features} (each with + or -), as `mxr host` shows it on the GPU host.",
         )
     return found
 
 
 def full_arch(key: Key, demands: Demands, made: Qualities | None) -> str | None:
-    """A GPU's whole name by what is demanded, else by what was made; None where neither says it in full."""
+    """The full name of the GPU, from the demands or else the qualities of the program; None if incomplete."""
     found = key.arch or ""
     for name in FEATURES:
         if capable(key.arch or "", name):
@@ -158,38 +163,38 @@ def refuse_dynamic(key: Key, who: str) -> None:
         if any(isinstance(dim, DynamicDim) for dim in shape):
             raise Usage(
                 f"{who} needs static shapes, and {name} has a dynamic dim.",
-                hint="Ask for each size by itself: --batch N, or --input NAME=DIMS of plain numbers.",
+                hint="Request each size separately: --batch N, or --input NAME=DIMS with plain numbers.",
             )
 
 
 def one_batch(key: Key, who: str) -> int:
-    """The one static batch size over all inputs. Raises `Usage`."""
+    """The static batch size that all inputs share. Raises `Usage`."""
     batches = {shape[0] for _, shape in key.inputs if shape}
     if len(batches) != 1 or not isinstance(batch := next(iter(batches)), int):
-        raise Usage(f"{who} needs one static batch size over all inputs.", hint="Ask with --batch N.")
+        raise Usage(f"{who} needs one static batch size for all inputs.", hint="Use --batch N.")
     return batch
 
 
 def need_offload_copy(key: Key, who: str) -> None:
-    """Raises `Usage` for a program that leaves its buffers to the caller."""
+    """Raises `Usage` for a program without offload_copy, which leaves its buffers to the caller."""
     if not key.offload_copy:
         raise Usage(f"{who} needs a program with offload_copy on.", hint="Leave --no-offload-copy out.")
 
 
 def tensor_type(name: str, elem_type: str, who: str) -> str:
-    """The element type as servers spell it. Raises `Usage` for one that they cannot pass on."""
+    """The data type of inference servers for an ONNX element type. Raises `Usage` if they have none."""
     if elem_type not in TENSORS:
         raise Usage(
-            f"{who} cannot pass on {name}, which has the type {elem_type}.",
-            hint="Cast it inside the model to a type that numpy has, or choose another --for.",
+            f"{who} does not support the element type {elem_type} of {name}.",
+            hint="Cast it inside the model to a type that numpy supports, or choose another --for.",
         )
     return TENSORS[elem_type]
 
 
 def need_outputs(delivery: Delivery, who: str) -> None:
-    """Raises `Usage` where the names of the outputs are unknown."""
+    """Raises `Usage` if the names of the outputs are unknown."""
     if not delivery.outputs:
         raise Usage(
-            f"{who} needs the names of the model's outputs, which its hash alone does not tell.",
+            f"{who} needs the names of the model's outputs, which are unknown without the ONNX file.",
             hint="Give the ONNX file itself instead of its hash.",
         )

@@ -10,11 +10,11 @@ from .consumer import Consumer, plain
 
 
 def tell(path: Path, key: Key) -> tuple[str, ...]:
-    """One line of Python; without offload_copy the buffers are the caller's work."""
+    """One line of Python; without offload_copy, a second line: the caller allocates the buffers."""
     load = f'program = migraphx.load("{path}")'
     if key.offload_copy or key.kind != "gpu":
         return (load,)
-    return (load, "every argument is put on the GPU first: migraphx.to_gpu(migraphx.argument(array))")
+    return (load, "copy every argument to the GPU first: migraphx.to_gpu(migraphx.argument(array))")
 
 
 PYTHON = Consumer(

@@ -1,7 +1,8 @@
-"""Triton Inference Server by its Python backend, which loads the program itself: nothing depends on hashed names.
+"""Triton Inference Server with its Python backend, in which a generated `model.py` loads the program.
 
-A version directory is named by the artifact, never changes, and is complete when it appears; `config.pbtxt` comes last
-and pins that version, so that a server that polls sees the old model or the new one.
+The number of a version directory is derived from the artifact. The directory is complete when it appears and never
+changes. `config.pbtxt` is written last and pins that version, so a polling server loads either the old or the new
+model.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ WHO = "Triton's Python backend"
 
 
 def fit(key: Key) -> None:
-    """Raises `Usage` without offload_copy, for dynamic dims, and for scalars, which a Triton tensor cannot be."""
+    """Raises `Usage` without offload_copy, for dynamic dims, and for scalars: Triton tensors have at least one dim."""
     need_offload_copy(key, WHO)
     refuse_dynamic(key, WHO)
     for name, shape in key.inputs:
         if not shape:
-            raise Usage(f"{WHO} takes no scalar, and {name} is one.", hint="Give the input a dim of size 1.")
+            raise Usage(f"{WHO} does not support scalars, and {name} is one.", hint="Give the input a dim of size 1.")
 
 
 def lay_out(delivery: Delivery) -> Layout:
     """`<stem>/<version>/{<stem>.mxr,model.py}`, then `<stem>/config.pbtxt`. Raises `Usage`.
 
-    Source: triton-inference-server/server, docs/user_guide/model_repository.md (versions are numbers that begin with no
-    zero, other folders are passed over) and model_configuration.md (version_policy).
+    Source: triton-inference-server/server, docs/user_guide/model_repository.md (versions are numbers that do not start
+    with zero, other folders are ignored) and model_configuration.md (version_policy).
     """
     fit(delivery.key)
     need_outputs(delivery, "Triton's config.pbtxt")
@@ -51,15 +52,17 @@ def lay_out(delivery: Delivery) -> Layout:
             f"tritonserver --model-repository={delivery.folder}",
             "PYTHONPATH=/opt/rocm/lib (the folder that holds the migraphx Python module)",
         ),
-        notes=() if batch else ("Not every input and output has an open first dim: Triton will not batch requests.",),
+        notes=()
+        if batch
+        else ("Not every input and output has an open first dim, so Triton will not batch requests.",),
         whole=(folder,),
     )
 
 
 def _batch(delivery: Delivery) -> int:
-    """The batch size when every input and output has an open first dim in the model, else 0.
+    """The batch size if every input and output has an open first dim in the model, else 0.
 
-    Requests of fewer rows are filled up by `model.py`.
+    `model.py` pads requests with fewer rows.
     """
     rows = [dims[0] for _, _, dims in delivery.input_dims() if dims]
     ends = (*delivery.inputs, *delivery.outputs)
@@ -82,7 +85,7 @@ def _config(delivery: Delivery, version: int, batch: int) -> str:
         for name, elem_type, dims in rows:
             shape = [dim if isinstance(dim, int) else -1 for dim in (dims or ())[1 if batch else 0 :]]
             if not shape:
-                # A tensor of one dim that is the batch has no dims of its own, which the text form cannot say.
+                # A tensor whose only dim is the batch has no other dims, and the text format has no empty list.
                 lines.append(_scalar(kind, name, elem_type))
                 continue
             lines.append(f"{kind} {{ name: {json.dumps(name)} data_type: {_type(name, elem_type)} dims: {shape} }}")
@@ -103,7 +106,7 @@ def _type(name: str, elem_type: str) -> str:
 
 TRITON = Consumer(
     name="triton",
-    summary="Triton Inference Server, by its Python backend",
+    summary="Triton Inference Server, with its Python backend",
     offload_copy=True,
     fast_math=True,
     name_file=None,

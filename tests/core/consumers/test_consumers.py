@@ -52,7 +52,7 @@ def test_the_plain_name(name: str) -> None:
 
 
 def test_ort_takes_no_plain_file() -> None:
-    with pytest.raises(Usage, match="ort takes no plain file") as caught:
+    with pytest.raises(Usage, match="ort does not read plain files") as caught:
         consumers.find("ort").file_name("resnet50", GPU)
     assert "-o FOLDER/" in caught.value.hint
 

@@ -45,13 +45,3 @@ def test_what_one_model_lacks_is_said_and_the_others_are_fetched(
     assert error["message"].startswith("decoder: ") and error["detail"]["part"] == "decoder"
     assert any(row["field"] == "precision" for each in error["detail"]["nearest"] for row in each["differences"])
     assert (tmp_path / "out" / "vision" / "convrelu.mxr").exists()
-
-
-def test_either_a_model_or_a_configuration(host: Callable[..., Host], model: Path, tmp_path: Path) -> None:
-    path = write(tmp_path, decoder={})
-    for words in ((), (model, "--genai-config", path)):
-        assert "--genai-config FILE" in host("other")("fetch", *words, *ARCH, expect=2).err
-    path.write_text(
-        '{"model": {"decoder": {"filename": 3, "session_options": {"provider_options": [{"AMDGPU": {}}]}}}}'
-    )
-    assert "model.decoder.filename" in host("other")("fetch", "--genai-config", path, *ARCH, expect=2).err

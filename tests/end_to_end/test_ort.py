@@ -116,30 +116,8 @@ def test_what_a_host_has_recorded_comes_first(
         assert [(row["field"], row["asked"], row["found"]) for row in finding["differences"]] == [
             ("version", version, "21000")
         ]
-    assert f"version: placed {version}, found 21000" in other("verify", folder, expect=6).err
+    assert f"version: written {version}, found 21000" in other("verify", folder, expect=6).err
     # Under another name of the model the set does not hold: the prediction does.
     renamed = frozen.rename(frozen.with_name("renamed.onnx"))
     again = other("fetch", renamed, *SAID, *contract, "-o", f"{tmp_path}/again/", "--json").json
     assert again["id"] != kept["id"]
-
-
-def test_what_is_not_recorded(host: Hosts, frozen: Path, contract: tuple[str, ...], tmp_path: Path) -> None:
-    folder, recorder = tmp_path / "ort", host("recorder")
-    folder.mkdir()
-    words = ("--ort-cache", folder, "--model", frozen, *SAID, *contract)
-    for file, word in (
-        ("other.mxr", "no file that"),
-        ("20f00-1-2-3.mxr", "is for gfx90a"),
-        ("20f00-1-6f25dd2283a05f8c-0.mxr", "open dims"),
-    ):
-        (folder / file).write_bytes(b"x")
-        assert word in recorder("import", *words, expect=2).err
-    for more in (("bundle.tar",), ("--into", "cache"), ("--lock", "x"), ("--batch", "1,2")):
-        assert "one recorded set" in recorder("import", *words, *more, expect=2).err
-    assert "needs the model" in recorder("import", "--ort-cache", folder, expect=2).err
-
-
-def test_options_of_a_record_do_not_go_with_a_bundle(host: Hosts, tmp_path: Path) -> None:
-    for words in (("--arch", ARCH), ("--model", "m.onnx"), ("--ort", "B")):
-        assert "says itself" in host("other")("import", tmp_path / "bundle.tar", *words, expect=2).err
-    assert "No bundle" in host("other")("import", expect=2).err

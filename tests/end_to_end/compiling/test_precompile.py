@@ -155,7 +155,7 @@ def test_a_registry_that_goes_away_is_waited_for(
     eventually(lambda: closed(mxr, matrix) >= 9)
     registry.kill9()
     assert running.stderr is not None
-    assert any("Trying again" in line for line in running.stderr)
+    assert any("Retrying" in line for line in running.stderr)
     registry.start()
     gate.touch()
     done = finish(running)
@@ -172,7 +172,7 @@ def test_ctrl_c_leaves_the_jobs(mxr: Host, fleet: Callable[[], list[Worker]], ma
     running.send_signal(signal.SIGINT)
     done = finish(running)
     assert done.code == 130, done
-    assert "jobs go on without you" in done.err and "the same command again" in done.err
+    assert "jobs continue" in done.err and "the same command again" in done.err
     gate.touch()
     eventually(lambda: closed(mxr, matrix) == CELLS)
 

@@ -114,19 +114,3 @@ def test_compiles_that_take_longer_are_pointed_out(mxr: Host, registry: Registry
     assert found["grown"] == [old] and found["summary"]["there"] == 1
     assert "3.1 times as long" in mxr(*words).err
     assert mxr(*words, "--grown", "4").err == ""
-
-
-def test_bad_words_are_refused(mxr: Host, tmp_path: Path) -> None:
-    for words in (
-        ("--from", "migraphx=2.15"),
-        ("--from", "migraphx=2.15", "--to", "rocm=7.2"),
-        ("--from", "migraphx=2.15", "--to", "migraphx=2.15"),
-        ("--from", "migraphx=2.15", "--to", "rocm=7.2,migraphx=2.16"),
-        ("--from", "migraphx=two", "--to", "migraphx=2.16"),
-        (*UPGRADE, "--days", "0"),
-        (*UPGRADE, "--grown", "0.5"),
-        (tmp_path / "matrix.yaml", *UPGRADE),
-        ("--ask",),
-        (),
-    ):
-        mxr("plan", *words, expect=2)

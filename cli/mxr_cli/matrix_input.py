@@ -23,7 +23,11 @@ def matrix_options(command: F) -> F:
     """Add the options that limit a matrix."""
     for option in (
         click.option(
-            "--target", "targets", multiple=True, metavar="NAME", help="Only this target of `mxr plan`. Repeatable."
+            "--target",
+            "targets",
+            multiple=True,
+            metavar="NAME",
+            help="Only this target, named as in `mxr plan`. Repeatable.",
         ),
         click.option(
             "--limit",

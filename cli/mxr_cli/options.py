@@ -111,7 +111,15 @@ COMMON = (
     click.option("--debug", is_flag=True, help="Print a traceback when an error occurs."),
 )
 
-REQUEST = (
+BATCH = click.option("--batch", type=BatchSizes(), metavar="N", help="Size of the open first dimension of every input.")
+BATCHES = click.option(
+    "--batch",
+    type=BatchSizes(),
+    metavar="N[,N...]",
+    help="Size of the open first dimension of every input, or a list of sizes: one request for each.",
+)
+
+TARGET = (
     click.option("--arch", metavar="ARCH", help="GPU architecture, such as gfx908 or gfx90a:sramecc+:xnack-."),
     click.option("--vendor", metavar="NAME", help="GPU vendor: amd (default) or hygon."),
     click.option("--kind", metavar="KIND", help="Target: gpu (default), or ref, the CPU reference target of MIGraphX."),
@@ -124,7 +132,9 @@ REQUEST = (
     ),
     click.option("--rocm", metavar="VERSION", help="Version of ROCm (or DTK), such as 7.2 or 7.2.1."),
     click.option("--migraphx", metavar="VERSION", help="Version of MIGraphX, such as 2.15 or 2.15.0."),
-    click.option("--batch", type=BatchSizes(), metavar="N", help="Size of the open first dimension of every input."),
+)
+
+COMPILE = (
     click.option(
         "--input",
         "inputs",
@@ -135,7 +145,7 @@ REQUEST = (
     click.option(
         "--precision",
         metavar="P",
-        help="fp32 (default), or fp16, bf16, int8, fp8, int4w joined with + in the order of their passes.",
+        help="fp32 (default), or fp16, bf16, int8, fp8, int4w joined with + in the order in which they are applied.",
     ),
     click.option(
         "--calibration", type=click.Path(path_type=Path), metavar="FILE", help="Calibration data for int8 or fp8."
@@ -160,7 +170,7 @@ REQUEST = (
         "--for",
         "consumer",
         metavar="CONSUMER",
-        help="The program that loads the file: python, triton, ... (see mxr consumers) [env: MXR_CONSUMER].",
+        help="The program that loads the file: python, triton, ... (see mxr consumers).",
     ),
     click.option(
         "--host", "host_file", metavar="FILE", help="Use the host facts recorded by `mxr host --json` [env: MXR_HOST]."
@@ -168,7 +178,7 @@ REQUEST = (
 )
 
 MATCHING = (
-    click.option("--exact", is_flag=True, help="Require that every quality you give is equal."),
+    click.option("--exact", is_flag=True, help="Accept only artifacts that match every given quality exactly."),
     click.option(
         "--allow", metavar="LIST", help="Differences to accept: cu, patch, cross, spoof, separated by commas."
     ),
@@ -221,7 +231,12 @@ def common(command: F) -> F:
 
 def request(command: F) -> F:
     """Add the options that describe a request."""
-    return _decorate(command, REQUEST)
+    return _decorate(command, (*TARGET, BATCH, *COMPILE))
+
+
+def several_requests(command: F) -> F:
+    """Add the options that describe one request for each of several batch sizes."""
+    return _decorate(command, (*TARGET, BATCHES, *COMPILE))
 
 
 def matching(command: F) -> F:

@@ -14,8 +14,8 @@ from mxr_cli.output import echo, print_json, print_table
 def consumers(session: Session) -> None:
     """List the supported consumers: the programs that load .mxr files.
 
-    Shows for each the compile flags that `--for NAME` selects, the files that `mxr fetch --for NAME -o FOLDER/` writes,
-    and its page in the documentation.
+    For each consumer, show the compile flags that `--for NAME` selects, the files that `mxr fetch -o FOLDER/` writes,
+    and the page in the documentation.
     """
     if session.as_json:
         rows = [

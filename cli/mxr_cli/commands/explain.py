@@ -18,7 +18,7 @@ MAX_BYTES = 64 << 20
 
 
 @click.command
-@click.argument("text", metavar="[TEXT]", nargs=-1)
+@click.argument("text", metavar="[TEXT]...", nargs=-1)
 @click.option("-f", "--file", type=click.Path(path_type=Path), metavar="LOG", help="Read this log file.")
 @common
 def explain(session: Session, text: tuple[str, ...], file: Path | None) -> None:

@@ -13,7 +13,7 @@ from mxr_cli.fetching.dispatch import fetch as run_fetch
 from mxr_cli.fetching.fetch_options import FetchOptions
 from mxr_cli.fetching.ort_options import OrtOptions, ort_fetch_options
 from mxr_cli.on_miss import OnMiss
-from mxr_cli.options import Session, common, matching, request
+from mxr_cli.options import Session, common, matching, several_requests
 from mxr_cli.output import echo, note, print_json
 
 
@@ -22,7 +22,7 @@ from mxr_cli.output import echo, note, print_json
 @click.option(
     "--genai-config",
     metavar="FILE",
-    help="Fetch for every model that this genai_config.json runs with MIGraphX, instead of MODEL.",
+    help="Fetch the programs for all models that this genai_config.json runs with MIGraphX, instead of MODEL.",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=str), metavar="PATH", help="Write a copy to this file or folder."
@@ -57,7 +57,7 @@ from mxr_cli.output import echo, note, print_json
 )
 @click.option("-v", "--verbose", is_flag=True, help="Show the log of the compile while it runs.")
 @ort_fetch_options
-@request
+@several_requests
 @matching
 @common
 def fetch(

@@ -19,8 +19,8 @@ from mxr_cli.output import echo, note, print_json
 def host(session: Session) -> None:
     """Show the GPUs, ROCm and MIGraphX of this host, and how each fact was found.
 
-    Reads files and runs tools; never imports migraphx and never opens the GPU. To use the facts of a serving image
-    elsewhere, record them in the image with `mxr host --json > host.json` and pass --host host.json.
+    The command reads files and runs tools. It never imports migraphx and never opens the GPU. To use the facts of a
+    serving image elsewhere, record them in the image with `mxr host --json > host.json`, then pass --host host.json.
     """
     found = session.host()
     if session.as_json:

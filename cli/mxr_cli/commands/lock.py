@@ -16,7 +16,7 @@ from mxr.request.builder import Options
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr_cli.lock_report import report_findings
-from mxr_cli.options import Session, common, matching, pipeline_environment, request
+from mxr_cli.options import Session, common, matching, pipeline_environment, several_requests
 from mxr_cli.output import echo, format_time, key_cells, print_json, print_table
 
 if TYPE_CHECKING:
@@ -70,10 +70,10 @@ class LockTask:
     help="Compare the lock with the registry: exit with 3 if an artifact is gone, "
     "with 6 if a request now gets a different one.",
 )
-@click.option("--register", metavar="NAME", help="Protect the locked artifacts from removal, under this name.")
+@click.option("--register", metavar="NAME", help="Register the lock as NAME, to protect its artifacts from removal.")
 @click.option("--registered", is_flag=True, help="List the registered locks.")
-@click.option("--unregister", metavar="NAME", help="Remove the registration NAME, and its protection.")
-@request
+@click.option("--unregister", metavar="NAME", help="Remove the registered lock NAME and its protection.")
+@several_requests
 @matching
 @common
 def lock(session: Session, options: Options, batches: tuple[int, ...], **values: Any) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def workers(session: Session) -> None:
     """List the workers with the targets that each can compile for, and the declared pools.
 
-    A declared pool can compile even if it is scaled to zero workers now.
+    A declared pool counts even while it is scaled to zero workers.
     """
     listed = session.client().workers()
     if session.as_json:

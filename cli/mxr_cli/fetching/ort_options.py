@@ -41,31 +41,30 @@ OPTIONS = (
     click.option(
         "--ort",
         metavar="ORT",
-        help="With --for ort: the ONNX Runtime to serve: its version, its generation (A, B, B', C, D), "
+        help="For ort: the ONNX Runtime to serve: its version, its generation (A, B, B', C, D), "
         "or the path of its provider library.",
     ),
+    click.option("--ort-python", metavar="PATH", help="For ort: a Python interpreter that has this ONNX Runtime."),
     click.option(
-        "--ort-python", metavar="PATH", help="With --for ort: a Python interpreter with this ONNX Runtime installed."
-    ),
-    click.option(
-        "--ort-migraphx",
-        metavar="VERSION",
-        help="With --for ort: the MIGraphX version that its provider was built with.",
+        "--ort-migraphx", metavar="VERSION", help="For ort: the MIGraphX version that the provider was built with."
     ),
     click.option(
         "--ort-level",
         metavar="LEVEL",
-        help="With --for ort: the graph optimization level of the session: all (default), basic, disable.",
+        help="For ort: the graph optimization level of the session: all (default), basic, disable.",
     ),
-    click.option("--ort-bytes", is_flag=True, help="With --for ort: the session opens the model from memory."),
+    click.option(
+        "--ort-bytes", is_flag=True, help="For ort: the session opens the model from memory, not from a file."
+    ),
 )
 
 PREDICT = click.option(
     "--ort-predict",
     type=click.Choice(("proven", "unproven")),
     default="proven",
-    help="Predict file names of ONNX Runtime generations that were never run against their provider (unproven), "
-    "or only of proven ones.",
+    show_default=True,
+    help="For ort: predict file names of ONNX Runtime generations that were never run against their provider "
+    "(unproven), or only of proven ones.",
 )
 
 

@@ -1,11 +1,14 @@
-"""The walk over an ONNX file: its inputs, its outputs and where the rest of its data lies; no tensor is ever read.
+"""Reads ONNX files without reading tensors: inputs, outputs, opset and the locations of external data.
 
-A model of any size costs only its node list. Source of all field numbers: onnx/onnx.proto of github.com/onnx/onnx
-(tests compare them with the onnx package).
+The cost depends on the size of the node list, not on the size of the weights. Source of all field numbers:
+onnx/onnx.proto of github.com/onnx/onnx (tests compare them with the onnx package).
 
-protobuf   the wire format        graph      inputs, outputs, opset      external   external data and its files
-reader     opening and walking    binding    the shapes of a request     foreign    what another file looks like
-structure  a digest of the graph without its weights                     window     bytes that are read as needed
+    protobuf    wire format, reading              external    external data and its files
+    writing     wire format, writing              binding     shapes of a request
+    reader      opens and reads a model           freezing    writes a model with fixed dims
+    graph       inputs, outputs, opset            structure   digest of the graph without its weights
+    writer      writes a model of one node        window      bytes that are read on demand
+    values      data types                        foreign     identifies other file types
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""External data: where a tensor may hide, the locations that it names, and the files that they are."""
+"""Finds the external data of a model: the tensors that have any, their locations and the files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from mxr.errors import Damaged
 from .protobuf import Bytes, MalformedProtobuf, fields, message, text_of, varint_of
 from .values import OnnxModel
 
-DEEPEST_SUBGRAPH = 64  # graphs within graphs; protobuf's own parsers stop at 100 messages within messages
+DEEPEST_SUBGRAPH = 64
+"""Maximum nesting depth of graphs. Protobuf's own parsers stop at 100 nested messages."""
 
-# Where a tensor may hide: for each message, the fields to go into.
-_ROOMS: dict[str, dict[int, str]] = {
+# By message: the fields whose messages can contain tensors.
+_SUBMESSAGES: dict[str, dict[int, str]] = {
     "model": {message(7): "graph", message(20): "training", message(25): "function"},
     "training": {message(1): "graph", message(2): "graph"},
     "function": {message(7): "node", message(11): "attribute"},
@@ -25,25 +26,24 @@ _ROOMS: dict[str, dict[int, str]] = {
     "sparse": {message(1): "tensor", message(2): "tensor"},
 }
 
-
 _TYPE_NAMES = ("to", "dtype", "output_dtype")
-"""Attributes that choose the element type of what a node makes (Cast, EyeLike, QuantizeLinear and others)."""
+"""Attributes that select the element type of a node's output (Cast, EyeLike, QuantizeLinear and others)."""
 
 
 def tensors_in(data: Bytes) -> tuple[set[str], set[int]]:
-    """The external-data locations of all tensors, and the numbers of the element types of tensors and casts."""
+    """Return the external data locations of all tensors, and the element type numbers of all tensors and casts."""
     found: set[str] = set()
     types: set[int] = set()
     waiting = [("model", 0, len(data), 0)]
     while waiting:
-        room, at, end, depth = waiting.pop()
+        kind, at, end, depth = waiting.pop()
         if depth > DEEPEST_SUBGRAPH:
-            raise MalformedProtobuf(f"Its graphs lie more than {DEEPEST_SUBGRAPH} deep within each other")
-        doors = _ROOMS[room]
-        if room == "attribute":
-            types |= _chosen(data, at, end)
+            raise MalformedProtobuf(f"Its graphs are nested more than {DEEPEST_SUBGRAPH} deep")
+        submessages = _SUBMESSAGES[kind]
+        if kind == "attribute":
+            types |= _selected_type(data, at, end)
         for tag, start, stop in fields(data, at, end):
-            inner = doors.get(tag)
+            inner = submessages.get(tag)
             if inner == "tensor":
                 found |= _locations(data, start, stop, types)
             elif inner:
@@ -51,8 +51,8 @@ def tensors_in(data: Bytes) -> tuple[set[str], set[int]]:
     return found, types
 
 
-def _chosen(data: Bytes, start: int, stop: int) -> set[int]:
-    """The element type that an attribute chooses, where it is such an attribute."""
+def _selected_type(data: Bytes, start: int, stop: int) -> set[int]:
+    """The element type number that an attribute selects; empty if it selects none."""
     numbers = {a for tag, a, _ in fields(data, start, stop) if tag == varint_of(3)}
     return numbers if numbers and text_of(data, [(start, stop)], 1) in _TYPE_NAMES else set()
 
@@ -64,38 +64,39 @@ def _locations(data: Bytes, start: int, stop: int, types: set[int]) -> set[str]:
             entries.append([(a, b)])
         elif tag == varint_of(2):
             types.add(a)
-        elif tag == varint_of(14) and a & 0xFFFFFFFF < 2:  # an unknown value of a closed enum changes nothing
+        elif tag == varint_of(14) and a & 0xFFFFFFFF < 2:  # protobuf ignores unknown values of a closed enum
             external = a & 0xFFFFFFFF == 1
     if not external:
         return set()
-    # Readers differ in which entry they take when there are several, so all of them belong to the model.
+    # If there are several location entries, readers differ in which one they use. All of them belong to the model.
     found = {text_of(data, entry, 2) for entry in entries if text_of(data, entry, 1) == "location"}
     if not found:
-        raise MalformedProtobuf("It has a tensor with external data and no location")
+        raise MalformedProtobuf("A tensor has external data but no location")
     return found
 
 
 def external_files(model: OnnxModel) -> tuple[tuple[str, Path], ...]:
-    """Each external-data location of the model with its file, in the order of `model.external`.
+    """Return each external data location of the model with its file, in the order of `model.external`.
 
-    Raises Damaged for a location that is absolute, leaves the model's folder, or names no regular file.
+    Raises `Damaged` for a location that is absolute, is outside the model's folder, or is not a regular file.
     """
     return tuple((location, placed(model.path, location)) for location in model.external)
 
 
 def placed(model: Path, location: str) -> Path:
-    """The file of one external-data location of the model at `model`. Raises Damaged."""
+    """Return the file of one external data location of the model at `model`. Raises `Damaged`."""
     folder, place = model.parent, model.parent / location
-    fault = _unfit(location)
-    hint = "Save the model again with its external data beside it, under a plain relative name."
-    # A location is looked for beside the path as it was given, and a data file may itself be a link to anywhere: in a
-    # Hugging Face cache both model.onnx and model.onnx_data are links into ../../blobs. Such a link was made by the
-    # owner of the folder, while the location was written by the maker of the model: only the latter must not choose
-    # what is read. So the text must stay inside, and so must each folder on the way, links followed.
-    if not fault and _leads_out(folder, location):
-        fault = "leads out of the model's folder through a link"
+    fault = _invalid_location(location)
+    hint = "Save the model again with its external data next to it, under a plain relative name."
+    # The location is resolved relative to the given path of the model. The data file itself may be a link to anywhere:
+    # in a Hugging Face cache both model.onnx and model.onnx_data are links into ../../blobs. The owner of the folder
+    # creates such a link, but the author of the model writes the location, and the author must not choose which files
+    # are read. So the text of the location must stay inside the folder, and so must each folder on its path after
+    # links are resolved.
+    if not fault and _is_outside(folder, location):
+        fault = "is outside the model's folder (through a link)"
     if not fault:
-        hint = f"Put it into {folder.absolute()}: a model and its external data travel together."
+        hint = f"Put it into {folder.absolute()}: copy a model together with its external data."
         try:
             if not stat.S_ISREG(place.stat().st_mode):
                 fault = "is not a regular file"
@@ -108,7 +109,7 @@ def placed(model: Path, location: str) -> Path:
     return place
 
 
-def _leads_out(folder: Path, location: str) -> bool:
+def _is_outside(folder: Path, location: str) -> bool:
     home, step = os.path.realpath(folder), folder
     for part in location.split("/")[:-1]:
         step = step / part
@@ -117,9 +118,10 @@ def _leads_out(folder: Path, location: str) -> bool:
     return False
 
 
-def _unfit(location: str) -> str:
+def _invalid_location(location: str) -> str:
+    """What is wrong with the text of a location; empty if nothing is."""
     if "\0" in location or "\\" in location:
-        return "has a NUL or a backslash in its name"
+        return "contains a NUL or a backslash"
     if location.startswith("/") or (location[:1].isalpha() and location[1:2] == ":"):
         return "is an absolute path"
     parts = location.split("/")
@@ -127,5 +129,5 @@ def _unfit(location: str) -> str:
     for part in parts:
         depth += -1 if part == ".." else part not in ("", ".")
         if depth < 0:
-            return "leaves the model's folder"
-    return "names no file" if parts[-1] in ("", ".", "..") else ""
+            return "is outside the model's folder"
+    return "does not name a file" if parts[-1] in ("", ".", "..") else ""

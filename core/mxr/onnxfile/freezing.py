@@ -1,4 +1,4 @@
-"""A model with all dims closed: the same file with numbers where its inputs had symbols. Weights are not touched.
+"""Writes a copy of a model in which numbers replace the symbolic dims of its inputs; weights stay unchanged.
 
 Source: onnx/onnx, onnx/onnx.proto (field numbers).
 """
@@ -13,17 +13,17 @@ from typing import BinaryIO
 from mxr.errors import Damaged
 
 from .protobuf import Bytes, MalformedProtobuf, fields, message, text, text_of, varint_of
-from .writing import again, field, head, number_field
+from .writing import field, head, number_field, reencoded
 
 Span = tuple[int, int]
 Dims = tuple[int, ...]
 
 
 def freeze(source: Path, target: BinaryIO, inputs: Mapping[str, Dims]) -> None:
-    """Writes the model at `source` to `target` with the dims that `inputs` give to every input.
+    """Write the model at `source` to `target`, with the dims of every input from `inputs`.
 
-    A symbol of an input stands for its number wherever it comes again; what stays open elsewhere is left out, for it
-    was inferred and is inferred again. Raises `Damaged`, `OSError`.
+    The number of an input's symbol replaces that symbol everywhere. Other shapes with unknown dims are removed, because
+    they were inferred and are inferred again. Raises `Damaged`, `OSError`.
     """
     with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
@@ -39,7 +39,7 @@ def freeze(source: Path, target: BinaryIO, inputs: Mapping[str, Dims]) -> None:
 
 
 def _write(target: BinaryIO, number: int, parts: Sequence[bytes | tuple[int, int, int]], data: Bytes) -> None:
-    """A message of parts, of which those that stay as they are were never read: a graph may be as large as memory."""
+    """Write a message. Unchanged parts are copied without reading them whole: a graph may be as large as memory."""
     sizes = (len(part) if isinstance(part, bytes) else _size(*part) for part in parts)
     target.write(head(number, sum(sizes)))
     for part in parts:
@@ -56,7 +56,7 @@ def _size(tag: int, start: int, stop: int) -> int:
 
 def _copy(target: BinaryIO, data: Bytes, tag: int, start: int, stop: int) -> None:
     if tag & 7 != 2:
-        target.write(again(data, tag, start, stop))
+        target.write(reencoded(data, tag, start, stop))
         return
     target.write(head(tag >> 3, stop - start))
     for at in range(start, stop, 1 << 22):
@@ -78,11 +78,11 @@ def _graph(
         elif tag & 7 == 2:
             yield (tag, a, b)
         else:
-            yield again(data, tag, a, b)
+            yield reencoded(data, tag, a, b)
 
 
 def _symbols(data: Bytes, graphs: Sequence[Span], inputs: Mapping[str, Dims]) -> dict[str, int]:
-    """What each symbol of an input stands for."""
+    """The number of each symbol in the inputs."""
     found: dict[str, int] = {}
     for start, stop in graphs:
         for tag, a, b in fields(data, start, stop):
@@ -93,7 +93,7 @@ def _symbols(data: Bytes, graphs: Sequence[Span], inputs: Mapping[str, Dims]) ->
 
 
 def _shapes(data: Bytes, value: Span) -> Iterator[Span]:
-    """The shape messages within a value: value -> type -> tensor -> shape."""
+    """The shape messages in a value: value -> type -> tensor -> shape."""
     spans = [value]
     for number in (2, 1, 2):
         spans = [(a, b) for span in spans for tag, a, b in fields(data, *span) if tag == message(number)]
@@ -109,15 +109,15 @@ def _dim_names(data: Bytes, value: Span) -> list[str]:
     ]
 
 
-class _Open(Exception):
-    """A dim stays open."""
+class _UnknownDim(Exception):
+    """A dim has no known number."""
 
 
 def _value(data: Bytes, value: Span, symbols: Mapping[str, int], dims: Dims | None) -> bytes | None:
-    """A value with its dims closed; None where one stays open."""
+    """The value with numbers as dims; None if a dim is unknown."""
     try:
         return _within(data, value, 0, lambda a, b: _shape(data, (a, b), symbols, dims), dims)
-    except _Open:
+    except _UnknownDim:
         return None
 
 
@@ -129,7 +129,7 @@ def _within(data: Bytes, span: Span, depth: int, shape, dims: Dims | None) -> by
     rows, seen = [], False
     for tag, a, b in fields(data, *span):
         if tag != message((2, 1, 2)[depth]):
-            rows.append(again(data, tag, a, b))
+            rows.append(reencoded(data, tag, a, b))
         elif depth < 2:
             rows.append(field(tag >> 3, _within(data, (a, b), depth + 1, shape, dims)))
         elif (content := shape(a, b)) is not None:
@@ -155,8 +155,8 @@ def _dim(data: Bytes, span: Span, symbols: Mapping[str, int], size: int | None) 
         elif tag == message(2):
             name, own = text(data, a, b), None
         else:
-            rest.append(again(data, tag, a, b))
+            rest.append(reencoded(data, tag, a, b))
     known = size if size is not None else symbols.get(name) if name else own
     if known is None:
-        raise _Open
+        raise _UnknownDim
     return number_field(1, known) + b"".join(rest)

@@ -1,4 +1,4 @@
-"""The graph's own inputs and outputs, and the default opset."""
+"""Reads the inputs and outputs of the graph, and the default opset."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _TYPES = (
     "float64", "uint32", "uint64", "complex64", "complex128", "bfloat16", "float8e4m3fn", "float8e4m3fnuz",
     "float8e5m2", "float8e5m2fnuz", "uint4", "int4", "float4e2m1", "float8e8m0", "uint2", "int2", "float6e2m3",
     "float6e3m2",
-)  # by number
+)
+"""Names of the element types by number. Source: onnx/onnx.proto, TensorProto.DataType."""
 # fmt: on
 
 _KINDS = {
@@ -26,12 +27,14 @@ _KINDS = {
 
 
 def default_opset(data: Bytes, span: Span, before: int | None) -> int | None:
+    """Return the version in an opset import if it is that of the default domain, otherwise `before`."""
     version = [value for tag, value, _ in fields(data, *span) if tag == varint_of(2)]
     default = text_of(data, [span], 1) in ("", "ai.onnx")
     return signed(version[-1]) if default and version else before
 
 
 def ends(data: Bytes, graph: Sequence[Span]) -> tuple[tuple[OnnxInput, ...], tuple[OnnxInput, ...]]:
+    """Return the inputs without initializers, and the outputs. Raises `MalformedProtobuf`."""
     inputs, outputs, initializers = [], [], set()
     for tag, start, stop in merged(data, graph):
         if tag == message(11):
@@ -45,7 +48,7 @@ def ends(data: Bytes, graph: Sequence[Span]) -> tuple[tuple[OnnxInput, ...], tup
             initializers.add(text_of(data, values, 8))
     real = tuple(item for item in inputs if item.name not in initializers)
     if len({item.name for item in real}) < len(real):
-        raise MalformedProtobuf("Its graph has two inputs of one name")
+        raise MalformedProtobuf("Its graph has two inputs with the same name")
     return real, tuple(outputs)
 
 
@@ -69,18 +72,18 @@ def _value(data: Bytes, span: Span) -> OnnxInput:
 
 
 def type_name(number: int) -> str:
-    """The element type of this number."""
+    """Return the name of an element type, `type<number>` if it is unknown."""
     return _TYPES[number] if number < len(_TYPES) else f"type{number}"
 
 
 def type_number(name: str) -> int:
-    """The number of an element type that this version knows by name."""
+    """Return the number of an element type by its name; the inverse of `type_name`."""
     return _TYPES.index(name) if name in _TYPES else int(name.removeprefix("type"))
 
 
 def _dim(data: Bytes, span: Span) -> int | str | None:
     dim: int | str | None = None
-    for tag, start, stop in fields(data, *span):  # a oneof: what comes last counts
+    for tag, start, stop in fields(data, *span):  # a oneof: the last field counts
         if tag == varint_of(1):
             dim = signed(start) if signed(start) > 0 else None
         elif tag == message(2):

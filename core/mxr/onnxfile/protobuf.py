@@ -1,4 +1,4 @@
-"""The protobuf wire format, read by hand over a memory map: fields and where they lie, without reading what is in them.
+"""Reads the protobuf wire format: the tags and spans of fields, without reading their contents.
 
 Source: protobuf.dev, "Encoding".
 """
@@ -17,14 +17,16 @@ Span: TypeAlias = tuple[int, int]
 
 
 class MalformedProtobuf(Exception):
-    """The bytes are no ModelProto, and why; never leaves the package."""
+    """The bytes are not a ModelProto. The message is a sentence without a full stop. Never leaves the package."""
 
 
 def message(number: int) -> int:
+    """Return the tag of a length-delimited field: bytes, a string or a message."""
     return number << 3 | 2
 
 
 def varint_of(number: int) -> int:
+    """Return the tag of a varint field."""
     return number << 3
 
 
@@ -38,15 +40,18 @@ def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
             return value & (2**64 - 1), at
         shift += 7
     raise MalformedProtobuf(
-        "It ends in the middle of a field: was it cut short?" if at >= end else "It holds no ONNX fields"
+        "It ends in the middle of a field and may be truncated" if at >= end else "It contains no ONNX fields"
     )
 
 
 def fields(data: Bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Each field of the message in data[at:end]: its tag, then its span; for a varint its value and 0."""
+    """Yield each field of the message in data[at:end]: its tag and its span, or its tag, its value and 0 for a varint.
+
+    Raises `MalformedProtobuf`.
+    """
     while at < end:
         tag, start = data[at], at + 1
-        if tag > 127:  # most tags and sizes are one byte, and this loop is where the time goes
+        if tag > 127:  # most tags and sizes are one byte, and this loop dominates the running time
             tag, start = _varint(data, at, end)
         wire = tag & 7
         if wire == 2 and tag > 7:
@@ -61,28 +66,31 @@ def fields(data: Bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
         elif wire in (1, 5) and tag > 7:
             at = start + (8 if wire == 1 else 4)
         else:
-            raise MalformedProtobuf("It holds no ONNX fields")
+            raise MalformedProtobuf("It contains no ONNX fields")
         if at > end:
-            raise MalformedProtobuf("It ends before its last field does: was it cut short?")
+            raise MalformedProtobuf("It ends inside its last field and may be truncated")
         yield tag, start, at
 
 
 def merged(data: Bytes, spans: Iterable[Span]) -> Iterator[tuple[int, int, int]]:
-    """A message that is written in several pieces counts as one (protobuf's rule for a field that comes again)."""
+    """Yield the fields of a message in several spans. Protobuf merges the occurrences of a repeated message field."""
     for start, stop in spans:
         yield from fields(data, start, stop)
 
 
 def text(data: Bytes, start: int, stop: int) -> str:
+    """Return the string in data[start:stop]. Raises `MalformedProtobuf`."""
     try:
         return bytes(data[start:stop]).decode("utf-8")
     except UnicodeDecodeError:
-        raise MalformedProtobuf("It holds a name that is not UTF-8") from None
+        raise MalformedProtobuf("It contains a name that is not UTF-8") from None
 
 
 def text_of(data: Bytes, spans: Iterable[Span], number: int) -> str:
+    """Return the string field `number` of a message, empty if there is none; the last one counts."""
     return next((text(data, a, b) for tag, a, b in reversed(list(merged(data, spans))) if tag == message(number)), "")
 
 
 def signed(value: int) -> int:
+    """Return a 64-bit varint as a signed number."""
     return value - 2**64 if value >= 2**63 else value

@@ -1,4 +1,4 @@
-"""Opening an ONNX file and walking it once."""
+"""Opens an ONNX file and reads it in one pass."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from mxr.errors import Damaged, Usage
 
 from .external import tensors_in
-from .foreign import looks
+from .foreign import identify
 from .graph import default_opset, ends, type_name
 from .protobuf import Bytes, MalformedProtobuf, fields, message, signed, text, varint_of
 from .values import OnnxModel
 
 
 def read_model(path: Path) -> OnnxModel:
-    """Walk the ONNX file at `path`. Raises Usage when it cannot be opened, Damaged when it is not an ONNX model."""
+    """Read the ONNX file at `path`. Raises `Usage` if it cannot be opened, `Damaged` if it is not an ONNX model."""
     try:
         found = path.stat()
-        if not stat.S_ISREG(found.st_mode):  # before open(), which would wait for ever on a pipe
+        if not stat.S_ISREG(found.st_mode):  # before open(), which would block on a pipe
             what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
-            raise Damaged(f"{path} is {what}, not a model.", hint="Name the ONNX file itself.")
+            raise Damaged(f"{path} is {what}, not a model.", hint="Pass the ONNX file itself.")
         with path.open("rb") as file:
             head = file.read(512)
             if not head:
@@ -29,18 +29,18 @@ def read_model(path: Path) -> OnnxModel:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return _read(path, data)
     except (FileNotFoundError, NotADirectoryError):
-        raise Usage(f"There is no file {path}.", hint="Check the name of the model.") from None
+        raise Usage(f"There is no file {path}.", hint="Check the path of the model.") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise Usage(f"{path} cannot be read: {reason}.", hint="Check the name and who may read it.") from None
+        raise Usage(f"{path} cannot be read: {reason}.", hint="Check the path and its permissions.") from None
     except MalformedProtobuf as broken:
-        like, hint = looks(head)
-        what = f"It looks like {like}." if like else f"{broken}."
+        kind, hint = identify(head)
+        what = f"It looks like {kind}." if kind else f"{broken}."
         raise Damaged(f"{path} is not an ONNX model. {what}", hint=hint) from None
 
 
 def walk_model(path: Path, data: Bytes) -> OnnxModel:
-    """Walk the bytes of an ONNX file that is known as `path`. Raises Damaged when they are no ONNX model."""
+    """Read the bytes of an ONNX file; `path` is for messages. Raises `Damaged` if they are not an ONNX model."""
     try:
         return _read(path, data)
     except MalformedProtobuf as broken:
@@ -59,7 +59,7 @@ def _read(path: Path, data: Bytes) -> OnnxModel:
         elif tag == message(2):
             producer = text(data, start, stop)
     if not spans:
-        raise MalformedProtobuf("It holds no graph")
+        raise MalformedProtobuf("It contains no graph")
     inputs, outputs = ends(data, spans)
     locations, numbers = tensors_in(data)
     types = frozenset({*map(type_name, numbers), *(each.elem_type for each in (*inputs, *outputs))})

@@ -1,7 +1,8 @@
-"""A digest of a graph without its weights: equal for a model and its fine-tuned sisters, whose compiles take alike.
+"""Computes a digest of a graph without its weights: a model and its fine-tuned variants have the same digest.
 
-What counts are nodes with their attributes, and names, types and dims of inputs, outputs and initializers. What is in
-a tensor does not, nor where its external data lie, nor names of nodes, documentation and who made the file.
+Such models also take similar time to compile. The digest includes the nodes with their attributes, and the names, types
+and dims of inputs, outputs and initializers. It excludes tensor contents, external data locations, node names,
+documentation and the producer of the file.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from mxr.errors import Damaged
 from .external import DEEPEST_SUBGRAPH
 from .protobuf import Bytes, MalformedProtobuf, fields
 
-# The fields of each message that count: those with a room are messages to go into, the others count as they stand.
-_ROOMS: dict[str, dict[int, str | None]] = {
+# By message: the fields that the digest includes. The value is the kind of a submessage, or None to include the bytes.
+_FIELDS: dict[str, dict[int, str | None]] = {
     "model": {7: "graph", 8: None, 25: "function"},
     "graph": {1: "node", 5: "tensor", 11: "value", 12: "value", 15: "sparse"},
     "node": {1: None, 2: None, 4: None, 7: None, 8: None, 5: "attribute"},
@@ -28,16 +29,15 @@ _ROOMS: dict[str, dict[int, str | None]] = {
 }
 
 DEEPEST = 3 * DEEPEST_SUBGRAPH + 4
-"""Messages within messages: a graph lies in an attribute, in a node, in a graph."""
+"""Maximum nesting depth of messages: each subgraph is in an attribute, which is in a node, which is in a graph."""
 
 PIECE = 1 << 20
 
 
 def structure_of(data: Bytes) -> str:
-    """The sha256 of the structure of the ONNX model in `data`. Raises `Damaged` where it cannot be walked.
+    """Return the SHA-256 of the structure of the ONNX model in `data`. Raises `Damaged` if it is not an ONNX model.
 
-    The same model written anew by another library may have another digest: only what is equal byte by byte is seen as
-    equal.
+    The same model saved by another library may have another digest, because fields are compared byte by byte.
     """
     try:
         return _digest(data)
@@ -47,31 +47,31 @@ def structure_of(data: Bytes) -> str:
 
 def _digest(data: Bytes) -> str:
     found = sha256(b"mxr structure 1")
-    ways: list[tuple[str, Iterator[tuple[int, int, int]]]] = [("model", fields(data, 0, len(data)))]
-    while ways:
-        room, way = ways[-1]
-        step = next(way, None)
-        if step is None:
-            ways.pop()
+    stack: list[tuple[str, Iterator[tuple[int, int, int]]]] = [("model", fields(data, 0, len(data)))]
+    while stack:
+        kind, remaining = stack[-1]
+        field = next(remaining, None)
+        if field is None:
+            stack.pop()
             found.update(b")")
             continue
-        tag, start, stop = step
-        doors = _ROOMS[room]
-        if tag >> 3 not in doors:
+        tag, start, stop = field
+        included = _FIELDS[kind]
+        if tag >> 3 not in included:
             continue
-        inner = doors[tag >> 3]
+        inner = included[tag >> 3]
         if inner is None:
             _add(found.update, data, tag, start, stop)
         elif tag & 7 == 2:
-            if len(ways) > DEEPEST:
-                raise MalformedProtobuf(f"Its graphs lie more than {DEEPEST_SUBGRAPH} deep within each other")
+            if len(stack) > DEEPEST:
+                raise MalformedProtobuf(f"Its graphs are nested more than {DEEPEST_SUBGRAPH} deep")
             found.update(b"(" + tag.to_bytes(10, "little"))
-            ways.append((inner, fields(data, start, stop)))
+            stack.append((inner, fields(data, start, stop)))
     return found.hexdigest()
 
 
 def _add(update: Callable[[bytes], None], data: Bytes, tag: int, start: int, stop: int) -> None:
-    """A field as it stands; for a varint `start` is its value."""
+    """Add the bytes of a field. For a varint, `start` is its value."""
     length = stop - start if tag & 7 else 8
     update(b"=" + tag.to_bytes(10, "little") + length.to_bytes(8, "little"))
     if not tag & 7:

@@ -1,4 +1,4 @@
-"""What an ONNX file says of itself, as values."""
+"""Data types for the facts of an ONNX file."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import TypeAlias
 
 from mxr.util.frozen import dataclass
 
-Dim: TypeAlias = int | tuple[int, int, tuple[int, ...]]  # static, or (min, max, optimals)
+Dim: TypeAlias = int | tuple[int, int, tuple[int, ...]]
+"""A fixed dim, or (min, max, optimals) for a dynamic one."""
+
 LARGEST_DIM = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class OnnxInput:
-    """An input or output of the graph: `dims` is None when the model says nothing of its shape, () for a scalar.
+    """An input or output of the graph. `dims` is None if the model gives no shape, and () for a scalar.
 
-    A dim is a number, the name of a symbol, or None (open, without a name). A number below 1 counts as open.
+    A dim is a number, the name of a symbol, or None (unknown, without a name). A number below 1 counts as unknown.
     Source: MIGraphX src/onnx/onnx_parser.cpp ("A non-positive dim_value is unspecified").
     """
 
@@ -30,9 +32,10 @@ class OnnxInput:
 
 @dataclass(frozen=True, slots=True)
 class OnnxModel:
-    """What an ONNX file says of itself. `size` is in bytes; `external` is in byte order of the UTF-8 names.
+    """The facts of an ONNX file.
 
-    `types`: the element types of its tensors, casts, inputs and outputs; None where the file was not walked.
+    `size` is in bytes. `external` are the external data locations, sorted by the bytes of their UTF-8 names. `types`
+    are the element types of tensors, casts, inputs and outputs; None if the file was not read.
     """
 
     path: Path

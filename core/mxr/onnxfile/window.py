@@ -1,4 +1,4 @@
-"""Bytes that are read as they are needed, a window at a time: a file in a store of blobs, walked like a memory map."""
+"""Bytes that are read on demand in windows, so that a file in a blob store can be read like a memory map."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import overload
 
 SIZE = 1 << 18
 MOST = 64
-"""Windows kept: 16 MiB in all."""
+"""Number of windows that are kept, 16 MiB in total."""
 
 
 class Window:
-    """`size` bytes, of which `read_at(offset, length)` gives a part. What is sliced is never larger than is asked."""
+    """A sequence of `size` bytes that `read_at(offset, length)` reads. A slice reads only its own bytes."""
 
     def __init__(self, size: int, read_at: Callable[[int, int], bytes]) -> None:
         self._size, self._read_at = size, read_at
@@ -33,11 +33,11 @@ class Window:
             return self._read_at(start, max(0, stop - start))
         at = key - self._start
         if not 0 <= at < len(self._data):
-            at = self._turn(key)
+            at = self._move_to(key)
         return self._data[at]
 
-    def _turn(self, key: int) -> int:
-        """Puts the window that has this byte before us; where in it the byte is."""
+    def _move_to(self, key: int) -> int:
+        """Make the window of byte `key` the current one; return the position of the byte in it."""
         number, at = divmod(key, SIZE)
         data = self._kept.pop(number, None) or self._read_at(number * SIZE, SIZE)
         if len(self._kept) >= MOST:

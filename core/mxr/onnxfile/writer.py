@@ -1,4 +1,4 @@
-"""Writing a small ONNX file by hand: a graph with one node and no weights.
+"""Writes an ONNX model that consists of one node without weights.
 
 Source: onnx/onnx, onnx/onnx.proto (field numbers).
 """
@@ -14,12 +14,12 @@ from .values import OnnxInput
 from .writing import field, number_field
 
 IR_VERSION = 8
-"""Understood by every ONNX Runtime since 1.10. Source: onnx/onnx, docs/Versioning.md."""
+"""Supported by ONNX Runtime 1.10 and later. Source: onnx/onnx, docs/Versioning.md."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenNode:
-    """One node: attributes are whole numbers (INT) or texts (STRING)."""
+    """One node. Attributes are integers (INT) or strings (STRING)."""
 
     name: str
     op_type: str
@@ -32,7 +32,7 @@ class WrittenNode:
 def model_bytes(
     name: str, node: WrittenNode, inputs: Sequence[OnnxInput], outputs: Sequence[OnnxInput], opsets: Mapping[str, int]
 ) -> bytes:
-    """A ModelProto whose graph is this node between these inputs and outputs."""
+    """Return a serialized ModelProto with `node` as its graph's only node. `opsets` are versions by domain."""
     graph = field(1, _node(node)) + field(2, name)
     graph += b"".join(field(11, _value(each)) for each in inputs)
     graph += b"".join(field(12, _value(each)) for each in outputs)

@@ -1,4 +1,4 @@
-"""The protobuf wire format written by hand: fields put together, for the few edits of a model that mxr makes.
+"""Writes the protobuf wire format, for the few changes that mxr makes to a model.
 
 Source: protobuf.dev, "Encoding".
 """
@@ -9,7 +9,7 @@ from .protobuf import Bytes
 
 
 def varint(value: int) -> bytes:
-    """A number in groups of seven bits, the lowest first."""
+    """Encode a number in groups of seven bits, the lowest first."""
     value &= 2**64 - 1
     groups = bytearray()
     while value > 127:
@@ -20,23 +20,23 @@ def varint(value: int) -> bytes:
 
 
 def number_field(number: int, value: int) -> bytes:
-    """A field that holds a varint."""
+    """Encode a varint field."""
     return varint(number << 3) + varint(value)
 
 
 def field(number: int, content: bytes | str) -> bytes:
-    """A field that holds bytes, a text or a message."""
+    """Encode a field that contains bytes, a string or a message."""
     data = content.encode() if isinstance(content, str) else content
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
 def head(number: int, size: int) -> bytes:
-    """What stands before a content of this many bytes."""
+    """Encode the tag and length that precede `size` bytes of content."""
     return varint(number << 3 | 2) + varint(size)
 
 
-def again(data: Bytes, tag: int, start: int, stop: int) -> bytes:
-    """A field as it was read: its tag, then its span, or its value and 0 for a varint."""
+def reencoded(data: Bytes, tag: int, start: int, stop: int) -> bytes:
+    """Encode a field that `protobuf.fields` yielded: its tag and its span, or its tag, its value and 0 for a varint."""
     wire = tag & 7
     if wire == 0:
         return varint(tag) + varint(start)

@@ -1,4 +1,4 @@
-"""The walk over ONNX files, judged by the onnx package: inputs, external data, foreign files, shapes of a key."""
+"""The ONNX reader compared with the onnx package: inputs, external data, foreign files, shapes of a key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import external_data_helper, helper
 
@@ -51,15 +51,15 @@ def read(folder: Path, model: onnx.ModelProto | bytes) -> OnnxModel:
 
 
 @pytest.fixture(scope="session")
-def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for the many models that hypothesis makes."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for the many models that hypothesis generates."""
     return tmp_path_factory.mktemp("models")
 
 
-# --- what the file says ---
+# --- facts of the file ---
 
 
-def test_reads_what_the_file_says_of_itself(tmp_path: Path) -> None:
+def test_reads_the_facts_of_a_file(tmp_path: Path) -> None:
     opsets = [helper.make_opsetid("com.other", 3), helper.make_opsetid("", 17)]
     model = helper.make_model(graph(), opset_imports=opsets, ir_version=8, producer_name="a maker")
     found = read(tmp_path, model)
@@ -70,7 +70,7 @@ def test_reads_what_the_file_says_of_itself(tmp_path: Path) -> None:
     assert found.external == ()
 
 
-def test_initializers_and_sparse_initializers_are_no_inputs(tmp_path: Path) -> None:
+def test_initializers_and_sparse_initializers_are_not_inputs(tmp_path: Path) -> None:
     made = graph(initializer=[tensor("w")], sparse_initializer=[onnx.SparseTensorProto(values=tensor("s"))])
     for name in ("w", "s", "z"):
         made.input.append(helper.make_tensor_value_info(name, FLOAT, []))
@@ -79,7 +79,7 @@ def test_initializers_and_sparse_initializers_are_no_inputs(tmp_path: Path) -> N
     assert found.inputs[1].dims == ()
 
 
-def test_open_dims_and_unknown_ranks(tmp_path: Path) -> None:
+def test_unknown_dims_and_unknown_ranks(tmp_path: Path) -> None:
     made = graph()
     made.input.append(helper.make_tensor_value_info("open", FLOAT, [None, -1, 0, "", 2**40]))
     made.input.append(helper.make_tensor_value_info("ranked_nowhere", onnx.TensorProto.INT64, None))
@@ -108,7 +108,7 @@ def test_an_unknown_element_type_is_shown_by_its_number(tmp_path: Path) -> None:
     assert read(tmp_path, helper.make_model(made)).inputs[1].elem_type == "type99"
 
 
-def test_a_message_in_pieces_is_one_message(tmp_path: Path) -> None:
+def test_repeated_message_fields_are_merged(tmp_path: Path) -> None:
     extra = onnx.GraphProto(input=[helper.make_tensor_value_info("z", FLOAT, [7])], initializer=[tensor("x", "d.bin")])
     pieces = helper.make_model(graph()).SerializeToString() + onnx.ModelProto(graph=extra).SerializeToString()
     found = read(tmp_path, pieces)
@@ -117,13 +117,13 @@ def test_a_message_in_pieces_is_one_message(tmp_path: Path) -> None:
     assert found.external == ("d.bin",)
 
 
-def test_a_model_beyond_4_gib_is_walked_without_touching_its_tensors(tmp_path: Path) -> None:
+def test_a_model_beyond_4_gib_is_read_without_its_tensors(tmp_path: Path) -> None:
     size = 5 << 30
     head = onnx.TensorProto(name="w").SerializeToString() + varint(9 << 3 | 2) + varint(size)
     inner = graph().SerializeToString() + varint(5 << 3 | 2) + varint(len(head) + size) + head
     path = saved(tmp_path, varint(7 << 3 | 2) + varint(len(inner) + size) + inner)
     with path.open("r+b") as file:
-        file.truncate(path.stat().st_size + size)  # a hole: takes no room on the disk
+        file.truncate(path.stat().st_size + size)  # a sparse file takes no disk space
         file.seek(0, os.SEEK_END)
         file.write(onnx.ModelProto(ir_version=9).SerializeToString())
     before = resource.getrusage(resource.RUSAGE_SELF)
@@ -144,7 +144,7 @@ def varint(value: int) -> bytes:
 
 
 def tensors_of(message: Any) -> Iterator[onnx.TensorProto]:
-    """Every TensorProto in a message, by the descriptors of the onnx package and nothing that we know."""
+    """Every TensorProto in a message, found only through the descriptors of the onnx package."""
     if isinstance(message, onnx.TensorProto):
         yield message
     for field, value in message.ListFields():
@@ -231,10 +231,9 @@ def dims_by_onnx(value: onnx.ValueInfoProto) -> tuple[int | str | None, ...] | N
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
-def test_agrees_with_the_onnx_package_on_generated_models(room: Path, rng: random.Random) -> None:
+def test_agrees_with_the_onnx_package_on_generated_models(folder: Path, rng: random.Random) -> None:
     model = some_model(rng)
-    found = read(room, model)
+    found = read(folder, model)
     assert set(found.external) == external_by_onnx(model)
     assert list(found.external) == sorted(found.external, key=str.encode)
     by_loader = filter(external_data_helper.uses_external_data, external_data_helper._get_all_tensors(model))
@@ -246,7 +245,7 @@ def test_agrees_with_the_onnx_package_on_generated_models(room: Path, rng: rando
     assert [item.dims for item in found.outputs] == [dims_by_onnx(v) for v in model.graph.output]
 
 
-def test_finds_what_onnx_itself_saved_outside(tmp_path: Path) -> None:
+def test_finds_the_external_data_that_onnx_saved(tmp_path: Path) -> None:
     onnx.save(
         helper.make_model(graph(initializer=[tensor("w"), tensor("v")])),
         tmp_path / "model.onnx",
@@ -260,7 +259,7 @@ def test_finds_what_onnx_itself_saved_outside(tmp_path: Path) -> None:
 
 
 def nested(depth: int) -> bytes:
-    """A model of so many graphs within graphs; by hand, since protobuf itself writes no more than 100 messages deep."""
+    """A model with nested graphs, encoded by hand because protobuf writes at most 100 nested messages."""
     made = graph(initializer=[tensor("w", "deep.bin")]).SerializeToString()
     for _ in range(depth - 1):
         for number in (6, 5, 1):  # AttributeProto.g, NodeProto.attribute, GraphProto.node
@@ -279,9 +278,9 @@ def test_subgraphs_have_a_bounded_depth(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "unknown",
     [varint(99 << 3 | 5) + b"\xff" * 4, varint(99 << 3 | 1) + b"\xff" * 8, varint(14 << 3) + varint(7)],
-    ids=["four bytes", "eight bytes", "a data_location of the future"],
+    ids=["four bytes", "eight bytes", "an unknown data_location"],
 )
-def test_what_is_unknown_is_passed_over(tmp_path: Path, unknown: bytes) -> None:
+def test_unknown_fields_are_ignored(tmp_path: Path, unknown: bytes) -> None:
     outside = tensor("w", "w.bin").SerializeToString() + unknown
     made = graph().SerializeToString() + varint(5 << 3 | 2) + varint(len(outside)) + outside
     content = varint(7 << 3 | 2) + varint(len(made)) + made
@@ -308,21 +307,21 @@ def test_locations_inside_the_folder(tmp_path: Path, location: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("location", "words"),
+    ("location", "message"),
     [
         ("/etc/passwd", "absolute"),
         ("C:\\weights.bin", "backslash"),
         ("C:weights.bin", "absolute"),
         ("..\\w.bin", "backslash"),
         ("w.bin\0.txt", "NUL"),
-        ("../w.bin", "leaves"),
-        ("sub/../../w.bin", "leaves"),
-        ("sub/../../models/w.bin", "leaves"),
-        ("./..//w.bin", "leaves"),
-        ("..", "leaves"),
-        (".", "names no file"),
-        ("sub/", "names no file"),
-        ("", "names no file"),
+        ("../w.bin", "outside the model's folder"),
+        ("sub/../../w.bin", "outside the model's folder"),
+        ("sub/../../models/w.bin", "outside the model's folder"),
+        ("./..//w.bin", "outside the model's folder"),
+        ("..", "outside the model's folder"),
+        (".", "does not name a file"),
+        ("sub/", "does not name a file"),
+        ("", "does not name a file"),
         ("absent.bin", "is missing"),
         ("absent/w.bin", "is missing"),
         ("model.onnx/w.bin", "is missing"),
@@ -335,7 +334,7 @@ def test_locations_inside_the_folder(tmp_path: Path, location: str) -> None:
         ("out/../models/w.bin", "through a link"),
     ],
 )
-def test_locations_that_are_refused(tmp_path: Path, location: str, words: str) -> None:
+def test_invalid_locations(tmp_path: Path, location: str, message: str) -> None:
     folder = tmp_path / "models"
     (folder / "sub").mkdir(parents=True)
     for place in (tmp_path, tmp_path / "outside", folder):
@@ -346,7 +345,7 @@ def test_locations_that_are_refused(tmp_path: Path, location: str, words: str) -
     (folder / "circle").symlink_to("circle")
     os.mkfifo(folder / "pipe")
     model = with_location(folder, location)
-    with pytest.raises(Damaged, match=words) as caught:
+    with pytest.raises(Damaged, match=message) as caught:
         external_files(model)
     assert caught.value.exit == 65
     assert repr(location) in caught.value.message
@@ -354,8 +353,8 @@ def test_locations_that_are_refused(tmp_path: Path, location: str, words: str) -
     assert caught.value.hint
 
 
-def test_a_snapshot_of_links_into_a_blob_folder_is_served(tmp_path: Path) -> None:
-    """The layout of a Hugging Face cache: both the model and its data are links to files elsewhere."""
+def test_a_snapshot_of_links_into_a_blob_folder_is_read(tmp_path: Path) -> None:
+    """The layout of a Hugging Face cache: the model and its data are links to files in another folder."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "abc"
     blobs.mkdir()
     snapshot.mkdir(parents=True)
@@ -367,7 +366,7 @@ def test_a_snapshot_of_links_into_a_blob_folder_is_served(tmp_path: Path) -> Non
     assert path.read_bytes() == b"data"
 
 
-def test_a_folder_that_is_reached_through_a_link_is_no_escape(tmp_path: Path) -> None:
+def test_a_model_in_a_linked_folder_can_use_its_subfolders(tmp_path: Path) -> None:
     (tmp_path / "real" / "sub").mkdir(parents=True)
     (tmp_path / "real" / "sub" / "w.bin").write_bytes(b"data")
     (tmp_path / "link").symlink_to("real")
@@ -386,11 +385,11 @@ def test_a_model_named_without_a_folder(tmp_path: Path, monkeypatch: pytest.Monk
     assert external_files(model) == (("w.bin", Path("w.bin")),)
 
 
-# --- files that are no models ---
+# --- files that are not models ---
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         (b"", "empty"),
         (b"<!DOCTYPE html><html><body>404", "HTML"),
@@ -409,23 +408,23 @@ def test_a_model_named_without_a_folder(tmp_path: Path, monkeypatch: pytest.Monk
         (onnx.ModelProto(ir_version=8, producer_name="x").SerializeToString(), "no graph"),
     ],
 )
-def test_foreign_files_are_named(tmp_path: Path, content: bytes, words: str) -> None:
-    with pytest.raises(Damaged, match=words) as caught:
+def test_foreign_files_are_identified(tmp_path: Path, content: bytes, message: str) -> None:
+    with pytest.raises(Damaged, match=message) as caught:
         read(tmp_path, content)
     assert caught.value.exit == 65
     assert caught.value.hint
 
 
-def test_every_cut_within_the_graph_is_damage(tmp_path: Path) -> None:
+def test_a_truncated_graph_is_damaged(tmp_path: Path) -> None:
     model = onnx.ModelProto(ir_version=8, graph=graph(initializer=[tensor("w")])).SerializeToString()
     for size in range(1, len(model)):
         with pytest.raises(Damaged):
             read(tmp_path, model[:size])
-    with pytest.raises(Damaged, match="cut short"):
+    with pytest.raises(Damaged, match="truncated"):
         read(tmp_path, model[:-1])
 
 
-def test_folders_and_pipes_are_damage(tmp_path: Path) -> None:
+def test_folders_and_pipes_are_rejected(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Damaged, match="a folder"):
         read_model(tmp_path)
@@ -434,7 +433,7 @@ def test_folders_and_pipes_are_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["absent.onnx", "file/below.onnx"])
-def test_no_such_file_is_usage(tmp_path: Path, name: str) -> None:
+def test_a_missing_file_is_a_usage_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Usage, match="There is no file") as caught:
         read_model(tmp_path / name)
@@ -442,12 +441,12 @@ def test_no_such_file_is_usage(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\0b", "n" * 300])
-def test_names_that_no_file_can_have_are_usage(tmp_path: Path, name: str) -> None:
+def test_an_impossible_file_name_is_a_usage_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(Usage, match="cannot be read"):
         read_model(tmp_path / name)
 
 
-def test_two_inputs_of_one_name_are_damage(tmp_path: Path) -> None:
+def test_two_inputs_with_the_same_name_are_damage(tmp_path: Path) -> None:
     made = graph()
     made.input.append(made.input[0])
     with pytest.raises(Damaged, match="two inputs"):
@@ -455,15 +454,14 @@ def test_two_inputs_of_one_name_are_damage(tmp_path: Path) -> None:
 
 
 @given(st.randoms(use_true_random=False), st.binary(max_size=40))
-@settings(max_examples=150, deadline=None)
-def test_any_bytes_survive(room: Path, rng: random.Random, noise: bytes) -> None:
+def test_any_bytes_are_a_model_or_damaged(folder: Path, rng: random.Random, noise: bytes) -> None:
     content = bytearray(some_model(rng).SerializeToString() if rng.randrange(4) else b"\x3a")
     for _ in range(rng.randrange(6)):
         content[rng.randrange(len(content))] = rng.randrange(256)
     at = rng.randrange(len(content))
     content[at : at + rng.randrange(9)] = noise
     try:
-        assert isinstance(read(room, bytes(content)), OnnxModel)
+        assert isinstance(read(folder, bytes(content)), OnnxModel)
     except Damaged as error:
         assert error.message  # any other exception fails the test
 
@@ -506,7 +504,7 @@ def test_binds(model: OnnxModel, batch: int | None, given_dims: Any, expected: A
 
 
 @pytest.mark.parametrize(
-    ("model", "batch", "given_dims", "words"),
+    ("model", "batch", "given_dims", "fragment"),
     [
         (model_of(x=("N", 3)), None, {}, "--input x=1,3"),
         (model_of(x=("N", 3)), None, {}, "--batch"),
@@ -518,9 +516,9 @@ def test_binds(model: OnnxModel, batch: int | None, given_dims: Any, expected: A
         (model_of(x=(1, 3)), 2, {}, "first dim of x is fixed"),
         (model_of(x=(2, 3), y=(3, 2)), 2, {}, "first dim of y is fixed"),
         (model_of(x=("N", 3)), 2, {"x": (4, 3)}, "first dim of x"),
-        (model_of(x=("N", 3), y=("N", 3)), 2, {"x": (4, 3)}, "N is asked to be both 4 and"),
-        (model_of(x=("N", 3), y=("N", 3)), 2, {"x": (RANGE, 3)}, "N is asked to be both 1..8 and"),
-        (model_of(x=("N", 3), y=("N", 3)), None, {"x": (RANGE, 3)}, "y would stay open"),
+        (model_of(x=("N", 3), y=("N", 3)), 2, {"x": (4, 3)}, "N cannot be both 4 and"),
+        (model_of(x=("N", 3), y=("N", 3)), 2, {"x": (RANGE, 3)}, "N cannot be both 1..8 and"),
+        (model_of(x=("N", 3), y=("N", 3)), None, {"x": (RANGE, 3)}, "unknown, in the inputs y."),
         (model_of(x=("N", 3), y=("N", 3)), None, {"x": (1, 3), "y": (2, 3)}, "both 1 and 2"),
         (model_of(x=("N", "N")), None, {"x": (1, 2)}, "both 1 and 2"),
         (model_of(x=("N", 3)), None, {"z": (1, 3)}, "no input z"),
@@ -532,14 +530,14 @@ def test_binds(model: OnnxModel, batch: int | None, given_dims: Any, expected: A
         (model_of(x=("N", 3)), None, {"x": (2**63, 3)}, "number from 1"),
         (model_of(x=("N", 3)), None, {"x": ((4, 2, ()), 3)}, "number from 1"),
         (model_of(x=("N", 3)), None, {"x": ((1, 2, (3,)), 3)}, "number from 1"),
-        (model_of(x=("N", 3)), 0, {}, "batch of 0"),
-        (model_of(x=("N", 3)), -1, {}, "batch of -1"),
+        (model_of(x=("N", 3)), 0, {}, "batch size 0"),
+        (model_of(x=("N", 3)), -1, {}, "batch size -1"),
     ],
 )
-def test_refuses_to_bind(model: OnnxModel, batch: int | None, given_dims: Any, words: str) -> None:
+def test_rejects_dims_that_do_not_match(model: OnnxModel, batch: int | None, given_dims: Any, fragment: str) -> None:
     with pytest.raises(Usage) as caught:
         bind_inputs(model, batch=batch, inputs=given_dims)
-    assert words in f"{caught.value.message} {caught.value.hint}"
+    assert fragment in f"{caught.value.message} {caught.value.hint}"
     assert all(str(item) in caught.value.message for item in model.inputs)
     assert caught.value.detail == {"inputs": [str(item) for item in model.inputs]}
 
@@ -562,8 +560,7 @@ def filled(dims: Any, values: dict[Any, int], rng: random.Random) -> tuple[int, 
 
 
 @given(MODELS, st.randoms(use_true_random=False), st.one_of(st.none(), st.sampled_from([1, 2, 5, 7])))
-@settings(max_examples=200, deadline=None)
-def test_what_is_bound_keeps_every_rule(model: OnnxModel, rng: random.Random, batch: int | None) -> None:
+def test_bound_dims_follow_every_rule(model: OnnxModel, rng: random.Random, batch: int | None) -> None:
     values = {name: rng.randrange(1, 9) for name in "NST"}
     asked = {item.name: filled(item.dims, values, rng) for item in model.inputs if rng.randrange(2)}
     try:
@@ -589,16 +586,15 @@ def test_what_is_bound_keeps_every_rule(model: OnnxModel, rng: random.Random, ba
 
 
 @given(MODELS, st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
-def test_without_a_batch_it_binds_exactly_when_every_dim_is_told(model: OnnxModel, rng: random.Random) -> None:
+def test_without_a_batch_it_binds_exactly_if_every_dim_is_given(model: OnnxModel, rng: random.Random) -> None:
     values = {name: rng.randrange(1, 9) for name in "NST"}
     asked = {item.name: filled(item.dims, values, rng) for item in model.inputs if rng.randrange(2)}
-    told = {dim for item in model.inputs if item.name in asked for dim in item.dims or ()}
+    bound_symbols = {dim for item in model.inputs if item.name in asked for dim in item.dims or ()}
     rest = [item.dims for item in model.inputs if item.name not in asked]
-    closable = all(dims is not None and all(isinstance(d, int) or (d and d in told) for d in dims) for dims in rest)
-    if closable:
+    known = [dims is not None and all(isinstance(d, int) or (d and d in bound_symbols) for d in dims) for dims in rest]
+    if all(known):
         bound = bind_inputs(model, batch=None, inputs=asked)
         assert bound == {i.name: asked.get(i.name, filled(i.dims, values, rng)) for i in model.inputs}
     else:
-        with pytest.raises(Usage, match="stay open"):
+        with pytest.raises(Usage, match="Some dims are unknown"):
             bind_inputs(model, batch=None, inputs=asked)

@@ -1,8 +1,8 @@
-"""A model without its weights: the same graph for ONNX Runtime's optimiser, at a fraction of the size.
+"""Writes a model without its weights: the same graph for ONNX Runtime's optimizer, at a fraction of the size.
 
-Large tensors become views of one file of zeros that takes no room on the disk; small ones keep their values, which
-optimisations look at. `types` changes element types on the way: ONNX Runtime's CPU provider has no kernels for halves
-and would rewrite a graph of them, while names and shapes do not depend on the type.
+Large tensors become views of one sparse file of zeros; small ones keep their values, because optimizations depend on
+them. `types` substitutes element types: ONNX Runtime's CPU provider has no kernels for half precision and would rewrite
+such a graph, while names and shapes do not depend on the type.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from math import prod
 from pathlib import Path
 
 from mxr.onnxfile.protobuf import Bytes, fields, merged, message, signed, text, text_of, varint_of
-from mxr.onnxfile.writing import again, number_field, varint
 from mxr.onnxfile.writing import field as written
+from mxr.onnxfile.writing import number_field, reencoded, varint
 
 from .graph import packed
 
 MOST_VALUES = 4096
-"""Elements of a tensor whose values are kept."""
+"""Tensors with at most this many elements keep their values."""
 
 FLOAT, HALF, DOUBLE, BRAIN = 1, 10, 11, 16
 WIDTHS = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}
-"""Bytes of an element, by its number in onnx.proto."""
+"""Bytes per element, by the number of the element type in onnx.proto."""
 
 ZEROS = "zeros.bin"
 _CHOOSERS = ("to", "dtype", "output_dtype")
 
 
 class Unsuited(Exception):
-    """This model has no skeleton of these types, and why."""
+    """No skeleton of these types can be written for this model; the message says why."""
 
 
 @dataclass(slots=True)
@@ -52,9 +52,9 @@ def write_skeleton(model: Path, target: Path, types: Mapping[int, int] | None = 
                 content = _graph(make, data, start, stop)
                 make.parts.append(written(7, content))
             elif tag in (message(20), message(25)) and make.types:
-                raise Unsuited("it has functions or training graphs of its own beside half precision")
+                raise Unsuited("it combines half precision with local functions or training graphs")
             else:
-                make.parts.append(again(data, tag, start, stop))
+                make.parts.append(reencoded(data, tag, start, stop))
     target.write_bytes(b"".join(make.parts))
     with (target.parent / ZEROS).open("ab") as zeros:
         zeros.truncate(max(make.zeros, zeros.tell()))
@@ -70,16 +70,16 @@ def _graph(make: _Maker, data: Bytes, start: int, stop: int) -> bytes:
         elif tag in (message(11), message(12), message(13)) and make.types:
             rows.append(written(tag >> 3, _value(make, data, a, b)))
         elif tag == message(15) and make.types:
-            raise Unsuited("it has sparse weights beside half precision")
+            raise Unsuited("it combines half precision with sparse weights")
         else:
-            rows.append(again(data, tag, a, b))
+            rows.append(reencoded(data, tag, a, b))
     return b"".join(rows)
 
 
 def _node(make: _Maker, data: Bytes, start: int, stop: int) -> bytes:
     rows = []
     for tag, a, b in fields(data, start, stop):
-        rows.append(written(5, _attribute(make, data, a, b)) if tag == message(5) else again(data, tag, a, b))
+        rows.append(written(5, _attribute(make, data, a, b)) if tag == message(5) else reencoded(data, tag, a, b))
     return b"".join(rows)
 
 
@@ -92,12 +92,12 @@ def _attribute(make: _Maker, data: Bytes, start: int, stop: int) -> bytes:
         elif tag == varint_of(3) and chooses:
             rows.append(number_field(3, make.types.get(a, a)))
         else:
-            rows.append(again(data, tag, a, b))
+            rows.append(reencoded(data, tag, a, b))
     return b"".join(rows)
 
 
 def _value(make: _Maker, data: Bytes, start: int, stop: int) -> bytes:
-    """A ValueInfo with its element type changed: value -> type -> tensor -> elem_type."""
+    """A ValueInfo with a substituted element type: value -> type -> tensor -> elem_type."""
 
     def rewritten(start: int, stop: int, depth: int) -> bytes:
         rows = []
@@ -107,7 +107,7 @@ def _value(make: _Maker, data: Bytes, start: int, stop: int) -> bytes:
             elif (depth, tag) in ((0, message(2)), (1, message(1))):
                 rows.append(written(tag >> 3, rewritten(a, b, depth + 1)))
             else:
-                rows.append(again(data, tag, a, b))
+                rows.append(reencoded(data, tag, a, b))
         return b"".join(rows)
 
     return rewritten(start, stop, 0)
@@ -161,7 +161,7 @@ def _tensor(make: _Maker, data: Bytes, start: int, stop: int, *, outside: bool) 
     if kind == found.kind and not found.is_external:
         return bytes(data[start:stop])
     if width is None:
-        raise Unsuited(f"weight {found.name} has a type that mxr cannot read")
+        raise Unsuited(f"weight {found.name} has an unsupported element type")
     _read_values(data, start, stop, found)
     raw = _external(make, found, count * width) if found.is_external else found.raw
     if raw is None:
@@ -176,7 +176,7 @@ def _head(found: _Tensor, kind: int) -> bytes:
 
 def _emptied(make: _Maker, found: _Tensor, kind: int, count: int, *, outside: bool) -> bytes:
     size = count * WIDTHS[kind]
-    if not outside:  # ONNX Runtime reads no external data for the value of an attribute
+    if not outside:  # ONNX Runtime does not support external data for attributes
         return _head(found, kind) + written(9, bytes(size))
     make.zeros = max(make.zeros, size)
     entries = {"location": ZEROS, "offset": "0", "length": str(size)}
@@ -197,7 +197,7 @@ def _external(make: _Maker, found: _Tensor, size: int) -> bytes:
 
 
 def _packed_values(found: _Tensor) -> bytes:
-    """What a tensor holds in its typed fields, as raw data."""
+    """The typed fields of a tensor, as raw data."""
     if found.floats:
         return found.floats
     width = WIDTHS[found.kind]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -14,6 +15,12 @@ import mxr
 
 PACKAGES = ("core", "registry", "compiler_workers", "cli", "migrations")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+@functools.cache
+def tree(path: Path) -> ast.Module:
+    """The syntax tree of a source file."""
+    return ast.parse(path.read_text())
 
 
 def test_no_module_hides_a_public_function() -> None:
@@ -32,7 +39,7 @@ def test_util_has_four_modules() -> None:
 def test_class_names_are_unique() -> None:
     places = defaultdict(list)
     for path in SOURCES:
-        for node in ast.parse(path.read_text()).body:
+        for node in tree(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(str(path.relative_to(ROOT)))
     assert not {name: files for name, files in places.items() if len(files) > 1}
@@ -41,7 +48,7 @@ def test_class_names_are_unique() -> None:
 @pytest.mark.parametrize("folder", ["core/mxr", "registry/mxr_registry"])
 def test_every_folder_and_module_states_its_purpose_in_its_first_line(folder: str) -> None:
     for path in sorted((ROOT / folder).rglob("*.py")):
-        docstring = ast.get_docstring(ast.parse(path.read_text()))
+        docstring = ast.get_docstring(tree(path))
         assert docstring, path
         assert re.match(r"\S.{15,}", docstring.partition("\n")[0]), path
 

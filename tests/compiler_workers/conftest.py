@@ -1,4 +1,4 @@
-"""Interpreters for the workers' tests: one with a double of migraphx, and the real one where it is."""
+"""Fixtures for the worker tests: an interpreter with the MIGraphX double, and one with the real MIGraphX if given."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from paths import DOUBLES
 
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Qualities
-from mxr_workers.compilation import Compiled, CompileEnvironment, CompileTask, compile_program
-from mxr_workers.interpreter import Interpreter, ask
+from mxr_workers.compilation import CompiledProgram, CompileEnvironment, CompileTask, compile_program
+from mxr_workers.interpreter import Interpreter, describe
 from mxr_workers.sandbox import ChildLimits, ChildObserver
 
 from .graphs import GRAPHS, Graph
+from .in_process import InProcessInterpreter
 
-SECONDS = ChildLimits(seconds=60, memory=2 << 30)
+LIMITS = ChildLimits(seconds=60, memory=2 << 30)
 MODEL = "xxh3:" + "0" * 32
 
 
 @dataclass(frozen=True)
-class Bench:
-    """An interpreter, and what to compile for with it."""
+class Target:
+    """An interpreter, and the kind of target and MIGraphX version that it compiles for."""
 
     interpreter: Interpreter
     kind: str
@@ -42,16 +43,16 @@ class Bench:
         return Key(**{**base, **gpu, **more})
 
     def qualities(self, **more: object) -> Qualities:
-        """What a worker states."""
+        """The qualities that a worker states."""
         gpu = {"sramecc": "+", "xnack": "-"} if self.kind == "gpu" else {}
         return Qualities(**{**gpu, **more})
 
 
 @dataclass(frozen=True)
-class Trade:
-    """Compiles graphs in a folder of the test's own."""
+class GraphCompiler:
+    """Compiles graphs in the test's own folder."""
 
-    bench: Bench
+    target: Target
     folder: Path
 
     def compile(
@@ -59,38 +60,48 @@ class Trade:
         graph: str = "gemm",
         *,
         marks: dict[str, str] | None = None,
-        limits: ChildLimits = SECONDS,
-        watch: ChildObserver | None = None,
-        shop: dict | None = None,
-        order: dict | None = None,
+        limits: ChildLimits = LIMITS,
+        observer: ChildObserver | None = None,
+        environment: dict | None = None,
+        task: dict | None = None,
         spoil: Callable[[Path], None] | None = None,
         **key: object,
-    ) -> Compiled:
-        """Write the graph, `spoil` it, and compile it."""
-        made = GRAPHS[graph]
+    ) -> CompiledProgram:
+        """Write the graph's file, apply `spoil` to it, and compile it.
+
+        `marks` make the double fail; `environment` and `task` are extra fields of `CompileEnvironment` and
+        `CompileTask`, `key` of `Target.key`.
+        """
+        found = GRAPHS[graph]
         models = self.folder / "models"
         models.mkdir(exist_ok=True)
-        path = made.write(models, marks)
+        path = found.write(models, marks)
         if spoil is not None:
             spoil(path)
-        qualities = self.bench.qualities(**(order or {}).pop("qualities", {}))
-        wanted = CompileTask(self.bench.key(made, **key), qualities, path.name, **(order or {}))
-        work = CompileEnvironment(
-            self.bench.interpreter, self.folder / "work", limits, limits, watch or ChildObserver(), **(shop or {})
+        fields = dict(task or {})
+        qualities = self.target.qualities(**fields.pop("qualities", {}))
+        wanted = CompileTask(self.target.key(found, **key), qualities, path.name, **fields)
+        place = CompileEnvironment(
+            self.target.interpreter,
+            self.folder / "work",
+            limits,
+            limits,
+            observer or ChildObserver(),
+            **(environment or {}),
         )
-        return compile_program(wanted, models, work)
+        return compile_program(wanted, models, place)
 
 
-def double_interpreter(folder: Path, **settings: object) -> Interpreter:
-    """The tests' own interpreter with the double, whose settings stand in `folder`."""
+def double_interpreter(folder: Path, kind: type[Interpreter] = InProcessInterpreter, **settings: object) -> Interpreter:
+    """The tests' own interpreter with the double; `settings` are written to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "migraphx_double.json").write_text(json.dumps(settings))
     path = f"{DOUBLES}{os.pathsep}{folder}"
-    return Interpreter(Path(sys.executable), {"PATH": os.environ["PATH"], "PYTHONPATH": path})
+    return kind(Path(sys.executable), {"PATH": os.environ["PATH"], "PYTHONPATH": path})
 
 
 def real_interpreter() -> Interpreter:
-    """The interpreter that MXR_TEST_MIGRAPHX_PYTHON names, or this one where PYTHONPATH has the real module."""
+    """The interpreter that MXR_TEST_MIGRAPHX_PYTHON names, with the module folder in MXR_TEST_MIGRAPHX_PATH."""
     named = os.environ.get("MXR_TEST_MIGRAPHX_PYTHON")
     if not named:
         pytest.skip("MXR_TEST_MIGRAPHX_PYTHON names no interpreter with a real migraphx (PYTHONPATH its folder)")
@@ -99,37 +110,37 @@ def real_interpreter() -> Interpreter:
 
 
 @pytest.fixture
-def double(tmp_path: Path) -> Bench:
-    """A double that has a GPU, gfx90a:sramecc+:xnack-."""
-    return Bench(double_interpreter(tmp_path / "settings"), "gpu", "2.15")
+def gpu(tmp_path: Path) -> Target:
+    """The double as child processes, with a GPU: gfx90a:sramecc+:xnack-."""
+    return Target(double_interpreter(tmp_path / "settings", Interpreter, quick=True), "gpu", "2.15")
 
 
 @pytest.fixture
-def trade(double: Bench, tmp_path: Path) -> Trade:
-    """Compiles with the double."""
-    return Trade(double, tmp_path)
+def gpu_compiler(gpu: Target, tmp_path: Path) -> GraphCompiler:
+    """Compiles with the double, in child processes."""
+    return GraphCompiler(gpu, tmp_path)
 
 
 @pytest.fixture(scope="session")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """A real MIGraphX, on its CPU reference target."""
+def real(tmp_path_factory: pytest.TempPathFactory) -> Target:
+    """A real MIGraphX, with its CPU reference target."""
     interpreter = real_interpreter()
-    about = ask(interpreter, tmp_path_factory.mktemp("about"))
-    assert "ref" in about.targets, about.refusals
-    assert about.migraphx is not None
-    return Bench(interpreter, "ref", ".".join(about.migraphx.split(".")[:2]))
+    info = describe(interpreter, tmp_path_factory.mktemp("describe"))
+    assert "ref" in info.targets, info.refusals
+    assert info.migraphx is not None
+    return Target(interpreter, "ref", ".".join(info.migraphx.split(".")[:2]))
 
 
 @pytest.fixture(params=["double", pytest.param("real", marks=pytest.mark.real_migraphx)])
-def either(request: pytest.FixtureRequest, tmp_path: Path) -> Trade:
-    """Compiles for `ref`, with the double and with the real module."""
+def compiler(request: pytest.FixtureRequest, tmp_path: Path) -> GraphCompiler:
+    """Compiles for `ref`: with the double in the test process, and with the real module in child processes."""
     if request.param == "real":
-        return Trade(request.getfixturevalue("real"), tmp_path)
-    return Trade(Bench(double_interpreter(tmp_path / "settings"), "ref", "2.15"), tmp_path)
+        return GraphCompiler(request.getfixturevalue("real"), tmp_path)
+    return GraphCompiler(Target(double_interpreter(tmp_path / "settings"), "ref", "2.15"), tmp_path)
 
 
-def gone(pid: int, seconds: float = 20.0) -> bool:
-    """Whether a process ends within so many seconds. It need not be a child."""
+def exited(pid: int, seconds: float = 20.0) -> bool:
+    """Whether a process exits within so many seconds. It need not be a child of this process."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -141,12 +152,12 @@ def gone(pid: int, seconds: float = 20.0) -> bool:
 
 
 def pids(log: bytes) -> list[int]:
-    """The numbers of processes that a misbehaving double printed."""
+    """The pids that a faulty double printed."""
     return [int(line.split()[1]) for line in log.splitlines() if line.startswith(b"pid ")]
 
 
-def until(count: int) -> tuple[ChildObserver, Callable[[], list[int]]]:
-    """A watch that stops the child when so many processes have told their numbers; and these."""
-    heard = bytearray()
-    watch = ChildObserver(log=lambda data: heard.extend(data), stop=lambda: len(pids(bytes(heard))) >= count)
-    return watch, lambda: pids(bytes(heard))
+def stop_after(count: int) -> tuple[ChildObserver, Callable[[], list[int]]]:
+    """An observer that stops the child once this many processes have printed their pids; and a function for these."""
+    received = bytearray()
+    observer = ChildObserver(log=received.extend, stop=lambda: len(pids(bytes(received))) >= count)
+    return observer, lambda: pids(bytes(received))

@@ -1,4 +1,4 @@
-"""Small ONNX graphs of many kinds, made on the spot: each with the dims to close, and what it is a sample of."""
+"""Small ONNX graphs, one for each kind of operator, with the dims of their inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPSET = 17
 
 @dataclass(frozen=True)
 class Graph:
-    """A model. `batched`: its first dims are the symbol N. `tolerance` of reduced precisions is wider."""
+    """A model. `batched`: the first dim of every input is the symbol N. `tolerance`: for float32 outputs."""
 
     name: str
     make: Callable[[], onnx.ModelProto]
@@ -25,7 +25,7 @@ class Graph:
     tolerance: float = 1e-4
 
     def write(self, folder: Path, marks: dict[str, str] | None = None) -> Path:
-        """The file, with `marks` in its metadata: what a double of MIGraphX does wrong."""
+        """Write the file, with `marks` in its metadata: the faults of the MIGraphX double."""
         model = self.make()
         helper.set_model_props(model, marks or {})
         path = folder / f"{self.name}.onnx"
@@ -35,7 +35,7 @@ class Graph:
         return path
 
     def dims(self, batch: int) -> dict[str, list[int]]:
-        """The dims of every input at this batch."""
+        """The dims of every input for this batch size."""
         return {name: [batch, *dims] if self.batched else dims for name, dims in self.inputs.items()}
 
 
@@ -60,7 +60,7 @@ def _scalar(name: str, value: float) -> onnx.TensorProto:
 
 
 def _add(name, nodes, inputs, weights=(), outputs=("y",), *, kinds=None, batched=True, opset=OPSET, tolerance=1e-4):
-    """Register a graph; `inputs` are dims without the batch, `outputs` names, or (name, type) pairs."""
+    """Register a graph. `inputs`: dims without the batch. `outputs`: names or (name, type) pairs."""
     kinds = kinds or {}
 
     def make() -> onnx.ModelProto:

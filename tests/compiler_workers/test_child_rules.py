@@ -1,4 +1,4 @@
-"""The child's own rules: it runs where mxr is not, so it imports nothing of ours, in the words of Python 3.8."""
+"""Rules for the child's source files: they run without mxr, in Python 3.8 and later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHILD = sorted((HOME / "compiler").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", CHILD, ids=lambda path: path.name)
-def test_it_is_python_3_8_and_imports_nothing_of_ours(path: Path) -> None:
+def test_a_file_of_the_child_is_python_3_8_and_imports_nothing_of_mxr(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
     found = set()
     for node in ast.walk(tree):
@@ -24,17 +24,17 @@ def test_it_is_python_3_8_and_imports_nothing_of_ours(path: Path) -> None:
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             found.add(str(node.module).split(".")[0])
     assert found <= set(sys.stdlib_module_names) | {"numpy", "migraphx", "onnxruntime"}
-    assert "migraphx" not in found or path.name == "library.py"
-    assert "onnxruntime" not in found or path.name == "session.py"
+    assert "migraphx" not in found or path.name == "migraphx_module.py"
+    assert "onnxruntime" not in found or path.name == "ort_session.py"
 
 
-def test_one_file_of_all_workers_imports_migraphx() -> None:
+def test_one_file_of_the_workers_imports_migraphx() -> None:
     found = [path.name for path in HOME.rglob("*.py") if "import migraphx" in path.read_text()]
-    assert found == ["library.py"]
+    assert found == ["migraphx_module.py"]
 
 
-def test_the_guardian_needs_the_standard_library_alone() -> None:
-    tree = ast.parse((HOME / "guardian.py").read_text())
+def test_the_supervisor_imports_only_the_standard_library() -> None:
+    tree = ast.parse((HOME / "supervisor.py").read_text())
     names = {
         alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
     }

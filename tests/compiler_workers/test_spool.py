@@ -1,4 +1,4 @@
-"""The worker's folder: what it keeps, what it drops, and that a transfer can be broken off."""
+"""The worker's folder: which models it keeps, and how a transfer is interrupted."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mxr.protocol import jobs as job_protocol
 from mxr_workers.spool import KEPT_MODELS, Spool
 
 
-class Bytes:
-    """A registry that has these blobs."""
+class FakeRegistry:
+    """A registry with these blobs."""
 
     def __init__(self, *blobs: bytes) -> None:
         self._blobs = {sha256(each).hexdigest(): each for each in blobs}
@@ -41,9 +41,9 @@ def names(spool: Spool) -> set[int]:
     return {int(path.name, 16) for path in (spool.folder / "models").iterdir()}
 
 
-def test_the_latest_models_are_kept_and_those_in_use(tmp_path: Path) -> None:
-    spool, registry = Spool(tmp_path), Bytes(b"a model")
-    with spool.keeping(lease(0, b"a model")):
+def test_recent_models_and_those_in_use_are_kept(tmp_path: Path) -> None:
+    spool, registry = Spool(tmp_path), FakeRegistry(b"a model")
+    with spool.in_use(lease(0, b"a model")):
         for number in range(KEPT_MODELS + 4):
             folder = spool.model(registry, lease(number, b"a model"))  # type: ignore[arg-type]
             os.utime(folder, (number, number))
@@ -52,20 +52,20 @@ def test_the_latest_models_are_kept_and_those_in_use(tmp_path: Path) -> None:
     assert names(spool) == {99, *range(5, KEPT_MODELS + 4)}
 
 
-def test_a_file_in_a_folder_of_its_model(tmp_path: Path) -> None:
-    folder = Spool(tmp_path).model(Bytes(b"w" * 30), lease(1, b"w" * 30, "data/weights.bin"))  # type: ignore[arg-type]
+def test_a_file_name_may_contain_a_folder(tmp_path: Path) -> None:
+    folder = Spool(tmp_path).model(FakeRegistry(b"w" * 30), lease(1, b"w" * 30, "data/weights.bin"))  # type: ignore[arg-type]
     assert (folder / "data" / "weights.bin").read_bytes() == b"w" * 30
 
 
-def test_a_transfer_that_is_no_longer_wanted_ends_and_leaves_nothing(tmp_path: Path) -> None:
-    came: list[int] = []
+def test_an_interrupted_transfer_leaves_no_file(tmp_path: Path) -> None:
+    received: list[int] = []
 
-    def enough(count: int) -> None:
-        came.append(count)
-        if len(came) == 2:
+    def interrupt(count: int) -> None:
+        received.append(count)
+        if len(received) == 2:
             raise Interrupted()
 
     with pytest.raises(Interrupted):
-        Spool(tmp_path).bring(Bytes(b"x" * 1000), lease(1, b"x" * 1000), enough)  # type: ignore[arg-type]
-    assert came == [10, 10]
+        Spool(tmp_path).fetch(FakeRegistry(b"x" * 1000), lease(1, b"x" * 1000), interrupt)  # type: ignore[arg-type]
+    assert [count for count in received if count > 0] == [10, 10]
     assert [path for path in (tmp_path / "models").rglob("*") if path.is_file()] == []

@@ -53,8 +53,11 @@ def main(verb: str, descriptor: str) -> int:
         traceback.print_exc()
         report.failed(None, None, error)
         return 1
-    report.write(result=result)
-    return 0
+    else:
+        report.write(result=result)
+        return 0
+    finally:
+        report.close()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,10 @@ class ChildReport:
         self._phase, self._since = "start", time.monotonic()
         self.seconds: dict[str, float] = {}
 
+    def close(self) -> None:
+        """Close the descriptor."""
+        self._stream.close()
+
     def write(self, **row: Any) -> None:
         """Write one line."""
         self._stream.write(json.dumps(row) + "\n")

@@ -1,10 +1,10 @@
-"""A double of MIGraphX's Python module: the same calls and texts, files that a reader reads, and bad days on order.
+"""A double of MIGraphX's Python module: the same functions and error texts, readable program files, faults on request.
 
-It is found by PYTHONPATH, as the real one is. What the device is, and how old the library, it reads from
-`migraphx_double.json` in any folder of PYTHONPATH: {"arch", "migraphx", "file_version", "version_text", "quick"}.
-What goes wrong stands in the model's own metadata: "double.parse", "double.compile", "double.save", "double.load" or
-"double.run", each a word of `misconduct` and, after a colon, its text. Programs run by ONNX's reference evaluator, as
-the file carries the model behind the program, where readers look away; quick ones give zeros.
+It is found through PYTHONPATH, like the real module. It reads its settings from `migraphx_double.json` in any folder of
+PYTHONPATH: {"arch", "migraphx", "file_version", "version_text", "quick", "cross", "old"}. Faults are set in the model's
+metadata: "double.parse", "double.compile", "double.save", "double.load" and "double.run" each hold the name of a
+function of `faults`, a colon, and its text. Programs run in ONNX's reference evaluator, because the file contains the
+model after the program, where readers do not look; with "quick" they return zeros.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
+from . import faults, programs
 
-from . import misconduct, programs
+# numpy is imported where it is used: it takes most of the time of a child that only compiles.
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def _settings() -> dict:
@@ -31,10 +34,10 @@ __version__ = SETTINGS.get("version_text", SETTINGS["migraphx"] + ".dev+double")
 
 
 class shape:
-    """A type and dims; a dynamic dim is a `dynamic_dimension`."""
+    """A type and dims. A dynamic dim is a `dynamic_dimension`."""
 
     class dynamic_dimension:
-        """From `min` to `max`."""
+        """A range from `min` to `max`."""
 
         def __init__(self, least: int, most: int, optimals: set[int] | None = None) -> None:
             self.min, self.max, self.optimals = least, most, optimals or set()
@@ -51,7 +54,7 @@ class shape:
     def lens(self) -> list[int]:
         if self.dynamic():
             raise RuntimeError("/src/src/shape.cpp:422: lens: SHAPE: lens() called on a dynamic shape")
-        # A scalar has one element in MIGraphX's words.
+        # MIGraphX describes a scalar as one element.
         return self._dims or [1]
 
     def strides(self) -> list[int]:
@@ -65,6 +68,8 @@ class argument:
     """Values with a shape."""
 
     def __init__(self, array: np.ndarray) -> None:
+        import numpy as np
+
         self._array = np.asarray(array)
 
     def get_shape(self) -> shape:
@@ -72,6 +77,8 @@ class argument:
         return shape(kinds[str(self._array.dtype)], list(self._array.shape))
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        import numpy as np
+
         return np.array(self._array, dtype=dtype)
 
     def tolist(self) -> list:
@@ -79,21 +86,21 @@ class argument:
 
 
 class target:
-    """Where it runs."""
+    """A target, and the GPU architecture it compiles for."""
 
     def __init__(self, name: str, arch: str) -> None:
         self.name, self.arch = name, arch
 
 
 class op:
-    """An operation by its name."""
+    """An operation."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
 
 class program:
-    """A model, closed and quantised and compiled, or not yet."""
+    """A model before or after it is quantized and compiled."""
 
     def __init__(self, source: dict | None = None) -> None:
         self.source = source or {"onnx": b"", "inputs": {}, "outputs": [], "words": [], "marks": {}}
@@ -114,8 +121,8 @@ class program:
     def compile(self, t: target, offload_copy: bool = True, fast_math: bool = True, exhaustive_tune: bool = False):
         """compile(self: migraphx.program, t: migraphx.target, offload_copy: bool = True, fast_math: bool = True,
         exhaustive_tune: bool = False) -> None"""
-        misconduct.say(f"compile {offload_copy=} {fast_math=} {exhaustive_tune=}")
-        misconduct.misbehave(self.source["marks"].get("double.compile"))
+        faults.say(f"compile {offload_copy=} {fast_math=} {exhaustive_tune=}")
+        faults.apply(self.source["marks"].get("double.compile"))
         self.flags = {"kind": t.name, "arch": t.arch, "offload_copy": offload_copy}
 
     def is_compiled(self) -> bool:
@@ -128,10 +135,12 @@ class program:
         return [shape(kind, _ranged(dims)) for kind, dims in self.source["outputs"]]
 
     def run(self, params: dict) -> list[argument]:
+        import numpy as np
+
         for name, form in {} if self.source.get("sum") else self.get_parameter_shapes().items():
             if not form.dynamic() and np.asarray(params[name]).shape != tuple(form._dims):
                 raise RuntimeError(f"/src/src/program.cpp:506: operator(): Incorrect shape for parameter: {name}")
-        misconduct.misbehave(self.source["marks"].get("double.run"))
+        faults.apply(self.source["marks"].get("double.run"))
         if self.source.get("sum"):
             return [argument(params["x"] * 2)]
         if SETTINGS.get("quick"):
@@ -156,7 +165,7 @@ def parse_onnx(filename: str, map_input_dims: dict | None = None, map_dyn_input_
         for name, dims in (map_dyn_input_dims or {}).items()
     }
     source = programs.read(filename, {**(map_input_dims or {}), **ranges}, quick=bool(SETTINGS.get("quick")))
-    misconduct.misbehave(source["marks"].get("double.parse"))
+    faults.apply(source["marks"].get("double.parse"))
     return program(source)
 
 
@@ -170,7 +179,7 @@ def quantize_bf16(prog: program) -> None:
 
 def quantize_int8(prog: program, t: target, calibration: list | None = None) -> None:
     for sample in calibration or []:
-        assert set(sample) == set(prog.source["inputs"]), "a sample without an input"
+        assert set(sample) == set(prog.source["inputs"]), "the sample has other inputs than the model"
     prog.source["words"].append("int8")
 
 
@@ -200,7 +209,7 @@ def load(filename: str, format: str = "msgpack") -> program:
     """load(filename: str, format: str = 'msgpack') -> migraphx.program"""
     found = program()
     found.source, found.flags = programs.load(filename)
-    misconduct.misbehave(found.source["marks"].get("double.load"))
+    faults.apply(found.source["marks"].get("double.load"))
     return found
 
 
@@ -213,7 +222,7 @@ def from_gpu(arg: argument) -> argument:
 
 
 def gpu_sync() -> None:
-    """Nothing to wait for."""
+    """The double has no GPU to wait for."""
 
 
 if SETTINGS.get("cross"):

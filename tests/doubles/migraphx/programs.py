@@ -1,4 +1,4 @@
-"""Models and program files of the double: read by the onnx package, written as MIGraphX's file versions 6 to 8."""
+"""Models and program files of the MIGraphX double: reads ONNX, writes MIGraphX's file versions 6 to 8."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import importlib.util
 import io
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 HERE = Path(__file__).resolve()
 TESTS = HERE.parents[2]
@@ -25,9 +27,9 @@ _MARK = b"the double's own: "
 
 
 def read(filename: str, dims: dict[str, list], *, quick: bool = False) -> dict:
-    """The model with its inputs closed to `dims`, as a source: a dict that JSON can hold but for the bytes.
+    """Read a model with its inputs fixed to `dims`. Returns a dict that is JSON except for the bytes in `onnx`.
 
-    `quick`: without the whole onnx package, which takes longer to import than everything else here.
+    `quick`: without importing the whole onnx package, which takes longer than everything else here.
     """
     if quick:
         from . import quick as onnx
@@ -54,7 +56,7 @@ def read(filename: str, dims: dict[str, list], *, quick: bool = False) -> dict:
 
 
 def _outputs(model, inputs: dict, infer) -> list:
-    """The outputs of the closed model: ranges stay at their least."""
+    """The outputs of the model with fixed inputs; a range has its minimum."""
     closed = type(model)()
     closed.CopyFrom(model)
     for value in closed.graph.input:
@@ -71,7 +73,8 @@ def _form(value, dims: dict[str, list]) -> tuple[str, list]:
 
 
 def evaluate(model: bytes, params: dict) -> list[np.ndarray]:
-    """The outputs, by ONNX's own reference evaluator."""
+    """Compute the outputs with ONNX's reference evaluator."""
+    import numpy as np
     import onnx
     from onnx.reference import ReferenceEvaluator
 
@@ -113,7 +116,7 @@ def write(source: dict, flags: dict, settings: dict) -> bytes:
     kept = {name: each for name, each in source.items() if name != "onnx"}
     note = _MARK + json.dumps({"source": kept, "flags": flags}).encode() + b"\0" + source["onnx"]
     program = maker.program(nodes, version=version, migraphx=settings["migraphx"], target=flags.get("kind"))
-    # Behind the program, where MIGraphX's own loader and any reader look away.
+    # After the program, where neither MIGraphX's loader nor any reader looks.
     return program + maker.pack(_held(note, version))
 
 
@@ -139,7 +142,7 @@ _SIGNS = {None: 1, "-": 2, "+": 3}
 
 
 def _code(arch: str) -> bytes:
-    """A code object for an arch: one that a compiler made, where there is one among the tests' data."""
+    """A code object for an arch: a compiled one from the test data where there is one, else a bare ELF header."""
     path = TESTS / "data/hsaco" / f"{arch.replace(':', '_')}.cov5.hsaco"
     if path.is_file():
         return path.read_bytes()
@@ -152,7 +155,7 @@ def _code(arch: str) -> bytes:
 
 
 def load(filename: str) -> tuple[dict, dict]:
-    """Source and flags of a file that `write` made. Texts as MIGraphX's."""
+    """The source and flags of a file that `write` returned. Error texts are MIGraphX's."""
     data = Path(filename).read_bytes()
     at = data.rfind(_MARK)
     if at < 0:

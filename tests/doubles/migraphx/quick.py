@@ -1,6 +1,6 @@
-"""The little of the onnx package that a compile needs, without importing all of it: for tests of many compiles.
+"""The small part of the onnx package that a compile needs, imported without the rest: for tests with many compiles.
 
-Its parser and its shapes are the package's own; a program that runs gives zeros.
+Parser and shape inference are the package's own. A program that runs returns zeros.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ import importlib.util
 import sys
 import types
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 EXTERNAL = 1
 
 
 def _package() -> types.ModuleType:
-    """The package without what its `__init__` imports."""
+    """The onnx package without the imports of its `__init__`."""
     found = importlib.util.find_spec("onnx")
     made = types.ModuleType("onnx")
     made.__path__, made.__spec__ = list(found.submodule_search_locations), found
@@ -30,12 +29,12 @@ from onnx.onnx_cpp2py_export import shape_inference  # noqa: E402
 
 
 def parse(data: bytes) -> onnx_ml_pb2.ModelProto:
-    """As `onnx.load` of bytes. Raises protobuf's DecodeError for those that were cut."""
+    """As `onnx.load` of bytes. Raises protobuf's DecodeError for truncated bytes."""
     return onnx_ml_pb2.ModelProto.FromString(data)
 
 
 def load(filename: str) -> onnx_ml_pb2.ModelProto:
-    """As `onnx.load`, but that external data stay outside. Raises FileNotFoundError for those that are not there."""
+    """As `onnx.load`, without reading external data. Raises FileNotFoundError where external data is missing."""
     model = parse(Path(filename).read_bytes())
     for tensor in model.graph.initializer:
         places = {entry.key: entry.value for entry in tensor.external_data if tensor.data_location == EXTERNAL}
@@ -51,8 +50,8 @@ def infer(model: onnx_ml_pb2.ModelProto) -> onnx_ml_pb2.ModelProto:
     )
 
 
-def zeros(outputs: list, numpy_names: dict[str, str]) -> list[np.ndarray]:
-    """Arrays of the shapes of these outputs; a range is at its least."""
-    return [
-        np.zeros([dim if isinstance(dim, int) else dim[0] for dim in dims], numpy_names[kind]) for kind, dims in outputs
-    ]
+def zeros(outputs: list, dtypes: dict[str, str]) -> list[Any]:
+    """Zero arrays with the shapes of these outputs; a dynamic dim has its minimum."""
+    import numpy as np
+
+    return [np.zeros([dim if isinstance(dim, int) else dim[0] for dim in dims], dtypes[kind]) for kind, dims in outputs]

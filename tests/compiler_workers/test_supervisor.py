@@ -1,4 +1,4 @@
-"""What the guardian reads of the kernel: the tree of processes, their memory, and the GPU memory that amdkfd tells."""
+"""What the supervisor reads from the kernel: the process tree, memory, and GPU memory as amdkfd reports it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mxr_workers.guardian import descendants, memory_of, vram_of
+from mxr_workers.supervisor import descendants, memory_of, vram_of
 
 
-def test_it_sees_grandchildren_and_their_memory() -> None:
+def test_descendants_and_their_memory_are_found() -> None:
     nested = "import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', sys.argv[1]])"
     inner = "kept = b'x' * (64 << 20); print('ready', flush=True); input()"
     with subprocess.Popen(
@@ -28,7 +28,7 @@ def test_it_sees_grandchildren_and_their_memory() -> None:
     assert memory_of(outer.pid) == 0
 
 
-def test_gpu_memory_is_the_sum_over_gpus_or_unknown(tmp_path: Path) -> None:
+def test_gpu_memory_is_the_sum_over_all_gpus_or_unknown(tmp_path: Path) -> None:
     home = tmp_path / "17"
     home.mkdir()
     for gpu, size in (("1002", 1 << 30), ("1003", 1 << 20)):

@@ -1,4 +1,4 @@
-"""The bad days of a compile: what a process does when MIGraphX hangs, eats memory, crashes or refuses."""
+"""What a process does when MIGraphX hangs, uses too much memory, crashes or rejects a model: the double's faults."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from pathlib import Path
 ORPHAN = (
     "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nprint('pid', os.getpid(), flush=True)\ntime.sleep(600)"
 )
-"""Leaves its parent, its group and its session."""
+"""A process that leaves its parent, its process group and its session."""
 
 
 CHILD = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(600)"
 
 
 def say(line: str) -> None:
-    """A line of log."""
+    """Write a line to standard output, as MIGraphX's C++ code does."""
     os.write(1, line.encode() + b"\n")
 
 
-def misbehave(order: str | None) -> None:
-    """Do what `word:text` orders; nothing when there is no order."""
-    if order:
-        word, _, text = order.partition(":")
-        globals()[f"do_{word}"](text)
+def apply(fault: str | None) -> None:
+    """Run the fault `name:text`, that is the function `do_name(text)` of this module. Does nothing for None."""
+    if fault:
+        name, _, text = fault.partition(":")
+        globals()[f"do_{name}"](text)
 
 
 def do_hang(text: str) -> None:
-    """Never come back, with a process of the same group, and one that left it. Each prints its number."""
+    """Never return; start one process in the same group, and one that leaves it. Each prints its pid."""
     subprocess.Popen([sys.executable, "-S", "-c", CHILD])
     subprocess.Popen([sys.executable, "-S", "-c", ORPHAN])
     say(f"pid {os.getpid()}")
@@ -40,12 +40,12 @@ def do_hang(text: str) -> None:
 
 
 def do_leave(text: str) -> None:
-    """Go on, and leave a process behind that left group and session."""
+    """Leave a process running, outside of group and session; then continue."""
     subprocess.run([sys.executable, "-S", "-c", ORPHAN], check=True)
 
 
 def do_eat(text: str) -> None:
-    """Use more and more memory, half of it in another process."""
+    """Allocate more and more memory, half of it in another process."""
     if text != "alone":
         subprocess.Popen([sys.executable, "-S", "-c", "import time; kept = b'x' * (96 << 20); time.sleep(600)"])
     kept = []
@@ -55,13 +55,13 @@ def do_eat(text: str) -> None:
 
 
 def do_crash(text: str) -> None:
-    """Die of a signal, by its name."""
+    """Die from the signal with this name."""
     os.kill(os.getpid(), getattr(signal, text))
     time.sleep(600)
 
 
 def do_abort(text: str) -> None:
-    """An exception that nobody catches in a pool's thread: C++ writes its text and aborts."""
+    """Raise an uncaught exception in a pool thread: C++ prints its text and aborts."""
 
     def thread() -> None:
         os.write(2, text.encode() + b"\n")
@@ -72,22 +72,22 @@ def do_abort(text: str) -> None:
 
 
 def do_refuse(text: str) -> None:
-    """An exception that comes through to Python."""
+    """Raise an exception that Python code can catch."""
     raise RuntimeError(text)
 
 
 def do_memory(text: str) -> None:
-    """What std::bad_alloc becomes in Python."""
+    """Raise what std::bad_alloc becomes in Python."""
     raise MemoryError("std::bad_alloc")
 
 
 def do_exit(text: str) -> None:
-    """End at once, without a word."""
+    """Exit immediately with this code and without a report."""
     os._exit(int(text))
 
 
 def do_noise(text: str) -> None:
-    """Print so many MiB, then go on."""
+    """Print this many MiB, then continue."""
     os.write(1, b"the first line\n")
     for _ in range(int(text)):
         say("noise " * ((1 << 20) // 6))
@@ -95,20 +95,20 @@ def do_noise(text: str) -> None:
 
 
 def do_environment(text: str) -> None:
-    """Print all names of the environment, then go on."""
+    """Print the environment variables and the working folder, then continue."""
     for name in sorted(os.environ):
         say(f"env {name}={os.environ[name]}")
     say(f"cwd {Path.cwd()}")
 
 
 def do_wait(text: str) -> None:
-    """Go on when this file is there: a compile that takes as long as a test wants."""
+    """Wait until this file exists, so that a test decides how long the compile takes."""
     say(f"waiting {os.getpid()}")
     while not Path(text).exists():
         time.sleep(0.05)
 
 
 def do_tune(text: str) -> None:
-    """Add to the tuning record, as a compile that found something does, then go on."""
+    """Append to the tuning cache, as a compile with new tuning results does, then continue."""
     with Path(os.environ["MIGRAPHX_PROBLEM_CACHE"]).open("a") as stream:
         stream.write(text)

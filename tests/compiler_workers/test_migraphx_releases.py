@@ -1,0 +1,83 @@
+"""MIGraphX releases differ: what a release lacks is refused with a reason, and what a later one adds is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mxr.artifact.target import DynamicDim
+from mxr.errors import Usage
+from mxr_workers.compilation import CompileAttemptFailed, CompileTask
+from mxr_workers.interpreter import describe
+
+from .conftest import GraphCompiler, Target, double_interpreter
+from .graphs import GRAPHS
+
+RDNA = {"gpu_arch": "gfx1100", "gpu_num_cu": 48}
+
+
+def double(folder: Path, release: str = "2.15", **settings: object) -> GraphCompiler:
+    """Compiles for a GPU with the double of one release."""
+    return GraphCompiler(Target(double_interpreter(folder / "settings", **settings), "gpu", release), folder)
+
+
+def old_double(folder: Path) -> GraphCompiler:
+    """MIGraphX 2.5: before dynamic dims, exhaustive tuning and the version in its files."""
+    return double(folder, "2.5", migraphx="2.5.0", version_text="dev", file_version=6, old=True)
+
+
+def test_an_old_module_has_its_version_in_its_files(tmp_path: Path) -> None:
+    old = double_interpreter(tmp_path / "old", migraphx="2.9.0", version_text="dev")
+    assert describe(old, tmp_path / "describe").migraphx == "2.9.0"
+
+
+def test_an_old_release_compiles_what_it_supports(tmp_path: Path) -> None:
+    compiler = old_double(tmp_path)
+    info = describe(compiler.target.interpreter, tmp_path / "describe")
+    assert not info.features["dynamic_dims"] and not info.features["exhaustive_tune"]
+    assert info.precisions == ("fp16", "int8")
+    compiled = compiler.compile("gemm", batch=4, precision=("fp16",), offload_copy=False)
+    assert compiled.description["file_version"] == 6 and compiled.description["offload_copy"] is False
+
+
+@pytest.mark.parametrize(
+    ("request_", "name"),
+    [
+        ({"inputs": {"x": (DynamicDim(1, 4), 16)}}, "no-dynamic"),
+        ({"task": {"qualities": {"tuning": "exhaustive"}}}, "no-exhaustive"),
+        ({"precision": ("bf16",)}, "no-bf16"),
+        ({"precision": ("fp8",)}, "no-fp8"),
+        ({"task": {"qualities": {"tuning": "cross"}, "cross": RDNA}, "arch": "gfx1100"}, "no-cross"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_an_old_release_lacks_is_refused_permanently(tmp_path: Path, request_: dict, name: str) -> None:
+    with pytest.raises(CompileAttemptFailed) as caught:
+        old_double(tmp_path).compile("gemm", **request_)
+    assert (caught.value.failure.kind, caught.value.failure.name) == ("permanent", name)
+
+
+def test_exhaustive_tuning_is_on_only_when_requested(tmp_path: Path) -> None:
+    compiler = double(tmp_path)
+    compiled = compiler.compile("gemm", task={"qualities": {"tuning": "exhaustive"}})
+    assert b"exhaustive_tune=True" in compiled.log.kept
+    assert b"exhaustive_tune=False" in compiler.compile("gemm").log.kept
+
+
+def test_a_cross_compile_makes_a_program_for_another_gpu_and_does_not_run_it(tmp_path: Path) -> None:
+    compiler = double(tmp_path, cross=True)
+    assert describe(compiler.target.interpreter, tmp_path / "describe").features["cross_compile"]
+    qualities = {"sramecc": "any", "xnack": "any", "num_cu": 48, "tuning": "cross"}
+    compiled = compiler.compile("gemm", arch="gfx1100", task={"qualities": qualities, "cross": RDNA})
+    assert compiled.description["archs"] == ["gfx1100"]
+    assert compiled.verified is None and compiled.provenance["verified"] is None
+    assert compiled.qualities.tuning == "cross" and compiled.qualities.latency_ms is None
+
+
+def test_the_tuning_of_a_cross_compile_must_be_cross(tmp_path: Path) -> None:
+    graph, target = GRAPHS["gemm"], double(tmp_path).target
+    with pytest.raises(Usage, match="cross"):
+        CompileTask(target.key(graph), target.qualities(), "gemm.onnx", cross=RDNA)
+    with pytest.raises(Usage, match="cross"):
+        CompileTask(target.key(graph), target.qualities(tuning="cross"), "gemm.onnx")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import click
 
-from mxr.precompilation.reports import words
+from mxr.precompilation.reports import cell_reason
 from mxr.precompilation.run import (
     CANCELLED,
     COMPILED,
@@ -51,17 +51,17 @@ class MatrixDisplay:
             note(f"mxr: {printable(self.matrix.away)} Retrying.")
         self._away = self.matrix.away
         counts = self.matrix.counts()
-        finished = len(self.matrix.places) - counts[QUEUED] - counts[RUNNING] - counts[MISSING]
+        finished = len(self.matrix.cells) - counts[QUEUED] - counts[RUNNING] - counts[MISSING]
         for index in changed:
-            cell = self.matrix.places[index]
+            cell = self.matrix.cells[index]
             status = (cell.state, cell.job.worker if cell.job and cell.state == RUNNING else None)
             if self._reported.get(index) != status:
                 self._reported[index] = status
-                note(f"mxr: [{finished}/{len(self.matrix.places)}] {cell_name(cell)}: {cell_state(cell)}")
+                note(f"mxr: [{finished}/{len(self.matrix.cells)}] {cell_name(cell)}: {cell_state(cell)}")
 
     def _redraw(self) -> None:
         columns, lines = shutil.get_terminal_size()
-        cells = [cell for cell in self.matrix.places if cell.state in DISPLAY_ORDER]
+        cells = [cell for cell in self.matrix.cells if cell.state in DISPLAY_ORDER]
         cells.sort(key=lambda cell: DISPLAY_ORDER.index(cell.state))
         # Lines for: "and N more", the totals, a message about the registry, the cursor.
         available = max(1, lines - 4)
@@ -92,7 +92,7 @@ def cell_state(cell: CellStatus) -> str:
         return f"queued as {job.id[:12]}{attempt} ({_estimate(cell)})"
     if cell.state == COMPILED:
         return "compiled" + (f" in {format_duration(took)}" if took is not None else "")
-    reason = printable(words(cell))
+    reason = printable(cell_reason(cell))
     return f"{cell.state}: {reason}" if cell.problem else f"{cell.state} {reason}".rstrip()
 
 
@@ -106,4 +106,4 @@ def _estimate(cell: CellStatus) -> str:
 def totals(matrix: MatrixStatus) -> str:
     """The number of cells in each state, in one line."""
     counts = ", ".join(f"{count} {state}" for state, count in matrix.counts().items() if count)
-    return f"{len(matrix.places)} cells: {counts}"
+    return f"{len(matrix.cells)} cells: {counts}"

@@ -108,7 +108,7 @@ def test_the_state_of_a_cell_in_one_line() -> None:
         matrix_progress.cell_state(queued)
         == "queued as abababababab (about 10 min 00 s, based on 2 compiles of this model for gfx908)"
     )
-    running = cell(RUNNING, job=job("running", worker="h/ref", phase="compile", started_at=103.0), heard=1e12)
+    running = cell(RUNNING, job=job("running", worker="h/ref", phase="compile", started_at=103.0), updated=1e12)
     assert matrix_progress.cell_state(running).startswith("compile on h/ref, ")
     done = cell(COMPILED, job=job("done", started_at=101.0))
     assert matrix_progress.cell_state(done) == "compiled in 2.0 s"
@@ -142,7 +142,7 @@ def test_a_log_has_a_line_for_each_change(capsys: pytest.CaptureFixture[str]) ->
     display.show([])
     display.show([])
     matrix.away = None
-    matrix.places[0] = cell(COMPILED, job=job("done"))
+    matrix.cells[0] = cell(COMPILED, job=job("done"))
     display.show([0, 1])
     rows = capsys.readouterr().err.splitlines()
     assert [row.partition(": ")[2][:12] for row in rows] == ["[0/2] a.onnx"] * 2 + ["The registry", "[1/2] a.onnx"]

@@ -93,12 +93,12 @@ def plan(
     if matrix is None or upgrade["queue"]:
         raise Usage("Give a matrix, or --from and --to.", hint="See mxr plan --help.")
     from mxr.precompilation import matrix_plan
-    from mxr.precompilation.run import standings
+    from mxr.precompilation.run import survey
 
     environment = pipeline_environment()
     with annotate_errors(environment):
         wanted = read_requests(session, matrix, environment, limit, targets)
-    planned = matrix_plan.plan(wanted, standings(session.client(), wanted))
+    planned = matrix_plan.plan(wanted, survey(session.client(), wanted))
     if output_format == "github":
         print_json(matrix_plan.github(planned))
         return
@@ -162,7 +162,7 @@ def _estimate(minutes: float, unknown: int) -> str:
 
 def _cells(planned: PlannedCell, matrix: Path) -> tuple[str, ...]:
     """The table cells of a planned cell: line, model, target, variant, state, estimate or earlier failure."""
-    cell, known = planned.wanted.cell, planned.standing
+    cell, known = planned.wanted.cell, planned.status
     estimate = "-"
     if planned.open:
         estimate = "unknown"

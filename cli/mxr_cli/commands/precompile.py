@@ -165,7 +165,7 @@ def _finish(session: Session, status: MatrixStatus, matrix: Path) -> None:
 def _print_result(status: MatrixStatus, matrix: Path) -> None:
     from mxr_cli.matrix_progress import cell_name, cell_state, totals
 
-    for cell in status.places:
+    for cell in status.cells:
         if cell.artifact is None:
             echo(f"{matrix}:{cell.wanted.cell.line}: {cell_name(cell)}: {cell_state(cell)}")
     echo(totals(status))

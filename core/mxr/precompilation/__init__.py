@@ -1,1 +1,1 @@
-"""Compiling a whole matrix: planning, running, upgrading, reporting."""
+"""Precompilation of a whole matrix: plan it, run it, plan a toolchain upgrade, report the results."""

@@ -1,6 +1,6 @@
-"""What a matrix would cost: what is there, what would be compiled and for how long, what nobody can compile.
+"""The plan of a matrix: which programs exist, which must be compiled and how long that takes, which no worker can.
 
-Nothing is compiled, uploaded or queued. Minutes are those that compiles took before; how sure they are is said.
+A plan compiles, uploads and queues nothing. Estimates come from earlier compiles, and each states its source.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 THERE, QUEUED, COMPILE, FAILED, NOBODY = "there", "queued", "compile", "failed before", "no worker"
 STATES = (THERE, QUEUED, COMPILE, FAILED, NOBODY)
 MOST_JOBS = 256
-"""Jobs of one matrix. Source: GitHub, Actions documentation, "Usage limits"."""
+"""Maximum number of jobs in one matrix. Source: GitHub, Actions documentation, "Usage limits"."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCell:
-    """A cell and how it stands."""
+    """A cell and its status in the registry."""
 
     wanted: CellRequest
-    standing: RequestStatus
+    status: RequestStatus
 
     @property
     def state(self) -> str:
         """One of `STATES`."""
-        seen = self.standing
+        seen = self.status
         if seen.artifact:
             return THERE
         if seen.job:
@@ -44,12 +44,12 @@ class PlannedCell:
 
     @property
     def open(self) -> bool:
-        """Whether a compile of it is still to come."""
+        """Whether it still has to be compiled."""
         return self.state in (QUEUED, COMPILE, NOBODY)
 
     def to_json(self) -> Json:
-        """One cell of the plan's document."""
-        cell, seen = self.wanted.cell, self.standing
+        """The cell in the JSON document of the plan."""
+        cell, seen = self.wanted.cell, self.status
         return {
             "model": self.wanted.request.key.model,
             "path": cell.name,
@@ -69,7 +69,7 @@ class PlannedCell:
 
 @dataclass(frozen=True, slots=True)
 class TargetWorkload:
-    """What one target has to do. `minutes` is of those compiles that have an estimate, `unknown` counts the others."""
+    """The work of one target. `minutes` sums the compiles with an estimate, `unknown` counts those without."""
 
     target: str
     cell: Cell
@@ -79,24 +79,24 @@ class TargetWorkload:
 
     @property
     def open(self) -> int:
-        """Compiles to come."""
+        """The number of outstanding compiles."""
         return sum(self.counts[state] for state in (QUEUED, COMPILE, NOBODY))
 
     def to_json(self) -> Json:
-        """One target of the plan's document."""
-        said = self.cell.options
-        about = {"kind": said.kind, "arch": said.arch, "rocm": said.rocm, "migraphx": said.migraphx}
+        """The target in the JSON document of the plan."""
+        options = self.cell.options
+        about = {"kind": options.kind, "arch": options.arch, "rocm": options.rocm, "migraphx": options.migraphx}
         sums = {"open": self.open, "minutes": self.minutes, "unknown": self.unknown, "counts": self.counts}
         return {"target": self.target, **about, "runner": list(self.cell.runner), **sums}
 
 
-def plan(wanted: Sequence[CellRequest], standings: Sequence[RequestStatus]) -> tuple[PlannedCell, ...]:
-    """The cells with how they stand."""
-    return tuple(PlannedCell(*pair) for pair in zip(wanted, standings, strict=True))
+def plan(wanted: Sequence[CellRequest], statuses: Sequence[RequestStatus]) -> tuple[PlannedCell, ...]:
+    """Combines the cells with their statuses, which are in the same order."""
+    return tuple(PlannedCell(*pair) for pair in zip(wanted, statuses, strict=True))
 
 
 def lots(planned: Sequence[PlannedCell]) -> tuple[TargetWorkload, ...]:
-    """The cells by target, in the order of the matrix; what several cells have in common is counted once in minutes."""
+    """The workload of each target, in the order of the matrix. A request that several cells share counts once."""
     groups: dict[str, list[PlannedCell]] = {}
     for each in planned:
         groups.setdefault(each.wanted.cell.target, []).append(each)
@@ -108,14 +108,14 @@ def _lot(target: str, some: list[PlannedCell]) -> TargetWorkload:
     for each in some:
         counts[each.state] += 1
     compiles = list({each.wanted.request: each for each in some if each.open}.values())
-    seconds = [each.standing.estimate for each in compiles if each.standing.estimate is not None]
+    seconds = [each.status.estimate for each in compiles if each.status.estimate is not None]
     return TargetWorkload(
         target, some[0].wanted.cell, counts, round(sum(seconds) / 60, 2), len(compiles) - len(seconds)
     )
 
 
 def document(planned: Sequence[PlannedCell], file: Path) -> Json:
-    """The JSON of a plan: `{"matrix","cells","targets","summary"}`."""
+    """The JSON document of a plan: `{"matrix","cells","targets","summary"}`."""
     found = lots(planned)
     counts = {state: sum(lot.counts[state] for lot in found) for state in STATES}
     sums = {"minutes": round(sum(lot.minutes for lot in found), 2), "unknown": sum(lot.unknown for lot in found)}
@@ -128,26 +128,27 @@ def document(planned: Sequence[PlannedCell], file: Path) -> Json:
 
 
 def verdict(planned: Sequence[PlannedCell]) -> NoWorker | None:
-    """The error that a plan ends with: cells that nobody can compile."""
+    """The error for a plan with cells that no worker can compile, else None."""
     nobody = [each for each in planned if each.state == NOBODY]
     if not nobody:
         return None
     targets = ", ".join(dict.fromkeys(each.wanted.cell.target for each in nobody))
-    return NoWorker(f"{len(nobody)} of {len(planned)} cells can be compiled by nobody: {targets}.")
+    return NoWorker(f"No worker can compile {len(nobody)} of {len(planned)} cells: {targets}.")
 
 
 def github(planned: Sequence[PlannedCell]) -> Json:
-    """`{"include": [...]}` for `fromJSON`: a job for each target that has something to compile. Raises `Usage`."""
+    """The matrix of a GitHub job, `{"include": [...]}`, with one job for each target that has work. Raises `Usage`."""
     found = [lot for lot in lots(planned) if lot.open]
     if len(found) > MOST_JOBS:
         raise Usage(
-            f"These are {len(found)} targets; GitHub runs {MOST_JOBS} jobs of a matrix.", hint="Cut the matrix."
+            f"The plan has {len(found)} targets, but GitHub allows {MOST_JOBS} jobs in a matrix.",
+            hint="Split the matrix.",
         )
     return {"include": [lot.to_json() | {"runner": list(lot.cell.runner) or ["ubuntu-latest"]} for lot in found]}
 
 
 def gitlab(planned: Sequence[PlannedCell], file: Path) -> str:
-    """A child pipeline: a job for each target that has something to compile; JSON's texts are YAML's as well."""
+    """A GitLab child pipeline with one job for each target that has work. JSON strings are valid YAML."""
     lines = ["# Made by `mxr plan --format gitlab`."]
     for lot in (lot for lot in lots(planned) if lot.open):
         command = f"mxr precompile {_shell(str(file))} --target {_shell(lot.target)} --junit mxr-junit.xml"
@@ -158,7 +159,7 @@ def gitlab(planned: Sequence[PlannedCell], file: Path) -> str:
             "  artifacts: {when: always, reports: {junit: mxr-junit.xml}}",
         ]
     if len(lines) == 1:
-        # A child pipeline without a job is an error.
+        # GitLab rejects a child pipeline without jobs.
         lines += ['"nothing to precompile":', '  script: ["true"]']
     return "\n".join(lines) + "\n"
 

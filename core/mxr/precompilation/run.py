@@ -1,11 +1,11 @@
-"""The way of a matrix: cells -> requests -> what is there -> ask for the rest -> follow all jobs together.
+"""Runs the precompilation of a matrix: prepares the requests, looks up artifacts, queues the rest, follows the jobs.
 
-    prepare   each model is read and hashed once; a cell that no request can be made of is refused with its line
-    look      how all of them stand, some hundred requests in one question
-    ask       what is missing, and nothing else; each model is uploaded once, by the first who lacks it
-    follow    one question about all open jobs, answered when one of them changes; a registry that is away is borne
+    prepare   builds the request of each cell; reads and hashes each model once; errors name the line of the matrix
+    look      asks the registry for the status of all requests, a few hundred per call
+    ask       queues only what is missing; uploads each model once
+    follow    waits for changes of all open jobs in one call; tolerates an unreachable registry for a while
 
-A board is what is known of all cells at a moment; whoever shows it draws it anew with each change.
+`MatrixStatus` holds the current status of all cells; a user interface redraws it after each change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.qualities import Request
-from mxr.errors import CompileFailed, MxrError, NotCompiled, NoWorker, Temporary, Unreachable, Usage
+from mxr.client.retry import POLL, Attempts
+from mxr.errors import CompileFailed, MxrError, NotCompiled, NoWorker, Temporary, Usage
 from mxr.host_facts import Host
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.surveys import MOST_WATCHED, RequestStatus, WatchJobs
@@ -27,6 +28,7 @@ from mxr.request.model import ModelReference
 from mxr.util.codec import canonical
 from mxr.util.frozen import dataclass
 from mxr.workflows import compile as compile_workflow
+from mxr.workflows.survey import request_statuses
 
 if TYPE_CHECKING:
     from mxr.cache.store import Cache
@@ -34,11 +36,8 @@ if TYPE_CHECKING:
     from mxr.matrix import Cell
     from mxr.workflows.fetch import Watch as Bytes
 
-AT_ONCE = 200
-"""Requests in one survey: a tenth of a second of the registry's time."""
-
-BREATH = 0.3
-"""Seconds, at least, between two questions about all jobs."""
+MIN_INTERVAL = 0.3
+"""Minimum seconds between two calls that watch the jobs."""
 
 THERE, MISSING, QUEUED, RUNNING = "there", "missing", "queued", "compiling"
 COMPILED, FAILED, NO_WORKER, CANCELLED, LATER = "compiled", "failed", "no worker", "cancelled", "later"
@@ -48,7 +47,7 @@ OPEN = (QUEUED, RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class CellRequest:
-    """A cell with the request that it stands for."""
+    """A cell of the matrix and its request."""
 
     cell: Cell
     subject: ModelReference
@@ -57,7 +56,7 @@ class CellRequest:
 
 @dataclass(frozen=True, slots=True)
 class CellStatus:
-    """How one cell stands. `heard`: when (of `time.monotonic`) its job was last heard of."""
+    """The status of one cell. `updated`: the `time.monotonic()` of the last update of its job."""
 
     wanted: CellRequest
     state: str
@@ -65,43 +64,43 @@ class CellStatus:
     job: job_protocol.Job | None = None
     problem: MxrError | None = None
     match: Mapping[str, Any] = field(default_factory=dict)
-    heard: float = 0.0
+    updated: float = 0.0
 
     def running(self) -> float | None:
-        """Seconds that its compile took so far, by the registry's clock and ours; None where it did not begin."""
+        """Seconds since its compile started, by the clocks of the registry and this host; None before the start."""
         job = self.job
         if job is None or job.started_at is None:
             return None
         since = max(0.0, job.updated_at - job.started_at)
-        return since + time.monotonic() - self.heard if self.state == RUNNING else since
+        return since + time.monotonic() - self.updated if self.state == RUNNING else since
 
 
 class MatrixStatus:
-    """What is known of all cells, in the order of the matrix; `away` says why the registry does not answer now."""
+    """The status of all cells in the order of the matrix; `away` says why the registry is currently unreachable."""
 
-    def __init__(self, places: Sequence[CellStatus]) -> None:
-        self.places = list(places)
+    def __init__(self, cells: Sequence[CellStatus]) -> None:
+        self.cells = list(cells)
         self.away: str | None = None
 
     def counts(self) -> dict[str, int]:
-        """How many cells are in each state."""
+        """The number of cells in each state."""
         found = dict.fromkeys(STATES, 0)
-        for place in self.places:
-            found[place.state] += 1
+        for cell in self.cells:
+            found[cell.state] += 1
         return found
 
     def jobs(self) -> dict[str, list[int]]:
-        """The open jobs, each with the cells that wait for it."""
+        """The open jobs, each with the indices of the cells that wait for it."""
         found: dict[str, list[int]] = {}
-        for at, place in enumerate(self.places):
-            if place.state in OPEN and place.job is not None:
-                found.setdefault(place.job.id, []).append(at)
+        for at, cell in enumerate(self.cells):
+            if cell.state in OPEN and cell.job is not None:
+                found.setdefault(cell.job.id, []).append(at)
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class MissPolicy:
-    """What to do on a miss: `ask` queues, `wait` also waits, at most until `deadline` (of `time.monotonic`)."""
+    """What to do on a miss: `ask` queues a compile, `wait` waits for it until `deadline` (a `time.monotonic()`)."""
 
     ask: bool = True
     wait: bool = True
@@ -110,7 +109,7 @@ class MissPolicy:
 
 
 def prepare(cells: Iterable[Cell], file: Path, cache: Cache, connect: Callable[[], Client]) -> tuple[CellRequest, ...]:
-    """The requests of all cells; each model is read once. Raises what a model or a cell raises, with its line."""
+    """Builds the requests of all cells; reads each model once. Errors name the line of the matrix."""
     models: dict[str, ModelReference] = {}
     hashes: dict[Path, str | None] = {}
 
@@ -133,70 +132,62 @@ def prepare(cells: Iterable[Cell], file: Path, cache: Cache, connect: Callable[[
 
 
 def at_line(problem: MxrError, file: Path, line: int) -> MxrError:
-    """The same error, told of a line of the matrix."""
+    """The same error with the file and line of the matrix."""
     detail = problem.detail | {"file": str(file), "line": line}
     return type(problem)(f"{file}:{line}: {problem.message}", hint=problem.hint, detail=detail)
 
 
-def standings(client: Client, wanted: Sequence[CellRequest]) -> list[RequestStatus]:
-    """How all of them stand. Raises `Unreachable`."""
-    distinct = {canonical(each.request.to_json()): each.request for each in wanted}
-    names, found = list(distinct), dict[str, RequestStatus]()
-    for begin in range(0, len(names), AT_ONCE):
-        some = names[begin : begin + AT_ONCE]
-        requests = [distinct[name] for name in some]
-        # Who is not there at all is told so at once; who went away between two questions is waited for.
-        reply = compile_workflow.patiently(partial(client.survey, requests), compile_workflow.PATIENCE if begin else 0)
-        found |= dict(zip(some, reply.standings, strict=True))
-    return [found[canonical(each.request.to_json())] for each in wanted]
+def survey(client: Client, wanted: Sequence[CellRequest]) -> list[RequestStatus]:
+    """The status of each request in the registry. Raises `Unreachable`."""
+    return request_statuses(client, [each.request for each in wanted])
 
 
 def look(client: Client, wanted: Sequence[CellRequest], file: Path) -> MatrixStatus:
-    """The board before anything is asked for. Raises `Usage` with the line where a request has no one answer."""
-    places = []
-    for each, standing in zip(wanted, standings(client, wanted), strict=True):
-        if standing.problem:
-            raise at_line(Usage(standing.problem, hint="Say it in the target."), file, each.cell.line)
-        state = THERE if standing.artifact else MISSING
-        places.append(CellStatus(each, state, standing.artifact, match=standing.match))
-    return MatrixStatus(places)
+    """The status before anything is queued. Raises `Usage` with the line of a request that is ambiguous."""
+    cells = []
+    for each, status in zip(wanted, survey(client, wanted), strict=True):
+        if status.problem:
+            raise at_line(Usage(status.problem, hint="State it in the target."), file, each.cell.line)
+        state = THERE if status.artifact else MISSING
+        cells.append(CellStatus(each, state, status.artifact, match=status.match))
+    return MatrixStatus(cells)
 
 
-def ask(client: Client, board: MatrixStatus, plan: MissPolicy, bytes_: Bytes) -> Iterator[int]:
-    """Asks for what is missing, in the order of the matrix; gives the place of each cell once it is asked for.
+def ask(client: Client, matrix: MatrixStatus, plan: MissPolicy, bytes_: Bytes) -> Iterator[int]:
+    """Queues the missing programs in the order of the matrix, and yields the index of each cell after it is queued.
 
-    What one cell is refused for stands in its place, and the others go on. Raises `Unreachable` when the registry
-    stays away, and what an upload raises.
+    If the registry refuses a cell, its status records the error and the next cell follows. Raises `Unreachable` if the
+    registry stays unreachable, and what an upload raises.
     """
     jobs: dict[str, CellStatus] = {}
-    for at, place in enumerate(board.places):
-        if place.state != MISSING:
+    for at, cell in enumerate(matrix.cells):
+        if cell.state != MISSING:
             continue
-        text = canonical(place.wanted.request.to_json())
+        text = canonical(cell.wanted.request.to_json())
         if text not in jobs:
-            jobs[text] = _asked(client, place, plan, bytes_)
+            jobs[text] = _queued(client, cell, plan, bytes_)
         found = jobs[text]
-        board.places[at] = replace(found, wanted=place.wanted)
+        matrix.cells[at] = replace(found, wanted=cell.wanted)
         yield at
 
 
-def _asked(client: Client, place: CellStatus, plan: MissPolicy, bytes_: Bytes) -> CellStatus:
-    wanted = place.wanted
+def _queued(client: Client, cell: CellStatus, plan: MissPolicy, bytes_: Bytes) -> CellStatus:
+    wanted = cell.wanted
     asked = job_protocol.CompileRequest(wanted.request, wait=plan.wait, retry=plan.retry)
     try:
         job = compile_workflow.ask(
             client, compile_workflow.CompileOrder(asked, wanted.subject, wanted.cell.options.calibration), bytes_
         )
     except NoWorker as problem:
-        return replace(place, state=NO_WORKER, problem=problem)
+        return replace(cell, state=NO_WORKER, problem=problem)
     except Temporary as problem:
-        return replace(place, state=LATER, problem=problem)
-    return _moved(client, place, job)
+        return replace(cell, state=LATER, problem=problem)
+    return _updated(client, cell, job)
 
 
-def _moved(client: Client, place: CellStatus, job: job_protocol.Job) -> CellStatus:
-    """The place of a cell after its job said something."""
-    fresh = replace(place, job=job, heard=time.monotonic())
+def _updated(client: Client, cell: CellStatus, job: job_protocol.Job) -> CellStatus:
+    """The status of a cell after an update of its job."""
+    fresh = replace(cell, job=job, updated=time.monotonic())
     if job.state in job_protocol.OPEN:
         return replace(fresh, state=RUNNING if job.state == job_protocol.RUNNING else QUEUED)
     try:
@@ -208,43 +199,44 @@ def _moved(client: Client, place: CellStatus, job: job_protocol.Job) -> CellStat
 
 
 def follow(
-    client: Client, board: MatrixStatus, plan: MissPolicy, pace: float = compile_workflow.PACE
+    client: Client, matrix: MatrixStatus, plan: MissPolicy, pace: float = compile_workflow.PACE
 ) -> Iterator[list[int]]:
-    """The cells that changed, each time some did or `pace` seconds went by, until no job is open or time is up.
+    """Yields the indices of changed cells after each change, or an empty list every `pace` seconds.
 
-    A registry that goes away is asked again for `waiting.PATIENCE` seconds. Raises `Unreachable` then.
+    Ends when no job is open or the deadline has passed. Raises `Unreachable` if the registry does not answer for longer
+    than `retry.POLL` allows.
     """
-    heard = time.monotonic()
-    while jobs := board.jobs():
+    attempts = Attempts(POLL)
+    while jobs := matrix.jobs():
         left = pace if plan.deadline is None else min(pace, plan.deadline - time.monotonic())
         if left <= 0:
             return
         begun = time.monotonic()
+        pause = 0.0
         try:
-            changed = _heard(client, board, jobs, left)
-            heard, board.away = time.monotonic(), None
-        except (Unreachable, Temporary) as problem:
-            if time.monotonic() - heard > compile_workflow.PATIENCE + pace:
-                raise
-            changed, board.away = [], problem.message
+            changed = attempts.run(partial(_watch, client, matrix, jobs, left))
+            matrix.away = None
+        except MxrError as problem:
+            pause = attempts.pause_after(problem)
+            changed, matrix.away = [], problem.message
         yield changed
-        time.sleep(max(0.0, begun + BREATH - time.monotonic()))
+        time.sleep(max(pause, begun + MIN_INTERVAL - time.monotonic()))
 
 
-def _heard(client: Client, board: MatrixStatus, jobs: Mapping[str, list[int]], wait: float) -> list[int]:
+def _watch(client: Client, matrix: MatrixStatus, jobs: Mapping[str, list[int]], wait: float) -> list[int]:
     known = {}
     for id, cells in list(jobs.items())[:MOST_WATCHED]:
-        job = board.places[cells[0]].job
+        job = matrix.cells[cells[0]].job
         known[id] = job.version if job else 0
-    told = client.watch(WatchJobs(known, round(min(wait, 60.0), 3)))
+    reply = client.watch(WatchJobs(known, round(min(wait, 60.0), 3)))
     changed = []
-    for job in told.jobs:
+    for job in reply.jobs:
         for at in jobs.get(job.id, ()):
-            board.places[at] = _moved(client, board.places[at], job)
+            matrix.cells[at] = _updated(client, matrix.cells[at], job)
             changed.append(at)
-    for id in told.gone:
+    for id in reply.gone:
         for at in jobs.get(id, ()):
-            lost = NotCompiled(f"The registry has no job {id[:12]} any longer.", hint="Run the same command again.")
-            board.places[at] = replace(board.places[at], state=CANCELLED, problem=lost)
+            lost = NotCompiled(f"The registry no longer has job {id[:12]}.", hint="Run the same command again.")
+            matrix.cells[at] = replace(matrix.cells[at], state=CANCELLED, problem=lost)
             changed.append(at)
     return changed

@@ -304,7 +304,7 @@ MODEL = "xxh3:" + "0" * 32
 )
 def test_a_uri(uri: str, words: list[str] | None) -> None:
     if words is None:
-        with pytest.raises(Usage, match="no list of name=value"):
+        with pytest.raises(Usage, match="not a list of name=value"):
             kserve.read(uri)
         return
     found = kserve.read(uri)

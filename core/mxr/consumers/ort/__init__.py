@@ -1,9 +1,14 @@
-"""ONNX Runtime's MIGraphX provider: a folder of programs whose names it makes by hashing, and never checks.
+"""ONNX Runtime's MIGraphX provider: it loads programs from a folder by hashed file names and checks nothing else.
 
-hashes, order, libstdcxx   the pieces of a name      generation_a .. d   the contracts      contract   which one it is
-graph, skeleton, optimiser the graph as it is hashed partition           is it one file     prediction the name
-laying    the folder       proof   what became of it     recording   sets of files that a run has left
-form      the key of such a set, and what of it workers can record
+contract                        the naming contract (generation) of an ONNX Runtime
+generation_a ... generation_d   the naming contracts
+hashes, order, libstdcxx        the parts of a name: hash function, node order, map order
+graph, skeleton, optimizer      the graph as the provider receives it
+partition                       whether the provider takes the whole graph as one file
+prediction                      the predicted name, or why there is none (prediction_refusal)
+layout, verification            the folder, and what the provider changed in it
+recording, recording_form       files that a run wrote, and the key of a recorded set
+options                         the options of `mxr fetch` that apply to ONNX Runtime only
 """
 
 from __future__ import annotations
@@ -19,19 +24,19 @@ WHO = "ONNX Runtime"
 def fit(key: Key) -> None:
     """Raises `Usage` for programs of the reference target, with offload_copy or fast_math, or with dynamic dims."""
     if key.kind != "gpu":
-        raise Usage(f"{WHO}'s provider is for GPUs.", hint="Leave --kind ref out.")
+        raise Usage(f"{WHO}'s provider supports only GPU programs.", hint="Leave --kind ref out.")
     for name, flag in (("offload_copy", key.offload_copy), ("fast_math", key.fast_math)):
         if flag:
             option = name.replace("_", "-")
             raise Usage(
-                f"{WHO}'s provider compiles with {name} off, and would take a program with it on for its own.",
-                hint=f"Leave --{option} out: --for ort asks for --no-{option}.",
+                f"{WHO}'s provider compiles with {name} off, and would load a program with {name} on all the same.",
+                hint=f"Leave --{option} out: --for ort implies --no-{option}.",
             )
     refuse_dynamic(key, WHO)
 
 
 def lay_out(delivery: Delivery) -> Layout:
-    """The program under its predicted name, in a folder of its own. Raises `Usage`."""
+    """The program under its predicted name, in a folder for its model. Raises `Usage`."""
     from .layout import lay_out
 
     return lay_out(delivery)

@@ -1,6 +1,6 @@
-"""Runs in the interpreter that has ONNX Runtime, where mxr need not be: optimises graphs, tells the shapes of values.
+"""Optimizes graphs and infers shapes with ONNX Runtime. Runs in the interpreter that has it, which may lack mxr.
 
-One JSON document per line in both directions. The first line out tells the version.
+Standard input and output carry one JSON document per line. The first line of the output has the version.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 
 
 def main() -> None:
-    """Answers until standard input ends."""
+    """Answers tasks until standard input ends."""
     runtime = import_module("onnxruntime")
-    _say({"version": runtime.__version__})
+    _send({"version": runtime.__version__})
     for line in sys.stdin:
         task = json.loads(line)
         try:
             reply = _serve(runtime, task)
         except Exception as problem:
             reply = {"error": f"{problem}"[:600]}
-        _say(reply)
+        _send(reply)
 
 
-def _say(reply: dict[str, Any]) -> None:
+def _send(reply: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(reply) + "\n")
     sys.stdout.flush()
 

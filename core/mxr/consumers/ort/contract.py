@@ -1,7 +1,7 @@
-"""Which naming contract an ONNX Runtime follows, and with which MIGraphX its provider was built.
+"""Determines which naming contract an ONNX Runtime follows, and with which MIGraphX its provider was built.
 
-The version alone does not tell: ROCm's builds of one version differ from upstream's. So what is asked is the provider's
-own library, read as a file; nothing is imported or loaded.
+The version alone is not sufficient: ROCm's builds of a version differ from upstream's. The provider's library is the
+source of truth. It is read as a file; nothing is imported or loaded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mxr.errors import Usage
 GENERATIONS = {
     "A": "ONNX Runtime 1.19 to 1.22: one literal path",
     "B": "ONNX Runtime 1.23 to 1.27: a folder of hashed names",
-    "B'": "ROCm's builds with pull request 235: as B, the shape hashed whole",
+    "B'": "ROCm's builds with pull request 235: like B, with every byte of the shape hashed",
     "C": "ROCm's builds of 2026 with dynamic batches",
     "D": "the provider as a plugin (onnxruntime-ep-amdgpu)",
 }
@@ -24,15 +24,17 @@ PLUGIN = re.compile(r"(lib)?(onnxruntime-ep-)?(migraphx-ep|amdgpu).*\.so.*")
 LARGEST_LIBRARY = 256 * 1024 * 1024
 
 BUILT_WITH = {"7.0": "2.13.0", "7.1": "2.14.0", "7.2": "2.15.0", "7.14": "2.16.0"}
-"""The MIGraphX of a ROCm release, for a provider that names the folder of its ROCm only.
-Source: MIGraphX's release notes; 7.2 is also what the public wheel of 1.27.1 prints in its names."""
+"""The MIGraphX version of each ROCm release, for a provider whose library names only the folder of its ROCm.
+Source: MIGraphX's release notes; the entry for 7.2 is confirmed by the file names of the public wheel of 1.27.1."""
 
-_HINT = f"Say --ort GENERATION ({', '.join(GENERATIONS)}), or --ort PATH of the provider's library."
+_HINT = f"Use --ort GENERATION ({', '.join(GENERATIONS)}), or --ort PATH with the path of the provider's library."
 
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """A generation, the ONNX Runtime version where it is known, the provider's MIGraphX, and how they were found."""
+    """A naming contract: its generation, the ONNX Runtime version if known, the MIGraphX version that the provider was
+    built with if known, and notes on how they were determined.
+    """
 
     generation: str
     version: str | None = None
@@ -40,30 +42,34 @@ class Contract:
     notes: tuple[str, ...] = ()
 
 
-def choose(said: str | None, provider: str | None = None) -> Contract:
-    """The contract that `--ort` says: a generation, a version, or the provider's library; else the one installed here.
+def choose(runtime: str | None, provider: str | None = None) -> Contract:
+    """The contract for the value of `--ort`: a generation, a version, or the path of the provider's library.
 
-    `provider` overrides what MIGraphX the provider was built with. Raises `Usage`.
+    None selects the installed ONNX Runtime. `provider` overrides the MIGraphX version that the provider was built with.
+    Raises `Usage` if the contract cannot be determined.
     """
-    if said is None:
+    if runtime is None:
         found = installed()
-    elif said.upper() in GENERATIONS:
-        found = Contract(said.upper())
-    elif re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+)?", said):
-        found = of_version(said)
+    elif runtime.upper() in GENERATIONS:
+        found = Contract(runtime.upper())
+    elif re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+)?", runtime):
+        found = of_version(runtime)
     else:
-        found = of_library(Path(said))
+        found = of_library(Path(runtime))
     return replace(found, provider=provider or found.provider)
 
 
 def of_version(version: str) -> Contract:
-    """The contract of an upstream release. Raises `Usage` where one version has several."""
+    """The contract of an upstream release. Raises `Usage` if builds of that version have different contracts."""
     major, minor = (int(part) for part in version.split(".")[:2])
     if (major, minor) <= (1, 21):
         return Contract("A", version)
     if major == 1 and 24 <= minor <= 27:
         return Contract("B", version)
-    raise Usage(f"Builds of ONNX Runtime {version} differ in how they name their files.", hint=_HINT)
+    raise Usage(
+        f"Builds of ONNX Runtime {version} use different file names, so its version does not determine them.",
+        hint=_HINT,
+    )
 
 
 def installed() -> Contract:
@@ -75,30 +81,30 @@ def installed() -> Contract:
         library = Path(folder) / "capi" / LIBRARY
         if library.is_file():
             return of_library(library)
-    raise Usage("No ONNX Runtime with a MIGraphX provider is installed beside mxr.", hint=_HINT)
+    raise Usage("No ONNX Runtime with a MIGraphX provider is installed in mxr's environment.", hint=_HINT)
 
 
 def of_library(library: Path) -> Contract:
-    """The contract that a provider's library shows in its strings. Raises `Usage`."""
+    """The contract of a provider's library, determined from its strings. Raises `Usage`."""
     try:
         if library.stat().st_size > LARGEST_LIBRARY:
-            raise Usage(f"{library} is too large for a provider's library.", hint=_HINT)
+            raise Usage(f"{library} is too large to be a provider's library.", hint=_HINT)
         data = library.read_bytes()
     except OSError as problem:
         raise Usage(f"{library} cannot be read: {problem.strerror}.", hint=_HINT) from None
     generation = _generation(data, library.name)
     if generation is None:
-        raise Usage(f"{library} shows no sign of a MIGraphX provider.", hint=_HINT)
+        raise Usage(f"{library} is not the library of a MIGraphX provider.", hint=_HINT)
     rocm = re.search(rb"/opt/rocm-([0-9]+\.[0-9]+)\.", data)
     provider = BUILT_WITH.get(rocm[1].decode()) if rocm else None
-    notes = [f"{library.name} is of generation {generation} ({GENERATIONS[generation]})"]
+    notes = [f"{library.name} has generation {generation} ({GENERATIONS[generation]})"]
     if provider and rocm:
-        notes.append(f"it was built for ROCm {rocm[1].decode()}, and so with MIGraphX {provider}")
+        notes.append(f"it was built for ROCm {rocm[1].decode()}, which has MIGraphX {provider}")
     return Contract(generation, _version_beside(library), provider, tuple(notes))
 
 
 def _generation(data: bytes, name: str) -> str | None:
-    """Told by what each generation alone reads; B' looks like B from outside."""
+    """Each generation reads an option or variable that the earlier ones do not have. B' cannot be told from B."""
     if b"ORT_MIGRAPHX_DISABLE_COMPILED_MODEL_CACHING" in data or (PLUGIN.fullmatch(name) and b"cache_dir" in data):
         return "D"
     if b"migraphx_compile_batches" in data or b"migraphx_max_dynamic_batch" in data:
@@ -109,7 +115,7 @@ def _generation(data: bytes, name: str) -> str | None:
 
 
 def _version_beside(library: Path) -> str | None:
-    """The version of the wheel that a library lies in, from the name of the runtime's own library beside it."""
+    """The version of the wheel that contains a library, from the name of the runtime's own library beside it."""
     for each in library.parent.glob("libonnxruntime.so.*"):
         if found := re.fullmatch(r"libonnxruntime\.so\.([0-9]+\.[0-9]+\.[0-9]+)", each.name):
             return found[1]

@@ -1,4 +1,4 @@
-"""What every generation's names share: the fields, the arch's hash and the repeated file name."""
+"""The parts of a file name that all generations share: the fields, the hash of the arch, the repeated file name."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .hashes import Chain, hashed, spelt
 from .prediction_refusal import PredictionRefused
 
 FIELDS = ("version", "graph", "arch", "shape")
-ENOUGH = 500
-"""A model's file name is repeated until it has at least so many bytes."""
+MINIMUM_BYTES = 500
+"""The file name of the model is repeated until the text has at least this many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What a name depends on beside the graph.
+    """What a name depends on apart from the graph.
 
-    `file_name` is the ONNX file's as it will be opened, None for a session made from bytes; `provider` the MIGraphX
-    version that the provider was built with; `arch` HIP's gcnArchName in full, as `gfx942:sramecc+:xnack-`; `inputs`
-    the dims that the program was compiled for, by name.
+    `file_name` is the name of the ONNX file that will be opened, None for a session from bytes. `provider` is the
+    MIGraphX version that the provider was built with. `arch` is HIP's full gcnArchName, such as
+    `gfx942:sramecc+:xnack-`. `inputs` are the dims that the program was compiled for, by name.
     """
 
     file_name: str | None
@@ -34,7 +34,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class PredictedName:
-    """A predicted file name, each field in hex as it stands there, and in words what went into it."""
+    """A predicted file name, each field in hex as in the name, and a text that says what was hashed for each field."""
 
     file: str
     fields: Mapping[str, str]
@@ -42,7 +42,7 @@ class PredictedName:
 
 
 def name_of(deployment: Deployment, graph: int, shape: int, shapes: str) -> PredictedName:
-    """A name of the four fields."""
+    """Builds a name from the four fields."""
     values = (version_field(deployment.provider), graph, hashed(deployment.arch.encode()), shape)
     meant = {
         "version": f"MIGraphX {deployment.provider}, which the provider was built with",
@@ -54,40 +54,40 @@ def name_of(deployment: Deployment, graph: int, shape: int, shapes: str) -> Pred
 
 
 def version_field(version: str) -> int:
-    """`20f00` for 2.15.0: major, minor and patch in 16, 8 and 8 bits. Raises `Refused`."""
+    """The version field, `20f00` for 2.15.0: major, minor and patch in 16, 8 and 8 bits. Raises `PredictionRefused`."""
     parts = version.split(".")
     if len(parts) < 2 or not all(part.isdecimal() for part in parts[:3]):
         raise PredictionRefused(
-            f"the provider's MIGraphX version {version!r} is no MAJOR.MINOR.PATCH", "Say --ort-migraphx."
+            f"the provider's MIGraphX version {version!r} is not MAJOR.MINOR.PATCH", "Add --ort-migraphx 2.15.0."
         )
     major, minor, patch = (int(part) for part in (*parts, "0")[:3])
     return major << 16 | minor << 8 | patch
 
 
 def begin(chain: Chain, file_name: str | None) -> None:
-    """Hashes the file name, repeated; a session from bytes has none."""
+    """Hashes the repeated file name; a session from bytes has none."""
     if file_name:
         size = len(file_name.encode())
-        chain.update(file_name * -(-ENOUGH // size))
+        chain.update(file_name * -(-MINIMUM_BYTES // size))
 
 
 def closed(sizes: Sizes | None) -> tuple[int, ...] | None:
-    """The dims when all are known, else None."""
+    """The dims if all are known, else None."""
     if sizes is None or any(size is None or size < 0 for size in sizes):
         return None
     return tuple(size for size in sizes if size is not None)
 
 
 def packed_sizes(sizes: list[int]) -> bytes:
-    """Dims as they lie in memory: signed, 8 bytes each, the lowest first."""
+    """Dims as in memory: signed, 8 bytes each, little-endian."""
     return pack(f"<{len(sizes)}q", *sizes)
 
 
 def shown(graph: Graph, names: tuple[str, ...]) -> str:
-    """Inputs with their dims, for a person."""
+    """Inputs with their dims, for people."""
     return " ".join(f"{name}={list(graph.shapes.get(name) or ())}" for name in names)
 
 
 def base_name(path: Path) -> str:
-    """The file name as a provider sees it."""
+    """The file name that a provider sees."""
     return path.name

@@ -1,6 +1,7 @@
-"""Generation A: ONNX Runtime 1.19 to 1.22. One literal path, which options give; nothing is hashed and nothing checked.
+"""Generation A: ONNX Runtime 1.19 to 1.22. It loads a path from its options, and hashes and checks nothing.
 
-Source: microsoft/onnxruntime v1.19 to v1.22, onnxruntime/core/providers/migraphx. Read, not run.
+Source: microsoft/onnxruntime v1.19 to v1.22, onnxruntime/core/providers/migraphx. Derived from the
+source, not tested with this provider.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ FILE = "compiled_model.mxr"
 
 
 def settings(path: str) -> tuple[str, ...]:
-    """Loads `path` and never writes it. Releases and documents spell the path's variable in two ways."""
+    """Settings that load `path` and never write it. Two names of the path variable occur in releases and documents."""
     return (
         "ORT_MIGRAPHX_LOAD_COMPILED_MODEL=1",
         f"ORT_MIGRAPHX_LOAD_COMPILE_PATH={path}",

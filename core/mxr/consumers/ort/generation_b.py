@@ -1,4 +1,4 @@
-"""Generation B: ONNX Runtime 1.23 to 1.27, a folder of files named by four hashed fields. Proven by running 1.27.1.
+"""Generation B: ONNX Runtime 1.23 to 1.27, file names of four hashed fields. Tested with the provider of 1.27.1.
 
 Source: microsoft/onnxruntime, onnxruntime/core/providers/migraphx/migraphx_execution_provider.cc and
 onnxruntime/core/framework/execution_provider.cc.
@@ -12,19 +12,19 @@ from .hashes import Chain, hashed
 from .order import last_use
 from .prediction_refusal import PredictionRefused
 
-FREEZE = "Freeze it first, one file per batch: mxr freeze MODEL --batch 1,4,8 -o FOLDER, and fetch for those."
+FREEZE = "Freeze it first, one file per batch: mxr freeze MODEL --batch 1,4,8 -o FOLDER. Then fetch for these files."
 
-_OPEN = "input {} has open dims, for which this ONNX Runtime gives every shape one name"
-_SCALAR = "input {} is a scalar, which this ONNX Runtime takes for an input with open dims"
+_OPEN = "input {} has open dims, for which this ONNX Runtime uses one name for all shapes"
+_SCALAR = "input {} is a scalar, which this ONNX Runtime treats like an input with open dims"
 
 
 def name(graph: Graph, deployment: Deployment) -> PredictedName:
-    """The one name that the provider asks for at session creation. Raises `Refused` for open dims."""
+    """The name that the provider requests when a session is created. Raises `PredictionRefused` for open dims."""
     sizes = list[int]()
     for each in graph.real_inputs:
         dims = closed(graph.shapes.get(each))
         if dims is None:
-            # Such models have one file name for all their shapes, and the file is loaded without a check.
+            # Such a model has one file name for all shapes, and the provider loads the file without a check.
             raise PredictionRefused(_OPEN.format(each), FREEZE)
         if not dims:
             raise PredictionRefused(_SCALAR.format(each))
@@ -34,12 +34,12 @@ def name(graph: Graph, deployment: Deployment) -> PredictedName:
 
 
 def short_hash(sizes: list[int]) -> int:
-    """The shape field: as many bytes are hashed as there are dims, not eight for each."""
+    """The shape field: the provider hashes as many bytes as there are dims, not eight bytes for each."""
     return hashed(packed_sizes(sizes)[: len(sizes)])
 
 
 def graph_field(graph: Graph, deployment: Deployment) -> int:
-    """The graph field: the file name, the inputs, and for each node its outputs, its inputs and their dims."""
+    """The graph field: file name, inputs, and for each node its outputs, its inputs and their dims."""
     chain = Chain()
     begin(chain, deployment.file_name)
     for each in last_use(graph.nodes, graph.constants):

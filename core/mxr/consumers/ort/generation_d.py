@@ -1,6 +1,7 @@
-"""Generation D: the provider as a plugin of its own, with counts and packed dims in its graph field.
+"""Generation D: the provider as a plugin, with counts and packed dims in its graph field.
 
-Source: onnxruntime/onnxruntime-ep-amdgpu, main of August 2026; its hash was compiled and run, the provider was not.
+Source: onnxruntime/onnxruntime-ep-amdgpu, main of August 2026. Its hash function was compiled and run, the provider was
+not.
 """
 
 from __future__ import annotations
@@ -15,23 +16,26 @@ from .prediction_refusal import PredictionRefused
 
 
 def name(graph: Graph, deployment: Deployment) -> PredictedName:
-    """The name that is asked for at session creation. Raises `Refused` for open dims and odd graphs."""
+    """The name that the provider requests when a session is created.
+
+    Raises `PredictionRefused` for open dims, and for graphs that declare weights as inputs.
+    """
     if graph.inputs != graph.real_inputs:
-        raise PredictionRefused(
-            "it declares weights among its inputs, and nobody has seen what this provider makes of them"
-        )
+        raise PredictionRefused("it declares weights as inputs, and how this provider handles them is unknown")
     shape = Chain()
     for each in graph.real_inputs:
         dims = closed(graph.shapes.get(each))
         if dims is None:
-            raise PredictionRefused(f"input {each} has open dims, whose names are made at the first run")
+            raise PredictionRefused(
+                f"input {each} has open dims, for which the provider chooses names at the first run"
+            )
         shape.update(packed_sizes(list(dims)))
     field = graph_field(graph, deployment)
     return name_of(deployment, field, shape.value, shown(graph, graph.real_inputs))
 
 
 def graph_field(graph: Graph, deployment: Deployment) -> int:
-    """The graph field: the file name, the inputs and their count, then each node with counts, names and dims."""
+    """The graph field: file name, inputs and their count, then each node with counts, names and dims."""
     chain = Chain()
     begin(chain, deployment.file_name)
     for each in graph.real_inputs:

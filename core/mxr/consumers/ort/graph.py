@@ -1,4 +1,4 @@
-"""A graph as names and shapes, which is what a provider walks when it makes a file's name. No tensor is read."""
+"""Reads an ONNX graph as names and shapes, from which a provider computes a file name. Reads no tensor data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from mxr.onnxfile.protobuf import Bytes, Span, fields, merged, message, signed, text, text_of, varint_of
 
 Sizes = tuple[int | None, ...]
-"""The dims of a value; None where one is open."""
+"""The dims of a value; None for an open dim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """The parts of a node's attribute that matter here; `kind` is the element type of a tensor."""
+    """The parts of a node attribute that affect a name; `kind` is the element type of a tensor."""
 
     i: int = 0
     s: str = ""
@@ -26,7 +26,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """A node. An input or output that is left out has an empty name."""
+    """A node. An omitted input or output has an empty name."""
 
     op: str
     domain: str
@@ -38,10 +38,10 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A graph in the order of its file. `inputs` are those declared, initializers among them included.
+    """A graph in file order. `inputs` are the declared inputs, including initializers among them.
 
-    `types` are the numbers of onnx.proto; `shapes` and `types` hold what is known of each value by name, shapes None
-    where nothing is.
+    `shapes` and `types` hold the known facts about each value, by name. A shape is None if it is unknown; types are the
+    numbers of onnx.proto.
     """
 
     nodes: tuple[GraphNode, ...]
@@ -53,17 +53,17 @@ class Graph:
 
     @property
     def real_inputs(self) -> tuple[str, ...]:
-        """The declared inputs that are no initializers."""
+        """The declared inputs that are not initializers."""
         return tuple(name for name in self.inputs if name not in self.initializers)
 
     @property
     def constants(self) -> frozenset[str]:
-        """The initializers that no caller can override, which are those that are not declared as inputs."""
+        """The initializers that are not declared as inputs, so no caller can override them."""
         return self.initializers - frozenset(self.inputs)
 
 
 def read_graph(path: Path) -> Graph:
-    """The graph of the ONNX file at `path`. Raises `OSError`, or `Broken` of mxr.onnxfile.protobuf."""
+    """Reads the graph of the ONNX file at `path`. Raises `OSError`, or `MalformedProtobuf` of mxr.onnxfile.protobuf."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         spans = [(a, b) for tag, a, b in fields(data, 0, len(data)) if tag == message(7)]
         return _graph(data, spans)

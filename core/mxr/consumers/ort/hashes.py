@@ -1,7 +1,7 @@
-"""The hash behind ONNX Runtime's file names: MurmurHash3 x86 128, of which 64 bits are printed, and its chaining.
+"""The hash function of ONNX Runtime's file names: chained MurmurHash3 x86 128, of which names contain 64 bits.
 
 Source: MurmurHash3 (public domain, Austin Appleby), as microsoft/onnxruntime uses it in
-onnxruntime/core/framework/murmurhash3.cc; the printed form is ToHex in the MIGraphX provider.
+onnxruntime/core/framework/murmurhash3.cc; the hex notation is ToHex in the MIGraphX provider.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur128(data: bytes, seed: int = 0) -> tuple[int, int, int, int]:
-    """The four 32-bit words of MurmurHash3_x86_128."""
+    """MurmurHash3_x86_128 as four 32-bit words."""
     state = [seed] * 4
     whole = len(data) // 16
     for block in range(whole):
@@ -61,27 +61,27 @@ def _avalanche(word: int) -> int:
 
 
 def hashed(data: bytes, seed: int = 0) -> int:
-    """The 64 bits that a name shows: the first word, and the second above it."""
+    """The 64 bits that a name contains: the first word as the low half, the second as the high half."""
     words = murmur128(data, seed)
     return words[0] | words[1] << 32
 
 
 class Chain:
-    """A hash over many pieces: each is hashed with the 32 bits of the one before as its seed."""
+    """A hash over several pieces: the first 32 bits of each hash are the seed of the next."""
 
     def __init__(self) -> None:
         self._words = (0, 0, 0, 0)
 
     def update(self, piece: bytes | str) -> None:
-        """Takes one more piece; an empty one changes the hash too."""
+        """Adds a piece; an empty piece changes the hash as well."""
         self._words = murmur128(piece.encode() if isinstance(piece, str) else piece, self._words[0])
 
     @property
     def value(self) -> int:
-        """The 64 bits that a name shows."""
+        """The 64 bits that a name contains."""
         return self._words[0] | self._words[1] << 32
 
 
 def spelt(*fields: int) -> str:
-    """A file name of these fields: lower-case hex without padding, joined by `-`, with `.mxr`."""
+    """The file name of these fields: lower-case hex without padding, joined by `-`, with the suffix `.mxr`."""
     return "-".join(f"{field:x}" for field in fields) + ".mxr"

@@ -1,7 +1,7 @@
-"""The order in which a `std::unordered_map<std::string, ...>` of GNU's C++ library gives out what was put into it.
+"""The iteration order of a `std::unordered_map<std::string, ...>` in GNU's C++ library.
 
-Providers name files by walking such a map. Source: gcc, libstdc++-v3: include/bits/hashtable.h,
-libsupc++/hash_bytes.cc, src/c++11/hashtable_c++0x.cc; tests compare with the compiler of the machine.
+Providers iterate over such a map when they compute a file name. Source: gcc, libstdc++-v3: include/bits/hashtable.h,
+libsupc++/hash_bytes.cc, src/c++11/hashtable_c++0x.cc; the tests compare with the compiler of the machine.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _buckets_for(count: int) -> int:
 
 
 class _Table:
-    """The one list of a hash table, cut into buckets that know the element before their first."""
+    """A hash table as libstdc++ has it: one linked list, in which the elements of a bucket are adjacent."""
 
     def __init__(self) -> None:
         self.order: list[bytes] = []
@@ -54,13 +54,13 @@ class _Table:
         self.limit = 0
 
     def rehash(self, buckets: int) -> None:
-        """Builds the list anew for this many buckets, from its front."""
+        """Rebuilds the list for this many buckets, from its front."""
         before, self.order, self.buckets, self.limit = self.order, [], buckets, buckets
         for name in before:
             self._link(name)
 
     def insert(self, name: bytes) -> None:
-        """Puts one more name in."""
+        """Inserts a name."""
         if len(self.order) + 1 > self.limit:
             least = max(len(self.order) + 1, 0 if self.limit else 11)
             self.rehash(_buckets_for(max(least + 1, self.buckets * 2)))
@@ -73,13 +73,13 @@ class _Table:
 
 
 def map_order(names: Sequence[str], reserved: int | None = None) -> list[str]:
-    """The names in the order of iteration, when they were inserted in the order given, each once.
+    """The names in iteration order after they were inserted in the given order, without duplicates.
 
-    `reserved` is what `reserve()` was called with before. Raises `ValueError` for more names than the table of primes
-    reaches.
+    `reserved` is the argument of an earlier call of `reserve()`. Raises `ValueError` for more names than the table of
+    primes covers.
     """
     if max(len(names), reserved or 0) > MOST_NAMES:
-        raise ValueError("more names than mxr can order")
+        raise ValueError("it has more inputs than mxr can order")
     table = _Table()
     if reserved:
         buckets = _buckets_for(reserved)

@@ -1,7 +1,7 @@
-"""The orders in which ONNX Runtime and its providers walk a graph.
+"""The orders in which ONNX Runtime and its providers traverse a graph.
 
 Source: microsoft/onnxruntime, onnxruntime/core/graph/graph.cc (ReverseDFSFrom, KahnsTopologicalSort) and the
-providers' own walk over the inputs of a subgraph.
+providers' own traversal of the inputs of a subgraph.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from .graph import Graph, GraphNode
 
 
 def producers(nodes: Sequence[GraphNode]) -> dict[str, int]:
-    """For each value the place of the node that makes it."""
+    """For each value, the index of the node that produces it."""
     return {name: at for at, node in enumerate(nodes) for name in node.outputs if name}
 
 
 def depth_first(nodes: Sequence[GraphNode], indices: Sequence[int]) -> list[int]:
-    """ONNX Runtime's default order: from the nodes that nobody reads upwards, each after what it reads.
+    """ONNX Runtime's default order: a reverse depth-first search from the nodes without consumers, producers first.
 
-    `indices` are the numbers that ONNX Runtime gave the nodes: they break ties.
+    `indices` are the numbers that ONNX Runtime assigned to the nodes; they break ties.
     """
     made = producers(nodes)
     before = [_sources(node, made) for node in nodes]
@@ -46,7 +46,7 @@ def _sources(node: GraphNode, made: dict[str, int]) -> set[int]:
 
 
 def last_use(nodes: Iterable[GraphNode], constants: frozenset[str]) -> list[str]:
-    """What a subgraph of these nodes reads from outside, constants left out, in the order of its last reading."""
+    """The inputs of a subgraph of these nodes, without constants, in the order of their last use."""
     places: dict[str, int] = {}
     open_outputs: set[str] = set()
     used_up: set[str] = set()
@@ -69,7 +69,7 @@ def last_use(nodes: Iterable[GraphNode], constants: frozenset[str]) -> list[str]
 
 
 def breadth_first(graph: Graph) -> list[int]:
-    """The order of Kahn's algorithm: a queue, fed by the readers of each node in the order of their edges."""
+    """The order of Kahn's algorithm with a queue; the consumers of a node are queued in the order of their edges."""
     made = producers(graph.nodes)
     readers: list[list[int]] = [[] for _ in graph.nodes]
     missing = [0] * len(graph.nodes)

@@ -1,8 +1,9 @@
-"""Does ONNX Runtime's MIGraphX provider take the whole graph? Only then is there one file, whose name can be told.
+"""Decides whether ONNX Runtime's MIGraphX provider takes the whole graph: only then is there one file to predict.
 
 Source: microsoft/onnxruntime, onnxruntime/core/providers/migraphx/migraphx_execution_provider.cc, where
-GetUnsupportedNodeIndices, IsUnsupportedOpMode and IsTypeSupported decide, and the provider 1.27.1 itself, which the
-tests ask. Where it looks at more than is read here, a node counts as not taken: no name is better than a wrong one.
+GetUnsupportedNodeIndices, IsUnsupportedOpMode and IsTypeSupported decide, and provider 1.27.1 itself, which the tests
+run. Where the provider examines more than this module reads, the node counts as not taken: no name is better than a
+wrong name.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ CONSTANT = {
     "ReduceSum": 1, "ReduceMean": 1, "ReduceMax": 1, "ReduceMin": 1, "ReduceL1": 1, "ReduceL2": 1, "ReduceProd": 1,
     "ReduceLogSum": 1, "ReduceLogSumExp": 1, "ReduceSumSquare": 1,
 }  # fmt: skip
-"""From which input on an operator's inputs must be constants."""
+"""For each operator, the index of the first input from which all inputs must be constants."""
 
 
 def obstacle(graph: Graph, types: frozenset[str]) -> str | None:
-    """Why the provider may not take the whole of an optimised graph; None when it does."""
+    """Why the provider may not take the whole optimized graph; None if it takes it."""
     if not graph.real_inputs:
-        return "it has no inputs, so that ONNX Runtime computes it itself"
+        return "it has no inputs, so ONNX Runtime computes it without a provider"
     if foreign := sorted(types - TYPES):
-        return f"the provider does not take {', '.join(foreign)}"
+        return f"the provider does not support the types {', '.join(foreign)}"
     return next(_obstacles(graph), None)
 
 
@@ -59,17 +60,17 @@ def _obstacles(graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         shown = f"node {node.name or node.outputs[0]} ({node.op})"
         if any(attribute.graph for attribute in node.attributes.values()):
-            yield f"{shown} holds a graph of its own: control flow is not taken"
+            yield f"{shown} contains a subgraph, and the provider does not take control flow"
         elif node.op not in OPERATORS:
-            yield f"the provider does not take {shown}: the graph would fall into parts"
+            yield f"the provider does not take {shown}, so the graph would be partitioned"
         elif (place := CONSTANT.get(node.op)) is not None and not known.issuperset(node.inputs[place:]):
-            yield f"an argument of {shown} is computed, and the provider may not take that"
-        elif _odd(node):
-            yield f"{shown} is used in a way that the provider may not take"
+            yield f"{shown} has a computed argument, which the provider may not take"
+        elif _unsupported_mode(node):
+            yield f"{shown} uses a mode that the provider may not take"
 
 
 def _known(graph: Graph) -> frozenset[str]:
-    """The values that follow from constants and from shapes: what the provider counts as constant."""
+    """The values that depend only on constants and shapes: the provider treats them as constants."""
     known = set(graph.initializers)
     for node in graph.nodes:
         if node.op == "Shape" or all(name in known for name in node.inputs):
@@ -77,7 +78,7 @@ def _known(graph: Graph) -> frozenset[str]:
     return frozenset(known)
 
 
-def _odd(node: GraphNode) -> bool:
+def _unsupported_mode(node: GraphNode) -> bool:
     has = node.attributes
     if node.op in ("ArgMax", "ArgMin"):
         return "select_last_index" in has and has["select_last_index"].i != 0

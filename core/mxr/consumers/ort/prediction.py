@@ -14,7 +14,7 @@ from . import generation_b, generation_c, generation_d
 from .contract import Contract
 from .fields import Deployment, PredictedName
 from .graph import Graph, read_graph
-from .optimiser import LEVELS, OptimisedGraph, Optimiser, look, started
+from .optimizer import LEVELS, OptimizedGraph, Optimizer, look, started
 from .partition import obstacle
 from .prediction_refusal import PredictionRefused, Unpredictable
 
@@ -28,7 +28,7 @@ class PredictionRequest:
     """The model, how it will be opened, and the naming contract.
 
     `file_name` is the name of the ONNX file on the host that serves it; None for a session that is created from bytes.
-    `arch` is HIP's full gcnArchName. `level` is the optimization level of the session, one of `optimiser.LEVELS`.
+    `arch` is HIP's full gcnArchName. `level` is the optimization level of the session, one of `optimizer.LEVELS`.
     `unproven` allows a prediction for the generations in `UNPROVEN`.
     """
 
@@ -46,8 +46,8 @@ def predict(request: PredictionRequest) -> PredictedName | Unpredictable:
     """Predicts one name. Raises `Usage` or `Damaged` if the model cannot be read."""
     try:
         check(request)
-        with started(request.python) as optimiser:
-            return ask(request, optimiser)
+        with started(request.python) as optimizer:
+            return ask(request, optimizer)
     except PredictionRefused as refused:
         return refused.answer
 
@@ -55,11 +55,11 @@ def predict(request: PredictionRequest) -> PredictedName | Unpredictable:
 def predict_all(requests: list[PredictionRequest]) -> list[PredictedName | Unpredictable]:
     """Predicts several names with one child interpreter, that of the first request."""
     answers = list[PredictedName | Unpredictable]()
-    with started(requests[0].python) as optimiser:
+    with started(requests[0].python) as optimizer:
         for request in requests:
             try:
                 check(request)
-                answers.append(ask(request, optimiser))
+                answers.append(ask(request, optimizer))
             except PredictionRefused as refused:
                 answers.append(refused.answer)
     return answers
@@ -92,15 +92,15 @@ def check(request: PredictionRequest) -> None:
         )
 
 
-def ask(request: PredictionRequest, optimiser: Optimiser) -> PredictedName:
+def ask(request: PredictionRequest, optimizer: Optimizer) -> PredictedName:
     """Predicts a name with an optimizer that is already running. Raises `PredictionRefused`."""
     wanted = request.contract.version
-    if wanted is not None and _short(optimiser.version) != _short(wanted):
+    if wanted is not None and _short(optimizer.version) != _short(wanted):
         raise PredictionRefused(
-            f"{request.python} has ONNX Runtime {optimiser.version}, but {wanted} will serve the model",
+            f"{request.python} has ONNX Runtime {optimizer.version}, but {wanted} will serve the model",
             f"Name an interpreter that has {wanted}: --ort-python PATH.",
         )
-    seen, types = observe(request.model, optimiser, request.level)
+    seen, types = observe(request.model, optimizer, request.level)
     if reason := obstacle(seen.graph, types):
         raise PredictionRefused(reason)
     provider = request.contract.provider or ""
@@ -108,7 +108,7 @@ def ask(request: PredictionRequest, optimiser: Optimiser) -> PredictedName:
     return _named(request.contract.generation, seen.graph, deployment)
 
 
-def observe(model: Path, optimiser: Optimiser, level: str) -> tuple[OptimisedGraph, frozenset[str]]:
+def observe(model: Path, optimizer: Optimizer, level: str) -> tuple[OptimizedGraph, frozenset[str]]:
     """The graph of the ONNX file as a provider receives it, and its element types. Raises `PredictionRefused`."""
     read = read_model(model)
     try:
@@ -116,7 +116,7 @@ def observe(model: Path, optimiser: Optimiser, level: str) -> tuple[OptimisedGra
         types = read.types or frozenset()
         if any(attribute.graph for node in original.nodes for attribute in node.attributes.values()):
             raise PredictionRefused("it has graphs within nodes (If, Loop, Scan), which the provider does not take")
-        return look(model, original, types, optimiser, level), types
+        return look(model, original, types, optimizer, level), types
     except MalformedProtobuf as broken:
         raise PredictionRefused(f"{model.name}: {broken}") from None
 

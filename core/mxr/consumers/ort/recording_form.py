@@ -1,6 +1,7 @@
-"""The form of a recorded set's key: which ONNX Runtime wrote its files, at which level, from a file of which name.
+"""The `form` field in the key of a recorded set: which ONNX Runtime wrote the files, at which level, from which file.
 
-ort:B:1.27.1:all:0f1e2d3c4b5a     generation, version, the session's level, the model's file name, hashed; or bytes
+ort:B:1.27.1:all:0f1e2d3c4b5a     generation, version, optimization level, and the hash of the model's file name or
+                                  `bytes` for a session from bytes
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
     from .contract import Contract
 
 BY_WORKERS = ("B", "C")
-"""The generations whose sets a worker records: those with a folder of hashed names, which a built-in provider fills."""
+"""The generations that workers record: those whose built-in provider writes a folder of hashed names."""
 
 PRECISIONS = ((), ("fp16",), ("bf16",))
-"""What the provider can be told by its options alone. For int8 and fp8 it reads calibration tables of its own, and fp16
-beside bf16 switches both off.
+"""The precisions that provider options alone can select. For int8 and fp8 the provider reads calibration tables of its
+own, and fp16 together with bf16 switches both off.
 Source: microsoft/onnxruntime, onnxruntime/core/providers/migraphx/migraphx_execution_provider.cc."""
 
 _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}")
@@ -34,7 +35,7 @@ _FORM = re.compile(r"ort:([A-D]1?):([^:]+):([^:]+):(bytes|[0-9a-f]{12})")
 
 @dataclass(frozen=True, slots=True)
 class OrtRuntime:
-    """An ONNX Runtime whose MIGraphX provider works: the generation of its file names, and its version."""
+    """An ONNX Runtime with a working MIGraphX provider: the generation of its file names, and its version."""
 
     generation: str
     version: str
@@ -46,12 +47,12 @@ class OrtRuntime:
             raise refuse("ort.version", "a version such as 1.27.1", self.version)
 
     def __str__(self) -> str:
-        """As it stands in a form: `B:1.27.1`."""
+        """As in a form: `B:1.27.1`."""
         return f"{self.generation}:{self.version}"
 
 
 def form_of(found: Contract, file_name: str | None, level: str) -> str:
-    """The form of a set's key. `file_name` is the model's where it is opened, None for a session from bytes."""
+    """The form of a set. `file_name` is the name under which the model is opened, None for a session from bytes."""
     generation = found.generation.replace("'", "1")
     return f"ort:{generation}:{found.version or 'any'}:{level}:{_opened(file_name)}"
 
@@ -62,21 +63,22 @@ def is_recording(key: Key) -> bool:
 
 
 def runtime_in(form: str) -> str:
-    """Which ONNX Runtime a form asks for, as `Runtime` spells it; empty for a whole model, which asks for none."""
+    """The ONNX Runtime of a form, in the notation of `OrtRuntime`; empty for a program that is not a recorded set."""
     return ":".join(form.split(":")[1:3])
 
 
 def level_in(form: str) -> str:
-    """The session's level in a form."""
+    """The optimization level of the session in a form."""
     return form.split(":")[3]
 
 
 def check_recording(key: Key, file_name: str | None) -> None:
-    """Returns when a worker can record the set of this key from a model that it opens as `file_name`.
+    """Checks that a worker can record the set with this key from a model that it opens as `file_name`.
 
-    Raises `Usage` for what the provider cannot do by itself, and for a file name that the form was not made of.
+    Raises `Usage` for what the provider cannot do without further files, and for a file name that does not match the
+    form.
     """
-    from .optimiser import LEVELS
+    from .optimizer import LEVELS
 
     fit(key)
     parts = _FORM.fullmatch(key.form)
@@ -84,20 +86,20 @@ def check_recording(key: Key, file_name: str | None) -> None:
         raise refuse("key.form", "ort:GENERATION:VERSION:LEVEL:NAME", key.form)
     generation, version, level, opened = parts.groups()
     if level not in LEVELS:
-        raise Usage(f"There is no optimisation level {level!r}.", hint=f"Levels are {', '.join(LEVELS)}.")
+        raise Usage(f"There is no optimization level {level!r}.", hint=f"Use one of: {', '.join(LEVELS)}.")
     if generation not in BY_WORKERS or not _VERSION.fullmatch(version):
         raise Usage(
-            f"Workers record the files of one version of {WHO} of generation {' or '.join(BY_WORKERS)}, and this asks "
-            f"for {'any' if version == 'any' else version} of generation {generation}.",
-            hint="Say which one will serve: --ort 1.27.1, or --ort PATH of its provider's library.",
+            f"Workers record for a given version of {WHO} of generation {' or '.join(BY_WORKERS)}, but this request is "
+            f"for {'any version' if version == 'any' else version} of generation {generation}.",
+            hint="Give the version that will serve the model, --ort 1.27.1, or --ort PATH of its provider's library.",
         )
     if key.precision not in PRECISIONS:
         raise Usage(
-            f"{WHO}'s provider compiles in {'+'.join(key.precision)} by calibration tables of its own, or not at all.",
-            hint="Run the model on a host with them, and publish what it wrote: mxr import --ort-cache FOLDER.",
+            f"{WHO}'s provider cannot compile in {'+'.join(key.precision)} without calibration tables of its own.",
+            hint="Run the model on a host that has the tables, and publish its files: mxr import --ort-cache FOLDER.",
         )
     if opened != _opened(file_name):
-        raise refuse("file_name", f"the file name that {key.form} was made of", file_name)
+        raise refuse("file_name", f"the file name from which {key.form} was made", file_name)
     if file_name is not None and "/" in check_name(file_name):
         raise refuse("file_name", "the name of a file, without a folder", file_name)
 
@@ -105,13 +107,13 @@ def check_recording(key: Key, file_name: str | None) -> None:
 def check_weights(file_name: str | None, files: int) -> None:
     """Raises `Usage` for a session from bytes of a model with several files.
 
-    What such a session is told about the folder of its weights changes the names of its provider's files, and may be
-    told in several ways. Source: the provider 1.27.1 itself.
+    The program that opens such a session can set the folder of its weights in several ways, and the file names of the
+    provider depend on it. Source: observed with provider 1.27.1.
     """
     if file_name is None and files > 1:
         raise Usage(
-            "The names depend on how a session from bytes finds weights in other files, which is not known here.",
-            hint="Open the model from its file, or record what your program leaves: mxr import --ort-cache FOLDER.",
+            "The file names depend on how a session from bytes finds weights in other files, which mxr does not know.",
+            hint="Open the model from its file, or publish what your program wrote: mxr import --ort-cache FOLDER.",
         )
 
 

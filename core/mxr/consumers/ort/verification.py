@@ -1,7 +1,7 @@
-"""What became of the folder after a run: ONNX Runtime compiles silently where it finds no file of its name.
+"""Verifies a folder after a run: ONNX Runtime compiles silently if it finds no file with the name it requests.
 
-Every program that the provider added or rewrote is named, with the fields in which its name differs from the nearest
-one that was placed, and why that may be.
+The result lists every program that the provider added or rewrote. For an added program it has the fields in which its
+name differs from the nearest placed program, and the likely reason.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ ARCHS = (
 
 
 def verify(folder: Path) -> tuple[FileChange, ...]:
-    """What the provider did in the folders for ONNX Runtime under `folder`, or in it. Empty: it used what was placed.
+    """The changes in the folders for ONNX Runtime in `folder`, or in `folder` itself. Empty: the provider loaded the
+    placed programs, or did not run.
 
-    Raises `Usage` where nothing was placed for ONNX Runtime, `Damaged` for a record that cannot be read.
+    Raises `Usage` if nothing was placed for ONNX Runtime, `Damaged` for an unreadable record.
     """
     with disk.faults(folder, "read"):
         homes = [home for home in (folder, *sorted(folder.iterdir())) if (home / RECORDS).is_dir()]
         if not homes:
-            raise Usage(f"{folder} holds nothing that was placed for ONNX Runtime.", hint="Name the folder of -o.")
+            raise Usage(f"{folder} contains nothing that mxr placed for ONNX Runtime.", hint="Give the folder of -o.")
         return tuple(finding for home in homes for finding in _findings(home))
 
 
@@ -47,7 +48,7 @@ def _findings(home: Path) -> Iterator[FileChange]:
     for name, row in placed.items():
         path = home / name
         if not path.exists():
-            yield FileChange("missing", path, "Somebody removed it: fetch again.")
+            yield FileChange("missing", path, "The file was removed: fetch again.")
         elif sha256_file(path) != row["sha256"]:
             yield FileChange("rewritten", path, _REWRITTEN)
     for path in sorted(home.glob("*.mxr")):
@@ -56,8 +57,8 @@ def _findings(home: Path) -> Iterator[FileChange]:
 
 
 _REWRITTEN = (
-    "The provider could not load what was placed, compiled, and wrote over it: its MIGraphX reads another version of "
-    "the file format, or the file was damaged. `mxr check FILE` tells on that host."
+    "The provider could not load the placed program, so it compiled and overwrote it: its MIGraphX reads another "
+    "version of the file format, or the file was damaged. Run `mxr check FILE` on that host."
 )
 
 
@@ -68,16 +69,14 @@ def _read(path: Path) -> Mapping[str, Any]:
     except Usage:
         found = None
     if not isinstance(found, dict) or not {"file", "sha256", "fields", "meant"} <= found.keys():
-        raise Damaged(f"{path} is no record of mxr.", hint="Fetch into this folder again.")
+        raise Damaged(f"{path} is not a valid record of mxr.", hint="Fetch into this folder again.")
     return found
 
 
 def _added(path: Path, records: list[Mapping[str, Any]]) -> FileChange:
     parts = path.name.removesuffix(".mxr").split("-")
     if len(parts) != len(FIELDS) or not records:
-        return FileChange(
-            "added", path, "Its name is none that mxr knows: another generation of ONNX Runtime wrote it."
-        )
+        return FileChange("added", path, "Its name has an unknown format: another generation of ONNX Runtime wrote it.")
     found = dict(zip(FIELDS, parts, strict=True))
     nearest = max(records, key=lambda row: sum(row["fields"].get(field) == found[field] for field in FIELDS))
     differing = [field for field in FIELDS if nearest["fields"].get(field) != found[field]]
@@ -89,16 +88,16 @@ def _added(path: Path, records: list[Mapping[str, Any]]) -> FileChange:
 def _why(field: str, found: str, nearest: Mapping[str, Any]) -> str:
     meant = nearest["meant"].get(field)
     if field == "version":
-        return f"version: the provider was built with MIGraphX {_version(found)}, not {meant}; say --ort-migraphx."
+        return f"version: the provider was built with MIGraphX {_version(found)}, not {meant}; use --ort-migraphx."
     if field == "arch":
         known = next((arch for arch in ARCHS if f"{hashed(arch.encode()):x}" == found), "another GPU")
-        return f"arch: it ran on {known}, and the name was made for {meant}."
+        return f"arch: it ran on {known}, but the name is for {meant}."
     if field == "shape":
         other = "a model with open dims" if found == "0" else "inputs of other dims"
-        return f"shape: it was made for {other}, not for {meant}."
+        return f"shape: it is for {other}, not for {meant}."
     return (
-        f"graph: another graph than was foreseen ({meant}): it has other dims, or was opened under another name or "
-        "from bytes, at another optimisation level or by another ONNX Runtime, or it fell into several parts."
+        f"graph: the graph is not the predicted one ({meant}): it has other dims, was opened under another name or "
+        "from bytes, at another optimization level or by another ONNX Runtime, or it was partitioned."
     )
 
 
@@ -106,5 +105,5 @@ def _version(field: str) -> str:
     try:
         number = int(field, 16)
     except ValueError:
-        return "of an unknown version"
+        return "of unknown version"
     return f"{number >> 16}.{number >> 8 & 255}.{number & 255}"

@@ -99,11 +99,11 @@ REFUSED = {
     "unsupported": "Hardmax",
     "only_unsupported": "Hardmax",
     "branches": "graphs within nodes",
-    "all_constant": "nothing of it is left",
-    "half_constants": "constants alone",
+    "all_constant": "no node is left",
+    "half_constants": "constants only",
     "bfloat16": "CPU",
 }
-"""Odd models whose name is not told, and a word of the reason; the rest are predicted."""
+"""Models whose name cannot be predicted, with a part of the reason; the others are predicted."""
 
 
 def test_odd_models(judge: Judge, tmp_path: Path) -> None:

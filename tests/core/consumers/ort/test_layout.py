@@ -19,7 +19,7 @@ from mxr.artifact.target import DynamicDim
 from mxr.cache.store import Cache
 from mxr.consumers import Delivery
 from mxr.consumers.ort import verification
-from mxr.consumers.ort.optimiser import started
+from mxr.consumers.ort.optimizer import started
 from mxr.consumers.ort.prediction_refusal import PredictionRefused
 from mxr.errors import Damaged, NotAllowed, Usage
 
@@ -137,7 +137,7 @@ def test_settings_of_other_generations(judge: Judge, model: Path, tmp_path: Path
     [
         (replace(KEY, offload_copy=True), "offload_copy"),
         (replace(KEY, fast_math=True), "fast_math"),
-        (replace(KEY, kind="ref"), "for GPUs"),
+        (replace(KEY, kind="ref"), "only GPU programs"),
         (replace(KEY, inputs=(("x", (DynamicDim(1, 8), 3)),)), "dynamic dim"),
     ],
 )
@@ -219,11 +219,11 @@ def test_a_strange_file_of_that_name_stays(judge: Judge, model: Path, tmp_path: 
 
 
 def test_folders_that_are_none_of_ours(tmp_path: Path) -> None:
-    with pytest.raises(Usage, match="nothing that was placed"):
+    with pytest.raises(Usage, match="nothing that mxr placed"):
         verification.verify(tmp_path)
     with pytest.raises(Usage):
         verification.verify(tmp_path / "nowhere")
     (tmp_path / "m" / ".mxr-names").mkdir(parents=True)
     (tmp_path / "m" / ".mxr-names" / "x.json").write_text("{}")
-    with pytest.raises(Damaged, match="no record"):
+    with pytest.raises(Damaged, match="not a valid record"):
         verification.verify(tmp_path)

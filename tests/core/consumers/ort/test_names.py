@@ -126,7 +126,7 @@ def test_c_names_its_inputs_in_the_order_of_the_map() -> None:
     [
         (generation_b, {"x": (None, 3)}, "open dims"),
         (generation_b, {"x": ()}, "scalar"),
-        (generation_c, {"x": (1, None)}, "beside its batch"),
+        (generation_c, {"x": (1, None)}, "other than its batch"),
         (generation_c, {"x": (None, 3)}, "not known"),
         (generation_d, {"x": (1, None)}, "open dims"),
     ],
@@ -201,5 +201,5 @@ def test_what_a_library_shows(tmp_path: Path, strings: bytes, generation: str) -
 
 def test_a_library_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "other.so").write_bytes(b"\x7fELF")
-    with pytest.raises(Usage, match="no sign"):
+    with pytest.raises(Usage, match="not the library of a MIGraphX provider"):
         contract.of_library(tmp_path / "other.so")

@@ -1,7 +1,7 @@
-"""ONNX Runtime's own optimiser, in a child interpreter: the graph that its providers are given, and every shape in it.
+"""Runs ONNX Runtime's optimizer in a child interpreter, to get the graph that its providers receive, with all shapes.
 
-Only its CPU provider is used, so no GPU and no ROCm is needed; but it must be the version that will serve, for each
-version folds and fuses otherwise.
+It uses only the CPU provider, so it needs neither a GPU nor ROCm. It must be the version that will serve the model,
+because each version folds and fuses nodes differently.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from .prediction_refusal import PredictionRefused
 from .skeleton import BRAIN, DOUBLE, FLOAT, HALF, Unsuited, write_skeleton
 
 LEVELS = ("all", "basic", "disable")
-"""The session's levels. What comes after `basic` is done when the provider has taken its nodes."""
+"""The optimization levels of a session. Optimizations above `basic` run after the provider has taken its nodes."""
 
 PATIENCE = 600.0
-"""Seconds for the start, and for each graph: a large one takes minutes on a busy machine."""
+"""Seconds for the start and for each graph: a large graph takes minutes on a busy machine."""
 
 INSERTED = "InsertedPrecisionFreeCast_"
-"""Begins the name of what ONNX Runtime casts to compute halves on the CPU.
+"""The prefix of the names of casts that ONNX Runtime inserts to compute half precision on the CPU.
 Source: microsoft/onnxruntime, onnxruntime/core/optimizer/insert_cast_transformer.cc."""
 
 INLINED = "_inlfunc_"
-"""Begins names in functions that were written out, since the CPU has no kernel for their types."""
+"""Part of names in functions that ONNX Runtime inlined because the CPU has no kernel for their types."""
 
 
 @dataclass(frozen=True, slots=True)
-class OptimisedGraph:
-    """The graph as a provider sees it: nodes in the order of its walk, shapes of all values, open dims None."""
+class OptimizedGraph:
+    """The graph that a provider receives: nodes in its traversal order, shapes of all values, open dims None."""
 
     graph: Graph
     version: str
 
 
-class Optimiser:
-    """A child interpreter with ONNX Runtime in it."""
+class Optimizer:
+    """A child interpreter that has imported ONNX Runtime."""
 
     def __init__(self, process: subprocess.Popen[str], folder: Path, patience: float) -> None:
         self._process = process
@@ -53,22 +53,22 @@ class Optimiser:
         self.folder = folder
         self.version = str(self._read().get("version"))
 
-    def optimise(self, model: Path, level: str) -> Graph:
-        """The graph of `model` after its optimisation at this level. Raises `Refused`."""
+    def optimize(self, model: Path, level: str) -> Graph:
+        """The graph of `model` after optimization at this level. Raises `PredictionRefused`."""
         out = model.with_name(f"out-{model.name}")
         self._ask({"model": str(model), "level": level, "out": str(out)})
         return read_graph(out)
 
     def shapes(self, model: Path, graph: Graph) -> Mapping[str, Sizes | None]:
-        """The shape of every value of an optimised graph, as ONNX Runtime infers it. Raises `Refused`."""
+        """The shapes of all values of an optimized graph, as ONNX Runtime infers them. Raises `PredictionRefused`."""
         names = [name for node in graph.nodes for name in node.outputs if name and name not in graph.outputs]
         shown = b"".join(field(12, field(1, name)) for name in names)
         wide = model.with_name(f"wide-{model.name}")
-        # Parts of one message that come apart count as one: the graph goes on where the file ended.
+        # Protobuf merges repeated occurrences of a message, so appending a second graph field extends the graph.
         wide.write_bytes(model.with_name(f"out-{model.name}").read_bytes() + field(7, shown))
         found = self._ask({"model": str(wide), "level": "disable"})["shapes"]
-        told = {name: tuple(dim if isinstance(dim, int) else None for dim in dims) for name, dims in found.items()}
-        return {**graph.shapes, **told}
+        inferred = {name: tuple(dim if isinstance(dim, int) else None for dim in dims) for name, dims in found.items()}
+        return {**graph.shapes, **inferred}
 
     def _ask(self, task: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -77,9 +77,7 @@ class Optimiser:
             self._process.stdin.flush()
         reply = self._read()
         if "error" in reply:
-            raise PredictionRefused(
-                f"ONNX Runtime does not take it on the CPU: {' '.join(reply['error'].split())[:200]}"
-            )
+            raise PredictionRefused(f"ONNX Runtime cannot open it on the CPU: {' '.join(reply['error'].split())[:200]}")
         return reply
 
     def _read(self) -> dict[str, Any]:
@@ -87,19 +85,19 @@ class Optimiser:
         if late:
             raise PredictionRefused(
                 f"ONNX Runtime gave no answer within {self._patience:g} s",
-                "Try again when the machine is less busy, or name another interpreter: --ort-python PATH.",
+                "Try again when the machine is less busy, or give another interpreter: --ort-python PATH.",
             )
         if not line:
             raise PredictionRefused(
-                "the interpreter has no ONNX Runtime that starts",
-                "Name one that has the version that will serve: --ort-python PATH.",
+                "the interpreter has no ONNX Runtime, or it does not start",
+                "Give an interpreter that has the version that will serve the model: --ort-python PATH.",
             )
         found = json.loads(line)
         assert isinstance(found, dict)
         return found
 
     def _line(self) -> tuple[str, bool]:
-        """The next document, empty where the child has ended; and whether it was ended for being late."""
+        """The next line, empty if the child has ended, and whether it was killed because of the timeout."""
         from threading import Event, Timer
 
         assert self._process.stdout is not None
@@ -114,7 +112,7 @@ class Optimiser:
         timer.start()
         try:
             line = self._process.stdout.readline()
-            while line and not line.startswith("{"):  # some builds of ONNX Runtime greet
+            while line and not line.startswith("{"):  # some builds of ONNX Runtime print a greeting
                 line = self._process.stdout.readline()
         finally:
             timer.cancel()
@@ -122,8 +120,11 @@ class Optimiser:
 
 
 @contextmanager
-def started(python: str, patience: float = PATIENCE) -> Iterator[Optimiser]:
-    """A child of this interpreter, which ends with the block; `patience`: seconds for one answer. Raises `Refused`."""
+def started(python: str, patience: float = PATIENCE) -> Iterator[Optimizer]:
+    """Starts a child of this interpreter and kills it after the block. `patience`: seconds for one answer.
+
+    Raises `PredictionRefused`.
+    """
     source = Path(__file__).with_name("child.py").read_text()
     with tempfile.TemporaryDirectory(prefix="mxr-ort-") as folder:
         try:
@@ -137,64 +138,67 @@ def started(python: str, patience: float = PATIENCE) -> Iterator[Optimiser]:
             )
         except OSError as problem:
             raise PredictionRefused(
-                f"{python} does not start ({problem.strerror})", "Name another with --ort-python."
+                f"{python} does not start ({problem.strerror})", "Give another interpreter: --ort-python PATH."
             ) from None
         with process:
             try:
-                yield Optimiser(process, Path(folder), patience)
+                yield Optimizer(process, Path(folder), patience)
             finally:
                 process.kill()
 
 
-def look(model: Path, original: Graph, types: frozenset[str], optimiser: Optimiser, level: str) -> OptimisedGraph:
-    """The graph of `model` as a provider sees it. Raises `Refused` where that cannot be told without one."""
-    path = optimiser.folder / "model.onnx"
-    graph = _seen(model, original, types, optimiser, path, level)
+def look(model: Path, original: Graph, types: frozenset[str], optimizer: Optimizer, level: str) -> OptimizedGraph:
+    """The graph of `model` that a provider receives. Raises `PredictionRefused` if that needs the provider itself."""
+    path = optimizer.folder / "model.onnx"
+    graph = _seen(model, original, types, optimizer, path, level)
     if not graph.nodes:
-        raise PredictionRefused("nothing of it is left for a provider once ONNX Runtime has folded what is constant")
-    # A graph that nothing changed is saved as it was read, one that was changed in the order of the walk.
+        raise PredictionRefused("no node is left for a provider after ONNX Runtime has folded the constants")
+    # ONNX Runtime saves an unchanged graph in file order, and a changed one in traversal order.
     order = depth_first(graph.nodes, range(len(graph.nodes))) if _untouched(original, graph) else None
-    shapes = optimiser.shapes(path, graph)
+    shapes = optimizer.shapes(path, graph)
     nodes = graph.nodes if order is None else tuple(graph.nodes[at] for at in order)
-    return OptimisedGraph(replace(graph, nodes=nodes, shapes=shapes), optimiser.version)
+    return OptimizedGraph(replace(graph, nodes=nodes, shapes=shapes), optimizer.version)
 
 
-def _seen(model: Path, original: Graph, types: frozenset[str], optimiser: Optimiser, path: Path, level: str) -> Graph:
+def _seen(model: Path, original: Graph, types: frozenset[str], optimizer: Optimizer, path: Path, level: str) -> Graph:
     changes = _changed_types(types)
     if changes:
         _refuse_folding(original)
     if not changes:
-        return _optimised(optimiser, model, path, level, {})
-    plain = _optimised(optimiser, model, optimiser.folder / "plain.onnx", level, {})
+        return _optimized(optimizer, model, path, level, {})
+    plain = _optimized(optimizer, model, optimizer.folder / "plain.onnx", level, {})
     *first, last = changes
     for change in first:
         with suppress(PredictionRefused):
-            return _compared(_optimised(optimiser, model, path, level, change), plain)
-    return _compared(_optimised(optimiser, model, path, level, last), plain)
+            return _compared(_optimized(optimizer, model, path, level, change), plain)
+    return _compared(_optimized(optimizer, model, path, level, last), plain)
 
 
-def _optimised(optimiser: Optimiser, model: Path, path: Path, level: str, change: Mapping[int, int]) -> Graph:
+def _optimized(optimizer: Optimizer, model: Path, path: Path, level: str, change: Mapping[int, int]) -> Graph:
     try:
         write_skeleton(model, path, change)
     except Unsuited as problem:
         raise PredictionRefused(str(problem)) from None
-    return optimiser.optimise(path, level)
+    return optimizer.optimize(path, level)
 
 
 def _changed_types(types: frozenset[str]) -> list[dict[int, int]]:
-    """Types that the CPU has kernels for in place of halves, such that what differed still does; the likelier first."""
+    """Substitutes for half-precision types, for which the CPU has kernels; distinct types stay distinct.
+
+    The most promising substitution is first.
+    """
     halves = types & {"float16", "bfloat16"}
     if not halves:
         return []
     if len(halves) == 2 or ("float32" in types and "float64" in types):
-        raise PredictionRefused(f"it computes in too many precisions at once ({', '.join(sorted(types))})")
+        raise PredictionRefused(f"it mixes too many precisions ({', '.join(sorted(types))})")
     if "float32" in types:
         return [{HALF: FLOAT, BRAIN: FLOAT, FLOAT: DOUBLE}, {HALF: DOUBLE, BRAIN: DOUBLE}]
     return [{HALF: FLOAT, BRAIN: FLOAT}]
 
 
 def _untouched(before: Graph, after: Graph) -> bool:
-    """Whether nothing but constants moved: those are taken out of the node list when a model is read."""
+    """Whether the graphs are equal except for Constant nodes, which ONNX Runtime removes when it reads a model."""
 
     def rows(graph: Graph) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
         return [(node.op, node.inputs, node.outputs) for node in graph.nodes if node.op != "Constant"]
@@ -206,11 +210,14 @@ MOVERS = frozenset(
     ("Cast", "Concat", "Constant", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Shape", "Slice", "Split",
      "Squeeze", "Tile", "Transpose", "Unsqueeze")
 )  # fmt: skip
-"""Operators that only move numbers, which ONNX Runtime's CPU provider does in half precision too."""
+"""Operators that only move data, for which ONNX Runtime's CPU provider has half-precision kernels."""
 
 
 def _refuse_folding(graph: Graph) -> None:
-    """Raises `Refused` where halves are computed from constants: what the CPU cannot compute stays in the graph."""
+    """Raises `PredictionRefused` if nodes compute in half precision from constants.
+
+    ONNX Runtime folds such nodes only if the CPU has a kernel for them, otherwise they stay in the graph.
+    """
     constant = {name: graph.types[name] in (HALF, BRAIN) for name in graph.initializers}
     for node in graph.nodes:
         names = [name for name in node.inputs if name]
@@ -219,7 +226,7 @@ def _refuse_folding(graph: Graph) -> None:
         halves = any(constant[name] for name in names)
         if halves and node.op not in MOVERS:
             raise PredictionRefused(
-                f"it computes in half precision from constants alone ({node.op}), which depends on the machine"
+                f"it computes in half precision from constants only ({node.op}), which depends on the machine"
             )
         if node.op in ("Cast", "Constant"):
             chosen = node.attributes.get("to") or node.attributes.get("value")
@@ -228,7 +235,10 @@ def _refuse_folding(graph: Graph) -> None:
 
 
 def _compared(graph: Graph, plain: Graph) -> Graph:
-    """`graph`. Raises `Refused` when the graph was optimised otherwise in its own precision than in that of the CPU."""
+    """Returns `graph`. Raises `PredictionRefused` if it was optimized differently in its own precision.
+
+    `graph` was optimized with substituted types, `plain` with its own.
+    """
     own, theirs = _rows(graph), _rows(plain)
     written_out = {outputs for op, _, outputs in own} - {outputs for op, _, outputs in theirs}
     inlined = {node.outputs for node in plain.nodes if any(INLINED in name for name in node.inputs)}
@@ -236,7 +246,7 @@ def _compared(graph: Graph, plain: Graph) -> Graph:
     extra = {row for row in theirs - own if not any(INLINED in name for name in (*row[1], *row[2]))}
     if unsure or (extra and not written_out <= _cleaned_all(inlined)):
         ops = sorted({op for op, _, _ in unsure | extra})
-        raise PredictionRefused(f"ONNX Runtime optimises it otherwise in half precision ({', '.join(ops[:4])})")
+        raise PredictionRefused(f"ONNX Runtime optimizes it differently in half precision ({', '.join(ops[:4])})")
     return graph
 
 
@@ -251,7 +261,7 @@ def _clean(name: str) -> str:
 
 
 def _rows(graph: Graph) -> set[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-    """The nodes without casts: each value stands for what it was cast from."""
+    """The nodes without casts: each value is replaced by the value that it was cast from."""
     roots: dict[str, str] = {}
     for node in graph.nodes:
         if node.op == "Cast":

@@ -1,8 +1,8 @@
-"""The matrix of `mxr precompile`, `plan` and `lock`: which programs a fleet needs, written down once.
+"""Reads the matrix of `mxr precompile`, `plan` and `lock`: a file that lists the programs a fleet needs.
 
-    MATRIX.yaml ── document ──> nodes with lines ── reading, by the table ──> Matrix ── expansion ──> cells
+    MATRIX.yaml ── document ──> nodes with line numbers ── reading, table ──> Matrix ── expansion ──> cells
 
-`document` is the one place that knows YAML; `table` says which fields there are, and is read for the JSON schema too.
+Only `document` uses YAML. `table` defines the fields, for the reader and for the JSON schema.
 """
 
 from __future__ import annotations

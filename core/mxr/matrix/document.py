@@ -1,7 +1,7 @@
-"""A YAML file as nodes that know their lines, with variables filled in: the one place that knows YAML.
+"""Reads a YAML file into nodes with line numbers, and substitutes variables. No other module uses YAML.
 
-Nothing is ever constructed from a tag. What a scalar means is decided by the field that it stands in, from its text as
-written, so that `migraphx: 2.10` is version 2.10 and not the number 2.1.
+No object is constructed from a tag. The field of a scalar determines how its text is interpreted, so that
+`migraphx: 2.10` is version 2.10 and not the number 2.1.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 20
 MOST_NODES = 200_000
-"""Nodes that a file may have once its aliases are written out."""
+"""Maximum number of nodes in a file after its aliases are expanded."""
 
 MOST_TEXT = 4 << 20
-"""Characters that all its texts may have once variables are filled in."""
+"""Maximum number of characters in all scalars of a file after variables are substituted."""
 
 DEEPEST = 12
 
@@ -34,7 +34,7 @@ NULL = "tag:yaml.org,2002:null"
 
 @dataclass(frozen=True, slots=True)
 class DocumentNode:
-    """A part of the file: a text, a list, a mapping of names to (line of the name, node), or nothing at all (null)."""
+    """A node of the file: a text, a list, a mapping of names to (line of the name, node), or null."""
 
     file: str
     line: int
@@ -42,61 +42,63 @@ class DocumentNode:
     items: tuple[DocumentNode, ...] | None = None
     fields: Mapping[str, tuple[int, DocumentNode]] | None = None
 
-    def refuse(self, problem: str, hint: str) -> Usage:
-        """The error for this part of the file."""
-        return refusal(self.file, self.line, problem, hint)
+    def error(self, problem: str, hint: str) -> Usage:
+        """Return the error for this node."""
+        return error_at(self.file, self.line, problem, hint)
 
     def shown(self) -> str:
-        """What stands there, in a few words."""
+        """A short form of the value for messages."""
         if self.text is not None:
             return repr(self.text if len(self.text) <= 40 else self.text[:37] + "...")
         return "a list" if self.items is not None else "a mapping" if self.fields is not None else "nothing"
 
 
-def refusal(file: str, line: int, problem: str, hint: str) -> Usage:
-    """The error for a line of a file: `FILE:LINE: what is wrong`, and what to write."""
+def error_at(file: str, line: int, problem: str, hint: str) -> Usage:
+    """Return the error for a line of a file, with the message `FILE:LINE: problem`."""
     return Usage(f"{file}:{line}: {problem}", hint=hint, detail={"file": file, "line": line})
 
 
 def read_document(path: Path, environ: Mapping[str, str]) -> DocumentNode:
-    """The file's content. Raises `Usage` that names the line, or as `disk.faults` does."""
+    """Read a file. Raises `Usage` with the line, and the errors of `disk.faults`."""
     with disk.faults(path, "read"), path.open("rb") as stream:
         data = stream.read(MOST_BYTES + 1)
     return parse(data, str(path), environ)
 
 
 def parse(data: bytes, file: str, environ: Mapping[str, str]) -> DocumentNode:
-    """The nodes of a YAML document. Raises `Usage` that names the line."""
+    """Parse a YAML document. Raises `Usage` with the line."""
     import yaml
 
     if len(data) > MOST_BYTES:
-        raise refusal(file, 1, f"A matrix has at most {MOST_BYTES} bytes.", "Cut it into several files.")
+        raise error_at(file, 1, f"A matrix has at most {MOST_BYTES} bytes.", "Split it into several files.")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         line = data[: problem.start].count(b"\n") + 1
-        raise refusal(file, line, "This is not UTF-8.", "Save the file as UTF-8.") from None
+        raise error_at(file, line, "The file is not UTF-8.", "Save it as UTF-8.") from None
     try:
         found = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as problem:
         raise _broken(problem, text, file) from None
     except RecursionError:
-        raise refusal(file, 1, "The file is nested too deep.", "Write it flatter.") from None
+        raise error_at(file, 1, "The file is nested too deep.", "Reduce the nesting.") from None
     if found is None:
-        raise refusal(file, 1, "The file is empty.", "Begin with `version: 1`, `models:` and `targets:`.")
+        raise error_at(file, 1, "The file is empty.", "Begin with `version: 1`, `models:` and `targets:`.")
     return _Reader(file, environ).node(found, 0)
 
 
 def _broken(problem: yaml.YAMLError, text: str, file: str) -> Usage:
     mark = getattr(problem, "problem_mark", None) or getattr(problem, "context_mark", None)
     line = mark.line + 1 if mark else text[: getattr(problem, "position", 0)].count("\n") + 1
-    words = getattr(problem, "problem", None) or getattr(problem, "reason", None) or getattr(problem, "context", None)
-    hint = "Look at this line and the one before: indentation, a missing colon, or quotes around ${NAME} inside { }."
-    return refusal(file, line, f"This is not YAML: {words or 'it cannot be read'}.", hint)
+    why = getattr(problem, "problem", None) or getattr(problem, "reason", None) or getattr(problem, "context", None)
+    hint = (
+        "Check the indentation, a missing colon, or quotes around ${NAME} inside { }, on this line and the line before."
+    )
+    return error_at(file, line, f"This is not valid YAML: {why or 'it cannot be parsed'}.", hint)
 
 
 class _Reader:
-    """Turns YAML's nodes into ours, within bounds: an alias is written out each time it is used."""
+    """Converts YAML nodes to document nodes. It expands each use of an alias and enforces the limits."""
 
     def __init__(self, file: str, environ: Mapping[str, str]) -> None:
         self._file, self._environ = file, environ
@@ -108,8 +110,8 @@ class _Reader:
         line = found.start_mark.line + 1
         self._nodes += 1
         if self._nodes > MOST_NODES or depth > DEEPEST:
-            what = "is nested too deep" if depth > DEEPEST else f"has more than {MOST_NODES} parts, with aliases"
-            raise refusal(self._file, line, f"The file {what}.", "Write it shorter, without nested aliases.")
+            what = "is nested too deep" if depth > DEEPEST else f"has more than {MOST_NODES} parts (aliases expanded)"
+            raise error_at(self._file, line, f"The file {what}.", "Shorten it, and do not nest aliases.")
         if isinstance(found, yaml.ScalarNode):
             return self._scalar(found, line)
         if found.tag not in ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"):
@@ -126,9 +128,11 @@ class _Reader:
         text = self._filled(found.value, line)
         self._characters += len(text)
         if self._characters > MOST_TEXT:
-            raise refusal(self._file, line, f"Its texts have more than {MOST_TEXT} characters.", "Use less variables.")
+            raise error_at(
+                self._file, line, f"The values have more than {MOST_TEXT} characters.", "Use fewer variables."
+            )
         if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise refusal(self._file, line, "A text here holds a NUL or half a letter.", "Remove it.")
+            raise error_at(self._file, line, "A value contains a NUL or a lone surrogate.", "Remove it.")
         return DocumentNode(self._file, line, text=text)
 
     def _fields(self, found: yaml.Node, depth: int) -> dict[str, tuple[int, DocumentNode]]:
@@ -138,35 +142,35 @@ class _Reader:
         for key, value in found.value:
             line = key.start_mark.line + 1
             if isinstance(key, yaml.ScalarNode) and key.tag == "tag:yaml.org,2002:merge":
-                raise refusal(self._file, line, "Merge keys (<<) are not read here.", "Put it under `defaults:`.")
+                raise error_at(self._file, line, "Merge keys (<<) are not supported.", "Use `defaults:` instead.")
             if not isinstance(key, yaml.ScalarNode) or key.tag not in PLAIN:
-                raise refusal(self._file, line, "The name of a field is a plain word.", "Write NAME: VALUE.")
+                raise error_at(self._file, line, "The name of a field must be plain text.", "Write NAME: VALUE.")
             if key.value in fields:
-                before = fields[key.value][0]
+                first = fields[key.value][0]
                 name = key.value[:40]
-                raise refusal(self._file, line, f"{name!r} is here twice; before in line {before}.", "Remove one.")
+                raise error_at(self._file, line, f"{name!r} is a duplicate; it is also in line {first}.", "Remove one.")
             fields[key.value] = (line, self.node(value, depth + 1))
         return fields
 
     def _filled(self, text: str, line: int) -> str:
-        """The text with its variables filled in; `$$` is one `$`."""
+        """The text after substitution of variables. `$$` is a literal `$`."""
 
         def fill(found: re.Match[str]) -> str:
             dollar, name, default, open_ = found.groups()
             if dollar:
                 return "$"
             if open_:
-                hint = "Write ${NAME} or ${NAME:-default}; a plain ${ is $${."
-                raise refusal(self._file, line, f"This variable cannot be read: {text[:60]!r}.", hint)
+                hint = "Write ${NAME} or ${NAME:-default}. For a literal ${ write $${."
+                raise error_at(self._file, line, f"This variable cannot be parsed: {text[:60]!r}.", hint)
             value = self._environ.get(name)
             if default is not None:
                 return value or default
             if value is None:
                 hint = f"Set it, or write ${{{name}:-default}}."
-                raise refusal(self._file, line, f"The environment has no variable {name}.", hint)
+                raise error_at(self._file, line, f"The environment variable {name} is not set.", hint)
             return value
 
         return VARIABLE.sub(fill, text) if "$" in text else text
 
     def _tagged(self, found: yaml.Node, line: int) -> Usage:
-        return refusal(self._file, line, f"Tags such as {found.tag[:60]!r} are not read here.", "Remove the tag.")
+        return error_at(self._file, line, f"Tags such as {found.tag[:60]!r} are not supported.", "Remove the tag.")

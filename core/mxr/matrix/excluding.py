@@ -1,4 +1,4 @@
-"""Which cells an exclusion takes: those that match every field that it names."""
+"""Decides which cells are excluded: those that match every field of an exclusion."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .table import SectionValues
 
 
 def excluded(name: str, options: Options, excludes: Iterable[SectionValues]) -> bool:
-    """Whether a cell of this model (as the matrix writes it) and these options is left out."""
-    return any(_takes(entry, name, options) for entry in excludes)
+    """Whether a cell is excluded. `name` is its model as written in the matrix."""
+    return any(_matches(entry, name, options) for entry in excludes)
 
 
-def _takes(entry: SectionValues, name: str, options: Options) -> bool:
-    for field, said in entry.said.items():
+def _matches(entry: SectionValues, name: str, options: Options) -> bool:
+    for field, given in entry.values.items():
         if field == "path":
-            if not (name == said.value or fnmatch.fnmatchcase(name, said.value)):
+            if not (name == given.value or fnmatch.fnmatchcase(name, given.value)):
                 return False
-        elif not any(_equal(field, each, options) for each in said.value):
+        elif not any(_equal(field, each, options) for each in given.value):
             return False
     return True
 
@@ -32,5 +32,5 @@ def _equal(field: str, wanted: SourcedValue, options: Options) -> bool:
         return found is not None and (found == wanted.value or found.partition(":")[0] == wanted.value)
     if field in ("rocm", "migraphx"):
         return found is not None and (found == wanted.value or found.startswith(wanted.value + "."))
-    usual = {"vendor": "amd" if options.kind == "gpu" else None, "tuning": "default"}
-    return bool((found if found is not None else usual.get(field)) == wanted.value)
+    defaults = {"vendor": "amd" if options.kind == "gpu" else None, "tuning": "default"}
+    return bool((found if found is not None else defaults.get(field)) == wanted.value)

@@ -1,4 +1,4 @@
-"""Kinds of values that a field may have: how each is read from a node, and how a JSON schema says the same."""
+"""Kinds of field values: how to read each from a node, and its JSON schema."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from mxr.util.frozen import dataclass
 from .document import DocumentNode
 
 HOLDS_VARIABLE = {"type": "string", "pattern": r"\$\{"}
-"""For editors: a text that is only known once its variable is filled in."""
+"""Schema of a text that contains a variable, so that its value is unknown to an editor."""
 
 SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,40}")
 MOST_MODELS = 10_000
 
 ARCHS = frozenset().union(*target.FAMILIES.values(), target.SRAMECC, target.XNACK, target.FAMILIES)
-"""The archs of AMD that are known by name."""
+"""All known AMD archs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourcedValue:
-    """A value with the place where it was said."""
+    """A value and the node that contains it."""
 
     value: Any
     node: DocumentNode
@@ -35,45 +35,45 @@ class SourcedValue:
 
 @dataclass(frozen=True, slots=True)
 class FieldKind:
-    """`read` gives the value of a node or raises `Usage` with its line; `schema` is for editors."""
+    """A kind of value. `read` returns the value of a node or raises `Usage` with its line; `schema` is for editors."""
 
     read: Callable[[DocumentNode], Any]
     schema: Mapping[str, Any]
 
 
-def scalar(words: str, parse: Callable[[str], Any], schema: Mapping[str, Any]) -> FieldKind:
-    """One value from a text; `parse` raises `Usage` or `ValueError` for what is none."""
+def scalar(expected: str, parse: Callable[[str], Any], schema: Mapping[str, Any]) -> FieldKind:
+    """A kind for one value from a text. `parse` raises `Usage` or `ValueError` if the text is invalid."""
 
     def read(node: DocumentNode) -> Any:
         if node.text is None:
-            raise node.refuse(f"Expected {words}, found {node.shown()}.", f"Write {words}.")
+            raise node.error(f"Expected {expected}, found {node.shown()}.", f"Write {expected}.")
         try:
             return parse(node.text)
         except Usage as problem:
-            raise node.refuse(problem.message, problem.hint) from None
+            raise node.error(problem.message, problem.hint) from None
         except ValueError:
-            raise node.refuse(f"Expected {words}, found {node.shown()}.", f"Write {words}.") from None
+            raise node.error(f"Expected {expected}, found {node.shown()}.", f"Write {expected}.") from None
 
     needs_variable = schema.get("type") != "string" or "enum" in schema or "pattern" in schema
     return FieldKind(read, {"anyOf": [dict(schema), HOLDS_VARIABLE]} if needs_variable else schema)
 
 
-def choice(words: str, among: Iterable[str]) -> FieldKind:
-    """One of some words."""
+def choice(expected: str, among: Iterable[str]) -> FieldKind:
+    """A kind for one of several texts."""
     known = tuple(among)
 
     def parse(text: str) -> str:
         if text not in known:
             near = difflib.get_close_matches(text, known, 1)
-            did = f"Did you mean {near[0]}? " if near else ""
-            raise Usage(f"{text[:40]!r} is not {words}.", hint=f"{did}Write {' or '.join(known)}.")
+            suggestion = f"Did you mean {near[0]}? " if near else ""
+            raise Usage(f"{text[:40]!r} is not {expected}.", hint=f"{suggestion}Write {' or '.join(known)}.")
         return text
 
-    return scalar(words, parse, {"type": "string", "enum": list(known)})
+    return scalar(expected, parse, {"type": "string", "enum": list(known)})
 
 
 def listing(of: FieldKind, *, empty: bool = False) -> FieldKind:
-    """One value, several joined by commas, or a list of them: always a tuple of `Said`."""
+    """A kind for one value, several values separated by commas, or a list: always a tuple of `SourcedValue`."""
 
     def read(node: DocumentNode) -> tuple[SourcedValue, ...]:
         parts: Iterable[DocumentNode] = (node,)
@@ -83,7 +83,7 @@ def listing(of: FieldKind, *, empty: bool = False) -> FieldKind:
             parts = [DocumentNode(node.file, node.line, text=part.strip()) for part in node.text.split(",")]
         found = tuple(SourcedValue(of.read(part), part) for part in parts)
         if not found and not empty:
-            raise node.refuse("This list is empty, so that nothing would be compiled.", "Write a value, or remove it.")
+            raise node.error("This list is empty, so nothing would be compiled.", "Write a value, or remove the field.")
         return found
 
     one = of.schema
@@ -91,18 +91,18 @@ def listing(of: FieldKind, *, empty: bool = False) -> FieldKind:
     return FieldKind(read, {"anyOf": [one, {"type": "string", "pattern": ","}, some]})
 
 
-def mapping(words: str, name: Callable[[str], object], of: FieldKind, schema_of_name: str) -> FieldKind:
-    """Names with a value each, as a dict of `Said`."""
+def mapping(expected: str, name: Callable[[str], object], of: FieldKind, schema_of_name: str) -> FieldKind:
+    """A kind for names with values, as a dict of `SourcedValue`. `name` raises `Usage` for an invalid name."""
 
     def read(node: DocumentNode) -> dict[str, SourcedValue]:
         if node.fields is None:
-            raise node.refuse(f"Expected {words}, found {node.shown()}.", f"Write {words}.")
+            raise node.error(f"Expected {expected}, found {node.shown()}.", f"Write {expected}.")
         found = {}
         for each, (_, value) in node.fields.items():
             try:
                 name(each)
             except Usage as problem:
-                raise value.refuse(problem.message, problem.hint) from None
+                raise value.error(problem.message, problem.hint) from None
             found[each] = SourcedValue(of.read(value), value)
         return found
 
@@ -141,8 +141,7 @@ def _version(name: str) -> FieldKind:
             raise ValueError from None
         return text.strip()
 
-    words = f"a version of {name} such as 7.2 or 7.2.1"
-    return scalar(words, parse, {"type": ["string", "number"]})
+    return scalar(f"a version of {name} such as 7.2 or 7.2.1", parse, {"type": ["string", "number"]})
 
 
 def _precision(text: str) -> str:
@@ -154,22 +153,22 @@ def _arch(text: str) -> str:
 
 
 def check_known(arch: str, node: DocumentNode) -> None:
-    """Raises `Usage` for an arch of AMD that there is not, with those that are near."""
+    """Raise `Usage` for an unknown AMD arch, with similar ones as a suggestion."""
     base = arch.partition(":")[0]
     if base not in ARCHS:
         near = difflib.get_close_matches(base, sorted(ARCHS), 3, 0.7)
-        did = f"Did you mean {' or '.join(near)}? " if near else ""
-        raise node.refuse(f"There is no arch {base}.", f"{did}`mxr host` on the host shows its own.")
+        suggestion = f"Did you mean {' or '.join(near)}? " if near else ""
+        raise node.error(f"{base} is not a known arch.", f"{suggestion}`mxr host` shows the arch of a host.")
 
 
 def _env_name(text: str) -> None:
     if not artifact_key.ENV_NAME.fullmatch(text):
-        raise Usage(f"{text[:60]!r} is no variable that a compile sees.", hint="Names begin with MIGRAPHX_.")
+        raise Usage(f"{text[:60]!r} is not a variable for compiles.", hint="Names begin with MIGRAPHX_.")
 
 
 def _input_name(text: str) -> None:
     if not text:
-        raise Usage("An input has a name.", hint="Write NAME: [N, 3, 224, 224].")
+        raise Usage("The name of an input is empty.", hint="Write NAME: [N, 3, 224, 224].")
 
 
 def _dim(text: str) -> target.Dim | str:
@@ -188,13 +187,13 @@ FLAG = scalar("true or false", _flag, {"type": "boolean"})
 COUNT = _number(1, 65536)
 BATCH = _number(1, 2**31 - 1)
 LIMIT = _number(1, 100_000)
-ONE = choice("a version of the matrix that this mxr reads", ("1",))
+ONE = choice("a matrix version that this mxr supports", ("1",))
 ROCM, MIGRAPHX = _version("rocm"), _version("migraphx")
 ARCH = scalar("an arch such as gfx908", _arch, {"type": "string", "pattern": "^gfx[1-9]"})
 KIND = choice("a kind", target.KINDS)
 VENDOR = choice("a vendor", target.VENDORS)
 TUNING = choice("a tuning", target.TUNINGS)
-ALLOW = choice("something that may be let pass", qualities.ALLOWANCES)
+ALLOW = choice("an allowance", qualities.ALLOWANCES)
 CONSUMER = choice("a consumer", consumers.CONSUMERS)
 PRECISION = scalar(
     "fp32, or fp16 bf16 int8 fp8 int4w joined by +",

@@ -1,4 +1,4 @@
-"""Reading a matrix: a file, held against the table of fields."""
+"""Reads a matrix from a file according to the table of fields."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .document import DocumentNode, read_document
 from .table import MATRIX, SectionValues
 
 LIMIT = 2_000
-"""Combinations that a matrix may have unless it, or who reads it, says otherwise."""
+"""Default maximum number of combinations. The matrix or the caller can set another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A matrix as it stands in its file; `limit` is the largest number of combinations that is not a mistake."""
+    """A matrix as written in its file. `limit` is the maximum number of combinations."""
 
     path: Path
     entry: SectionValues
@@ -24,32 +24,32 @@ class Matrix:
 
     @property
     def folder(self) -> Path:
-        """What its paths are relative to."""
+        """The folder that its paths are relative to."""
         return self.path.parent
 
     def section(self, name: str) -> SectionValues:
-        """A mapping of it, empty where it is not there."""
-        said = self.entry.get(name)
-        found = said.value if said else SectionValues(self.entry.node, {})
+        """Return a section; an empty one if the file does not have it."""
+        given = self.entry.get(name)
+        found = given.value if given else SectionValues(self.entry.node, {})
         assert isinstance(found, SectionValues)
         return found
 
     def sections(self, name: str) -> tuple[SectionValues, ...]:
-        """A list of it, empty where it is not there."""
-        said = self.entry.get(name)
-        return said.value if said else ()
+        """Return a list of sections; an empty one if the file does not have it."""
+        given = self.entry.get(name)
+        return given.value if given else ()
 
 
 def read(path: Path, environ: Mapping[str, str], limit: int | None = None) -> Matrix:
-    """The matrix in a file, with its variables from `environ`; `limit` wins over the file's.
+    """Read the matrix in a file, with variables from `environ`. `limit` overrides the limit in the file.
 
-    Raises `Usage` that names file and line, or as `disk.faults` does.
+    Raises `Usage` with the file and line, and the errors of `disk.faults`.
     """
     return of(path, read_document(path, environ), limit)
 
 
 def of(path: Path, node: DocumentNode, limit: int | None = None) -> Matrix:
-    """The matrix that these nodes are. Raises `Usage`."""
+    """Return the matrix in a document node. Raises `Usage`."""
     entry = MATRIX.read(node)
-    said = entry.get("limit")
-    return Matrix(path, entry, limit or (said.value if said else LIMIT))
+    given = entry.get("limit")
+    return Matrix(path, entry, limit or (given.value if given else LIMIT))

@@ -1,4 +1,4 @@
-"""The JSON schema of a matrix, for editors; drawn from the table by which a matrix is read."""
+"""Generates the JSON schema of a matrix, for editors, from the table of fields."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .table import MATRIX
 
 
 def schema() -> dict[str, Any]:
-    """The schema as a JSON object."""
+    """Return the schema as a JSON object."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "The matrix of mxr precompile, plan and lock",

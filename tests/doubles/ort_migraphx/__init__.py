@@ -1,17 +1,20 @@
-"""The judge of ONNX Runtime's file names: the real provider of a public wheel, on stand-ins for HIP and MIGraphX.
+"""The real MIGraphX provider of ONNX Runtime, from a public wheel, with stand-in libraries for HIP and MIGraphX.
 
-The wheel gets an interpreter of its own, since it and plain onnxruntime are one package; the stand-ins are compiled
-here. They record the paths that the provider asks for, and no GPU is needed.
+The wheel is installed into its own virtual environment, because it and plain onnxruntime are the same Python package.
+The stand-ins are compiled here; they record the paths that the provider requests. No GPU is needed. Tests compare the
+file names that mxr predicts with the names that this provider requests, and call it the judge.
 """
 
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
+import venv
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -20,23 +23,23 @@ from typing import Any
 HERE = Path(__file__).parent
 VERSION = "1.27.1"
 PROVIDER = "2.15.0"
-"""The MIGraphX that this wheel's provider was built with, as its own names tell."""
+"""The MIGraphX version that this wheel's provider was built with, as its file names show."""
 ARCH = "gfx942:sramecc+:xnack-"
 SOURCES = {"libamdhip64.so.7": ("hip.cc", ("-Wl,--version-script=" + str(HERE / "hip.map"),)),
            "libmigraphx_c.so.3": ("migraphx.cc", ())}  # fmt: skip
 
 
-BESIDE = ("numpy", "xxhash", "urllib3")
-"""What ONNX Runtime itself needs, and mxr."""
+DEPENDENCIES = ("numpy", "xxhash", "urllib3")
+"""The packages that ONNX Runtime and mxr need: linked from the environment of the tests."""
 
 
 class NoJudge(Exception):
-    """The judge cannot sit here, and why."""
+    """The wheel or the stand-ins cannot be installed; the message says why."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one session: what was asked of MIGraphX under its cache folder, in order, and the reply."""
+    """The result of one session: the requests to MIGraphX in its cache folder, in order, and the reply."""
 
     cache: Path
     events: tuple[tuple[str, str], ...]
@@ -44,18 +47,18 @@ class Outcome:
 
     @property
     def asked(self) -> set[str]:
-        """The names of files that the provider wanted to read or wrote."""
+        """The names of the files that the provider tried to read, or wrote."""
         return {Path(what).name for verb, what in self.events if verb in ("load", "damaged", "miss", "save")}
 
     @property
     def verbs(self) -> list[str]:
-        """What was done, without saying to which file."""
+        """The kinds of the requests, without their files."""
         return [verb for verb, _ in self.events]
 
 
 @dataclass(frozen=True)
 class Judge:
-    """An interpreter with the real provider, and the stand-in libraries that it runs on."""
+    """An interpreter with the real provider, and the folder of the stand-in libraries."""
 
     python: Path
     libraries: Path
@@ -63,11 +66,11 @@ class Judge:
 
     @property
     def provider_library(self) -> Path:
-        """The provider's library, as a file to probe."""
+        """The path of the provider's library."""
         return next(self.python.parent.parent.glob("lib/python*/site-packages/onnxruntime/capi/*providers_migraphx.so"))
 
     def environment(self, log: Path, arch: str = ARCH) -> dict[str, str]:
-        """The environment in which the provider starts."""
+        """The environment for a process that uses the provider."""
         found = {name: value for name, value in os.environ.items() if not name.startswith(("ORT_", "PYTHON"))}
         return found | {
             "LD_LIBRARY_PATH": str(self.libraries),
@@ -77,7 +80,7 @@ class Judge:
         }
 
     def sessions(self, tasks: list[dict[str, Any]], folder: Path, *, arch: str = ARCH) -> list[Outcome]:
-        """Opens one session per task in one process, each with a cache folder of its own where none is given."""
+        """Open one session for each task, in one process. A task without `cache` gets its own cache folder."""
         folder.mkdir(parents=True, exist_ok=True)
         log = folder / "log"
         log.unlink(missing_ok=True)
@@ -91,7 +94,7 @@ class Judge:
         return list(map(_outcome, tasks, replies, _cut(log, len(tasks))))
 
     def _some(self, tasks: list[dict[str, Any]], environment: dict[str, str]) -> list[dict[str, Any]]:
-        """The replies of one process: all, or those up to the task at which it died."""
+        """The replies of one process: all, or those up to the task at which it crashed."""
         done = subprocess.run(
             [self.python, HERE / "sessions.py"],
             input="".join(json.dumps(task) + "\n" for task in tasks),
@@ -111,7 +114,7 @@ def _outcome(task: dict[str, Any], reply: dict[str, Any], events: list[tuple[str
 
 
 def _cut(log: Path, count: int) -> list[list[tuple[str, str]]]:
-    """The log's lines by session: each begins with its mark."""
+    """The lines of the log for each session; each session begins with its mark."""
     found: list[list[tuple[str, str]]] = [[] for _ in range(count)]
     at = 0
     for line in log.read_text().splitlines() if log.exists() else ():
@@ -124,44 +127,68 @@ def _cut(log: Path, count: int) -> list[list[tuple[str, str]]]:
 
 
 def seat(root: Path) -> Judge:
-    """The judge, made once under `root` for all who share it. Raises `NoJudge` without compiler or package index."""
+    """Install the wheel and compile the stand-ins under `root`, once for all processes and runs that share it.
+
+    Raises `NoJudge` without a C++ compiler, or where the package index does not have the wheel.
+    """
     root.mkdir(parents=True, exist_ok=True)
     with (root / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return Judge(_interpreter(root), _libraries(root))
+        steps = [*_library_steps(_libraries(root)), *_interpreter_steps(_environment(root))]
+        processes = [_start(command) for command, _ in steps]
+        outputs = [process.communicate()[0] for process in processes]
+        for (_, failure), process, output in zip(steps, processes, outputs, strict=True):
+            if process.returncode:
+                raise NoJudge(f"{failure}: {' '.join(output.split())[-300:]}")
+        for folder in (_libraries(root), _environment(root)):
+            (folder / "ready").touch()
+    return Judge(_environment(root) / "bin" / "python", _libraries(root))
 
 
-def _interpreter(root: Path) -> Path:
-    folder = root / f"with-mxr-{VERSION}-{sys.version_info.major}.{sys.version_info.minor}"
-    python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        _run([sys.executable, "-m", "venv", str(folder)], "no venv can be made")
-        install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--retries", "1", "--timeout", "20"]
-        _run(
-            [*install, f"onnxruntime-migraphx=={VERSION}", *BESIDE],
-            "the package index has no such wheel for this system",
-        )
-        (folder / "ready").touch()
-    return python
+Step = tuple[list[str], str]
+"""A command, and the message for its failure. Steps run at the same time."""
+
+
+def _environment(root: Path) -> Path:
+    tests = sha256(f"{sys.prefix} {sys.version}".encode()).hexdigest()[:8]
+    return root / f"onnxruntime-{VERSION}-{tests}"
 
 
 def _libraries(root: Path) -> Path:
     texts = [(HERE / name).read_bytes() for name in ("hip.cc", "hip.map", "migraphx.cc")]
-    folder = root / f"libraries-{sha256(b''.join(texts)).hexdigest()[:16]}"
-    if not (folder / "ready").exists():
-        compiler = shutil.which(os.environ.get("CXX", "c++"))
-        if compiler is None:
-            raise NoJudge("no C++ compiler is here")
-        folder.mkdir(exist_ok=True)
-        for name, (source, more) in SOURCES.items():
-            flags = ["-std=c++17", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{name}", *more]
-            _run([compiler, *flags, "-o", str(folder / name), str(HERE / source)], "the stand-ins do not compile")
-        (folder / "ready").touch()
-    return folder
+    return root / f"libraries-{sha256(b''.join(texts)).hexdigest()[:16]}"
 
 
-def _run(command: list[str], otherwise: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise NoJudge(f"{otherwise}: {' '.join((done.stderr or done.stdout).split())[-300:]}")
+def _interpreter_steps(folder: Path) -> list[Step]:
+    if (folder / "ready").exists():
+        return []
+    shutil.rmtree(folder, ignore_errors=True)
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    for name in DEPENDENCIES:
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None:
+            raise NoJudge(f"{name} is not installed")
+        (packages / name).symlink_to(Path(spec.origin).parent)
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--retries", "1"]
+    wheel = ["--timeout", "20", "--target", str(packages), f"onnxruntime-migraphx=={VERSION}"]
+    return [([*install, *wheel], "the package index has no such wheel for this system")]
+
+
+def _library_steps(folder: Path) -> list[Step]:
+    if (folder / "ready").exists():
+        return []
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    if compiler is None:
+        raise NoJudge("there is no C++ compiler")
+    folder.mkdir(exist_ok=True)
+    steps = []
+    for name, (source, more) in SOURCES.items():
+        flags = ["-std=c++17", "-O0", "-shared", "-fPIC", f"-Wl,-soname,{name}", *more]
+        command = [compiler, *flags, "-o", str(folder / name), str(HERE / source)]
+        steps.append((command, "the stand-ins do not compile"))
+    return steps
+
+
+def _start(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -1,4 +1,4 @@
-// A stand-in for HIP's runtime: one GPU that is this machine's memory, of the arch that MXR_DOUBLE_ARCH names.
+// A stand-in for the HIP runtime: one GPU with host memory, of the architecture in MXR_DOUBLE_ARCH.
 // Source of the names, versions and the properties' layout: ROCm/HIP, include/hip/hip_runtime_api.h (ROCm 6 and later).
 #include <cstddef>
 #include <cstdio>

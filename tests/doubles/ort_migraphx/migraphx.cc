@@ -1,7 +1,7 @@
-// A stand-in for MIGraphX's C API: it compiles nothing, keeps a program as the list of its parameters, and writes to the
-// file that MXR_DOUBLE_LOG names what it was asked for. Its programs give zeros. Where MXR_DOUBLE_PROGRAM names a true
-// program file, what it saves begins with that one's bytes, and its own follow where a reader of such files looks away.
-// MXR_DOUBLE_BAD makes its compile abort, hang or refuse, or has it forget what it saved.
+// A stand-in for MIGraphX's C API. It compiles nothing, keeps a program as the list of its parameters, and appends every
+// request to the file in MXR_DOUBLE_LOG. Its programs return zeros. With MXR_DOUBLE_PROGRAM, the path of a real program
+// file, each saved file begins with the bytes of that file, and its own data follows where readers do not look.
+// MXR_DOUBLE_BAD makes compile abort, hang or fail ("refuse"), or makes load fail for saved files ("forget").
 // Source of the signatures: ROCm/AMDMIGraphX, src/api/include/migraphx/migraphx.h.
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace {
 constexpr int kSuccess = 0, kBadParameter = 1;
 constexpr const char* kMagic = "stand-in program";
 
-// The numbers of onnx.proto's types, as those of migraphx_shape_datatype_t.
+// Converts a data type of onnx.proto to migraphx_shape_datatype_t:
 // bool 1, half 2, float 3, double 4, uint8 5, int8 6, uint16 7, int16 8, int32 9, int64 10, uint32 11, uint64 12
 int type_of(std::uint64_t onnx) {
   static const int types[] = {0, 3, 5, 6, 7, 8, 9, 10, 0, 1, 2, 4, 11, 12};
@@ -60,7 +60,7 @@ void tell(const std::string& verb, const std::string& what) {
   if (log) std::ofstream(log, std::ios::app) << verb << '\t' << what << '\n';
 }
 
-// A message of protobuf, read field by field.
+// Reads a protobuf message field by field.
 struct Reader {
   const unsigned char *at, *end;
   std::uint64_t varint() {
@@ -149,7 +149,7 @@ std::string content(const char* name) {
   std::ifstream file(name, std::ios::binary);
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
-// A binary of MessagePack: its tag, its length in 4 bytes, itself.
+// A MessagePack binary: tag, length in 4 bytes, data.
 std::string packed(const std::string& text) {
   std::string head = "\xc6";
   for (int shift = 24; shift >= 0; shift -= 8) head += char(text.size() >> shift & 255);

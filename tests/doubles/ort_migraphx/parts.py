@@ -1,4 +1,4 @@
-"""Small models that ONNX Runtime's MIGraphX provider takes in parts, or not at all."""
+"""Small models of which ONNX Runtime's MIGraphX provider compiles several parts, one, or none."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def node(op: str, inputs: list[str], output: str, **attributes: object) -> onnx.
 
 
 def several(path: Path, batch: int | str = 1) -> Path:
-    """Two recurrent layers, and between them a Hardmax, which the provider leaves to the CPU: two files.
+    """Two recurrent layers with a Hardmax between them, which the provider leaves to the CPU: two files.
 
-    Parts without recurrent layers, or large matrices, it leaves to the CPU as well.
+    The provider also leaves parts without recurrent layers or large matrices to the CPU.
     """
     nodes = [
         node("LSTM", ["x", "W", "R"], "a", hidden_size=4),
@@ -31,12 +31,12 @@ def several(path: Path, batch: int | str = 1) -> Path:
 
 
 def none(path: Path) -> Path:
-    """A Hardmax: all of it runs on the CPU."""
+    """A Hardmax: the whole model runs on the CPU."""
     return _save(path, [node("Hardmax", ["x"], "y")], [4, 3], [])
 
 
 def one(path: Path, batch: int | str = 4) -> Path:
-    """A Relu, with a batch that may be open: one file."""
+    """A Relu, with a batch dim that may be open: one file."""
     return _save(path, [node("Relu", ["x"], "y")], [batch, 3], [])
 
 
@@ -46,6 +46,6 @@ def _save(path: Path, nodes: list[onnx.NodeProto], dims: list[int | str], tensor
         nodes, "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], tensors
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    made.doc_string = str(path)  # nobody else's
+    made.doc_string = str(path)  # makes the model unique to this test
     onnx.save(made, str(path))
     return path

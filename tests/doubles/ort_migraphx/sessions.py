@@ -1,7 +1,7 @@
-"""Opens sessions of the real ONNX Runtime, one per line of standard input, and tells what became of each.
+"""Open sessions of the real ONNX Runtime, one for each line of standard input, and print the result of each.
 
-A line is `{"mark","model","cache","bytes","level","options","run"}`. It runs in the judge's own interpreter,
-where mxr is not installed.
+A line is `{"mark","model","cache","bytes","level","options","run"}`. This runs in the judge's own interpreter, in which
+mxr is not installed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ TYPES = {
 
 
 def mark(word):
-    """Begins a new part of the record that the stand-ins write."""
+    """Begin a new section in the log that the stand-ins write."""
     with Path(os.environ["MXR_DOUBLE_LOG"]).open("a") as log:
         log.write(f"mark\t{word}\n")
 
 
 def run(session, shapes):
-    """Runs a session once on zeros; open dims take their sizes from `shapes`."""
+    """Run a session once with zeros; open dims take their sizes from `shapes`."""
     feeds = {
         each.name: np.zeros(shapes.get(each.name) or [int(dim) for dim in each.shape], TYPES[each.type])
         for each in session.get_inputs()
@@ -63,9 +63,9 @@ def main():
             reply["providers"] = session.get_providers()
             if "run" in task:
                 reply["outputs"] = run(session, task["run"])
-        except Exception as problem:  # whatever it is, the test is told
+        except Exception as problem:  # any error is the result that the test examines
             reply["error"] = f"{type(problem).__name__}: {problem}"
-        sys.stdout.write(f"reply {json.dumps(reply)}\n")  # ONNX Runtime prints here too
+        sys.stdout.write(f"reply {json.dumps(reply)}\n")  # ONNX Runtime also writes to standard output
         sys.stdout.flush()
 
 

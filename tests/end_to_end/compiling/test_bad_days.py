@@ -88,15 +88,15 @@ def test_askers_with_different_demands_share_a_compile(
 
 
 @pytest.mark.on("embedded")
-def test_a_worker_whose_gpu_is_ill_stands_aside(
+def test_a_slot_whose_gpu_no_longer_works_is_disabled(
     mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path]
 ) -> None:
-    """After a hang it tries the device; when that fails as well it takes no more jobs, and ends with 75."""
+    """After a hang the worker tests the device; where that fails too, it claims no more jobs and exits with 75."""
     site = "import sys\nif 'probe' in sys.orig_argv:\n    sys.exit(3)\n"
     one = worker("one", env={"MXR_WORKER_SECONDS": "1.5"}, site=site).ready()
     asked = mxr("fetch", marked(compile="hang"), *REF, "--on-miss", "ask", "--json", expect=4)
     assert one.process.wait(PATIENCE) == 75
-    assert one.said("stands aside")
+    assert one.said("is disabled")
     mxr("jobs", asked.error["detail"]["job"], "--cancel")
 
 

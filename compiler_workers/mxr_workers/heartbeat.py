@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from mxr.client.retry import HEARTBEAT
 from mxr.client.worker import WorkerClient
 from mxr.errors import Conflict, MxrError, NotFound
 from mxr.protocol.jobs import MOST_LOG, Heartbeat, Lease
@@ -95,7 +96,7 @@ class LeaseHeartbeat:
         except MxrError:
             with self._guard:
                 self._log = text + self._log
-            return min(pause, 2.0)
+            return min(pause, HEARTBEAT.base)
         if beat.cancelled:
             self.stop = "cancelled"
         return MIN_INTERVAL if self._log else beat.seconds / 3

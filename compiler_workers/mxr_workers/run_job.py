@@ -11,13 +11,13 @@ from typing import Any
 
 from mxr.artifact.manifest import File, Manifest
 from mxr.client import transfer
+from mxr.client.retry import DELIVERY, HAND_BACK, JOB_INPUT, RetryPolicy, retry
 from mxr.client.worker import WorkerClient
 from mxr.errors import Conflict, Damaged, Interrupted, Mismatch, MxrError, NoSuchBlob, NotFound
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
-from mxr.workflows.compile import patiently
 from mxr.workflows.push import cut
 from mxr_workers.compilation import (
     CompileAttemptFailed,
@@ -39,12 +39,6 @@ from .ort_recording import RecordedFiles, RecordingTask, record
 PROGRAM = "model.mxr"
 POISON_ATTEMPTS = 2
 """The attempt from which a crash of the compile process quarantines the job."""
-
-BRIEF, LOYAL = 60.0, 3600.0
-"""Seconds to retry while the registry is unreachable: before the compile, and to deliver the result of hours of work.
-
-Meanwhile the lease either holds or belongs to another worker, which the registry's first answer tells.
-"""
 
 OPTIONAL_PROVENANCE = ("env", "warnings", "verified", "phase_seconds")
 """Parts of a provenance that is too long are dropped in this order."""
@@ -78,7 +72,8 @@ class UploadedPrograms:
 def run_job(context: SlotContext, lease: job_protocol.Lease) -> CompileFailure | None:
     """Run a job and report the result to the registry. Returns the failure, if any; it may be caused by this host."""
     outcome: UploadedPrograms | CompileFailure
-    with context.spool.in_use(lease), LeaseHeartbeat(context.client.hurried(lease.seconds / 3), lease) as heartbeat:
+    client = context.client.with_timeout(lease.seconds / 3)
+    with context.spool.in_use(lease), LeaseHeartbeat(client, lease) as heartbeat:
         try:
             outcome = _make(context, lease, heartbeat)
         except CompileAttemptFailed as problem:
@@ -134,8 +129,8 @@ def _make(context: SlotContext, lease: job_protocol.Lease, heartbeat: LeaseHeart
     client, slot = context.client.client, context.slot
     observer = heartbeat.observer(context.must_stop)
     heartbeat.phase("download")
-    models, calibration = patiently(
-        lambda: context.spool.fetch(client, lease, _interruptible(observer)), BRIEF, leave=observer.stop
+    models, calibration = retry(
+        JOB_INPUT, lambda: context.spool.fetch(client, lease, _interruptible(observer)), stop=observer.stop
     )
     folder = context.spool.slot(slot.name) / "work"
     shutil.rmtree(folder, ignore_errors=True)
@@ -185,7 +180,7 @@ def _upload(
         for path, file in files:
             transfer.upload(context.client.client, path, file)
 
-    patiently(upload, LOYAL, longest=_max_pause(lease), leave=stop)
+    retry(_delivery(lease), upload, stop=stop)
 
 
 def _finish(context: SlotContext, lease: job_protocol.Lease, programs: UploadedPrograms, log: str) -> None:
@@ -193,7 +188,7 @@ def _finish(context: SlotContext, lease: job_protocol.Lease, programs: UploadedP
     done = replace(programs.finish, log=log)
 
     def finish() -> None:
-        patiently(lambda: context.client.finish(lease.job, done), LOYAL, longest=_max_pause(lease))
+        retry(_delivery(lease), lambda: context.client.finish(lease.job, done))
 
     try:
         finish()
@@ -204,9 +199,12 @@ def _finish(context: SlotContext, lease: job_protocol.Lease, programs: UploadedP
     _log.info("job %s: finished", lease.job[:12])
 
 
-def _max_pause(lease: job_protocol.Lease) -> float:
-    """The longest pause between two attempts in seconds, so that several fit into the rest of a lease."""
-    return min(10.0, lease.seconds / 6)
+def _delivery(lease: job_protocol.Lease) -> RetryPolicy:
+    """The policy that delivers the result of hours of work. Several attempts must fit into the rest of a lease.
+
+    While the registry is unreachable, either the lease holds or another worker gets the job; the first answer tells.
+    """
+    return replace(DELIVERY, longest=min(DELIVERY.longest, lease.seconds / 6))
 
 
 def task_of(context: SlotContext, lease: job_protocol.Lease, calibration: Path | None) -> CompileTask:
@@ -243,14 +241,14 @@ def _report_failure(
     context: SlotContext, lease: job_protocol.Lease, failure: CompileFailure, log: str, *, cancelled: bool
 ) -> None:
     if not cancelled and (failure.name == "stopped" or (failure.name == "worker" and context.must_stop())):
-        patiently(lambda: context.client.hand_back(lease.job, lease.fence), 10.0)
+        retry(HAND_BACK, lambda: context.client.hand_back(lease.job, lease.fence))
         _log.info("job %s: returned to the queue", lease.job[:12])
         return
     _log.info("job %s: %s: %s", lease.job[:12], failure.name, failure.message)
     failed = job_protocol.FailJob(
         lease.fence, job_protocol.JobFailure(job_failure_kind(failure, lease), failure.message, failure.name), log
     )
-    patiently(lambda: context.client.fail(lease.job, failed), LOYAL, longest=_max_pause(lease))
+    retry(_delivery(lease), lambda: context.client.fail(lease.job, failed))
 
 
 def job_failure_kind(failure: CompileFailure, lease: job_protocol.Lease) -> str:

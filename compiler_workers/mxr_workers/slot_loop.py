@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from mxr.client.retry import CLAIM, Attempts
 from mxr.errors import MxrError, NotFound, Temporary, Unreachable
 from mxr.protocol import jobs as job_protocol
 from mxr_workers.failures import HOST_FAULTS, CompileFailure
@@ -22,9 +23,6 @@ T = TypeVar("T")
 
 CLAIM_WAIT = 30.0
 """Seconds of one long poll for a job."""
-
-RETRY_PAUSE = (1.0, 30.0)
-"""Seconds between two attempts to reach the registry: the first, and the longest."""
 
 UNREGISTER_TIMEOUT = 1.0
 """The most seconds that a worker waits, when it ends, for the registry to remove its slots."""
@@ -160,19 +158,18 @@ class SlotLoop:
 
     def _retry(self, call: Callable[[], T]) -> T | None:
         """Repeat `call` until the registry answers, and return the answer; None when the worker must stop first."""
-        pause, logged = RETRY_PAUSE[0], False
+        attempts = Attempts(CLAIM)
         while not self._stop.requested.is_set():
             try:
-                return call()
+                return attempts.run(call)
             except MxrError as problem:
                 if not (isinstance(problem, (Unreachable, Temporary)) or (type(problem) is MxrError and self._id)):
                     raise
                 # An internal error of the registry (500) does not end a worker that is already registered.
-                if not logged:
+                if not attempts.failures:
                     _log.warning("%s: %s Trying again.", self._context.slot.name, problem.message)
-                logged = True
+                pause = attempts.pause_after(problem)
             self._stop.requested.wait(pause)
-            pause = min(pause * 1.5, RETRY_PAUSE[1])
         return None
 
 

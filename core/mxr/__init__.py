@@ -1,14 +1,14 @@
-"""mxr: the right compiled MIGraphX program for every GPU, and never a wrong one.
+"""mxr: a cache and registry of compiled MIGraphX programs that returns the right program for every GPU.
 
 import mxr
-path = mxr.fetch("model.onnx", batch=8).path           # on a GPU host: everything else from the host
+path = mxr.fetch("model.onnx", batch=8).path           # on a GPU host: arch and toolchain are those of the host
 print(mxr.describe_file(path).to_json()["archs"])
-program = mxr.load("model.onnx", batch=8)              # the same, checked and loaded by migraphx
+program = mxr.load("model.onnx", batch=8)              # fetched, checked and loaded by migraphx
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .errors import (
     CompileFailed,
@@ -24,47 +24,82 @@ from .errors import (
     Usage,
 )
 
-_ROOMS = {
-    "fetch": "library",
-    "fetch_set": "library",
-    "load": "loading",
-    "ort_session": "ort_opening",
-    "Options": "asking",
-    "Fetched": "fetching",
-    "Settings": "settings",
-    "Key": "keys",
-    "Request": "qualities",
-    "Demands": "qualities",
-    "Qualities": "qualities",
-    "DynamicDim": "target",
-    "Client": "client",
-    "Cache": "cache",
-    "describe_file": "program",
-    "detect": "host",
-}
+if TYPE_CHECKING:
+    from .api import fetch, fetch_set
+    from .artifact.key import Key
+    from .artifact.qualities import Demands, Qualities, Request
+    from .artifact.target import DynamicDim
+    from .cache.store import Cache
+    from .client.registry import Client
+    from .host_facts import detect
+    from .program import describe_file
+    from .request.builder import Options, RequestOptions
+    from .runtime.migraphx_program import load
+    from .runtime.ort_session import ort_session
+    from .settings import Settings
+    from .workflows.fetch import Fetched
 
 __all__ = [
+    "Cache",
+    "Client",
     "CompileFailed",
     "Damaged",
+    "Demands",
+    "DynamicDim",
+    "Fetched",
+    "Key",
     "Mismatch",
     "MxrError",
     "NoSuchArtifact",
     "NoWorker",
     "NotAllowed",
     "NotCompiled",
+    "Options",
+    "Qualities",
+    "Request",
+    "RequestOptions",
+    "Settings",
     "Temporary",
     "Unreachable",
     "Usage",
-    *_ROOMS,
+    "describe_file",
+    "detect",
+    "fetch",
+    "fetch_set",
+    "load",
+    "ort_session",
 ]
 
+if not TYPE_CHECKING:
+    _MODULES = {
+        "Cache": "cache.store",
+        "Client": "client.registry",
+        "Demands": "artifact.qualities",
+        "DynamicDim": "artifact.target",
+        "Fetched": "workflows.fetch",
+        "Key": "artifact.key",
+        "Options": "request.builder",
+        "Qualities": "artifact.qualities",
+        "Request": "artifact.qualities",
+        "RequestOptions": "request.builder",
+        "Settings": "settings",
+        "describe_file": "program",
+        "detect": "host_facts",
+        "fetch": "api",
+        "fetch_set": "api",
+        "load": "runtime.migraphx_program",
+        "ort_session": "runtime.ort_session",
+    }
+    """The module of each name that is imported with its first use: `import mxr` must not slow a program's start."""
 
-def __getattr__(name: str) -> Any:
-    """Opens a room when one of its names is first used: importing mxr must cost a starting program nothing."""
-    if name not in _ROOMS:
-        raise AttributeError(f"module 'mxr' has no attribute {name!r}")
-    import importlib
+    def __getattr__(name):
+        if name not in _MODULES:
+            raise AttributeError(f"module 'mxr' has no attribute {name!r}")
+        import importlib
 
-    found = getattr(importlib.import_module(f"mxr.{_ROOMS[name]}"), name)
-    globals()[name] = found
-    return found
+        value = getattr(importlib.import_module(f"mxr.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *_MODULES})

@@ -1,12 +1,13 @@
-"""The functions of `import mxr`: the same ways that the command takes, for programs."""
+"""The functions of `import mxr`: the operations of the `mxr` command for use in programs."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr.artifact.target import Inputs, Shape
+from mxr.artifact.target import DynamicDim, Inputs
 from mxr.cache.store import Cache
 from mxr.request.builder import BuiltRequest, Options
 from mxr.request.model import ModelReference
@@ -15,12 +16,15 @@ from mxr.workflows.fetch import Connect, Fetched
 from .errors import MxrError
 from .host_facts import Host, combine, read_recorded
 from .request import builder
-from .request import model as subjects
+from .request import model as models
 from .settings import Settings, load
 from .workflows import fetch as fetch_workflow
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from mxr.client.registry import Client
+    from mxr.request.builder import RequestOptions
 
 
 def fetch(
@@ -32,36 +36,42 @@ def fetch(
     force: bool = False,
     consumer_options: Mapping[str, str] | None = None,
     settings: Settings | None = None,
-    inputs: Mapping[str, Shape] | None = None,
-    **said: Any,
+    inputs: Mapping[str, Sequence[int | DynamicDim]] | None = None,
+    **options: Unpack[RequestOptions],
 ) -> Fetched:
-    """The right program for a model; what is not said is taken from this host. `.path` is where it is.
+    """Returns the right program for a model. `.path` is its file, in the cache or in `output`.
 
-    `output` is a file, or a folder for the consumer's layout; `force` replaces files there that are not mxr's.
-    `consumer_options` are the options of `mxr fetch` that apply to one consumer only, by name: `{"ort": "1.27.1"}`.
-    `said` are the fields of `mxr.Options`: arch, rocm, migraphx, batch, precision, consumer, exact, allow and so on.
-    Raises an `mxr.MxrError`: `NoSuchArtifact` with the nearest, `Unreachable`, `Damaged`, `Usage`.
+    `model`: an ONNX file, or "xxh3:..." of a known model. `output`: a file, or a folder for the layout of the consumer.
+    `offline`: use the cache only. `refresh`: ask the registry even if the cache has the answer. `force`: replace files
+    in `output` that mxr did not write. `consumer_options`: the options of `mxr fetch` that apply to one consumer only,
+    by name: `{"ort": "1.27.1"}`. `inputs`: the shapes of inputs with dims other than the batch left open.
+
+    `options` are the fields of `mxr.Options`, such as arch, rocm, migraphx, batch, precision, consumer, exact and
+    allow. Facts that they do not give come from this host.
+
+    Raises `NoSuchArtifact` (`detail["nearest"]` lists the closest programs), `Unreachable`, `Damaged`, `Usage`, or
+    another `mxr.MxrError`.
 
         path = mxr.fetch("model.onnx", arch="gfx908", rocm="7.2", migraphx="2.15", batch=8).path
     """
     settings = settings or load(os.environ)
     cache = Cache(settings.cache_dir)
     connect = None if offline else connection(settings)
-    options = Options(inputs=as_inputs(inputs), **({"consumer": settings.consumer} | said))
-    subject, asked = prepare(options, os.fspath(model), cache, connect, this_host(settings, options))
+    wanted = make_options(inputs, options, settings.consumer)
+    subject, built = prepare(wanted, os.fspath(model), cache, connect, this_host(settings, wanted))
     if output is None:
-        return fetch_workflow.fetch(asked.request, cache, connect, refresh=refresh)
+        return fetch_workflow.fetch(built.request, cache, connect, refresh=refresh)
     from .install.installer import installer_for
     from .install.placement import OutputRequest
 
-    installer = installer_for(asked.consumer)
+    installer = installer_for(built.consumer)
     where = OutputRequest(output, force=force, consumer_options=consumer_options or {})
-    installer.check(asked, subject, where, offline=offline)
-    found = installer.find_recorded(asked, subject, where, cache, connect)
+    installer.check(built, subject, where, offline=offline)
+    found = installer.find_recorded(built, subject, where, cache, connect)
     if found is None:
-        installer.check_unrecorded(asked, subject, where)
-        found = fetch_workflow.fetch(asked.request, cache, connect, refresh=refresh)
-    placed = installer.deliver(found, cache, asked, subject, where, connect)
+        installer.check_unrecorded(built, subject, where)
+        found = fetch_workflow.fetch(built.request, cache, connect, refresh=refresh)
+    placed = installer.deliver(found, cache, built, subject, where, connect)
     return Fetched(placed.path, found.source, found.answer)
 
 
@@ -73,34 +83,46 @@ def fetch_set(
     offline: bool = False,
     refresh: bool = False,
     settings: Settings | None = None,
-    inputs: Mapping[str, Shape] | None = None,
-    **said: Any,
+    inputs: Mapping[str, Sequence[int | DynamicDim]] | None = None,
+    **options: Unpack[RequestOptions],
 ) -> dict[int, Fetched]:
-    """The programs for several batch sizes: all of them or none. `.path` of each is where it is.
+    """Returns the programs for several batch sizes by batch size: all of them or none.
 
-    With `output` they are put into that folder, with a list of them beside (`mxr-set.json`). For the rest see `fetch`;
-    `NoSuchArtifact` names all that are missing.
+    With `output`, writes them to that folder, with `mxr-set.json` that lists them. The other arguments are those of
+    `fetch`. Raises what `fetch` raises; `NoSuchArtifact` lists all missing programs.
     """
     from .install import variant_set
 
     settings = settings or load(os.environ)
     cache = Cache(settings.cache_dir)
     connect = None if offline else connection(settings)
-    options = Options(inputs=as_inputs(inputs), **({"consumer": settings.consumer} | said))
-    subject, host = subjects.find(os.fspath(model), cache, connect), this_host(settings, options)
-    wanted = variant_set.ask(options, batches, subject, host)
+    wanted = make_options(inputs, options, settings.consumer)
+    subject, host = models.find(os.fspath(model), cache, connect), this_host(settings, wanted)
+    requests = variant_set.ask(wanted, batches, subject, host)
     if output is not None:
         variant_set.check_output(output)
-        variant_set.file_names(wanted, subject.stem)
-    found = variant_set.fetch(wanted, cache, connect, refresh=refresh)
+        variant_set.file_names(requests, subject.stem)
+    found = variant_set.fetch(requests, cache, connect, refresh=refresh)
     if output is None:
         return found
-    files = variant_set.place(found, wanted, subject, output, cache).files
+    files = variant_set.place(found, requests, subject, output, cache).files
     return {batch: Fetched(files[batch], each.source, each.answer) for batch, each in found.items()}
 
 
+def make_options(
+    inputs: Mapping[str, Sequence[int | DynamicDim]] | None, given: RequestOptions, consumer: str | None
+) -> Options:
+    """Returns `Options` from the keyword arguments of `fetch` and its like. `consumer` is the default consumer."""
+    fields: dict[str, Any] = {"consumer": consumer, **given}
+    if fields.get("calibration") is not None:
+        fields["calibration"] = Path(fields["calibration"])
+    if "allow" in fields:
+        fields["allow"] = tuple(fields["allow"])
+    return Options(inputs=as_inputs(inputs), **fields)
+
+
 def connection(settings: Settings) -> Connect:
-    """What makes the client of this registry, when one is needed: a fetch that the cache answers needs none."""
+    """Returns a function that creates the client of the registry. A fetch that the cache answers does not call it."""
 
     def connect() -> Client:
         from mxr.client.registry import Client
@@ -113,8 +135,11 @@ def connection(settings: Settings) -> Connect:
 def prepare(
     options: Options, model: str, cache: Cache, connect: Connect | None, host: Host
 ) -> tuple[ModelReference, BuiltRequest]:
-    """The model and the request about it; where the toolchain is unknown, the error lists the registry's."""
-    subject = subjects.find(model, cache, connect)
+    """Returns the model and the request for it.
+
+    Raises `Usage` for a missing fact; if the toolchain is unknown, the error lists those the registry has programs for.
+    """
+    subject = models.find(model, cache, connect)
 
     def toolchains(xxh3: str, arch: str | None) -> list[str]:
         try:
@@ -128,22 +153,21 @@ def prepare(
 
 
 def this_host(settings: Settings, options: Options | None = None, *, whole_node: bool = False) -> Host:
-    """What this machine is, with a recorded set over it where the settings name one.
+    """Returns the facts of this host, overridden by the recorded host facts in `settings.host_file`, if any.
 
-    With `options`, what they leave no question about is not looked for; a set that is named must be readable all the
-    same. `whole_node` counts the GPUs that this container was not given, too.
+    Skips the detection of facts that `options` give. A configured `host_file` must be readable in any case.
+    `whole_node`: include the GPUs of the node that this container cannot use.
     """
     recorded = read_recorded(settings.host_file) if settings.host_file else None
-    said = options is not None and options.migraphx is not None
-    if options is not None and said and options.kind == "ref":
+    if options is not None and options.migraphx is not None and options.kind == "ref":
         return Host()
     from .host_facts import detect
 
-    unsaid = options is None or not said or options.rocm is None
-    local = detect(environ=os.environ, toolchain=unsaid, whole_node=whole_node)
+    toolchain = options is None or options.migraphx is None or options.rocm is None
+    local = detect(environ=os.environ, toolchain=toolchain, whole_node=whole_node)
     return local if recorded is None else combine(recorded, local)
 
 
-def as_inputs(inputs: Mapping[str, Shape] | None) -> Inputs:
-    """Input shapes from a plain mapping of names to dims."""
+def as_inputs(inputs: Mapping[str, Sequence[int | DynamicDim]] | None) -> Inputs:
+    """Returns input shapes from a mapping of names to dims."""
     return tuple((name, tuple(shape)) for name, shape in (inputs or {}).items())

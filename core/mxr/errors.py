@@ -1,27 +1,27 @@
-"""The tree of errors: one class per thing that can go wrong, known by the same code in every program and on the wire.
+"""The error tree: one class for each kind of failure, with the same code in every program and in the HTTP API.
 
-    MxrError                 70  internal             a fault of ours
-    ├── Usage                 2  usage                the call or the request is not one we can serve
-    ├── NotFound              3  not_found            what was named is not here
-    │   ├── NoSuchArtifact    3  no_such_artifact     no program for this request: detail.nearest says what comes close
-    │   ├── NoSuchModel       3  no_such_model
-    │   └── NoSuchBlob        3  no_such_blob
-    ├── NotCompiled           4  not_compiled         asked for, not there yet
-    ├── CompileFailed         5  compile_failed
-    ├── Mismatch              6  mismatch             refused, because it would be wrong: detail.differences says why
-    │   └── Conflict          6  conflict             the registry holds something else under this name
-    ├── NotAllowed            7  not_allowed
-    ├── NoWorker              8  no_worker            nothing live or declared could compile this
-    ├── Damaged              65  damaged              a file or a body that is not what it should be
-    │   └── DamagedBlob      65  damaged_blob         stored bytes that no longer match their sha256
-    ├── Unreachable          69  unreachable          the registry did not answer
-    ├── Temporary            75  temporary            try again
-    │   └── DiskFull         75  disk_full
-    └── Interrupted         130  interrupted
+    MxrError                 70  internal             a bug in mxr
+    ├── Usage                 2  usage                the call or the request is invalid
+    ├── NotFound              3  not_found            the named object does not exist
+    │   ├── NoSuchArtifact    3  no_such_artifact     no program matches; detail.nearest lists the closest ones
+    │   ├── NoSuchModel       3  no_such_model        the model is not registered
+    │   └── NoSuchBlob        3  no_such_blob         bytes are missing; detail.missing lists their sha256
+    ├── NotCompiled           4  not_compiled         the compile is queued or running
+    ├── CompileFailed         5  compile_failed       the compile failed
+    ├── Mismatch              6  mismatch             refused as incompatible; detail.differences lists the fields
+    │   └── Conflict          6  conflict             the registry holds different data under this name
+    ├── NotAllowed            7  not_allowed          permission denied
+    ├── NoWorker              8  no_worker            no live worker and no declared pool can compile the program
+    ├── Damaged              65  damaged              a file or a message body is corrupt
+    │   └── DamagedBlob      65  damaged_blob         stored bytes do not match their sha256
+    ├── Unreachable          69  unreachable          the registry does not answer
+    ├── Temporary            75  temporary            temporary failure
+    │   └── DiskFull         75  disk_full            no space left on the disk
+    └── Interrupted         130  interrupted          stopped by the user or by a signal
 
-A class is a stable code, an HTTP status, an exit number and a sentence (its docstring is the default message). The
-registry turns an error into its wire form, the client rebuilds the same class from the code, the programs print
-message and hint and exit with the number.
+Each class has a stable code, an HTTP status, an exit code, a default message (the first line of its docstring) and a
+default hint. The registry sends an error as JSON, the client rebuilds the same class from the code, and the programs
+print the message and the hint and exit with the exit code.
 """
 
 from __future__ import annotations
@@ -33,13 +33,18 @@ Json = dict[str, Any]
 
 
 class MxrError(Exception):
-    """Something went wrong inside mxr."""
+    """Internal error in mxr.
+
+    `code`, `status`, `exit`: the code in the JSON form, the HTTP status and the exit code. `retry`: whether the same
+    call can succeed later. `retry_after`: seconds that the registry asks the client to wait (HTTP `Retry-After`).
+    """
 
     code: ClassVar[str] = "internal"
     status: ClassVar[int] = 500
     exit: ClassVar[int] = 70
     retry: ClassVar[bool] = False
-    usual_hint: ClassVar[str] = "This is a fault of mxr: run again with --debug and report what it prints."
+    usual_hint: ClassVar[str] = "This is a bug in mxr. Run the command again with --debug and report the output."
+    retry_after: float | None = None
 
     def __init__(
         self, message: str | None = None, *, hint: str | None = None, detail: Mapping[str, Any] | None = None
@@ -50,7 +55,7 @@ class MxrError(Exception):
         super().__init__(self.message)
 
     def to_json(self) -> Json:
-        """The wire form: `{"error":{"code","message","hint","retry","detail"}}`."""
+        """Returns the JSON form: `{"error":{"code","message","hint","retry","detail"}}`."""
         return {
             "error": {
                 "code": self.code,
@@ -63,112 +68,112 @@ class MxrError(Exception):
 
 
 class Usage(MxrError):
-    """The call is not one that mxr understands."""
+    """Invalid command or request."""
 
     code, status, exit = "usage", 422, 2
-    usual_hint = "See --help."
+    usual_hint = "Run the command with --help to see its arguments."
 
 
 class NotFound(MxrError):
-    """What was asked for is not here."""
+    """The requested object does not exist."""
 
     code, status, exit = "not_found", 404, 3
-    usual_hint = "Check the name; `mxr ls` shows what the registry has."
+    usual_hint = "Check the name. `mxr ls` lists what the registry has."
 
 
 class NoSuchArtifact(NotFound):
     """The registry has no program for this request."""
 
     code = "no_such_artifact"
-    usual_hint = "Publish one with `mxr push FILE --model MODEL`, or see what there is with `mxr ls`."
+    usual_hint = "Publish one with `mxr push FILE --model MODEL`. `mxr ls` lists the programs in the registry."
 
 
 class NoSuchModel(NotFound):
     """The registry does not know this model."""
 
     code = "no_such_model"
-    usual_hint = "Give the ONNX file itself instead of its hash."
+    usual_hint = "Pass the ONNX file instead of its hash."
 
 
 class NoSuchBlob(NotFound):
     """The registry does not have these bytes."""
 
     code = "no_such_blob"
-    usual_hint = "Push the file again: only what is missing is uploaded."
+    usual_hint = "Push the file again. Only missing bytes are uploaded."
 
 
 class NotCompiled(MxrError):
     """The program is not compiled yet."""
 
     code, status, exit, retry = "not_compiled", 404, 4, True
-    usual_hint = "Follow it with `mxr jobs`."
+    usual_hint = "Check the progress with `mxr jobs`."
 
 
 class CompileFailed(MxrError):
     """The compile failed."""
 
     code, status, exit = "compile_failed", 409, 5
-    usual_hint = "`mxr jobs ID` shows the log."
+    usual_hint = "Read the log with `mxr jobs ID`."
 
 
 class Mismatch(MxrError):
-    """Refused: it does not fit."""
+    """The program does not match the request or this host."""
 
     code, status, exit = "mismatch", 409, 6
-    usual_hint = "Each field is listed as needed and as found."
+    usual_hint = "Compare the required and the actual value of each field, and correct the request or the program."
 
 
 class Conflict(Mismatch):
-    """The registry already holds something else under this name."""
+    """The registry holds different data under this name."""
 
     code = "conflict"
-    usual_hint = "Nothing was changed."
+    usual_hint = "The registry was not changed. Use another name, or remove the existing entry first."
 
 
 class NotAllowed(MxrError):
-    """This is not allowed."""
+    """Permission denied."""
 
     code, status, exit = "not_allowed", 403, 7
-    usual_hint = "Give a token with --token or MXR_TOKEN."
+    usual_hint = "Pass a token with the required permission: --token or MXR_TOKEN."
 
 
 class NoWorker(MxrError):
-    """No live worker and no declared pool can compile this."""
+    """No live worker and no declared pool can compile this program."""
 
     code, status, exit = "no_worker", 409, 8
-    usual_hint = "`mxr workers` shows what there is."
+    usual_hint = "`mxr workers` lists the workers and the declared pools. Start a worker for this target."
 
 
 class Damaged(MxrError):
-    """The file is damaged, or not what it should be."""
+    """The file is corrupt or has the wrong format."""
 
     code, status, exit = "damaged", 422, 65
-    usual_hint = "Get the file again from where it came."
+    usual_hint = "Copy or download the file again from its source."
 
 
 class DamagedBlob(Damaged):
-    """Stored bytes no longer match their sha256, and are not handed out."""
+    """Stored bytes do not match their sha256 and are not served."""
 
     code, status = "damaged_blob", 500
-    usual_hint = "Push the file again to repair it; `mxr-registry fsck` lists what else is damaged."
+    usual_hint = "Push the file again to repair it. `mxr-registry fsck` lists all damaged data."
 
 
 class Unreachable(MxrError):
     """The registry cannot be reached."""
 
     code, status, exit, retry = "unreachable", 503, 69, True
-    usual_hint = "Check --registry (MXR_REGISTRY) and that `mxr-registry serve` runs there."
+    usual_hint = "Check the URL (--registry or MXR_REGISTRY), and that `mxr-registry serve` is running there."
 
 
 class Temporary(MxrError):
-    """This did not work now, and may work later."""
+    """Temporary failure."""
 
     code, status, exit, retry = "temporary", 503, 75, True
-    usual_hint = "Try again."
+    usual_hint = "Try again later."
 
 
 class DiskFull(Temporary):
-    """The disk is full."""
+    """No space left on the disk."""
 
     code, status = "disk_full", 507
     usual_hint = "Free some space and run the same command again."
@@ -178,31 +183,32 @@ class Interrupted(MxrError):
     """Interrupted."""
 
     code, status, exit = "interrupted", 500, 130
-    usual_hint = "Run the same command again: it takes up where it was."
+    usual_hint = "Run the same command again: it continues where it stopped."
 
 
-def _family(cls: type[MxrError]) -> dict[str, type[MxrError]]:
+def _with_subclasses(cls: type[MxrError]) -> dict[str, type[MxrError]]:
     found = {cls.code: cls}
     for child in cls.__subclasses__():
-        found |= _family(child)
+        found |= _with_subclasses(child)
     return found
 
 
-BY_CODE: Mapping[str, type[MxrError]] = _family(MxrError)
+BY_CODE: Mapping[str, type[MxrError]] = _with_subclasses(MxrError)
 
 
 def from_json(document: object, *, status: int = 500) -> MxrError:
-    """The error that a registry's reply tells of.
+    """Returns the error that the reply of a registry describes.
 
-    A reply that is not in our form (a proxy's page, say) becomes `Temporary` for 502 to 504 and 429, else `MxrError`.
+    `status` is the HTTP status of the reply. A reply without an error document in mxr's form, such as an HTML page of a
+    proxy, becomes `Temporary` for the statuses 429, 502, 503 and 504, and `MxrError` for all others.
     """
     body = document.get("error") if isinstance(document, dict) else None
     if not isinstance(body, dict):
         if status in (429, 502, 503, 504):
-            return Temporary(f"The registry, or a proxy before it, answered with HTTP status {status}.")
+            return Temporary(f"The registry, or a proxy in front of it, answered with HTTP status {status}.")
         return MxrError(
-            f"The registry answered with HTTP status {status} and no words that mxr knows.",
-            hint="Check that --registry names an mxr registry and not another service.",
+            f"The registry answered with HTTP status {status} and a body that is not an mxr error.",
+            hint="Check that --registry is the URL of an mxr registry and not of another service.",
         )
     kind = BY_CODE.get(str(body.get("code")), MxrError)
     detail = body.get("detail")

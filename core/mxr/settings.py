@@ -1,7 +1,8 @@
-"""The settings of the client: one frozen value, made once from flags, environment and configuration file."""
+"""Client settings: one frozen value, built once from flags, environment variables and the configuration file."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -21,12 +22,16 @@ VARIABLES = {
     "host_file": "MXR_HOST",
     "timeout": "MXR_TIMEOUT",
 }
-"""The environment variable of each setting; the names in the configuration file are those of the settings."""
+"""The environment variable of each setting. The configuration file uses the names of the settings themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`registry` is a URL, `consumer` the one that `--for` defaults to, `timeout` seconds without a byte."""
+    """The settings of a client.
+
+    `registry`: URL. `token`: sent as a bearer token. `cache_dir`: folder of the local cache. `consumer`: default of
+    `--for`. `host_file`: recorded host facts (`mxr host --json`). `timeout`: seconds without a byte received.
+    """
 
     registry: str = DEFAULT_REGISTRY
     token: str | None = None
@@ -37,11 +42,14 @@ class Settings:
 
 
 def load(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Settings:
-    """Flags in `given` win over the environment, that over the file. Raises `Usage` for a bad file or value."""
+    """Returns the settings. Flags in `given` override the environment, which overrides the configuration file.
+
+    Raises `Usage` for an invalid configuration file or value.
+    """
     home = Path(environ.get("HOME") or "/")
     default_cache = Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "mxr"
     config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "mxr" / "config.toml"
-    found: dict[str, Any] = {"cache_dir": default_cache, **_from_file(config)}
+    found: dict[str, Any] = {"cache_dir": default_cache, **_read_file(config)}
     found |= {name: environ[variable] for name, variable in VARIABLES.items() if environ.get(variable)}
     found |= {name: value for name, value in (given or {}).items() if value is not None}
     for name in ("cache_dir", "host_file"):
@@ -50,23 +58,28 @@ def load(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> 
     return Settings(**found | {"registry": _url(found), "timeout": _seconds(found)})
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> dict[str, Any]:
     try:
         data = path.read_bytes()
     except OSError:
         return {}
-    import tomllib
+    # Imported here: most hosts have no configuration file, and a fetch from the cache must start fast.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
 
     try:
         found = tomllib.loads(data.decode())
     except ValueError as problem:
-        raise Usage(f"{path} is not valid TOML: {problem}.", hint="Correct it or remove it.") from None
+        raise Usage(f"{path} is not valid TOML: {problem}.", hint="Correct the file or remove it.") from None
     known = {row.name for row in fields(Settings)}
     for name, value in found.items():
         if name not in known:
-            raise Usage(f"{path}: there is no setting {name!r}.", hint="Known: " + ", ".join(sorted(known)) + ".")
+            raise Usage(f"{path}: unknown setting {name!r}.", hint="Known settings: " + ", ".join(sorted(known)) + ".")
         if not isinstance(value, (int, float) if name == "timeout" else str) or isinstance(value, bool):
-            raise Usage(f"{path}: {name} has a value of the wrong type.", hint="Correct it.")
+            expected = "a number" if name == "timeout" else "a string"
+            raise Usage(f"{path}: {name} must be {expected}.", hint=f"Correct {name} in this file.")
     return found
 
 
@@ -74,21 +87,26 @@ def _path(text: str | Path) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise Usage(f"{text} begins with the home of a user that there is not.", hint="Write the whole path.") from None
+        raise Usage(
+            f"{text}: the home folder of this user is unknown.", hint="Write the absolute path instead of `~USER`."
+        ) from None
 
 
 def _url(found: Mapping[str, Any]) -> str:
     url = str(found.get("registry", DEFAULT_REGISTRY)).rstrip("/")
     if not url.startswith(("http://", "https://")) or len(url.split("/")[2]) == 0:
-        raise Usage(f"{url!r} is not the URL of a registry.", hint="Write it as http://HOST:8765.")
+        raise Usage(f"{url!r} is not a registry URL.", hint="Write it as http://HOST:8765 or https://HOST.")
     return url
 
 
 def _seconds(found: Mapping[str, Any]) -> float:
+    value = found.get("timeout", 60.0)
     try:
-        seconds = float(found.get("timeout", 60.0))
+        seconds = float(value)
     except (TypeError, ValueError):
         seconds = 0.0
     if not 0 < seconds < 86400:
-        raise Usage("The timeout is not a number of seconds.", hint="Set MXR_TIMEOUT=60.")
+        raise Usage(
+            f"The timeout {value!r} is not a number of seconds between 0 and 86400.", hint="Set MXR_TIMEOUT=60."
+        )
     return seconds

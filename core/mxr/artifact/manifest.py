@@ -1,27 +1,32 @@
-"""The manifest: which files, made of which blobs. A file is the concatenation of its blobs; names are checked."""
+"""The manifest of a model or an artifact: its files, and the blobs that each file is the concatenation of."""
 
 from __future__ import annotations
 
+import bisect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
+from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any
 
 from mxr.errors import Usage
+from mxr.util import disk
 from mxr.util.codec import HUGE, canonical, decode, refuse, text
 from mxr.util.frozen import dataclass
+from mxr.util.hashing import hash_chunks, read_chunks
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 EMPTY = sha256(b"").hexdigest()
 MOST_FILES = 1_000
 MOST_BLOBS = 20_000
 LONGEST_NAME = 1_000
-"""Bytes of UTF-8 in a whole name; each part of it may have 255, which is what file systems take."""
+"""Bytes of UTF-8 in a whole name. Each part of it can have 255, the limit of file systems."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Immutable bytes known by their sha256."""
+    """Immutable bytes, identified by their sha256. `size` in bytes, at least 1."""
 
     sha256: str
     size: int
@@ -34,7 +39,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file: its relative name, size in bytes, sha256, and the blobs that make it in order."""
+    """One file: its relative name, size in bytes, sha256, and its blobs in order."""
 
     name: str
     size: int
@@ -45,9 +50,74 @@ class File:
         check_name(self.name)
         _check_bytes(self.sha256, self.size)
         if sum(blob.size for blob in self.blobs) != self.size:
-            raise Usage(f"{self.name}: the sizes of its blobs do not add up to {self.size}.", hint="Push it again.")
+            raise Usage(
+                f"{self.name}: the sizes of its blobs do not add up to {self.size}.", hint="Push the file again."
+            )
         if (self.size == 0 and self.sha256 != EMPTY) or (len(self.blobs) == 1 and self.blobs[0].sha256 != self.sha256):
-            raise Usage(f"{self.name}: its sha256 is not that of its bytes.", hint="Push it again.")
+            raise Usage(
+                f"{self.name}: the sha256 of the file does not match its only blob, or its size 0.",
+                hint="Push the file again.",
+            )
+
+    def spans(self) -> BlobSpans:
+        """Returns where each blob is in the file."""
+        return BlobSpans(self.blobs)
+
+
+@dataclass(frozen=True, slots=True)
+class BlobRange:
+    """`length` bytes of a blob from `offset`, an offset within the blob."""
+
+    blob: Blob
+    offset: int
+    length: int
+
+
+class BlobSpans:
+    """Where blobs that follow each other are in their file. Iterating yields `(offset in the file, blob)`."""
+
+    def __init__(self, blobs: Sequence[Blob]) -> None:
+        self.blobs = blobs
+        self._ends = list(accumulate(blob.size for blob in blobs))
+        self.size = self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[tuple[int, Blob]]:
+        return zip((0, *self._ends), self.blobs, strict=False)
+
+    def ranges(self, start: int, length: int) -> Iterator[BlobRange]:
+        """Yields the parts of the blobs that hold `length` bytes of the file from `start`, fewer at the file's end."""
+        index = bisect.bisect_right(self._ends, start)
+        while length > 0 and index < len(self.blobs):
+            blob = self.blobs[index]
+            offset = start - (self._ends[index] - blob.size)
+            part = min(length, blob.size - offset)
+            yield BlobRange(blob, offset, part)
+            start, length, index = start + part, length - part, index + 1
+
+
+def split_file(path: Path, name: str, points: Sequence[int]) -> File:
+    """Returns the manifest entry of a local file, named `name` and split into blobs at the offsets `points`.
+
+    `points` begin with 0 and end with the size of the file. Raises `Usage` when the file has another size, and a disk
+    error as `disk.faults` does.
+    """
+    whole, blobs = sha256(), []
+    with disk.faults(path, "read"), path.open("rb", buffering=0) as file:
+        for start, end in pairwise(points):
+            part = sha256()
+            size = hash_chunks(read_chunks(file.fileno(), start, end - start), part, whole)
+            if size != end - start:
+                raise _resized(path)
+            blobs.append(Blob(part.hexdigest(), size))
+        if any(True for _ in read_chunks(file.fileno(), points[-1], 1)):
+            raise _resized(path)
+    return File(name, points[-1], whole.hexdigest(), tuple(blobs))
+
+
+def _resized(path: Path) -> Usage:
+    return Usage(
+        f"The size of {path} changed while it was being read.", hint="Wait until the file is written, then try again."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +134,21 @@ class Manifest:
             "/".join(parts[:end]) for name in names for parts in (name.split("/"),) for end in range(1, len(parts))
         }
         if len(set(names)) != len(names) or folders & set(names):
-            raise refuse("files", "names that differ, none the folder of another", names[:5])
+            raise refuse("files", "unique names, none of them a folder of another", names[:5])
         if sum(len(file.blobs) for file in self.files) > MOST_BLOBS:
             raise refuse("files", f"at most {MOST_BLOBS} blobs", sum(len(file.blobs) for file in self.files))
         object.__setattr__(self, "files", tuple(sorted(self.files, key=lambda file: file.name)))
 
     @classmethod
     def from_json(cls, document: object, where: str = "manifest") -> Manifest:
-        """The manifest that a JSON object holds. Raises `Usage`."""
+        """Returns the manifest in a JSON object. Raises `Usage` naming the invalid field."""
         written = decode(_Document, document, where)
         if written.v != 1:
             raise refuse(f"{where}.v", "manifest version 1", written.v)
         return cls(written.files)
 
     def to_json(self) -> dict[str, Any]:
-        """`{"v":1,"files":[{"name","size","sha256","blobs":[{"sha256","size"}]}]}`."""
+        """Returns `{"v":1,"files":[{"name","size","sha256","blobs":[{"sha256","size"}]}]}`."""
         return {
             "v": 1,
             "files": [
@@ -94,18 +164,18 @@ class Manifest:
 
     @property
     def size(self) -> int:
-        """Bytes of all files together."""
+        """The total size of all files in bytes."""
         return sum(file.size for file in self.files)
 
     @property
     def sha256(self) -> str:
-        """That of the file where there is one, else of the canonical list of names and sha256s."""
+        """The sha256 of the only file, or of the canonical list of names and sha256s of several files."""
         if len(self.files) == 1:
             return self.files[0].sha256
         return sha256(canonical([[file.name, file.sha256] for file in self.files]).encode()).hexdigest()
 
     def blobs(self) -> Iterator[Blob]:
-        """Each distinct blob once, in the order in which they appear."""
+        """Yields each distinct blob once, in order of first appearance. Raises `Usage` for a blob with two sizes."""
         seen: dict[str, int] = {}
         for file in self.files:
             for blob in file.blobs:
@@ -116,20 +186,23 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """A manifest as JSON spells it."""
+    """The JSON form of a manifest."""
 
     files: tuple[File, ...]
     v: int = 1
 
 
 def artifact_id(digest: str, files: Iterable[File]) -> str:
-    """The sha256 of the canonical `{"v":1,"digest","files":[[name,sha256]]}`: how the bytes are cut changes no id."""
+    """Returns the id of an artifact: the sha256 of the canonical `{"v":1,"digest","files":[[name,sha256]]}`.
+
+    The split into blobs does not change the id.
+    """
     rows = sorted([file.name, file.sha256] for file in files)
     return sha256(canonical({"v": 1, "digest": digest, "files": rows}).encode()).hexdigest()
 
 
 def check_name(name: str) -> str:
-    """`name`, when it is a relative path that stays in its folder on every system. Raises `Usage`."""
+    """Returns `name` if it is a relative path that stays within its folder on every system. Raises `Usage`."""
     parts = name.split("/")
     bad = (
         not name
@@ -139,12 +212,12 @@ def check_name(name: str) -> str:
         or name[1:2] == ":"
     )
     if bad:
-        raise refuse("name", "a relative file name that stays in its folder", name)
+        raise refuse("name", "a relative file name that stays within its folder", name)
     return text(name, "name")
 
 
 def check_sha256(value: str, where: str = "sha256") -> str:
-    """`value`, when it is 64 lower-case hex digits. Raises `Usage`."""
+    """Returns `value` if it is 64 lower-case hex digits. Raises `Usage`."""
     if not SHA256.fullmatch(value):
         raise refuse(where, "64 lower-case hex digits", value)
     return value

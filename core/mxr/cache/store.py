@@ -135,11 +135,7 @@ class Cache:
 
     def places(self, file: File) -> dict[str, tuple[Path, int]]:
         """Where the blobs of a file lie, if the file is here: path and offset by sha256. Nothing is checked."""
-        at, found = 0, {}
-        for blob in file.blobs:
-            found[blob.sha256] = (self.file(file.sha256), at)
-            at += blob.size
-        return found
+        return {blob.sha256: (self.file(file.sha256), offset) for offset, blob in file.spans()}
 
     def model(self, xxh3: str) -> Model | None:
         """What is known of a model by its hash."""

@@ -1,4 +1,4 @@
-"""Bytes from where a registry points to: a signed URL into its store, followed without the token while it serves."""
+"""Downloads from the object store that a registry redirects to: signed URLs, requested without the token."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     import urllib3
 
 PLAIN = {"User-Agent": "mxr/1", "Accept-Encoding": "identity"}
-"""The headers that any host may see."""
+"""Headers without secrets, sent to any host."""
 
-PATIENCE = 5.0
-"""Seconds that another host gets to take a connection, before the registry is asked for the bytes."""
+CONNECT = 5.0
+"""Seconds to connect to the other host before the registry is asked for the bytes instead."""
 
 
 class RedirectHost:
-    """The other host that one registry points to. `serves` until it cannot be reached."""
+    """The host that one registry redirects to. `serves` becomes false when that host cannot be reached."""
 
     def __init__(self) -> None:
         self.serves = True
@@ -30,9 +30,9 @@ class RedirectHost:
         part: Mapping[str, str],
         timeout: float,
     ) -> Iterator[urllib3.BaseHTTPResponse | None]:
-        """What is found where the reply `first` points to; None where that is nothing, and the registry has to send.
+        """Follows the redirect in `first` and yields the reply, or None when the registry has to send the bytes.
 
-        `part`: the Range header, where one was sent. `timeout`: seconds without a byte.
+        `part`: the Range header if one was sent. `timeout`: seconds without a byte received.
         """
         import urllib3
 
@@ -43,21 +43,21 @@ class RedirectHost:
                 headers={**PLAIN, **part},
                 retries=False,
                 redirect=False,
-                timeout=urllib3.Timeout(connect=min(PATIENCE, timeout), read=timeout),
+                timeout=urllib3.Timeout(connect=min(CONNECT, timeout), read=timeout),
                 preload_content=False,
             )
         except (urllib3.exceptions.HTTPError, OSError):
-            # It is the same host for all blobs: each would wait as long.
+            # All blobs are on the same host: without this, each of them would wait for the timeout.
             self.serves = False
             yield None
             return
-        with given_back(reply):
+        with returned_connection(reply):
             yield reply if reply.status == (206 if part else 200) else None
 
 
 @contextmanager
-def given_back(reply: urllib3.BaseHTTPResponse) -> Iterator[None]:
-    """Ends with the connection back in the pool, or closed where the reply was not read to its end."""
+def returned_connection(reply: urllib3.BaseHTTPResponse) -> Iterator[None]:
+    """Returns the connection to the pool after the block, or closes it if the reply was not read to its end."""
     try:
         yield
     finally:

@@ -1,12 +1,12 @@
-"""The HTTP API, a method a verb: the only file that opens a connection. Transfers of many blobs are in `transfer`.
+"""The HTTP client of a registry: one method for each route of the API.
 
-What a worker says of its jobs is in `worker_client`, over the same connections.
+Transfers of many blobs are in `transfer`, the requests of a worker in `worker`, and retries in `retry`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,8 +18,10 @@ from mxr.errors import Json, MxrError, Unreachable, from_json
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.settings import Settings
 from mxr.util import codec
+from mxr.util.hashing import CHUNK
 
-from .redirects import PLAIN, RedirectHost, given_back
+from .redirects import PLAIN, RedirectHost, returned_connection
+from .retry import ONCE, REQUEST, RetryPolicy, retry
 
 if TYPE_CHECKING:
     import urllib3
@@ -29,26 +31,26 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ATTEMPTS = 4
-"""Tries of a request that may be repeated, 0.2, 0.4 and 0.8 s apart: about as long as a registry takes to restart."""
-
-CHUNK = 1 << 20
+CONNECT = 10.0
+"""Seconds to connect, where the timeout of the client is not shorter."""
 
 CHECKING = 900.0
-"""Seconds that a registry may take over a question for which it reads a whole model or program."""
+"""Additional seconds for a request during which the registry reads a whole model or program."""
 
 
 class Client:
-    """A registry at one URL. Every method raises `Unreachable` when it does not answer, else the error it answered.
+    """The registry at one URL. Can be used from several threads.
 
-    urllib3 is loaded with the first request: a fetch that the cache answers must not pay for it.
+    Every method raises `Unreachable` when the registry does not answer, and otherwise the error in its answer. Unless
+    stated otherwise, requests are repeated as `retry.REQUEST` says. urllib3 is imported with the first request, to keep
+    a fetch from the cache fast.
     """
 
     def __init__(self, settings: Settings, *, connections: int = 8) -> None:
         self.url = settings.registry
         self._settings = settings
         self._connections = connections
-        self._elsewhere = RedirectHost()
+        self._redirect_host = RedirectHost()
 
     @cached_property
     def _pool(self) -> urllib3.PoolManager:
@@ -57,92 +59,100 @@ class Client:
         headers = dict(PLAIN)
         if self._settings.token:
             headers["Authorization"] = f"Bearer {self._settings.token}"
-        return urllib3.PoolManager(maxsize=self._connections, headers=headers, retries=False, socket_options=_lively())
+        return urllib3.PoolManager(
+            maxsize=self._connections, headers=headers, retries=False, socket_options=_keepalive()
+        )
 
-    def hurried(self, seconds: float) -> Client:
-        """The same registry over a connection of its own, which gives up after `seconds` without a byte."""
-        hurry = replace(self._settings, timeout=min(self._settings.timeout, seconds))
-        return Client(hurry, connections=1)
+    def with_timeout(self, seconds: float) -> Client:
+        """Returns a client with its own connection and a timeout of at most `seconds` without a byte received."""
+        return Client(replace(self._settings, timeout=min(self._settings.timeout, seconds)), connections=1)
 
     def resolve(self, request: Request) -> artifact_protocol.Hit:
-        """The artifact for a request. Raises `NoSuchArtifact`, whose detail says what comes nearest."""
+        """Returns the artifact for a request. Raises `NoSuchArtifact`; its `detail.nearest` lists the closest ones."""
         return self.exchange(artifact_protocol.Hit, "POST", "/resolve", request.to_json())
 
     def artifacts(self, **filters: str | int | None) -> artifact_protocol.Artifacts:
-        """A page of artifacts, by model, digest, kind, vendor, arch, migraphx, rocm, precision, input; limit, after."""
+        """Returns a page of artifacts.
+
+        Filters: model, digest, kind, vendor, arch, migraphx, rocm, precision, input. Paging: limit, after.
+        """
         return self.exchange(artifact_protocol.Artifacts, "GET", "/artifacts" + _query(filters))
 
     def artifact(self, identity: str) -> artifact_protocol.Artifact:
-        """One artifact with its manifest, by its id or the beginning of it."""
+        """Returns one artifact with its manifest, by its id or a unique prefix of it."""
         return self.exchange(artifact_protocol.Artifact, "GET", f"/artifacts/{quote(identity, safe='')}")
 
     def publish(self, body: artifact_protocol.Publish) -> artifact_protocol.Artifact:
-        """Publish an artifact whose blobs are all there. Publishing the same again is fine."""
+        """Publishes an artifact. All its blobs must be uploaded. Publishing the same artifact twice is not an error."""
         return self.exchange(artifact_protocol.Artifact, "POST", "/artifacts", artifact_protocol.document(body))
 
     def promote(self, identity: str) -> artifact_protocol.Artifact:
-        """Make this artifact the first choice for its key."""
+        """Makes this artifact the first choice for its key."""
         return self.exchange(artifact_protocol.Artifact, "POST", f"/artifacts/{quote(identity, safe='')}/promote")
 
     def remove(self, identity: str) -> None:
-        """Take an artifact out of the registry; its bytes go with the next sweep."""
+        """Removes an artifact. The next sweep after the grace period deletes its bytes."""
         with self._reply("DELETE", f"/artifacts/{quote(identity, safe='')}") as reply:
             self._read(reply)
 
     def put_lock(self, name: str, identities: Iterable[str]) -> artifact_protocol.RegisteredLock:
-        """Register a lock, or replace what it pins. Raises `NoSuchArtifact`, whose `detail.ids` are not there."""
+        """Registers a lock, or replaces its artifacts. Raises `NoSuchArtifact`; `detail.ids` lists the missing ones."""
         body = artifact_protocol.document(artifact_protocol.PutLock(tuple(identities)))
         return self.exchange(artifact_protocol.RegisteredLock, "PUT", f"/locks/{quote(name, safe='')}", body)
 
     def locks(self) -> artifact_protocol.Locks:
-        """The registered locks."""
+        """Returns the registered locks."""
         return self.exchange(artifact_protocol.Locks, "GET", "/locks")
 
     def remove_lock(self, name: str) -> artifact_protocol.RegisteredLock:
-        """Forget a registered lock; it as it was."""
+        """Removes a registered lock and returns its last state."""
         return self.exchange(artifact_protocol.RegisteredLock, "DELETE", f"/locks/{quote(name, safe='')}")
 
     def model(self, model: str) -> artifact_protocol.Model:
-        """What the registry knows of a model."""
+        """Returns the registered description of a model."""
         return self.exchange(artifact_protocol.Model, "GET", f"/models/{quote(model, safe='')}")
 
     def register_model(self, statement: artifact_protocol.RegisterModel) -> artifact_protocol.Model:
-        """Register a model, complete where the statement has its manifest and every blob is uploaded."""
+        """Registers a model. It is complete where the statement has a manifest and every blob is uploaded."""
         return self.exchange(
             artifact_protocol.Model, "POST", "/models", artifact_protocol.document(statement), wait=CHECKING
         )
 
     def ask(self, wanted: job_protocol.CompileRequest) -> job_protocol.Job:
-        """The job to wait for, an open one or a new one. A job without an id was never needed: it is done.
+        """Requests a compile and returns its job, which is a new one or an open one for the same program.
 
-        Raises `NoSuchModel` and `NoSuchBlob` for what has to be uploaded first, `NoWorker` where `wanted` waits.
+        A job without an id is done: the program already exists. Raises `NoSuchModel` or `NoSuchBlob` for what must be
+        uploaded first, and `NoWorker` when `wanted.wait` is set and no worker can compile the program.
         """
         from mxr.protocol import jobs as job_protocol
 
         return self.exchange(job_protocol.Job, "POST", "/jobs", artifact_protocol.document(wanted))
 
     def job(self, identity: str, *, wait: float = 0, version: int | None = None) -> job_protocol.Job:
-        """One job, by its id or the beginning of it; with `wait` once its version is larger, or after these seconds."""
+        """Returns one job, by its id or a unique prefix of it.
+
+        With `wait`, returns when the version of the job is larger than `version`, or after `wait` seconds.
+        """
         from mxr.protocol import jobs as job_protocol
 
         query = _query({"wait": wait, "version": version} if wait else {})
         return self.exchange(job_protocol.Job, "GET", _job(identity) + query, wait=wait)
 
     def jobs(self, **filters: str | int | None) -> job_protocol.Jobs:
-        """A page of jobs, the latest first, by state (or `open`), model, digest, arch; limit, after."""
+        """Returns a page of jobs, latest first. Filters: state (or `open`), model, digest, arch; limit, after."""
         from mxr.protocol import jobs as job_protocol
 
         return self.exchange(job_protocol.Jobs, "GET", "/jobs" + _query(filters))
 
     def survey(self, requests: Iterable[Request]) -> surveys.SurveyReply:
-        """How these requests stand, each as an asker would meet it; nothing is made or queued."""
+        """Returns the status of each request, as a fetch would find it. Queues nothing."""
         from mxr.protocol import surveys
 
-        asked = surveys.Survey(tuple(requests))
-        return self.exchange(surveys.SurveyReply, "POST", "/survey", artifact_protocol.document(asked))
+        body = artifact_protocol.document(surveys.Survey(tuple(requests)))
+        return self.exchange(surveys.SurveyReply, "POST", "/survey", body)
 
     def watch(self, wanted: surveys.WatchJobs) -> surveys.ChangedJobs:
-        """Which of these jobs changed; with `wait` once there are any, or after these seconds."""
+        """Returns which of these jobs changed. With `wanted.wait`, waits for a change, at most that many seconds."""
         from mxr.protocol import surveys
 
         return self.exchange(
@@ -150,38 +160,41 @@ class Client:
         )
 
     def cancel(self, identity: str) -> job_protocol.Job:
-        """Cancel a job: at once where it is queued, else its worker is told. A closed one stays as it is."""
+        """Cancels a job: at once if it is queued, else at the next heartbeat of its worker. Ignores a closed job."""
         from mxr.protocol import jobs as job_protocol
 
         return self.exchange(job_protocol.Job, "POST", _job(identity) + "/cancel")
 
     def log(self, identity: str, offset: int = 0) -> tuple[bytes, int]:
-        """A job's log from a byte on, and the offset to go on from."""
+        """Returns the log of a job from a byte offset, and the offset of the next read."""
         with self._reply("GET", _job(identity) + "/log" + _query({"offset": offset})) as reply:
             return self._read(reply), int(reply.headers.get("mxr-log-next", offset))
 
     def workers(self) -> job_protocol.Workers:
-        """The workers and the declared pools."""
+        """Returns the workers and the declared pools."""
         from mxr.protocol import jobs as job_protocol
 
         return self.exchange(job_protocol.Workers, "GET", "/workers")
 
     def tell_uses(self, some: tuple[artifact_protocol.Use, ...]) -> artifact_protocol.UsesAccepted:
-        """Tell of uses that the registry did not see. It is sent once: nothing waits for it."""
+        """Reports uses of programs that a local cache served. Sent once: a later report includes them again."""
         return self.exchange(
             artifact_protocol.UsesAccepted,
             "POST",
             "/uses",
             artifact_protocol.document(artifact_protocol.Uses(some)),
-            attempts=1,
+            policy=ONCE,
         )
 
     def usage(self, **filters: str | int | None) -> artifact_protocol.UsageReply:
-        """What was used in the last `days`, most used first, by model, kind, vendor, arch, migraphx, rocm; limit."""
+        """Returns the artifacts used in the last `days`, most used first.
+
+        Filters: model, kind, vendor, arch, migraphx, rocm; and limit.
+        """
         return self.exchange(artifact_protocol.UsageReply, "GET", "/uses" + _query(filters))
 
     def missing(self, blobs: Iterable[Blob]) -> artifact_protocol.Missing:
-        """Which of these blobs the registry does not have yet."""
+        """Returns which of these blobs the registry does not have."""
         return self.exchange(
             artifact_protocol.Missing,
             "POST",
@@ -190,26 +203,28 @@ class Client:
         )
 
     def put_blob(self, blob: Blob, chunks: Iterable[bytes]) -> None:
-        """Upload one blob. It is not repeated here: the caller can make the chunks again."""
+        """Uploads one blob. Sent once: to repeat it, the caller has to produce the chunks again."""
         headers = {"Content-Length": str(blob.size), "Content-Type": "application/octet-stream"}
-        with self._reply("PUT", f"/blobs/{blob.sha256}", chunks, headers, attempts=1) as reply:
+        with self._reply("PUT", f"/blobs/{blob.sha256}", chunks, headers, policy=ONCE) as reply:
             self._read(reply)
 
     @contextmanager
     def blob(self, sha: str, offset: int = 0, *, direct: bool = True) -> Iterator[Iterator[bytes]]:
-        """The bytes of a blob from `offset`, in chunks. A connection that is cut raises `Unreachable` in the middle.
+        """Yields an iterator over the chunks of a blob from `offset`. A broken connection raises `Unreachable` in it.
 
-        A registry may answer with a signed URL to its store. Where that does not serve, and with `direct=False`, the
-        registry is told to send the bytes itself.
+        The registry can redirect to a signed URL of its object store. If that host does not answer, or with
+        `direct=False`, the registry sends the bytes itself.
         """
         path = f"/blobs/{sha}"
         part = {"Range": f"bytes={offset}-"} if offset else {}
         with ExitStack() as stack:
             found = None
-            if direct and self._elsewhere.serves:
+            if direct and self._redirect_host.serves:
                 found = stack.enter_context(self._reply("GET", path, None, part, redirect=False))
                 if found.status >= 300:
-                    found = stack.enter_context(self._elsewhere.follow(self._pool, found, part, self._settings.timeout))
+                    found = stack.enter_context(
+                        self._redirect_host.follow(self._pool, found, part, self._settings.timeout)
+                    )
             if found is None:
                 found = stack.enter_context(self._reply("GET", path + "?direct=no", None, part))
             yield self._chunks(found)
@@ -220,7 +235,9 @@ class Client:
         try:
             yield from reply.stream(CHUNK)
         except (urllib3.exceptions.HTTPError, OSError) as problem:
-            raise Unreachable(f"The registry at {self.url} broke off in the middle of a file: {problem}.") from problem
+            raise Unreachable(
+                f"The connection to the registry at {self.url} broke during a transfer: {problem}."
+            ) from problem
 
     def exchange(
         self,
@@ -230,19 +247,19 @@ class Client:
         document: Json | None = None,
         *,
         wait: float = 0,
-        attempts: int = ATTEMPTS,
+        policy: RetryPolicy = REQUEST,
     ) -> T:
-        """One exchange of JSON. `wait`: seconds that the registry may take beyond the usual."""
+        """Sends one JSON request and decodes the reply. `wait`: seconds added to the read timeout."""
         body = None if document is None else codec.canonical(document).encode()
         headers = {} if body is None else {"Content-Type": "application/json"}
-        with self._reply(method, path, body, headers, attempts=attempts, wait=wait) as reply:
+        with self._reply(method, path, body, headers, policy=policy, wait=wait) as reply:
             data = self._read(reply)
         try:
             return codec.decode(kind, codec.parse(data, "The reply"), lenient=True)
         except MxrError as problem:
             raise MxrError(
-                f"The registry at {self.url} answered something that mxr does not understand: {problem.message}",
-                hint="Check that --registry names an mxr registry, and that client and registry are not years apart.",
+                f"The reply of the registry at {self.url} is invalid: {problem.message}",
+                hint="Check that --registry is the URL of an mxr registry, and run one version of mxr on both sides.",
             ) from problem
 
     def _read(self, reply: urllib3.BaseHTTPResponse) -> bytes:
@@ -256,19 +273,13 @@ class Client:
         body: bytes | Iterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
         *,
-        attempts: int = ATTEMPTS,
+        policy: RetryPolicy = REQUEST,
         wait: float = 0,
         redirect: bool = True,
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        """One exchange; raises the error that the registry answered, rebuilt from its code."""
-        reply = self._send(method, path, body, headers or {}, attempts, wait, redirect)
-        with given_back(reply):
-            if reply.status >= 400:
-                try:
-                    document: Any = codec.parse(self._read(reply), "The reply")
-                except MxrError:
-                    document = None
-                raise from_json(document, status=reply.status)
+        """Sends one request and yields the reply. Raises the error that the registry answered."""
+        reply = retry(policy, lambda: self._send(method, path, body, headers or {}, wait, redirect))
+        with returned_connection(reply):
             yield reply
 
     def _send(
@@ -277,50 +288,66 @@ class Client:
         path: str,
         body: bytes | Iterable[bytes] | None,
         headers: Mapping[str, str],
-        attempts: int,
         wait: float,
         redirect: bool,
     ) -> urllib3.BaseHTTPResponse:
+        """Makes one attempt: returns a reply with a status below 400, and raises the error in any other."""
         import urllib3
 
-        retries = urllib3.Retry(
-            total=attempts - 1,
-            backoff_factor=0.2,
-            redirect=3,
-            status_forcelist=(502, 503, 504),
-            allowed_methods=None,
-            raise_on_status=False,
-            raise_on_redirect=True,
-        )
-        usual = self._settings.timeout
+        timeout = self._settings.timeout
         try:
-            return self._pool.request(
+            reply = self._pool.request(
                 method,
                 self.url + artifact_protocol.API + path,
                 body=body,
                 headers={**self._pool.headers, **headers},
-                retries=retries,
+                # Redirects only: `retry` makes the attempts.
+                retries=urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=3),
                 redirect=redirect,
-                timeout=urllib3.Timeout(connect=min(10.0, usual), read=usual + wait),
+                timeout=urllib3.Timeout(connect=min(CONNECT, timeout), read=timeout + wait),
                 preload_content=False,
             )
         except (urllib3.exceptions.HTTPError, OSError) as problem:
             raise Unreachable(f"The registry at {self.url} does not answer: {_reason(problem)}.") from problem
+        if reply.status >= 400:
+            with returned_connection(reply):
+                raise self._error(reply)
+        return reply
+
+    def _error(self, reply: urllib3.BaseHTTPResponse) -> MxrError:
+        """Returns the error in a reply, rebuilt from its code."""
+        try:
+            document: Any = codec.parse(self._read(reply), "The reply")
+        except MxrError:
+            document = None
+        error = from_json(document, status=reply.status)
+        error.retry_after = _retry_after(reply)
+        return error
 
 
-def _lively() -> list[tuple[int, int, int]]:
-    """Socket options by which a connection that broke without a word is noticed within a minute.
+def _retry_after(reply: urllib3.BaseHTTPResponse) -> float | None:
+    """Returns the seconds in the Retry-After header, None without a valid one. Source: RFC 9110, section 10.2.3."""
+    import urllib3
 
-    A long poll, or a registry that reads a whole program, is silent for minutes with good reason: no timeout tells it
-    from a gateway that forgot the connection. What this system does not know is left out. Source: Linux, tcp(7).
+    with suppress(urllib3.exceptions.InvalidHeader):
+        return urllib3.Retry().get_retry_after(reply)
+    return None
+
+
+def _keepalive() -> list[tuple[int, int, int]]:
+    """Returns socket options that detect a silently broken connection within a minute.
+
+    During a long poll, or while the registry reads a whole program, no bytes arrive for minutes. A read timeout cannot
+    distinguish that from a gateway that dropped the connection; TCP keepalive can. Options that this system does not
+    have are left out. Source: Linux, tcp(7).
     """
     import socket
 
     from urllib3.connection import HTTPConnection
 
-    beats = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+    values = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
     found = [
-        (socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in beats.items() if hasattr(socket, name)
+        (socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in values.items() if hasattr(socket, name)
     ]
     return [*HTTPConnection.default_socket_options, (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *found]
 
@@ -335,7 +362,7 @@ def _query(filters: Mapping[str, str | float | None]) -> str:
 
 
 def _reason(problem: Exception) -> str:
-    """The innermost reason in one line, without addresses of Python objects."""
+    """Returns the innermost reason in one line, without addresses of Python objects."""
     import urllib3
 
     while isinstance(problem, urllib3.exceptions.MaxRetryError) and problem.reason is not None:

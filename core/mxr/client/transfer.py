@@ -1,4 +1,4 @@
-"""Moving the blobs of a manifest: several at once, each checked while it moves, in any order, again when it failed."""
+"""Transfers of the blobs of a manifest: several at once, each verified during the transfer and retried by itself."""
 
 from __future__ import annotations
 
@@ -13,185 +13,201 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from mxr.artifact.manifest import Blob, File
-from mxr.errors import Damaged, DamagedBlob, MxrError, NoSuchBlob, Temporary, Unreachable
+from mxr.errors import Damaged, DamagedBlob, MxrError, NoSuchBlob, Temporary
 from mxr.util import disk
 from mxr.util.frozen import dataclass
+from mxr.util.hashing import Data, hash_chunks, read_chunks
 
-from .registry import CHUNK, Client
+from .registry import Client
+from .retry import PUBLISH, TRANSFER, retry
 
 T = TypeVar("T")
 Progress = Callable[[int], None]
-Read = Callable[[Blob], Iterator[bytes]]
-"""Gives the bytes of a blob, from the beginning each time it is called."""
+"""Is called with the bytes of each part that was transferred; negative where a part is transferred again."""
+
+Read = Callable[[Blob], Iterator[Data]]
+"""Returns the bytes of a blob, from its beginning with each call."""
 
 AT_ONCE = 4
+"""Blobs that are transferred at the same time."""
 
 LARGE = 16 << 20
-"""Bytes of a blob that is worth a question more."""
+"""Bytes from which an upload first asks whether another host has sent the blob in the meantime."""
 
-TRIES = 3
-"""Of one blob: the first may meet a connection that the registry had closed, the second a registry that restarts."""
+Places = Mapping[str, tuple[Path, int]]
+"""Where blobs may be found on this host: path and offset by sha256."""
 
 
 def ignore(done: int) -> None:
-    """A progress that nobody watches."""
+    """A progress function that does nothing."""
 
 
-Places = Mapping[str, tuple[Path, int]]
-"""Where blobs may lie on this host: path and offset by sha256."""
+def upload_and_publish(upload: Callable[[], object], publish: Callable[[], T]) -> T:
+    """Calls `upload`, then `publish`, and returns the result of `publish`.
 
-
-def settle(send: Callable[[], object], say: Callable[[], T]) -> T:
-    """What `say` gives once everything that it names was sent: what a sweep takes in between is sent again.
-
-    Raises `Temporary` where the registry sweeps faster than this host sends.
+    Both are repeated when garbage collection removed uploaded blobs in between. Raises `Temporary` when that happens
+    with each attempt.
     """
-    for _ in range(TRIES):
-        send()
-        try:
-            return say()
-        except NoSuchBlob as problem:
-            swept = problem
-    raise Temporary(
-        "The registry removes the bytes faster than they can be published.",
-        hint="Push again; if this stays so, give the sweep a longer grace_hours.",
-    ) from swept
+
+    def attempt() -> T:
+        upload()
+        return publish()
+
+    try:
+        return retry(PUBLISH, attempt)
+    except NoSuchBlob as problem:
+        raise Temporary(
+            "The registry removes uploaded bytes before they can be published.",
+            hint="Push again. If this repeats, set a longer grace_hours for the registry's sweep.",
+        ) from problem
 
 
 def download(client: Client, file: File, final: Path, progress: Progress = ignore, here: Places | None = None) -> None:
-    """Fetches a file's blobs to `final`, which appears only when every blob and the whole file have their sha256.
+    """Downloads a file to `final`, which appears only when every blob and the whole file match their sha256.
 
-    What lies `here` is copied, and checked as what comes from the registry is; what is wrong there is fetched.
-    Raises `Damaged` when what the registry sends does not have them, `Unreachable`, or a disk fault.
+    Blobs in `here` are copied from there and verified in the same way; a blob that does not match is downloaded.
+    Raises `Damaged` when the registry sends bytes that do not match, `Unreachable`, and a disk error as `disk.faults`
+    does.
     """
     with disk.landing(final, mode=0o444) as descriptor:
         with disk.faults(final):
             if file.size:
                 os.posix_fallocate(descriptor, 0, file.size)
-        done = [threading.Event() for _ in file.blobs]
-        offsets = _offsets(file)
-        # Threads can outlive an interrupted landing, and the number of its descriptor may be another file's by then.
+        spans = list(file.spans())
+        done = [threading.Event() for _ in spans]
+        # Threads can outlive an interrupted download. By then, the descriptor can belong to another file.
         own = os.dup(descriptor)
 
         def fetch(index: int) -> None:
-            blob = file.blobs[index]
-            bring_blob(
-                client, blob, DownloadTarget(own, offsets[index], final), (here or {}).get(blob.sha256), progress
-            )
+            offset, blob = spans[index]
+            place = (here or {}).get(blob.sha256)
+            bring_blob(client, blob, DownloadTarget(own, offset, final), place, progress)
             done[index].set()
 
-        with TransferPool(fetch, range(len(file.blobs)), AT_ONCE, lambda: os.close(own)) as crew:
-            if len(file.blobs) > 1:
-                _check_whole(file, descriptor, offsets, done, crew)
+        with TransferPool(fetch, range(len(spans)), AT_ONCE, lambda: os.close(own)) as pool:
+            if len(spans) > 1:
+                _check_whole(file, descriptor, done, pool)
 
 
-def _offsets(file: File) -> list[int]:
-    found, at = [], 0
-    for blob in file.blobs:
-        found.append(at)
-        at += blob.size
-    return found
-
-
-def _check_whole(
-    file: File, descriptor: int, offsets: Sequence[int], done: Sequence[threading.Event], crew: TransferPool[int]
-) -> None:
-    """Hashes the file in order, right behind the blobs that arrive, so that the check costs little time of its own."""
+def _check_whole(file: File, descriptor: int, done: Sequence[threading.Event], pool: TransferPool[int]) -> None:
+    """Hashes the whole file in order while its blobs arrive, so that the check takes hardly any additional time."""
     digest = sha256()
-    for blob, offset, arrived in zip(file.blobs, offsets, done, strict=True):
+    for (offset, blob), arrived in zip(file.spans(), done, strict=True):
         while not arrived.wait(0.05):
-            if crew.failure:
+            if pool.failure:
                 return
-        for at in range(offset, offset + blob.size, CHUNK):
-            digest.update(os.pread(descriptor, min(CHUNK, offset + blob.size - at), at))
+        hash_chunks(read_chunks(descriptor, offset, blob.size), digest)
     if digest.hexdigest() != file.sha256:
         raise Damaged(
-            f"{file.name}: every blob is right but the whole file is not: its manifest is wrong.",
+            f"{file.name}: every blob matches its sha256, but the whole file does not: the manifest is wrong.",
             hint="Publish the program again from its source.",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class DownloadTarget:
-    """Where the bytes of a blob go: an open file and the place in it; `final` is its name for an error."""
+    """Where the bytes of a blob are written: an open file and an offset in it. `final`: its name in errors."""
 
     descriptor: int
     offset: int
     final: Path
 
+    def write(self, data: Data, at: int) -> None:
+        """Writes data at an offset within the blob. Raises as `disk.faults` does."""
+        with disk.faults(self.final):
+            disk.write_at(self.descriptor, data, self.offset + at)
+
 
 def bring_blob(
-    client: Client, blob: Blob, landing: DownloadTarget, here: tuple[Path, int] | None, progress: Progress = ignore
+    client: Client, blob: Blob, target: DownloadTarget, here: tuple[Path, int] | None, progress: Progress = ignore
 ) -> None:
-    """Writes a blob to its place: copied from `here` where that is a place with its bytes, else from the registry.
+    """Writes a blob to `target`: copied from `here` if its bytes are there, else downloaded.
 
-    Either way it is checked while it is written. Raises `DamagedBlob`, `Unreachable`, or a disk fault.
+    Verifies the sha256 during the writing. Raises `DamagedBlob`, `Unreachable`, or a disk error.
     """
-    if here is None or not _copy_blob(here, blob, landing, progress):
-        _fetch_blob(client, blob, landing, progress)
+    if here is None or not _copy_blob(here, blob, target, progress):
+        _download_blob(client, blob, target, progress)
 
 
-def _copy_blob(here: tuple[Path, int], blob: Blob, landing: DownloadTarget, progress: Progress) -> bool:
-    """Copies a blob that may lie on this host; whether it was there, and right."""
-    at, digest = 0, sha256()
-    with suppress(OSError), here[0].open("rb") as source:
-        while at < blob.size and (data := os.pread(source.fileno(), min(CHUNK, blob.size - at), here[1] + at)):
-            digest.update(data)
-            with disk.faults(landing.final):
-                disk.write_at(landing.descriptor, data, landing.offset + at)
-            at += len(data)
-            progress(len(data))
+def _copy_blob(here: tuple[Path, int], blob: Blob, target: DownloadTarget, progress: Progress) -> bool:
+    """Copies a blob from another file on this host. Returns whether the bytes there match its sha256."""
+    path, offset = here
+    done, digest = 0, sha256()
+
+    def sink(data: Data, at: int) -> None:
+        nonlocal done
+        target.write(data, at)
+        done += len(data)
+        progress(len(data))
+
+    with suppress(OSError), path.open("rb", buffering=0) as source:
+        hash_chunks(read_chunks(source.fileno(), offset, blob.size), digest, sink=sink)
     if digest.hexdigest() == blob.sha256:
         return True
-    progress(-at)
+    progress(-done)
     return False
 
 
-def _fetch_blob(client: Client, blob: Blob, landing: DownloadTarget, progress: Progress) -> None:
-    for attempt in range(1, TRIES + 1):
-        at, digest = 0, sha256()
-        try:
-            # What a signed URL gave wrong or not at all, the registry may still have right.
-            with client.blob(blob.sha256, direct=attempt == 1) as chunks:
-                for chunk in chunks:
-                    if at + len(chunk) > blob.size:
-                        break
-                    digest.update(chunk)
-                    with disk.faults(landing.final):
-                        disk.write_at(landing.descriptor, chunk, landing.offset + at)
-                    at += len(chunk)
-                    progress(len(chunk))
-            if digest.hexdigest() == blob.sha256:
-                return
-            problem: MxrError = DamagedBlob(
-                f"What the registry sends for blob {blob.sha256} does not have that sha256.",
-                hint="Push the file again to repair it; `mxr-registry fsck` there lists what else is damaged.",
-            )
-        except (Unreachable, Temporary) as again:
-            problem = again
-        progress(-at)
-        if attempt == TRIES:
-            raise problem
+def _download_blob(client: Client, blob: Blob, target: DownloadTarget, progress: Progress) -> None:
+    direct = True
+
+    def attempt() -> None:
+        nonlocal direct
+        # A signed URL can fail where the registry itself still has the right bytes.
+        first, direct = direct, False
+        _download_once(client, blob, target, progress, direct=first)
+
+    retry(TRANSFER, attempt)
+
+
+def _download_once(client: Client, blob: Blob, target: DownloadTarget, progress: Progress, *, direct: bool) -> None:
+    done, digest = 0, sha256()
+
+    def sink(data: Data, at: int) -> None:
+        nonlocal done
+        if at + len(data) > blob.size:
+            raise _damaged(blob)
+        target.write(data, at)
+        done += len(data)
+        progress(len(data))
+
+    try:
+        with client.blob(blob.sha256, direct=direct) as chunks:
+            hash_chunks(chunks, digest, sink=sink)
+        if digest.hexdigest() != blob.sha256:
+            raise _damaged(blob)
+    except MxrError:
+        progress(-done)
+        raise
+
+
+def _damaged(blob: Blob) -> DamagedBlob:
+    return DamagedBlob(
+        f"The registry sent bytes for blob {blob.sha256} that do not match this sha256.",
+        hint="Push the file again to repair the blob. `mxr-registry fsck` on the registry lists all damaged data.",
+    )
 
 
 def upload(client: Client, path: Path, file: File, progress: Progress = ignore) -> int:
-    """Sends the blobs of the file at `path` that the registry does not have yet; the bytes sent.
+    """Uploads the blobs of the file at `path` that the registry does not have. Returns the number of bytes sent.
 
-    Interrupted, it is simply called again. Raises `Unreachable`, `Damaged` when the file changed meanwhile.
+    After an interruption, call it again. Raises `Unreachable`, and `Damaged` when the file changed in the meantime.
     """
-    places = dict(zip((blob.sha256 for blob in file.blobs), _offsets(file), strict=True))
-    with disk.faults(path, "read"), path.open("rb") as source:
+    offsets = {blob.sha256: offset for offset, blob in file.spans()}
+    with disk.faults(path, "read"), path.open("rb", buffering=0) as source:
 
-        def read(blob: Blob) -> Iterator[bytes]:
-            return _slices(source.fileno(), places[blob.sha256], blob.size)
+        def read(blob: Blob) -> Iterator[Data]:
+            # As bytes: the connection can still hold a chunk when the next one is read into the same buffer.
+            return map(bytes, read_chunks(source.fileno(), offsets[blob.sha256], blob.size))
 
         return send(client, {blob.sha256: blob for blob in file.blobs}.values(), read, progress)
 
 
 def send(client: Client, blobs: Collection[Blob], read: Read, progress: Progress = ignore) -> int:
-    """Sends those of these blobs that the registry does not have yet, as `read` gives them; the bytes sent.
+    """Uploads those of these blobs that the registry does not have. Returns the number of bytes sent.
 
-    In any order, and a large one only while nobody else has sent it: hosts that send one model at once share the work.
+    The order is random, and before each large blob the registry is asked once more: hosts that upload the same model
+    at the same time share the work.
     """
     known = {blob.sha256: blob for blob in blobs}
     needed = [known[sha] for sha in client.missing(blobs).missing if sha in known]
@@ -200,36 +216,20 @@ def send(client: Client, blobs: Collection[Blob], read: Read, progress: Progress
 
     def send_one(blob: Blob) -> None:
         if blob.size < LARGE or client.missing([blob]).missing:
-            _send_blob(client, blob, read, progress)
+            retry(TRANSFER, lambda: client.put_blob(blob, read(blob)))
             sent.append(blob.size)
-        else:
-            progress(blob.size)
+        progress(blob.size)
 
     with TransferPool(send_one, needed, AT_ONCE):
         pass
     return sum(sent)
 
 
-def _send_blob(client: Client, blob: Blob, read: Read, progress: Progress) -> None:
-    for attempt in range(1, TRIES + 1):
-        try:
-            client.put_blob(blob, read(blob))
-            progress(blob.size)
-            return
-        except (Unreachable, Temporary):
-            if attempt == TRIES:
-                raise
-
-
-def _slices(descriptor: int, offset: int, size: int) -> Iterator[bytes]:
-    for at in range(offset, offset + size, CHUNK):
-        yield os.pread(descriptor, min(CHUNK, offset + size - at), at)
-
-
 class TransferPool(Generic[T]):
-    """A few threads that work through a list; the first failure stops them all and is raised when the block ends.
+    """A few threads that work through a list. The first failure stops them and is raised at the end of the block.
 
-    An interrupted block ends at once, without those that wait for the network. `last` is called when no thread is left.
+    An interrupted block ends at once and does not wait for threads that wait for the network. `last` is called when the
+    last thread has ended.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a worker says to the registry: what it can do, and of each job under the number of its lease."""
+"""The requests of a worker: registration, claims, and for each job heartbeats and the result, under its lease."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import jobs as job_protocol
 
 from .registry import CHECKING, Client
+from .retry import ONCE
 
 
 class WorkerClient:
-    """The verbs of a worker, over the connections of a `Client`, from several threads at once.
+    """The routes of a worker, over the connections of a `Client`. Can be used from several threads.
 
-    Each verb about a job raises `Conflict` when the lease is lost: the job is another worker's by then, or closed.
+    Each method for a job raises `Conflict` when the lease is lost: the job is closed, or another worker has it.
     """
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    def hurried(self, seconds: float) -> WorkerClient:
-        """The same registry over a connection of its own that gives up after so many seconds without a byte."""
-        return WorkerClient(self.client.hurried(seconds))
+    def with_timeout(self, seconds: float) -> WorkerClient:
+        """Returns a client with its own connection and a timeout of at most `seconds` without a byte received."""
+        return WorkerClient(self.client.with_timeout(seconds))
 
     def register(self, name: str, can: job_protocol.WorkerCapabilities) -> job_protocol.WorkerInfo:
-        """Say what this worker can do; the same name keeps its id."""
+        """Registers this worker and its capabilities. The same name gets the same id again."""
         return self.client.exchange(
             job_protocol.WorkerInfo,
             "POST",
@@ -31,35 +32,40 @@ class WorkerClient:
         )
 
     def leave(self, worker: str) -> None:
-        """Sign off: nothing more will be claimed. It is sent once, as the registry finds out by itself too."""
-        self.client.exchange(job_protocol.WorkerInfo, "DELETE", f"/workers/{worker}", attempts=1)
+        """Signs this worker off. Sent once: without it, the registry notices the missing worker itself."""
+        self.client.exchange(job_protocol.WorkerInfo, "DELETE", f"/workers/{worker}", policy=ONCE)
 
     def claim(self, worker: str, *, wait: float = 0, job: str | None = None) -> job_protocol.Lease | None:
-        """A job to do, or None after `wait` seconds. Raises `NotFound` where the registry forgot this worker.
+        """Claims a job. Returns None after `wait` seconds without one. `job`: claim this one only.
 
-        It is sent once: a second one could take a second job, when only the answer to the first was lost.
+        Sent once: if only the reply to the first request was lost, a second request would claim a second job. Raises
+        `NotFound` when the registry does not know this worker.
         """
-        asked = artifact_protocol.document(job_protocol.Claim(worker, wait, job))
-        return self.client.exchange(job_protocol.ClaimReply, "POST", "/jobs/claim", asked, wait=wait, attempts=1).lease
+        body = artifact_protocol.document(job_protocol.Claim(worker, wait, job))
+        return self.client.exchange(job_protocol.ClaimReply, "POST", "/jobs/claim", body, wait=wait, policy=ONCE).lease
 
     def heartbeat(self, job: str, beat: job_protocol.Heartbeat) -> job_protocol.HeartbeatReply:
-        """Keep the lease, with the phase and what came to the log. It is sent once: the next one follows soon."""
+        """Renews the lease, and reports the phase and new log text. Sent once: the next heartbeat follows soon."""
         return self.client.exchange(
-            job_protocol.HeartbeatReply, "POST", f"/jobs/{job}/heartbeat", artifact_protocol.document(beat), attempts=1
+            job_protocol.HeartbeatReply,
+            "POST",
+            f"/jobs/{job}/heartbeat",
+            artifact_protocol.document(beat),
+            policy=ONCE,
         )
 
     def finish(self, job: str, done: job_protocol.FinishJob) -> job_protocol.Job:
-        """Publish what came of the job, and close it. The same once more is fine."""
+        """Publishes the result of the job and closes it. Sending the same result twice is not an error."""
         return self.client.exchange(
             job_protocol.Job, "POST", f"/jobs/{job}/finish", artifact_protocol.document(done), wait=CHECKING
         )
 
     def fail(self, job: str, failed: job_protocol.FailJob) -> job_protocol.Job:
-        """The job failed here."""
+        """Reports that the job failed on this worker."""
         return self.client.exchange(job_protocol.Job, "POST", f"/jobs/{job}/fail", artifact_protocol.document(failed))
 
     def hand_back(self, job: str, fence: int) -> job_protocol.Job:
-        """Give the job back, as if it had never been claimed."""
+        """Returns the job to the queue as if it had never been claimed."""
         return self.client.exchange(
             job_protocol.Job,
             "POST",

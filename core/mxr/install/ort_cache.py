@@ -156,7 +156,7 @@ def record(
         for path, file in zip(paths, files, strict=True):
             transfer.upload(client, path, file, progress)
 
-    return transfer.settle(send, lambda: client.publish(wanted))
+    return transfer.upload_and_publish(send, lambda: client.publish(wanted))
 
 
 def _files(folder: Path, options: Options) -> list[Path]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from os import PathLike
 from pathlib import Path
+from typing import TypedDict
 
 from mxr import consumers
 from mxr.artifact import target
@@ -43,6 +45,29 @@ class Options:
     consumer: str | None = None
     exact: bool = False
     allow: tuple[str, ...] = ()
+
+
+class RequestOptions(TypedDict, total=False):
+    """The fields of `Options` except `inputs`, as keyword arguments of `mxr.fetch` and its like."""
+
+    arch: str | None
+    vendor: str | None
+    kind: str | None
+    num_cu: int | None
+    chiplets: int | None
+    real_arch: str | None
+    rocm: str | None
+    migraphx: str | None
+    batch: int | None
+    precision: str | None
+    calibration: str | PathLike[str] | None
+    offload_copy: bool | None
+    fast_math: bool | None
+    env: Mapping[str, str]
+    tuning: str | None
+    consumer: str | None
+    exact: bool
+    allow: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Loading a fetched program in this process, by MIGraphX or by ONNX Runtime."""
+"""Loads a fetched program in this process, with MIGraphX or ONNX Runtime."""

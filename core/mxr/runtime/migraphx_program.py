@@ -1,24 +1,26 @@
-"""`mxr.load`: fetch, check, and load in this process. The one room of the core that imports migraphx, when called.
-
-Its name is not `load`, so that the module can never hide the function.
-"""
+"""`mxr.load`: fetch a program, check it, and load it with migraphx, which is imported with the first call."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from mxr import api
 from mxr.artifact import target
-from mxr.artifact.target import Shape
+from mxr.artifact.target import DynamicDim
 from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage
 from mxr.request import compatibility as checks
 from mxr.request.builder import Options, choose_hardware, choose_toolchain
 from mxr.settings import Settings
 from mxr.settings import load as load_settings
 from mxr.workflows.fetch import Fetched
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from mxr.request.builder import RequestOptions
 
 KINDS: Mapping[str, type[MxrError]] = {
     "permanent": Mismatch,
@@ -28,7 +30,7 @@ KINDS: Mapping[str, type[MxrError]] = {
     "transient": Temporary,
     "hang": Temporary,
 }
-"""The error of ours for each kind of failure that `mxr explain` knows."""
+"""The error class for each kind of failure that `mxr explain` knows."""
 
 
 def load(
@@ -36,26 +38,28 @@ def load(
     *,
     offline: bool = False,
     settings: Settings | None = None,
-    inputs: Mapping[str, Shape] | None = None,
-    **said: Any,
+    inputs: Mapping[str, Sequence[int | DynamicDim]] | None = None,
+    **options: Unpack[RequestOptions],
 ) -> Any:
-    """The right program for a model, loaded: a `migraphx.program`, ready to run. What is not said is this host's.
+    """Returns the right program for a model, loaded as a `migraphx.program` and ready to run.
 
-    `said` are the fields of `mxr.Options`, as for `mxr.fetch`; MIGraphX's version is that of the module that loads it.
-    Raises what `mxr.fetch` raises; `Usage` where there is no migraphx, or only its empty placeholder; `Mismatch`, each
-    field as needed and as found, before MIGraphX would fail over it; what MIGraphX says itself in plain words.
+    The arguments are those of `mxr.fetch`. The default of `migraphx` is the version of the imported module.
+
+    Raises what `mxr.fetch` raises; `Usage` if migraphx is not installed, or is the empty package of the public index;
+    `Mismatch` with the required and the actual value of each field if this host cannot load the program; and the
+    explained error if MIGraphX itself fails.
 
         program = mxr.load("model.onnx", batch=8)
-        output = program.run({"x": migraphx.argument(array)})[0]      # keep `array` until it has run
+        output = program.run({"x": migraphx.argument(array)})[0]      # keep `array` alive until the run ends
     """
     module = _module()
     version = _version(module)
-    if version is not None and said.get("migraphx") is None:
-        said["migraphx"] = version
+    if version is not None and options.get("migraphx") is None:
+        options["migraphx"] = version
     settings = settings or load_settings(os.environ)
-    found = api.fetch(model, offline=offline, settings=settings, inputs=inputs, **said)
-    _refuse_other(found, version)
-    _check(found, settings, Options(inputs=api.as_inputs(inputs), **said))
+    found = api.fetch(model, offline=offline, settings=settings, inputs=inputs, **options)
+    _refuse_other_version(found, version)
+    _check(found, settings, api.make_options(inputs, options, None))
     try:
         return module.load(str(found.path))
     except Exception as problem:
@@ -67,50 +71,50 @@ def _module() -> Any:
         import migraphx  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError as problem:
         raise Usage(
-            f"Python finds no migraphx here: {problem}.",
-            hint="Install ROCm's migraphx package, and put its folder on PYTHONPATH (often /opt/rocm/lib).",
+            f"The Python module migraphx cannot be imported: {problem}.",
+            hint="Install ROCm's migraphx package and add its folder to PYTHONPATH (often /opt/rocm/lib).",
         ) from None
     if not callable(getattr(migraphx, "load", None)):
         raise Usage(
-            f"The migraphx that Python finds ({getattr(migraphx, '__file__', None) or 'a folder'}) is empty: the public"
-            " index has a placeholder of that name.",
-            hint="pip uninstall migraphx, and put the folder of ROCm's module on PYTHONPATH (often /opt/rocm/lib).",
+            f"The installed migraphx module ({getattr(migraphx, '__file__', None) or 'a folder'}) is the empty "
+            "placeholder package of the public Python index.",
+            hint="Run `pip uninstall migraphx`. Add the folder of ROCm's module to PYTHONPATH (often /opt/rocm/lib).",
         )
     return migraphx
 
 
 def _version(module: Any) -> str | None:
-    """What the module says that it is, where that is a version: some builds say `dev`."""
+    """Returns the version of the module; None where it is not a version, as `dev` in some builds."""
     found = re.match(r"[0-9]{1,6}\.[0-9]{1,6}(?:\.[0-9]{1,6})?(?![0-9])", str(getattr(module, "__version__", "")))
     return found[0] if found else None
 
 
-def _refuse_other(found: Fetched, version: str | None) -> None:
+def _refuse_other_version(found: Fetched, version: str | None) -> None:
     key = found.answer.artifact.key
     if version is None or target.split_version(version, "migraphx", zeros=True)[0] == key.migraphx:
         return
     raise Mismatch(
-        f"The program is for MIGraphX {key.migraphx}, and the module that would load it is {version}.",
-        hint="Leave migraphx=... out, or run with the Python module of that version.",
+        f"The program is for MIGraphX {key.migraphx}, but the imported migraphx module is {version}.",
+        hint=f"Omit migraphx=..., or run with the Python module of MIGraphX {key.migraphx}.",
         detail={"differences": [{"field": "migraphx", "asked": key.migraphx, "found": version}]},
     )
 
 
 def _check(found: Fetched, settings: Settings, options: Options) -> None:
-    """Holds the file against this host, as `mxr check` does."""
+    """Compares the file with this host, as `mxr check` does. Raises `Mismatch`."""
     from mxr.program import describe_file
 
     host = api.this_host(settings, options)
     hardware, toolchain = choose_hardware(options, host, [])
     description = describe_file(found.path).to_json()
     rows = [row for row in checks.check(description, hardware, choose_toolchain(options, toolchain)) if row.ok is False]
-    # What the request let pass with `allow` stands in the answer; the file itself can only be refused for the rest.
+    # `allow` was applied when the program was chosen. Every difference that remains here is an error.
     if rows:
         raise Mismatch(
-            f"{found.path} would not load here: "
-            + "; ".join(f"{row.field} needs {row.needed}, found {row.found} ({row.why})" for row in rows)
+            f"{found.path} cannot be loaded on this host: "
+            + "; ".join(f"{row.field}: required {row.needed}, found {row.found} ({row.why})" for row in rows)
             + ".",
-            hint="`mxr check FILE` shows it again; the program was published under a label that is wrong.",
+            hint="The program was published with a wrong label. `mxr check FILE` lists all requirements.",
             detail={"differences": [{"field": row.field, "asked": row.needed, "found": row.found} for row in rows]},
         )
 
@@ -123,8 +127,8 @@ def _explained(problem: Exception, found: Fetched) -> MxrError:
     detail = {"path": str(found.path), "text": text, "explanations": [each.to_json() for each in known]}
     if not known:
         return Mismatch(
-            f"MIGraphX refuses {found.path}: {problem}.",
-            hint=f"mxr check {found.path} shows what it needs beside what is here.",
+            f"MIGraphX cannot load {found.path}: {problem}.",
+            hint=f"Compare its requirements with this host: `mxr check {found.path}`.",
             detail=detail,
         )
     first = known[0]

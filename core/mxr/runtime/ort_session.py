@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mxr.api import as_inputs, connection, prepare, this_host
-from mxr.artifact.target import Shape
+from mxr.api import connection, make_options, prepare, this_host
+from mxr.artifact.target import DynamicDim
 from mxr.cache.store import Cache
 from mxr.consumers.ort import contract, verification
 from mxr.consumers.ort.layout import provider_options
@@ -19,9 +19,13 @@ from mxr.consumers.ort.options import OrtSessionOptions
 from mxr.errors import Mismatch, Usage
 from mxr.install.installer import installer_for
 from mxr.install.placement import OutputRequest
-from mxr.request.builder import Options
 from mxr.settings import Settings, load
 from mxr.workflows import fetch as fetch_workflow
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from mxr.request.builder import RequestOptions
 
 PROVIDER = "MIGraphXExecutionProvider"
 VARIABLE = "ORT_MIGRAPHX_MODEL_CACHE_PATH"
@@ -36,8 +40,8 @@ def ort_session(
     ort: Mapping[str, str] | None = None,
     offline: bool = False,
     settings: Settings | None = None,
-    inputs: Mapping[str, Shape] | None = None,
-    **said: Any,
+    inputs: Mapping[str, Sequence[int | DynamicDim]] | None = None,
+    **options: Unpack[RequestOptions],
 ) -> Any:
     """Opens an `onnxruntime.InferenceSession` that loaded the right program for this model and did not compile.
 
@@ -54,8 +58,8 @@ def ort_session(
     _refuse_variable()
     cache = Cache(settings.cache_dir)
     connect = None if offline else connection(settings)
-    options = Options(inputs=as_inputs(inputs), **{**said, "consumer": "ort"})
-    subject, asked = prepare(options, os.fspath(model), cache, connect, this_host(settings, options))
+    wanted = make_options(inputs, {**options, "consumer": "ort"}, None)
+    subject, asked = prepare(wanted, os.fspath(model), cache, connect, this_host(settings, wanted))
     if subject.path is None:
         raise Usage("A session needs the model itself.", hint="Give the ONNX file instead of its hash.")
     consumer_options = dict(ort or {})

@@ -1,4 +1,4 @@
-"""Landing bytes on a disk: a temporary name in the same folder, synced, renamed; and disk faults as errors of ours."""
+"""Atomic file writes (temporary name in the same folder, sync, rename), and disk errors as errors of mxr."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from mxr.errors import DiskFull, MxrError, NotAllowed, Temporary, Usage
 
 PARTIAL = ".mxr-partial-"
-"""Begins the name of every file that is not whole yet."""
+"""Prefix of the names of incomplete files."""
 
 FICLONE = 0x40049409
-"""The ioctl that makes a reflink. Source: Linux, include/uapi/linux/fs.h."""
+"""The ioctl that creates a reflink. Source: Linux, include/uapi/linux/fs.h."""
 
 
 @contextmanager
 def faults(path: Path, doing: str = "write") -> Iterator[None]:
-    """Turns an `OSError` over `path` into an error of ours that says what to do."""
+    """Converts an `OSError` about `path` into an `MxrError`. Raises as `fault` returns."""
     try:
         yield
     except OSError as problem:
@@ -27,27 +27,30 @@ def faults(path: Path, doing: str = "write") -> Iterator[None]:
 
 
 def fault(problem: OSError, path: Path, doing: str = "write") -> MxrError:
-    """The error of ours for a disk fault."""
+    """Returns the error for an `OSError`: `DiskFull`, `NotAllowed`, `Usage` or `Temporary`."""
     reason = problem.strerror or str(problem)
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFull(f"Cannot {doing} {path}: {reason}.")
     if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return NotAllowed(f"Cannot {doing} {path}: {reason}.", hint="Give another folder, or the right to write there.")
+        return NotAllowed(f"Cannot {doing} {path}: {reason}.", hint="Use another path, or grant the permission.")
     if problem.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG):
         return Usage(f"Cannot {doing} {path}: {reason}.", hint="Check the path.")
     if problem.errno == errno.EXDEV:
-        return Usage(f"Cannot {doing} {path}: {reason}.", hint="Hard links stay on one file system: leave --link out.")
-    return Temporary(f"Cannot {doing} {path}: {reason}.", hint="Look at the disk, then try again.")
+        return Usage(f"Cannot {doing} {path}: {reason}.", hint="A hard link cannot cross file systems: omit --link.")
+    return Temporary(f"Cannot {doing} {path}: {reason}.", hint="Check the disk, then try again.")
 
 
 def partial_name(folder: Path, name: str = "") -> Path:
-    """A temporary name in `folder` that no other process uses."""
+    """Returns a temporary path in `folder` that no other process uses."""
     return folder / f"{PARTIAL}{name[:40]}-{os.getpid()}-{os.urandom(6).hex()}"
 
 
 @contextmanager
 def landing(final: Path, mode: int = 0o644) -> Iterator[int]:
-    """A file descriptor to write to; on success its bytes appear under `final` whole, on any error not at all."""
+    """Yields a file descriptor to write to.
+
+    On success, the complete file appears as `final`; on any error, nothing does. Raises as `faults` does.
+    """
     with faults(final):
         final.parent.mkdir(parents=True, exist_ok=True)
         partial = partial_name(final.parent, final.name)
@@ -70,7 +73,7 @@ def landing(final: Path, mode: int = 0o644) -> Iterator[int]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a rename in `folder` last through a power cut. Where it cannot be done, that is passed over."""
+    """Makes a rename in `folder` survive a power failure. Does nothing where the file system does not support it."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -80,13 +83,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_whole(final: Path, data: bytes, mode: int = 0o644) -> None:
-    """Writes a small file so that it is there whole or not at all. Raises as `faults` does."""
+    """Writes a small file atomically: it exists completely or not at all. Raises as `faults` does."""
     with landing(final, mode) as descriptor, faults(final):
         write_at(descriptor, data, 0)
 
 
-def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
-    """Writes all of `data` at `offset`: one call may write less than it was given."""
+def write_at(descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+    """Writes all of `data` at `offset`. A single `pwrite` can write less."""
     view = memoryview(data)
     while view:
         done = os.pwrite(descriptor, view, offset)
@@ -94,7 +97,7 @@ def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
 
 
 def copy_whole(source: Path, final: Path) -> None:
-    """Puts a reflink or a copy of `source` at `final`, never an inode shared with it."""
+    """Creates `final` as a reflink or a copy of `source`, never as a hard link. Raises as `faults` does."""
     import fcntl
 
     with faults(source, "read"):
@@ -118,14 +121,14 @@ def _copy(source: int, target: int) -> None:
         if not done:
             block = os.pread(source, 4 << 20, at)
             if not block:
-                raise OSError(errno.EIO, "the file became shorter while it was copied")
+                raise OSError(errno.EIO, "the file became shorter while it was being copied")
             write_at(target, block, at)
             done = len(block)
         left, at = left - done, at + done
 
 
 def link_whole(source: Path, final: Path) -> None:
-    """Puts a hard link of `source` at `final`, over what was there. Raises as `faults` does."""
+    """Creates `final` as a hard link to `source`, and replaces an existing file. Raises as `faults` does."""
     with faults(final, "link"):
         final.parent.mkdir(parents=True, exist_ok=True)
         partial = partial_name(final.parent, final.name)
@@ -133,6 +136,6 @@ def link_whole(source: Path, final: Path) -> None:
         try:
             partial.replace(final)
         finally:
-            # Renaming one link of an inode over another of the same does nothing and leaves both.
+            # Renaming a link over another link to the same inode does nothing and keeps both. Source: rename(2).
             with suppress(OSError):
                 partial.unlink()

@@ -1,19 +1,21 @@
-"""The way of a wanted compile: ask -> upload what the registry lacks -> ask again -> follow the job -> artifact id.
+"""Request a compile and follow it: request -> upload what the registry lacks -> request again -> follow -> artifact id.
 
-Once the registry has answered, its restarts are borne: what is asked is asked again for some minutes.
+After the first answer, an outage of the registry does not end the operation: see `OUTAGE` and `POLL` in
+`mxr.client.retry`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from hashlib import sha256
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from mxr.artifact.manifest import Blob, File, Manifest
+from mxr.artifact.manifest import File, Manifest, split_file
 from mxr.client import transfer
-from mxr.errors import CompileFailed, Damaged, MxrError, NoSuchBlob, NoSuchModel, NotCompiled, Temporary, Unreachable
+from mxr.client.retry import OUTAGE, POLL, Attempts, retry
+from mxr.errors import CompileFailed, Damaged, MxrError, NoSuchBlob, NoSuchModel, NotCompiled
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import jobs as job_protocol
 from mxr.util import disk
@@ -25,27 +27,22 @@ if TYPE_CHECKING:
 
     from .fetch import Watch
 
-T = TypeVar("T")
-
 PIECE = 64 << 20
-"""Bytes of a blob of a model: fixed, so that the same file is always cut alike."""
+"""Bytes of a blob of a model. The size is fixed, so that the same file always has the same blobs."""
 
 ONNX = "model.onnx"
-"""The ONNX file's name in the manifest of its model, whatever it is called on this host."""
-
-PATIENCE = 300.0
-"""Seconds for which a registry that answered before may be silent."""
+"""The name of the ONNX file in the manifest of its model, whatever its name on this host."""
 
 PACE = 30.0
 """Seconds of one long poll."""
 
 TAIL = 20
-"""Lines of the log that come with a failure."""
+"""Lines from the end of the log that are part of a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompileOrder:
-    """What to ask for, with the files that the registry may need for it. For the fields see `work.Ask`."""
+    """A compile request, with the files that the registry can need for it: the model and its calibration data."""
 
     ask: job_protocol.CompileRequest
     subject: ModelReference
@@ -54,9 +51,10 @@ class CompileOrder:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """How far a job is. `elapsed`: seconds since we follow it. `running`: seconds that its compile has taken so far.
+    """The progress of a job.
 
-    `log`: what came to it, where that is asked for. `away`: why the registry does not answer at the moment.
+    `elapsed`: seconds since `follow` began. `running`: seconds that the compile has taken so far, None before it
+    starts. `log`: new log text, if requested. `away`: why the registry does not answer at the moment, None if it does.
     """
 
     job: job_protocol.Job
@@ -67,37 +65,39 @@ class JobProgress:
 
 
 def ask(client: Client, wanted: CompileOrder, watch: Watch) -> job_protocol.Job:
-    """The job to wait for. The model and its calibration data are uploaded where the registry lacks them.
+    """Requests a compile and returns its job. Uploads the model and its calibration data if the registry lacks them.
 
-    Raises `NoWorker` where `wanted` waits and nothing could do it, `NoSuchModel` where the file is not here either.
+    Raises `NoWorker` when `wanted.ask.wait` is set and no worker can compile the program, and `NoSuchModel` when
+    neither the registry nor this host has the ONNX file.
     """
-    for given in (NoSuchModel, NoSuchBlob, None):
+    # The model and the calibration data can both be missing: each is uploaded at most once.
+    for last in (False, False, True):
         try:
-            return patiently(lambda: client.ask(wanted.ask))
-        except (NoSuchModel, NoSuchBlob) as lacking:
-            if given is None or not _supply(client, wanted, lacking, watch):
+            return retry(OUTAGE, lambda: client.ask(wanted.ask))
+        except (NoSuchModel, NoSuchBlob) as missing:
+            if last or not _upload_missing(client, wanted, missing, watch):
                 raise
     raise AssertionError
 
 
-def _supply(client: Client, wanted: CompileOrder, lacking: MxrError, watch: Watch) -> bool:
-    """Uploads what an ask lacked; whether there was anything to upload."""
-    if isinstance(lacking, NoSuchModel):
+def _upload_missing(client: Client, wanted: CompileOrder, missing: MxrError, watch: Watch) -> bool:
+    """Uploads what a request lacked. Returns false when this host does not have it either."""
+    if isinstance(missing, NoSuchModel):
         if wanted.subject.path is None:
             return False
         upload_model(client, wanted.subject, watch)
     else:
         if wanted.calibration is None:
             return False
-        file = _cut(wanted.calibration, "calibration", whole=True)
+        file = _split(wanted.calibration, "calibration", whole=True)
         _upload(client, wanted.calibration, file, watch)
     return True
 
 
 def upload_model(client: Client, subject: ModelReference, watch: Watch) -> artifact_protocol.Model:
-    """Uploads the blobs of a model that the registry lacks, and registers it complete.
+    """Uploads the blobs of a model that the registry lacks, and registers the model with its manifest.
 
-    Raises `Damaged` when the file is no longer the model that was asked for.
+    Raises `Damaged` when the file is no longer the requested model.
     """
     assert subject.path is not None
     sources = {ONNX: subject.path}
@@ -105,98 +105,62 @@ def upload_model(client: Client, subject: ModelReference, watch: Watch) -> artif
         sources[location] = path
     if sources[ONNX] != subject.path:
         raise Damaged(
-            f"{subject.path} keeps its weights in a file called {ONNX}, a name that mxr gives to the model itself.",
+            f"{subject.path} has an external-data file named {ONNX}. mxr reserves this name for the model itself.",
             hint="Save the model again with its external data under another name.",
         )
-    files = {name: _cut(path, name) for name, path in sources.items()}
+    files = {name: _split(path, name) for name, path in sources.items()}
     for name, path in sources.items():
         _upload(client, path, files[name], watch)
     statement = subject.registration(Manifest(tuple(files.values())), ONNX)
-    return patiently(lambda: client.register_model(statement))
+    return retry(OUTAGE, lambda: client.register_model(statement))
 
 
 def _upload(client: Client, path: Path, file: File, watch: Watch) -> None:
-    patiently(lambda: transfer.upload(client, path, file, watch(file.size)))
+    retry(OUTAGE, lambda: transfer.upload(client, path, file, watch(file.size)))
 
 
-def _cut(path: Path, name: str, *, whole: bool = False) -> File:
-    """The manifest entry of a file, in pieces of a fixed size, or in one."""
-    total, blobs, count = sha256(), [], 0
-    with disk.faults(path, "read"), path.open("rb") as stream:
-        while True:
-            part, size = sha256(), 0
-            while (whole or size < PIECE) and (block := stream.read(1 << 20)):
-                part.update(block)
-                total.update(block)
-                size += len(block)
-            if size == 0:
-                break
-            blobs.append(Blob(part.hexdigest(), size))
-            count += size
-    return File(name, count, total.hexdigest(), tuple(blobs))
-
-
-def patiently(
-    call: Callable[[], T],
-    patience: float = PATIENCE,
-    *,
-    longest: float = 10.0,
-    leave: Callable[[], bool] = lambda: False,
-) -> T:
-    """What `call` gives, called again while the registry is away, with pauses of `longest` seconds at most.
-
-    Raises what it raised last when `patience` ends, or `leave` says so.
-    """
-    end, pause = time.monotonic() + patience, 0.5
-    while True:
-        try:
-            return call()
-        except (Unreachable, Temporary):
-            if leave() or time.monotonic() + pause > end:
-                raise
-        time.sleep(pause)
-        pause = min(pause * 1.6, longest)
+def _split(path: Path, name: str, *, whole: bool = False) -> File:
+    """Returns the manifest entry of a file, split into blobs of a fixed size, or as one blob."""
+    with disk.faults(path, "read"):
+        size = path.stat().st_size
+    inner = () if whole else range(PIECE, size, PIECE)
+    return split_file(path, name, (0, *inner, size) if size else (0,))
 
 
 def follow(
     client: Client, job: job_protocol.Job, *, deadline: float | None = None, pace: float = PACE, log: bool = False
 ) -> Iterator[JobProgress]:
-    """Progress of a job until it is closed or `deadline` (of `time.monotonic`) has come; the last one says which.
+    """Yields the progress of a job until it is closed or `deadline` (of `time.monotonic`) is reached.
 
-    It comes with each change and at least every `pace` seconds. Raises `Unreachable` when the registry stays away.
+    Yields after each change of the job and at least every `pace` seconds; the last progress shows whether the job is
+    closed. Raises `Unreachable` when the registry does not answer for longer than `retry.POLL` allows.
     """
-    begun, heard, offset = time.monotonic(), time.monotonic(), 0
+    begun, answered, offset = time.monotonic(), time.monotonic(), 0
+    attempts = Attempts(POLL)
     while True:
-        away, text = None, ""
+        text = ""
         try:
             if log and job.id:
-                text, offset = _new_log(client, job.id, offset)
-            if job.state not in job_protocol.OPEN:
-                yield _progress(job, begun, heard, text)
-                return
+                text, offset = attempts.run(partial(_new_log, client, job.id, offset))
+            yield _progress(job, begun, answered, text)
             left = pace if deadline is None else min(pace, deadline - time.monotonic())
-            yield _progress(job, begun, heard, text)
-            if left <= 0:
+            if job.state not in job_protocol.OPEN or left <= 0:
                 return
-            fresh = client.job(job.id, wait=round(left, 3), version=job.version)
-            heard = time.monotonic()
-            job = fresh
-        except (Unreachable, Temporary) as problem:
-            away = problem.message
-            if time.monotonic() - heard > PATIENCE + pace:
-                raise
-        if away is not None:
-            yield _progress(job, begun, heard, "", away)
-            time.sleep(0.5)
+            job = attempts.run(partial(client.job, job.id, wait=round(left, 3), version=job.version))
+            answered = time.monotonic()
+        except MxrError as problem:
+            pause = attempts.pause_after(problem)
+            yield _progress(job, begun, answered, "", problem.message)
+            time.sleep(pause if deadline is None else max(0.0, min(pause, deadline - time.monotonic())))
             if deadline is not None and time.monotonic() >= deadline:
                 return
 
 
-def _progress(job: job_protocol.Job, begun: float, heard: float, log: str, away: str | None = None) -> JobProgress:
+def _progress(job: job_protocol.Job, begun: float, answered: float, log: str, away: str | None = None) -> JobProgress:
     moment = time.monotonic()
     running = None
     if job.state == job_protocol.RUNNING and job.started_at is not None:
-        running = max(0.0, job.updated_at - job.started_at) + moment - heard
+        running = max(0.0, job.updated_at - job.started_at) + moment - answered
     return JobProgress(job, moment - begun, running, log, away)
 
 
@@ -206,35 +170,37 @@ def _new_log(client: Client, identity: str, offset: int) -> tuple[str, int]:
 
 
 def outcome(client: Client, job: job_protocol.Job) -> str:
-    """The id of the artifact that came of a job.
+    """Returns the id of the artifact that a job produced.
 
-    Raises `CompileFailed` with the failure and the end of the log, `NotCompiled` where the job is open or cancelled.
+    Raises `CompileFailed` with the failure and the end of the log, and `NotCompiled` when the job is open or cancelled.
     """
     detail: dict[str, Any] = {"job": job.id, "state": job.state}
     if job.state == job_protocol.DONE and job.artifact:
         return job.artifact
     if job.state == job_protocol.FAILED:
-        failure = job.failure or job_protocol.JobFailure(job_protocol.TRANSIENT, "It failed, and nothing says why.")
+        failure = job.failure or job_protocol.JobFailure(job_protocol.TRANSIENT, "The reason is unknown.")
         lines = log_tail(client, job.id)
         raise CompileFailed(
             f"The compile failed: {failure.message}",
-            hint=f"`mxr jobs {job.id[:12]}` shows its log; --retry tries again in spite of this failure.",
+            hint=f"Read the log with `mxr jobs {job.id[:12]}`. Use --retry to compile again despite this failure.",
             detail=detail | {"kind": failure.kind, "name": failure.name, "log": lines},
         )
     if job.state == job_protocol.CANCELLED:
         raise NotCompiled(
-            f"Job {job.id[:12]} was cancelled.", hint="Ask again with --on-miss ask or wait.", detail=detail
+            f"Job {job.id[:12]} was cancelled.",
+            hint="Request the compile again with --on-miss ask or --on-miss wait.",
+            detail=detail,
         )
-    nobody = f", and no live worker can do it: it needs {job.waiting_for}" if job.waiting_for else ""
+    nobody = f", and no live worker can compile it: it needs {job.waiting_for}" if job.waiting_for else ""
     raise NotCompiled(
-        f"It is not compiled yet: job {job.id} is {job.state}{nobody}.",
-        hint=f"`mxr jobs {job.id[:12]} --follow` follows it; the same fetch gets the program once it is there.",
+        f"The program is not compiled yet: job {job.id} is {job.state}{nobody}.",
+        hint=f"Follow the job with `mxr jobs {job.id[:12]} --follow`. When it is done, run the same fetch again.",
         detail=detail | ({"waiting_for": job.waiting_for} if job.waiting_for else {}),
     )
 
 
 def log_tail(client: Client, identity: str) -> list[str]:
-    """The last lines of a job's log; none where the registry does not tell."""
+    """Returns the last lines of the log of a job; an empty list when the log cannot be read."""
     try:
         return client.log(identity)[0].decode("utf-8", "replace").splitlines()[-TAIL:]
     except MxrError:

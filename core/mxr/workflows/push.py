@@ -1,18 +1,16 @@
-"""Publishing a program: what the file tells is taken from it, the rest must be said, contradictions are refused."""
+"""Publish a program: its label comes from the file where possible, otherwise from the options."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from hashlib import sha256
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from mxr import consumers
 from mxr.artifact import model_evidence, program_evidence, target
-from mxr.artifact.key import Difference, Key
-from mxr.artifact.manifest import Blob, File, Manifest
+from mxr.artifact.key import Difference, Key, show
+from mxr.artifact.manifest import File, Manifest, split_file
 from mxr.artifact.qualities import Qualities
 from mxr.artifact.target import GfxArch, Inputs
 from mxr.client import transfer
@@ -28,29 +26,30 @@ Watch = Callable[[int], transfer.Progress]
 
 @dataclass(frozen=True, slots=True)
 class PublicationLabel:
-    """The key and the qualities that a program is published under."""
+    """The key and the qualities under which a program is published."""
 
     key: Key
     qualities: Qualities
 
 
 def label(options: Options, subject: ModelReference, description: Mapping[str, Any]) -> PublicationLabel:
-    """The label of a program: from its file what that tells, from the options the rest.
+    """Returns the label of a program: facts from its file, and the options for everything else.
 
-    Raises `Usage` naming all that neither tells, `Mismatch` listing each field that the file contradicts.
+    `description` is the JSON form of `mxr.describe_file`. Raises `Usage` listing all facts that neither gives, and
+    `Mismatch` listing each field in which the file contradicts the options.
     """
     kind = options.kind or _only(description.get("targets")) or "gpu"
     if description.get("compiled") is False:
         raise Mismatch(
             "This program was saved before it was compiled.",
-            hint="Call program.compile(...) before migraphx.save, then push that file.",
+            hint="Call program.compile(...) before migraphx.save, and push that file.",
             detail={"differences": [Difference("compiled", True, False).to_json()]},
         )
-    _refuse_mixed(description)
+    _reject_mixed_archs(description)
     arch = _labelled_arch(options, description)
     offload_copy, fast_math = _flags(options, description, kind)
     migraphx = options.migraphx or description.get("migraphx")
-    _demand_rest(
+    _require_rest(
         options, description, kind, arch, {"fast_math": fast_math, "offload_copy": offload_copy, "migraphx": migraphx}
     )
     assert migraphx is not None and offload_copy is not None and fast_math is not None
@@ -91,43 +90,35 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
 
 
 def refuse_contradictions(key: Key, qualities: Qualities, description: Mapping[str, Any]) -> None:
-    """Raises `Mismatch`, each field as asked and as found, when the file says otherwise than its label."""
+    """Raises `Mismatch`, with both values of each field, when the file contradicts its label."""
     differences = program_evidence.contradictions(key, qualities, description)
     if differences:
         raise contradicted(differences)
 
 
 def contradicted(differences: tuple[Difference, ...]) -> Mismatch:
-    """The error for a label that the file contradicts."""
+    """Returns the error for a label that the file contradicts."""
     listed = "; ".join(
-        f"{each.field} is said to be {_words(each.asked)}, the file says {_words(each.found)}" for each in differences
+        f"{each.field} is {show(each.asked)} in the label and {show(each.found)} in the file" for each in differences
     )
     return Mismatch(
         f"The file contradicts its label: {listed}.",
-        hint="Correct the options, or push another file; `mxr inspect FILE` shows what it says.",
+        hint="Correct the options, or push another file. `mxr inspect FILE` shows the facts in a file.",
         detail={"differences": [each.to_json() for each in differences]},
     )
 
 
 def cut(path: Path, name: str) -> File:
-    """The manifest entry of the file at `path`: cut into blobs, each hashed, and the whole in the same pass."""
+    """Returns the manifest entry of the program at `path`, named `name` and split into blobs at its cut points.
+
+    Raises `Usage` when the file changes during the reading, `Damaged` for a file that is not a program, and a disk
+    error as `disk.faults` does.
+    """
     from mxr.program import FileSource, cut_points
 
-    with disk.faults(path, "read"):
-        with FileSource(path) as source:
-            points = cut_points(source)
-        whole, blobs = sha256(), []
-        with path.open("rb") as file:
-            for start, end in pairwise(points):
-                part = sha256()
-                for at in range(start, end, 1 << 20):
-                    block = file.read(min(1 << 20, end - at))
-                    part.update(block)
-                    whole.update(block)
-                blobs.append(Blob(part.hexdigest(), end - start))
-            if file.read(1):
-                raise Usage(f"{path} grew while it was read.", hint="Wait until it is written, then push it.")
-    return File(name, points[-1], whole.hexdigest(), tuple(blobs))
+    with disk.faults(path, "read"), FileSource(path) as source:
+        points = cut_points(source)
+    return split_file(path, name, points)
 
 
 def push(
@@ -138,30 +129,30 @@ def push(
     provenance: Mapping[str, Any],
     watch: Watch,
 ) -> artifact_protocol.Artifact:
-    """Publishes the program at `path` under its label: asks what is missing, sends that, publishes the manifest.
+    """Uploads the blobs of the program at `path` that the registry lacks, and publishes it under its label.
 
-    Interrupted, it is simply run again. Raises `Mismatch` or `Conflict` as the registry says, `Unreachable`.
+    After an interruption, call it again. Raises `Unreachable`, and `Mismatch` or `Conflict` as the registry answers.
     """
     file = cut(path, "model.mxr")
-    stated = artifact_protocol.Publish(
+    publication = artifact_protocol.Publish(
         key=found.key,
         manifest=Manifest((file,)),
         qualities=found.qualities,
         provenance={"file": path.name, **provenance},
         model=subject.statement(),
     )
-    return transfer.settle(
-        lambda: transfer.upload(client, path, file, watch(file.size)), lambda: client.publish(stated)
+    return transfer.upload_and_publish(
+        lambda: transfer.upload(client, path, file, watch(file.size)), lambda: client.publish(publication)
     )
 
 
 def _only(targets: Any) -> str | None:
-    """The target kind of a file; a program for several goes to the check, which refuses it."""
+    """Returns the target kind in the file. For several targets, the later comparison with the label fails."""
     return targets[0] if targets and targets[0] in target.KINDS else None
 
 
 def _arch_of(description: Mapping[str, Any]) -> GfxArch | None:
-    """The one arch of the file's code objects, with the strictest features; None where they do not agree on one."""
+    """Returns the common arch of all code objects, with their strictest features; None where their archs differ."""
     archs = program_evidence.archs_of(description)
     if len({arch.base for arch in archs}) != 1:
         return None
@@ -169,34 +160,37 @@ def _arch_of(description: Mapping[str, Any]) -> GfxArch | None:
     return GfxArch(archs[0].base, *(None if sign == "any" else sign for sign in signs))
 
 
-def _refuse_mixed(description: Mapping[str, Any]) -> None:
+def _reject_mixed_archs(description: Mapping[str, Any]) -> None:
     bases = sorted({arch.base for arch in program_evidence.archs_of(description)})
     if len(bases) > 1:
         raise Mismatch(
-            f"This program has code for several archs ({', '.join(bases)}), and runs whole on none.",
+            f"This program has code for several archs ({', '.join(bases)}), so it cannot run on any of them.",
             hint="Compile it again on one GPU, and push that file.",
             detail={"differences": [Difference("arch", None, "+".join(bases)).to_json()]},
         )
 
 
 def _labelled_arch(options: Options, description: Mapping[str, Any]) -> GfxArch | None:
-    """The arch as said, else as the file tells. What was built for any setting of a feature stays so."""
-    told = _arch_of(description)
+    """Returns the arch in the options, else the one in the file.
+
+    A feature for which the file was built for any setting stays open, whatever the options say.
+    """
+    in_file = _arch_of(description)
     if options.arch is None:
-        return told
-    said = GfxArch.parse(options.arch)
-    if told is None or told.base != said.base:
-        return said
+        return in_file
+    given = GfxArch.parse(options.arch)
+    if in_file is None or in_file.base != given.base:
+        return given
     return GfxArch(
-        said.base,
-        *(getattr(told, name) and (getattr(said, name) or getattr(told, name)) for name in target.FEATURES),
+        given.base,
+        *(getattr(in_file, name) and (getattr(given, name) or getattr(in_file, name)) for name in target.FEATURES),
     )
 
 
 def _flags(options: Options, description: Mapping[str, Any], kind: str) -> tuple[bool | None, bool | None]:
     consumer = consumers.find(options.consumer) if options.consumer else None
-    told = description.get("offload_copy") if kind == "gpu" else None
-    offload_copy = consumer.offload_copy if consumer else told
+    in_file = description.get("offload_copy") if kind == "gpu" else None
+    offload_copy = consumer.offload_copy if consumer else in_file
     fast_math = consumer.fast_math if consumer else None
     return (
         offload_copy if options.offload_copy is None else options.offload_copy,
@@ -204,65 +198,66 @@ def _flags(options: Options, description: Mapping[str, Any], kind: str) -> tuple
     )
 
 
-def _demand_rest(
+def _require_rest(
     options: Options, description: Mapping[str, Any], kind: str, arch: GfxArch | None, flags: Mapping[str, Any]
 ) -> None:
-    """Raises `Usage` naming at once everything that neither the file nor the options tell."""
-    needs = []
+    """Raises `Usage` listing everything that neither the file nor the options give."""
+    missing = []
     if kind == "gpu":
-        needs += _demand_hardware(description, arch)
+        missing += _missing_hardware(description, arch)
         if options.rocm is None:
-            needs.append(("the ROCm version", "--rocm 7.2"))
+            missing.append(("the ROCm version", "--rocm 7.2"))
     if flags["migraphx"] is None:
-        needs.append(("the MIGraphX version", "--migraphx 2.15"))
+        missing.append(("the MIGraphX version", "--migraphx 2.15"))
     if flags["offload_copy"] is None or flags["fast_math"] is None:
         names = [name for name in ("offload_copy", "fast_math") if flags[name] is None]
-        spelt = " and ".join(f"--{name}/--no-{name}" for name in names).replace("_", "-")
-        needs.append((" and ".join(names), f"--for CONSUMER, or {spelt}"))
-    seen = [word for word in description.get("precisions") or () if word != "fp32"]
-    if options.precision is None and seen:
-        words = "+".join(seen)
-        needs.append(
-            (f"the precision (it computes in {words})", f"--precision {words}, or fp32 if the model itself does")
+        flag_options = " and ".join(f"--{name}/--no-{name}" for name in names).replace("_", "-")
+        missing.append((" and ".join(names), f"--for CONSUMER, or {flag_options}"))
+    found = [precision for precision in description.get("precisions") or () if precision != "fp32"]
+    if options.precision is None and found:
+        joined = "+".join(found)
+        missing.append(
+            (
+                f"the precision (the program computes in {joined})",
+                f"--precision {joined}, or --precision fp32 if the model itself computes in {joined}",
+            )
         )
-    if needs:
+    if missing:
         raise Usage(
-            "The file does not tell " + ", ".join(what for what, _ in needs) + ".",
-            hint="Say it: " + "; ".join(how for _, how in needs) + ".",
-            detail={"missing": [what for what, _ in needs]},
+            "The file does not contain " + ", ".join(what for what, _ in missing) + ".",
+            hint="Add: " + "; ".join(how for _, how in missing) + ".",
+            detail={"missing": [what for what, _ in missing]},
         )
 
 
-def _demand_hardware(description: Mapping[str, Any], arch: GfxArch | None) -> list[tuple[str, str]]:
+def _missing_hardware(description: Mapping[str, Any], arch: GfxArch | None) -> list[tuple[str, str]]:
     if arch is None:
         return [("the GPU arch", "--arch gfx908:sramecc+:xnack-")]
     if program_evidence.archs_of(description):
         return []
-    silent = [name for name in target.FEATURES if target.capable(arch.base, name) and getattr(arch, name) is None]
-    return (
-        [(" and ".join(silent), f"--arch {arch.base}" + "".join(f":{name}+" for name in silent) + " (or -)")]
-        if silent
-        else []
-    )
+    unknown = [name for name in target.FEATURES if target.capable(arch.base, name) and getattr(arch, name) is None]
+    if not unknown:
+        return []
+    return [(" and ".join(unknown), f"--arch {arch.base}" + "".join(f":{name}+" for name in unknown) + " (or -)")]
 
 
 def _inputs(options: Options, subject: ModelReference, description: Mapping[str, Any]) -> Inputs:
-    """The inputs as said, else as the file's parameters have them.
+    """Returns the inputs in the options, else those in the parameters of the file.
 
-    Raises `Mismatch` for another model's program, `Usage` where the file leaves a dim of the model open.
+    Raises `Mismatch` for a program of another model, and `Usage` where the file does not determine a dim of the model.
     """
     if options.batch is not None or options.inputs:
         return subject.bind(options.batch, options.inputs)
     rows = description.get("inputs") or {}
     scalars = {each.name for each in subject.onnx.inputs if each.dims == ()}
     found = program_evidence.inputs_of(description)
-    told = tuple((name, () if name in scalars and shape == (1,) else shape) for name, shape in found)
-    problem = _misfit(subject, rows, told)
+    in_file = tuple((name, () if name in scalars and shape == (1,) else shape) for name, shape in found)
+    problem = _input_mismatch(subject, rows, in_file)
     if problem is None:
-        return subject.bind(None, told)
+        return subject.bind(None, in_file)
     raise Mismatch(
-        f"This program does not fit the model: {problem}.",
-        hint="Push it with the model that it was compiled from; `mxr inspect FILE` shows its inputs.",
+        f"This program was not compiled from this model: {problem}.",
+        hint="Push it with the model that it was compiled from. `mxr inspect FILE` shows its inputs.",
         detail={
             "differences": [
                 {"field": "inputs", "asked": [str(each) for each in subject.onnx.inputs], "found": sorted(rows)}
@@ -271,17 +266,17 @@ def _inputs(options: Options, subject: ModelReference, description: Mapping[str,
     )
 
 
-def _misfit(subject: ModelReference, rows: Mapping[str, Any], told: Inputs) -> str | None:
-    """Why the file's inputs cannot be those of the model; None when they can, told or not."""
+def _input_mismatch(subject: ModelReference, rows: Mapping[str, Any], in_file: Inputs) -> str | None:
+    """Returns why the inputs in the file cannot be those of the model; None when they can, or are unknown."""
     foreign = [name for name in rows if name not in {each.name for each in subject.onnx.inputs}]
     if foreign:
-        return f"it has an input {foreign[0]}, and the model has none of this name"
-    names = {name for name, _ in told}
+        return f"the program has an input {foreign[0]}, the model does not"
+    names = {name for name, _ in in_file}
     inputs = tuple(each for each in subject.onnx.inputs if each.name in names)
     try:
-        replace(subject, onnx=replace(subject.onnx, inputs=inputs)).bind(None, told)
-    except Usage as misfit:
-        return misfit.message.rstrip(".")
+        replace(subject, onnx=replace(subject.onnx, inputs=inputs)).bind(None, in_file)
+    except Usage as problem:
+        return problem.message.rstrip(".")
     return None
 
 
@@ -292,9 +287,3 @@ def _patch(options: Options, description: Mapping[str, Any], short: str, *, zero
             if patch and found == short:
                 return patch
     return None
-
-
-def _words(value: object) -> str:
-    from mxr.artifact.key import show
-
-    return show(value)

@@ -14,6 +14,7 @@ from sqlalchemy import delete, exists, func, select, text
 from mxr.artifact.manifest import Manifest, artifact_id
 from mxr.errors import MxrError, NoSuchBlob
 from mxr.util.codec import canonical
+from mxr.util.hashing import sha256_chunks
 from mxr_registry.artifacts.blobs import turn_of
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database, Row, Session, take_turns
@@ -144,13 +145,10 @@ class Fsck:
         return self.repair
 
     def _right(self, name: str) -> bool:
-        found = sha256()
         try:
-            for data in self.store.read(name):
-                found.update(data)
+            return sha256_chunks(self.store.read(name)) == name
         except (NoSuchBlob, OSError):
             return False
-        return found.hexdigest() == name
 
     def _aside(self, name: str) -> bool:
         if self.repair:

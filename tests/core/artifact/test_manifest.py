@@ -113,7 +113,7 @@ def test_a_name_that_is_taken_lands_below_its_folder(name: str) -> None:
     [("x", "x"), ("a", "a/b"), ("a/b/c", "a"), ("a/b/c", "x", "a/b"), ("a/b", "a/b/c/d")],
 )
 def test_no_two_files_in_one_place(names: tuple[str, ...]) -> None:
-    with pytest.raises(Usage, match="none the folder of another"):
+    with pytest.raises(Usage, match="none of them a folder of another"):
         Manifest(tuple(cut(name, name.encode()) for name in names))
 
 

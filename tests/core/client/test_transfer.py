@@ -9,6 +9,7 @@ import pytest
 
 from mxr.artifact.manifest import Blob
 from mxr.client import transfer
+from mxr.client.retry import PUBLISH
 from mxr.errors import NoSuchBlob, Temporary
 from mxr.protocol.artifacts import Missing
 
@@ -32,14 +33,14 @@ class Swept:
 @pytest.mark.parametrize("times", [0, 1, 2])
 def test_what_was_swept_is_sent_again(times: int) -> None:
     registry = Swept(times)
-    assert transfer.settle(registry.send, registry.say) == times + 1 == registry.sent
+    assert transfer.upload_and_publish(registry.send, registry.say) == times + 1 == registry.sent
 
 
 def test_a_registry_that_sweeps_everything_is_asked_later() -> None:
     registry = Swept(100)
     with pytest.raises(Temporary, match="removes") as caught:
-        transfer.settle(registry.send, registry.say)
-    assert (registry.sent, caught.value.exit) == (transfer.TRIES, 75)
+        transfer.upload_and_publish(registry.send, registry.say)
+    assert (registry.sent, caught.value.exit) == (PUBLISH.attempts, 75)
 
 
 class Beside:

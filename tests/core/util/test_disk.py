@@ -111,7 +111,7 @@ def test_other_paths_where_nothing_can_land(tmp_path: Path) -> None:
 FILL = """
 import resource, signal, sys
 from pathlib import Path
-from mxr import disk
+from mxr.util import disk
 from mxr.errors import DiskFull
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

@@ -122,7 +122,7 @@ def test_files_that_cannot_be_read_are_usage(tmp_path: Path) -> None:
         model_hash(tmp_path / "absent", ())
     with pytest.raises(Usage, match=r"There is no file .*absent"):
         model_hash(model, [("d", tmp_path / "absent")])
-    with pytest.raises(Usage, match="cannot be read"):
+    with pytest.raises(Usage, match="Cannot read"):
         model_hash(tmp_path, ())
     with pytest.raises(FileNotFoundError):
         sha256_file(tmp_path / "absent")

@@ -1,10 +1,10 @@
-"""Waiting for a compile: how models are cut, how patience ends, what a closed job means."""
+"""Waiting for a compile: how models are split, outages of the registry, what a closed job means."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +12,11 @@ import pytest
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob
 from mxr.artifact.qualities import Request
-from mxr.errors import CompileFailed, NotCompiled, Temporary, Unreachable, Usage
+from mxr.client.retry import POLL
+from mxr.errors import CompileFailed, NotCompiled, Temporary, Unreachable
 from mxr.protocol import jobs as job_protocol
 from mxr.workflows import compile as compile_workflow
+from mxr.workflows.fetch import unwatched
 
 KEY = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))
 
@@ -52,13 +54,13 @@ def test_files_are_cut_at_fixed_places(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(compile_workflow, "PIECE", 2 << 20)
     data = bytes(range(256)) * (5 << 12)
     (tmp_path / "weights").write_bytes(data)
-    file = compile_workflow._cut(tmp_path / "weights", "w")
+    file = compile_workflow._split(tmp_path / "weights", "w")
     parts = [data[at : at + (2 << 20)] for at in range(0, len(data), 2 << 20)]
     assert file.blobs == tuple(Blob(sha256(part).hexdigest(), len(part)) for part in parts)
     assert len(parts) == 3 and file.sha256 == sha256(data).hexdigest()
-    assert len(compile_workflow._cut(tmp_path / "weights", "w", whole=True).blobs) == 1
+    assert len(compile_workflow._split(tmp_path / "weights", "w", whole=True).blobs) == 1
     (tmp_path / "empty").touch()
-    assert compile_workflow._cut(tmp_path / "empty", "e").blobs == ()
+    assert compile_workflow._split(tmp_path / "empty", "e").blobs == ()
 
 
 def test_following_bears_a_registry_that_restarts(quick: list[float]) -> None:
@@ -80,24 +82,31 @@ def test_the_log_comes_once(quick: list[float]) -> None:
     assert [each.log for each in compile_workflow.follow(client, job("running"), log=True)] == ["all of it", ""]  # type: ignore[arg-type]
 
 
-def failing(*problems: Exception) -> Callable[[], str]:
-    left = list(problems)
+def test_a_compile_request_survives_an_outage(quick: list[float]) -> None:
+    class Restarting:
+        def __init__(self) -> None:
+            self.answers: list[Any] = [Unreachable(), Temporary(), job("queued")]
 
-    def call() -> str:
-        if left:
-            raise left.pop(0)
-        return "done"
+        def ask(self, wanted: Any) -> job_protocol.Job:
+            found = self.answers.pop(0)
+            if isinstance(found, Exception):
+                raise found
+            return found
 
-    return call
+    wanted: Any = SimpleNamespace(ask=None, subject=None, calibration=None)
+    client: Any = Restarting()
+    assert compile_workflow.ask(client, wanted, unwatched).state == "queued"
+    assert len(quick) == 2
 
 
-def test_patience(quick: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert compile_workflow.patiently(failing(Unreachable(), Temporary())) == "done"
-    assert quick == [0.5, 0.8]
-    with pytest.raises(Usage):
-        compile_workflow.patiently(failing(Usage("no")))
+def test_following_ends_when_the_registry_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(compile_workflow.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(compile_workflow.time, "sleep", lambda seconds: now.append(now.pop() + seconds))
+    client: Any = Scripted(*[Unreachable()] * 1000)
     with pytest.raises(Unreachable):
-        compile_workflow.patiently(failing(Unreachable()), patience=0.1)
+        list(compile_workflow.follow(client, job("queued")))
+    assert now[0] == pytest.approx(POLL.deadline, abs=POLL.longest)
 
 
 def test_what_a_closed_job_means() -> None:

@@ -281,3 +281,15 @@ def test_the_cache_of_an_onnx_runtime_needs_a_model_and_excludes_a_bundle(fails:
     for more in (("bundle.tar",), ("--into", "cache"), ("--lock", "x"), ("--batch", "1,2")):
         assert "one recorded set" in fails(*arguments, *more).err
     assert "needs the model" in fails("import", "--ort-cache", "ort").err
+
+
+@pytest.mark.parametrize("generation", ["B'", "C", "D"])
+def test_unproven_ort_predictions_are_off_by_default(fails: Fails, generation: str) -> None:
+    call = ("fetch", "m.onnx", *FULL_TARGET, "--for", "ort", "--ort", generation, "--offline", "-o", "out/", "--json")
+    error = fails(*call).error
+    assert error["code"] == "usage" and f"generation {generation}" in error["message"]
+    assert "never run against" in error["message"]
+    assert "--ort-predict unproven" in error["hint"] and "mxr import --ort-cache" in error["hint"]
+    assert error["detail"]["generation"] == generation
+    # With the option, the fetch continues: the cache is empty, and --offline forbids a download.
+    assert fails(*call, "--ort-predict", "unproven", code=69).error["code"] == "unreachable"

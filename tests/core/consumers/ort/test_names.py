@@ -127,7 +127,7 @@ def test_c_names_its_inputs_in_the_order_of_the_map() -> None:
         (generation_b, {"x": (None, 3)}, "open dims"),
         (generation_b, {"x": ()}, "scalar"),
         (generation_c, {"x": (1, None)}, "other than its batch"),
-        (generation_c, {"x": (None, 3)}, "not known"),
+        (generation_c, {"x": (None, 3)}, "unknown"),
         (generation_d, {"x": (1, None)}, "open dims"),
     ],
 )

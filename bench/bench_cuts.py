@@ -1,11 +1,11 @@
-"""What cutting a program at its weights costs where nothing is shared, and what it saves where something is.
+"""Cutting programs at their weights: the cost where nothing is shared, and the savings where weights are shared.
 
 python bench/bench_cuts.py [--mib 512 1024] [--rounds N] [--folder DIR]
 
-The comparison is with plain pieces of 64 MiB of the same file: the bytes stored (manifest and blobs), the processor
-time of `mxr.workflows.push.cut`, and the time to upload everything to a registry on this machine, where the cost of
-a request is largest relative to its bytes. The last line is one JSON document. Exits with 1 where the bytes are
-more than one percent above; the times are shown.
+The baseline cuts the same file into pieces of 64 MiB. Compared are the stored bytes (manifest and blobs), the processor
+time of `mxr.workflows.push.cut`, and the time to upload everything to a registry on this machine, where a request is
+most expensive relative to its bytes. The last line is one JSON document. Exits with 1 if the stored bytes exceed the
+baseline by more than one percent; the times have no limit.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ MIB, KIB = 1 << 20, 1 << 10
 PLAIN = 64 * MIB
 MOST = 1.01
 LAYERS = {
-    "a transformer's": [4 * MIB] * 4 + [16 * MIB] * 2 + [4 * KIB] * 8,
-    "a convnet's": [64 * KIB, 256 * KIB, KIB, 1 * MIB, KIB, 2304 * KIB, 2 * KIB],
-    "only small": [48 * KIB],
+    "transformer": [4 * MIB] * 4 + [16 * MIB] * 2 + [4 * KIB] * 8,
+    "convnet": [64 * KIB, 256 * KIB, KIB, 1 * MIB, KIB, 2304 * KIB, 2 * KIB],
+    "small": [48 * KIB],
 }
-"""Bytes of the literals of one layer, which come again until the file is full."""
+"""The sizes of the literals of one layer in bytes; layers repeat until the file has its size."""
 
 
 def plain_points(source: Source) -> list[int]:
-    """Cuts every 64 MiB."""
+    """A cut every 64 MiB."""
     return [*range(0, source.size, PLAIN), source.size]
 
 
 def write_program(path: Path, size: int, layer: list[int]) -> None:
-    """A program of random literals, no two alike: each is a window on a random block that moves by a prime."""
+    """Write a program of random, distinct literals: windows into a random block, moved by a prime number of bytes."""
     block = os.urandom(max(layer)) * 2
     mark = b"\xc4\x07WEIGHTS"
     sizes = layer * (size // sum(layer)) or layer
@@ -69,34 +69,34 @@ def write_program(path: Path, size: int, layer: list[int]) -> None:
 
 
 def plainly(path: Path) -> File:
-    """As `cut`, every 64 MiB."""
+    """Cut every 64 MiB, otherwise as `cut`."""
     with patch.object(mxr.program, "cut_points", plain_points, create=True):
         return cut(path, "model.mxr")
 
 
 def at_weights(path: Path) -> File:
-    """As publishing cuts it."""
+    """Cut as `mxr push` does."""
     return cut(path, "model.mxr")
 
 
 def manifest_bytes(file: File) -> int:
-    """Bytes of the manifest."""
+    """The size of the manifest in bytes."""
     return len(json.dumps(Manifest((file,)).to_json(), separators=(",", ":")))
 
 
 def seconds_of_cutting(path: Path, rounds: int) -> tuple[float, float, float]:
-    """Seconds of processor for both ways, the best of each, and the median ratio of runs side by side."""
+    """The best processor seconds of each method, and the median ratio of paired runs."""
     ours, theirs = [], []
     for _ in range(rounds):
-        for found, way in ((ours, at_weights), (theirs, plainly)):
+        for found, method in ((ours, at_weights), (theirs, plainly)):
             start = time.process_time()
-            way(path)
+            method(path)
             found.append(time.process_time() - start)
     return min(ours), min(theirs), statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
 def seconds_of_sending(path: Path, file: File, folder: Path) -> float:
-    """Seconds until an empty registry on this machine has every blob."""
+    """The seconds to upload all blobs to an empty registry on this machine."""
     with tempfile.TemporaryDirectory(dir=folder) as data, registry(Path(data)) as url:
         client = Client(Settings(registry=url))
         start = time.perf_counter()
@@ -105,7 +105,7 @@ def seconds_of_sending(path: Path, file: File, folder: Path) -> float:
 
 
 def cost(name: str, mib: int, rounds: int, folder: Path) -> dict[str, object]:
-    """One file: cut both ways, sent both ways."""
+    """Cut and upload one file with both methods."""
     path = folder / "program.mxr"
     write_program(path, mib * MIB, LAYERS[name])
     ours, theirs = at_weights(path), plainly(path)
@@ -127,15 +127,15 @@ def cost(name: str, mib: int, rounds: int, folder: Path) -> dict[str, object]:
         "plain_send_seconds": plain_sending,
         "kept": kept / plain <= MOST,
     }
-    print(f"{mib} MiB of {name} weights: {len(ours.blobs)} blobs, {len(theirs.blobs)} plain ones")
-    print(f"  bytes: {kept / plain:.6f} of plain (at most {MOST}), the manifest has {manifest_bytes(ours)}")
-    print(f"  cutting: {seconds:.2f} s against {plain_seconds:.2f} s, ratio {ratio:.4f}")
-    print(f"  sending to an empty registry here: {sending:.2f} s against {plain_sending:.2f} s")
+    print(f"{mib} MiB of {name} weights: {len(ours.blobs)} blobs; baseline: {len(theirs.blobs)}")
+    print(f"  stored bytes: {kept / plain:.6f} of the baseline (limit {MOST}); manifest: {manifest_bytes(ours)} bytes")
+    print(f"  cutting: {seconds:.2f} s; baseline: {plain_seconds:.2f} s; ratio {ratio:.4f}")
+    print(f"  upload to an empty local registry: {sending:.2f} s; baseline: {plain_sending:.2f} s")
     return row
 
 
 def families() -> Iterator[tuple[str, list[Path]]]:
-    """Variants of one model that a real MIGraphX saved."""
+    """Groups of programs of one model, saved by a real MIGraphX."""
     paths = [*(ROOT / "examples" / "ref").glob("*.mxr"), *(ROOT / "tests" / "data" / "mxr_real").glob("*.mxr")]
     names = {path: path.parent.name + "/" + path.name.partition(".")[0] for path in sorted(paths)}
     models = sorted({name.replace("-", "_").partition("_")[0] for name in names.values()})
@@ -147,7 +147,7 @@ def families() -> Iterator[tuple[str, list[Path]]]:
 
 
 def shared(paths: list[Path]) -> dict[str, object]:
-    """Bytes of the files, and of their blobs each counted once."""
+    """The total size of the files, and of their distinct blobs."""
     files = [at_weights(path) for path in paths]
     blobs = {blob.sha256: blob.size for file in files for blob in file.blobs}
     total = sum(file.size for file in files)
@@ -156,11 +156,13 @@ def shared(paths: list[Path]) -> dict[str, object]:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, nargs="+", default=[512, 1024])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", help="where the generated file and the registry's data go: thrice the largest size")
+    parser.add_argument(
+        "--folder", help="folder for the generated file and the registry; needs three times the largest size"
+    )
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory(prefix="mxr-bench-", dir=options.folder) as folder:
@@ -170,7 +172,9 @@ def main() -> None:
     for name, paths in families():
         if len(paths) > 1:
             sharing[name] = found = shared(paths)
-            print(f"{name}: {found['files']} files, {found['bytes']} bytes; cut, {found['kept_bytes']} are kept")
+            print(
+                f"{name}: {found['files']} files, {found['bytes']} bytes; stored after cutting: {found['kept_bytes']}"
+            )
     print(json.dumps({"bench": "cuts", "cost": rows, "sharing": sharing}))
     sys.exit(0 if all(row["kept"] for row in rows) else 1)
 

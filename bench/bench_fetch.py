@@ -1,9 +1,9 @@
-"""Fetching: a cold 1 GiB over loopback against curl from nginx and sha256sum; 100 MiB from the cache against an import.
+"""Fetch speed: 1 GiB from a registry compared with curl and sha256sum; 100 MiB from the cache compared with an import.
 
     python bench/bench_fetch.py [--mib 1024] [--rounds 5]
 
-The last line is one JSON document. Everything is in the page cache, and client and server share the machine's cores;
-the cold fetch is skipped, and that is said, where curl or nginx is missing.
+All data is in the page cache, and client and server share the machine's cores. Without curl or nginx the first part is
+skipped with a message. The last line is one JSON document.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ASKED = ["--kind", "ref", "--migraphx", "2.15", "--batch", "1", "--for", "python
 
 
 def write_program(path: Path, mib: int) -> None:
-    """A readable program for the reference target with `mib` MiB of random weights in literals of 32 MiB."""
+    """Write a valid program for the reference target with `mib` MiB of random weights in literals of 32 MiB."""
     each = 32 << 20
     form = make.shape("float", each // 4)
     mark = b"\xc4\x07WEIGHTS"
@@ -50,21 +50,21 @@ def write_program(path: Path, mib: int) -> None:
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Seconds of one run."""
+    """The seconds of one run."""
     begun = time.perf_counter()
     action()
     return time.perf_counter() - begun
 
 
 def paired(first: Callable[[], object], second: Callable[[], object], rounds: int) -> tuple[float, float, float]:
-    """The medians of both, run in turn, and of the ratio pair by pair."""
+    """Run both alternately. Returns both medians and the median of the pairwise ratios."""
     pairs = [(timed(first), timed(second)) for _ in range(rounds)]
     ones, others = zip(*pairs, strict=True)
     return statistics.median(ones), statistics.median(others), statistics.median(a / b for a, b in pairs)
 
 
 def mxr(environ: dict[str, str], *words: str) -> None:
-    """Runs the command."""
+    """Run `mxr`."""
     subprocess.run(
         [str(BIN / "mxr"), *words], env=environ, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -72,7 +72,7 @@ def mxr(environ: dict[str, str], *words: str) -> None:
 
 @contextmanager
 def nginx(folder: Path) -> Iterator[str]:
-    """nginx serving one folder with its defaults for static files (sendfile)."""
+    """An nginx that serves one folder with its defaults for static files (sendfile)."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -96,12 +96,12 @@ def nginx(folder: Path) -> Iterator[str]:
 
 
 def cold(folder: Path, environ: dict[str, str], mib: int, rounds: int) -> dict[str, float] | None:
-    """The cold fetch against curl and sha256sum of the same file."""
+    """Fetch into an empty cache, compared with curl and sha256sum of the same file."""
     path = folder / "program.mxr"
     write_program(path, mib)
     mxr(environ, "push", str(path), "--model", str(MODEL), "--for", "python", "--precision", "fp32")
     if not (shutil.which("nginx") and shutil.which("curl")):
-        print("cold fetch: skipped, because nginx or curl is not installed")
+        print("fetch into an empty cache: skipped, because nginx or curl is not installed")
         return None
     cache, copy = folder / "cold-cache", folder / "copy.mxr"
 
@@ -128,20 +128,20 @@ def cold(folder: Path, environ: dict[str, str], mib: int, rounds: int) -> dict[s
             pairs.append((ours, timed(lambda: curl(url))))
     ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
     ratio = statistics.median(a / b for a, b in pairs)
-    print(f"cold fetch of {mib} MiB: {ours:.2f} s; curl from nginx, then sha256sum: {theirs:.2f} s")
-    print(f"  ratio {ratio:.2f} (at most 1)")
+    print(f"fetch of {mib} MiB into an empty cache: {ours:.2f} s; curl from nginx, then sha256sum: {theirs:.2f} s")
+    print(f"  ratio {ratio:.2f} (limit 1)")
     return {"mib": mib, "fetch": ours, "curl": theirs, "ratio": ratio}
 
 
 def cached(folder: Path, environ: dict[str, str], rounds: int) -> dict[str, float]:
-    """A fetch of 100 MiB that the cache answers, against the import of its two libraries."""
+    """Fetch 100 MiB from the cache, compared with importing the two libraries that fetch needs."""
     path = folder / "hundred.mxr"
-    write_program(path, 100)  # 128 MiB: literals are 32 each
+    write_program(path, 100)  # 128 MiB, because each literal has 32 MiB
     environ = environ | {"MXR_CACHE_DIR": str(folder / "warm-cache")}
     mxr(environ, "push", str(path), "--model", str(MODEL), "--for", "ort", "--precision", "fp32")
     asked = ["fetch", str(MODEL), *ASKED[:-1], "ort"]
     mxr(environ, *asked)
-    time.sleep(2.5)  # the memo trusts no file younger than two seconds
+    time.sleep(2.5)  # the memo ignores files that changed less than two seconds ago
     mxr(environ, *asked)
 
     def bare() -> None:
@@ -149,22 +149,22 @@ def cached(folder: Path, environ: dict[str, str], rounds: int) -> dict[str, floa
 
     ours, theirs, ratio = paired(lambda: mxr(environ, *asked), bare, rounds * 4)
     print(f"fetch of 100 MiB from the cache: {ours * 1000:.0f} ms; import click, xxhash: {theirs * 1000:.0f} ms")
-    print(f"  ratio {ratio:.2f} (at most 2.5)")
+    print(f"  ratio {ratio:.2f} (limit 2.5)")
     return {"fetch": ours, "import": theirs, "ratio": ratio}
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mxr-bench-") as name:
         folder = Path(name)
-        # nginx drops its rights where root runs this, and then reads the folder as somebody else.
+        # As root, nginx drops its privileges and reads the folder as another user.
         folder.chmod(0o755)
         with registry(folder / "data") as url:
-            os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program has its bytecode
+            os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed programs cache their bytecode
             environ = os.environ | {"MXR_REGISTRY": url, "MXR_CACHE_DIR": str(folder / "cache"), "HOME": str(folder)}
             warm = cached(folder, environ, options.rounds)
             rows = {"cached": warm, "cold": cold(folder, environ, options.mib, options.rounds)}

@@ -1,11 +1,11 @@
-"""How soon a waiting client holds the program, once its compile has finished.
+"""The time from the end of a compile until a waiting client has the program.
 
     python bench/bench_handover.py [--rounds 20]
 
-`mxr fetch --on-miss wait` waits as a process; the worker's part is played here, over HTTP, with a program that a real
-MIGraphX made and whose bytes are uploaded before the clock starts. What is measured: from the moment at which the
-worker says that it is done (the registry still has to read the program, check it and publish it) to the moment at which
-the file is complete where `-o` put it. The transfer of these few KiB is in it. The last line is one JSON document.
+`mxr fetch --on-miss wait` waits as a process. This script acts as the worker, over HTTP, with a program that a real
+MIGraphX compiled and that is uploaded before the measurement. The measurement begins when the worker reports the job as
+finished (the registry then reads, checks and publishes the program) and ends when the file is complete in the place
+that `-o` names; it includes the transfer of a few KiB. The last line is one JSON document.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROGRAM = EXAMPLES / "ref" / "convnet-b4-fp32.mxr"
 
 
 def one(worker: WorkerClient, name: str, url: str, folder: Path, number: int) -> float:
-    """Milliseconds of one hand-over; each round is a key of its own, told apart by a variable of the compile."""
+    """The milliseconds of one round. A compile variable makes the key of each round unique."""
     home = folder / f"host{number}"
     output = home / "model.mxr"
     home.mkdir()
@@ -55,7 +55,7 @@ def one(worker: WorkerClient, name: str, url: str, folder: Path, number: int) ->
         lease = worker.claim(name, wait=20)
     file = cut(PROGRAM, "model.mxr")
     transfer.upload(worker.client, PROGRAM, file)
-    time.sleep(0.5)  # the client has long settled down to wait when a real compile ends
+    time.sleep(0.5)  # a real compile takes long enough for the client to be waiting
     made = capabilities.made_by(HostTarget("ref", kind="ref"), HostToolchain(None, "2.16.0"))
     begun = time.perf_counter()
     worker.finish(
@@ -64,7 +64,7 @@ def one(worker: WorkerClient, name: str, url: str, folder: Path, number: int) ->
     )
     while not output.exists():
         if client.poll():
-            raise SystemExit(client.stderr.read().decode() if client.stderr else "the client failed")
+            raise SystemExit(client.stderr.read().decode() if client.stderr else "mxr fetch failed")
         time.sleep(0.001)
     spent = (time.perf_counter() - begun) * 1000
     client.wait()
@@ -83,7 +83,7 @@ def main() -> None:
         name = worker.register("bench", can).id
         spent = [one(worker, name, url, Path(folder), number) for number in range(given.rounds)]
     found = {"p50_ms": round(statistics.median(spent), 1), "most_ms": round(max(spent), 1)}
-    print(f"finished compile to file in hand: median {found['p50_ms']} ms, most {found['most_ms']} ms (wanted < 300)")
+    print(f"finished compile to complete file: median {found['p50_ms']} ms, maximum {found['most_ms']} ms (limit 300)")
     print(json.dumps(found))
 
 

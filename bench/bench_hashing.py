@@ -1,7 +1,8 @@
-"""How fast a 2 GiB model is hashed: against a plain loop through xxh3_128 in the same run, with memory and the memo.
+"""Hashing a 2 GiB model, compared with a plain loop over xxh3_128; its memory; and the effect of the memo.
 
-Run `python bench/bench_hashing.py [--gib N] [--folder DIR]`; the last line is one JSON document. The file must fit into
-the page cache, else it is the disk that is measured.
+    python bench/bench_hashing.py [--gib N] [--folder DIR]
+
+The last line is one JSON document. The file must fit into the page cache; otherwise the disk is measured.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from mxr.util.hashing import UNSETTLED_NS, StatMemo, hash_model, model_hash, mod
 
 BLOCK = 4 << 20
 ROUNDS = 3
-# VmHWM and not ru_maxrss: the latter begins, across fork and exec, with what the parent had.
+# VmHWM, not ru_maxrss: after fork and exec, ru_maxrss starts with the value of the parent.
 RSS_PROBE = """
 import re, sys
 from pathlib import Path
-from mxr.hashing import model_hash
+from mxr.util.hashing import model_hash
 def peak(): return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
 before = peak()
 model_hash(Path(sys.argv[1]), ())
@@ -36,7 +37,7 @@ print(peak() - before)
 
 
 def write_model(path: Path, gib: int) -> None:
-    """A file of random bytes: one random block, turned by a few bytes for each place, so that writing it is quick."""
+    """Write a file of random bytes: one random block, rotated by a byte for each position, which is fast to write."""
     block = os.urandom(BLOCK)
     with path.open("wb") as file:
         for turn in range(gib * (1 << 30) // BLOCK):
@@ -44,7 +45,7 @@ def write_model(path: Path, gib: int) -> None:
 
 
 def plain_loop(path: Path) -> str:
-    """What anybody would write: read 4 MiB, hash 4 MiB."""
+    """The obvious loop: read 4 MiB, hash 4 MiB."""
     digest = xxhash.xxh3_128()
     with path.open("rb", buffering=0) as file:
         while block := file.read(BLOCK):
@@ -53,7 +54,7 @@ def plain_loop(path: Path) -> str:
 
 
 def plain_readinto(path: Path) -> str:
-    """The same with one buffer, the fastest plain loop we know of."""
+    """The same with one reused buffer: the fastest plain loop known."""
     digest, buffer = xxhash.xxh3_128(), memoryview(bytearray(BLOCK))
     with path.open("rb", buffering=0) as file:
         while size := file.readinto(buffer):
@@ -62,14 +63,14 @@ def plain_readinto(path: Path) -> str:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Wall time of one call."""
+    """The wall-clock seconds of one call."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def alternate(works: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The median time of each, taken in turns so that a busy moment of the machine hits them alike."""
+    """The median time of each, run alternately so that other load affects them equally."""
     taken: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(ROUNDS):
         for name, work in works.items():
@@ -78,7 +79,7 @@ def alternate(works: dict[str, Callable[[], object]]) -> dict[str, float]:
 
 
 def memo_times(model: Path, folder: Path) -> tuple[float, float]:
-    """Seconds of the first and of the second hash with a memo, once the file is old enough to be trusted."""
+    """The seconds of the first and second hash with a memo, once the file is old enough for the memo."""
     time.sleep(max(0.0, UNSETTLED_NS / 1e9 + 0.1 - (time.time() - model.stat().st_ctime)))
     memo = StatMemo(folder)
     first = seconds(lambda: model_hash_memoised(model, (), memo))
@@ -86,11 +87,11 @@ def memo_times(model: Path, folder: Path) -> tuple[float, float]:
 
 
 def measure(folder: Path, gib: int) -> dict[str, float]:
-    """All figures for one file in `folder`."""
+    """Measure all figures for one file in `folder`."""
     model = folder / "model.onnx"
     write_model(model, gib)
     if not plain_loop(model) == plain_readinto(model) == model_hash(model, ()):
-        raise SystemExit("the loops disagree: nothing was measured")
+        raise SystemExit("the loops return different digests")
     times = alternate(
         {
             "plain": lambda: plain_loop(model),
@@ -115,7 +116,7 @@ def measure(folder: Path, gib: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, print, and fail when a bound of the project is missed."""
+    """Measure and print; fail if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gib", type=int, default=2)
     parser.add_argument("--folder", type=Path)
@@ -124,7 +125,7 @@ def main() -> None:
         figures = measure(Path(folder), asked.gib)
     print(json.dumps({name: round(figure, 5) for name, figure in figures.items()}))
     if figures["speed_of_readinto_loop"] < 0.85 or figures["rss_growth_mib"] >= 64:
-        raise SystemExit("too slow or too large: bounds are 0.85 of the plain loop and 64 MiB")
+        raise SystemExit("limits exceeded: at least 0.85 of the speed of the plain loop, less than 64 MiB")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What compiling costs the registry: a claim among many queued jobs, and resolves while a crowd waits.
+"""The cost of jobs for the registry: claims with many queued jobs, and resolves with many waiting clients.
 
     python bench/bench_jobs.py [--jobs 10000] [--kinds 20] [--claims 400] [--seconds 4]
 
-Claims are measured on SQLite with its real syncs, by the service itself and not over HTTP. The crowd is 500 clients
-that wait for jobs and 100 workers that wait for work, over HTTP, against one registry process; the ratio compares
-resolves with the crowd and without in one run. The last line is one JSON document.
+Claims are measured on SQLite with fsync, in the service function, without HTTP. Resolves are measured over HTTP against
+one registry process, with and without 500 clients that wait for jobs and 100 workers that wait for work; the ratio
+compares both in one run. The last line is one JSON document.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ FILE = {"name": "model.onnx", "size": 1, "sha256": "0" * 64, "blobs": [{"sha256"
 
 
 def key_of(kind: int, number: int) -> Key:
-    """The key of a job for one of the kinds of worker."""
+    """The key of a job for one kind of worker."""
     env = (("MIGRAPHX_NUMBER", str(number)),)
     versions = {"migraphx": f"2.{15 + kind // len(ARCHS)}", "rocm": "7.2"}
     return Key(MODEL, "gpu", inputs=(("x", (1, 3)),), arch=ARCHS[kind % len(ARCHS)], env=env, **versions)
 
 
 def can_of(kind: int) -> job_protocol.WorkerCapabilities:
-    """What a worker of this kind can do."""
+    """The capabilities of one kind of worker."""
     target = HostTarget(ARCHS[kind % len(ARCHS)], num_cu=120)
     return job_protocol.WorkerCapabilities((target,), HostToolchain("7.2.1", f"2.{15 + kind // len(ARCHS)}.0", "a1"))
 
 
 def fill(db: Database, jobs: int, kinds: int) -> None:
-    """A model, and queued jobs, one in ten with a demand that its kind of worker cannot meet."""
+    """Insert a model and queued jobs. One job in ten has a demand that its kind of worker does not meet."""
     with db.writing() as session:
         manifest = canonical({"v": 1, "files": [FILE]})
         row = {"namespace": "default", "model": MODEL, "sha256": "0" * 64, "name": "m", "inputs_json": "[]"}
@@ -73,7 +73,7 @@ def fill(db: Database, jobs: int, kinds: int) -> None:
 
 
 def job_row(number: int, kind: int) -> dict[str, Any]:
-    """One row, as asking makes it."""
+    """One job row, as the registry would insert it."""
     key = key_of(kind, number)
     request = Request(key)
     demands = canonical(request.to_json()["demands"] | ({"num_cu": 304} if number // 20 % 10 == 0 else {}))
@@ -100,7 +100,7 @@ def job_row(number: int, kind: int) -> dict[str, Any]:
 
 
 def claims(folder: Path, jobs: int, kinds: int, count: int) -> dict[str, float]:
-    """Milliseconds of claims that get a job, and of claims that find none."""
+    """The milliseconds of claims that get a job, and of claims that find none."""
     db = Database(f"sqlite:///{folder}/claims.db")
     schema.upgrade(db)
     fill(db, jobs, kinds)
@@ -128,13 +128,13 @@ def claims(folder: Path, jobs: int, kinds: int, count: int) -> dict[str, float]:
 
 
 def take(db: Database, rules: JobRules, worker: str, wanted: bool) -> None:
-    """One claim, which must end as expected."""
+    """Claim once, and check whether a job was found."""
     begun = leases.begin(db, "default", job_protocol.Claim(worker))
     assert (leases.claim(db, rules, begun) is not None) is wanted
 
 
 def timed(count: int, act: Callable[[int], None]) -> dict[str, float]:
-    """The median and the 95th percentile, in milliseconds."""
+    """The median and the 95th percentile in milliseconds."""
     spent = []
     for number in range(count):
         begun = time.perf_counter()
@@ -155,12 +155,12 @@ class Registry:
         self.http = urllib3.PoolManager(maxsize=16, retries=False, timeout=70)
 
     def cpu(self) -> float:
-        """Seconds of processor time that it used so far."""
+        """The processor seconds that it has used so far."""
         words = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
     def settle(self) -> None:
-        """Wait until it has little to do."""
+        """Wait until it is nearly idle."""
         for _ in range(60):
             before = self.cpu()
             time.sleep(0.5)
@@ -168,7 +168,7 @@ class Registry:
                 return
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON of a reply."""
+        """Send a request and return the reply's JSON."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         reply = self.http.request(method, self.url + path, body=data)
         assert reply.status < 300, reply.data
@@ -176,9 +176,9 @@ class Registry:
 
 
 def crowd(folder: Path, seconds: float) -> dict[str, float]:
-    """Resolves per second with and without 500 who wait for jobs and 100 workers who wait for work.
+    """Resolves per second with and without 500 clients that wait for jobs and 100 workers that wait for work.
 
-    `crowd_cpu` is the part of one processor that the registry needs for the crowd alone.
+    `crowd_cpu` is the fraction of one processor that the registry uses for the waiting clients alone.
     """
     example = Path(__file__).parent.parent / "examples" / "ref" / "convnet-b4-fp16.mxr"
     registry = Registry(folder / "crowd")
@@ -209,7 +209,7 @@ def crowd(folder: Path, seconds: float) -> dict[str, float]:
             resting.append((registry.cpu() - spent) / 5.0)
             stop()
             rounds.append((*idle, *busy))
-            print(f"resolves per second: {idle[0]:.0f} alone, {busy[0]:.0f} with the crowd")
+            print(f"resolves per second: {idle[0]:.0f} without, {busy[0]:.0f} with waiting clients")
     finally:
         registry.process.send_signal(signal.SIGKILL)
         registry.process.wait()
@@ -226,7 +226,7 @@ def crowd(folder: Path, seconds: float) -> dict[str, float]:
 
 
 def rate(registry: Registry, request: bytes, seconds: float) -> tuple[float, float]:
-    """Resolves per second of four clients, and the registry's CPU milliseconds for each."""
+    """Resolves per second of four clients, and the registry's CPU milliseconds per resolve."""
     counts, spent = [0] * 4, registry.cpu()
     end = time.perf_counter() + seconds
 
@@ -244,7 +244,7 @@ def rate(registry: Registry, request: bytes, seconds: float) -> tuple[float, flo
 
 
 def gather(url: str, ids: list[str], staff: list[str]) -> Callable[[], None]:
-    """A crowd in one thread of its own; what is returned sends it away."""
+    """Start the waiting clients in one thread. Returns the function that stops them."""
     host, port = url.removeprefix("http://").split(":")
     loop = asyncio.new_event_loop()
 
@@ -288,8 +288,8 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = claims(Path(folder), given.jobs, given.kinds, given.claims) | crowd(Path(folder), given.seconds)
-    print(f"claim among {given.jobs} jobs of {given.kinds} kinds: p95 {found['claim_p95_ms']} ms (wanted < 20)")
-    print(f"resolves with a crowd against without: {found['ratio']} (wanted >= 0.8)")
+    print(f"claim with {given.jobs} jobs of {given.kinds} kinds: 95th percentile {found['claim_p95_ms']} ms (limit 20)")
+    print(f"resolves with waiting clients, relative to without: {found['ratio']} (limit: at least 0.8)")
     print(json.dumps(found))
 
 

@@ -1,9 +1,10 @@
-"""Resolving on PostgreSQL: latency with a thousand and a million artifacts, and two registries against one.
+"""Resolve on PostgreSQL: latency with a thousand and a million artifacts; throughput of one and two registries.
 
     python bench/bench_postgresql.py [--seconds 5] [--many 1000000]
 
-The last line is one JSON document. The server is that of the tests: Debian's, or the wheel's. Two registries can give
-more than one only where the machine has cores for both, the database and the load; it says so where it has not.
+The PostgreSQL server is that of the tests: Debian's, or the one of the wheel. Two registries are faster than one only
+if the machine has cores for both, the database and the load; otherwise the output says so. The last line is one JSON
+document.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from servers.postgresql import PostgreSQL
 
 EACH = 50
-"""Of so many artifacts one is asked for; the others stand between them, in the table and in its indexes."""
+"""One of this many artifacts is requested; the others lie between the requested ones in the table and its indexes."""
 
 CORES = 6
-"""Two registries, the database's processes for them, and the load: fewer cores than that are shared by them."""
+"""The cores that two registries, their database processes and the load need to run in parallel."""
 
 
 @contextmanager
 def filled(server: PostgreSQL, count: int, each: int) -> Iterator[str]:
-    """The URL of a database with so many artifacts, one of `each` of them as `request` asks for it."""
+    """The URL of a database with `count` artifacts; one in `each` of them is what `request` requests."""
     url = server.migrated()
     with psycopg.connect(url) as session:
         session.execute("CREATE TEMP TABLE asked (LIKE artifacts)")
@@ -64,14 +65,14 @@ def filled(server: PostgreSQL, count: int, each: int) -> Iterator[str]:
 
 
 def rates(urls: list[str], bodies: list[bytes], seconds: float) -> float:
-    """Resolves per second of all these registries together, under load from a process each where `wrk` is there."""
+    """Resolves per second of all registries together; with `wrk`, one load process for each."""
     with ThreadPoolExecutor(len(urls)) as pool:
         each = pool.map(lambda url: throughput(f"{url}/v1/resolve", "POST", bodies, seconds), urls)
         return sum(each)
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--many", type=int, default=1_000_000)
@@ -83,20 +84,20 @@ def main() -> None:
         server.remove()
     print(
         f"95th percentile with {options.many} artifacts: {found['p95_many'] * 1000:.2f} ms; "
-        f"with 1000: {found['p95_few'] * 1000:.2f} ms; ratio {found['growth']:.2f} (at most 1.5)"
+        f"with 1000: {found['p95_few'] * 1000:.2f} ms; ratio {found['growth']:.2f} (limit 1.5)"
     )
     print(
-        f"resolves of one registry: {found['one']:.0f}/s; of two on one database: {found['two']:.0f}/s; "
-        f"ratio {found['gain']:.2f} (at least 1.6 with cores for it)"
+        f"resolves: one registry {found['one']:.0f}/s; two on the same database {found['two']:.0f}/s; "
+        f"ratio {found['gain']:.2f} (limit: at least 1.6, given enough cores)"
     )
     cores = os.cpu_count() or 1
     if cores < CORES:
-        print(f"limited by the machine: {cores} cores run the registries, the database and the load")
+        print(f"too few cores for this comparison: {cores} cores run the registries, the database and the load")
     print(json.dumps(found | {"cores": cores}))
 
 
 def measure(server: PostgreSQL, many: int, seconds: float) -> dict[str, float]:
-    """All figures."""
+    """Measure all figures."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mxr-bench-")))
         few = stack.enter_context(filled(server, 1_000, 1))

@@ -1,8 +1,8 @@
-"""Measures the reader of programs against its promises: time and extra memory, over generated files.
+"""Time and extra memory of the program reader on generated files, compared with their limits.
 
     python bench/bench_reader.py [--repeat N] [--folder DIR]
 
-Each figure is taken in a process of its own, so that memory is that of one task; the best of N times is printed.
+Each task runs in its own process, so that its memory can be measured. The best of N runs is printed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TASKS = {
 
 
 def write_weights(path: Path, count: int, each: int) -> None:
-    """A program of `count` literals of `each` bytes, whose weights are holes in the file."""
+    """Write a program of `count` literals with `each` bytes. The weights are holes in a sparse file."""
     form = make.shape("float", each // 4)
     mark = b"\xc4\x07WEIGHTS"
     nodes = [make.literal(f"@{n}", form, make.Raw(b"\x91" + mark)) for n in range(count)]
@@ -60,7 +60,7 @@ def write_weights(path: Path, count: int, each: int) -> None:
 
 
 def write_kernels(path: Path, count: int) -> None:
-    """A program of `count` kernels, no two of the same shape or bytes."""
+    """Write a program of `count` kernels with distinct shapes and bytes."""
     code = make.hsaco("gfx90a_sramecc+_xnack-.cov5.hsaco")
     nodes = []
     for n in range(count):
@@ -72,7 +72,7 @@ def write_kernels(path: Path, count: int) -> None:
 
 
 def measure(path: Path, task: str, repeat: int) -> tuple[float, float, float]:
-    """Seconds, seconds of processor time (less than the first on a busy machine) and MiB, each of its best run."""
+    """Wall-clock seconds, processor seconds (fewer on a busy machine) and MiB; each from its best run."""
     names, line = TASKS[task]
     runs = []
     for _ in range(repeat):
@@ -84,10 +84,10 @@ def measure(path: Path, task: str, repeat: int) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Print the table, and exit with 1 where a promise is not kept."""
+    """Print a table; exit with 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--folder", help="where the generated files go (sparse; under 30 MiB on the disk)")
+    parser.add_argument("--folder", help="folder for the generated files (sparse; less than 30 MiB on disk)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
@@ -111,9 +111,9 @@ def main() -> None:
         print(json.dumps(found))
     else:
         for row in found:
-            state = "ok" if row["kept"] else "TOO MUCH"
+            state = "ok" if row["kept"] else "LIMIT EXCEEDED"
             print(f"{row['what']:34} {1000 * row['seconds']:8.1f} ms of {1000 * row['limit']:5.0f}", end="")
-            print(f" ({1000 * row['cpu']:6.1f} ms of processor)", end="")
+            print(f" ({1000 * row['cpu']:6.1f} ms CPU)", end="")
             print(f" {row['extra_mib']:6.1f} MiB extra  {state}")
     sys.exit(0 if all(row["kept"] for row in found) else 1)
 

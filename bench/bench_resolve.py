@@ -1,9 +1,9 @@
-"""Resolving: hits per second against an empty endpoint of the same server, and latency with 200 and 200,000 artifacts.
+"""Resolve: hits per second, compared with an empty endpoint; latency with 200 and with 200,000 artifacts.
 
     python bench/bench_resolve.py [--seconds 5] [--many 200000]
 
-The last line is one JSON document. Load comes from `wrk` where it is installed (it costs little of the cores that it
-shares with the server), else from threads of this process, and that is said.
+The load comes from `wrk` if it is installed, because it uses little of the cores that it shares with the server, or
+else from threads of this process; the output says which. The last line is one JSON document.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(s
 
 
 def request(number: int) -> Request:
-    """The request for one artifact of many: a model each, as a fleet has them."""
+    """The request for one of many artifacts, each of its own model."""
     key = Key(
         model=f"xxh3:{number:032x}",
         kind="gpu",
@@ -64,7 +64,7 @@ def request(number: int) -> Request:
 
 
 def fill(database: Path, count: int) -> None:
-    """Rows of artifacts, straight into the registry's database."""
+    """Insert artifacts directly into the registry's database."""
     with sqlite3.connect(database) as session:
         columns = [row[1] for row in session.execute("PRAGMA table_info(artifacts)")]
         rows = (_row(number, columns) for number in range(count))
@@ -108,7 +108,7 @@ def _row(number: int, columns: list[str]) -> list[object]:
 
 @contextmanager
 def empty_endpoint() -> Iterator[str]:
-    """A server with one empty `def` endpoint, under the same uvicorn."""
+    """A uvicorn server with one empty `def` endpoint."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(2048)
@@ -123,7 +123,7 @@ def empty_endpoint() -> Iterator[str]:
 
 
 def throughput(url: str, method: str, bodies: list[bytes], seconds: float) -> float:
-    """Requests per second over 16 connections, each going through the bodies in turn."""
+    """Requests per second over 16 connections, each of which cycles through the bodies."""
     if shutil.which("wrk"):
         return _by_wrk(url, method, bodies, seconds)
     counts = [0] * CONNECTIONS
@@ -160,12 +160,12 @@ def _by_wrk(url: str, method: str, bodies: list[bytes], seconds: float) -> float
         command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", file.name, url]
         text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     if "bad 0" not in text:
-        raise SystemExit(f"some requests failed:\n{text}")
+        raise SystemExit(f"requests failed:\n{text}")
     return float(re.search(r"Requests/sec:\s+([0-9.]+)", text)[1])  # type: ignore[index]
 
 
 def p95(url: str, count: int, samples: int = 3000) -> float:
-    """The 95th percentile in seconds of one client resolving random artifacts of `count`, one after the other."""
+    """The 95th percentile in seconds of sequential resolves of random artifacts by one client."""
     host = url.removeprefix("http://")
     connection = http.client.HTTPConnection(host)
     random = Random(1)
@@ -182,12 +182,12 @@ def p95(url: str, count: int, samples: int = 3000) -> float:
 
 
 def median_of(rounds: int, measure: Callable[[], float]) -> float:
-    """The median of some runs."""
+    """The median of several runs."""
     return statistics.median(measure() for _ in range(rounds))
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--many", type=int, default=200_000)
@@ -210,13 +210,13 @@ def main() -> None:
             slow = [(p95(large, options.many), p95(small, 200)) for _ in range(3)]
             growth = statistics.median(a / b for a, b in slow)
             with_many, with_few = (statistics.median(side) for side in zip(*slow, strict=True))
-    by = "wrk" if shutil.which("wrk") else "threads of Python"
+    by = "wrk" if shutil.which("wrk") else "Python threads"
     print(
-        f"resolve hits: {ours:.0f}/s; an empty endpoint: {bare:.0f}/s; ratio {ratio:.2f} (at least 0.5), load by {by}"
+        f"resolve hits: {ours:.0f}/s; empty endpoint: {bare:.0f}/s; ratio {ratio:.2f} (limit: at least 0.5); load: {by}"
     )
     print(
         f"95th percentile with {options.many} artifacts: {with_many * 1000:.2f} ms; "
-        f"with 200: {with_few * 1000:.2f} ms; ratio {growth:.2f} (at most 1.5)"
+        f"with 200: {with_few * 1000:.2f} ms; ratio {growth:.2f} (limit 1.5)"
     )
     print(
         json.dumps(

@@ -1,9 +1,9 @@
-"""A blob through a signed URL with mxr's client, against boto3's own download of the same object; from a real Swift.
+"""Download of a blob through a presigned URL with mxr's client, compared with boto3; from a real Swift server.
 
     python bench/bench_s3.py [--mib 256] [--rounds 7]
 
-Both end with the file on the disk. mxr asks the registry for the URL, checks the sha256 and syncs the file; boto3 does
-none of that. The last line is one JSON document. Server, registry and client share the machine's cores.
+Both write the file to disk. In addition, mxr requests the URL from the registry, checks the sha256 and syncs the file.
+Server, registry and client share the machine's cores. The last line is one JSON document.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BOUND = 0.9
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Seconds of one run, with nothing left to be written from before."""
+    """The seconds of one run, after earlier writes have been flushed."""
     os.sync()
     begun = time.perf_counter()
     action()
@@ -47,7 +47,7 @@ def timed(action: Callable[[], object]) -> float:
 
 @contextmanager
 def bucket(folder: Path) -> Iterator[Bucket]:
-    """A bucket of a real server."""
+    """A bucket on a real server."""
     (folder / "swift").mkdir()
     server = start(folder / "swift")
     try:
@@ -57,7 +57,7 @@ def bucket(folder: Path) -> Iterator[Bucket]:
 
 
 def measure(folder: Path, found: Bucket, client: Client, mib: int, rounds: int) -> dict[str, Any]:
-    """Both downloads in turn, and the ratio pair by pair."""
+    """Run both downloads alternately, and compare them pair by pair."""
     source, final = folder / "source", folder / "final"
     source.write_bytes(os.urandom(mib << 20))
     name = sha256(source.read_bytes()).hexdigest()
@@ -65,7 +65,7 @@ def measure(folder: Path, found: Bucket, client: Client, mib: int, rounds: int) 
     transfer.upload(client, source, file)
     pointed = urllib3.request("GET", f"{client.url}/v1/blobs/{name}", redirect=False, retries=False)
     if not pointed.headers.get("location", "").startswith(found.endpoint):
-        raise SystemExit("the registry signed no URL")
+        raise SystemExit("the registry did not redirect to a presigned URL")
 
     def ours() -> None:
         transfer.download(client, file, final)
@@ -79,17 +79,17 @@ def measure(folder: Path, found: Bucket, client: Client, mib: int, rounds: int) 
         for action in (ours, theirs):
             final.unlink(missing_ok=True)
             row.append(timed(action))
-        # The first of each opens connections and fills the page cache.
+        # The first pair opens connections and fills the page cache.
         pairs += [row] if number else []
     one, other = (statistics.median(side) for side in zip(*pairs, strict=True))
     ratio = statistics.median(theirs / ours for ours, theirs in pairs)
-    print(f"{mib} MiB through a signed URL with mxr: {mib / one:.0f} MiB/s; with boto3: {mib / other:.0f} MiB/s")
-    print(f"  ratio {ratio:.2f} (at least {BOUND})")
+    print(f"{mib} MiB through a presigned URL: mxr {mib / one:.0f} MiB/s; boto3 {mib / other:.0f} MiB/s")
+    print(f"  ratio {ratio:.2f} (limit: at least {BOUND})")
     return {"mib": mib, "mxr": one, "boto3": other, "ratio": ratio}
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=7)

@@ -1,10 +1,10 @@
-"""Sweeping a million artifacts of which ten thousand have expired.
+"""Garbage collection with a million artifacts, ten thousand of which have expired.
 
     python bench/bench_sweep.py [--rows 1000000] [--expired 10000] [--database URL]
 
-On SQLite with its real syncs, or on the empty database of the URL. Two sweeps in a row: the first takes the artifacts,
-the second, as a day later, their blobs. `longest` is the longest transaction that removed something: for so long others
-may have waited. The last line is one JSON document.
+Runs on SQLite with fsync, or on the empty database of the URL. The first of two sweeps removes the artifacts; the
+second, which stands for the sweep a day later, removes their blobs. `longest` is the longest transaction that removed
+rows, which is how long other transactions may have waited. The last line is one JSON document.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SERVER_HASH = "lpad(to_hex({0}), 64, '0')"
 
 
 def fill(db: Database, rows: int, expired: int) -> None:
-    """Artifacts with a blob each; the first `expired` of them were used a year ago."""
+    """Insert artifacts with one blob each; the first `expired` of them were last used long ago."""
     name = (SQLITE_HASH if db.embedded else SERVER_HASH).format("n")
     series = (
         f"(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {rows}) SELECT n FROM s) AS numbers"
@@ -62,7 +62,7 @@ def fill(db: Database, rows: int, expired: int) -> None:
 
 
 def sweep(db: Database, store: Store, grace: float) -> tuple[float, SweepReport]:
-    """Seconds of a sweep, and what it says."""
+    """The seconds of a sweep, and its report."""
     begun = time.perf_counter()
     retention = RetentionRules(unused_days=90)
     report = Sweep(db, store, retention, JobRules(), grace, lambda _: None, SweepReport(False)).run()
@@ -90,8 +90,8 @@ def main() -> None:
         "blobs_seconds": round(second, 1),
         "longest_seconds": round(max(removed.longest, dropped.longest), 3),
     }
-    print(f"sweeping {given.rows} artifacts, {given.expired} expired: {first:.1f} s, then their blobs {second:.1f} s")
-    print(f"(wanted < 60 each); the longest transaction {found['longest_seconds']} s (wanted < 1)")
+    print(f"sweep of {given.rows} artifacts, {given.expired} expired: {first:.1f} s; of their blobs: {second:.1f} s")
+    print(f"(limit 60 s each); longest transaction: {found['longest_seconds']} s (limit 1 s)")
     print(json.dumps(found))
 
 

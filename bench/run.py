@@ -1,4 +1,4 @@
-"""`make bench`: every bench in turn, each a process of its own; what each prints says the bound that it must keep.
+"""Run the benchmarks one after another, each in its own process. Each prints its figures and their limits.
 
 python bench/run.py [NAME ...]     (fetch, hashing, reader, resolve, ...; default: all)
 """
@@ -14,9 +14,9 @@ HERE = Path(__file__).resolve().parent
 
 
 def main() -> None:
-    """Runs the benches named, or all."""
+    """Run the named benchmarks, or all."""
     names = sys.argv[1:] or sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
-    # An installed program has its bytecode; one that must compile it anew at each start would be measured for that.
+    # Let programs cache bytecode, as installed ones do; otherwise every measurement includes compiling the sources.
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     for name in names:
         print(f"\n== {name}", flush=True)

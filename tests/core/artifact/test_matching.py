@@ -18,6 +18,9 @@ Says = tuple[set[str], set[str], dict[str, Any]]
 """Fields refused, let pass, and taken on trust."""
 
 
+MANY = settings(max_examples=4 * settings.default.max_examples)
+
+
 def oracle(asked: Demands, candidate: Candidate) -> Says:
     """The table of rules, once more and literally."""
     has = candidate.qualities
@@ -113,7 +116,7 @@ def comes_before(asked: Demands, one: Candidate, other: Candidate) -> bool:
 
 
 @given(strategies.demands(), strategies.qualities, st.sampled_from([None, "gfx9-4-generic"]))
-@settings(deadline=None, max_examples=300)
+@MANY
 def test_the_judgement_is_that_of_the_rules(asked: Demands, has: Qualities, generic: str | None) -> None:
     candidate = Candidate("a", has, generic=generic)
     verdict = judge(asked, candidate)
@@ -128,7 +131,7 @@ def test_the_judgement_is_that_of_the_rules(asked: Demands, has: Qualities, gene
 
 
 @given(strategies.demands(), strategies.candidates())
-@settings(deadline=None, max_examples=300)
+@MANY
 def test_a_match_is_never_made_against_a_rule(asked: Demands, found: list[Candidate]) -> None:
     found = strategies.agreeing(asked, found)
     serving = [each for each in found if not oracle(asked, each)[0]]
@@ -145,7 +148,6 @@ def test_a_match_is_never_made_against_a_rule(asked: Demands, found: list[Candid
 
 
 @given(strategies.demands(), strategies.candidates(), st.randoms())
-@settings(deadline=None, max_examples=100)
 def test_the_order_of_the_list_does_not_matter(asked: Demands, found: list[Candidate], shuffler: Any) -> None:
     found = strategies.agreeing(asked, found)
     mixed = list(found)
@@ -174,7 +176,6 @@ OPEN = st.sampled_from([Demands(), Demands(sramecc="+"), Demands(xnack="-"), Dem
 
 
 @given(OPEN | strategies.demands(), strategies.candidates())
-@settings(deadline=None, max_examples=150)
 def test_signs_that_disagree_are_a_usage_error_and_nothing_else_is(asked: Demands, found: list[Candidate]) -> None:
     serving = [each for each in found if not oracle(asked, each)[0]]
     torn = [
@@ -193,7 +194,6 @@ def test_signs_that_disagree_are_a_usage_error_and_nothing_else_is(asked: Demand
 
 
 @given(strategies.demands(), strategies.candidates())
-@settings(deadline=None, max_examples=150)
 def test_a_new_publication_never_replaces_an_equal_one(asked: Demands, found: list[Candidate]) -> None:
     found = strategies.agreeing(asked, found)
     before = choose(asked, found)

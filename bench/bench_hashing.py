@@ -27,7 +27,7 @@ ROUNDS = 3
 RSS_PROBE = """
 import re, sys
 from pathlib import Path
-from mxr.hashing import model_hash
+from mxr.util.hashing import model_hash
 def peak(): return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
 before = peak()
 model_hash(Path(sys.argv[1]), ())

@@ -351,7 +351,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from core.consumers.parts import BATCH_64, delivery, place
 from mxr import consumers
-from mxr.cache import Cache
+from mxr.cache.store import Cache
 folder, data = Path(sys.argv[2]), sys.argv[3].encode()
 for _ in range(20):
     place(consumers.find("amdinfer-repo"), Cache(Path(sys.argv[4])), delivery(folder, BATCH_64, data), data)

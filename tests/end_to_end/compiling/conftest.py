@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from end_to_end.conftest import unique
-from end_to_end.stack import BIN, PATIENCE, Host, Registry, Stack, clean_environ, eventually
+from end_to_end.stack import PATIENCE, Host, Registry, Stack, clean_environ, eventually
+from harness.programs import Program
 from paths import DOUBLES
 
 REF = ("--kind", "ref", "--migraphx", "2.15", "--batch", "4", "--for", "python")
@@ -58,8 +59,8 @@ class Worker:
         self.environ = worker_environ(home) | {"MXR_REGISTRY": url, "MXR_WORKER_NAME": self.name}
         self.environ |= {"MXR_HOST": str(home / "host.json"), **(env or {})}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [str(BIN / "mxr-worker"), "run", "--kind", kind, *words],
+            self.process = Program(
+                ["mxr-worker", "run", "--kind", kind, *words],
                 env=self.environ,
                 cwd=home,
                 stdin=subprocess.DEVNULL,
@@ -100,7 +101,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Iterator
     """The registry of this module, with leases of two seconds."""
     home = tmp_path_factory.mktemp("registry")
     (home / "registry.toml").write_text(RULES)
-    found = Registry(home, stack, through=("env", f"MXR_REGISTRY_CONFIG={home / 'registry.toml'}"))
+    found = Registry(home, stack, environ={"MXR_REGISTRY_CONFIG": str(home / "registry.toml")})
     yield found
     found.kill9()
 

@@ -74,7 +74,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="mxr", message="mxr %(version)s")
+@click.version_option(package_name="mxr-cache", message="mxr %(version)s")
 def mxr() -> None:
     """The right compiled MIGraphX program (.mxr) for every GPU, and never a wrong one.
 

@@ -258,7 +258,7 @@ class TestDamage:
         assert bucket.read("0" * 64) == b"nobody's"
 
 
-class TestBadDays:
+class TestOutages:
     def test_a_busy_server_is_asked_again(self, start_s3: Start, publish: Publish, inside: Faulty) -> None:
         registry = start_s3(MXR_S3_SIGNED="off")
         inside.spoil(Answer(503), times=2)

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -144,8 +143,9 @@ def gate(tmp_path: Path) -> Path:
 
 def crowd(mxr: Host, model: Path, folder: Path, threads: int) -> subprocess.Popen[str]:
     """A process with so many threads that all wait for one program; it prints a line for each."""
-    words = [sys.executable, str(Path(__file__).with_name("crowd.py")), str(model), str(folder), str(threads)]
-    return subprocess.Popen(words, env=mxr.environ, stdout=subprocess.PIPE, text=True)
+    code = Path(__file__).with_name("crowd.py").read_text()
+    words = ["python", "-c", code, str(model), str(folder), str(threads)]
+    return Program(words, env=mxr.environ, stdout=subprocess.PIPE, text=True)
 
 
 def job_in(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The programs with a registry whose bytes are in S3: signed URLs, falling back, damage, and a server's bad days."""
+"""The programs with a registry whose bytes are in S3: signed URLs, fallback to the registry, damage and outages."""
 
 from __future__ import annotations
 

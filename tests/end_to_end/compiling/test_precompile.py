@@ -1,4 +1,4 @@
-"""A matrix from a file to programs, with real processes: three models on three targets, and bad days of pipelines."""
+"""`mxr precompile` with real processes: three models on three targets, and failures of a pipeline."""
 
 from __future__ import annotations
 

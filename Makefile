@@ -3,15 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-JOBS ?= 3
-# The tests start hundreds of programs: let them keep their compiled bytecode.
+# Test processes at once. Many tests wait for an event, so there are more of them than cores.
+JOBS ?= 4
+PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist worksteal
+# The tests start many programs: let them keep their compiled bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
 help: ## Show this
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mxr needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Development needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[registry,workers,ort,dev]'
 	touch $@
@@ -21,7 +23,10 @@ setup: $(READY) ## Make the environment in .venv
 demo: $(READY) ## Publish, fetch, be refused, fetch offline, compile: the main job on real files
 	@$(BIN)/python examples/demo.py
 
-test: lint types imports unit ## All of it: lint, types, import contracts, tests
+test: lint types imports unit ## Everything that CI runs: lint, types, import contracts, all tests (8 minutes)
+
+quick: lint types imports ## Lint, types, import contracts, and the tests that start no processes (90 seconds)
+	$(PYTEST) -m "not process" tests/core tests/cli tests/docs tests/deploy
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -33,12 +38,17 @@ types: $(READY)
 imports: $(READY)
 	$(BIN)/lint-imports --no-cache
 
-unit: $(READY) ## The tests alone (JOBS=3 at once; what starts crowds of processes comes after)
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not crowded"
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -m crowded tests/end_to_end
+unit: $(READY) ## All tests (JOBS=4 processes at once)
+	$(PYTEST)
+
+soak: $(READY) ## All tests with crowds of full size and many more examples (up to 40 minutes; not part of CI)
+	MXR_TEST_SOAK=1 $(PYTEST)
 
 bench: $(READY) ## Measure the speed that mxr promises, as ratios in one run
 	$(BIN)/python bench/run.py
+
+dist: $(READY) ## Build the wheel in dist/
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
 
 format: $(READY) ## Format the code
 	$(BIN)/ruff format .
@@ -50,4 +60,4 @@ pins: ## Renew constraints.txt from the newest versions that fit pyproject.toml
 	$(VENV)/pins/bin/python -m pip freeze --exclude-editable > constraints.txt
 	rm -rf $(VENV)/pins
 
-.PHONY: help setup demo test lint types imports unit bench format pins
+.PHONY: help setup demo test quick lint types imports unit soak bench dist format pins

@@ -1,29 +1,25 @@
-"""A registry as a process, for the benches: on a free port, with the embedded default or on what is named."""
+"""A registry for the benches: the installed command on a free port, embedded or with the servers that are named."""
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from harness.registry import RegistryProcess, registry_environ
+
 
 @contextmanager
 def registry(data: Path, more: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Starts `mxr-registry serve` and gives its URL; stopped at the end. `more`: added to its environment."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MXR_", "PYTHONDONT"))}
-    environ |= dict(more or {})
-    command = [str(Path(sys.executable).parent / "mxr-registry"), "serve", "--port", "0", "--data", str(data)]
-    server = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
+    """Start a registry and give its URL; stop it at the end. `more` is added to its environment."""
+    environ = registry_environ(more)
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # By way of `env`, so that the installed command is executed: a forked program would have its imports for free.
+    server = RegistryProcess(data, environ, through=("env",))
     try:
-        found = re.search(r"http://\S+", server.stdout.readline())
-        if not found:
-            raise SystemExit("the registry did not start")
-        yield found[0]
+        yield server.url
     finally:
-        server.terminate()
-        server.wait()
+        server.stop()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 from doubles.ort_migraphx import Judge, NoJudge, seat
+from harness.programs import ForkServer
+from harness.scale import SOAK
 from hypothesis import settings
-from servers.postgresql import own_postgresql, postgresql
-from servers.swift import Bucket, Swift, Unfit, start
+from servers.postgresql import PostgreSQLServer, own_postgresql
+from servers.shared import SharedServers, shared_postgresql, shared_s3
+from servers.swift import Bucket, S3Server
 
-__all__ = ["own_postgresql", "postgresql"]
+__all__ = ["own_postgresql"]
 
 # A shell that starts the tests in the background has them ignore SIGINT, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -22,35 +23,50 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Property tests use the profile's number of examples. MXR_TEST_SOAK=1 selects many examples and full sizes.
 settings.register_profile("default", max_examples=25, deadline=None)
 settings.register_profile("soak", max_examples=500, deadline=None)
-settings.load_profile("soak" if os.environ.get("MXR_TEST_SOAK") == "1" else "default")
+settings.load_profile("soak" if SOAK else "default")
+
+
+SERVERS = pytest.StashKey[SharedServers]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that controls the run offers the shared servers; those of pytest-xdist use them."""
+    if not hasattr(config, "workerinput"):
+        config.stash[SERVERS] = SharedServers()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stops what this process started."""
+    ForkServer.stop()
+    if SERVERS in config.stash:
+        config.stash[SERVERS].stop()
 
 
 @pytest.fixture(scope="session")
-def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
-    """A real S3 server, one for each process of tests that needs it."""
-    try:
-        server = start(tmp_path_factory.mktemp("swift"))
-    except Unfit as reason:
-        if os.geteuid() == 0:
-            raise
-        pytest.skip(str(reason))
-    yield server
-    server.stop()
+def postgresql() -> PostgreSQLServer:
+    """The PostgreSQL of this run; a test takes a database of its own with `migrated` or `empty`."""
+    return shared_postgresql()
+
+
+@pytest.fixture(scope="session")
+def swift() -> S3Server:
+    """The S3 server of this run; a test takes a bucket of its own."""
+    return shared_s3()
 
 
 @pytest.fixture(scope="session")
 def judge(pytestconfig: pytest.Config) -> Judge:
-    """ONNX Runtime's real provider; skips where it cannot be had."""
+    """ONNX Runtime's real provider."""
     cache = pytestconfig.cache
     assert cache is not None
     try:
         return seat(cache.mkdir("ort_migraphx"))
     except NoJudge as reason:
-        pytest.skip(f"no judge of ONNX Runtime's names: {reason}")
+        pytest.fail(f"ONNX Runtime's provider cannot be installed: {reason}")
 
 
 @pytest.fixture
-def bucket(swift: Swift, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+def bucket(swift: S3Server, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """A bucket of this test's own, that this process may use as well."""
     found = swift.bucket()
     for name, value in found.environ.items():

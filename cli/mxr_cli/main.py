@@ -74,7 +74,7 @@ class LazyCommands(click.Group):
 
 
 @click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="mxr", message="mxr %(version)s")
+@click.version_option(package_name="mxr-cache", message="mxr %(version)s")
 def mxr() -> None:
     """Fetch, publish and compile MIGraphX programs (.mxr) for every GPU of a fleet.
 

@@ -42,7 +42,7 @@ def main() -> None:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.version_option(package_name="mxr", prog_name="mxr-worker")
+@click.version_option(package_name="mxr-cache", prog_name="mxr-worker")
 def program(debug: bool) -> None:
     """Compile queued jobs of a registry, for the GPUs of this host or MIGraphX's CPU reference target.
 

@@ -41,7 +41,7 @@ def main() -> None:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.version_option(package_name="mxr", prog_name="mxr-registry")
+@click.version_option(package_name="mxr-cache", prog_name="mxr-registry")
 def program(debug: bool) -> None:
     """The registry of compiled MIGraphX programs.
 

@@ -6,11 +6,9 @@ check, to die.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -22,10 +20,13 @@ from typing import Any
 
 import pytest
 import urllib3
+from harness.programs import BIN, Program, command
+from harness.programs import run as run_program
+from harness.registry import RegistryProcess
 from servers.rows import Databases
-from servers.swift import Bucket, Swift
+from servers.swift import Bucket, S3Server
 
-BIN = Path(sys.executable).parent
+__all__ = ["BIN"]
 PATIENCE = 300.0
 """Seconds that a process may take on a busy machine."""
 
@@ -110,15 +111,12 @@ class Host:
         cwd: Path | None = None,
     ) -> Done:
         """Runs `mxr` to its end, by way of the command `through` if any; fails unless it exits with `expect`."""
-        done = subprocess.run(
-            [*through, str(BIN / "mxr"), *map(str, words)],
+        done = run_program(
+            command("mxr", *words, through=through),
             env=self.environ | dict(env or {}),
             cwd=cwd or self.home,
-            input=stdin if stdin is not None else "",
-            capture_output=True,
-            text=True,
+            input=stdin,
             timeout=PATIENCE,
-            check=False,
         )
         found = Done(done.returncode, done.stdout, done.stderr)
         assert found.code == expect, f"expected exit {expect}: mxr {' '.join(map(str, words))}\n{found}"
@@ -129,8 +127,8 @@ class Host:
         self, *words: object, env: Mapping[str, str] | None = None, through: tuple[str, ...] = ()
     ) -> subprocess.Popen[str]:
         """Starts `mxr` and goes on."""
-        return subprocess.Popen(
-            [*through, str(BIN / "mxr"), *map(str, words)],
+        return Program(
+            command("mxr", *words, through=through),
             env=self.environ | dict(env or {}),
             cwd=self.home,
             stdin=subprocess.DEVNULL,
@@ -181,7 +179,7 @@ class Stack:
 
     name: str
     databases: Databases
-    swift: Callable[[], Swift]
+    swift: Callable[[], S3Server]
     signed: bool = True
     buckets: dict[Path, Bucket] = field(default_factory=dict)
 
@@ -193,6 +191,7 @@ class Stack:
     def behind(self, data: Path) -> dict[str, str]:
         """The environment of a registry with this data directory: what MXR_DATABASE_URL and MXR_STORE_URL name."""
         if self.embedded:
+            self.databases(data)
             return {}
         if data not in self.buckets:
             self.buckets[data] = self.swift().bucket()
@@ -215,7 +214,7 @@ class Stack:
         self.databases.drop()
 
 
-class Registry:
+class Registry(RegistryProcess):
     """`mxr-registry serve` on its stack, on a port that it keeps when it is started again."""
 
     def __init__(
@@ -228,89 +227,33 @@ class Registry:
         environ: Mapping[str, str] | None = None,
         spoil: Callable[[str], None] | None = None,
     ) -> None:
-        """`through`: the command by way of which it is run. `like`: the registry whose data it takes over.
+        """`through`: the command that runs it. `like`: the registry whose data it takes over.
 
-        `environ`: where its engines are, if not those of the stack. `spoil`: changes one byte of a blob there.
+        `environ`: variables that replace those of the stack. `spoil`: changes one byte of a blob there.
         """
         home.mkdir(parents=True, exist_ok=True)
         self.stack = stack
-        self.data = like.data if like else home / "data"
-        self.log = home / "registry.log"
-        self.port = 0
-        self.environ = clean_environ(home) | stack.behind(self.data) | dict(environ or {})
-        self._through = through
-        self._spoil = spoil or partial(stack.spoil, self.data)
-        # Blobs may be elsewhere: any HTTP client can follow.
-        follow = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=2)
-        self._http = urllib3.PoolManager(retries=follow, timeout=60)
-        self.start()
-
-    def _command(self, *words: str) -> list[str]:
-        return [str(BIN / "mxr-registry"), *words, "--data", str(self.data)]
-
-    def start(self) -> None:
-        """Starts it and waits until it listens."""
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self._through, *self._command("serve", "--verbose", "--port", str(self.port))],
-                env=self.environ,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        assert self.process.stdout is not None
-        found = re.search(r"listening on (http://\S+:([0-9]+)) ", self.process.stdout.readline())
-        assert found, self.log.read_text()
-        self.url, self.port = found[1], int(found[2])
-
-    def stop(self, how: int = signal.SIGTERM) -> int:
-        """Stops it, and gives its exit number."""
-        if self.process.poll() is None:
-            self.process.send_signal(how)
-        code = self.process.wait(30)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        self._http.clear()
-        return code
-
-    def kill9(self) -> None:
-        """The power goes."""
-        self.stop(signal.SIGKILL)
-
-    def restart(self) -> None:
-        """Stops it if it runs, and starts it again under the same URL."""
-        self.stop()
-        self.start()
-
-    @contextlib.contextmanager
-    def frozen(self) -> Any:
-        """It holds its connections and answers nothing."""
-        self.process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
+        data = like.data if like else home / "data"
+        self._spoil = spoil or partial(stack.spoil, data)
+        found = clean_environ(home) | stack.behind(data) | dict(environ or {})
+        super().__init__(data, found, "--verbose", through=through, log=home / "registry.log")
 
     def fsck(self, *flags: str, expect: int = 0) -> dict[str, Any]:
         """The document of `mxr-registry fsck --json`."""
-        done = subprocess.run(
-            self._command("fsck", "--json", *flags), env=self.environ, capture_output=True, text=True, check=False
-        )
+        done = run_program(command("mxr-registry", "fsck", "--json", *flags, "--data", self.data), env=self.environ)
         assert done.returncode == expect, done
         found: dict[str, Any] = json.loads(done.stdout)
         assert found["ok"] == (expect == 0)
         return found
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> urllib3.BaseHTTPResponse:
-        """A request as any HTTP client sends it; a body that is no bytes is sent as JSON."""
-        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self._http.request(method, self.url + path, body=data, headers=named)
+        """A request as any HTTP client sends it; a body that is not bytes is sent as JSON."""
+        return self.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
 
     def requests(self, begin: str) -> int:
-        """How many requests its log tells of that begin so, as in `GET /v1/blobs`."""
+        """The number of requests in its log that begin so, as in `GET /v1/blobs`."""
         return self.log.read_text().count(f'"{begin}')
 
     def spoil(self, sha256: str) -> None:
-        """Changes one byte of a stored blob behind the registry's back, as a bad disk would."""
+        """Change one byte of a stored blob, as a bad disk would."""
         self._spoil(sha256)

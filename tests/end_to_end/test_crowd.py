@@ -1,4 +1,4 @@
-"""Two hundred processes of one host want the same program at once: one good file, moved once."""
+"""Many processes of one host fetch the same program at once: one good file, downloaded once."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness.scale import crowd
+
 from .large_program import MIB, write_program
 from .stack import Host, Registry, finish
 
-CROWD = 200
+CROWD = crowd(200)
 
 
-def test_two_hundred_fetch_at_once(
+def test_many_fetch_at_once(
     registry: Registry, mxr: Host, host: Callable[..., Host], model: Path, tmp_path: Path
 ) -> None:
     program = write_program(tmp_path / "large.mxr", weights=2, size=4 * MIB, seed=7)
@@ -22,8 +24,8 @@ def test_two_hundred_fetch_at_once(
     one = host("one")
     words = ("fetch", model, "--kind", "ref", "--migraphx", "2.16", "--batch", "4", "--for", "python", "--json")
     before = registry.requests("GET /v1/blobs/")
-    crowd = [one.start(*words, through=("nice", "-n", "10")) for _ in range(CROWD)]
-    ended = [finish(process, 300) for process in crowd]
+    started = [one.start(*words) for _ in range(CROWD)]
+    ended = [finish(process, 300) for process in started]
     assert [done for done in ended if done.code != 0] == []
     paths = {json.loads(done.out)["path"] for done in ended}
     assert paths == {str(path) for path in one.held()}

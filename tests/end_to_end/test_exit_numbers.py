@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.programs import run as run_program
 
 from .conftest import Programs
-from .stack import BIN, PATIENCE, Host, Registry, finish
+from .stack import Host, Registry, finish
 
 Hosts = Callable[..., Host]
 
@@ -108,10 +109,8 @@ def test_check_ends_with_6_where_the_file_will_not_load(mxr: Host, programs: Pro
 
 
 def test_a_registry_does_not_listen_beyond_this_machine_without_being_told(registry: Registry, tmp_path: Path) -> None:
-    import subprocess
-
-    command = [BIN / "mxr-registry", "serve", "--host", "0.0.0.0", "--port", "0", "--data", tmp_path / "other"]
-    done = subprocess.run(command, env=registry.environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    words = ["mxr-registry", "serve", "--host", "0.0.0.0", "--port", "0", "--data", str(tmp_path / "other")]
+    done = run_program(words, env=registry.environ)
     assert done.returncode == 7
     assert "--insecure" in done.stderr
     assert not (tmp_path / "other").exists()

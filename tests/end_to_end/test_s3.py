@@ -1,8 +1,7 @@
-"""The programs with a registry whose bytes are in S3: signed URLs, falling back, damage, and a server's bad days."""
+"""The programs with a registry whose bytes are in S3: signed URLs, fallback to the registry, damage and outages."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -10,13 +9,14 @@ from typing import Any
 
 import pytest
 import urllib3
+from harness.programs import run as run_program
 from servers.faulty import Alter, Answer, Cut, Fault, Faulty, Stall, refused
 from servers.rows import Databases
-from servers.swift import Bucket, Swift
+from servers.swift import Bucket, S3Server
 
 from .conftest import Programs
 from .large_program import MIB, write_program
-from .stack import BIN, Host, Registry, Stack, clean_environ, eventually, finish
+from .stack import Host, Registry, Stack, clean_environ, eventually, finish
 
 Hosts = Callable[..., Host]
 Start = Callable[..., Registry]
@@ -25,7 +25,7 @@ REF = ("--kind", "ref", "--migraphx", "2.16", "--batch", "4", "--for", "python")
 
 
 @pytest.fixture
-def outside(swift: Swift) -> Iterator[Faulty]:
+def outside(swift: S3Server) -> Iterator[Faulty]:
     """The way by which clients reach the S3 server: the registry has another."""
     with Faulty(swift.url) as found:
         yield found
@@ -42,7 +42,7 @@ def stack() -> Stack:
 
 
 @pytest.fixture
-def inside(swift: Swift) -> Iterator[Faulty]:
+def inside(swift: S3Server) -> Iterator[Faulty]:
     """The way by which the registry reaches the S3 server."""
     with Faulty(swift.url) as found:
         yield found
@@ -258,7 +258,7 @@ class TestDamage:
         assert bucket.read("0" * 64) == b"nobody's"
 
 
-class TestBadDays:
+class TestOutages:
     def test_a_busy_server_is_asked_again(self, start_s3: Start, publish: Publish, inside: Faulty) -> None:
         registry = start_s3(MXR_S3_SIGNED="off")
         inside.spoil(Answer(503), times=2)
@@ -324,13 +324,9 @@ class TestBadDays:
 def test_a_registry_that_cannot_use_its_store_does_not_start(
     bucket: Bucket, tmp_path: Path, environ: dict[str, str], code: int, words: str
 ) -> None:
-    done = subprocess.run(
-        [str(BIN / "mxr-registry"), "serve", "--port", "0", "--data", str(tmp_path / "data")],
+    done = run_program(
+        ["mxr-registry", "serve", "--port", "0", "--data", str(tmp_path / "data")],
         env=clean_environ(tmp_path) | bucket.environ | environ,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
     assert (done.returncode, done.stdout) == (code, ""), done
     assert words in done.stderr and "Traceback" not in done.stderr

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 from typing import Any
 
 from alembic import command
 from alembic.script import ScriptDirectory
+from harness.programs import run as run_program
 from sqlalchemy import BigInteger, Boolean, Float, Integer, LargeBinary, MetaData, Table, event, insert, inspect, select
 
 from mxr_registry.database import schema
@@ -20,8 +19,8 @@ STATED: dict[tuple[str, str], Any] = {("jobs", "state"): "done", ("alembic_versi
 DEATH = """
 import os, signal, sys
 from sqlalchemy import event
-from mxr_registry import schema
-from mxr_registry.db import Database
+from mxr_registry.database import schema
+from mxr_registry.database.session import Database
 
 db, left = Database(sys.argv[1]), int(sys.argv[2])
 
@@ -139,6 +138,6 @@ def statements(db: Database) -> int:
 
 def upgrade_and_die(url: str, statement: int) -> None:
     """Upgrade in a process that is killed after so many statements."""
-    words = [sys.executable, "-c", DEATH, url, str(statement)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    words = ["python", "-c", DEATH, url, str(statement)]
+    done = run_program(words)
     assert done.returncode == -9, done

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from hashlib import sha256
@@ -16,6 +13,8 @@ from typing import Any
 
 import pytest
 import urllib3
+from harness.programs import run as run_program
+from harness.registry import RegistryProcess, registry_environ
 from paths import DATA
 from servers.rows import ENGINES, Databases, Rows
 
@@ -27,36 +26,20 @@ REF = DATA / "mxr_real" / "convnet_b4_fp16_ref.mxr"
 MODEL = "xxh3:" + "ab" * 16
 
 
-class Server:
-    """A registry process, and requests to it."""
+class Server(RegistryProcess):
+    """A registry process, and what a client would say to it."""
 
     def __init__(self, data: Path, *flags: str, rows: Rows) -> None:
-        self.data, self.rows = data, rows
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")} | rows.environ
-        command = [sys.executable, "-m", "mxr_registry.main", "serve", "--port", "0", "--data", str(data), *flags]
-        self.log = data.parent / f"{data.name}.log"
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environ)
-        assert self.process.stdout is not None
-        self.line = self.process.stdout.readline()
-        found = re.search(r"http://\S+", self.line)
-        assert found, self.log.read_text()
-        self.url = found[0]
-        self.http = urllib3.PoolManager(retries=False, timeout=30)
-
-    @property
-    def port(self) -> int:
-        return int(self.url.rpartition(":")[2])
+        self.rows = rows
+        super().__init__(data, registry_environ(rows.environ), *flags)
 
     def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> tuple[int, Any]:
-        """Status and JSON of a reply; a body that is no bytes is sent as JSON."""
-        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        reply = self.http.request(method, self.url + path, body=data, headers=headers)
-        return reply.status, json.loads(reply.data) if reply.data else None
+        """Status and JSON of a reply."""
+        return self.call(method, path, body, headers)
 
     def get(self, path: str, **headers: str) -> urllib3.BaseHTTPResponse:
         names = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.http.request("GET", self.url + path, headers=names, redirect=False)
+        return self.request("GET", path, headers=names, redirect=False)
 
     def upload(self, data: bytes) -> dict[str, Any]:
         """Send a blob, again where a sweep took it on its way; its words in a manifest."""
@@ -76,15 +59,6 @@ class Server:
 
     def publish(self, data: bytes, key: dict[str, Any], *, cut: int | None = None, **more: Any) -> tuple[int, Any]:
         return self.ask("POST", "/v1/artifacts", {"key": key, "manifest": self.manifest(data, cut=cut), **more})
-
-    def stop(self, how: int = signal.SIGTERM) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(how)
-        code = self.process.wait(30)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self.http.clear()
-        return code
 
     def blob_path(self, name: str) -> Path:
         return self.data / "store" / "blobs" / name[:2] / name[2:4] / name
@@ -149,9 +123,8 @@ def fsck(databases: Databases) -> Any:
     """Runs `mxr-registry fsck --json`: its exit number and document."""
 
     def run(data: Path, *flags: str, environ: dict[str, str] | None = None) -> tuple[int, dict[str, Any]]:
-        command = [sys.executable, "-m", "mxr_registry.main", "fsck", "--json", "--data", str(data), *flags]
         found = os.environ | (environ or databases(data).environ)
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=found)
+        done = run_program(["mxr-registry", "fsck", "--json", "--data", str(data), *flags], env=found)
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)
 

@@ -7,13 +7,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.programs import run as run_program
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +23,7 @@ def engine() -> str:
 
 
 def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mxr_registry.main", *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **environ}, timeout=300
-    )
+    return run_program(["mxr-registry", *words], env={**os.environ, **environ})
 
 
 def test_it_says_where_it_listens_and_is_ready_then(start: Any) -> None:

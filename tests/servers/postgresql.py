@@ -12,10 +12,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
-import itertools
 import os
 import pwd
 import resource
+import secrets
 import shutil
 import signal
 import subprocess
@@ -44,20 +44,66 @@ QUICK = {
 }
 
 
-class PostgreSQL:
-    """One server with its data in a new folder under /tmp."""
+class PostgreSQLServer:
+    """A running server, known by the folder of its socket, and the databases in it.
+
+    `template`: a database with the tables of today, if somebody made one.
+    """
+
+    def __init__(self, folder: Path, template: str = "") -> None:
+        self.folder = folder
+        self.template = template
+
+    def url(self, database: str, user: str = USER, password: str = "") -> str:
+        """The URL of one of its databases, as MXR_DATABASE_URL takes it."""
+        secret = f":{quote(password, safe='')}" if password else ""
+        return f"postgresql://{user}{secret}@/{database}?host={quote(str(self.folder), safe='')}"
+
+    def execute(self, words: str, database: str = "postgres") -> list[tuple[Any, ...]]:
+        """Run one statement as the superuser, outside any transaction; the rows that it gives."""
+        with contextlib.closing(psycopg.connect(self.url(database), autocommit=True)) as session:
+            found = session.execute(words)  # type: ignore[arg-type]
+            return found.fetchall() if found.description else []
+
+    def empty(self) -> str:
+        """The URL of a new database without tables."""
+        return self._new("template0")
+
+    def migrated(self) -> str:
+        """The URL of a new database with the tables of today, which cost one migration for all."""
+        if not self.template:
+            from mxr_registry.database import schema
+            from mxr_registry.database.session import Database
+
+            made = self.empty()
+            db = Database(made)
+            schema.upgrade(db)
+            db.close()
+            self.template = name_in(made)
+        return self._new(self.template)
+
+    def _new(self, template: str) -> str:
+        name = f"t{secrets.token_hex(8)}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        """Drop a database, even while it is in use."""
+        self.execute(f"DROP DATABASE IF EXISTS {name_in(url)} WITH (FORCE)")
+
+
+class PostgreSQL(PostgreSQLServer):
+    """A server of this process, with its data in a new folder under /tmp."""
 
     def __init__(self, *, largest: int | None = None, **settings: str) -> None:
         """`largest`: bytes that none of its files may outgrow. `settings` are those of postgresql.conf."""
         self.largest = largest
-        self.folder = Path(tempfile.mkdtemp(prefix="mxr-pg-"))
+        super().__init__(Path(tempfile.mkdtemp(prefix="mxr-pg-")))
         self.account = _account()
         self.bin = _reachable(_binaries(), self.folder, self.account)
         self.settings = QUICK | {"listen_addresses": "", "unix_socket_directories": str(self.folder)} | settings
         self.log = self.folder / "log"
         self.process: subprocess.Popen[bytes] | None = None
-        self._numbers = itertools.count(1)
-        self._migrated = ""
         if self.account:
             os.chown(self.folder, self.account.pw_uid, self.account.pw_gid)
         try:
@@ -139,43 +185,6 @@ class PostgreSQL:
         self.stop()
         shutil.rmtree(self.folder)
 
-    def url(self, database: str, user: str = USER, password: str = "") -> str:
-        """The URL of one of its databases, as MXR_DATABASE_URL takes it."""
-        secret = f":{quote(password, safe='')}" if password else ""
-        return f"postgresql://{user}{secret}@/{database}?host={quote(str(self.folder), safe='')}"
-
-    def execute(self, words: str, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run one statement as the superuser, outside any transaction; the rows that it gives."""
-        with contextlib.closing(psycopg.connect(self.url(database), autocommit=True)) as session:
-            found = session.execute(words)  # type: ignore[arg-type]
-            return found.fetchall() if found.description else []
-
-    def empty(self) -> str:
-        """The URL of a new database without tables."""
-        return self._new("template0")
-
-    def migrated(self) -> str:
-        """The URL of a new database with the tables of today, which cost one migration for all."""
-        if not self._migrated:
-            from mxr_registry.database import schema
-            from mxr_registry.database.session import Database
-
-            made = self.empty()
-            db = Database(made)
-            schema.upgrade(db)
-            db.close()
-            self._migrated = name_in(made)
-        return self._new(self._migrated)
-
-    def _new(self, template: str) -> str:
-        name = f"t{next(self._numbers)}"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-        return self.url(name)
-
-    def drop(self, url: str) -> None:
-        """Drop a database, whoever uses it still."""
-        self.execute(f"DROP DATABASE IF EXISTS {name_in(url)} WITH (FORCE)")
-
 
 def name_in(url: str) -> str:
     """The name of the database in a URL of ours."""
@@ -221,14 +230,6 @@ def _reachable(binaries: Path, folder: Path, account: pwd.struct_passwd | None) 
         final = folder / "server" / each.relative_to(install.parent.parent)
         shutil.copytree(each, final, symlinks=True)
     return folder / "server" / install.relative_to(install.parent.parent) / "bin"
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgreSQL]:
-    """The server of this test process; a test takes a database of its own with `migrated` or `empty`."""
-    running = PostgreSQL()
-    yield running
-    running.remove()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 
 from sqlalchemy import NullPool, create_engine, event, text
 
-from .postgresql import PostgreSQL
+from .postgresql import PostgreSQLServer
+from .shared import sqlite_template
 
 ENGINES = ("sqlite", "postgresql")
 
@@ -43,7 +45,7 @@ class Databases:
     """The databases of some tests on one engine: `databases(data)` is that of a data directory."""
 
     engine: str
-    server: Callable[[], PostgreSQL]
+    server: Callable[[], PostgreSQLServer]
     known: dict[Path, Rows] = field(default_factory=dict)
 
     def __call__(self, data: Path, *, migrated: bool = True) -> Rows:
@@ -54,6 +56,9 @@ class Databases:
 
     def _new(self, data: Path, migrated: bool) -> Rows:
         if self.engine == "sqlite":
+            if migrated:
+                data.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(sqlite_template(), data / "registry.db")
             return Rows(f"sqlite:///{data / 'registry.db'}")
         url = self.server().migrated() if migrated else self.server().empty()
         return Rows(url, {"MXR_DATABASE_URL": url})

@@ -16,7 +16,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,19 +83,37 @@ class Unfit(Exception):
     """This machine cannot run the server; the words say why."""
 
 
-def start(folder: Path) -> Swift:
-    """A server in a folder. A port that was free can be taken meanwhile, so that it is tried again. Raises `Unfit`."""
-    for number in range(3):
-        (folder / str(number)).mkdir()
-        try:
-            return Swift(folder / str(number))
-        except Unfit as problem:
-            last = problem
-    raise last
+class S3Server:
+    """A running server at a URL. `bucket()` makes an empty bucket of its own for a test."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def client(self) -> Any:
+        """boto3's own client, as the one who owns the buckets."""
+        import boto3
+        from botocore.config import Config
+
+        config = Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 4, "mode": "standard"})
+        return boto3.client(
+            "s3",
+            endpoint_url=self.url,
+            region_name="us-east-1",
+            aws_access_key_id=ACCESS,
+            aws_secret_access_key=SECRET,
+            config=config,
+        )
+
+    def bucket(self, endpoint: str | None = None) -> Bucket:
+        """A new and empty bucket; `endpoint`: where a registry finds it, when that is not the server itself."""
+        name = f"b{secrets.token_hex(8)}"
+        client = self.client()
+        client.create_bucket(Bucket=name)
+        return Bucket(client, name, endpoint or self.url)
 
 
-class Swift:
-    """One running server. `bucket()` makes an empty bucket of its own for a test."""
+class Swift(S3Server):
+    """A server of this process."""
 
     def __init__(self, folder: Path) -> None:
         """Starts it in a folder and waits until it serves. Raises `Unfit`."""
@@ -104,7 +121,7 @@ class Swift:
         _demand_attributes(folder)
         self._processes: list[subprocess.Popen[bytes]] = []
         ports = dict(zip(PROGRAMS, _free_ports(len(PROGRAMS)), strict=True))
-        self.url = f"http://127.0.0.1:{ports['proxy']}"
+        super().__init__(f"http://127.0.0.1:{ports['proxy']}")
         self._write(ports)
         try:
             for name in PROGRAMS:
@@ -165,39 +182,6 @@ class Swift:
             each.kill()
         for each in self._processes:
             each.wait(PATIENCE)
-
-    @contextlib.contextmanager
-    def frozen(self) -> Iterator[None]:
-        """It holds its connections and answers nothing."""
-        for each in self._processes:
-            each.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for each in self._processes:
-                each.send_signal(signal.SIGCONT)
-
-    def client(self) -> Any:
-        """boto3's own client, as the one who owns the buckets."""
-        import boto3
-        from botocore.config import Config
-
-        config = Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 4, "mode": "standard"})
-        return boto3.client(
-            "s3",
-            endpoint_url=self.url,
-            region_name="us-east-1",
-            aws_access_key_id=ACCESS,
-            aws_secret_access_key=SECRET,
-            config=config,
-        )
-
-    def bucket(self, endpoint: str | None = None) -> Bucket:
-        """A new and empty bucket; `endpoint`: where a registry finds it, when that is not the server itself."""
-        name = f"b{secrets.token_hex(8)}"
-        client = self.client()
-        client.create_bucket(Bucket=name)
-        return Bucket(client, name, endpoint or self.url)
 
 
 class Bucket:
@@ -283,12 +267,18 @@ def _demand_attributes(folder: Path) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    """Ports below those that the kernel gives to others, so that nobody takes one before the server does.
+
+    Source: Linux, Documentation/networking/ip-sysctl.rst, ip_local_port_range.
+    """
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found: list[int] = []
+    while len(found) < count:
+        port = secrets.choice(range(10_000, first))
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            if port not in found:
+                found.append(port)
+    return found
 
 
 def _die_with_parent() -> None:

@@ -9,7 +9,7 @@ from enum import Enum
 from mxr.program.shapes import Shape
 
 
-class Certainty(str, Enum):  # noqa: UP042 - Python 3.10 has no StrEnum
+class Certainty(str, Enum):
     """How certain a fact is, from most to least. `unknown` is a valid answer."""
 
     CERTAIN = "certain"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import onnx
 import onnx.checker
 import pytest
+import tomllib
 from google.protobuf import text_format
 from strategies import GPU
 

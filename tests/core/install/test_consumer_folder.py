@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +15,7 @@ from typing import Any
 
 import onnx
 import pytest
+import tomllib
 from core.consumers import configs
 from core.consumers.parts import BATCH_64, FLAGS_OFF, delivery, place
 from paths import TESTS

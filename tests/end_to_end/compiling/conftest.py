@@ -7,14 +7,14 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from end_to_end.conftest import unique
-from end_to_end.stack import BIN, PATIENCE, Host, Registry, Stack, clean_environ, eventually
+from end_to_end.stack import PATIENCE, Host, Registry, Stack, clean_environ, eventually
+from harness.programs import Program
 from paths import DOUBLES
 
 REF = ("--kind", "ref", "--migraphx", "2.15", "--batch", "4", "--for", "python")
@@ -58,8 +58,8 @@ class Worker:
         self.environ = worker_environ(home) | {"MXR_REGISTRY": url, "MXR_WORKER_NAME": self.name}
         self.environ |= {"MXR_HOST": str(home / "host.json"), **(env or {})}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [str(BIN / "mxr-worker"), "run", "--kind", kind, *words],
+            self.process = Program(
+                ["mxr-worker", "run", "--kind", kind, *words],
                 env=self.environ,
                 cwd=home,
                 stdin=subprocess.DEVNULL,
@@ -100,7 +100,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Iterator
     """The registry of this module, with leases of two seconds."""
     home = tmp_path_factory.mktemp("registry")
     (home / "registry.toml").write_text(RULES)
-    found = Registry(home, stack, through=("env", f"MXR_REGISTRY_CONFIG={home / 'registry.toml'}"))
+    found = Registry(home, stack, environ={"MXR_REGISTRY_CONFIG": str(home / "registry.toml")})
     yield found
     found.kill9()
 
@@ -143,8 +143,9 @@ def gate(tmp_path: Path) -> Path:
 
 def crowd(mxr: Host, model: Path, folder: Path, threads: int) -> subprocess.Popen[str]:
     """A process with so many threads that all wait for one program; it prints a line for each."""
-    words = [sys.executable, str(Path(__file__).with_name("crowd.py")), str(model), str(folder), str(threads)]
-    return subprocess.Popen(words, env=mxr.environ, stdout=subprocess.PIPE, text=True)
+    code = Path(__file__).with_name("crowd.py").read_text()
+    words = ["python", "-c", code, str(model), str(folder), str(threads)]
+    return Program(words, env=mxr.environ, stdout=subprocess.PIPE, text=True)
 
 
 def job_in(text: str) -> str:

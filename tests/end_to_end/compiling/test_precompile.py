@@ -1,4 +1,4 @@
-"""A matrix from a file to programs, with real processes: three models on three targets, and bad days of pipelines."""
+"""`mxr precompile` with real processes: three models on three targets, and failures of a pipeline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ON = ("engines",)
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Iterator[Registry]:
     """With leases that do not run out however busy the machine is: each compile is counted."""
-    found = Registry(tmp_path_factory.mktemp("registry"), stack, through=("env", "MXR_LEASE_SECONDS=60"))
+    found = Registry(tmp_path_factory.mktemp("registry"), stack, environ={"MXR_LEASE_SECONDS": "60"})
     yield found
     found.kill9()
 

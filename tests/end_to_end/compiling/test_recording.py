@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 import pytest
 from doubles.migraphx import programs
 from doubles.ort_migraphx import VERSION, Judge, parts
-from end_to_end.stack import BIN, Host, Registry
+from end_to_end.stack import Host, Registry
+from harness.programs import run as run_program
 from paths import DOUBLES
 
 import mxr as core
@@ -129,7 +129,7 @@ def test_without_that_onnx_runtime_nobody_is_able(
     home.mkdir(parents=True)
     (home / "host.json").write_text((tmp_path / "workers" / "plain" / "host.json").read_text())
     environ = mxr.environ | beside(judge, home) | {"MXR_HOST": str(home / "host.json"), "LD_LIBRARY_PATH": ""}
-    done = subprocess.run([BIN / "mxr-worker", "host"], env=environ, capture_output=True, text=True, check=True)
+    done = run_program(["mxr-worker", "host"], env=environ)
     shown: dict[str, Any] = json.loads(done.stdout)
     assert [slot["can"]["ort"] for slot in shown["slots"]] == [None, None]
     assert "libmigraphx_c.so.3" in shown["interpreter"]["refusals"]["onnxruntime"]

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from end_to_end.stack import Host, Registry, finish
+from harness.scale import crowd as crowd_size
 
 from .conftest import PATIENCE, REF, Worker, crowd, eventually, job_in, running, worker_environ
 
 CLIENTS = 20
+CROWD = crowd_size(50)
 
 
 def test_one_compile_for_all_who_wait(
@@ -109,7 +111,7 @@ def test_an_interrupt_leaves_the_job(
     assert mxr("fetch", model, *REF, "--json").json["id"] == followed.out.strip()
 
 
-def test_the_registry_is_killed_while_fifty_wait(
+def test_the_registry_is_killed_while_many_wait(
     mxr: Host,
     worker: Callable[..., Worker],
     marked: Callable[..., Path],
@@ -121,10 +123,10 @@ def test_the_registry_is_killed_while_fifty_wait(
     worker("one").ready()
     model, before = marked(compile=f"wait:{gate}"), registry.requests("POST /v1/jobs HTTP")
     waiting = mxr.start("fetch", model, *REF, "--on-miss", "wait", "--json")
-    many = crowd(mxr, model, tmp_path / "crowd", 49)
+    many = crowd(mxr, model, tmp_path / "crowd", CROWD - 1)
     job = eventually(lambda: [each["id"] for each in mxr("jobs", "--state", "running", "--json").json["jobs"]])[0]
     eventually(lambda: running(mxr, job))
-    eventually(lambda: registry.requests("POST /v1/jobs HTTP") >= before + 50)
+    eventually(lambda: registry.requests("POST /v1/jobs HTTP") >= before + CROWD)
     registry.kill9()
     registry.start()
     gate.touch()

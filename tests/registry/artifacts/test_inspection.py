@@ -122,7 +122,7 @@ def test_a_store_that_does_not_answer_is_not_the_files_fault(tmp_path: Path, par
 
 def test_the_child_starts_without_the_registrys_heavy_parts() -> None:
     code = (
-        "import sys, mxr_registry.inspector, mxr.program\n"
+        "import sys, mxr_registry.artifacts.inspector, mxr.program\n"
         "heavy = ('sqlalchemy', 'fastapi', 'alembic', 'click', 'boto3', 'mxr_registry.storage')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
@@ -18,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 import xxhash
+from harness.programs import run as run_program
 from servers.postgresql import PostgreSQL, name_in
 from servers.rows import Databases, Rows
 
@@ -31,10 +31,7 @@ def engine() -> str:
 
 
 def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mxr_registry.main", *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **environ}, timeout=120
-    )
+    return run_program(["mxr-registry", *words], env={**os.environ, **environ})
 
 
 def said(done: subprocess.CompletedProcess[str]) -> list[str]:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from hashlib import sha256
@@ -15,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import urllib3
 import xxhash
+from harness.registry import RegistryProcess, registry_environ
 from paths import DATA
 from servers.rows import Databases, Rows
 
@@ -46,36 +42,17 @@ def gpu_can(arch: str = "gfx908", num_cu: int | None = 120, rocm: str = "7.2.1",
     return {"targets": [target], "toolchain": {"rocm": rocm, "migraphx": "2.15.0", "migraphx_build": "a1", **other}}
 
 
-class Registry:
-    """A registry process, and requests to it."""
+class Registry(RegistryProcess):
+    """A registry process, and what clients and workers would say to it."""
 
     def __init__(self, data: Path, config: str = "", port: int = 0, *, rows: Rows) -> None:
-        self.data, self.rows = data, rows
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")} | rows.environ
+        self.rows = rows
+        environ = registry_environ(rows.environ)
         if config:
             path = data.parent / f"{data.name}-{time.monotonic_ns()}.toml"
             path.write_text(config)
             environ["MXR_REGISTRY_CONFIG"] = str(path)
-        command = [sys.executable, "-m", "mxr_registry.main", "serve", "--port", str(port), "--data", str(data)]
-        self.log = data.parent / f"{data.name}.log"
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environ)
-        assert self.process.stdout is not None
-        self.line = self.process.stdout.readline()
-        found = re.search(r"http://\S+", self.line)
-        assert found, self.log.read_text()
-        self.url = found[0]
-        self.http = urllib3.PoolManager(maxsize=64, retries=False, timeout=70)
-
-    @property
-    def port(self) -> int:
-        return int(self.url.rpartition(":")[2])
-
-    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and JSON of a reply."""
-        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        reply = self.http.request(method, self.url + path, body=data)
-        return reply.status, json.loads(reply.data)
+        super().__init__(data, environ, port=port)
 
     def ok(self, method: str, path: str, body: Any = None) -> Any:
         """The JSON of a reply that must be a success."""
@@ -143,14 +120,6 @@ class Registry:
         tables = ("job_logs", "job_events", "jobs", "workers", "failures")
         tables += ("artifact_blobs", "artifact_inputs", "artifacts", "misses")
         self.rows.execute(*(f"DELETE FROM {table}" for table in tables))
-
-    def stop(self, how: int = signal.SIGTERM) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(how)
-        self.process.wait(15)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self.http.clear()
 
 
 SHORT = """

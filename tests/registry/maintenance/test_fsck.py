@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from harness.programs import run as run_program
 
 
 @pytest.fixture
@@ -110,10 +111,7 @@ def test_rows_that_do_not_fit_together_are_found(stopped: Any, fsck: Any, words:
 
 
 def test_a_folder_without_a_registry_is_said(tmp_path: Any) -> None:
-    import subprocess
-    import sys
-
-    command = [sys.executable, "-m", "mxr_registry.main", "fsck", "--data", str(tmp_path / "none")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = ["mxr-registry", "fsck", "--data", str(tmp_path / "none")]
+    done = run_program(command)
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 2)
     assert not (tmp_path / "none").exists()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.programs import run as run_program
 from migrations.steps import contents, fill, reflected
 from servers.rows import ENGINES, Databases, Rows
 from servers.swift import Bucket
@@ -75,9 +74,9 @@ def said(server: Any) -> dict[str, Any]:
 
 def move(server: Any, *words: str, expect: int = 0) -> dict[str, Any]:
     """The document of `mxr-registry move --json`, or of its error."""
-    command = [sys.executable, "-m", "mxr_registry.main", "move", "--json", "--data", str(server.data), *words]
+    command = ["mxr-registry", "move", "--json", "--data", str(server.data), *words]
     environ = os.environ | server.rows.environ
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    done = run_program(command, env=environ)
     assert done.returncode == expect, done
     found: dict[str, Any] = json.loads(done.stdout)
     return found.get("error", found)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from hashlib import sha256
 from typing import Any
 
 import pytest
+from harness.programs import Program
+from harness.programs import run as run_program
 from paths import ROOT
 
 DAY = 86_400.0
@@ -36,12 +37,12 @@ def use(server: Any, id: str, days: float) -> None:
 
 
 def sweep(server: Any, *flags: str, config: str = "") -> dict[str, Any]:
-    command = [sys.executable, "-m", "mxr_registry.main", "sweep", "--json", "--data", str(server.data), *flags]
+    command = ["mxr-registry", "sweep", "--json", "--data", str(server.data), *flags]
     if config:
         path = server.data.parent / "registry.toml"
         path.write_text(config)
         command += ["--config", str(path)]
-    done = subprocess.run(command, env=os.environ | server.rows.environ, capture_output=True, text=True, check=False)
+    done = run_program(command, env=os.environ | server.rows.environ)
     assert done.returncode == 0, done
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -198,8 +199,8 @@ def _key(server: Any) -> dict[str, Any]:
 def test_rules_that_make_no_sense_are_refused(three: Any, words: str) -> None:
     path = three.data.parent / "registry.toml"
     path.write_text(f"[retention]\n{words}\n")
-    command = [sys.executable, "-m", "mxr_registry.main", "sweep", "--data", str(three.data), "--config", str(path)]
-    done = subprocess.run(command, env=os.environ | three.rows.environ, capture_output=True, text=True, check=False)
+    command = ["mxr-registry", "sweep", "--data", str(three.data), "--config", str(path)]
+    done = run_program(command, env=os.environ | three.rows.environ)
     assert done.returncode == 2 and "retention" in done.stderr and "Traceback" not in done.stderr
     assert kept(three) == three.ids
 
@@ -209,11 +210,10 @@ def test_two_sweeps_beside_uploads_lose_nothing(start: Any, parts: Any, fsck: An
     server = start()
     config = server.data.parent / "registry.toml"
     config.write_text("[retention]\ngrace_hours = 0.0003\n")
-    command = [sys.executable, "-c", _SWEEPER, str(server.data), str(config)]
+    command = ["python", "-c", _SWEEPER, str(server.data), str(config)]
     environ = os.environ | server.rows.environ
     sweepers = [
-        subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
+        Program(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
     for each in sweepers:
         assert each.stdout is not None and each.stdout.readline() == "sweeping\n"
@@ -242,15 +242,15 @@ def test_two_sweeps_beside_uploads_lose_nothing(start: Any, parts: Any, fsck: An
 _SWEEPER = """
 import os, select, sys
 from pathlib import Path
-from mxr_registry.db import Database
-from mxr_registry.settings import Settings
+from mxr_registry.config.settings import RegistrySettings
+from mxr_registry.database.session import Database
+from mxr_registry.maintenance.sweep import Sweep, SweepReport
 from mxr_registry.storage import open_store
-from mxr_registry.sweep import Report, Sweep
-settings = Settings.read(os.environ, Path(sys.argv[1]), Path(sys.argv[2]))
+settings = RegistrySettings.read(os.environ, Path(sys.argv[1]), Path(sys.argv[2]))
 db, store, blobs = Database(settings.database_url, settings.connections), open_store(settings.store_url), 0
 print("sweeping", flush=True)
 while not select.select([sys.stdin], [], [], 0)[0]:
-    sweep = Sweep(db, store, settings.retention, settings.rules, settings.grace, lambda _: None, Report(False))
+    sweep = Sweep(db, store, settings.retention, settings.rules, settings.grace, lambda _: None, SweepReport(False))
     blobs += sweep.run().blobs
 print(blobs)
 """

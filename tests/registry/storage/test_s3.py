@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import urllib3
 from servers.faulty import Alter, Answer, Cut, Fault, Faulty, Lose, Stall, refused
-from servers.swift import Bucket, Swift
+from servers.swift import Bucket, S3Server
 
 from mxr.errors import DamagedBlob, DiskFull, MxrError, NoSuchBlob, Temporary, Usage
 from mxr_registry.storage import S3Place, open_store, s3
@@ -31,7 +31,7 @@ Open = Callable[..., ObjectStore]
 
 
 @pytest.fixture
-def way(swift: Swift) -> Iterator[Faulty]:
+def way(swift: S3Server) -> Iterator[Faulty]:
     """A way to the server for the registry."""
     with Faulty(swift.url) as found:
         yield found
@@ -352,7 +352,7 @@ class TestSignedUrls:
             assert time.monotonic() < end
             time.sleep(0.1)
 
-    def test_it_names_the_public_endpoint(self, open_s3: Open, swift: Swift) -> None:
+    def test_it_names_the_public_endpoint(self, open_s3: Open, swift: S3Server) -> None:
         store = open_s3(endpoint=refused(), public_endpoint=swift.url)
         keep(open_s3())
         for near in (False, True):
@@ -381,7 +381,7 @@ class TestSignedUrls:
         assert (place.signs_for(False), place.signs_for(True)) == (far, near)
 
 
-def test_a_server_with_a_certificate_of_its_own(open_s3: Open, swift: Swift, tmp_path: Path) -> None:
+def test_a_server_with_a_certificate_of_its_own(open_s3: Open, swift: S3Server, tmp_path: Path) -> None:
     tls, ca_file = certificate(tmp_path)
     with Faulty(swift.url, tls) as way:
         with pytest.raises(Usage, match="certificate") as found:

@@ -1,0 +1,75 @@
+"""The client, installed from its wheel, fetches a program on each supported Python that this machine has."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+from .conftest import Programs
+from .stack import Host
+
+ON = ("embedded",)
+MINORS = (10, 11, 12, 13)
+FETCH = """
+import sys, mxr
+print(mxr.fetch(sys.argv[1], arch="gfx908:sramecc+:xnack-", rocm="7.2", migraphx="2.15", batch=4).path)
+"""
+
+
+def interpreter(minor: int) -> str | None:
+    """The Python 3.`minor` of this machine that runs, and can make environments."""
+    if sys.version_info[:2] == (3, minor):
+        return sys.executable
+    found = shutil.which(f"python3.{minor}")
+    if found is None:
+        return None
+    probe = [found, "-c", "import ensurepip, ssl, sqlite3, venv"]
+    return found if subprocess.run(probe, capture_output=True, check=False).returncode == 0 else None
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that `make dist` builds."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT))
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+def run(*words: str, environ: dict[str, str] | None = None) -> str:
+    """Standard output of a command that must succeed."""
+    done = subprocess.run(words, env=environ or os.environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+@pytest.mark.parametrize("minor", [minor for minor in MINORS if interpreter(minor)])
+def test_the_client_works_from_its_wheel(
+    mxr: Host,
+    host: object,
+    wheel: Path,
+    model: Path,
+    programs: Programs,
+    gpu: tuple[str, ...],
+    tmp_path: Path,
+    minor: int,
+) -> None:
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
+    python = interpreter(minor)
+    assert python is not None
+    environment = tmp_path / "environment"
+    run(python, "-m", "venv", "--without-pip", str(environment))
+    own = str(environment / "bin" / "python")
+    run(sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", own, "install", str(wheel))
+    environ = {**mxr.environ, "MXR_CACHE_DIR": str(tmp_path / "cache")}
+    command = str(environment / "bin" / "mxr")
+    assert run(command, "--version", environ=environ) == "mxr 0.1.0\n"
+    path = run(command, "fetch", str(model), *gpu, environ=environ).strip()
+    assert Path(path).read_bytes() == programs.gfx908.read_bytes()
+    assert Path(run(own, "-c", FETCH, str(model), environ=environ).strip()).read_bytes() == programs.gfx908.read_bytes()

@@ -1,0 +1,115 @@
+"""A registry as a process: `mxr-registry serve` on a database and a store, and requests to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+from .programs import Program, command
+
+STOP_SECONDS = 60.0
+
+
+class RegistryProcess:
+    """One registry on a port that it keeps when it is started again.
+
+    `environ`: its whole environment. `flags`: more options of `serve`. `through`: the command that runs it, if any.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        environ: Mapping[str, str],
+        *flags: str,
+        port: int = 0,
+        through: tuple[str, ...] = (),
+        log: Path | None = None,
+    ) -> None:
+        self.data = data
+        self.environ = dict(environ)
+        self.flags = flags
+        self.port = port
+        self.through = through
+        self.log = log or data.parent / f"{data.name}.log"
+        self.line = ""
+        # Blobs may be in S3: a redirect is followed, nothing else is repeated.
+        follow = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=2)
+        self.http = urllib3.PoolManager(maxsize=64, retries=follow, timeout=90)
+        self.start()
+
+    def start(self) -> None:
+        """Start it and wait until it listens."""
+        self.data.parent.mkdir(parents=True, exist_ok=True)
+        words = ("serve", "--port", self.port, "--data", self.data, *self.flags)
+        with self.log.open("ab") as log:
+            self.process = Program(
+                command("mxr-registry", *words, through=self.through),
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        found = re.search(r"(http://\S+:([0-9]+))", self.line)
+        if not found:
+            self.stop()
+            raise AssertionError(f"the registry did not start: {self.log.read_text()}")
+        self.url, self.port = found[1], int(found[2])
+
+    def stop(self, how: int = signal.SIGTERM) -> int:
+        """Stop it; its exit number."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        code = self.process.wait(STOP_SECONDS)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.http.clear()
+        return code
+
+    def kill9(self) -> None:
+        """End it as a power cut does."""
+        self.stop(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop it if it runs, and start it again under the same URL."""
+        self.stop()
+        self.start()
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It keeps its connections and answers nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def request(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> urllib3.BaseHTTPResponse:
+        """A reply; a body that is not bytes is sent as JSON."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        return self.http.request(method, self.url + path, body=data, headers=headers, **options)
+
+    def call(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Any]:
+        """Status and JSON of a reply."""
+        reply = self.request(method, path, body, headers)
+        return reply.status, json.loads(reply.data) if reply.data else None
+
+
+def registry_environ(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This environment without settings of mxr, and with those given."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("MXR_")} | dict(more or {})

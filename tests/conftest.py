@@ -1,4 +1,4 @@
-"""For all tests: real servers and a real ONNX Runtime, where one asks for them; programs hear Ctrl-C in any case."""
+"""Fixtures of all tests: the shared servers, a real ONNX Runtime provider, marks, and the number of examples."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from doubles.ort_migraphx import Judge, NoJudge, seat
 from harness.programs import ForkServer
 from harness.scale import SOAK
 from hypothesis import settings
+from paths import TESTS
 from servers.postgresql import PostgreSQLServer, own_postgresql
 from servers.shared import SharedServers, shared_postgresql, shared_s3
 from servers.swift import Bucket, S3Server
@@ -40,6 +41,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     ForkServer.stop()
     if SERVERS in config.stash:
         config.stash[SERVERS].stop()
+
+
+PROCESS_FOLDERS = ("compiler_workers", "end_to_end", "migrations", "registry")
+PROCESS_FIXTURES = frozenset({"bucket", "judge", "own_postgresql", "postgresql", "swift"})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests that start processes; `make quick` leaves them out."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder in PROCESS_FOLDERS or PROCESS_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.process)
 
 
 @pytest.fixture(scope="session")

@@ -28,8 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents:
             item.add_marker(pytest.mark.end_to_end)
             item.add_marker(pytest.mark.timeout(400))
-        if here / "compiling" in item.path.parents or item.path == here / "test_crowd.py":
-            item.add_marker(pytest.mark.crowded)
 
 
 def _wanted(item: pytest.Item) -> bool:

@@ -29,14 +29,14 @@ def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
 def test_it_says_where_it_listens_and_is_ready_then(start: Any) -> None:
     server = start()
     assert server.line == f"mxr-registry: listening on {server.url} (data in {server.data})\n"
-    assert server.ask("GET", "/healthz") == (200, {"ok": True})
-    assert server.ask("GET", "/readyz") == (200, {"ok": True})
+    assert server.call("GET", "/healthz") == (200, {"ok": True})
+    assert server.call("GET", "/readyz") == (200, {"ok": True})
 
 
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_it_stops_when_told_to(start: Any, how: int, code: int) -> None:
     server = start()
-    assert server.ask("GET", "/healthz")[0] == 200
+    assert server.call("GET", "/healthz")[0] == 200
     begin = time.monotonic()
     assert server.stop(how) == code
     assert time.monotonic() - begin < 15
@@ -113,13 +113,13 @@ def test_many_may_start_on_one_new_folder_at_once(start: Any, tmp_path: Path) ->
 
 def test_replies_in_our_form_for_what_is_not_there(server: Any) -> None:
     for method, path, status in (("GET", "/nothing", 404), ("PATCH", "/v1/artifacts", 405), ("GET", "/v1/", 404)):
-        found, said = server.ask(method, path)
+        found, said = server.call(method, path)
         assert found == status and set(said["error"]) == {"code", "message", "hint", "retry", "detail"}
     assert server.http.request("PATCH", server.url + "/v1/models").headers["allow"]
 
 
 def test_openapi_shows_every_route_and_what_bodies_hold(server: Any) -> None:
-    _, said = server.ask("GET", "/openapi.json")
+    _, said = server.call("GET", "/openapi.json")
     for path in ("/v1/resolve", "/v1/artifacts/{id}/files/{name}", "/v1/blobs/{sha256}", "/v1/models", "/v1/misses"):
         assert path in said["paths"]
     body = said["paths"]["/v1/resolve"]["post"]["requestBody"]["content"]["application/json"]["schema"]
@@ -130,7 +130,7 @@ def test_openapi_shows_every_route_and_what_bodies_hold(server: Any) -> None:
 
 
 def test_a_token_is_taken_and_changes_nothing_yet(server: Any) -> None:
-    assert server.ask("GET", "/v1/artifacts", headers={"authorization": "Bearer x"})[0] == 200
+    assert server.call("GET", "/v1/artifacts", headers={"authorization": "Bearer x"})[0] == 200
 
 
 def test_migrate_may_run_again(tmp_path: Path) -> None:

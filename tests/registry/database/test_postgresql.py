@@ -59,7 +59,7 @@ def test_it_refuses_a_schema_that_is_behind_and_says_what_to_do(postgresql: Post
 def test_it_says_where_rows_and_bytes_are(start: Any, rows_with_password: Rows) -> None:
     server = start(rows=rows_with_password)
     assert "rows in postgresql:///" in server.line and "bytes in file:///" in server.line
-    assert server.ask("GET", "/readyz") == (200, {"ok": True})
+    assert server.call("GET", "/readyz") == (200, {"ok": True})
     assert SECRET not in server.line + server.log.read_text()
 
 
@@ -111,14 +111,14 @@ def test_an_owner_may_migrate_and_serve(scram: PostgreSQL, start: Any) -> None:
     url = scram.url("fleet", "fleet", SECRET)
     assert run("migrate", MXR_DATABASE_URL=url).returncode == 0
     server = start(rows=Rows(url, {"MXR_DATABASE_URL": url}))
-    assert server.ask("GET", "/readyz")[0] == 200
+    assert server.call("GET", "/readyz")[0] == 200
 
 
 # Bad days.
 
 
 def resolve(server: Any, parts: Any) -> tuple[int, Any]:
-    return server.ask("POST", "/v1/resolve", {"key": parts.gpu_key()})  # type: ignore[no-any-return]
+    return server.call("POST", "/v1/resolve", {"key": parts.gpu_key()})  # type: ignore[no-any-return]
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_a_restart_between_requests_does_not_show(own: tuple[PostgreSQL, Any], p
         database.restart(how)
         assert {status for status, _ in pool.map(lambda _: resolve(server, parts), range(16))} == {200}
     database.restart(how)
-    assert server.ask("GET", "/v1/artifacts")[0] == 200
+    assert server.call("GET", "/v1/artifacts")[0] == 200
     database.restart(how)
     assert server.upload(b"after the restart")
 
@@ -159,15 +159,15 @@ def test_a_request_that_a_restart_cuts_off_is_told_to_come_again(
         database.restart(how)
         status, error = waiting.result()
     assert (status, error["error"]["code"], error["error"]["retry"]) == (503, "temporary", True)
-    assert server.ask("POST", "/v1/models", stated)[0] == 200
+    assert server.call("POST", "/v1/models", stated)[0] == 200
 
 
 def test_a_database_that_is_away_is_said_and_comes_back(own: tuple[PostgreSQL, Any], parts: Any) -> None:
     database, server = own
     database.stop()
-    for status, said in (resolve(server, parts), server.ask("GET", "/readyz"), server.ask("GET", "/v1/artifacts")):
+    for status, said in (resolve(server, parts), server.call("GET", "/readyz"), server.call("GET", "/v1/artifacts")):
         assert (status, said["error"]["code"], said["error"]["retry"]) == (503, "temporary", True)
-    assert server.ask("GET", "/healthz")[0] == 200
+    assert server.call("GET", "/healthz")[0] == 200
     database.start()
     assert resolve(server, parts)[0] == 200
 
@@ -178,7 +178,7 @@ def test_a_waiter_outlasts_a_restart(own: tuple[PostgreSQL, Any], parts: Any) ->
     database, server = own
     can = {"targets": [{"arch": "gfx908", "num_cu": 120, "sramecc": "+", "xnack": "-"}]}
     can |= {"toolchain": {"rocm": "7.2.1", "migraphx": "2.15.0"}}
-    worker = server.ask("POST", "/v1/workers", {"name": "one", "can": can})[1]["id"]
+    worker = server.call("POST", "/v1/workers", {"name": "one", "can": can})[1]["id"]
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(server.ask, "POST", "/v1/jobs/claim", {"worker": worker, "wait": 60})
         # What it waits by: the looks for news, of which the first may come before the claim's own.
@@ -186,9 +186,9 @@ def test_a_waiter_outlasts_a_restart(own: tuple[PostgreSQL, Any], parts: Any) ->
             time.sleep(0.02)
         database.restart(signal.SIGQUIT)
         stated = model_of(server, parts)
-        assert server.ask("POST", "/v1/models", stated)[0] == 200
+        assert server.call("POST", "/v1/models", stated)[0] == 200
         key = parts.gpu_key("gfx908", model=stated["model"])
-        status, job = server.ask("POST", "/v1/jobs", {"request": {"key": key}})
+        status, job = server.call("POST", "/v1/jobs", {"request": {"key": key}})
         assert status == 200, job
         status, lease = waiting.result()
     assert (status, lease["lease"]["job"]) == (200, job["id"])
@@ -211,13 +211,13 @@ def test_a_read_only_database_still_serves(own: tuple[PostgreSQL, Any], parts: A
     database.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     database.restart()
     assert resolve(server, parts)[0] == 200
-    assert server.ask("POST", "/v1/resolve", {"key": parts.gpu_key("gfx90a")})[0] == 404
+    assert server.call("POST", "/v1/resolve", {"key": parts.gpu_key("gfx90a")})[0] == 404
     stated = {"model": "xxh3:" + "6" * 32, "sha256": "6" * 64, "name": "m.onnx", "inputs": []}
-    status, said = server.ask("POST", "/v1/models", stated)
+    status, said = server.call("POST", "/v1/models", stated)
     assert (status, said["error"]["code"]) == (503, "temporary") and "read-only" in said["error"]["message"]
     database.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
     database.restart()
-    assert server.ask("POST", "/v1/models", stated)[0] == 200
+    assert server.call("POST", "/v1/models", stated)[0] == 200
 
 
 @pytest.mark.parametrize("own", [{"largest": 20 * 2**20}], indirect=True)
@@ -232,11 +232,11 @@ def test_a_full_database_takes_nothing_more_and_recovers(own: tuple[PostgreSQL, 
         )
     data = b"one more"
     path = f"/v1/blobs/{sha256(data).hexdigest()}"
-    status, said = server.ask("PUT", path, data)
+    status, said = server.call("PUT", path, data)
     assert (status, said["error"]["code"], said["error"]["retry"]) == (507, "disk_full", True), said
     assert resolve(server, parts)[0] == 200
     database.execute("VACUUM blobs", name_in(url))
-    assert server.ask("PUT", path, data)[0] == 201
+    assert server.call("PUT", path, data)[0] == 201
     assert fsck(server.data, environ=server.rows.environ)[0] == 0
 
 
@@ -246,7 +246,7 @@ def test_too_many_connections_are_said_and_pass(
     server = start(rows=rows_with_password)
     held = [psycopg.connect(rows_with_password.url) for _ in range(9)]
     with ThreadPoolExecutor(8) as pool:
-        replies = list(pool.map(lambda _: server.ask("GET", "/v1/artifacts"), range(40)))
+        replies = list(pool.map(lambda _: server.call("GET", "/v1/artifacts"), range(40)))
     # It has the one connection that it opened at its start.
     assert {status for status, _ in replies} <= {200, 503}
     refused = [said["error"] for status, said in replies if status == 503]
@@ -254,14 +254,14 @@ def test_too_many_connections_are_said_and_pass(
     for each in held:
         each.close()
     with ThreadPoolExecutor(4) as pool:
-        assert {status for status, _ in pool.map(lambda _: server.ask("GET", "/v1/artifacts"), range(40))} == {200}
+        assert {status for status, _ in pool.map(lambda _: server.call("GET", "/v1/artifacts"), range(40))} == {200}
 
 
 def test_a_small_pool_is_enough_for_many(databases: Databases, tmp_path: Path, start: Any, parts: Any) -> None:
     rows = databases(tmp_path / "data")
     server = start(rows=Rows(rows.url, rows.environ | {"MXR_DATABASE_POOL": "2"}))
     with ThreadPoolExecutor(16) as pool:
-        assert {status for status, _ in pool.map(lambda _: server.ask("GET", "/v1/artifacts"), range(80))} == {200}
+        assert {status for status, _ in pool.map(lambda _: server.call("GET", "/v1/artifacts"), range(80))} == {200}
     count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'mxr%'"
     assert rows.execute(count)[0][0] <= 2
 
@@ -279,9 +279,9 @@ def test_nobody_waits_for_a_lock_or_a_statement_for_ever(hasty: Any) -> None:
     stated = {"model": "xxh3:" + "7" * 32, "sha256": "7" * 64, "name": "m.onnx", "inputs": []}
     with psycopg.connect(hasty.rows.url) as other:
         other.execute("LOCK TABLE models IN SHARE MODE")
-        status, said = hasty.ask("POST", "/v1/models", stated)
+        status, said = hasty.call("POST", "/v1/models", stated)
         assert (status, said["error"]["message"]) == (503, "The registry's database is busy.")
         with ThreadPoolExecutor(3) as pool:
-            replies = list(pool.map(lambda _: hasty.ask("POST", "/v1/models", stated), range(3)))
+            replies = list(pool.map(lambda _: hasty.call("POST", "/v1/models", stated), range(3)))
         assert any("too many requests" in said["error"]["message"] for _, said in replies), replies
-    assert hasty.ask("POST", "/v1/models", stated)[0] == 200
+    assert hasty.call("POST", "/v1/models", stated)[0] == 200

@@ -55,7 +55,7 @@ def test_lost_bytes_are_damage_whoever_repairs(stopped: Any, fsck: Any, flags: A
 
 
 def test_changed_bytes_are_found_and_set_aside(stopped: Any, fsck: Any) -> None:
-    stopped.spoil(stopped.names[1])
+    stopped.corrupt(stopped.names[1])
     assert fsck(stopped.data, "--quick")[0] == 0
     code, report = fsck(stopped.data)
     assert (code, kinds(report), report["findings"][0]["repaired"]) == (65, ["bytes"], False)

@@ -51,11 +51,11 @@ def source(start: Any, parts: Any) -> Any:
     server = start()
     first = server.publish(parts.gfx908, parts.gpu_key(), cut=5000, **parts.explicit)[1]
     gone = server.publish(parts.gfx942, parts.gpu_key("gfx942"), **parts.explicit)[1]
-    server.ask("POST", f"/v1/artifacts/{first['id']}/promote")
-    server.ask("DELETE", f"/v1/artifacts/{gone['id']}")
-    server.ask("POST", "/v1/resolve", {"key": parts.gpu_key("gfx90a")})
+    server.call("POST", f"/v1/artifacts/{first['id']}/promote")
+    server.call("DELETE", f"/v1/artifacts/{gone['id']}")
+    server.call("POST", "/v1/resolve", {"key": parts.gpu_key("gfx90a")})
     can = {"targets": [{"arch": "ref", "kind": "ref"}], "toolchain": {"migraphx": "2.16.0"}}
-    server.ask("POST", "/v1/workers", {"name": "one", "can": can})
+    server.call("POST", "/v1/workers", {"name": "one", "can": can})
     server.blob = first["manifest"]["files"][0]["blobs"][0]["sha256"]
     server.before = said(server)
     assert server.stop() == 0
@@ -147,7 +147,7 @@ def test_a_target_without_tables_is_refused(source: Any, targets: Databases, tmp
 
 
 def test_lost_bytes_are_said_and_nothing_is_moved(source: Any, target: Rows, tmp_path: Path) -> None:
-    source.spoil(source.blob)
+    source.corrupt(source.blob)
     words = ("--to-database", target.url, "--to-store", f"file://{tmp_path / 'there' / 'store'}")
     error = move(source, *words, expect=65)
     assert source.blob in error["message"] and "fsck" in error["hint"]

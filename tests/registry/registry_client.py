@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pytest
 import urllib3
 import xxhash
 from harness.registry import RegistryProcess, registry_environ
@@ -25,6 +26,9 @@ REF = (DATA / "mxr_real" / "convnet_b4_fp16_ref.mxr").read_bytes()
 GFX908 = (SPLICED / "v7_gfx908_sramecc+_xnack-.cov5.mxr").read_bytes()
 
 REF_CAPABILITIES = {"targets": [{"arch": "ref", "kind": "ref"}], "toolchain": {"migraphx": "2.16.0"}}
+
+on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True, scope="module")
+"""Marks a test whose subject does not depend on the database's engine, in a module of tests that run on both."""
 
 HEARD = 15.0
 """Seconds within which a waiting claim must hear of a job: it looks again unasked after 16 (routes/jobs.py, AGAIN)."""

@@ -7,13 +7,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.waiting import until
 
 BIG = bytes(range(251)) * 20_000
 
@@ -196,13 +196,6 @@ def begin_upload(server: Any, data: bytes) -> tuple[socket.socket, Path]:
     folder = server.blob_path(name).parent
     until(lambda: any(each.stat().st_size for each in folder.glob(".upload-*")))
     return line, folder
-
-
-def until(true: Any, seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_an_upload_that_is_cut_off_leaves_nothing(start: Any, fsck: Any) -> None:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from registry.registry_client import on_sqlite
 from sqlalchemy.exc import IntegrityError
 
 
@@ -60,6 +61,7 @@ def test_locks_are_listed_by_name_and_keep_their_first_time(server: Any, parts: 
     assert [name for name in names(server) if name in ("a", "b.2026-11_x")] == ["a", "b.2026-11_x"]
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [

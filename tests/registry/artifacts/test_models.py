@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import xxhash
 from paths import DATA
+from registry.registry_client import on_sqlite
 
 from mxr.protocol.artifacts import model_identity
 
@@ -60,6 +61,7 @@ def test_a_model_with_its_bytes(start: Any, statement: Any) -> None:
     assert server.call("POST", "/v1/models", statement)[1] == said
 
 
+@on_sqlite
 def test_a_model_that_is_here_is_not_read_again(start: Any, statement: Any) -> None:
     """Its bytes were checked when they came, and are again by whoever fetches them: here they are others by now."""
     server = start()
@@ -78,6 +80,7 @@ def test_a_model_that_is_here_is_not_read_again(start: Any, statement: Any) -> N
     assert (status, said["error"]["code"]) == (404, "no_such_blob")
 
 
+@on_sqlite
 def test_a_hash_that_the_bytes_do_not_give_is_refused(server: Any, statement: Any) -> None:
     files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
     other = {**statement, "model": "xxh3:" + "0" * 32, "onnx": "model.onnx", "manifest": files}
@@ -121,6 +124,7 @@ def test_absent_bytes_and_unknown_models(server: Any, statement: Any) -> None:
     assert server.call("GET", "/v1/models/nothing")[1]["error"]["code"] == "usage"
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     "change",
     [{"inputs": "x"}, {"name": "../x"}, {"onnx": "x"}, {"size": 1}, {"model": "sha256:00"}, {"inputs": [{"name": 1}]}],
@@ -129,6 +133,7 @@ def test_statements_that_are_not_right_are_refused(server: Any, statement: Any, 
     assert server.call("POST", "/v1/models", {**statement, **change})[0] == 422
 
 
+@on_sqlite
 def test_a_program_of_another_model_or_precision_is_refused(start: Any, parts: Any) -> None:
     """Where the registry has the ONNX file; what is only stated proves nothing."""
     server, onnx = start(), (MODELS / "convnet.onnx").read_bytes()

@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from registry.registry_client import on_sqlite
 
 
 def test_a_publication_shows_what_it_is(server: Any, parts: Any) -> None:
@@ -44,6 +45,7 @@ def test_two_publishers_at_once_make_one_artifact(server: Any, parts: Any) -> No
     assert len({found["id"] for _, found in said}) == 1
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -61,6 +63,7 @@ def test_a_key_that_the_file_contradicts_is_refused(server: Any, parts: Any, cha
     assert all(set(each) == {"field", "asked", "found"} for each in said["error"]["detail"]["differences"])
 
 
+@on_sqlite
 def test_a_program_that_was_not_compiled_is_refused(server: Any, parts: Any) -> None:
     data = parts.uncompiled
     status, said = server.publish(data, parts.ref_key(precision="fp32"))
@@ -68,6 +71,7 @@ def test_a_program_that_was_not_compiled_is_refused(server: Any, parts: Any) -> 
     assert {"field": "compiled", "asked": True, "found": False} in said["error"]["detail"]["differences"]
 
 
+@on_sqlite
 @pytest.mark.parametrize("data", [b"<html></html>", b"\x1f\x8b" + b"\0" * 50, b"{}", b"\x08\x07"])
 def test_a_foreign_file_is_refused(server: Any, parts: Any, data: bytes) -> None:
     status, said = server.publish(data, parts.gpu_key())
@@ -75,6 +79,7 @@ def test_a_foreign_file_is_refused(server: Any, parts: Any, data: bytes) -> None
     assert "model.mxr" in said["error"]["message"]
 
 
+@on_sqlite
 def test_a_cut_off_program_is_refused(server: Any, parts: Any) -> None:
     status, said = server.publish(parts.gfx908[:-100], parts.gpu_key(), **parts.explicit)
     assert (status, said["error"]["code"]) == (422, "damaged")
@@ -91,6 +96,7 @@ def test_absent_blobs_are_named(server: Any, parts: Any) -> None:
     assert said["error"]["detail"]["missing"] == [absent]
 
 
+@on_sqlite
 def test_a_file_that_is_not_what_its_blobs_make_is_refused(server: Any, parts: Any) -> None:
     manifest = server.manifest(parts.gfx908, cut=9000)
     manifest["files"][0]["blobs"].reverse()
@@ -99,6 +105,7 @@ def test_a_file_that_is_not_what_its_blobs_make_is_refused(server: Any, parts: A
     assert "together" in said["error"]["message"]
 
 
+@on_sqlite
 def test_damage_in_the_store_is_found_at_publishing(server: Any, parts: Any) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_SPOILT": "1"})
     manifest = server.manifest(parts.gfx908, cut=2222)
@@ -141,6 +148,7 @@ def bad_bodies(parts: Any, manifest: Any) -> dict[str, Any]:
     }
 
 
+@on_sqlite
 def test_bodies_that_are_not_right_name_the_field(server: Any, parts: Any) -> None:
     for words, body in bad_bodies(parts, server.manifest(parts.gfx908)).items():
         text = json.dumps(body).replace('"HUGE"', "1e999")
@@ -150,6 +158,7 @@ def test_bodies_that_are_not_right_name_the_field(server: Any, parts: Any) -> No
         assert said["error"]["hint"]
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'{"key":1,"key":2}', b"[" * 100_000, b"\xff\xfe", b'{"v": NaN}', b"1" * 5000]
 )
@@ -159,6 +168,7 @@ def test_what_is_no_json_document_is_said(server: Any, body: bytes) -> None:
         assert (status, said["error"]["code"]) == (422, "usage"), said
 
 
+@on_sqlite
 def test_a_body_that_is_too_large_is_refused(server: Any) -> None:
     status, said = server.call("POST", "/v1/resolve", b" " * (9 * 2**20))
     assert (status, said["error"]["code"]) == (422, "usage")

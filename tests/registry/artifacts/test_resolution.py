@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from registry.registry_client import on_sqlite
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,7 @@ def test_a_miss_names_the_flag_that_alone_is_missing(filled: Any, parts: Any) ->
     assert (status, hit["match"]["relaxed"]) == (200, ["num_cu"])
 
 
+@on_sqlite
 def test_a_miss_tells_the_command_that_would_fill_it(filled: Any, parts: Any) -> None:
     status, said = resolve(filled, parts.gpu_key("gfx942", precision="fp16"), num_cu=304, xnack="-")
     assert status == 404
@@ -64,6 +66,7 @@ def test_a_miss_tells_the_command_that_would_fill_it(filled: Any, parts: Any) ->
         assert words in said["error"]["hint"]
 
 
+@on_sqlite
 def test_exact_is_what_refuses_and_the_hint_says_so(filled: Any, parts: Any) -> None:
     _, said = resolve(filled, parts.gpu_key(), sramecc="+", xnack="-", num_cu=100, build="abc", exact=True)
     assert "--exact" in said["error"]["hint"]
@@ -85,6 +88,7 @@ def test_misses_are_counted(filled: Any, parts: Any) -> None:
     assert rows[0]["request"]["key"]["arch"] == "gfx1201" and rows[0]["nearest"]
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -99,6 +103,7 @@ def test_requests_that_are_not_right_name_the_field(server: Any, body: Any, word
     assert words in said["error"]["message"]
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     "demands", [{"num_cu": 0}, {"num_cu": 2**70}, {"allow": ["all"]}, {"sramecc": "?"}, {"exact": 1}]
 )
@@ -160,6 +165,7 @@ def test_lists_are_filtered_and_paged(filled: Any, parts: Any) -> None:
     assert "manifest" not in first["artifacts"][0] and "description" not in first["artifacts"][0]
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     "query", ["colour=red", "limit=0", "limit=1001", "limit=x", "limit=-1", "after=x", "after=1e3"]
 )

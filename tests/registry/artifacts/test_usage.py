@@ -11,15 +11,21 @@ from mxr_registry.artifacts import usage
 from mxr_registry.database.session import Database
 
 
+@pytest.fixture(scope="module")
+def snapshot(snapshot_of: Any, parts: Any) -> Any:
+    """A registry with two artifacts; the facts are their ids."""
+    return snapshot_of(
+        lambda server: [
+            server.publish(parts.gfx908, parts.gpu_key(), **parts.explicit)[1]["id"],
+            server.publish(parts.ref, parts.ref_key())[1]["id"],
+        ]
+    )
+
+
 @pytest.fixture
-def published(start: Any, parts: Any) -> Any:
+def published(start: Any, snapshot: Any) -> Any:
     """A registry of its own, with two artifacts; it, and their ids."""
-    server = start()
-    ids = [
-        server.publish(parts.gfx908, parts.gpu_key(), **parts.explicit)[1]["id"],
-        server.publish(parts.ref, parts.ref_key())[1]["id"],
-    ]
-    return server, ids
+    return start(snapshot=snapshot), snapshot.facts
 
 
 def counts(server: Any, query: str = "") -> dict[str, int]:

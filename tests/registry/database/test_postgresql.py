@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import subprocess
-import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +18,7 @@ import psycopg
 import pytest
 import xxhash
 from harness.programs import run as run_program
+from harness.waiting import until
 from servers.postgresql import PostgreSQL, name_in
 from servers.rows import Databases, Rows
 
@@ -63,14 +64,17 @@ def test_it_says_where_rows_and_bytes_are(start: Any, rows_with_password: Rows) 
     assert SECRET not in server.line + server.log.read_text()
 
 
-@pytest.fixture
-def scram(own_postgresql: Any) -> PostgreSQL:
+@pytest.fixture(scope="module")
+def scram() -> Iterator[PostgreSQL]:
     """A server that asks for passwords of all but its superuser."""
-    server: PostgreSQL = own_postgresql(max_connections="13", superuser_reserved_connections="3")
-    server.execute(f"CREATE ROLE fleet LOGIN PASSWORD '{SECRET}'")
-    (server.folder / "data" / "pg_hba.conf").write_text("local all mxr trust\nlocal all all scram-sha-256\n")
-    server.restart()
-    return server
+    server = PostgreSQL(max_connections="13", superuser_reserved_connections="3")
+    try:
+        server.execute(f"CREATE ROLE fleet LOGIN PASSWORD '{SECRET}'")
+        (server.folder / "data" / "pg_hba.conf").write_text("local all mxr trust\nlocal all all scram-sha-256\n")
+        server.restart()
+        yield server
+    finally:
+        server.remove()
 
 
 @pytest.fixture
@@ -121,10 +125,25 @@ def resolve(server: Any, parts: Any) -> tuple[int, Any]:
     return server.call("POST", "/v1/resolve", {"key": parts.gpu_key()})  # type: ignore[no-any-return]
 
 
+@pytest.fixture(scope="module")
+def restartable() -> Iterator[PostgreSQL]:
+    """A server that tests may stop, restart and break; it logs all statements."""
+    server = PostgreSQL(log_statement="all")
+    yield server
+    server.remove()
+
+
 @pytest.fixture
-def own(own_postgresql: Any, start: Any, parts: Any, request: pytest.FixtureRequest) -> tuple[PostgreSQL, Any]:
-    """A server that may be stopped, and a registry on it with one artifact."""
-    database: PostgreSQL = own_postgresql(**getattr(request, "param", {}))
+def own(
+    restartable: PostgreSQL, own_postgresql: Any, start: Any, parts: Any, request: pytest.FixtureRequest
+) -> tuple[PostgreSQL, Any]:
+    """A server that may be stopped, and a registry on it with one artifact; with a parameter, a server of its own."""
+    if hasattr(request, "param"):
+        database: PostgreSQL = own_postgresql(**request.param)
+    else:
+        database = restartable
+        if database.process is None:
+            database.start()
     url = database.migrated()
     server = start(rows=Rows(url, {"MXR_DATABASE_URL": url}))
     assert server.publish(parts.gfx908, parts.gpu_key(), **parts.explicit)[0] == 201
@@ -152,10 +171,9 @@ def test_a_request_that_a_restart_cuts_off_is_told_to_come_again(
     stated = {"model": "xxh3:" + "5" * 32, "sha256": "5" * 64, "name": "m.onnx", "inputs": []}
     with contextlib.closing(psycopg.connect(server.rows.url)) as other, ThreadPoolExecutor(1) as pool:
         other.execute("LOCK TABLE models")
-        waiting = pool.submit(server.ask, "POST", "/v1/models", stated)
+        waiting = pool.submit(server.call, "POST", "/v1/models", stated)
         blocked = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'mxr-registry' AND wait_event_type = 'Lock'"
-        while not database.execute(blocked):
-            time.sleep(0.02)
+        until(lambda: database.execute(blocked))
         database.restart(how)
         status, error = waiting.result()
     assert (status, error["error"]["code"], error["error"]["retry"]) == (503, "temporary", True)
@@ -172,25 +190,23 @@ def test_a_database_that_is_away_is_said_and_comes_back(own: tuple[PostgreSQL, A
     assert resolve(server, parts)[0] == 200
 
 
-@pytest.mark.parametrize("own", [{"log_statement": "all"}], indirect=True)
 def test_a_waiter_outlasts_a_restart(own: tuple[PostgreSQL, Any], parts: Any) -> None:
     """Its long poll goes on, and hears what comes after."""
     database, server = own
     can = {"targets": [{"arch": "gfx908", "num_cu": 120, "sramecc": "+", "xnack": "-"}]}
     can |= {"toolchain": {"rocm": "7.2.1", "migraphx": "2.15.0"}}
     worker = server.call("POST", "/v1/workers", {"name": "one", "can": can})[1]["id"]
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(server.ask, "POST", "/v1/jobs/claim", {"worker": worker, "wait": 60})
-        # What it waits by: the looks for news, of which the first may come before the claim's own.
-        while database.log.read_text().count("jobs.touched >") < 4:
-            time.sleep(0.02)
-        database.restart(signal.SIGQUIT)
-        stated = model_of(server, parts)
-        assert server.call("POST", "/v1/models", stated)[0] == 200
-        key = parts.gpu_key("gfx908", model=stated["model"])
-        status, job = server.call("POST", "/v1/jobs", {"request": {"key": key}})
-        assert status == 200, job
-        status, lease = waiting.result()
+    looks = database.log.read_text().count("jobs.touched >")
+    waiting = server.pending("POST", "/v1/jobs/claim", {"worker": worker, "wait": 60})
+    # What it waits by: the looks for news, of which the first may come before the claim's own.
+    until(lambda: database.log.read_text().count("jobs.touched >") >= looks + 4)
+    database.restart(signal.SIGQUIT)
+    stated = model_of(server, parts)
+    assert server.call("POST", "/v1/models", stated)[0] == 200
+    key = parts.gpu_key("gfx908", model=stated["model"])
+    status, job = server.call("POST", "/v1/jobs", {"request": {"key": key}})
+    assert status == 200, job
+    status, lease = waiting.reply()
     assert (status, lease["lease"]["job"]) == (200, job["id"])
 
 

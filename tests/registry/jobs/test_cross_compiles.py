@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from registry.registry_client import on_sqlite
+
 DEMANDS = {"num_cu": 120, "chiplets": 1, "allow": ["cross"]}
 
 
@@ -34,6 +36,7 @@ def test_a_job_nobody_else_can_do(registry: Any, parts: Any) -> None:
     assert registry.error("POST", "/v1/resolve", wanted)["code"] == "no_such_artifact"
 
 
+@on_sqlite
 def test_what_was_not_made_on_the_gpu_does_not_pass_as_such(registry: Any, parts: Any) -> None:
     registry.submit(parts.gpu_key(), demands=DEMANDS)
     lease = registry.claim(registry.register_worker("navi", navi(parts)))
@@ -42,6 +45,7 @@ def test_what_was_not_made_on_the_gpu_does_not_pass_as_such(registry: Any, parts
     assert refused["detail"]["differences"] == [{"field": "tuning", "asked": "cross", "found": "default"}]
 
 
+@on_sqlite
 def test_who_has_the_gpu_goes_first(registry: Any, parts: Any) -> None:
     across, own = registry.register_worker("navi", navi(parts)), registry.register_worker("mi100", mi100(parts))
     job = registry.submit(parts.gpu_key(), demands=DEMANDS)
@@ -50,6 +54,7 @@ def test_who_has_the_gpu_goes_first(registry: Any, parts: Any) -> None:
     assert registry.claim(across)["job"] == job["id"]
 
 
+@on_sqlite
 def test_a_declared_pool_goes_first(start: Any, parts: Any) -> None:
     pool = '[[pools]]\nname="mi100"\ntargets=[{arch="gfx908"}]\ntoolchain={rocm="7.2.1", migraphx="2.15.0"}\n'
     registry = start(config=pool)

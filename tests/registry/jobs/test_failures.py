@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from registry.registry_client import on_sqlite
 
 from mxr_registry.jobs import transitions
 
@@ -78,6 +79,7 @@ def test_what_is_remembered_expires(registry: Any, parts: Any, kind: str, days: 
     assert registry.claim(worker)["job"] == fresh["id"]
 
 
+@on_sqlite
 def test_a_pool_at_zero_with_the_same_toolchain_does_not_bring_a_failed_job_back(start: Any, parts: Any) -> None:
     pool = '[[pools]]\nname = "ref"\ntargets = [{arch = "ref", kind = "ref"}]\ntoolchain = {migraphx = "2.16.0"}\n'
     registry = start(config=pool)
@@ -105,6 +107,7 @@ def test_a_transient_failure_goes_to_another_worker_up_to_a_limit(registry: Any,
     assert registry.submit(own(parts, "transient"))["state"] == "queued", "nothing is remembered"
 
 
+@on_sqlite
 def test_the_pause_doubles_up_to_a_limit(start: Any, parts: Any) -> None:
     registry = start(config="[work]\nbackoff = 100\nbackoff_most = 150\n")
     registry.register_model()

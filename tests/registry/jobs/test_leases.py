@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from harness.scale import crowd
 from harness.waiting import until
+from registry.registry_client import on_sqlite
 
 
 def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
@@ -90,6 +91,7 @@ def test_finish_publishes_and_closes_or_neither(registry: Any, parts: Any) -> No
     assert registry.finish(lease)["state"] == "done"
 
 
+@on_sqlite
 @pytest.mark.parametrize("how", ["another program", "another key", "a truncated file", "other qualities"])
 def test_a_wrong_program_is_refused_and_the_job_tried_again(registry: Any, parts: Any, how: str) -> None:
     demands = {"migraphx_patch": "2.16.0"} if how == "other qualities" else {}
@@ -116,6 +118,7 @@ def test_a_wrong_program_is_refused_and_the_job_tried_again(registry: Any, parts
     assert registry.finish(again)["state"] == "done"
 
 
+@on_sqlite
 def test_a_program_for_other_cus_than_the_claim_said_is_refused(registry: Any, parts: Any) -> None:
     registry.submit(parts.gpu_key())
     lease = registry.claim(registry.register_worker("gpu", parts.gpu_capabilities()))
@@ -125,6 +128,7 @@ def test_a_program_for_other_cus_than_the_claim_said_is_refused(registry: Any, p
     assert refused["detail"]["differences"] == [{"field": "num_cu", "asked": 120, "found": 110}]
 
 
+@on_sqlite
 def test_what_a_worker_leaves_unsaid_is_what_its_claim_said(registry: Any, parts: Any) -> None:
     registry.submit(parts.gpu_key())
     lease = registry.claim(registry.register_worker("gpu", parts.gpu_capabilities()))

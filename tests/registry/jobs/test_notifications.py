@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from harness.scale import crowd
 from harness.waiting import PendingRequest
+from registry.registry_client import on_sqlite
 
 
 def own(parts: Any, name: str) -> dict[str, Any]:
@@ -64,6 +65,7 @@ def test_a_poll_does_not_wait_where_there_is_news_or_the_job_is_closed(registry:
     assert registry.error("GET", f"/v1/jobs/{job['id']}?wait=61")["code"] == "usage"
 
 
+@on_sqlite
 def test_a_poll_ends_with_its_time(registry: Any, parts: Any) -> None:
     job = registry.submit(own(parts, "quiet"))
     begun = time.monotonic()
@@ -89,6 +91,7 @@ def test_a_queued_job_says_whom_it_lacks(registry: Any, parts: Any) -> None:
     assert lease["job"] == job["id"] and registry.job(job["id"])["waiting_for"] is None
 
 
+@on_sqlite
 def test_a_declared_pool_is_somebody(start: Any, parts: Any) -> None:
     pool = '[[pools]]\nname="mi100"\ntargets=[{arch="gfx908"}]\ntoolchain={rocm="7.2.1", migraphx="2.15.0"}\n'
     registry = start(config=pool)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from harness.scale import crowd
+from registry.registry_client import on_sqlite
 
 
 def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
@@ -52,6 +53,7 @@ def test_askers_share_a_job_only_where_every_result_would_serve(registry: Any, p
     assert registry.claim(large)["job"] == exact["id"]
 
 
+@on_sqlite
 def test_a_running_job_is_shared_only_where_the_worker_knows_the_fact(registry: Any, parts: Any) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_UNKNOWN_COUNT": "1"})
     job = registry.submit(key)
@@ -60,6 +62,7 @@ def test_a_running_job_is_shared_only_where_the_worker_knows_the_fact(registry: 
     assert registry.submit(key, demands={"num_cu": 120})["id"] != job["id"]
 
 
+@on_sqlite
 def test_an_asker_of_another_rocm_patch_shares_no_job_that_may_call_libraries(registry: Any, parts: Any) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_PATCHED": "1"})
     job = registry.submit(key)
@@ -87,6 +90,7 @@ def test_many_who_ask_at_once_make_one_job(registry: Any, parts: Any, wait: bool
     assert len(listed) == 1
 
 
+@on_sqlite
 def test_the_model_and_the_calibration_data_must_be_there(registry: Any, parts: Any) -> None:
     stranger = registry.submit_error(own(parts, "stranger") | {"model": "xxh3:" + "0" * 32})
     assert stranger["code"] == "no_such_model" and "upload" in stranger["hint"]
@@ -100,6 +104,7 @@ def test_the_model_and_the_calibration_data_must_be_there(registry: Any, parts: 
     assert part["code"] == "usage" and "GPUs" in part["message"]
 
 
+@on_sqlite
 def test_who_waits_is_refused_at_once_where_nobody_is_able(registry: Any, parts: Any) -> None:
     key = parts.gpu_key(arch="gfx942")
     refused = registry.submit_error(key, wait=True, demands={"num_cu": 304, "xnack": "-"})
@@ -113,6 +118,7 @@ def test_who_waits_is_refused_at_once_where_nobody_is_able(registry: Any, parts:
     registry.ok("POST", f"/v1/jobs/{queued['id']}/cancel")
 
 
+@on_sqlite
 def test_a_declared_pool_counts_as_able(start: Any, parts: Any) -> None:
     pools = (
         '[[pools]]\nname = "mi300"\ntargets = [{arch = "gfx942", num_cu = 304}]\n'

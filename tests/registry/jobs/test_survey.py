@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.scale import crowd
+from registry.registry_client import on_sqlite
 
 
 def survey(registry: Any, *keys: dict[str, Any], demands: dict[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -33,6 +34,7 @@ def test_a_survey_tells_each_request_apart_and_makes_nothing(registry: Any, part
     assert registry.ok("GET", "/v1/misses")["misses"] == []
 
 
+@on_sqlite
 def test_a_survey_says_what_was_assumed(registry: Any, parts: Any) -> None:
     """An open feature is taken as all that would serve agree on it, as a resolve does."""
     # Of a model whose file is not here: the program was not made from the one that is.
@@ -45,6 +47,7 @@ def test_a_survey_says_what_was_assumed(registry: Any, parts: Any) -> None:
     assert found[1]["problem"] is None
 
 
+@on_sqlite
 def test_a_survey_has_a_size(registry: Any, parts: Any) -> None:
     asked = {"requests": [{"key": parts.ref_key()}] * 1001}
     assert "at most 1000" in registry.error("POST", "/v1/survey", asked)["message"]
@@ -77,6 +80,7 @@ def test_a_watch_without_news_ends_with_its_time(registry: Any, parts: Any) -> N
     assert registry.ok("POST", "/v1/jobs/watch", {"jobs": {job["id"]: job["version"]}, "wait": 0.3})["jobs"] == []
 
 
+@on_sqlite
 def test_a_precision_that_an_arch_cannot_run_is_refused_before_any_job(registry: Any, parts: Any) -> None:
     """fp8 on gfx908, where MIGraphX would compute in fp32 without a word."""
     error = registry.submit_error(parts.gpu_key(precision="fp8"))

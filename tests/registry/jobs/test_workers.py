@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from harness.waiting import until
+from registry.registry_client import on_sqlite
 
 
 def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
@@ -89,6 +90,7 @@ def test_a_lease_outlives_the_goodbye_of_its_worker(registry: Any, parts: Any) -
     assert registry.ok("GET", "/v1/workers")["workers"] == []
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     "can",
     [

@@ -11,23 +11,36 @@ from typing import Any
 import pytest
 from harness.programs import Program
 from harness.programs import run as run_program
+from harness.scale import crowd
 from paths import ROOT
+from registry.registry_client import on_sqlite
 
 DAY = 86_400.0
 
 
+@pytest.fixture(scope="module")
+def snapshot(snapshot_of: Any, parts: Any) -> Any:
+    """A registry with three artifacts, two of one model; the facts are their ids in the order of publication."""
+
+    def fill(server: Any) -> list[str]:
+        keys = [parts.gpu_key(), parts.gpu_key("gfx942"), parts.ref_key(model="xxh3:" + "cd" * 16)]
+        files = [parts.gfx908, parts.gfx942, parts.ref]
+        qualities = [parts.explicit, parts.explicit, {}]
+        ids = []
+        for data, key, more in zip(files, keys, qualities, strict=True):
+            status, said = server.publish(data, key, cut=5000, **more)
+            assert status == 201, said
+            ids.append(said["id"])
+        return ids
+
+    return snapshot_of(fill)
+
+
 @pytest.fixture
-def three(start: Any, parts: Any) -> Any:
-    """A registry with three artifacts, two of one model; it, and their ids in the order of publication."""
-    server = start()
-    keys = [parts.gpu_key(), parts.gpu_key("gfx942"), parts.ref_key(model="xxh3:" + "cd" * 16)]
-    files = [parts.gfx908, parts.gfx942, parts.ref]
-    qualities = [parts.explicit, parts.explicit, {}]
-    server.ids = []
-    for data, key, more in zip(files, keys, qualities, strict=True):
-        status, said = server.publish(data, key, cut=5000, **more)
-        assert status == 201, said
-        server.ids.append(said["id"])
+def three(start: Any, snapshot: Any) -> Any:
+    """A registry of its own with three artifacts; `ids` are theirs in the order of publication."""
+    server = start(snapshot=snapshot)
+    server.ids = snapshot.facts
     return server
 
 
@@ -195,6 +208,7 @@ def _key(server: Any) -> dict[str, Any]:
     return found
 
 
+@on_sqlite
 @pytest.mark.parametrize("words", ["unused_days = -1", 'total_size = "much"', "keep_per_model = 0", "colour = 1"])
 def test_rules_that_make_no_sense_are_refused(three: Any, words: str) -> None:
     path = three.data.parent / "registry.toml"
@@ -218,10 +232,11 @@ def test_two_sweeps_beside_uploads_lose_nothing(start: Any, parts: Any, fsck: An
     for each in sweepers:
         assert each.stdout is not None and each.stdout.readline() == "sweeping\n"
     published: dict[str, bytes] = {}
-    for number in range(40):
-        key = parts.ref_key(env={"MIGRAPHX_N": str(number % 20)})
+    many = crowd(40, 16)
+    for number in range(many):
+        key = parts.ref_key(env={"MIGRAPHX_N": str(number % (many // 2))})
         while True:
-            status, said = server.publish(parts.ref, key, cut=40_000 + number % 20)
+            status, said = server.publish(parts.ref, key, cut=40_000 + number % (many // 2))
             if status in (200, 201):
                 break
             # A blob was swept while it was on its way: said so, and sent again.
@@ -249,7 +264,7 @@ from mxr_registry.storage import open_store
 settings = RegistrySettings.read(os.environ, Path(sys.argv[1]), Path(sys.argv[2]))
 db, store, blobs = Database(settings.database_url, settings.connections), open_store(settings.store_url), 0
 print("sweeping", flush=True)
-while not select.select([sys.stdin], [], [], 0)[0]:
+while not select.select([sys.stdin], [], [], 0.05)[0]:
     sweep = Sweep(db, store, settings.retention, settings.rules, settings.grace, lambda _: None, SweepReport(False))
     blobs += sweep.run().blobs
 print(blobs)

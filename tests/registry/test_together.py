@@ -39,7 +39,7 @@ def test_a_worker_registers_at_two_registries(both: Any) -> None:
     can = {"targets": [{"arch": "ref", "kind": "ref"}], "toolchain": {"migraphx": "2.16.0"}}
     for n in range(ROUNDS):
         body = {"name": f"worker {n}", "can": can}
-        found = at_once(lambda number, body=body: both[number % 2].ask("POST", "/v1/workers", body))
+        found = at_once(lambda number, body=body: both[number % 2].call("POST", "/v1/workers", body))
         assert {status for status, _ in found} == {200}, found
         assert len({said["id"] for _, said in found}) == 1
 
@@ -47,9 +47,9 @@ def test_a_worker_registers_at_two_registries(both: Any) -> None:
 def test_a_new_model_is_registered(both: Any) -> None:
     for n in range(ROUNDS):
         stated = {"model": f"xxh3:{n:032x}", "sha256": f"{n:064x}", "name": "m.onnx", "inputs": []}
-        found = at_once(lambda number, stated=stated: both[number % 2].ask("POST", "/v1/models", stated))
+        found = at_once(lambda number, stated=stated: both[number % 2].call("POST", "/v1/models", stated))
         assert {status for status, _ in found} == {200}, found
-        known = [each["model"] for each in both[0].ask("GET", "/v1/models")[1]["models"]]
+        known = [each["model"] for each in both[0].call("GET", "/v1/models")[1]["models"]]
         assert known.count(stated["model"]) == 1
 
 
@@ -63,18 +63,18 @@ def test_programs_of_one_new_model_are_published(both: Any, parts: Any) -> None:
         def publish(number: int, model: str = model, stated: Any = stated) -> tuple[int, Any]:
             key = parts.ref_key(model=model, env={"MIGRAPHX_X": str(number // 2)})
             body = {"key": key, "manifest": manifest, "model": stated}
-            return both[number % 2].ask("POST", "/v1/artifacts", body)
+            return both[number % 2].call("POST", "/v1/artifacts", body)
 
         found = at_once(publish)
         assert sorted(status for status, _ in found) == [200] * (MANY // 2) + [201] * (MANY // 2), found
-        assert len(both[0].ask("GET", f"/v1/artifacts?model={model}")[1]["artifacts"]) == MANY // 2
+        assert len(both[0].call("GET", f"/v1/artifacts?model={model}")[1]["artifacts"]) == MANY // 2
 
 
 def test_each_promotion_has_its_place(both: Any, parts: Any) -> None:
     """The latest wins, so that no two may be the latest."""
     key = parts.gpu_key("gfx90a")
     ids = [both[0].publish(data, key, qualities={"sramecc": "+", "xnack": "-"})[1]["id"] for data in parts.same_key]
-    found = at_once(lambda n: both[n % 2].ask("POST", f"/v1/artifacts/{ids[n % len(ids)]}/promote"))
+    found = at_once(lambda n: both[n % 2].call("POST", f"/v1/artifacts/{ids[n % len(ids)]}/promote"))
     assert {status for status, _ in found} == {200}, found
     assert both[0].rows.execute("SELECT max(promoted) FROM artifacts") == [(MANY,)]
 
@@ -83,7 +83,7 @@ def test_the_same_blobs_are_asked_for_in_any_order(both: Any) -> None:
     blobs = [both[0].upload(b"blob %d" % n) for n in range(40)]
     orders = [random.Random(n).sample(blobs, len(blobs)) for n in range(MANY)]
     for _ in range(ROUNDS):
-        found = at_once(lambda n: both[n % 2].ask("POST", "/v1/blobs/missing", {"blobs": orders[n]}))
+        found = at_once(lambda n: both[n % 2].call("POST", "/v1/blobs/missing", {"blobs": orders[n]}))
         assert [said["missing"] for _, said in found] == [[]] * MANY, found
 
 
@@ -95,9 +95,9 @@ def test_the_same_blob_arrives(both: Any) -> None:
 
 
 def test_each_miss_counts(both: Any, parts: Any) -> None:
-    found = at_once(lambda n: both[n % 2].ask("POST", "/v1/resolve", {"key": parts.gpu_key("gfx1201")}))
+    found = at_once(lambda n: both[n % 2].call("POST", "/v1/resolve", {"key": parts.gpu_key("gfx1201")}))
     assert {status for status, _ in found} == {404}
-    (miss,) = both[0].ask("GET", "/v1/misses")[1]["misses"]
+    (miss,) = both[0].call("GET", "/v1/misses")[1]["misses"]
     # A miss that meets a busy database for longer than a moment is let go; it is a count, no account.
     assert MANY // 2 <= miss["count"] <= MANY
 
@@ -105,15 +105,15 @@ def test_each_miss_counts(both: Any, parts: Any) -> None:
 def test_what_a_resolve_finds_stays_whole_while_it_is_removed(both: Any, parts: Any) -> None:
     """Publish, remove and resolve the same artifact: each answer is one of those that a moment could give."""
     body = {"key": parts.gpu_key(), "manifest": both[0].manifest(parts.gfx908), **parts.explicit}
-    id = both[0].ask("POST", "/v1/artifacts", body)[1]["id"]
+    id = both[0].call("POST", "/v1/artifacts", body)[1]["id"]
 
     def work(number: int) -> tuple[int, Any]:
         registry = both[number % 2]
         if number % 4 == 0:
-            return registry.ask("DELETE", f"/v1/artifacts/{id}")
+            return registry.call("DELETE", f"/v1/artifacts/{id}")
         if number % 4 == 1:
-            return registry.ask("POST", "/v1/artifacts", body)
-        return registry.ask("POST", "/v1/resolve", {"key": body["key"]})
+            return registry.call("POST", "/v1/artifacts", body)
+        return registry.call("POST", "/v1/resolve", {"key": body["key"]})
 
     for _ in range(ROUNDS):
         for status, said in at_once(work):

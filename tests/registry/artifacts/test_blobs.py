@@ -7,13 +7,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.waiting import until
 
 BIG = bytes(range(251)) * 20_000
 
@@ -119,20 +119,20 @@ def test_plain_curl_resumes_a_file(server: Any, file: Any, tmp_path: Path) -> No
 
 def test_what_is_not_there_is_said(server: Any, file: Any) -> None:
     path, _, _ = file
-    assert server.ask("GET", path + "x")[1]["error"]["code"] == "not_found"
-    assert server.ask("GET", f"/v1/blobs/{'0' * 64}")[1]["error"]["code"] == "no_such_blob"
-    assert server.ask("GET", "/v1/blobs/abc")[0] == 422
-    assert server.ask("PUT", "/v1/blobs/" + "A" * 64, b"x")[0] == 422
+    assert server.call("GET", path + "x")[1]["error"]["code"] == "not_found"
+    assert server.call("GET", f"/v1/blobs/{'0' * 64}")[1]["error"]["code"] == "no_such_blob"
+    assert server.call("GET", "/v1/blobs/abc")[0] == 422
+    assert server.call("PUT", "/v1/blobs/" + "A" * 64, b"x")[0] == 422
 
 
 def test_missing_names_what_to_upload(server: Any, blob: Any) -> None:
     _, name, data = blob
     rows = [{"sha256": name, "size": len(data)}, {"sha256": "0" * 64, "size": 5}, {"sha256": "0" * 64, "size": 5}]
-    status, said = server.ask("POST", "/v1/blobs/missing", {"blobs": rows})
+    status, said = server.call("POST", "/v1/blobs/missing", {"blobs": rows})
     assert (status, said["missing"]) == (200, ["0" * 64])
     assert said["grace"] == 24 * 3600
     server.blob_path(name).unlink()
-    assert server.ask("POST", "/v1/blobs/missing", {"blobs": rows[:1]})[1]["missing"] == [name]
+    assert server.call("POST", "/v1/blobs/missing", {"blobs": rows[:1]})[1]["missing"] == [name]
     assert server.get(f"/v1/blobs/{name}").json()["error"]["code"] == "damaged_blob"
     server.upload(data)
     assert server.get(f"/v1/blobs/{name}").data == data
@@ -142,16 +142,16 @@ def test_missing_names_what_to_upload(server: Any, blob: Any) -> None:
     "blobs", [[{"sha256": "x", "size": 1}], [{"sha256": "0" * 64, "size": -1}], [{"size": 1}], {}, "x"]
 )
 def test_questions_that_are_not_right_are_refused(server: Any, blobs: Any) -> None:
-    assert server.ask("POST", "/v1/blobs/missing", {"blobs": blobs})[0] == 422
+    assert server.call("POST", "/v1/blobs/missing", {"blobs": blobs})[0] == 422
 
 
 def test_other_bytes_are_refused_and_nothing_is_kept(server: Any) -> None:
     name = sha256(b"these").hexdigest()
-    status, said = server.ask("PUT", f"/v1/blobs/{name}", b"those")
+    status, said = server.call("PUT", f"/v1/blobs/{name}", b"those")
     assert (status, said["error"]["code"]) == (422, "damaged")
     assert not server.blob_path(name).exists() and not list(server.blob_path(name).parent.glob(".*"))
-    assert server.ask("GET", f"/v1/blobs/{name}")[0] == 404
-    assert server.ask("PUT", f"/v1/blobs/{sha256(b'').hexdigest()}", b"")[0] == 422
+    assert server.call("GET", f"/v1/blobs/{name}")[0] == 404
+    assert server.call("PUT", f"/v1/blobs/{sha256(b'').hexdigest()}", b"")[0] == 422
 
 
 def test_the_same_bytes_from_many_at_once_are_fine(server: Any) -> None:
@@ -167,7 +167,7 @@ def test_damage_is_found_at_fetch_and_a_new_push_repairs_it(server: Any, parts: 
     said = server.publish(parts.gfx908, key, cut=4444, **parts.explicit)[1]
     path, name = f"/v1/artifacts/{said['id']}/files/model.mxr", said["manifest"]["files"][0]["blobs"][1]["sha256"]
     assert server.get(path).data == parts.gfx908
-    server.spoil(name)
+    server.corrupt(name)
     assert server.get(path, range="bytes=0-4443").data == parts.gfx908[:4444]
     for _ in range(2):
         reply = server.get(path)
@@ -198,13 +198,6 @@ def begin_upload(server: Any, data: bytes) -> tuple[socket.socket, Path]:
     return line, folder
 
 
-def until(true: Any, seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_an_upload_that_is_cut_off_leaves_nothing(start: Any, fsck: Any) -> None:
     server = start()
     line, folder = begin_upload(server, b"cut off" * 1_000_000)
@@ -218,7 +211,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(start: Any, fsck: Any) -> None:
     server, data = start(), b"full" * 1_000_000
     name = sha256(data).hexdigest()
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (2**20, resource.RLIM_INFINITY))
-    status, said = server.ask("PUT", f"/v1/blobs/{name}", data)
+    status, said = server.call("PUT", f"/v1/blobs/{name}", data)
     assert (status, said["error"]["code"], said["error"]["retry"]) == (507, "disk_full", True)
     assert not list(server.blob_path(name).parent.iterdir())
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from registry.registry_client import on_sqlite
 from sqlalchemy.exc import IntegrityError
 
 
@@ -16,50 +17,51 @@ def published(server: Any, parts: Any, mark: str) -> str:
 
 
 def names(server: Any) -> list[str]:
-    return [each["name"] for each in server.ask("GET", "/v1/locks")[1]["locks"]]
+    return [each["name"] for each in server.call("GET", "/v1/locks")[1]["locks"]]
 
 
 def test_what_a_lock_pins_is_not_removed(server: Any, parts: Any) -> None:
     one, two = published(server, parts, "pin-1"), published(server, parts, "pin-2")
-    status, said = server.ask("PUT", "/v1/locks/prod", {"artifacts": [two, one, one]})
+    status, said = server.call("PUT", "/v1/locks/prod", {"artifacts": [two, one, one]})
     assert (status, said["name"], said["artifacts"]) == (200, "prod", sorted([one, two]))
-    server.ask("PUT", "/v1/locks/canary", {"artifacts": [one]})
+    server.call("PUT", "/v1/locks/canary", {"artifacts": [one]})
 
-    status, said = server.ask("DELETE", f"/v1/artifacts/{one[:12]}")
+    status, said = server.call("DELETE", f"/v1/artifacts/{one[:12]}")
     assert (status, said["error"]["code"]) == (403, "not_allowed")
     assert said["error"]["detail"] == {"id": one, "locks": ["canary", "prod"]}
     assert "canary, prod" in said["error"]["message"]
-    assert server.ask("GET", f"/v1/artifacts/{one}")[0] == 200
+    assert server.call("GET", f"/v1/artifacts/{one}")[0] == 200
 
-    assert server.ask("DELETE", "/v1/locks/canary")[0] == 200
-    assert server.ask("DELETE", f"/v1/artifacts/{one}")[1]["error"]["detail"]["locks"] == ["prod"]
-    assert server.ask("PUT", "/v1/locks/prod", {"artifacts": [two]})[1]["artifacts"] == [two]
-    assert server.ask("DELETE", f"/v1/artifacts/{one}")[0] == 200
-    assert server.ask("DELETE", "/v1/locks/prod")[1]["artifacts"] == [two]
-    assert server.ask("DELETE", f"/v1/artifacts/{two}")[0] == 200
+    assert server.call("DELETE", "/v1/locks/canary")[0] == 200
+    assert server.call("DELETE", f"/v1/artifacts/{one}")[1]["error"]["detail"]["locks"] == ["prod"]
+    assert server.call("PUT", "/v1/locks/prod", {"artifacts": [two]})[1]["artifacts"] == [two]
+    assert server.call("DELETE", f"/v1/artifacts/{one}")[0] == 200
+    assert server.call("DELETE", "/v1/locks/prod")[1]["artifacts"] == [two]
+    assert server.call("DELETE", f"/v1/artifacts/{two}")[0] == 200
 
 
 def test_a_lock_pins_all_or_nothing(server: Any, parts: Any) -> None:
     one = published(server, parts, "all")
-    server.ask("PUT", "/v1/locks/whole", {"artifacts": [one]})
+    server.call("PUT", "/v1/locks/whole", {"artifacts": [one]})
     absent = "0" * 64
-    status, said = server.ask("PUT", "/v1/locks/whole", {"artifacts": [one, absent]})
+    status, said = server.call("PUT", "/v1/locks/whole", {"artifacts": [one, absent]})
     assert (status, said["error"]["code"]) == (404, "no_such_artifact")
     assert said["error"]["detail"]["ids"] == [absent]
-    assert server.ask("GET", "/v1/locks/whole")[1]["artifacts"] == [one]
-    status, _ = server.ask("PUT", "/v1/locks/new", {"artifacts": [absent]})
+    assert server.call("GET", "/v1/locks/whole")[1]["artifacts"] == [one]
+    status, _ = server.call("PUT", "/v1/locks/new", {"artifacts": [absent]})
     assert status == 404 and "new" not in names(server)
 
 
 def test_locks_are_listed_by_name_and_keep_their_first_time(server: Any, parts: Any) -> None:
     one = published(server, parts, "list")
-    first = server.ask("PUT", "/v1/locks/b.2026-11_x", {"artifacts": [one]})[1]
-    server.ask("PUT", "/v1/locks/a", {"artifacts": []})
-    again = server.ask("PUT", "/v1/locks/b.2026-11_x", {"artifacts": [one]})[1]
+    first = server.call("PUT", "/v1/locks/b.2026-11_x", {"artifacts": [one]})[1]
+    server.call("PUT", "/v1/locks/a", {"artifacts": []})
+    again = server.call("PUT", "/v1/locks/b.2026-11_x", {"artifacts": [one]})[1]
     assert again["created_at"] == first["created_at"] <= again["updated_at"]
     assert [name for name in names(server) if name in ("a", "b.2026-11_x")] == ["a", "b.2026-11_x"]
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
@@ -76,21 +78,21 @@ def test_locks_are_listed_by_name_and_keep_their_first_time(server: Any, parts: 
     ],
 )
 def test_bad_words_are_refused(server: Any, method: str, path: str, body: Any, status: int) -> None:
-    found, said = server.ask(method, path, body)
+    found, said = server.call(method, path, body)
     assert found == status and said["error"]["message"] and said["error"]["hint"]
 
 
 def test_many_writers_of_one_lock_leave_one_of_their_answers(server: Any, parts: Any) -> None:
     ids = [published(server, parts, f"crowd-{at}") for at in range(4)]
     with ThreadPoolExecutor(8) as pool:
-        said = list(pool.map(lambda at: server.ask("PUT", "/v1/locks/crowd", {"artifacts": [ids[at % 4]]}), range(16)))
+        said = list(pool.map(lambda at: server.call("PUT", "/v1/locks/crowd", {"artifacts": [ids[at % 4]]}), range(16)))
     assert {status for status, _ in said} == {200}
-    assert server.ask("GET", "/v1/locks/crowd")[1]["artifacts"] in [[id] for id in ids]
+    assert server.call("GET", "/v1/locks/crowd")[1]["artifacts"] in [[id] for id in ids]
 
 
 def test_the_database_itself_keeps_a_pinned_artifact(start: Any, parts: Any) -> None:
     server = start()
     one = published(server, parts, "constraint")
-    server.ask("PUT", "/v1/locks/prod", {"artifacts": [one]})
+    server.call("PUT", "/v1/locks/prod", {"artifacts": [one]})
     with pytest.raises(IntegrityError):
         server.rows.execute(f"DELETE FROM artifacts WHERE id = '{one}'", checked=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import xxhash
 from paths import DATA
+from registry.registry_client import on_sqlite
 
 from mxr.protocol.artifacts import model_identity
 
@@ -49,86 +50,90 @@ def statement() -> dict[str, Any]:
 
 def test_a_model_with_its_bytes(start: Any, statement: Any) -> None:
     server = start()
-    status, said = server.ask("POST", "/v1/models", statement)
+    status, said = server.call("POST", "/v1/models", statement)
     assert (status, said["complete"], said["manifest"]) == (200, False, None)
     files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
-    status, said = server.ask("POST", "/v1/models", {**statement, "onnx": "model.onnx", "manifest": files})
+    status, said = server.call("POST", "/v1/models", {**statement, "onnx": "model.onnx", "manifest": files})
     assert (status, said["complete"], said["onnx"]) == (200, True, "model.onnx")
     assert said["inputs"] == INPUTS
-    assert server.ask("GET", f"/v1/models/{statement['model']}") == (200, said)
-    assert server.ask("GET", "/v1/models")[1]["models"] == [{**said, "manifest": None}]
-    assert server.ask("POST", "/v1/models", statement)[1] == said
+    assert server.call("GET", f"/v1/models/{statement['model']}") == (200, said)
+    assert server.call("GET", "/v1/models")[1]["models"] == [{**said, "manifest": None}]
+    assert server.call("POST", "/v1/models", statement)[1] == said
 
 
+@on_sqlite
 def test_a_model_that_is_here_is_not_read_again(start: Any, statement: Any) -> None:
     """Its bytes were checked when they came, and are again by whoever fetches them: here they are others by now."""
     server = start()
     files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
     whole = {**statement, "onnx": "model.onnx", "manifest": files}
-    first = server.ask("POST", "/v1/models", whole)
+    first = server.call("POST", "/v1/models", whole)
     blob = files["files"][1]["blobs"][0]["sha256"]
     path = server.data / "store" / "blobs" / blob[:2] / blob[2:4] / blob
     found = bytearray(path.read_bytes())
     found[0] ^= 1
     path.chmod(0o644)
     path.write_bytes(found)
-    assert server.ask("POST", "/v1/models", whole) == first
+    assert server.call("POST", "/v1/models", whole) == first
     path.unlink()
-    status, said = server.ask("POST", "/v1/models", whole)
+    status, said = server.call("POST", "/v1/models", whole)
     assert (status, said["error"]["code"]) == (404, "no_such_blob")
 
 
+@on_sqlite
 def test_a_hash_that_the_bytes_do_not_give_is_refused(server: Any, statement: Any) -> None:
     files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
     other = {**statement, "model": "xxh3:" + "0" * 32, "onnx": "model.onnx", "manifest": files}
-    status, said = server.ask("POST", "/v1/models", other)
+    status, said = server.call("POST", "/v1/models", other)
     assert (status, said["error"]["code"]) == (422, "damaged")
     assert said["error"]["detail"]["differences"][0]["found"] == statement["model"]
     other = {**statement, "sha256": "0" * 64, "onnx": "model.onnx", "manifest": files}
-    assert server.ask("POST", "/v1/models", other)[1]["error"]["detail"]["differences"][0]["field"] == "sha256"
+    assert server.call("POST", "/v1/models", other)[1]["error"]["detail"]["differences"][0]["field"] == "sha256"
     other = {**statement, "onnx": "other.onnx", "manifest": files}
-    assert server.ask("POST", "/v1/models", other)[1]["error"]["code"] == "usage"
+    assert server.call("POST", "/v1/models", other)[1]["error"]["code"] == "usage"
 
 
 def test_one_hash_for_two_models_is_a_conflict(server: Any, parts: Any) -> None:
     one = {"model": parts.model, "sha256": "1" * 64, "name": "a.onnx", "inputs": []}
-    assert server.ask("POST", "/v1/models", one)[0] == 200
-    status, said = server.ask("POST", "/v1/models", {**one, "sha256": "2" * 64})
+    assert server.call("POST", "/v1/models", one)[0] == 200
+    status, said = server.call("POST", "/v1/models", {**one, "sha256": "2" * 64})
     assert (status, said["error"]["code"]) == (409, "conflict")
     status, said = server.publish(parts.gfx908, parts.gpu_key(), model={**one, "sha256": "2" * 64}, **parts.explicit)
     assert (status, said["error"]["code"]) == (409, "conflict")
-    assert server.ask("GET", "/v1/artifacts")[1]["artifacts"] == []
+    assert server.call("GET", "/v1/artifacts")[1]["artifacts"] == []
     assert server.publish(parts.gfx908, parts.gpu_key(), model=one, **parts.explicit)[0] == 201
 
 
 def test_what_was_checked_replaces_what_was_only_said(server: Any) -> None:
     onnx = (MODELS / "convnet.onnx").read_bytes()
     said = {"model": hash_of(onnx), "sha256": "3" * 64, "name": "wrong.onnx", "inputs": []}
-    assert server.ask("POST", "/v1/models", said)[0] == 200
+    assert server.call("POST", "/v1/models", said)[0] == 200
     files = manifest(server, **{"convnet.onnx": onnx})
     checked = {**said, "sha256": identity(onnx), "name": "right.onnx", "onnx": "convnet.onnx", "manifest": files}
-    status, found = server.ask("POST", "/v1/models", checked)
+    status, found = server.call("POST", "/v1/models", checked)
     assert (status, found["name"], found["sha256"]) == (200, "right.onnx", identity(onnx))
-    assert server.ask("POST", "/v1/models", said)[0] == 409
+    assert server.call("POST", "/v1/models", said)[0] == 409
 
 
 def test_absent_bytes_and_unknown_models(server: Any, statement: Any) -> None:
     blob = {"sha256": "9" * 64, "size": 5}
     files = {"v": 1, "files": [{"name": "m.onnx", "size": 5, "sha256": "9" * 64, "blobs": [blob]}]}
-    status, said = server.ask("POST", "/v1/models", {**statement, "onnx": "m.onnx", "manifest": files})
+    status, said = server.call("POST", "/v1/models", {**statement, "onnx": "m.onnx", "manifest": files})
     assert (status, said["error"]["code"]) == (404, "no_such_blob")
-    assert server.ask("GET", "/v1/models/xxh3:" + "8" * 32)[1]["error"]["code"] == "no_such_model"
-    assert server.ask("GET", "/v1/models/nothing")[1]["error"]["code"] == "usage"
+    assert server.call("GET", "/v1/models/xxh3:" + "8" * 32)[1]["error"]["code"] == "no_such_model"
+    assert server.call("GET", "/v1/models/nothing")[1]["error"]["code"] == "usage"
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     "change",
     [{"inputs": "x"}, {"name": "../x"}, {"onnx": "x"}, {"size": 1}, {"model": "sha256:00"}, {"inputs": [{"name": 1}]}],
 )
 def test_statements_that_are_not_right_are_refused(server: Any, statement: Any, change: Any) -> None:
-    assert server.ask("POST", "/v1/models", {**statement, **change})[0] == 422
+    assert server.call("POST", "/v1/models", {**statement, **change})[0] == 422
 
 
+@on_sqlite
 def test_a_program_of_another_model_or_precision_is_refused(start: Any, parts: Any) -> None:
     """Where the registry has the ONNX file; what is only stated proves nothing."""
     server, onnx = start(), (MODELS / "convnet.onnx").read_bytes()
@@ -137,10 +142,10 @@ def test_a_program_of_another_model_or_precision_is_refused(start: Any, parts: A
     right, wrong = (parts.ref_key(precision=word, model=stated["model"]) for word in ("fp16", "fp32"))
     wrong_model = parts.ref_key(precision="fp16", model=stated["model"], inputs={"x": [8, 32, 128]})
 
-    assert server.ask("POST", "/v1/models", stated)[0] == 200
+    assert server.call("POST", "/v1/models", stated)[0] == 200
     assert server.publish(program, wrong)[0] == 201
     whole = {"onnx": "m.onnx", "manifest": manifest(server, **{"m.onnx": onnx})}
-    assert server.ask("POST", "/v1/models", stated | whole)[0] == 200
+    assert server.call("POST", "/v1/models", stated | whole)[0] == 200
     status, said = server.publish(program, wrong)
     assert (status, said["error"]["code"]) == (409, "mismatch")
     assert said["error"]["detail"]["differences"] == [{"field": "precision", "asked": "fp32", "found": "fp16"}]

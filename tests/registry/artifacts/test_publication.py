@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from registry.registry_client import on_sqlite
 
 
 def test_a_publication_shows_what_it_is(server: Any, parts: Any) -> None:
@@ -17,7 +18,7 @@ def test_a_publication_shows_what_it_is(server: Any, parts: Any) -> None:
     assert said["provenance"] == {"by": "me"} and said["qualities"]["sramecc"] == "+"
     assert said["description"]["archs"] == ["gfx908:sramecc+:xnack-"]
     assert "rocm" in said["stated"] and "arch" not in said["stated"]
-    assert server.ask("GET", f"/v1/artifacts/{said['id']}") == (200, said)
+    assert server.call("GET", f"/v1/artifacts/{said['id']}") == (200, said)
 
 
 def test_the_same_bytes_cut_otherwise_are_the_same_artifact(server: Any, parts: Any) -> None:
@@ -32,18 +33,19 @@ def test_another_file_for_the_same_key_is_another_artifact_and_the_first_stays_f
     key = parts.gpu_key("gfx90a")
     (_, one), (_, two) = (server.publish(data, key, **parts.explicit) for data in parts.same_key[:2])
     assert one["id"] != two["id"] and one["digest"] == two["digest"]
-    assert server.ask("POST", "/v1/resolve", {"key": key})[1]["artifact"]["id"] == one["id"]
+    assert server.call("POST", "/v1/resolve", {"key": key})[1]["artifact"]["id"] == one["id"]
 
 
 def test_two_publishers_at_once_make_one_artifact(server: Any, parts: Any) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_X": "1"})
     body = {"key": key, "manifest": server.manifest(parts.gfx908, cut=3000), **parts.explicit}
     with ThreadPoolExecutor(8) as pool:
-        said = list(pool.map(lambda _: server.ask("POST", "/v1/artifacts", body), range(8)))
+        said = list(pool.map(lambda _: server.call("POST", "/v1/artifacts", body), range(8)))
     assert sorted(status for status, _ in said) == [200] * 7 + [201]
     assert len({found["id"] for _, found in said}) == 1
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -61,6 +63,7 @@ def test_a_key_that_the_file_contradicts_is_refused(server: Any, parts: Any, cha
     assert all(set(each) == {"field", "asked", "found"} for each in said["error"]["detail"]["differences"])
 
 
+@on_sqlite
 def test_a_program_that_was_not_compiled_is_refused(server: Any, parts: Any) -> None:
     data = parts.uncompiled
     status, said = server.publish(data, parts.ref_key(precision="fp32"))
@@ -68,6 +71,7 @@ def test_a_program_that_was_not_compiled_is_refused(server: Any, parts: Any) -> 
     assert {"field": "compiled", "asked": True, "found": False} in said["error"]["detail"]["differences"]
 
 
+@on_sqlite
 @pytest.mark.parametrize("data", [b"<html></html>", b"\x1f\x8b" + b"\0" * 50, b"{}", b"\x08\x07"])
 def test_a_foreign_file_is_refused(server: Any, parts: Any, data: bytes) -> None:
     status, said = server.publish(data, parts.gpu_key())
@@ -75,6 +79,7 @@ def test_a_foreign_file_is_refused(server: Any, parts: Any, data: bytes) -> None
     assert "model.mxr" in said["error"]["message"]
 
 
+@on_sqlite
 def test_a_cut_off_program_is_refused(server: Any, parts: Any) -> None:
     status, said = server.publish(parts.gfx908[:-100], parts.gpu_key(), **parts.explicit)
     assert (status, said["error"]["code"]) == (422, "damaged")
@@ -86,30 +91,32 @@ def test_absent_blobs_are_named(server: Any, parts: Any) -> None:
     blobs = manifest["files"][0]["blobs"]
     absent = sha256(other[12000:]).hexdigest()
     blobs[2]["sha256"] = absent
-    status, said = server.ask("POST", "/v1/artifacts", {"key": parts.gpu_key(), "manifest": manifest})
+    status, said = server.call("POST", "/v1/artifacts", {"key": parts.gpu_key(), "manifest": manifest})
     assert (status, said["error"]["code"]) == (404, "no_such_blob")
     assert said["error"]["detail"]["missing"] == [absent]
 
 
+@on_sqlite
 def test_a_file_that_is_not_what_its_blobs_make_is_refused(server: Any, parts: Any) -> None:
     manifest = server.manifest(parts.gfx908, cut=9000)
     manifest["files"][0]["blobs"].reverse()
-    status, said = server.ask("POST", "/v1/artifacts", {"key": parts.gpu_key(), "manifest": manifest})
+    status, said = server.call("POST", "/v1/artifacts", {"key": parts.gpu_key(), "manifest": manifest})
     assert (status, said["error"]["code"]) == (422, "damaged")
     assert "together" in said["error"]["message"]
 
 
+@on_sqlite
 def test_damage_in_the_store_is_found_at_publishing(server: Any, parts: Any) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_SPOILT": "1"})
     manifest = server.manifest(parts.gfx908, cut=2222)
     name = manifest["files"][0]["blobs"][3]["sha256"]
-    server.spoil(name)
+    server.corrupt(name)
     body = {"key": key, "manifest": manifest, **parts.explicit}
-    status, said = server.ask("POST", "/v1/artifacts", body)
+    status, said = server.call("POST", "/v1/artifacts", body)
     assert (status, said["error"]["code"]) == (500, "damaged_blob")
     assert name in said["error"]["message"]
     server.manifest(parts.gfx908, cut=2222)
-    assert server.ask("POST", "/v1/artifacts", body)[0] == 201
+    assert server.call("POST", "/v1/artifacts", body)[0] == 201
 
 
 def bad_bodies(parts: Any, manifest: Any) -> dict[str, Any]:
@@ -141,25 +148,28 @@ def bad_bodies(parts: Any, manifest: Any) -> dict[str, Any]:
     }
 
 
+@on_sqlite
 def test_bodies_that_are_not_right_name_the_field(server: Any, parts: Any) -> None:
     for words, body in bad_bodies(parts, server.manifest(parts.gfx908)).items():
         text = json.dumps(body).replace('"HUGE"', "1e999")
-        status, said = server.ask("POST", "/v1/artifacts", text.encode())
+        status, said = server.call("POST", "/v1/artifacts", text.encode())
         assert (status, said["error"]["code"]) == (422, "usage"), (words, said)
         assert " ".join(words.split()) in said["error"]["message"], said
         assert said["error"]["hint"]
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'{"key":1,"key":2}', b"[" * 100_000, b"\xff\xfe", b'{"v": NaN}', b"1" * 5000]
 )
 def test_what_is_no_json_document_is_said(server: Any, body: bytes) -> None:
     for path in ("/v1/artifacts", "/v1/resolve", "/v1/blobs/missing", "/v1/models"):
-        status, said = server.ask("POST", path, body)
+        status, said = server.call("POST", path, body)
         assert (status, said["error"]["code"]) == (422, "usage"), said
 
 
+@on_sqlite
 def test_a_body_that_is_too_large_is_refused(server: Any) -> None:
-    status, said = server.ask("POST", "/v1/resolve", b" " * (9 * 2**20))
+    status, said = server.call("POST", "/v1/resolve", b" " * (9 * 2**20))
     assert (status, said["error"]["code"]) == (422, "usage")
     assert "larger" in said["error"]["message"]

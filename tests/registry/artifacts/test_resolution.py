@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from registry.registry_client import on_sqlite
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,7 @@ def filled(server: Any, parts: Any) -> Any:
 
 
 def resolve(server: Any, key: Any, **demands: Any) -> tuple[int, Any]:
-    found: tuple[int, Any] = server.ask("POST", "/v1/resolve", {"key": key, "demands": demands})
+    found: tuple[int, Any] = server.call("POST", "/v1/resolve", {"key": key, "demands": demands})
     return found
 
 
@@ -52,6 +53,7 @@ def test_a_miss_names_the_flag_that_alone_is_missing(filled: Any, parts: Any) ->
     assert (status, hit["match"]["relaxed"]) == (200, ["num_cu"])
 
 
+@on_sqlite
 def test_a_miss_tells_the_command_that_would_fill_it(filled: Any, parts: Any) -> None:
     status, said = resolve(filled, parts.gpu_key("gfx942", precision="fp16"), num_cu=304, xnack="-")
     assert status == 404
@@ -64,6 +66,7 @@ def test_a_miss_tells_the_command_that_would_fill_it(filled: Any, parts: Any) ->
         assert words in said["error"]["hint"]
 
 
+@on_sqlite
 def test_exact_is_what_refuses_and_the_hint_says_so(filled: Any, parts: Any) -> None:
     _, said = resolve(filled, parts.gpu_key(), sramecc="+", xnack="-", num_cu=100, build="abc", exact=True)
     assert "--exact" in said["error"]["hint"]
@@ -79,12 +82,13 @@ def test_misses_are_counted(filled: Any, parts: Any) -> None:
     key = parts.gpu_key("gfx1201")
     for _ in range(3):
         _, said = resolve(filled, key)
-    rows = filled.ask("GET", "/v1/misses")[1]["misses"]
+    rows = filled.call("GET", "/v1/misses")[1]["misses"]
     assert rows[0]["digest"] == said["error"]["detail"]["digest"]
     assert rows[0]["count"] == 3 and rows[0]["first_at"] <= rows[0]["last_at"]
     assert rows[0]["request"]["key"]["arch"] == "gfx1201" and rows[0]["nearest"]
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -94,11 +98,12 @@ def test_misses_are_counted(filled: Any, parts: Any) -> None:
     ],
 )
 def test_requests_that_are_not_right_name_the_field(server: Any, body: Any, words: str) -> None:
-    status, said = server.ask("POST", "/v1/resolve", body)
+    status, said = server.call("POST", "/v1/resolve", body)
     assert (status, said["error"]["code"]) == (422, "usage")
     assert words in said["error"]["message"]
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     "demands", [{"num_cu": 0}, {"num_cu": 2**70}, {"allow": ["all"]}, {"sramecc": "?"}, {"exact": 1}]
 )
@@ -127,18 +132,18 @@ def test_the_promoted_one_comes_first_and_the_latest_promotion_wins(start: Any, 
 
     assert first() == ids[0]
     for id in (ids[1], ids[2], ids[1]):
-        status, said = server.ask("POST", f"/v1/artifacts/{id}/promote")
+        status, said = server.call("POST", f"/v1/artifacts/{id}/promote")
         assert (status, said["promoted_at"] is not None) == (200, True)
         assert first() == id
-    status, gone = server.ask("DELETE", f"/v1/artifacts/{ids[1]}")
+    status, gone = server.call("DELETE", f"/v1/artifacts/{ids[1]}")
     assert (status, gone["id"]) == (200, ids[1])
     assert first() == ids[2]
-    assert server.ask("DELETE", f"/v1/artifacts/{ids[1]}")[0] == 404
+    assert server.call("DELETE", f"/v1/artifacts/{ids[1]}")[0] == 404
 
 
 def test_lists_are_filtered_and_paged(filled: Any, parts: Any) -> None:
     def ids(query: str) -> list[str]:
-        return [each["id"] for each in filled.ask("GET", f"/v1/artifacts?{query}")[1]["artifacts"]]
+        return [each["id"] for each in filled.call("GET", f"/v1/artifacts?{query}")[1]["artifacts"]]
 
     every = ids("")
     assert len(every) >= 2 and len(ids("arch=gfx908")) >= 1
@@ -154,22 +159,23 @@ def test_lists_are_filtered_and_paged(filled: Any, parts: Any) -> None:
         f"digest={'0' * 64}",
     ):
         assert ids(query) == [], query
-    first = filled.ask("GET", "/v1/artifacts?limit=1")[1]
-    second = filled.ask("GET", f"/v1/artifacts?limit=1&after={first['next']}")[1]
+    first = filled.call("GET", "/v1/artifacts?limit=1")[1]
+    second = filled.call("GET", f"/v1/artifacts?limit=1&after={first['next']}")[1]
     assert [first["artifacts"][0]["id"], second["artifacts"][0]["id"]] == every[:2]
     assert "manifest" not in first["artifacts"][0] and "description" not in first["artifacts"][0]
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     "query", ["colour=red", "limit=0", "limit=1001", "limit=x", "limit=-1", "after=x", "after=1e3"]
 )
 def test_filters_that_there_are_not_are_refused(server: Any, query: str) -> None:
-    status, said = server.ask("GET", f"/v1/artifacts?{query}")
+    status, said = server.call("GET", f"/v1/artifacts?{query}")
     assert (status, said["error"]["code"]) == (422, "usage")
 
 
 def test_an_id_may_be_cut_short(filled: Any, parts: Any) -> None:
-    id = filled.ask("GET", "/v1/artifacts?limit=1")[1]["artifacts"][0]["id"]
-    assert filled.ask("GET", f"/v1/artifacts/{id[:8]}")[1]["id"] == id
+    id = filled.call("GET", "/v1/artifacts?limit=1")[1]["artifacts"][0]["id"]
+    assert filled.call("GET", f"/v1/artifacts/{id[:8]}")[1]["id"] == id
     for bad, status in ((id[:7], 422), ("0" * 8, 404), (id.upper(), 422), (id + "0", 422), ("%00", 422)):
-        assert filled.ask("GET", f"/v1/artifacts/{bad}")[0] == status, bad
+        assert filled.call("GET", f"/v1/artifacts/{bad}")[0] == status, bad

@@ -11,25 +11,31 @@ from mxr_registry.artifacts import usage
 from mxr_registry.database.session import Database
 
 
+@pytest.fixture(scope="module")
+def snapshot(snapshot_of: Any, parts: Any) -> Any:
+    """A registry with two artifacts; the facts are their ids."""
+    return snapshot_of(
+        lambda server: [
+            server.publish(parts.gfx908, parts.gpu_key(), **parts.explicit)[1]["id"],
+            server.publish(parts.ref, parts.ref_key())[1]["id"],
+        ]
+    )
+
+
 @pytest.fixture
-def published(start: Any, parts: Any) -> Any:
+def published(start: Any, snapshot: Any) -> Any:
     """A registry of its own, with two artifacts; it, and their ids."""
-    server = start()
-    ids = [
-        server.publish(parts.gfx908, parts.gpu_key(), **parts.explicit)[1]["id"],
-        server.publish(parts.ref, parts.ref_key())[1]["id"],
-    ]
-    return server, ids
+    return start(snapshot=snapshot), snapshot.facts
 
 
 def counts(server: Any, query: str = "") -> dict[str, int]:
-    status, said = server.ask("GET", f"/v1/uses{query}")
+    status, said = server.call("GET", f"/v1/uses{query}")
     assert status == 200, said
     return {each["artifact"]["id"]: each["count"] for each in said["uses"]}
 
 
 def resolve(server: Any, key: dict[str, Any]) -> None:
-    status, said = server.ask("POST", "/v1/resolve", {"key": key})
+    status, said = server.call("POST", "/v1/resolve", {"key": key})
     assert status == 200, said
 
 
@@ -48,36 +54,36 @@ def test_resolves_and_whole_downloads_are_uses_and_survive_a_stop(published: Any
 def test_hosts_tell_of_their_caches(published: Any) -> None:
     server, ids = published
     told = [{"id": ids[0], "count": 5, "ago": 30.0}, {"id": "f" * 64, "count": 2}]
-    assert server.ask("POST", "/v1/uses", {"uses": told}) == (200, {"noted": 1})
-    assert server.ask("POST", "/v1/uses", {"uses": told}) == (200, {"noted": 1})
+    assert server.call("POST", "/v1/uses", {"uses": told}) == (200, {"noted": 1})
+    assert server.call("POST", "/v1/uses", {"uses": told}) == (200, {"noted": 1})
     assert counts(server) == {ids[0]: 10}
 
 
 def test_old_uses_are_old_and_no_use_is_in_the_future(published: Any) -> None:
     server, ids = published
     told = [{"id": ids[0], "count": 1, "ago": 40 * 86400.0}, {"id": ids[1], "count": 1, "ago": 1e300}]
-    assert server.ask("POST", "/v1/uses", {"uses": told})[0] == 200
+    assert server.call("POST", "/v1/uses", {"uses": told})[0] == 200
     assert counts(server) == {}
     assert counts(server, "?days=60") == {ids[0]: 1}
-    refused, said = server.ask("POST", "/v1/uses", {"uses": [{"id": ids[0], "count": 1, "ago": -1}]})
+    refused, said = server.call("POST", "/v1/uses", {"uses": [{"id": ids[0], "count": 1, "ago": -1}]})
     assert (refused, said["error"]["code"]) == (422, "usage")
 
 
 def test_what_is_used_most_comes_first_and_can_be_filtered(published: Any) -> None:
     server, ids = published
     told = [{"id": ids[0], "count": 2}, {"id": ids[1], "count": 7}]
-    server.ask("POST", "/v1/uses", {"uses": told})
+    server.call("POST", "/v1/uses", {"uses": told})
     assert list(counts(server)) == [ids[1], ids[0]]
     assert counts(server, "?arch=gfx908&rocm=7.2&migraphx=2.15") == {ids[0]: 2}
     assert counts(server, "?limit=1") == {ids[1]: 7}
     for wrong in ("?days=0", "?days=x", "?limit=100000", "?color=red"):
-        assert server.ask("GET", f"/v1/uses{wrong}")[0] == 422
+        assert server.call("GET", f"/v1/uses{wrong}")[0] == 422
 
 
 def test_uses_of_a_removed_artifact_go_with_it(published: Any) -> None:
     server, ids = published
-    server.ask("POST", "/v1/uses", {"uses": [{"id": id, "count": 1} for id in ids]})
-    assert server.ask("DELETE", f"/v1/artifacts/{ids[0]}")[0] == 200
+    server.call("POST", "/v1/uses", {"uses": [{"id": id, "count": 1} for id in ids]})
+    assert server.call("DELETE", f"/v1/artifacts/{ids[0]}")[0] == 200
     assert counts(server) == {ids[1]: 1}
 
 

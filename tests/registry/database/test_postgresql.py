@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import subprocess
-import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +18,7 @@ import psycopg
 import pytest
 import xxhash
 from harness.programs import run as run_program
+from harness.waiting import until
 from servers.postgresql import PostgreSQL, name_in
 from servers.rows import Databases, Rows
 
@@ -59,18 +60,21 @@ def test_it_refuses_a_schema_that_is_behind_and_says_what_to_do(postgresql: Post
 def test_it_says_where_rows_and_bytes_are(start: Any, rows_with_password: Rows) -> None:
     server = start(rows=rows_with_password)
     assert "rows in postgresql:///" in server.line and "bytes in file:///" in server.line
-    assert server.ask("GET", "/readyz") == (200, {"ok": True})
+    assert server.call("GET", "/readyz") == (200, {"ok": True})
     assert SECRET not in server.line + server.log.read_text()
 
 
-@pytest.fixture
-def scram(own_postgresql: Any) -> PostgreSQL:
+@pytest.fixture(scope="module")
+def scram() -> Iterator[PostgreSQL]:
     """A server that asks for passwords of all but its superuser."""
-    server: PostgreSQL = own_postgresql(max_connections="13", superuser_reserved_connections="3")
-    server.execute(f"CREATE ROLE fleet LOGIN PASSWORD '{SECRET}'")
-    (server.folder / "data" / "pg_hba.conf").write_text("local all mxr trust\nlocal all all scram-sha-256\n")
-    server.restart()
-    return server
+    server = PostgreSQL(max_connections="13", superuser_reserved_connections="3")
+    try:
+        server.execute(f"CREATE ROLE fleet LOGIN PASSWORD '{SECRET}'")
+        (server.folder / "data" / "pg_hba.conf").write_text("local all mxr trust\nlocal all all scram-sha-256\n")
+        server.restart()
+        yield server
+    finally:
+        server.remove()
 
 
 @pytest.fixture
@@ -111,20 +115,35 @@ def test_an_owner_may_migrate_and_serve(scram: PostgreSQL, start: Any) -> None:
     url = scram.url("fleet", "fleet", SECRET)
     assert run("migrate", MXR_DATABASE_URL=url).returncode == 0
     server = start(rows=Rows(url, {"MXR_DATABASE_URL": url}))
-    assert server.ask("GET", "/readyz")[0] == 200
+    assert server.call("GET", "/readyz")[0] == 200
 
 
 # Bad days.
 
 
 def resolve(server: Any, parts: Any) -> tuple[int, Any]:
-    return server.ask("POST", "/v1/resolve", {"key": parts.gpu_key()})  # type: ignore[no-any-return]
+    return server.call("POST", "/v1/resolve", {"key": parts.gpu_key()})  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def restartable() -> Iterator[PostgreSQL]:
+    """A server that tests may stop, restart and break; it logs all statements."""
+    server = PostgreSQL(log_statement="all")
+    yield server
+    server.remove()
 
 
 @pytest.fixture
-def own(own_postgresql: Any, start: Any, parts: Any, request: pytest.FixtureRequest) -> tuple[PostgreSQL, Any]:
-    """A server that may be stopped, and a registry on it with one artifact."""
-    database: PostgreSQL = own_postgresql(**getattr(request, "param", {}))
+def own(
+    restartable: PostgreSQL, own_postgresql: Any, start: Any, parts: Any, request: pytest.FixtureRequest
+) -> tuple[PostgreSQL, Any]:
+    """A server that may be stopped, and a registry on it with one artifact; with a parameter, a server of its own."""
+    if hasattr(request, "param"):
+        database: PostgreSQL = own_postgresql(**request.param)
+    else:
+        database = restartable
+        if database.process is None:
+            database.start()
     url = database.migrated()
     server = start(rows=Rows(url, {"MXR_DATABASE_URL": url}))
     assert server.publish(parts.gfx908, parts.gpu_key(), **parts.explicit)[0] == 201
@@ -139,7 +158,7 @@ def test_a_restart_between_requests_does_not_show(own: tuple[PostgreSQL, Any], p
         database.restart(how)
         assert {status for status, _ in pool.map(lambda _: resolve(server, parts), range(16))} == {200}
     database.restart(how)
-    assert server.ask("GET", "/v1/artifacts")[0] == 200
+    assert server.call("GET", "/v1/artifacts")[0] == 200
     database.restart(how)
     assert server.upload(b"after the restart")
 
@@ -152,45 +171,42 @@ def test_a_request_that_a_restart_cuts_off_is_told_to_come_again(
     stated = {"model": "xxh3:" + "5" * 32, "sha256": "5" * 64, "name": "m.onnx", "inputs": []}
     with contextlib.closing(psycopg.connect(server.rows.url)) as other, ThreadPoolExecutor(1) as pool:
         other.execute("LOCK TABLE models")
-        waiting = pool.submit(server.ask, "POST", "/v1/models", stated)
+        waiting = pool.submit(server.call, "POST", "/v1/models", stated)
         blocked = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'mxr-registry' AND wait_event_type = 'Lock'"
-        while not database.execute(blocked):
-            time.sleep(0.02)
+        until(lambda: database.execute(blocked))
         database.restart(how)
         status, error = waiting.result()
     assert (status, error["error"]["code"], error["error"]["retry"]) == (503, "temporary", True)
-    assert server.ask("POST", "/v1/models", stated)[0] == 200
+    assert server.call("POST", "/v1/models", stated)[0] == 200
 
 
 def test_a_database_that_is_away_is_said_and_comes_back(own: tuple[PostgreSQL, Any], parts: Any) -> None:
     database, server = own
     database.stop()
-    for status, said in (resolve(server, parts), server.ask("GET", "/readyz"), server.ask("GET", "/v1/artifacts")):
+    for status, said in (resolve(server, parts), server.call("GET", "/readyz"), server.call("GET", "/v1/artifacts")):
         assert (status, said["error"]["code"], said["error"]["retry"]) == (503, "temporary", True)
-    assert server.ask("GET", "/healthz")[0] == 200
+    assert server.call("GET", "/healthz")[0] == 200
     database.start()
     assert resolve(server, parts)[0] == 200
 
 
-@pytest.mark.parametrize("own", [{"log_statement": "all"}], indirect=True)
 def test_a_waiter_outlasts_a_restart(own: tuple[PostgreSQL, Any], parts: Any) -> None:
     """Its long poll goes on, and hears what comes after."""
     database, server = own
     can = {"targets": [{"arch": "gfx908", "num_cu": 120, "sramecc": "+", "xnack": "-"}]}
     can |= {"toolchain": {"rocm": "7.2.1", "migraphx": "2.15.0"}}
-    worker = server.ask("POST", "/v1/workers", {"name": "one", "can": can})[1]["id"]
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(server.ask, "POST", "/v1/jobs/claim", {"worker": worker, "wait": 60})
-        # What it waits by: the looks for news, of which the first may come before the claim's own.
-        while database.log.read_text().count("jobs.touched >") < 4:
-            time.sleep(0.02)
-        database.restart(signal.SIGQUIT)
-        stated = model_of(server, parts)
-        assert server.ask("POST", "/v1/models", stated)[0] == 200
-        key = parts.gpu_key("gfx908", model=stated["model"])
-        status, job = server.ask("POST", "/v1/jobs", {"request": {"key": key}})
-        assert status == 200, job
-        status, lease = waiting.result()
+    worker = server.call("POST", "/v1/workers", {"name": "one", "can": can})[1]["id"]
+    looks = database.log.read_text().count("jobs.touched >")
+    waiting = server.pending("POST", "/v1/jobs/claim", {"worker": worker, "wait": 60})
+    # What it waits by: the looks for news, of which the first may come before the claim's own.
+    until(lambda: database.log.read_text().count("jobs.touched >") >= looks + 4)
+    database.restart(signal.SIGQUIT)
+    stated = model_of(server, parts)
+    assert server.call("POST", "/v1/models", stated)[0] == 200
+    key = parts.gpu_key("gfx908", model=stated["model"])
+    status, job = server.call("POST", "/v1/jobs", {"request": {"key": key}})
+    assert status == 200, job
+    status, lease = waiting.reply()
     assert (status, lease["lease"]["job"]) == (200, job["id"])
 
 
@@ -211,13 +227,13 @@ def test_a_read_only_database_still_serves(own: tuple[PostgreSQL, Any], parts: A
     database.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     database.restart()
     assert resolve(server, parts)[0] == 200
-    assert server.ask("POST", "/v1/resolve", {"key": parts.gpu_key("gfx90a")})[0] == 404
+    assert server.call("POST", "/v1/resolve", {"key": parts.gpu_key("gfx90a")})[0] == 404
     stated = {"model": "xxh3:" + "6" * 32, "sha256": "6" * 64, "name": "m.onnx", "inputs": []}
-    status, said = server.ask("POST", "/v1/models", stated)
+    status, said = server.call("POST", "/v1/models", stated)
     assert (status, said["error"]["code"]) == (503, "temporary") and "read-only" in said["error"]["message"]
     database.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
     database.restart()
-    assert server.ask("POST", "/v1/models", stated)[0] == 200
+    assert server.call("POST", "/v1/models", stated)[0] == 200
 
 
 @pytest.mark.parametrize("own", [{"largest": 20 * 2**20}], indirect=True)
@@ -232,11 +248,11 @@ def test_a_full_database_takes_nothing_more_and_recovers(own: tuple[PostgreSQL, 
         )
     data = b"one more"
     path = f"/v1/blobs/{sha256(data).hexdigest()}"
-    status, said = server.ask("PUT", path, data)
+    status, said = server.call("PUT", path, data)
     assert (status, said["error"]["code"], said["error"]["retry"]) == (507, "disk_full", True), said
     assert resolve(server, parts)[0] == 200
     database.execute("VACUUM blobs", name_in(url))
-    assert server.ask("PUT", path, data)[0] == 201
+    assert server.call("PUT", path, data)[0] == 201
     assert fsck(server.data, environ=server.rows.environ)[0] == 0
 
 
@@ -246,7 +262,7 @@ def test_too_many_connections_are_said_and_pass(
     server = start(rows=rows_with_password)
     held = [psycopg.connect(rows_with_password.url) for _ in range(9)]
     with ThreadPoolExecutor(8) as pool:
-        replies = list(pool.map(lambda _: server.ask("GET", "/v1/artifacts"), range(40)))
+        replies = list(pool.map(lambda _: server.call("GET", "/v1/artifacts"), range(40)))
     # It has the one connection that it opened at its start.
     assert {status for status, _ in replies} <= {200, 503}
     refused = [said["error"] for status, said in replies if status == 503]
@@ -254,14 +270,14 @@ def test_too_many_connections_are_said_and_pass(
     for each in held:
         each.close()
     with ThreadPoolExecutor(4) as pool:
-        assert {status for status, _ in pool.map(lambda _: server.ask("GET", "/v1/artifacts"), range(40))} == {200}
+        assert {status for status, _ in pool.map(lambda _: server.call("GET", "/v1/artifacts"), range(40))} == {200}
 
 
 def test_a_small_pool_is_enough_for_many(databases: Databases, tmp_path: Path, start: Any, parts: Any) -> None:
     rows = databases(tmp_path / "data")
     server = start(rows=Rows(rows.url, rows.environ | {"MXR_DATABASE_POOL": "2"}))
     with ThreadPoolExecutor(16) as pool:
-        assert {status for status, _ in pool.map(lambda _: server.ask("GET", "/v1/artifacts"), range(80))} == {200}
+        assert {status for status, _ in pool.map(lambda _: server.call("GET", "/v1/artifacts"), range(80))} == {200}
     count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'mxr%'"
     assert rows.execute(count)[0][0] <= 2
 
@@ -279,9 +295,9 @@ def test_nobody_waits_for_a_lock_or_a_statement_for_ever(hasty: Any) -> None:
     stated = {"model": "xxh3:" + "7" * 32, "sha256": "7" * 64, "name": "m.onnx", "inputs": []}
     with psycopg.connect(hasty.rows.url) as other:
         other.execute("LOCK TABLE models IN SHARE MODE")
-        status, said = hasty.ask("POST", "/v1/models", stated)
+        status, said = hasty.call("POST", "/v1/models", stated)
         assert (status, said["error"]["message"]) == (503, "The registry's database is busy.")
         with ThreadPoolExecutor(3) as pool:
-            replies = list(pool.map(lambda _: hasty.ask("POST", "/v1/models", stated), range(3)))
+            replies = list(pool.map(lambda _: hasty.call("POST", "/v1/models", stated), range(3)))
         assert any("too many requests" in said["error"]["message"] for _, said in replies), replies
-    assert hasty.ask("POST", "/v1/models", stated)[0] == 200
+    assert hasty.call("POST", "/v1/models", stated)[0] == 200

@@ -35,23 +35,23 @@ def other(data: bytes) -> bytes:
 
 
 def compile_once(registry: Any, parts: Any, model: str, seconds: float, **more: Any) -> None:
-    registry.ask(parts.ref_key(model=model, **more))
-    lease = registry.claim(registry.worker())
+    registry.submit(parts.ref_key(model=model, **more))
+    lease = registry.claim(registry.register_worker())
     artifact = registry.publication(lease) | {"provenance": {"compile_seconds": seconds}}
     registry.ok("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": lease["fence"], "artifact": artifact})
 
 
 def estimate(registry: Any, key: dict[str, Any]) -> tuple[float | None, str | None]:
-    job = registry.ask(key)
+    job = registry.submit(key)
     registry.ok("POST", f"/v1/jobs/{job['id']}/cancel")
     return job["estimate"], job["estimate_from"]
 
 
 def test_of_the_same_graph_with_other_weights(registry: Any, parts: Any) -> None:
-    mine = registry.give_model(sister(parts.onnx, 0.5))
-    stranger = registry.give_model(other(parts.onnx))
+    mine = registry.register_model(sister(parts.onnx, 0.5))
+    stranger = registry.register_model(other(parts.onnx))
     # The sisters need names of their own, as `clear` leaves models.
-    sisters = [registry.give_model(sister(parts.onnx, by)) for by in (2.0, 3.0)]
+    sisters = [registry.register_model(sister(parts.onnx, by)) for by in (2.0, 3.0)]
     compile_once(registry, parts, stranger, 99.0)
     assert estimate(registry, parts.ref_key(model=mine)) == (None, None)
     compile_once(registry, parts, sisters[0], 10.0)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+import pytest
+from registry.registry_client import on_sqlite
+
+from mxr_registry.jobs import transitions
 
 
 def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
@@ -13,172 +16,180 @@ def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
 
 
 def other_can(parts: Any, build: str) -> dict[str, Any]:
-    return {**parts.ref_can, "toolchain": {**parts.ref_can["toolchain"], "migraphx_build": build}}
+    return {**parts.ref_capabilities, "toolchain": {**parts.ref_capabilities["toolchain"], "migraphx_build": build}}
 
 
-def wait_until(registry: Any, id: str, *states: str, seconds: float = 15) -> Any:
-    """The job, once it is in one of these states: by the registry's own long poll."""
-    end = time.monotonic() + seconds
-    job = registry.job(id)
-    while job["state"] not in states and time.monotonic() < end:
-        job = registry.ok("GET", f"/v1/jobs/{id}?wait=5&version={job['version']}")
-    assert job["state"] in states, job
-    return job
+def claimed_in_the_time_of_others(registry: Any, worker: str, job: str) -> Any:
+    """What a worker gets of a job that it failed last, once it may be tried again but is left to others for seconds.
+
+    Repeated where this machine took those seconds for the request.
+    """
+    while True:
+        begun = time.time()
+        registry.end_backoff(job, begun)
+        lease = registry.claim(worker)
+        if lease is None or time.time() < begun + transitions.YIELD:
+            return lease
+        registry.ok("POST", f"/v1/jobs/{job}/handback", {"fence": lease["fence"]})
 
 
-def test_a_permanent_failure_is_remembered_for_this_toolchain_alone(short: Any, parts: Any) -> None:
+def test_a_permanent_failure_is_remembered_for_this_toolchain_alone(registry: Any, parts: Any) -> None:
     key = own(parts, "permanent")
-    first = short.worker("first")
-    lease = short.claim(first) if short.ask(key) else None
-    failed = short.fail(lease, "permanent", "unsupported_operator", "no such operator: Foo")
+    first = registry.register_worker("first")
+    lease = registry.claim(first) if registry.submit(key) else None
+    failed = registry.fail(lease, "permanent", "unsupported_operator", "no such operator: Foo")
     assert failed["state"] == "failed"
     assert failed["failure"] == {
         "kind": "permanent",
         "message": "no such operator: Foo",
         "name": "unsupported_operator",
     }
-    again = short.ask(key, wait=True)
+    again = registry.submit(key, wait=True)
     assert again["state"] == "failed" and again["attempts"] == 0 and again["failure"] == failed["failure"]
-    assert short.ask(key)["id"] == again["id"], "one failed job tells all who ask"
-    other = short.worker("other", other_can(parts, "b2"))
-    free = short.ask(key, wait=True)
+    assert registry.submit(key)["id"] == again["id"], "one failed job tells all who ask"
+    other = registry.register_worker("other", other_can(parts, "b2"))
+    free = registry.submit(key, wait=True)
     assert free["state"] == "queued"
-    assert short.claim(first) is None
-    assert short.claim(other)["job"] == free["id"]
+    assert registry.claim(first) is None
+    assert registry.claim(other)["job"] == free["id"]
 
 
-def test_retry_clears_what_is_remembered(short: Any, parts: Any) -> None:
+def test_retry_clears_what_is_remembered(registry: Any, parts: Any) -> None:
     key = own(parts, "retry")
-    worker = short.worker()
-    short.ask(key)
-    short.fail(short.claim(worker), "permanent")
-    assert short.ask(key)["state"] == "failed"
-    fresh = short.ask(key, retry=True)
+    worker = registry.register_worker()
+    registry.submit(key)
+    registry.fail(registry.claim(worker), "permanent")
+    assert registry.submit(key)["state"] == "failed"
+    fresh = registry.submit(key, retry=True)
     assert fresh["state"] == "queued"
-    assert short.claim(worker)["job"] == fresh["id"]
+    assert registry.claim(worker)["job"] == fresh["id"]
 
 
-def test_what_is_remembered_expires(start: Any, parts: Any) -> None:
-    registry = start(parts.short + "remember = 3\nquarantine = 3\n")
-    registry.give_model()
-    worker = registry.worker()
-    for kind in ("permanent", "poison"):
-        key = own(parts, "expires_" + kind)
-        registry.ask(key)
-        registry.fail(registry.claim(worker), kind)
-        assert registry.ask(key)["state"] == "failed"
-        # A long poll that finds nothing is the pause between two looks.
-        while registry.ask(key)["state"] == "failed":
-            registry.claim(worker, wait=0.5, job=None)
-        assert registry.claim(worker, wait=5) is not None
+@pytest.mark.parametrize(("kind", "days"), [("permanent", 7), ("poison", 1)])
+def test_what_is_remembered_expires(registry: Any, parts: Any, kind: str, days: int) -> None:
+    worker = registry.register_worker()
+    key = own(parts, "expires_" + kind)
+    registry.submit(key)
+    registry.fail(registry.claim(worker), kind)
+    registry.age_failures(days * 86400.0 - 3600)
+    assert registry.submit(key)["state"] == "failed"
+    registry.age_failures(3600)
+    fresh = registry.submit(key)
+    assert fresh["state"] == "queued"
+    assert registry.claim(worker)["job"] == fresh["id"]
 
 
+@on_sqlite
 def test_a_pool_at_zero_with_the_same_toolchain_does_not_bring_a_failed_job_back(start: Any, parts: Any) -> None:
     pool = '[[pools]]\nname = "ref"\ntargets = [{arch = "ref", kind = "ref"}]\ntoolchain = {migraphx = "2.16.0"}\n'
-    registry = start(parts.short + pool)
-    registry.give_model()
+    registry = start(config=pool)
+    registry.register_model()
     key = own(parts, "pool")
-    registry.ask(key)
-    registry.fail(registry.claim(registry.worker("one", other_can(parts, "b2"))), "permanent")
-    assert registry.ask(key, wait=True)["state"] == "failed"
+    registry.submit(key)
+    registry.fail(registry.claim(registry.register_worker("one", other_can(parts, "b2"))), "permanent")
+    assert registry.submit(key, wait=True)["state"] == "failed"
 
 
-def test_a_transient_failure_goes_to_another_worker_up_to_a_limit(short: Any, parts: Any) -> None:
-    job = short.ask(own(parts, "transient"))
-    first, second = short.worker("first"), short.worker("second")
-    short.fail(short.claim(first), "transient", "killed")
-    queued = short.job(job["id"])
+def test_a_transient_failure_goes_to_another_worker_up_to_a_limit(registry: Any, parts: Any) -> None:
+    job = registry.submit(own(parts, "transient"))
+    first, second = registry.register_worker("first"), registry.register_worker("second")
+    registry.fail(registry.claim(first), "transient", "killed")
+    queued = registry.job(job["id"])
     assert queued["state"] == "queued" and queued["attempts"] == 1 and queued["failure"] is None
-    assert short.claim(second) is None, "not before its time"
-    lease = short.claim(second, wait=10)
-    short.fail(lease, "transient", "killed")
-    assert short.claim(second, wait=1) is None, "the first one is alive and idle"
-    lease = short.claim(first, wait=10)
-    failed = short.fail(lease, "transient", "killed", "killed again")
+    assert registry.claim(second) is None, "not before its time"
+    registry.end_backoff(job["id"])
+    registry.fail(registry.claim(second), "transient", "killed")
+    lease = claimed_in_the_time_of_others(registry, second, job["id"])
+    assert lease is None, "the first one is alive and idle"
+    failed = registry.fail(registry.claim(first), "transient", "killed", "killed again")
     assert failed["state"] == "failed" and failed["attempts"] == 3
     assert failed["failure"]["kind"] == "transient" and failed["failure"]["message"] == "killed again"
-    assert short.ask(own(parts, "transient"))["state"] == "queued", "nothing is remembered"
+    assert registry.submit(own(parts, "transient"))["state"] == "queued", "nothing is remembered"
 
 
-def test_the_same_worker_tries_again_where_no_other_is_idle(short: Any, parts: Any) -> None:
-    short.ask(own(parts, "busy_one"))
-    first, second = short.worker("first"), short.worker("second")
-    lease = short.claim(first)
-    short.ask(own(parts, "busy_two"))
-    other = short.claim(second)
-    short.fail(lease, "transient")
-    stop = threading.Event()
+@on_sqlite
+def test_the_pause_doubles_up_to_a_limit(start: Any, parts: Any) -> None:
+    registry = start(config="[work]\nbackoff = 100\nbackoff_most = 150\n")
+    registry.register_model()
+    job = registry.submit(own(parts, "doubles"))
+    worker = registry.register_worker()
+    for pause in (100.0, 150.0):
+        registry.fail(registry.claim(worker), "transient")
+        ((next_at, updated_at),) = registry.rows.execute("SELECT next_at, updated_at FROM jobs")
+        assert abs(next_at - updated_at - pause) < 30
+        registry.end_backoff(job["id"])
 
-    def keep() -> None:
-        while not stop.wait(0.3):
-            short.beat(other)
 
-    keeper = threading.Thread(target=keep)
-    keeper.start()
-    again = short.claim(first, wait=10)
-    stop.set()
-    keeper.join()
+def test_the_same_worker_tries_again_where_no_other_is_idle(registry: Any, parts: Any) -> None:
+    job = registry.submit(own(parts, "busy_one"))
+    first, second = registry.register_worker("first"), registry.register_worker("second")
+    lease = registry.claim(first)
+    registry.submit(own(parts, "busy_two"))
+    assert registry.claim(second) is not None
+    registry.fail(lease, "transient")
+    again = claimed_in_the_time_of_others(registry, first, job["id"])
     assert again["job"] == lease["job"]
 
 
-def test_poison_is_quarantined(short: Any, parts: Any) -> None:
+def test_poison_is_quarantined(registry: Any, parts: Any) -> None:
     key = own(parts, "poison")
-    job = short.ask(key)
-    worker = short.worker()
-    failed = short.fail(short.claim(worker), "poison", "segfault")
+    job = registry.submit(key)
+    worker = registry.register_worker()
+    failed = registry.fail(registry.claim(worker), "poison", "segfault")
     assert failed["state"] == "failed" and failed["id"] == job["id"]
-    assert short.ask(key)["failure"]["kind"] == "poison"
+    assert registry.submit(key)["failure"]["kind"] == "poison"
 
 
-def test_a_job_that_loses_its_workers_again_and_again_is_poison(short: Any, parts: Any) -> None:
+def test_a_job_that_loses_its_workers_again_and_again_is_poison(registry: Any, parts: Any) -> None:
     key = own(parts, "killer")
-    job = short.ask(key)
-    worker = short.worker()
+    job = registry.submit(key)
+    worker = registry.register_worker()
     for attempt in (1, 2, 3):
-        assert short.claim(worker, wait=15)["attempt"] == attempt
-    failed = wait_until(short, job["id"], "failed")
+        assert registry.claim(worker)["attempt"] == attempt
+        registry.lose_lease(job["id"], worker)
+    failed = registry.job(job["id"])
     assert failed["failure"]["kind"] == "poison" and failed["failure"]["name"] == "lost_worker"
-    assert short.ask(key)["state"] == "failed"
+    assert registry.submit(key)["state"] == "failed"
 
 
-def test_the_only_worker_tries_again_as_soon_as_the_pause_is_over(short: Any, parts: Any) -> None:
+def test_the_only_worker_tries_again_as_soon_as_the_pause_is_over(registry: Any, parts: Any) -> None:
     """It waits in one long poll, whose own second look would come later than this one ends."""
-    short.ask(own(parts, "only_one"))
-    worker = short.worker()
-    short.fail(short.claim(worker), "transient")
-    assert short.claim(worker, wait=10)["attempt"] == 2
-
-
-def test_the_only_one_that_is_left_tries_again_though_a_dead_one_counts_as_alive(short: Any, parts: Any) -> None:
-    """Who died a moment ago is idle and alive as far as anybody knows: the job is left to it for a moment only."""
-    short.ask(own(parts, "left_alone"))
-    short.worker("dead")
-    worker = short.worker("alive")
-    short.fail(short.claim(worker), "transient")
-    assert short.claim(worker, wait=10)["attempt"] == 2
-
-
-def test_a_job_is_rather_tried_again_elsewhere(short: Any, parts: Any) -> None:
-    """Of two who wait, the other gets it."""
-    job = short.ask(own(parts, "elsewhere"))
-    one, two = short.worker("one"), short.worker("two")
-    lease = short.claim(one, job=job["id"])
-    with ThreadPoolExecutor(2) as pool:
-        waiting = {}
-        for worker in (one, two):
-            waiting[worker] = pool.submit(short.claim, worker, 4)
-        short.fail(lease, "transient")
-        again = waiting[two].result()
-        assert again["attempt"] == 2 and short.finish(again)["state"] == "done"
-        assert waiting[one].result() is None
-
-
-def test_a_failed_job_never_blocks_another_key(start: Any, parts: Any) -> None:
-    # So patient that its time does not come again before the other is asked for, however slow the machine.
-    registry = start("[work]\nbackoff = 250\n")
-    registry.give_model()
-    worker = registry.worker()
-    registry.ask(own(parts, "blocks"), priority=100)
+    job = registry.submit(own(parts, "only_one"))
+    worker = registry.register_worker()
     registry.fail(registry.claim(worker), "transient")
-    other = registry.ask(own(parts, "blocked"))
+    waiting = registry.waiting_claim(worker)
+    registry.end_backoff(job["id"], time.time() + 0.5)
+    assert registry.heard(waiting)["attempt"] == 2
+
+
+def test_the_only_one_that_is_left_tries_again_though_a_dead_one_counts_as_alive(registry: Any, parts: Any) -> None:
+    """Who died a moment ago is idle and alive as far as anybody knows: the job is left to it for a moment only."""
+    job = registry.submit(own(parts, "left_alone"))
+    registry.register_worker("dead")
+    worker = registry.register_worker("alive")
+    registry.fail(registry.claim(worker), "transient")
+    waiting = registry.waiting_claim(worker)
+    registry.end_backoff(job["id"], time.time() + 0.5 - transitions.YIELD)
+    assert registry.heard(waiting)["attempt"] == 2
+
+
+def test_a_job_is_rather_tried_again_elsewhere(registry: Any, parts: Any) -> None:
+    """Of two who wait, the other gets it."""
+    job = registry.submit(own(parts, "elsewhere"))
+    one, two = registry.register_worker("one"), registry.register_worker("two")
+    lease = registry.claim(one, job=job["id"])
+    waiting = {worker: registry.waiting_claim(worker) for worker in (one, two)}
+    registry.fail(lease, "transient")
+    registry.end_backoff(job["id"], time.time() + 0.5)
+    again = registry.heard(waiting[two])
+    assert again["attempt"] == 2 and registry.finish(again)["state"] == "done"
+    waiting[one].close()
+
+
+def test_a_failed_job_never_blocks_another_key(registry: Any, parts: Any) -> None:
+    worker = registry.register_worker()
+    job = registry.submit(own(parts, "blocks"), priority=100)
+    registry.fail(registry.claim(worker), "transient")
+    registry.end_backoff(job["id"], time.time() + 3600)
+    other = registry.submit(own(parts, "blocked"))
     assert registry.claim(worker)["job"] == other["id"]

@@ -25,39 +25,39 @@ def key(parts: Any, form: str = FORM, **other: Any) -> dict[str, Any]:
 
 
 def can(parts: Any, **ort: Any) -> dict[str, Any]:
-    found: dict[str, Any] = parts.gpu_can() | {"ort": ORT | ort}
+    found: dict[str, Any] = parts.gpu_capabilities() | {"ort": ORT | ort}
     return found
 
 
 def test_only_a_worker_with_that_onnx_runtime_gets_the_job(registry: Any, parts: Any) -> None:
-    plain = registry.worker("plain", parts.gpu_can())
-    other = registry.worker("other", can(parts, version="1.26.0"))
-    error = registry.refuse(key(parts), file_name=NAME, wait=True)
+    plain = registry.register_worker("plain", parts.gpu_capabilities())
+    other = registry.register_worker("other", can(parts, version="1.26.0"))
+    error = registry.submit_error(key(parts), file_name=NAME, wait=True)
     assert error["code"] == "no_worker"
     assert "onnxruntime-migraphx 1.27.1" in error["message"] and "gfx908" in error["message"]
-    job = registry.ask(key(parts), file_name=NAME)
+    job = registry.submit(key(parts), file_name=NAME)
     assert "onnxruntime-migraphx 1.27.1" in job["waiting_for"]
     assert registry.claim(plain) is None and registry.claim(other) is None
-    able = registry.worker("able", can(parts))
+    able = registry.register_worker("able", can(parts))
     assert registry.job(job["id"])["waiting_for"] is None
     lease = registry.claim(able)
     assert (lease["job"], lease["file_name"], lease["cross"]) == (job["id"], NAME, False)
     # The same worker goes on compiling whole models.
-    whole = registry.ask(parts.gpu_key())
+    whole = registry.submit(parts.gpu_key())
     found = registry.claim(able)
     assert (found["job"], found["file_name"]) == (whole["id"], None)
 
 
 def test_each_file_of_a_set_is_held_against_the_key(registry: Any, parts: Any) -> None:
     """The example program was compiled with offload copy, which ONNX Runtime's provider never does."""
-    able = registry.worker("able", can(parts))
-    job = registry.ask(key(parts), file_name=NAME)
-    assert registry.ask(key(parts), file_name=NAME, wait=True)["id"] == job["id"], "one job for all who ask"
+    able = registry.register_worker("able", can(parts))
+    job = registry.submit(key(parts), file_name=NAME)
+    assert registry.submit(key(parts), file_name=NAME, wait=True)["id"] == job["id"], "one job for all who ask"
     lease = registry.claim(able)
     (file,) = registry.manifest(parts.gfx908, "20f00-1-2-3.mxr")["files"]
     files = [file, file | {"name": "20f00-4-2-3.mxr"}]
     artifact = {"key": lease["key"], "manifest": {"v": 1, "files": files}, "qualities": {"sramecc": "+", "xnack": "-"}}
-    error = registry.bad("POST", f"/v1/jobs/{job['id']}/finish", {"fence": lease["fence"], "artifact": artifact})
+    error = registry.error("POST", f"/v1/jobs/{job['id']}/finish", {"fence": lease["fence"], "artifact": artifact})
     assert (error["code"], error["detail"]["files"]) == ("mismatch", ["20f00-1-2-3.mxr", "20f00-4-2-3.mxr"])
     assert {row["field"] for row in error["detail"]["differences"]} == {"offload_copy"}
     assert registry.job(job["id"])["state"] == "queued"
@@ -85,7 +85,7 @@ def test_what_contradicts_itself_is_refused(
     registry: Any, parts: Any, form: str, more: dict[str, Any], word: str
 ) -> None:
     asked = {name: more.pop(name) for name in ("file_name",) if name in more}
-    error = registry.refuse(key(parts, form, **more), **asked)
+    error = registry.submit_error(key(parts, form, **more), **asked)
     assert error["code"] == "usage"
     assert word in error["message"] + error["hint"], error
 
@@ -93,13 +93,13 @@ def test_what_contradicts_itself_is_refused(
 def test_a_name_with_a_folder_is_refused(registry: Any, parts: Any) -> None:
     for name in ("a/net.onnx", "..", "/net.onnx"):
         form = f"ort:B:1.27.1:all:{sha256(name.encode()).hexdigest()[:12]}"
-        assert registry.refuse(key(parts, form), file_name=name)["code"] == "usage"
+        assert registry.submit_error(key(parts, form), file_name=name)["code"] == "usage"
 
 
 @pytest.mark.parametrize("ort", [{"generation": "D"}, {"version": "1.27"}, {"version": "new"}, {"colour": "red"}])
 def test_a_worker_with_no_such_onnx_runtime_is_refused(registry: Any, parts: Any, ort: dict[str, str]) -> None:
-    stated = parts.gpu_can() | {"ort": ORT | ort}
-    assert registry.bad("POST", "/v1/workers", {"name": "odd", "can": stated})["code"] == "usage"
+    stated = parts.gpu_capabilities() | {"ort": ORT | ort}
+    assert registry.error("POST", "/v1/workers", {"name": "odd", "can": stated})["code"] == "usage"
 
 
 def test_a_declared_pool_is_somebody_and_the_figures_name_the_form(start: Any, parts: Any) -> None:
@@ -110,9 +110,9 @@ targets = [{arch = "gfx908", num_cu = 120, sramecc = "+", xnack = "-"}]
 toolchain = {rocm = "7.2.1", migraphx = "2.15.0"}
 ort = {generation = "B", version = "1.27.1"}
 """
-    registry = start(pool)
-    registry.give_model()
-    registry.ask(key(parts), file_name=NAME, wait=True)
+    registry = start(config=pool)
+    registry.register_model()
+    registry.submit(key(parts), file_name=NAME, wait=True)
     (found,) = registry.ok("GET", "/v1/workers")["pools"]
     assert (found["can"]["ort"], found["queued"]) == (ORT, 1)
     lines = registry.http.request("GET", registry.url + "/metrics").data.decode().splitlines()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from harness.waiting import until
+from registry.registry_client import on_sqlite
 
 
 def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
@@ -15,11 +15,11 @@ def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
 
 
 def test_a_log_keeps_its_head_and_its_tail(registry: Any, parts: Any) -> None:
-    job = registry.ask(own(parts, "long_log"))
-    lease = registry.claim(registry.worker())
+    job = registry.submit(own(parts, "long_log"))
+    lease = registry.claim(registry.register_worker())
     lines = [f"line {n} {'x' * 90}\n" for n in range(30_000)]
     for at in range(0, len(lines), 2_000):
-        registry.beat(lease, log="".join(lines[at : at + 2_000]))
+        registry.heartbeat(lease, log="".join(lines[at : at + 2_000]))
     reply = registry.http.request("GET", f"{registry.url}/v1/jobs/{job['id']}/log")
     text = reply.data.decode()
     assert "== attempt 1 on one ==\nline 0 " in text and text.endswith(lines[-1])
@@ -27,7 +27,7 @@ def test_a_log_keeps_its_head_and_its_tail(registry: Any, parts: Any) -> None:
     assert 1_250_000 < len(text) < 1_400_000
     size = int(reply.headers["mxr-log-next"])
     assert size == sum(map(len, lines)) + len("== attempt 1 on one ==\n")
-    registry.beat(lease, log="and höher\n")
+    registry.heartbeat(lease, log="and höher\n")
     more = registry.http.request("GET", f"{registry.url}/v1/jobs/{job['id']}/log?offset={size}")
     assert more.data.decode() == "and höher\n"
     with_nothing = registry.http.request("GET", f"{registry.url}/v1/jobs/{job['id']}/log?offset=99999999")
@@ -35,57 +35,62 @@ def test_a_log_keeps_its_head_and_its_tail(registry: Any, parts: Any) -> None:
 
 
 def test_workers_are_idle_busy_or_lost(start: Any, parts: Any) -> None:
-    registry = start(parts.short.replace("lost_after = 20", "lost_after = 1"))
-    registry.give_model()
-    id = registry.worker("steady")
-    assert registry.worker("steady") == id
-    assert registry.ok("GET", "/v1/workers")["workers"][0]["state"] == "idle"
-    registry.ask(own(parts, "states"))
+    # One that waits is written down as alive every second.
+    registry = start(config="[work]\nlost_after = 4\n")
+    registry.register_model()
+    id = registry.register_worker("steady")
+    assert registry.register_worker("steady") == id
+    assert states(registry) == {"steady": "idle"}
+    registry.submit(own(parts, "states"))
     lease = registry.claim(id)
     shown = registry.ok("GET", "/v1/workers")["workers"][0]
     assert shown["state"] == "busy" and shown["job"] == lease["job"]
     registry.finish(lease)
-    registry.claim(registry.worker("other", parts.gpu_can()), wait=1.4)
-    states = {each["name"]: each["state"] for each in registry.ok("GET", "/v1/workers")["workers"]}
-    assert states == {"other": "idle", "steady": "lost"}, "waiting keeps a worker alive"
-    assert registry.refuse(own(parts, "nobody"), wait=True)["code"] == "no_worker"
+    waiting = registry.waiting_claim(registry.register_worker("other", parts.gpu_capabilities()))
+    registry.age_workers()
+    until(lambda: states(registry) == {"other": "idle", "steady": "lost"})
+    waiting.close()
+    assert registry.submit_error(own(parts, "nobody"), wait=True)["code"] == "no_worker"
+
+
+def states(registry: Any) -> dict[str, str]:
+    return {each["name"]: each["state"] for each in registry.ok("GET", "/v1/workers")["workers"]}
 
 
 def test_a_worker_that_signed_off_is_not_there(registry: Any, parts: Any) -> None:
-    id, other = registry.worker("leaving"), registry.worker("staying", parts.gpu_can())
+    id, other = registry.register_worker("leaving"), registry.register_worker("staying", parts.gpu_capabilities())
     assert registry.ok("DELETE", f"/v1/workers/{id}")["state"] == "left"
     assert [each["id"] for each in registry.ok("GET", "/v1/workers")["workers"]] == [other]
-    assert registry.refuse(own(parts, "left"), wait=True)["code"] == "no_worker"
-    assert registry.bad("POST", "/v1/jobs/claim", {"worker": id})["code"] == "not_found"
-    assert registry.bad("DELETE", f"/v1/workers/{id}")["code"] == "not_found"
-    assert registry.bad("DELETE", f"/v1/workers/{'0' * 32}")["code"] == "not_found"
+    assert registry.submit_error(own(parts, "left"), wait=True)["code"] == "no_worker"
+    assert registry.error("POST", "/v1/jobs/claim", {"worker": id})["code"] == "not_found"
+    assert registry.error("DELETE", f"/v1/workers/{id}")["code"] == "not_found"
+    assert registry.error("DELETE", f"/v1/workers/{'0' * 32}")["code"] == "not_found"
     lines = registry.http.request("GET", registry.url + "/metrics").data.decode().splitlines()
     assert 'mxr_workers{state="idle"} 1' in lines and 'mxr_workers{state="lost"} 0' in lines
-    assert registry.worker("leaving") == id, "it comes back as itself"
-    assert registry.ask(own(parts, "left"), wait=True)["state"] == "queued"
+    assert registry.register_worker("leaving") == id, "it comes back as itself"
+    assert registry.submit(own(parts, "left"), wait=True)["state"] == "queued"
 
 
 def test_who_signs_off_while_it_waits_is_given_nothing(registry: Any, parts: Any) -> None:
-    id = registry.worker("leaving")
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(registry.call, "POST", "/v1/jobs/claim", {"worker": id, "wait": 20})
-        time.sleep(0.3)  # it must be waiting
-        registry.ok("DELETE", f"/v1/workers/{id}")
-        job = registry.ask(own(parts, "nobody_here"))
-        assert waiting.result()[0] == 404
+    id = registry.register_worker("leaving")
+    waiting = registry.waiting_claim(id)
+    registry.ok("DELETE", f"/v1/workers/{id}")
+    job = registry.submit(own(parts, "nobody_here"))
+    assert waiting.reply()[0] == 404
     assert registry.job(job["id"])["attempts"] == 0
 
 
 def test_a_lease_outlives_the_goodbye_of_its_worker(registry: Any, parts: Any) -> None:
-    registry.ask(own(parts, "goodbye"))
-    id = registry.worker("leaving")
+    registry.submit(own(parts, "goodbye"))
+    id = registry.register_worker("leaving")
     lease = registry.claim(id)
     registry.ok("DELETE", f"/v1/workers/{id}")
-    assert registry.beat(lease)["cancelled"] is False
+    assert registry.heartbeat(lease)["cancelled"] is False
     assert registry.finish(lease)["state"] == "done"
     assert registry.ok("GET", "/v1/workers")["workers"] == []
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     "can",
     [
@@ -97,17 +102,17 @@ def test_a_lease_outlives_the_goodbye_of_its_worker(registry: Any, parts: Any) -
     ],
 )
 def test_a_worker_that_says_nonsense_is_refused(registry: Any, can: Any) -> None:
-    assert registry.bad("POST", "/v1/workers", {"name": "odd", "can": can})["code"] == "usage"
+    assert registry.error("POST", "/v1/workers", {"name": "odd", "can": can})["code"] == "usage"
 
 
 def test_metrics(start: Any, parts: Any) -> None:
-    registry = start("")
-    registry.give_model()
+    registry = start()
+    registry.register_model()
     key = own(parts, "metrics")
     assert registry.call("POST", "/v1/resolve", {"key": key})[0] == 404
-    registry.ask(key)
-    registry.ask(parts.gpu_key())
-    registry.finish(registry.claim(registry.worker()))
+    registry.submit(key)
+    registry.submit(parts.gpu_key())
+    registry.finish(registry.claim(registry.register_worker()))
     registry.ok("POST", "/v1/resolve", {"key": key})
     assert registry.call("POST", "/v1/resolve", {"key": own(parts, "metrics", fast_math=False)})[0] == 404
     reply = registry.http.request("GET", registry.url + "/metrics")

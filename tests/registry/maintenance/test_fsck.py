@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import os
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
 from harness.programs import run as run_program
+from registry.registry_client import on_sqlite
+from servers.rows import Databases
+
+
+@pytest.fixture(scope="module")
+def snapshot(snapshot_of: Any, parts: Any) -> Any:
+    """A registry with one artifact of several blobs; the facts are its document."""
+    return snapshot_of(lambda server: server.publish(parts.gfx908, parts.gpu_key(), cut=5000, **parts.explicit)[1])
 
 
 @pytest.fixture
-def stopped(start: Any, parts: Any) -> Any:
-    """A registry with one artifact of several blobs, not running."""
-    server = start()
-    server.said = server.publish(parts.gfx908, parts.gpu_key(), cut=5000, **parts.explicit)[1]
-    server.names = [blob["sha256"] for blob in server.said["manifest"]["files"][0]["blobs"]]
-    assert server.stop() == 0
-    return server
+def stopped(tmp_path: Path, snapshot: Any, databases: Databases) -> Any:
+    """What that registry keeps, for this test."""
+    found = snapshot.copy(tmp_path / "data", databases)
+    found.said = snapshot.facts
+    found.names = [blob["sha256"] for blob in found.said["manifest"]["files"][0]["blobs"]]
+    return found
 
 
 def kinds(report: Any) -> list[str]:
@@ -46,6 +54,7 @@ def test_a_sound_registry_is_clean(stopped: Any, fsck: Any) -> None:
     assert (report["artifacts"], report["blobs"], report["stored"]) == (1, 4, 4)
 
 
+@on_sqlite
 @pytest.mark.parametrize("flags", [(), ("--repair",)])
 def test_lost_bytes_are_damage_whoever_repairs(stopped: Any, fsck: Any, flags: Any) -> None:
     stopped.blob_path(stopped.names[0]).unlink()
@@ -54,8 +63,9 @@ def test_lost_bytes_are_damage_whoever_repairs(stopped: Any, fsck: Any, flags: A
     assert stopped.said["id"] in report["findings"][0]["words"]
 
 
+@on_sqlite
 def test_changed_bytes_are_found_and_set_aside(stopped: Any, fsck: Any) -> None:
-    stopped.spoil(stopped.names[1])
+    stopped.corrupt(stopped.names[1])
     assert fsck(stopped.data, "--quick")[0] == 0
     code, report = fsck(stopped.data)
     assert (code, kinds(report), report["findings"][0]["repaired"]) == (65, ["bytes"], False)
@@ -65,6 +75,7 @@ def test_changed_bytes_are_found_and_set_aside(stopped: Any, fsck: Any) -> None:
     assert not stopped.blob_path(stopped.names[1]).exists()
 
 
+@on_sqlite
 def test_cut_off_bytes_are_found_by_size_alone(stopped: Any, fsck: Any) -> None:
     path = stopped.blob_path(stopped.names[1])
     path.chmod(0o644)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from harness.programs import run as run_program
 from migrations.steps import contents, fill, reflected
+from registry.registry_client import on_sqlite
 from servers.rows import ENGINES, Databases, Rows
 from servers.swift import Bucket
 
@@ -45,26 +46,35 @@ def target(tmp_path: Path, targets: Databases) -> Rows:
     return rows
 
 
+@pytest.fixture(scope="module")
+def snapshot(snapshot_of: Any, parts: Any) -> Any:
+    """A registry with a bit of everything; the facts are the name of a blob, and what it tells over HTTP."""
+
+    def fill(server: Any) -> tuple[str, dict[str, Any]]:
+        first = server.publish(parts.gfx908, parts.gpu_key(), cut=5000, **parts.explicit)[1]
+        gone = server.publish(parts.gfx942, parts.gpu_key("gfx942"), **parts.explicit)[1]
+        server.call("POST", f"/v1/artifacts/{first['id']}/promote")
+        server.call("DELETE", f"/v1/artifacts/{gone['id']}")
+        server.call("POST", "/v1/resolve", {"key": parts.gpu_key("gfx90a")})
+        can = {"targets": [{"arch": "ref", "kind": "ref"}], "toolchain": {"migraphx": "2.16.0"}}
+        server.call("POST", "/v1/workers", {"name": "one", "can": can})
+        blob = first["manifest"]["files"][0]["blobs"][0]["sha256"]
+        return blob, said(server, blob)
+
+    return snapshot_of(fill)
+
+
 @pytest.fixture
-def source(start: Any, parts: Any) -> Any:
-    """A registry with a bit of everything, stopped."""
-    server = start()
-    first = server.publish(parts.gfx908, parts.gpu_key(), cut=5000, **parts.explicit)[1]
-    gone = server.publish(parts.gfx942, parts.gpu_key("gfx942"), **parts.explicit)[1]
-    server.ask("POST", f"/v1/artifacts/{first['id']}/promote")
-    server.ask("DELETE", f"/v1/artifacts/{gone['id']}")
-    server.ask("POST", "/v1/resolve", {"key": parts.gpu_key("gfx90a")})
-    can = {"targets": [{"arch": "ref", "kind": "ref"}], "toolchain": {"migraphx": "2.16.0"}}
-    server.ask("POST", "/v1/workers", {"name": "one", "can": can})
-    server.blob = first["manifest"]["files"][0]["blobs"][0]["sha256"]
-    server.before = said(server)
-    assert server.stop() == 0
-    return server
+def source(tmp_path: Path, snapshot: Any, databases: Databases) -> Any:
+    """What that registry keeps, for this test; it does not run."""
+    found = snapshot.copy(tmp_path / "data", databases)
+    found.blob, found.before = snapshot.facts
+    return found
 
 
-def said(server: Any) -> dict[str, Any]:
+def said(server: Any, blob: str) -> dict[str, Any]:
     """What a registry tells over HTTP."""
-    paths = [path.format(blob=server.blob) for path in PATHS]
+    paths = [path.format(blob=blob) for path in PATHS]
     replies = {path: server.get(path).data for path in paths}
     workers = json.loads(replies["/v1/workers"])
     for each in workers["workers"]:
@@ -89,18 +99,17 @@ def test_all_of_it_arrives_and_goes_on(source: Any, target: Rows, start: Any, pa
     assert found["copied"] == 5 and found["present"] == 0
     assert found["bytes"] == len(parts.gfx908) + len(parts.gfx942)
     moved = start(data=there, rows=target)
-    moved.blob = source.blob
-    assert said(moved) == source.before
+    assert said(moved, source.blob) == source.before
     # Numbers go on after the last that was ever given, that of the removed artifact.
     moved.publish(parts.ref, parts.ref_key())
     assert target.execute("SELECT max(seq) FROM artifacts") == [(3,)]
     moved.stop()
     # And the source is what it was.
     again = start()
-    again.blob = source.blob
-    assert said(again) == source.before
+    assert said(again, source.blob) == source.before
 
 
+@on_sqlite
 def test_bytes_move_to_s3(
     source: Any, target: Rows, bucket: Bucket, fsck: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,15 +155,16 @@ def test_a_target_without_tables_is_refused(source: Any, targets: Databases, tmp
     assert "mxr-registry migrate" in error["hint"] and "--to-database" in error["hint"]
 
 
+@on_sqlite
 def test_lost_bytes_are_said_and_nothing_is_moved(source: Any, target: Rows, tmp_path: Path) -> None:
-    source.spoil(source.blob)
+    source.corrupt(source.blob)
     words = ("--to-database", target.url, "--to-store", f"file://{tmp_path / 'there' / 'store'}")
     error = move(source, *words, expect=65)
     assert source.blob in error["message"] and "fsck" in error["hint"]
     assert target.execute("SELECT count(*) FROM artifacts") == [(0,)]
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], scope="module")
+@on_sqlite
 def test_a_registry_that_is_served_is_not_moved(source: Any, target: Rows, start: Any) -> None:
     running = start()
     error = move(source, "--to-database", target.url, expect=75)

@@ -11,23 +11,36 @@ from typing import Any
 import pytest
 from harness.programs import Program
 from harness.programs import run as run_program
+from harness.scale import crowd
 from paths import ROOT
+from registry.registry_client import on_sqlite
 
 DAY = 86_400.0
 
 
+@pytest.fixture(scope="module")
+def snapshot(snapshot_of: Any, parts: Any) -> Any:
+    """A registry with three artifacts, two of one model; the facts are their ids in the order of publication."""
+
+    def fill(server: Any) -> list[str]:
+        keys = [parts.gpu_key(), parts.gpu_key("gfx942"), parts.ref_key(model="xxh3:" + "cd" * 16)]
+        files = [parts.gfx908, parts.gfx942, parts.ref]
+        qualities = [parts.explicit, parts.explicit, {}]
+        ids = []
+        for data, key, more in zip(files, keys, qualities, strict=True):
+            status, said = server.publish(data, key, cut=5000, **more)
+            assert status == 201, said
+            ids.append(said["id"])
+        return ids
+
+    return snapshot_of(fill)
+
+
 @pytest.fixture
-def three(start: Any, parts: Any) -> Any:
-    """A registry with three artifacts, two of one model; it, and their ids in the order of publication."""
-    server = start()
-    keys = [parts.gpu_key(), parts.gpu_key("gfx942"), parts.ref_key(model="xxh3:" + "cd" * 16)]
-    files = [parts.gfx908, parts.gfx942, parts.ref]
-    qualities = [parts.explicit, parts.explicit, {}]
-    server.ids = []
-    for data, key, more in zip(files, keys, qualities, strict=True):
-        status, said = server.publish(data, key, cut=5000, **more)
-        assert status == 201, said
-        server.ids.append(said["id"])
+def three(start: Any, snapshot: Any) -> Any:
+    """A registry of its own with three artifacts; `ids` are theirs in the order of publication."""
+    server = start(snapshot=snapshot)
+    server.ids = snapshot.facts
     return server
 
 
@@ -49,7 +62,7 @@ def sweep(server: Any, *flags: str, config: str = "") -> dict[str, Any]:
 
 
 def kept(server: Any) -> list[str]:
-    return [each["id"] for each in reversed(server.ask("GET", "/v1/artifacts")[1]["artifacts"])]
+    return [each["id"] for each in reversed(server.call("GET", "/v1/artifacts")[1]["artifacts"])]
 
 
 def stored(server: Any) -> int:
@@ -86,7 +99,7 @@ def test_uses_keep_an_artifact_also_those_from_caches(three: Any) -> None:
     for id in three.ids:
         use(three, id, 100)
     told = {"uses": [{"id": three.ids[2], "count": 1, "ago": 5 * DAY}]}
-    assert three.ask("POST", "/v1/uses", told)[0] == 200
+    assert three.call("POST", "/v1/uses", told)[0] == 200
     sweep(three, "--unused-days", "30")
     assert kept(three) == [three.ids[2]]
 
@@ -94,7 +107,7 @@ def test_uses_keep_an_artifact_also_those_from_caches(three: Any) -> None:
 def test_a_promoted_artifact_stays(three: Any) -> None:
     for id in three.ids:
         use(three, id, 100)
-    three.ask("POST", f"/v1/artifacts/{three.ids[1]}/promote")
+    three.call("POST", f"/v1/artifacts/{three.ids[1]}/promote")
     sweep(three, "--unused-days", "30", "--keep-per-model", "1", "--total-size", "1")
     assert kept(three) == [three.ids[1]]
 
@@ -102,11 +115,11 @@ def test_a_promoted_artifact_stays(three: Any) -> None:
 def test_what_a_lock_pins_stays_until_the_lock_goes(three: Any) -> None:
     for id in three.ids:
         use(three, id, 100)
-    assert three.ask("PUT", "/v1/locks/prod", {"artifacts": [three.ids[0]]})[0] < 300
+    assert three.call("PUT", "/v1/locks/prod", {"artifacts": [three.ids[0]]})[0] < 300
     flags = ("--unused-days", "30", "--keep-per-model", "1", "--total-size", "1")
     sweep(three, *flags)
     assert kept(three) == [three.ids[0]]
-    assert three.ask("DELETE", "/v1/locks/prod")[0] == 200
+    assert three.call("DELETE", "/v1/locks/prod")[0] == 200
     sweep(three, *flags)
     assert kept(three) == []
 
@@ -145,11 +158,11 @@ def test_bytes_that_were_said_to_be_here_stay_for_the_grace(start: Any) -> None:
     blob = server.upload(b"weights" * 1000)
     config = "[retention]\ngrace_hours = 1\n"
     server.rows.execute("UPDATE blobs SET touched_at = touched_at - 7200")
-    assert server.ask("POST", "/v1/blobs/missing", {"blobs": [blob]})[1]["missing"] == []
+    assert server.call("POST", "/v1/blobs/missing", {"blobs": [blob]})[1]["missing"] == []
     assert sweep(server, config=config)["blobs"] == 0
     server.rows.execute("UPDATE blobs SET touched_at = touched_at - 7200")
     assert sweep(server, config=config)["blobs"] == 1
-    assert server.ask("POST", "/v1/blobs/missing", {"blobs": [blob]})[1]["missing"] == [blob["sha256"]]
+    assert server.call("POST", "/v1/blobs/missing", {"blobs": [blob]})[1]["missing"] == [blob["sha256"]]
     assert stored(server) == 0
 
 
@@ -168,33 +181,34 @@ def test_bytes_of_idle_models_go_and_come_again(start: Any, fsck: Any) -> None:
         "onnx": "model.onnx",
         "manifest": server.manifest(onnx, "model.onnx"),
     }
-    assert server.ask("POST", "/v1/models", model)[0] < 300
+    assert server.call("POST", "/v1/models", model)[0] < 300
     config = "[retention]\ngrace_hours = 0\nmodel_days = 7\n"
     assert sweep(server, config=config)["models"] == 0
     server.rows.execute(f"UPDATE models SET created_at = created_at - {8 * DAY}")
     assert sweep(server, config=config)["models"] == 1
     sweep(server, config=config)
     assert stored(server) == 0
-    assert server.ask("GET", f"/v1/models/{model['model']}")[1]["complete"] is False
+    assert server.call("GET", f"/v1/models/{model['model']}")[1]["complete"] is False
     model["manifest"] = server.manifest(onnx, "model.onnx")
-    assert server.ask("POST", "/v1/models", model)[1]["complete"] is True
+    assert server.call("POST", "/v1/models", model)[1]["complete"] is True
     assert fsck(server.data)[0] == 0
 
 
 def test_old_records_go(three: Any) -> None:
-    three.ask("POST", "/v1/resolve", {"key": {**_key(three), "arch": "gfx1030"}})
+    three.call("POST", "/v1/resolve", {"key": {**_key(three), "arch": "gfx1030"}})
     config = "[retention]\nmiss_days = 1\n"
     assert sweep(three, config=config)["misses"] == 0
     three.rows.execute(f"UPDATE misses SET last_at = last_at - {2 * DAY}")
     assert sweep(three, config=config)["misses"] == 1
-    assert three.ask("GET", "/v1/misses")[1]["misses"] == []
+    assert three.call("GET", "/v1/misses")[1]["misses"] == []
 
 
 def _key(server: Any) -> dict[str, Any]:
-    found: dict[str, Any] = server.ask("GET", f"/v1/artifacts/{server.ids[0]}")[1]["key"]
+    found: dict[str, Any] = server.call("GET", f"/v1/artifacts/{server.ids[0]}")[1]["key"]
     return found
 
 
+@on_sqlite
 @pytest.mark.parametrize("words", ["unused_days = -1", 'total_size = "much"', "keep_per_model = 0", "colour = 1"])
 def test_rules_that_make_no_sense_are_refused(three: Any, words: str) -> None:
     path = three.data.parent / "registry.toml"
@@ -218,17 +232,18 @@ def test_two_sweeps_beside_uploads_lose_nothing(start: Any, parts: Any, fsck: An
     for each in sweepers:
         assert each.stdout is not None and each.stdout.readline() == "sweeping\n"
     published: dict[str, bytes] = {}
-    for number in range(40):
-        key = parts.ref_key(env={"MIGRAPHX_N": str(number % 20)})
+    many = crowd(40, 16)
+    for number in range(many):
+        key = parts.ref_key(env={"MIGRAPHX_N": str(number % (many // 2))})
         while True:
-            status, said = server.publish(parts.ref, key, cut=40_000 + number % 20)
+            status, said = server.publish(parts.ref, key, cut=40_000 + number % (many // 2))
             if status in (200, 201):
                 break
             # A blob was swept while it was on its way: said so, and sent again.
             assert said["error"]["code"] in ("no_such_blob", "temporary"), said
         published[said["id"]] = parts.ref
         if number % 3 == 0:
-            assert server.ask("DELETE", f"/v1/artifacts/{said['id']}")[0] == 200
+            assert server.call("DELETE", f"/v1/artifacts/{said['id']}")[0] == 200
             del published[said["id"]]
     for each in sweepers:
         out, _ = each.communicate("\n", timeout=60)
@@ -249,7 +264,7 @@ from mxr_registry.storage import open_store
 settings = RegistrySettings.read(os.environ, Path(sys.argv[1]), Path(sys.argv[2]))
 db, store, blobs = Database(settings.database_url, settings.connections), open_store(settings.store_url), 0
 print("sweeping", flush=True)
-while not select.select([sys.stdin], [], [], 0)[0]:
+while not select.select([sys.stdin], [], [], 0.05)[0]:
     sweep = Sweep(db, store, settings.retention, settings.rules, settings.grace, lambda _: None, SweepReport(False))
     blobs += sweep.run().blobs
 print(blobs)

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from harness.scale import crowd
+from registry.registry_client import on_sqlite
 
 
 def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
@@ -16,112 +18,120 @@ def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
 
 def test_a_compile_from_ask_to_resolve(registry: Any, parts: Any) -> None:
     key = own(parts, "whole_way")
-    job = registry.ask(key)
+    job = registry.submit(key)
     assert job["state"] == "queued" and job["attempts"] == 0 and job["place"] == 1
-    worker = registry.worker()
+    worker = registry.register_worker()
     lease = registry.claim(worker)
     assert lease["job"] == job["id"] and lease["fence"] == 1 and lease["attempt"] == 1
     assert lease["onnx"] == "model.onnx" and lease["model"]["files"][0]["name"] == "model.onnx"
     assert registry.job(job["id"])["state"] == "running"
     assert registry.claim(worker) is None
-    assert registry.beat(lease, phase="verify", log="half way\n") == {"seconds": 60.0, "cancelled": False}
+    assert registry.heartbeat(lease, phase="verify", log="half way\n") == {"seconds": 60.0, "cancelled": False}
     assert registry.job(job["id"])["phase"] == "verify"
     done = registry.finish(lease)
     assert done["state"] == "done" and done["failure"] is None
     hit = registry.ok("POST", "/v1/resolve", {"key": key})
     assert hit["artifact"]["id"] == done["artifact"]
-    again = registry.ask(key)
+    again = registry.submit(key)
     assert again["id"] == job["id"] and again["artifact"] == done["artifact"]
 
 
 def test_askers_share_a_job_only_where_every_result_would_serve(registry: Any, parts: Any) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_SHARED": "1"})
-    any_cu = registry.ask(key)
-    exact = registry.ask(key, demands={"num_cu": 304})
+    any_cu = registry.submit(key)
+    exact = registry.submit(key, demands={"num_cu": 304})
     assert exact["id"] != any_cu["id"], "a job that permits any count may end with a program of another"
-    assert registry.ask(key, demands={"num_cu": 304})["id"] == exact["id"]
-    assert registry.ask(key)["id"] == any_cu["id"]
-    worker = registry.worker("cu120", parts.gpu_can())
+    assert registry.submit(key, demands={"num_cu": 304})["id"] == exact["id"]
+    assert registry.submit(key)["id"] == any_cu["id"]
+    worker = registry.register_worker("cu120", parts.gpu_capabilities())
     lease = registry.claim(worker)
     assert lease["job"] == any_cu["id"], "the worker has 120 CUs"
-    assert registry.ask(key, demands={"num_cu": 120})["id"] == any_cu["id"], "the claim pinned the count"
-    assert registry.ask(key, demands={"num_cu": 110})["id"] not in (any_cu["id"], exact["id"])
+    assert registry.submit(key, demands={"num_cu": 120})["id"] == any_cu["id"], "the claim pinned the count"
+    assert registry.submit(key, demands={"num_cu": 110})["id"] not in (any_cu["id"], exact["id"])
     assert registry.claim(worker) is None
-    large = registry.worker("cu304", parts.gpu_can(num_cu=304))
+    large = registry.register_worker("cu304", parts.gpu_capabilities(num_cu=304))
     assert registry.claim(large)["job"] == exact["id"]
 
 
+@on_sqlite
 def test_a_running_job_is_shared_only_where_the_worker_knows_the_fact(registry: Any, parts: Any) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_UNKNOWN_COUNT": "1"})
-    job = registry.ask(key)
-    worker = registry.worker("no-count", parts.gpu_can(num_cu=None))
+    job = registry.submit(key)
+    worker = registry.register_worker("no-count", parts.gpu_capabilities(num_cu=None))
     assert registry.claim(worker, job=job["id"])["job"] == job["id"]
-    assert registry.ask(key, demands={"num_cu": 120})["id"] != job["id"]
+    assert registry.submit(key, demands={"num_cu": 120})["id"] != job["id"]
 
 
+@on_sqlite
 def test_an_asker_of_another_rocm_patch_shares_no_job_that_may_call_libraries(registry: Any, parts: Any) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_PATCHED": "1"})
-    job = registry.ask(key)
-    worker = registry.worker("patched", parts.gpu_can())
+    job = registry.submit(key)
+    worker = registry.register_worker("patched", parts.gpu_capabilities())
     assert registry.claim(worker, job=job["id"])["job"] == job["id"]
-    assert registry.ask(key, demands={"rocm_patch": "7.2.1"})["id"] == job["id"]
-    assert registry.ask(key, demands={"rocm_patch": "7.2.9"})["id"] != job["id"]
+    assert registry.submit(key, demands={"rocm_patch": "7.2.1"})["id"] == job["id"]
+    assert registry.submit(key, demands={"rocm_patch": "7.2.9"})["id"] != job["id"]
 
 
 @pytest.mark.parametrize("wait", [False, True])
-def test_two_hundred_askers_make_one_job(registry: Any, parts: Any, wait: bool) -> None:
-    registry.worker()
+def test_many_who_ask_at_once_make_one_job(registry: Any, parts: Any, wait: bool) -> None:
+    many = crowd(200)
+    registry.register_worker()
     key = own(parts, f"many_{wait}")
-    together = threading.Barrier(200)
+    together = threading.Barrier(many)
 
     def ask(_: int) -> str:
         together.wait()
-        return str(registry.ask(key, wait=wait)["id"])
+        return str(registry.submit(key, wait=wait)["id"])
 
-    with ThreadPoolExecutor(200) as pool:
-        ids = set(pool.map(ask, range(200)))
+    with ThreadPoolExecutor(many) as pool:
+        ids = set(pool.map(ask, range(many)))
     assert len(ids) == 1
     listed = registry.ok("GET", f"/v1/jobs?digest={registry.job(ids.pop())['digest']}")["jobs"]
     assert len(listed) == 1
 
 
+@on_sqlite
 def test_the_model_and_the_calibration_data_must_be_there(registry: Any, parts: Any) -> None:
-    stranger = registry.refuse(own(parts, "stranger") | {"model": "xxh3:" + "0" * 32})
+    stranger = registry.submit_error(own(parts, "stranger") | {"model": "xxh3:" + "0" * 32})
     assert stranger["code"] == "no_such_model" and "upload" in stranger["hint"]
     stated = {"model": "xxh3:" + "1" * 32, "sha256": "1" * 64, "name": "said.onnx", "inputs": []}
     registry.ok("POST", "/v1/models", stated)
-    only_said = registry.refuse(own(parts, "said") | {"model": stated["model"]})
+    only_said = registry.submit_error(own(parts, "said") | {"model": stated["model"]})
     assert only_said["code"] == "no_such_model" and "bytes" in only_said["message"]
-    uncalibrated = registry.refuse(own(parts, "int8", precision="int8", calibration="9" * 64))
+    uncalibrated = registry.submit_error(own(parts, "int8", precision="int8", calibration="9" * 64))
     assert uncalibrated["code"] == "no_such_blob" and uncalibrated["detail"]["missing"] == ["9" * 64]
-    part = registry.refuse(own(parts, "form", form="ort:1"))
+    part = registry.submit_error(own(parts, "form", form="ort:1"))
     assert part["code"] == "usage" and "GPUs" in part["message"]
 
 
+@on_sqlite
 def test_who_waits_is_refused_at_once_where_nobody_is_able(registry: Any, parts: Any) -> None:
     key = parts.gpu_key(arch="gfx942")
-    refused = registry.refuse(key, wait=True, demands={"num_cu": 304, "xnack": "-"})
+    refused = registry.submit_error(key, wait=True, demands={"num_cu": 304, "xnack": "-"})
     assert refused["code"] == "no_worker" and refused["retry"] is False
     for word in ("gpu", "gfx942:xnack-", "304 CUs", "ROCm 7.2", "MIGraphX 2.15"):
         assert word in refused["message"]
     assert "mxr workers" in refused["hint"]
-    queued = registry.ask(key, demands={"num_cu": 304, "xnack": "-"})
+    queued = registry.submit(key, demands={"num_cu": 304, "xnack": "-"})
     assert queued["state"] == "queued"
-    assert registry.refuse(key, wait=True, demands={"num_cu": 304, "xnack": "-"})["code"] == "no_worker"
+    assert registry.submit_error(key, wait=True, demands={"num_cu": 304, "xnack": "-"})["code"] == "no_worker"
     registry.ok("POST", f"/v1/jobs/{queued['id']}/cancel")
 
 
+@on_sqlite
 def test_a_declared_pool_counts_as_able(start: Any, parts: Any) -> None:
     pools = (
         '[[pools]]\nname = "mi300"\ntargets = [{arch = "gfx942", num_cu = 304}]\n'
         'toolchain = {rocm = "7.2.1", migraphx = "2.15.0"}\n'
     )
-    registry = start(parts.short + pools)
-    registry.give_model()
-    job = registry.ask(parts.gpu_key(arch="gfx942"), wait=True, demands={"num_cu": 304})
+    registry = start(config=pools)
+    registry.register_model()
+    job = registry.submit(parts.gpu_key(arch="gfx942"), wait=True, demands={"num_cu": 304})
     assert job["state"] == "queued"
-    assert registry.refuse(parts.gpu_key(arch="gfx942"), wait=True, demands={"num_cu": 228})["code"] == "no_worker"
-    registry.ask(parts.gpu_key(arch="gfx942"), demands={"num_cu": 228})
+    assert (
+        registry.submit_error(parts.gpu_key(arch="gfx942"), wait=True, demands={"num_cu": 228})["code"] == "no_worker"
+    )
+    registry.submit(parts.gpu_key(arch="gfx942"), demands={"num_cu": 228})
     shown = registry.ok("GET", "/v1/workers")
     assert [(pool["name"], pool["queued"], pool["running"]) for pool in shown["pools"]] == [("mi300", 1, 0)]
     numbers = registry.ok("GET", "/v1/queue")
@@ -132,9 +142,9 @@ def test_a_declared_pool_counts_as_able(start: Any, parts: Any) -> None:
 
 def test_what_was_published_meanwhile_is_not_compiled(registry: Any, parts: Any) -> None:
     key = own(parts, "meanwhile")
-    job = registry.ask(key)
+    job = registry.submit(key)
     published = registry.ok("POST", "/v1/artifacts", registry.publication({"key": key}))
-    assert registry.claim(registry.worker("late")) is None
+    assert registry.claim(registry.register_worker("late")) is None
     closed = registry.job(job["id"])
     assert closed["state"] == "done" and closed["artifact"] == published["id"]
 
@@ -142,21 +152,21 @@ def test_what_was_published_meanwhile_is_not_compiled(registry: Any, parts: Any)
 def test_a_program_that_nobody_asked_for_needs_no_job(registry: Any, parts: Any) -> None:
     key = own(parts, "pushed")
     published = registry.ok("POST", "/v1/artifacts", registry.publication({"key": key}))
-    job = registry.ask(key, wait=True)
+    job = registry.submit(key, wait=True)
     assert job["state"] == "done" and job["artifact"] == published["id"] and job["id"] == ""
 
 
 def test_a_higher_priority_is_claimed_first_then_the_oldest(registry: Any, parts: Any) -> None:
-    first, second, third = (registry.ask(own(parts, f"p{n}"), priority=p) for n, p in enumerate((0, 0, 5)))
+    first, second, third = (registry.submit(own(parts, f"p{n}"), priority=p) for n, p in enumerate((0, 0, 5)))
     assert registry.job(second["id"])["place"] == 3
-    assert registry.ask(own(parts, "p1"), priority=7)["place"] == 1
-    worker = registry.worker()
+    assert registry.submit(own(parts, "p1"), priority=7)["place"] == 1
+    worker = registry.register_worker()
     order = [registry.claim(worker)["job"] for _ in range(3)]
     assert order == [second["id"], third["id"], first["id"]]
 
 
 def test_lists_and_short_ids(registry: Any, parts: Any) -> None:
-    jobs = [registry.ask(own(parts, f"l{n}")) for n in range(5)]
+    jobs = [registry.submit(own(parts, f"l{n}")) for n in range(5)]
     page = registry.ok("GET", "/v1/jobs?limit=2&state=queued")
     assert [job["id"] for job in page["jobs"]] == [jobs[4]["id"], jobs[3]["id"]]
     rest = registry.ok("GET", f"/v1/jobs?limit=9&state=open&after={page['next']}")
@@ -168,14 +178,14 @@ def test_lists_and_short_ids(registry: Any, parts: Any) -> None:
     }
     assert registry.ok("GET", "/v1/jobs?arch=gfx908")["jobs"] == []
     assert registry.job(jobs[1]["id"][:10])["id"] == jobs[1]["id"]
-    assert registry.bad("GET", "/v1/jobs/0123456789abcdef")["code"] == "not_found"
-    assert registry.bad("GET", "/v1/jobs/xyz")["code"] == "usage"
-    assert registry.bad("GET", "/v1/jobs?colour=red")["code"] == "usage"
+    assert registry.error("GET", "/v1/jobs/0123456789abcdef")["code"] == "not_found"
+    assert registry.error("GET", "/v1/jobs/xyz")["code"] == "usage"
+    assert registry.error("GET", "/v1/jobs?colour=red")["code"] == "usage"
 
 
 def test_an_estimate_comes_from_what_it_took_before(registry: Any, parts: Any) -> None:
-    first = registry.ask(own(parts, "e1"))
+    first = registry.submit(own(parts, "e1"))
     assert first["estimate"] is None and first["estimate_from"] is None
-    registry.finish(registry.claim(registry.worker()))
-    second = registry.ask(own(parts, "e2"))
+    registry.finish(registry.claim(registry.register_worker()))
+    second = registry.submit(own(parts, "e2"))
     assert second["estimate"] == 12.5 and "this model" in second["estimate_from"]

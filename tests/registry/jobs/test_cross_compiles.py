@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from registry.registry_client import on_sqlite
 
 DEMANDS = {"num_cu": 120, "chiplets": 1, "allow": ["cross"]}
 
 
 def navi(parts: Any) -> dict[str, Any]:
     """What a host with another GPU can, whose MIGraphX compiles across."""
-    return {**parts.gpu_can("gfx1100", 48), "cross": True}
+    return {**parts.gpu_capabilities("gfx1100", 48), "cross": True}
 
 
 def mi100(parts: Any) -> dict[str, Any]:
-    can: dict[str, Any] = parts.gpu_can()
+    can: dict[str, Any] = parts.gpu_capabilities()
     can["targets"][0]["chiplets"] = 1
     return can
 
 
 def test_a_job_nobody_else_can_do(registry: Any, parts: Any) -> None:
-    worker = registry.worker("navi", navi(parts))
-    assert registry.refuse(parts.gpu_key(), wait=True)["code"] == "no_worker"
-    described = registry.refuse(parts.gpu_key(), wait=True, demands={"allow": ["cross"]})
+    worker = registry.register_worker("navi", navi(parts))
+    assert registry.submit_error(parts.gpu_key(), wait=True)["code"] == "no_worker"
+    described = registry.submit_error(parts.gpu_key(), wait=True, demands={"allow": ["cross"]})
     assert described["code"] == "no_worker" and "--num-cu and --chiplets" in described["hint"]
-    job = registry.ask(parts.gpu_key(), wait=True, demands=DEMANDS)
+    job = registry.submit(parts.gpu_key(), wait=True, demands=DEMANDS)
     assert job["waiting_for"] is None
     lease = registry.claim(worker)
     assert (lease["job"], lease["target"], lease["cross"]) == (job["id"], 0, True)
@@ -33,49 +33,50 @@ def test_a_job_nobody_else_can_do(registry: Any, parts: Any) -> None:
     qualities = registry.ok("GET", f"/v1/artifacts/{done['artifact']}")["qualities"]
     assert (qualities["tuning"], qualities["num_cu"], qualities["chiplets"]) == ("cross", 120, 1)
     wanted = {"key": parts.gpu_key(), "demands": {"num_cu": 120}}
-    assert registry.bad("POST", "/v1/resolve", wanted)["code"] == "no_such_artifact"
+    assert registry.error("POST", "/v1/resolve", wanted)["code"] == "no_such_artifact"
 
 
+@on_sqlite
 def test_what_was_not_made_on_the_gpu_does_not_pass_as_such(registry: Any, parts: Any) -> None:
-    registry.ask(parts.gpu_key(), demands=DEMANDS)
-    lease = registry.claim(registry.worker("navi", navi(parts)))
+    registry.submit(parts.gpu_key(), demands=DEMANDS)
+    lease = registry.claim(registry.register_worker("navi", navi(parts)))
     artifact = registry.publication(lease, parts.gfx908)
-    refused = registry.bad("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": 1, "artifact": artifact})
+    refused = registry.error("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": 1, "artifact": artifact})
     assert refused["detail"]["differences"] == [{"field": "tuning", "asked": "cross", "found": "default"}]
 
 
+@on_sqlite
 def test_who_has_the_gpu_goes_first(registry: Any, parts: Any) -> None:
-    across, own = registry.worker("navi", navi(parts)), registry.worker("mi100", mi100(parts))
-    job = registry.ask(parts.gpu_key(), demands=DEMANDS)
+    across, own = registry.register_worker("navi", navi(parts)), registry.register_worker("mi100", mi100(parts))
+    job = registry.submit(parts.gpu_key(), demands=DEMANDS)
     assert registry.claim(across) is None
     registry.ok("DELETE", f"/v1/workers/{own}")
     assert registry.claim(across)["job"] == job["id"]
 
 
+@on_sqlite
 def test_a_declared_pool_goes_first(start: Any, parts: Any) -> None:
     pool = '[[pools]]\nname="mi100"\ntargets=[{arch="gfx908"}]\ntoolchain={rocm="7.2.1", migraphx="2.15.0"}\n'
-    registry = start(parts.short + pool)
-    registry.give_model()
-    registry.ask(parts.gpu_key(), demands=DEMANDS)
-    assert registry.claim(registry.worker("navi", navi(parts))) is None
+    registry = start(config=pool)
+    registry.register_model()
+    registry.submit(parts.gpu_key(), demands=DEMANDS)
+    assert registry.claim(registry.register_worker("navi", navi(parts))) is None
 
 
 def test_other_lanes_are_left_alone(registry: Any, parts: Any) -> None:
-    registry.ask(parts.gpu_key(rocm="7.1"), demands=DEMANDS)
-    registry.ask(parts.gpu_key(arch="gfx90a"), demands=DEMANDS | {"num_cu": 104})
-    registry.ask(parts.ref_key())
-    mine = registry.ask(parts.gpu_key(arch="gfx1100"))
-    worker = registry.worker("navi", navi(parts))
+    registry.submit(parts.gpu_key(rocm="7.1"), demands=DEMANDS)
+    registry.submit(parts.gpu_key(arch="gfx90a"), demands=DEMANDS | {"num_cu": 104})
+    registry.submit(parts.ref_key())
+    mine = registry.submit(parts.gpu_key(arch="gfx1100"))
+    worker = registry.register_worker("navi", navi(parts))
     leases = [registry.claim(worker) for _ in range(3)]
     assert leases[0]["key"]["arch"] == "gfx90a" and leases[0]["cross"], "in the order of asking"
     assert leases[1]["job"] == mine["id"] and not leases[1]["cross"]
     assert leases[2] is None
 
 
-def test_one_who_waits_hears_of_it_at_once(registry: Any, parts: Any) -> None:
-    worker = registry.worker("navi", navi(parts))
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(registry.claim, worker, 10)
-        time.sleep(0.3)  # it must be waiting
-        job = registry.ask(parts.gpu_key(), demands=DEMANDS)
-        assert waiting.result()["job"] == job["id"]
+def test_one_who_waits_hears_of_it(registry: Any, parts: Any) -> None:
+    """By the news of the job: its own second look would come later than the wait ends."""
+    waiting = registry.waiting_claim(registry.register_worker("navi", navi(parts)))
+    job = registry.submit(parts.gpu_key(), demands=DEMANDS)
+    assert registry.heard(waiting)["job"] == job["id"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from harness.scale import crowd
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
@@ -12,6 +13,8 @@ from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import Demands, Qualities
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.jobs.submission import _sure
+
+EXAMPLES = crowd(500, 100)
 
 SIGNS, COUNTS = some.sampled_from([None, "+", "-"]), some.sampled_from([None, 104, 120, 304])
 PATCHES, BUILDS = some.sampled_from([None, "7.2.0", "7.2.1"]), some.sampled_from([None, "a", "b"])
@@ -51,14 +54,14 @@ def serves(asked: Demands, program: Qualities) -> bool:
     return not judge(asked, Candidate("", program)).refused
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(demands(), demands(), programs())
 def test_what_satisfies_a_covering_job_satisfies_the_asker(job: Demands, asked: Demands, made: Qualities) -> None:
     if job_protocol.covers(job, asked) and serves(job, made):
         assert serves(asked, made)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(demands(), programs(), some.booleans(), some.booleans(), programs())
 def test_what_a_claim_pinned_satisfies_who_attached_since(
     asked: Demands, pinned: Qualities, no_sramecc: bool, no_xnack: bool, other: Qualities

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
+
+from harness.scale import crowd
+from registry.registry_client import on_sqlite
 
 
 def survey(registry: Any, *keys: dict[str, Any], demands: dict[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -15,12 +17,12 @@ def survey(registry: Any, *keys: dict[str, Any], demands: dict[str, Any] | None 
 def test_a_survey_tells_each_request_apart_and_makes_nothing(registry: Any, parts: Any) -> None:
     """One is there, one is queued, one could be compiled, one failed before, and one nobody can do."""
     there, queued, free, failed = (parts.ref_key(env={"MIGRAPHX_S": str(at)}) for at in range(4))
-    worker = registry.worker()
-    registry.ask(there)
+    worker = registry.register_worker()
+    registry.submit(there)
     made = registry.finish(registry.claim(worker))["artifact"]
-    registry.ask(failed)
+    registry.submit(failed)
     registry.fail(registry.claim(worker), "permanent", "unsupported")
-    job = registry.ask(queued)["id"]
+    job = registry.submit(queued)["id"]
     found = survey(registry, there, queued, free, failed, parts.gpu_key())
     assert found[0]["artifact"] == made and found[0]["match"] == {"exact": True, "relaxed": [], "assumed": {}}
     assert (found[1]["job"], found[1]["state"], found[1]["artifact"]) == (job, "queued", None)
@@ -32,11 +34,12 @@ def test_a_survey_tells_each_request_apart_and_makes_nothing(registry: Any, part
     assert registry.ok("GET", "/v1/misses")["misses"] == []
 
 
+@on_sqlite
 def test_a_survey_says_what_was_assumed(registry: Any, parts: Any) -> None:
     """An open feature is taken as all that would serve agree on it, as a resolve does."""
     # Of a model whose file is not here: the program was not made from the one that is.
     key = parts.gpu_key(model="xxh3:" + "5a" * 16)
-    manifest = registry.manifest(parts.gfx908, "model.mxr")
+    manifest = registry.manifest(parts.gfx908)
     artifact = {"key": key, "manifest": manifest, "qualities": {"sramecc": "+", "xnack": "-"}}
     registry.ok("POST", "/v1/artifacts", artifact)
     found = survey(registry, key, parts.ref_key())
@@ -44,14 +47,15 @@ def test_a_survey_says_what_was_assumed(registry: Any, parts: Any) -> None:
     assert found[1]["problem"] is None
 
 
+@on_sqlite
 def test_a_survey_has_a_size(registry: Any, parts: Any) -> None:
     asked = {"requests": [{"key": parts.ref_key()}] * 1001}
-    assert "at most 1000" in registry.bad("POST", "/v1/survey", asked)["message"]
+    assert "at most 1000" in registry.error("POST", "/v1/survey", asked)["message"]
 
 
 def test_a_watch_tells_what_changed_and_what_is_gone(registry: Any, parts: Any) -> None:
     """It answers at once where something is news, by the versions that the asker knows."""
-    jobs = [registry.ask(parts.ref_key(env={"MIGRAPHX_W": str(at)})) for at in range(3)]
+    jobs = [registry.submit(parts.ref_key(env={"MIGRAPHX_W": str(at)})) for at in range(3)]
     known = {job["id"]: job["version"] for job in jobs}
     assert registry.ok("POST", "/v1/jobs/watch", {"jobs": known}) == {"jobs": [], "gone": []}
     registry.ok("POST", f"/v1/jobs/{jobs[1]['id']}/cancel")
@@ -62,25 +66,23 @@ def test_a_watch_tells_what_changed_and_what_is_gone(registry: Any, parts: Any) 
 
 def test_a_watch_waits_for_the_first_change_of_many(registry: Any, parts: Any) -> None:
     """One connection for all of them; what happens after it began is told."""
-    jobs = [registry.ask(parts.ref_key(env={"MIGRAPHX_W": str(at)})) for at in range(50)]
+    jobs = [registry.submit(parts.ref_key(env={"MIGRAPHX_W": str(at)})) for at in range(crowd(50))]
     known = {job["id"]: job["version"] for job in jobs}
-    told: list[Any] = []
-    waiting = threading.Thread(
-        target=lambda: told.append(registry.ok("POST", "/v1/jobs/watch", {"jobs": known, "wait": 60}))
-    )
-    waiting.start()
-    lease = registry.claim(registry.worker())
-    waiting.join(50)
-    assert [(each["id"], each["state"]) for each in told[0]["jobs"]] == [(lease["job"], "running")]
+    waiting = registry.pending("POST", "/v1/jobs/watch", {"jobs": known, "wait": 60})
+    registry.handled(waiting)
+    lease = registry.claim(registry.register_worker())
+    _, told = waiting.reply()
+    assert [(each["id"], each["state"]) for each in told["jobs"]] == [(lease["job"], "running")]
 
 
 def test_a_watch_without_news_ends_with_its_time(registry: Any, parts: Any) -> None:
-    job = registry.ask(parts.ref_key())
+    job = registry.submit(parts.ref_key())
     assert registry.ok("POST", "/v1/jobs/watch", {"jobs": {job["id"]: job["version"]}, "wait": 0.3})["jobs"] == []
 
 
+@on_sqlite
 def test_a_precision_that_an_arch_cannot_run_is_refused_before_any_job(registry: Any, parts: Any) -> None:
     """fp8 on gfx908, where MIGraphX would compute in fp32 without a word."""
-    error = registry.refuse(parts.gpu_key(precision="fp8"))
+    error = registry.submit_error(parts.gpu_key(precision="fp8"))
     assert error["code"] == "usage" and "fp8 does not run on gfx908" in error["message"]
     assert registry.ok("GET", "/v1/jobs")["jobs"] == []

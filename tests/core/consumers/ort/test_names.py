@@ -12,7 +12,7 @@ import pytest
 from mxr.consumers.ort import contract, generation_b, generation_c, generation_d
 from mxr.consumers.ort.fields import Deployment, version_field
 from mxr.consumers.ort.graph import Graph, GraphNode
-from mxr.consumers.ort.hashes import Chain, hashed, spelt
+from mxr.consumers.ort.hashes import Chain, hashed, joined
 from mxr.consumers.ort.libstdcxx import map_order
 from mxr.consumers.ort.prediction_refusal import PredictionRefused
 from mxr.errors import Usage
@@ -48,7 +48,7 @@ def test_a_chain_hashes_each_piece_with_what_came_before() -> None:
 
 
 def test_a_name_pads_nothing() -> None:
-    assert spelt(0x20F00, 0xABC, 0, 1) == "20f00-abc-0-1.mxr"
+    assert joined(0x20F00, 0xABC, 0, 1) == "20f00-abc-0-1.mxr"
 
 
 @pytest.mark.parametrize(("version", "field"), [("2.12.0", 0x20C00), ("2.15.0", 0x20F00), ("2.16", 0x21000)])

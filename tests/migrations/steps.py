@@ -20,8 +20,8 @@ STATED: dict[tuple[str, str], Any] = {("jobs", "state"): "done", ("alembic_versi
 DEATH = """
 import os, signal, sys
 from sqlalchemy import event
-from mxr_registry import schema
-from mxr_registry.db import Database
+from mxr_registry.database import schema
+from mxr_registry.database.session import Database
 
 db, left = Database(sys.argv[1]), int(sys.argv[2])
 
@@ -108,7 +108,7 @@ def tables_of(db: Database) -> list[str]:
 def revision_of(db: Database) -> str | None:
     """The revision that the database is at."""
     with db.reading() as session:
-        return schema.known(session)
+        return schema.current(session)
 
 
 class Enough(Exception):

@@ -30,7 +30,7 @@ def test_who_lost_a_lease_can_do_nothing_over_its_successor(short: Any, parts: A
     }
     for verb, body in calls.items():
         refused = short.bad("POST", f"/v1/jobs/{job['id']}/{verb}", body)
-        assert refused["code"] == "conflict" and "this lease is lost" in refused["message"]
+        assert refused["code"] == "conflict" and "the lease is lost" in refused["message"]
     assert short.ok("GET", "/v1/artifacts")["artifacts"] == []
     assert short.finish(fresh)["state"] == "done"
     refused = short.bad("POST", f"/v1/jobs/{job['id']}/finish", calls["finish"])

@@ -1,9 +1,9 @@
-"""The main job of mxr on real files: publish, fetch the right program, be refused a wrong one, go on without a network.
+"""A demonstration of mxr with real files: publish, fetch the matching program, reject a wrong one, work offline.
 
-`make demo` runs it. It starts a registry with its embedded default in a temporary folder, prints each command before it
-runs it, and leaves nothing behind. Where a real migraphx module is on the machine it ends by compiling with it, on the
-CPU. It looks into the interpreter that MXR_WORKER_PYTHON names, else into this one and the system's; first as they are,
-then with ROCm's folder of modules.
+`make demo` runs this script. It starts a registry with the default settings in a temporary folder, prints each command
+before it runs, and removes everything at the end. If this machine has a real migraphx module, the script also compiles
+a program for the CPU. It looks for migraphx in the interpreter that MXR_WORKER_PYTHON names, or else in this one and
+the system's: first without changes, then with ROCm's module folder.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ BOLD, PLAIN = ("\033[1m", "\033[0m") if sys.stdout.isatty() else ("", "")
 
 
 class Demo:
-    """A shell that shows what it does, and stops at the first thing that is not as it should be."""
+    """Runs commands, prints them with their output, and stops at the first unexpected exit code."""
 
     def __init__(self, environ: dict[str, str]) -> None:
         self.environ = environ
 
     def say(self, text: str) -> None:
-        """Prints a heading."""
+        """Print a heading."""
         sys.stdout.write(f"\n{BOLD}# {text}{PLAIN}\n")
         sys.stdout.flush()
 
     def run(self, line: str, expect: int = 0, env: dict[str, str] | None = None) -> str:
-        """Runs a command as a reader would type it; its standard output."""
+        """Run a command as a user would type it. Returns its output."""
         shown = "".join(f"{name}={value} " for name, value in (env or {}).items()) + line
         sys.stdout.write(f"$ {shown}\n")
         sys.stdout.flush()
@@ -62,7 +62,7 @@ class Demo:
 
 
 def start_registry(demo: Demo, data: Path) -> subprocess.Popen[str]:
-    """A registry on a free port; its URL goes into the environment of the demo."""
+    """Start a registry on a free port and put its URL into the environment of the demo."""
     sys.stdout.write("$ mxr-registry serve --port 0 --data registry-data &\n")
     demo.environ.pop("MXR_REGISTRY", None)
     command = [str(BIN / "mxr-registry"), "serve", "--port", "0", "--data", str(data)]
@@ -78,8 +78,8 @@ def start_registry(demo: Demo, data: Path) -> subprocess.Popen[str]:
 
 
 def publish(demo: Demo) -> None:
-    """Publishes every example."""
-    demo.say("Publish: what the file tells is taken from it, the rest is said")
+    """Publish every example."""
+    demo.say("Publish programs: mxr reads most facts from the file, options state the rest")
     for name in SPLICED:
         demo.run(f"mxr push spliced/convrelu-{name}.mxr --model models/convrelu.onnx --rocm 7.2.0 --for python")
     for batch in (1, 4, 8):
@@ -88,7 +88,7 @@ def publish(demo: Demo) -> None:
             if (EXAMPLES / path).exists():
                 demo.run(f"mxr push {path} --model models/convnet.onnx --for python --precision {precision}")
     demo.run("mxr ls")
-    demo.say("A label that the file contradicts is refused")
+    demo.say("Publishing fails if an option contradicts the file")
     demo.run(
         "mxr push spliced/convrelu-gfx1100.mxr --model models/convrelu.onnx --arch gfx908:sramecc+:xnack- "
         "--rocm 7.2.0 --for python",
@@ -97,33 +97,33 @@ def publish(demo: Demo) -> None:
 
 
 def fetch(demo: Demo, output: Path) -> None:
-    """Fetches the right one, and is refused where there is none."""
-    demo.say("Fetch the right one for an MI100")
+    """Fetch the matching program, and show the error where there is none."""
+    demo.say("Fetch the program for an MI100")
     demo.run(f"{FOR_MI100} -o {output / 'model.mxr'}")
     demo.run(f"mxr inspect {output / 'model.mxr'}")
-    demo.say("An arch with no program is refused, with the reasons")
+    demo.say("If no program matches the GPU, fetch fails and explains why")
     demo.run(
         "mxr fetch models/convrelu.onnx --arch gfx1030 --rocm 7.2 --migraphx 2.15 --batch 4 --for python", expect=3
     )
-    demo.say("A program of the arch's generic family serves, and that is said")
+    demo.say("A program for the generic family of the GPU matches too, and the output says so")
     demo.run("mxr fetch models/convrelu.onnx --arch gfx1101 --rocm 7.2 --migraphx 2.15 --batch 4 --for python")
-    demo.say("Batch 8 in fp16 for the CPU reference target of MIGraphX 2.16")
+    demo.say("Fetch batch 8 in fp16 for the CPU reference target of MIGraphX 2.16")
     demo.run("mxr fetch models/convnet.onnx --kind ref --migraphx 2.16 --batch 8 --precision fp16 --for python")
 
 
 def offline(demo: Demo, server: subprocess.Popen[str]) -> None:
-    """Fetches again with the registry stopped."""
-    demo.say("Stop the registry: the cache goes on")
+    """Fetch again while the registry is stopped."""
+    demo.say("Stop the registry: programs in the cache remain available")
     sys.stdout.write("$ kill %1\n")
     server.terminate()
     server.wait(timeout=30)
     demo.run(FOR_MI100)
-    demo.say("What it never had, it cannot give, and says so")
+    demo.say("A program that is not in the cache cannot be fetched offline")
     demo.run(FOR_MI100.replace("gfx908", "gfx90a"), expect=69)
 
 
 def migraphx_places(environ: dict[str, str]) -> list[dict[str, str]]:
-    """Where a real migraphx may be: for each place the variables by which a worker finds it."""
+    """The places where a real migraphx may be, each as the environment variables that a worker needs to find it."""
     named = environ.get("MXR_WORKER_PYTHON")
     system = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
     pythons = [named] if named else [sys.executable, *([system] if system else [])]
@@ -136,9 +136,9 @@ def migraphx_places(environ: dict[str, str]) -> list[dict[str, str]]:
 
 
 def find_migraphx(environ: dict[str, str]) -> tuple[dict[str, str], str] | list[str]:
-    """The variables by which a worker finds a real migraphx, and its version; else why each place has none.
+    """The environment variables for a worker with a real migraphx, and its version; or why each place has none.
 
-    `mxr-worker host` asks each interpreter in a child, and knows the empty package of that name for what it is.
+    `mxr-worker host` queries each interpreter in a child process, and detects the empty placeholder package.
     """
     reasons = []
     for place in migraphx_places(environ):
@@ -152,12 +152,12 @@ def find_migraphx(environ: dict[str, str]) -> tuple[dict[str, str], str] | list[
         version = json.loads(done.stdout)["interpreter"]["migraphx"] if done.returncode == 0 else None
         if version:
             return place, ".".join(version.split(".")[:2])
-        reasons.append((done.stderr.strip().splitlines() or ["It does not tell its version."])[0])
+        reasons.append((done.stderr.strip().splitlines() or ["Its version is unknown."])[0])
     return list(dict.fromkeys(reasons))
 
 
 def start_worker(demo: Demo, place: dict[str, str]) -> subprocess.Popen[str]:
-    """A worker that is registered."""
+    """Start a worker and wait until it is registered."""
     shown = "".join(f"{name}={shlex.quote(value)} " for name, value in place.items())
     sys.stdout.write(f"$ {shown}mxr-worker run --kind ref &\n")
     sys.stdout.flush()
@@ -172,14 +172,14 @@ def start_worker(demo: Demo, place: dict[str, str]) -> subprocess.Popen[str]:
 
 
 def compile_one(demo: Demo) -> None:
-    """Compiles what nobody has published, where a real migraphx is at hand; else says that it does not."""
-    demo.say("Compile what is missing, with a real migraphx on its CPU reference target")
+    """Compile a program that nobody has published; without a real migraphx, print why this is skipped."""
+    demo.say("Compile a missing program with a real migraphx, for its CPU reference target")
     found = find_migraphx(demo.environ)
     if isinstance(found, list):
-        sys.stdout.write("SKIPPED: this machine has no usable migraphx module, so that nothing is compiled here.\n")
+        sys.stdout.write("SKIPPED: this machine has no usable migraphx module.\n")
         sys.stdout.writelines(f"  {reason.removeprefix('mxr-worker: ')}\n" for reason in found)
         sys.stdout.write(
-            "  With ROCm's migraphx: make demo MXR_WORKER_PYTHON=/usr/bin/python3 PYTHONPATH=/opt/rocm/lib\n"
+            "  If ROCm's migraphx is installed: make demo MXR_WORKER_PYTHON=/usr/bin/python3 PYTHONPATH=/opt/rocm/lib\n"
         )
         return
     place, version = found
@@ -188,7 +188,7 @@ def compile_one(demo: Demo) -> None:
         fetch_ = f"mxr fetch models/convnet.onnx --kind ref --migraphx {version} --batch 2 --for python"
         program = demo.run(f"{fetch_} --on-miss wait -v").splitlines()[-1]
         demo.run(f"mxr inspect {shlex.quote(program)}")
-        demo.say("It is everyone's now, and this host has it in its cache")
+        demo.say("The program is now available to every host, and in the cache of this one")
         demo.run("mxr jobs")
         demo.run(fetch_)
     finally:
@@ -197,7 +197,7 @@ def compile_one(demo: Demo) -> None:
 
 
 def main() -> None:
-    """Runs the demo."""
+    """Run the demo."""
     with tempfile.TemporaryDirectory(prefix="mxr-demo-") as folder:
         home = Path(folder)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("MXR_")}
@@ -206,20 +206,20 @@ def main() -> None:
         if os.environ.get("MXR_WORKER_PYTHON"):
             environ["MXR_WORKER_PYTHON"] = os.environ["MXR_WORKER_PYTHON"]
         demo = Demo(environ)
-        demo.say("A registry with nothing configured: SQLite and files in one folder")
+        demo.say("Start a registry with the default settings: SQLite and files in one folder")
         server = start_registry(demo, home / "registry-data")
         try:
             publish(demo)
             fetch(demo, home)
             offline(demo, server)
-            demo.say("The registry again, with all that was published")
+            demo.say("Start the registry again, with the same data")
             server = start_registry(demo, home / "registry-data")
             compile_one(demo)
         finally:
             if server.poll() is None:
                 server.kill()
                 server.wait()
-        demo.say("Done. `mxr --help` shows the rest.")
+        demo.say("Done. `mxr --help` lists all commands.")
 
 
 if __name__ == "__main__":

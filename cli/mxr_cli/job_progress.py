@@ -30,7 +30,7 @@ def interruptible(job: Job) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise Interrupted(
-            f"Interrupted. Job {job.id} continues.",
+            f"Interrupted; job {job.id} continues.",
             hint=f"Run `mxr jobs {job.id[:12]} --follow` to follow it, `--cancel` to cancel it.",
             detail={"job": job.id},
         ) from None

@@ -1,1 +1,1 @@
-"""The steps from each schema of the database to the next. The registry names this package, and never imports it."""
+"""Alembic migrations of the registry's database. The registry passes this package to Alembic and never imports it."""

@@ -1,4 +1,4 @@
-"""Run by Alembic: applies the steps on the connection and in the transaction that the registry hands in."""
+"""Alembic environment: runs the migrations on the connection, and in the transaction, that the registry provides."""
 
 from __future__ import annotations
 

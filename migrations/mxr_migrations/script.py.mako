@@ -1,6 +1,6 @@
 """${message}.
 
-Revision ${up_revision}, after ${down_revision or "nothing"}.
+Revision ${up_revision}, follows ${down_revision or "nothing"}.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ down_revision = ${repr(down_revision)}
 
 
 def upgrade() -> None:
-    """One step forward."""
+    """Apply the migration."""
     ${upgrades if upgrades else "pass"}
 
 
 def downgrade() -> None:
-    """One step back."""
+    """Revert the migration."""
     ${downgrades if downgrades else "pass"}

@@ -1,1 +1,1 @@
-"""mxr-registry: the service that holds the artifacts, and the only owner of the database and the store."""
+"""mxr-registry: the HTTP service that stores artifacts and queues compile jobs. Only it uses the database and store."""

@@ -1,4 +1,4 @@
-"""The service put together: database, store and routes, and the one place where an error becomes a reply."""
+"""Build the FastAPI application from database, store and routes, and turn errors into replies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mxr_registry.jobs.notifications import JobNotifier
 from . import metrics
 from .artifacts import inspection
 from .routes import artifacts, blobs, health, jobs, locks, models, pipelines, queue, resolve, uses, workers
-from .routes import metrics as figures
+from .routes import metrics as metrics_routes
 from .routes.deps import Services
 from .storage import open_store
 
@@ -31,10 +31,10 @@ log = logging.getLogger("mxr_registry")
 
 
 def create_app(settings: RegistrySettings) -> FastAPI:
-    """The application for these settings. Connects to nothing before the first request. Raises `Usage`."""
+    """Return the application for these settings. It opens no connection before the first request. Raises `Usage`."""
     app = FastAPI(
         title="mxr registry",
-        description="Compiled MIGraphX programs: the right one for every GPU, and never a wrong one.",
+        description="Artifact registry and compile queue for MIGraphX programs, matched to GPU and software versions.",
         version="1",
         docs_url=None,
         redoc_url=None,
@@ -43,73 +43,78 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     db = Database(settings.database_url, settings.connections)
     store = open_store(settings.store_url, settings.s3)
     inspect = partial(inspection.inspect, store, limits=settings.limits)
-    look = partial(inspection.look, store, limits=settings.limits)
-    app.state.rooms = Services(settings, db, store, inspect, look, UsageCounter(db))
+    describe_model = partial(inspection.describe_model, store, limits=settings.limits)
+    app.state.services = Services(settings, db, store, inspect, describe_model, UsageCounter(db))
     app.state.rules = settings.rules or JobRules()
-    app.state.bus = JobNotifier(db, app.state.rules)
+    app.state.notifier = JobNotifier(db, app.state.rules)
     app.state.counters = metrics.Counters()
-    app.add_middleware(figures.CountedApp, counters=app.state.counters)
-    app.include_router(resolve.straight)
-    for room in (health, resolve, artifacts, locks, uses, blobs, models, jobs, pipelines, workers, queue, figures):
-        app.include_router(room.router)
-    app.add_exception_handler(MxrError, _known)
-    app.add_exception_handler(RequestValidationError, _unreadable)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _unknown)
+    app.add_middleware(metrics_routes.CountedApp, counters=app.state.counters)
+    app.include_router(resolve.direct_router)
+    for module in (health, resolve, artifacts, locks, uses, blobs, models, jobs, pipelines, workers, queue):
+        app.include_router(module.router)
+    app.include_router(metrics_routes.router)
+    app.add_exception_handler(MxrError, _mxr_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _internal_error)
     return app
 
 
 class Served:
-    """An application whose faults, answered and logged by it already, do not reach the server as well."""
+    """ASGI wrapper that logs errors raised after the response has started, instead of passing them to the server.
+
+    The application has already sent or logged such an error. The server would only log it a second time.
+    """
 
     def __init__(self, app: FastAPI) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        begun = False
+        """Handle one ASGI connection."""
+        started = False
 
-        async def watch(message: object) -> None:
-            nonlocal begun
-            begun = True
+        async def send_and_note(message: object) -> None:
+            nonlocal started
+            started = True
             await send(message)  # type: ignore[arg-type]
 
         try:
-            await self.app(scope, receive, watch)
+            await self.app(scope, receive, send_and_note)
         except Exception as problem:
-            if not begun:
+            if not started:
                 raise
-            log.warning("a reply of %s ended early: %s", scope.get("path"), problem.__cause__ or problem)
+            log.warning("the response to %s was cut short: %s", scope.get("path"), problem.__cause__ or problem)
 
 
-def _known(request: Request, problem: Exception) -> Response:
+def _mxr_error(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, MxrError)
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("%s %s: %s", request.method, request.url.path, problem.message)
-    request.app.state.counters.refused(request.url.path, problem)
+    request.app.state.counters.count_error(request.url.path, problem)
     return JSONResponse(problem.to_json(), problem.status)
 
 
-def _unreadable(_request: Request, problem: Exception) -> Response:
-    return JSONResponse(Usage(f"The request cannot be read: {problem}"[:500], hint="Correct it.").to_json(), 422)
+def _validation_error(_request: Request, problem: Exception) -> Response:
+    hint = "Correct the request; `/openapi.json` describes the API."
+    return JSONResponse(Usage(f"The request is invalid: {problem}"[:500], hint=hint).to_json(), 422)
 
 
-def _http(request: Request, problem: Exception) -> Response:
+def _http_error(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     path = f"{request.method} {request.url.path[:200]}"
-    hint = "`/openapi.json` lists what there is; check that --registry is right."
-    known: MxrError = Usage(f"{path}: {problem.detail}.", hint=hint)
+    hint = "`/openapi.json` lists the routes; check the value of --registry."
+    error: MxrError = Usage(f"{path}: {problem.detail}.", hint=hint)
     if problem.status_code == HTTPStatus.NOT_FOUND:
-        known = NotFound(f"There is nothing at {path}.", hint=hint)
-    return JSONResponse(known.to_json(), problem.status_code, headers=problem.headers)
+        error = NotFound(f"No such route: {path}.", hint=hint)
+    return JSONResponse(error.to_json(), problem.status_code, headers=problem.headers)
 
 
-def _unknown(request: Request, problem: Exception) -> Response:
+def _internal_error(request: Request, problem: Exception) -> Response:
     id = secrets.token_hex(6)
-    log.error("fault %s in %s %s", id, request.method, request.url.path, exc_info=problem)
-    known = MxrError(
-        f"A fault of the registry, logged there as {id}.",
-        hint="Report it with what the registry's log says under this number.",
+    log.error("internal error %s in %s %s", id, request.method, request.url.path, exc_info=problem)
+    error = MxrError(
+        f"Internal error in the registry, logged as {id}.",
+        hint=f"Report it with the entry {id} of the registry's log.",
         detail={"log": id},
     )
-    return JSONResponse(known.to_json(), known.status)
+    return JSONResponse(error.to_json(), error.status)

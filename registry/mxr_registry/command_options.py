@@ -1,4 +1,4 @@
-"""What the commands of `mxr-registry` share: options, the database that they name, the two lines of an error."""
+"""Shared by the commands of `mxr-registry`: options, opening the database, printing an error."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ config_option = click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Pools, leases and retention, in TOML [MXR_REGISTRY_CONFIG].",
+    help="TOML file with pools, leases, database settings and retention rules [MXR_REGISTRY_CONFIG].",
 )
 data_option = click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Where database and files are. Default: mxr-registry in $XDG_DATA_HOME, or in ~/.local/share.",
+    help="Data directory for database and files. Default: mxr-registry in $XDG_DATA_HOME or ~/.local/share.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
-def tell(failed: MxrError) -> None:
-    """Print what is wrong, and what to do."""
-    click.echo(f"mxr-registry: {failed.message}\n{failed.hint}", err=True)
+def print_error(error: MxrError) -> None:
+    """Print the message and the hint of an error to standard error."""
+    click.echo(f"mxr-registry: {error.message}\n{error.hint}", err=True)
 
 
 def database(settings: RegistrySettings) -> Database:
-    """The database; the folder of an embedded one is made. Raises `Usage`, `DiskFull`."""
+    """Open the database. Creates the data directory of an embedded one. Raises `Usage`, `DiskFull`."""
     from mxr_registry.database.session import Database
 
     if settings.embedded:
@@ -43,10 +43,10 @@ def database(settings: RegistrySettings) -> Database:
     return Database(settings.database_url, settings.connections)
 
 
-def existing(settings: RegistrySettings) -> Database:
-    """The database of a registry that is there. Raises `NotFound`."""
+def existing_database(settings: RegistrySettings) -> Database:
+    """Open the database of an existing registry. Raises `NotFound`."""
     if settings.embedded and not settings.database.exists():
-        raise NotFound(f"There is no registry in {settings.data}.", hint="Name its folder with --data.")
+        raise NotFound(f"There is no registry in {settings.data}.", hint="Give its data directory with --data.")
     return database(settings)
 
 
@@ -56,4 +56,5 @@ def _make_folder(folder: Path) -> None:
     except OSError as problem:
         full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
         kind: type[MxrError] = DiskFull if full else Usage
-        raise kind(f"{folder} cannot be made: {problem.strerror}.", hint="Name another with --data.") from None
+        hint = "Choose another data directory with --data."
+        raise kind(f"Cannot create {folder}: {problem.strerror}.", hint=hint) from None

@@ -1,4 +1,4 @@
-"""The program `mxr-registry`: its commands, and the one place where an error is printed."""
+"""The program `mxr-registry`: its commands, and the one place that prints errors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mxr.errors import Interrupted, MxrError
 from mxr.util.codec import canonical
 
 from . import serve_command
-from .command_options import tell
+from .command_options import print_error
 from .maintenance import commands
 
 
 def main() -> None:
-    """Run the program, print what went wrong in two lines, and end with the error's number."""
+    """Run the program. Print an error as message and hint, and exit with its exit code."""
     debug = "--debug" in sys.argv
     try:
         sys.exit(program.main(standalone_mode=False) or 0)
@@ -24,37 +24,37 @@ def main() -> None:
         problem.show()
         sys.exit(problem.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        failed: MxrError = Interrupted()
+        error: MxrError = Interrupted()
     except MxrError as problem:
         if debug:
             raise
-        failed = problem
+        error = problem
     except Exception as problem:
         if debug:
             raise
-        failed = MxrError(f"A fault of mxr-registry: {type(problem).__name__}: {problem}".splitlines()[0])
+        error = MxrError(f"Internal error in mxr-registry: {type(problem).__name__}: {problem}".splitlines()[0])
     if "--json" in sys.argv:
-        click.echo(canonical(failed.to_json()))
-    tell(failed)
-    sys.exit(failed.exit)
+        click.echo(canonical(error.to_json()))
+    print_error(error)
+    sys.exit(error.exit)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(package_name="mxr-cache", prog_name="mxr-registry")
 def program(debug: bool) -> None:
-    """The registry of compiled MIGraphX programs.
+    """Serve and maintain a registry of compiled MIGraphX programs.
 
-    Without configuration it keeps a SQLite database and the files under one data directory. MXR_DATABASE_URL and
-    MXR_STORE_URL name others.
+    By default, the registry keeps a SQLite database and its files in one data directory. Set MXR_DATABASE_URL and
+    MXR_STORE_URL to use another database or store.
     """
     logging.basicConfig(
         level=logging.DEBUG if debug else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    for talkative in ("alembic", "boto3", "botocore", "s3transfer", "urllib3"):
-        logging.getLogger(talkative).setLevel(logging.WARNING)
+    for library in ("alembic", "boto3", "botocore", "s3transfer", "urllib3"):
+        logging.getLogger(library).setLevel(logging.WARNING)
 
 
 for command in (serve_command.serve, commands.migrate, commands.move, commands.sweep, commands.fsck):

@@ -1,4 +1,4 @@
-"""Figures for Prometheus, in its text form. Jobs and workers are counted in the database, resolves by each process.
+"""Metrics in the Prometheus text format. Jobs and workers are counted in the database, resolves in each process.
 
 Source: Prometheus, "Exposition formats", text format 0.0.4.
 """
@@ -32,13 +32,13 @@ REASONS = frozenset(
         "real_arch",
     }
 )
-"""Fields in which the nearest artifact differs; others count as `other`."""
+"""Fields that can be the reason of a miss; all others count as `other`."""
 
 Line = tuple[Mapping[str, str], float]
 
 
 class Counters:
-    """What one process counted since it began."""
+    """Resolve hits and misses of this process since it started."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,12 +46,12 @@ class Counters:
         self.misses: dict[str, int] = {}
 
     def hit(self) -> None:
-        """A resolve found an artifact."""
+        """Count a resolve that found an artifact."""
         with self._lock:
             self.hits += 1
 
-    def refused(self, path: str, problem: MxrError) -> None:
-        """A request was answered with an error; a resolve's is counted by its reason."""
+    def count_error(self, path: str, problem: MxrError) -> None:
+        """Count an error reply to a resolve by its reason. Other paths are not counted."""
         if path != "/v1/resolve":
             return
         reason = reason_of(problem)
@@ -60,7 +60,10 @@ class Counters:
 
 
 def reason_of(problem: MxrError) -> str:
-    """In what the nearest artifact differs first; `nothing` where the model has none, or the error's code."""
+    """Return the field in which the nearest artifact differs first.
+
+    Returns `nothing` if the model has no artifact, and the code of any error other than `NoSuchArtifact`.
+    """
     if not isinstance(problem, NoSuchArtifact):
         return problem.code
     nearest = problem.detail.get("nearest") or []
@@ -71,26 +74,26 @@ def reason_of(problem: MxrError) -> str:
 
 
 def text(session: Session, rules: JobRules, counters: Counters) -> str:
-    """All figures."""
+    """Return all metrics in the text format."""
     parts = [
         _family("mxr_jobs", "gauge", "Jobs by state.", _jobs(session)),
-        _family("mxr_queue_jobs", "gauge", "Open jobs by what they need.", _queue(session)),
-        _family("mxr_queue_oldest_seconds", "gauge", "How long the oldest queued job waits.", _oldest(session)),
+        _family("mxr_queue_jobs", "gauge", "Open jobs by required worker.", _queue(session)),
+        _family("mxr_queue_oldest_seconds", "gauge", "Age of the oldest queued job.", _oldest(session)),
         _family("mxr_workers", "gauge", "Workers by state.", _workers(session, rules)),
         *_compiles(session),
         _family("mxr_resolve_hits_total", "counter", "Resolves that found an artifact.", [({}, counters.hits)]),
         _family(
             "mxr_resolve_misses_total",
             "counter",
-            "Resolves that found none, by what the nearest artifact differs in first.",
+            "Resolves that found no artifact, by the first field in which the nearest artifact differs.",
             [({"reason": reason}, count) for reason, count in sorted(counters.misses.items())],
         ),
     ]
     return "".join(parts)
 
 
-def _family(name: str, kind: str, words: str, lines: Iterable[Line]) -> str:
-    return f"# HELP {name} {words}\n# TYPE {name} {kind}\n" + "".join(_line(name, *each) for each in lines)
+def _family(name: str, kind: str, help_text: str, lines: Iterable[Line]) -> str:
+    return f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n" + "".join(_line(name, *each) for each in lines)
 
 
 def _line(name: str, labels: Mapping[str, str], value: float) -> str:
@@ -108,12 +111,12 @@ def _jobs(session: Session) -> list[Line]:
 
 
 def _queue(session: Session) -> list[Line]:
-    asked = (
+    query = (
         select(JobRow.lane, JobRow.state, func.count())
         .where(JobRow.state.in_(job_protocol.OPEN))
         .group_by(JobRow.lane, JobRow.state)
     )
-    return [(_labels(lane) | {"state": state}, count) for lane, state, count in session.execute(asked)]
+    return [(_labels(lane) | {"state": state}, count) for lane, state, count in session.execute(query)]
 
 
 def _labels(lane: str) -> dict[str, str]:
@@ -138,13 +141,13 @@ def _workers(session: Session, rules: JobRules) -> list[Line]:
 
 
 def _compiles(session: Session) -> list[str]:
-    asked = select(JobRow.arch, func.sum(JobRow.seconds), func.count(JobRow.seconds)).where(
+    query = select(JobRow.arch, func.sum(JobRow.seconds), func.count(JobRow.seconds)).where(
         JobRow.state == job_protocol.DONE
     )
-    rows = session.execute(asked.where(JobRow.seconds.is_not(None)).group_by(JobRow.arch)).all()
+    rows = session.execute(query.where(JobRow.seconds.is_not(None)).group_by(JobRow.arch)).all()
     name = "mxr_compile_seconds"
     found = [({"arch": arch or "ref"}, total or 0.0, count) for arch, total, count in rows]
-    head = f"# HELP {name} Seconds of finished compiles by arch.\n# TYPE {name} summary\n"
+    head = f"# HELP {name} Duration of finished compiles by arch.\n# TYPE {name} summary\n"
     lines = (
         _line(f"{name}_sum", labels, total) + _line(f"{name}_count", labels, count) for labels, total, count in found
     )

@@ -1,4 +1,4 @@
-"""The command that serves the registry until it is told to stop."""
+"""The command `mxr-registry serve`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,24 @@ from mxr_registry.config.settings import RegistrySettings
 from .command_options import config_option, data_option, database
 
 GRACEFUL = 3
-"""Seconds that requests under way get when the service is told to stop."""
+"""Seconds that running requests get to finish when the service stops."""
 
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
+@click.option(
+    "--port",
+    default=8765,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="The port to listen on; 0 chooses a free one.",
+)
 @data_option
 @config_option
-@click.option("--insecure", is_flag=True, help="Listen beyond this machine, though nobody needs a token.")
+@click.option("--insecure", is_flag=True, help="Allow an address other than loopback. Requests are not authenticated.")
 @click.option("--verbose", is_flag=True, help="Log every request.")
 def serve(host: str, port: int, data: Path | None, config: Path | None, insecure: bool, verbose: bool) -> None:
-    """Serve the registry until told to stop."""
+    """Serve the registry until interrupted (SIGINT or SIGTERM)."""
     settings = replace(
         RegistrySettings.read(os.environ, data, config), host=host, port=port, insecure=insecure, verbose=verbose
     )
@@ -41,7 +47,7 @@ def serve(host: str, port: int, data: Path | None, config: Path | None, insecure
 
 
 def _prepare(settings: RegistrySettings) -> None:
-    """Database and store as they must be before the first request."""
+    """Prepare database and store before the first request: migrate or check the schema, remove stale uploads."""
     from .database import schema
     from .storage import open_store
 
@@ -61,11 +67,12 @@ def _listen(settings: RegistrySettings) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
     except OSError as problem:
-        raise Usage(f"--host {settings.host}: {problem.strerror}.", hint="Give an address of this machine.") from None
+        hint = "Give a host name or an IP address of this machine."
+        raise Usage(f"--host {settings.host}: {problem.strerror}.", hint=hint) from None
     if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback and not settings.insecure:
         raise NotAllowed(
-            f"{settings.host} can be reached from other machines, and nobody needs a token here.",
-            hint="Listen on 127.0.0.1, or add --insecure where the network itself keeps strangers out.",
+            f"{settings.host} is reachable from other machines, and requests need no token.",
+            hint="Listen on 127.0.0.1, or add --insecure if the network itself restricts access.",
         )
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -74,9 +81,12 @@ def _listen(settings: RegistrySettings) -> socket.socket:
     except OSError as problem:
         listener.close()
         if problem.errno == errno.EADDRINUSE:
-            hint = "Stop what listens there, or choose another --port (0 takes a free one)."
-            raise Temporary(f"Port {settings.port} of {settings.host} is taken.", hint=hint) from None
-        raise Usage(f"Cannot listen on {settings.host}:{settings.port}: {problem.strerror}.") from None
+            hint = "Stop the program that listens there, or choose another --port (0 chooses a free one)."
+            raise Temporary(f"Port {settings.port} of {settings.host} is in use.", hint=hint) from None
+        raise Usage(
+            f"Cannot listen on {settings.host}:{settings.port}: {problem.strerror}.",
+            hint="Choose another --host or --port.",
+        ) from None
     return listener
 
 
@@ -89,8 +99,8 @@ def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
     from .jobs import lease_endings
 
     app = create_app(settings)
-    # One connection from the start: `mxr-registry move` sees by it that this database is served.
-    app.state.rooms.db.wake()
+    # A connection that stays open from the start: `mxr-registry move` detects by it that this database is served.
+    app.state.services.db.open_connection()
     config = uvicorn.Config(
         Served(app),
         loop="uvloop",
@@ -108,12 +118,12 @@ def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            # At the last moment: what else is done at the start takes longer than a short lease.
+            # Last before listening: the rest of the startup takes longer than a short lease.
             try:
-                lease_endings.resume(app.state.rooms.db, app.state.rules)
+                lease_endings.extend_after_downtime(app.state.services.db, app.state.rules)
             except Temporary as problem:
-                # What is here can be fetched all the same (from a full disk, say).
-                logging.getLogger("mxr_registry").warning("leases are as they were: %s", problem.message)
+                # Serve anyway: existing artifacts can still be fetched, for example from a full disk.
+                logging.getLogger("mxr_registry").warning("leases were not extended: %s", problem.message)
             await super().startup(sockets)
             if self.started:
                 host, port = listener.getsockname()[:2]
@@ -121,8 +131,8 @@ def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
                 click.echo(f"mxr-registry: listening on http://{shown}:{port} ({settings.where})")
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            # Whoever waits for news is told to come again; else a long poll would hold the stop up.
-            app.state.bus.close()
+            # End all long polls at once; otherwise they would delay the shutdown.
+            app.state.notifier.close()
             await super().shutdown(sockets)
 
     server = Server(config)
@@ -130,10 +140,10 @@ def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
     def stop(_number: int, _frame: Any) -> None:
         server.should_exit = True
 
-    # Told to stop before the server listens for that itself, it ends all the same. And the server raises the signal
-    # that stopped it once more: by then it has ended well.
+    # This handler covers SIGTERM before uvicorn installs its own. It also catches the signal that uvicorn raises again
+    # after a clean shutdown.
     signal.signal(signal.SIGTERM, stop)
-    with sweep_regularly(settings, app.state.rooms.db, app.state.rooms.store):
+    with sweep_regularly(settings, app.state.services.db, app.state.services.store):
         server.run(sockets=[listener])
-    app.state.rooms.tally.close()
-    app.state.rooms.db.close()
+    app.state.services.usage.close()
+    app.state.services.db.close()

@@ -152,11 +152,11 @@ def test_a_plan_counts_equal_requests_once() -> None:
     """Two cells with the same request are one compile. Cells without an estimate are counted separately, not as 0."""
     known = RequestStatus(able=True, estimate=90.0, estimate_from="one compile of this model for gfx908")
     planned = matrix_plan.plan([wanted(), wanted(), wanted(2)], [known, known, RequestStatus(artifact="a")])
-    (lot,) = matrix_plan.lots(planned)
+    (lot,) = matrix_plan.workloads(planned)
     assert (lot.open, lot.minutes, lot.unknown) == (2, 1.5, 0)
     assert matrix_plan.verdict(planned) is None
     nobody = matrix_plan.plan([wanted()], [RequestStatus()])
-    assert (matrix_plan.lots(nobody)[0].unknown, nobody[0].state) == (1, "no worker")
+    assert (matrix_plan.workloads(nobody)[0].unknown, nobody[0].state) == (1, "no worker")
     found = matrix_plan.verdict(nobody)
     assert found is not None and found.exit == 8
 

@@ -318,7 +318,7 @@ class TestOutages:
         ({"AWS_SECRET_ACCESS_KEY": "wrong"}, 2, "AWS_SECRET_ACCESS_KEY"),
         ({"MXR_STORE_URL": "s3://there-is-none/x"}, 2, "Create the bucket"),
         ({"MXR_S3_ENDPOINT": "nonsense"}, 2, "MXR_S3_ENDPOINT"),
-        ({"MXR_S3_ENDPOINT": "http://127.0.0.1:1"}, 75, "cannot be reached"),
+        ({"MXR_S3_ENDPOINT": "http://127.0.0.1:1"}, 75, "unreachable"),
     ],
 )
 def test_a_registry_that_cannot_use_its_store_does_not_start(

@@ -79,9 +79,8 @@ class Program(subprocess.Popen):  # type: ignore[type-arg]
     """A process of `mxr`, `mxr-registry` or `mxr-worker`: `Program(["mxr", "ls"], env=..., stdout=PIPE)`.
 
     It behaves as a `Popen` of the installed command. It is forked by the fork server, and so not a child of this
-    process: its status comes over a socket. With MXR_TEST_EXEC=1, or where another command comes first
-    (`Program(["prlimit", "--fsize=1000", str(BIN / "mxr"), "ls"])`), the installed command is executed. `python -c CODE`
-    is forked as well.
+    process: its status comes over a socket. `python -c CODE` is forked as well. With MXR_TEST_EXEC=1, or where another
+    command comes first (`Program(["prlimit", "--fsize=1000", str(BIN / "mxr"), "ls"])`), the command is executed.
     """
 
     _connection: socket.socket | None = None

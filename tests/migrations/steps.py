@@ -107,7 +107,7 @@ def tables_of(db: Database) -> list[str]:
 def revision_of(db: Database) -> str | None:
     """The revision that the database is at."""
     with db.reading() as session:
-        return schema.known(session)
+        return schema.current(session)
 
 
 class Enough(Exception):

@@ -88,7 +88,7 @@ def test_a_port_that_is_taken_is_said(start: Any, tmp_path: Path) -> None:
     ("environ", "words"),
     [
         ({"MXR_DATABASE_URL": "nonsense"}, "MXR_DATABASE_URL"),
-        ({"MXR_DATABASE_URL": "sqlite:////dev/null/x.db"}, "database cannot be reached"),
+        ({"MXR_DATABASE_URL": "sqlite:////dev/null/x.db"}, "database cannot be opened"),
         ({"MXR_STORE_URL": "ftp://x/y"}, "MXR_STORE_URL"),
     ],
 )

@@ -134,7 +134,7 @@ def _plan_upgrade(
 def _print_plan(planned: Sequence[PlannedCell], matrix: Path) -> None:
     from mxr.precompilation import matrix_plan
 
-    workloads = matrix_plan.lots(planned)
+    workloads = matrix_plan.workloads(planned)
     header = ("TARGET", *(state.upper() for state in matrix_plan.STATES), "COMPILE TIME")
     print_table([(each.target, *each.counts.values(), _compile_time(each)) for each in workloads], header)
     missing = [each for each in planned if each.state != matrix_plan.THERE]

@@ -127,7 +127,7 @@ def _compile(session: Session, status: MatrixStatus, policy: MissPolicy) -> None
     except KeyboardInterrupt:
         jobs = list(status.jobs())
         raise Interrupted(
-            f"Interrupted. {len(jobs)} jobs continue.",
+            f"Interrupted; {len(jobs)} jobs continue.",
             hint="List them with `mxr jobs --state open`, or run the same command again to wait for them.",
             detail={"jobs": jobs},
         ) from None

@@ -59,7 +59,7 @@ def verify(session: Session, path: Path, folder: Path | None) -> None:
 def _verify_folder(session: Session, folder: Path) -> None:
     from mxr.install import verification
 
-    found = verification.prove(folder)
+    found = verification.verify(folder)
     for each in found.findings if not session.as_json else ():
         note(f"mxr: {each.path}: {each.kind}. {each.why}")
         for field, placed, now in each.differences:

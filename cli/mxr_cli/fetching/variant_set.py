@@ -101,7 +101,7 @@ def _fetch_or_compile(
     cache, connect = session.cache(), session.connect(offline=options.offline)
     found, missing = variant_set.look(wanted, cache, connect, refresh=options.refresh)
     if missing and not options.on_miss.compiles:
-        raise variant_set.lacking(missing, len(wanted))
+        raise variant_set.missing_error(missing, len(wanted))
     compiled = _compile(session, options, {batch: wanted[batch] for batch in missing}, subject) if missing else {}
     fetched = variant_set.bring(wanted, found, cache, watch=transfer_progress("fetching"))
     for batch, identity in compiled.items():
@@ -135,7 +135,7 @@ def _compile(
             note(f"mxr: batch {batch}: {error.message}")
             errors.append(error)
     if errors:
-        raise _combined(variant_set.worst(errors), errors, [job.id for job in jobs.values()])
+        raise _combined(variant_set.decisive(errors), errors, [job.id for job in jobs.values()])
     return artifacts
 
 

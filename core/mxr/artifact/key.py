@@ -1,6 +1,6 @@
-"""The key of an artifact: the hard facts that must agree, their canonical text, and the digest that names them.
+"""The key of an artifact: the facts that must match exactly, their canonical text, and its digest.
 
-The digest of a request and of every artifact that can serve it is the same, so that resolving is one indexed equality.
+A request and every artifact that can serve it have the same digest, so that resolving is one indexed lookup.
 """
 
 from __future__ import annotations
@@ -27,36 +27,37 @@ FORM = re.compile(r"whole|ort:[0-9A-Za-z._:=+,-]{1,200}")
 ENV_NAME = re.compile(r"MIGRAPHX_[A-Z0-9_]{1,100}")
 
 GPU_FIELDS = ("vendor", "arch", "rocm")
-"""Left out of the key of a `ref` program: the reference target runs on any CPU."""
+"""Not part of the key of a `ref` program: the reference target runs on any CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field in which two things differ, as JSON values. `found` is None where there is nothing to compare."""
+    """A field in which two values differ, as JSON values. `found` is None where there is no value."""
 
     field: str
     asked: Any
     found: Any
 
     def to_json(self) -> dict[str, Any]:
-        """`{"field","asked","found"}`."""
+        """Returns `{"field","asked","found"}`."""
         return {"field": self.field, "asked": self.asked, "found": self.found}
 
     def __str__(self) -> str:
-        return f"{self.field}: asked {show(self.asked)}, found {show(self.found)}"
+        return f"{self.field}: requested {show(self.asked)}, found {show(self.found)}"
 
 
 def show(value: object) -> str:
-    """A JSON value for a person: texts without quotes."""
+    """Returns a JSON value as text for people: strings without quotes, None as "unknown"."""
     return value if isinstance(value, str) else "unknown" if value is None else canonical(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The hard facts. Made in any order and spelling, it is kept in its one canonical form.
+    """The facts that must match exactly. Any order of `inputs` and `env` is accepted and stored in canonical form.
 
-    `inputs` are (name, shape) pairs sorted by name, `precision` the words in the order applied (none is fp32), `env`
-    the `MIGRAPHX_*` variables that the compile sees. Raises `Usage` for a value that no key can have.
+    `model`: "xxh3:" and 32 hex digits. `kind`: gpu or ref. `migraphx`, `rocm`: MAJOR.MINOR. `inputs`: (name, shape)
+    pairs, sorted by name. `precision`: in the order applied, empty for fp32. `calibration`: sha256 of the calibration
+    data. `env`: the `MIGRAPHX_*` variables of the compile. Raises `Usage` for an invalid value.
     """
 
     model: str
@@ -96,11 +97,11 @@ class Key:
         if self.vendor not in VENDORS:
             raise refuse("vendor", "amd or hygon", self.vendor)
         if self.arch is None:
-            raise Usage("The key needs an arch.", hint="Say it with --arch gfx908.")
+            raise Usage("The key has no arch.", hint="Add --arch, for example --arch gfx908.")
         if not (BASE_ARCH.fullmatch(self.arch) or GENERIC_ARCH.fullmatch(self.arch)):
             raise refuse("arch", "a base arch such as gfx908", self.arch)
         if self.rocm is None:
-            raise Usage("The key needs a ROCm version.", hint="Say it with --rocm 7.2.")
+            raise Usage("The key has no ROCm version.", hint="Add --rocm, for example --rocm 7.2.")
 
     def _check_versions(self) -> None:
         zeros = self.vendor == "hygon"
@@ -113,20 +114,23 @@ class Key:
             if not isinstance(getattr(self, name), bool):
                 raise refuse(name, "true or false", getattr(self, name))
         if self.precision and target.parse_precision("+".join(self.precision)) != self.precision:
-            raise refuse("precision", "fp32, or words joined by +", list(self.precision))
+            raise refuse("precision", "fp32, or precisions joined by +", list(self.precision))
         if self.calibration is not None:
             if not SHA256.fullmatch(self.calibration):
                 raise refuse("calibration", "a sha256", self.calibration)
             if not {"int8", "fp8"} & set(self.precision):
-                raise Usage("Calibration goes with int8 or fp8 only.", hint="Leave it out, or add --precision int8.")
+                raise Usage(
+                    "Calibration data requires the precision int8 or fp8.",
+                    hint="Omit --calibration, or add --precision int8.",
+                )
         names = [name for name, _ in self.env]
         for name, value in self.env:
             if not ENV_NAME.fullmatch(name) or names.count(name) > 1:
-                raise refuse("env", "MIGRAPHX_* names, each once", name)
+                raise refuse("env", "unique names that begin with MIGRAPHX_", name)
             text(value, f"env.{name}")
 
     def to_json(self) -> dict[str, Any]:
-        """The key as a JSON object, every field written out; `ref` leaves out vendor, arch and rocm."""
+        """Returns the key as a JSON object with all fields; a `ref` key has no vendor, arch and rocm."""
         document = {
             "v": KEY_VERSION,
             "model": self.model,
@@ -150,7 +154,7 @@ class Key:
 
     @classmethod
     def from_json(cls, document: object, where: str = "key") -> Key:
-        """The key that a JSON object holds. Raises `Usage` for unknown or missing fields and wrong values."""
+        """Returns the key in a JSON object. Raises `Usage` for unknown or missing fields and invalid values."""
         written = decode(KeyDocument, document, where)
         if written.v != KEY_VERSION:
             raise refuse(f"{where}.v", f"key version {KEY_VERSION}", written.v)
@@ -172,21 +176,21 @@ class Key:
 
     @property
     def canonical(self) -> str:
-        """The canonical text: JSON, sorted keys, no white space."""
+        """The canonical text: JSON with sorted keys and without white space."""
         return canonical(self.to_json())
 
     @property
     def digest(self) -> str:
-        """The sha256 of the canonical text, in hex."""
+        """The sha256 of the canonical text in lower-case hex."""
         return sha256(self.canonical.encode()).hexdigest()
 
     def generic(self) -> Key | None:
-        """The key of the program of this arch's generic family, or None where there is none."""
+        """Returns the key for the generic arch of this arch's family, or None if it has no family."""
         family = FAMILY_OF.get(self.arch or "") if self.vendor == "amd" else None
         return replace(self, arch=family) if family else None
 
     def differences(self, found: Key) -> tuple[Difference, ...]:
-        """Each field in which `found` is not what this key asks, in the order of the key; inputs by name."""
+        """Returns each field in which `found` differs from this key, in the order of the key; inputs by name."""
         asked_all, found_all = _flat(self.to_json()), _flat(found.to_json())
         names = [*asked_all, *(name for name in found_all if name not in asked_all)]
         pairs = ((name, asked_all.get(name), found_all.get(name)) for name in names)
@@ -195,7 +199,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class KeyDocument:
-    """The fields of a key as JSON spells them."""
+    """The JSON form of a key."""
 
     model: str
     kind: str
@@ -214,11 +218,11 @@ class KeyDocument:
 
 
 def _canonical_inputs(inputs: Inputs) -> Inputs:
-    """Sorted by name, each dim in its one form: a range of one size is that size, optimals are sorted."""
+    """Returns the inputs sorted by name, with canonical dims: a range of one size is that size; sorted optimals."""
     ordered = sorted(inputs, key=lambda pair: pair[0])
     for (left, _), (right, _) in pairwise(ordered):
         if left == right:
-            raise refuse("inputs", "each input once", left)
+            raise refuse("inputs", "unique input names", left)
     return tuple(
         (
             text(name, "inputs"),
@@ -229,7 +233,7 @@ def _canonical_inputs(inputs: Inputs) -> Inputs:
 
 
 def inputs_from_json(document: object, where: str) -> Inputs:
-    """Inputs from `{name: [dims]}`. Raises `Usage`."""
+    """Returns inputs from `{name: [dims]}`. Raises `Usage`."""
     found = []
     for name, dims in fields(document, where):
         if not isinstance(dims, list) or len(dims) > 64:
@@ -249,12 +253,12 @@ def _flat(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_model(value: str, where: str = "model") -> str:
-    """`value`, when it is a model hash. Raises `Usage`."""
+    """Returns `value` if it is a model hash. Raises `Usage`."""
     if not MODEL.fullmatch(value):
         raise refuse(where, "a model hash: xxh3: and 32 hex digits", value)
     return value
 
 
 def dynamic(inputs: Inputs) -> bool:
-    """Whether any input has a dynamic dim."""
+    """Returns whether any input has a dynamic dim."""
     return any(isinstance(dim, DynamicDim) for _, shape in inputs for dim in shape)

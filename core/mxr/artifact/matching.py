@@ -1,7 +1,7 @@
-"""May this artifact serve this request, and which of several first: the rules for qualities, one function each.
+"""Decides whether an artifact can serve a request and which of several is the best; each quality has one rule.
 
-A rule answers with nothing (it fits), or says what it took on trust (`assumed`), what it let pass (`relaxed`), or why
-it refuses (`refused`). Nothing is relaxed or assumed in silence: all of it reaches the person who asked.
+A rule that does not simply match records a value that it assumed (`assumed`), a difference that it accepted
+(`relaxed`), or one that it did not accept (`refused`). All assumptions and relaxations are reported to the user.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ PATCHES = ("rocm_patch", "migraphx_patch", "build")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An artifact whose key's digest agrees, or, when `generic`, whose family's digest does.
+    """An artifact with the digest of the request or, with `generic` (an arch), with that of its generic family.
 
-    `promoted` orders promotions (0 is never, the latest is highest), `order` publications (the first is lowest).
+    `promoted` orders promotions (0: never promoted, latest highest), `order` publications (first lowest).
     """
 
     id: str
@@ -36,23 +36,23 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """How well a chosen artifact fits: what was let pass, and what was taken on trust (field: value)."""
+    """How well the chosen artifact matches: the relaxed fields, and the assumed values by field."""
 
     relaxed: tuple[str, ...] = ()
     assumed: dict[str, Any] = field(default_factory=dict)
 
     @property
     def exact(self) -> bool:
-        """Whether nothing was relaxed or assumed."""
+        """True if nothing was relaxed or assumed."""
         return not self.relaxed and not self.assumed
 
     def to_json(self) -> dict[str, Any]:
-        """`{"exact","relaxed","assumed"}`."""
+        """Returns `{"exact","relaxed","assumed"}`."""
         return {"exact": self.exact, "relaxed": list(self.relaxed), "assumed": dict(self.assumed)}
 
 
 class Verdict:
-    """What the rules say of one candidate: lets pass, takes on trust, refuses."""
+    """The result of the rules for one candidate. It can serve the request if `refused` is empty."""
 
     __slots__ = ("assumed", "refused", "relaxed")
 
@@ -63,11 +63,11 @@ class Verdict:
 
 
 def judge(demands: Demands, candidate: Candidate) -> Verdict:
-    """Apply every rule to one candidate."""
+    """Applies all rules to one candidate."""
     verdict = Verdict()
     if candidate.generic:
         if demands.exact:
-            verdict.refused.append(Difference("arch", "this arch itself", candidate.generic))
+            verdict.refused.append(Difference("arch", "exactly this arch", candidate.generic))
         else:
             verdict.relaxed.append("arch")
     for rule in RULES:
@@ -76,7 +76,7 @@ def judge(demands: Demands, candidate: Candidate) -> Verdict:
 
 
 def _features(demands: Demands, has: Qualities, verdict: Verdict) -> None:
-    """`+` and `-` never meet; `any` meets both. Open in the request: taken, and said."""
+    """`+` and `-` do not match; `any` matches both. Without a demand, the value is assumed."""
     for name in FEATURES:
         asked, found = getattr(demands, name), getattr(has, name)
         if asked is None:
@@ -87,7 +87,7 @@ def _features(demands: Demands, has: Qualities, verdict: Verdict) -> None:
 
 
 def _counts(demands: Demands, has: Qualities, verdict: Verdict) -> None:
-    """Equal, or unknown. Another count only when allowed, and only a program built for no more than the host has."""
+    """The counts must be equal or unknown. With `allow cu`, a program for fewer than the host has is relaxed."""
     for name in ("num_cu", "chiplets"):
         asked, found = getattr(demands, name), getattr(has, name)
         if asked == found:
@@ -103,9 +103,9 @@ def _counts(demands: Demands, has: Qualities, verdict: Verdict) -> None:
 
 
 def _patches(demands: Demands, has: Qualities, verdict: Verdict) -> None:
-    """Another patch or build is let pass and said; one of ROCm under library calls only when allowed.
+    """Relaxes another patch version or build. If the program calls libraries, another ROCm patch needs `allow patch`.
 
-    Open in the request nothing is said, but where library calls tie the program to its ROCm.
+    Without a demand, only the ROCm patch of a program that calls libraries is reported: it is tied to it.
     """
     for name in PATCHES:
         asked, found = getattr(demands, name), getattr(has, name)
@@ -123,7 +123,7 @@ def _patches(demands: Demands, has: Qualities, verdict: Verdict) -> None:
 
 
 def _tuning(demands: Demands, has: Qualities, verdict: Verdict) -> None:
-    """`cross` only when allowed; otherwise as asked, or any."""
+    """`cross` must be allowed. Otherwise the tuning must be the demanded one; without a demand, any matches."""
     if (has.tuning == "cross" and "cross" not in demands.allow) or demands.tuning not in (None, has.tuning):
         verdict.refused.append(Difference("tuning", demands.tuning or "not cross", has.tuning))
     elif has.tuning == "cross" and demands.tuning != "cross":
@@ -131,13 +131,13 @@ def _tuning(demands: Demands, has: Qualities, verdict: Verdict) -> None:
 
 
 def _silicon(demands: Demands, has: Qualities, verdict: Verdict) -> None:
-    """Equal: a GPU that only passes for another may lack registers or units that a program for the true one uses."""
+    """Must be equal: a GPU under an arch override can lack registers or units that a program for the true arch uses."""
     if demands.real_arch == has.real_arch:
         return
     if "spoof" in demands.allow:
         verdict.relaxed.append("real_arch")
     else:
-        asked, found = (arch or "a true one" for arch in (demands.real_arch, has.real_arch))
+        asked, found = (arch or "no override" for arch in (demands.real_arch, has.real_arch))
         verdict.refused.append(Difference("real_arch", asked, found))
 
 
@@ -145,11 +145,11 @@ RULES: tuple[Callable[[Demands, Qualities, Verdict], None], ...] = (_features, _
 
 
 def choose(demands: Demands, candidates: Sequence[Candidate]) -> tuple[Candidate, Match] | None:
-    """The candidate that serves first, and how well it fits; None when none may serve.
+    """Returns the best candidate and how well it matches; None if no candidate can serve the request.
 
-    Order: this arch before its generic family; the promoted one; the same silicon; equal CUs; features explicit; equal
-    patches; then the first published. Raises `Usage` when a feature is open in the request and those that could serve
-    disagree on it.
+    Order: this arch before its generic family; the latest promoted; the same true arch; equal CU counts; explicit
+    features; equal patch versions; then the first published. Raises `Usage` if the request does not give a feature and
+    the candidates have different settings of it.
     """
     serving = [(each, verdict) for each in candidates if not (verdict := judge(demands, each)).refused]
     if not serving:
@@ -164,8 +164,8 @@ def _agree(demands: Demands, serving: Sequence[Candidate]) -> None:
         signs = sorted({getattr(each.qualities, name) for each in serving} - {"any"})
         if getattr(demands, name) is None and len(signs) > 1:
             raise Usage(
-                f"There are programs for {name}+ and for {name}-, and the request does not say which.",
-                hint=f"Say it: --arch ARCH:{name}+ or --arch ARCH:{name}- (`mxr host` shows what this host has).",
+                f"The registry has programs for {name}+ and for {name}-, and the request does not specify {name}.",
+                hint=f"Add --arch ARCH:{name}+ or --arch ARCH:{name}-. `mxr host` shows the setting of this host.",
                 detail={"field": name, "found": signs, "ids": [each.id for each in serving]},
             )
 

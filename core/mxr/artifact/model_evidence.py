@@ -1,7 +1,6 @@
-"""May this program come from this ONNX model? What the two files say of themselves, held against each other.
+"""Compares a program with the ONNX model that it should be compiled from: outputs and number types.
 
-Inputs are bound and compared elsewhere; here are outputs and number types. Of a model that is known by its hash alone
-nothing is told, and nothing is contradicted.
+Inputs are compared where they are bound. For a model that is known only by its hash there is nothing to compare.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from mxr.onnxfile import OnnxModel
 from .key import Difference, Key
 
 REDUCED = {"fp16": "float16", "bf16": "bfloat16"}
-"""Precisions that a program has only when they were asked for, or when its model has the type itself."""
+"""Precisions that a program has only if they were requested or the model itself has the type."""
 
 
 def contradictions(key: Key, model: OnnxModel, description: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Each field in which the program cannot be this model's: as the model says, and as found in the file."""
+    """Returns each field that shows that the program is not from this model: in the model, and in the program."""
     return (*_outputs(model, description), *_types(key, model, description))
 
 
@@ -28,7 +27,7 @@ def _outputs(model: OnnxModel, description: Mapping[str, Any]) -> list[Differenc
         return []
     if len(model.outputs) != len(made):
         return [Difference("outputs", [str(each) for each in model.outputs], made)]
-    # Exporters freeze sizes of outputs that follow from open dims, so the sizes of such a model prove nothing.
+    # Exporters write fixed sizes for outputs that depend on open dims, so these sizes are not reliable.
     fixed = all(isinstance(dim, int) for each in model.inputs for dim in (each.dims or ("",))[1:])
     return [
         Difference(f"outputs.{one.name}", str(one), dims)
@@ -38,7 +37,7 @@ def _outputs(model: OnnxModel, description: Mapping[str, Any]) -> list[Differenc
 
 
 def _may_be(declared: tuple[int | str | None, ...], dims: list[Any], *, sizes: bool) -> bool:
-    """Whether an output of these dims may be the declared one; the first dim is the batch, which a request chooses."""
+    """Returns whether these dims fit a declared output. The first dim is the batch size, which a request chooses."""
     if len(declared) != len(dims):
         return False
     pairs = list(zip(declared, dims, strict=True))[1:]
@@ -46,7 +45,7 @@ def _may_be(declared: tuple[int | str | None, ...], dims: list[Any], *, sizes: b
 
 
 def _types(key: Key, model: OnnxModel, description: Mapping[str, Any]) -> list[Difference]:
-    """fp32 means that nothing was asked: then a reduced float type in the program is one of the model's own."""
+    """With fp32, a reduced float type in the program must come from the model itself."""
     if key.precision or model.types is None:
         return []
     seen = description.get("precisions") or ()

@@ -1,4 +1,4 @@
-"""Which precisions run on which arch: what MIGraphX would quietly compute in fp32 is refused before any compile."""
+"""The precisions that each arch supports. Where MIGraphX would silently compute in fp32, mxr refuses the request."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from mxr.errors import Usage
 from .target import GENERIC_ARCH
 
 FP8 = ("gfx94", "gfx95", "gfx12")
-"""The archs whose matrix units take fp8, by how they begin: FNUZ on gfx94x, OCP on gfx950 and gfx12.
+"""Prefixes of the archs whose matrix units support fp8: FNUZ on gfx94x, OCP on gfx950 and gfx12.
 
-Source: MIGraphX, src/targets/gpu/device_name.cpp (gfx_has_fp8fnuz_intrinsics, gfx_has_fp8ocp_intrinsics); elsewhere
-src/targets/gpu/eliminate_data_type_for_gpu.cpp turns fp8 into float.
+Source: MIGraphX, src/targets/gpu/device_name.cpp (gfx_has_fp8fnuz_intrinsics, gfx_has_fp8ocp_intrinsics). On other
+archs, src/targets/gpu/eliminate_data_type_for_gpu.cpp converts fp8 to float.
 """
 
 NO_BF16 = ("gfx1030",)
@@ -18,9 +18,9 @@ NO_BF16 = ("gfx1030",)
 
 
 def impossible(arch: str | None, vendor: str | None, words: tuple[str, ...]) -> str | None:
-    """The word of a precision that this arch cannot run, or None.
+    """Returns the first of these precisions that the arch does not support, or None.
 
-    Only AMD's own archs are judged: of generic programs and of other vendors' GPUs nothing is known.
+    Only checks AMD's own archs: for generic archs and for GPUs of other vendors, the support is unknown.
     """
     if arch is None or vendor not in (None, "amd") or GENERIC_ARCH.fullmatch(arch):
         return None
@@ -32,14 +32,14 @@ def impossible(arch: str | None, vendor: str | None, words: tuple[str, ...]) -> 
 
 
 def where(word: str) -> str:
-    """What to say of a precision that does not run on an arch: where it does."""
+    """Returns a sentence about which archs support a precision."""
     if word == "fp8":
-        return "fp8 runs on gfx94x, gfx950 and gfx12; elsewhere MIGraphX computes in fp32 without a word."
-    return f"{word} does not run on {', '.join(NO_BF16)}: MIGraphX computes in fp32 there without a word."
+        return "fp8 is supported on gfx94x, gfx950 and gfx12. On other archs, MIGraphX silently computes in fp32."
+    return f"{word} is not supported on {', '.join(NO_BF16)}: MIGraphX silently computes in fp32 there."
 
 
 def check(arch: str | None, vendor: str | None, words: tuple[str, ...]) -> None:
-    """Raises `Usage` for a precision that this arch cannot run."""
+    """Raises `Usage` for a precision that this arch does not support."""
     word = impossible(arch, vendor, words)
     if word is not None:
-        raise Usage(f"{word} does not run on {arch}.", hint=f"{where(word)} Ask for another precision.")
+        raise Usage(f"{word} does not run on {arch}.", hint=f"{where(word)} Choose another precision.")

@@ -1,6 +1,6 @@
-"""What a program file tells about its key: contradictions refuse it, what the file cannot tell stays a statement.
+"""Compares a program file with its key: the fields that the file contradicts, and those that it does not show.
 
-Absent evidence is unknown, never a contradiction. The description is the document of `mxr inspect --json`.
+Missing evidence counts as unknown, never as a contradiction. The description is the document of `mxr inspect --json`.
 """
 
 from __future__ import annotations
@@ -20,42 +20,43 @@ Description = Mapping[str, Any]
 
 
 def contradictions(key: Key, qualities: Qualities, description: Description) -> tuple[Difference, ...]:
-    """Each field of the key or the qualities that the file says otherwise: as asked, and as found in the file."""
+    """Returns each field of the key or the qualities that the file contradicts, with both values."""
     found: list[Difference] = []
     if description.get("compiled") is False:
         found.append(Difference("compiled", True, False))
     found += _targets(key, description)
     found += _versions(key, qualities, description)
     found += _archs(key, qualities, description)
-    if key.form == "whole":  # the inputs of a partition are values inside the model
+    # The inputs of a partition are values inside the model.
+    if key.form == "whole":
         found += _inputs(key, description)
     found += _flags(key, description)
     return tuple(found)
 
 
 def stated(key: Key, qualities: Qualities, description: Description) -> tuple[str, ...]:
-    """The fields that rest on the publisher's word alone, because the file does not tell them."""
-    told = {"kind": bool(description.get("targets")), "migraphx": bool(description.get("migraphx"))}
-    told["inputs"] = bool(description.get("inputs"))
+    """Returns the fields that only the publisher states, because the file does not show them."""
+    shown = {"kind": bool(description.get("targets")), "migraphx": bool(description.get("migraphx"))}
+    shown["inputs"] = bool(description.get("inputs"))
     if key.kind == "gpu":
         archs = archs_of(description)
-        told |= {"vendor": description.get("flavour") == "hygon", "arch": bool(archs), "rocm": False}
-        told["offload_copy"] = description.get("offload_copy") is not None
+        shown |= {"vendor": description.get("flavour") == "hygon", "arch": bool(archs), "rocm": False}
+        shown["offload_copy"] = description.get("offload_copy") is not None
         for name in target.FEATURES:
             if target.capable(key.arch or "", name):
-                told[name] = bool(archs)
+                shown[name] = bool(archs)
     else:
-        told["offload_copy"] = False
-    told |= {"model": False, "precision": False, "fast_math": False, "tuning": False}
+        shown["offload_copy"] = False
+    shown |= {"model": False, "precision": False, "fast_math": False, "tuning": False}
     for name in ("num_cu", "chiplets", "rocm_patch", "build", "latency_ms", "max_error", "real_arch"):
         if getattr(qualities, name) is not None:
-            told[name] = False
-    told |= {name: False for name in ("calibration", "env") if getattr(key, name)}
-    return tuple(sorted(name for name, known in told.items() if not known))
+            shown[name] = False
+    shown |= {name: False for name in ("calibration", "env") if getattr(key, name)}
+    return tuple(sorted(name for name, known in shown.items() if not known))
 
 
 def archs_of(description: Description) -> tuple[GfxArch, ...]:
-    """The archs of the file's code objects; those that this version of mxr cannot read are left out."""
+    """Returns the archs of the code objects in the file, without those that this version of mxr does not know."""
     found = []
     for text in description.get("archs") or ():
         try:
@@ -66,7 +67,7 @@ def archs_of(description: Description) -> tuple[GfxArch, ...]:
 
 
 def inputs_of(description: Description) -> Inputs:
-    """The inputs whose shapes the file tells in full; one with a symbol or an odd size for a dim is left out."""
+    """Returns the inputs with complete shapes, without those that have a symbol or an invalid size as a dim."""
     found: list[tuple[str, target.Shape]] = []
     for name, row in (description.get("inputs") or {}).items():
         try:
@@ -99,7 +100,7 @@ def _versions(key: Key, qualities: Qualities, description: Description) -> list[
 
 
 def _same_patch(stated_patch: str | None, version: str) -> bool:
-    """Whether MAJOR.MINOR.PATCH agree: the file never tells what comes behind them."""
+    """Returns whether MAJOR.MINOR.PATCH are equal: the file does not contain further parts of a version."""
     return stated_patch is None or _three_numbers(stated_patch) == _three_numbers(version)
 
 
@@ -124,7 +125,7 @@ def _archs(key: Key, qualities: Qualities, description: Description) -> list[Dif
 
 
 def strictest(signs: set[str]) -> str | None:
-    """What several code objects need together: the one explicit sign, `any`, or None when `+` meets `-`."""
+    """Returns what several code objects require together: the explicit sign, `any`, or None for both `+` and `-`."""
     explicit = signs - {"any"}
     return None if len(explicit) > 1 else next(iter(explicit), "any")
 
@@ -136,14 +137,14 @@ def _inputs(key: Key, description: Description) -> list[Difference]:
     asked = {name: [target.dim_to_json(dim) for dim in shape] for name, shape in key.inputs}
     found = {name: [target.dim_to_json(dim) for dim in shape] for name, shape in inputs_of(description)}
     foreign = [Difference(f"inputs.{name}", None, _dims(rows[name])) for name in sorted({*rows} - {*asked})]
-    # MIGraphX drops inputs that nothing uses, so one that only the key has is no contradiction.
+    # MIGraphX drops unused inputs, so an input that only the key has is not a contradiction.
     both = sorted({*found} & {*asked})
     other = [Difference(f"inputs.{name}", asked[name], found[name]) for name in both if asked[name] != found[name]]
     return foreign + [each for each in other if not is_scalar(each.asked, each.found)]
 
 
 def is_scalar(asked: object, found: object) -> bool:
-    """Whether a scalar is asked, and one element found: MIGraphX keeps it so.
+    """Returns whether a scalar is requested and a single element found: MIGraphX stores scalars in this form.
 
     Source: MIGraphX, src/onnx/onnx_parser.cpp, parse_type.
     """
@@ -159,10 +160,10 @@ def _flags(key: Key, description: Description) -> list[Difference]:
 
 
 def _precision(key: Key, description: Description) -> list[Difference]:
-    """A precision that was asked for leaves its types in a program that has what it reduces; elsewhere, nothing tells.
+    """Checks that a requested precision left its types in a program with operators that it reduces.
 
-    On a GPU only fp16 is sure to: bf16 and fp8 fall back to float where the arch lacks them, and int8 may show in the
-    kernels alone. Source: MIGraphX, src/targets/gpu/target.cpp, the passes that eliminate unsupported data types.
+    On a GPU, only fp16 always does: bf16 and fp8 fall back to float on archs without them, and int8 can be visible in
+    the kernels only. Source: MIGraphX, src/targets/gpu/target.cpp, the passes that eliminate unsupported data types.
     """
     seen = description.get("precisions") or ()
     absent = absent_precisions(key.kind, key.precision, description)
@@ -170,7 +171,7 @@ def _precision(key: Key, description: Description) -> list[Difference]:
 
 
 def absent_precisions(kind: str, words: tuple[str, ...], description: Description) -> list[str]:
-    """Those of the precisions that would have left their types in a program of this kind, and have not."""
+    """Returns those precisions in `words` whose types are missing, although they always show in such a program."""
     seen = description.get("precisions")
     is_sure = _is_sure_on_ref if kind == "ref" else _is_sure_on_gpu
     return [word for word in words if word not in seen and is_sure(word, description)] if seen else []
@@ -180,20 +181,23 @@ _REDUCED = {
     **dict.fromkeys(("fp16", "bf16", "int8"), ("dot", "convolution")),
     "fp8": ("convolution", "ref::softmax"),
 }
-"""Operators that a precision never leaves as they were. Programs that only move numbers lose their conversions again,
-the `dot`s of a recurrent layer come after fp8 was applied, and of int4w not every weight is worth it.
-Source: what MIGraphX 2.16 does with some hundred small graphs, tests/core/program/test_real_migraphx.py."""
+"""Operators that each precision always changes.
+
+Programs that only move data lose their conversions again, the `dot`s of a recurrent layer are created after fp8 is
+applied, and int4w does not convert every weight. Source: the results of MIGraphX 2.16 for some hundred small graphs,
+tests/core/program/test_real_migraphx.py.
+"""
 
 
 def _is_sure_on_ref(word: str, description: Description) -> bool:
-    """A model of halves stays as it is when bf16 is asked for: only fp32 and fp64 are reduced to 16 bits."""
+    """A model in fp16 does not change when bf16 is requested: only fp32 and fp64 are reduced to 16 bits."""
     widths = {"half_type", "float_type", "double_type"} if word in ("int8", "fp8") else {"float_type", "double_type"}
     has_numbers = bool(widths & {*(description.get("types") or ())})
     return has_numbers and any(name in (description.get("operators") or ()) for name in _REDUCED.get(word, ()))
 
 
 def _is_sure_on_gpu(word: str, description: Description) -> bool:
-    """Only fp16 is, where matrices are multiplied and nothing is in 8 bits, whose kernels may hide the halves."""
+    """Only fp16 is, if the program multiplies matrices and has no 8-bit types, whose kernels can hide fp16."""
     if word != "fp16" or {"int8", "fp8"} & {*(description.get("precisions") or ())}:
         return False
     if (description.get("kernels") or {}).get("mlir"):

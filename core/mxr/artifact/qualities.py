@@ -1,4 +1,4 @@
-"""The facts beside the key, each with a rule of its own: what an artifact states, and what a request demands."""
+"""The facts that are not part of the key: the qualities of an artifact, and what a request demands of them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LIBRARIES = ("miopen", "rocblas", "hipblaslt")
 
 @dataclass(frozen=True, slots=True)
 class Qualities:
-    """What an artifact states beside its key; None is unknown.
+    """The facts of an artifact in addition to its key. None means unknown.
 
-    `sramecc`, `xnack`: `+`, `-` or `any`. `num_cu`, `chiplets` as MIGraphX counts them. `rocm_patch`, `migraphx_patch`:
-    the whole versions. `build`: git hash or package. `libraries`: those that the program calls. `latency_ms`: of one
-    run where it was made; `max_error`: largest difference from a reference run. `real_arch`: of the silicon that it was
-    made on, where HSA_OVERRIDE_GFX_VERSION made that pass for the key's arch.
+    `sramecc`, `xnack`: `+`, `-` or `any`. `num_cu`, `chiplets`: as MIGraphX counts them. `rocm_patch`,
+    `migraphx_patch`: full versions. `build`: git hash or package. `libraries`: those that the program calls.
+    `latency_ms`: milliseconds of one run on the host that compiled it. `max_error`: largest difference from a reference
+    run. `real_arch`: the true arch of the GPU, if it was compiled under HSA_OVERRIDE_GFX_VERSION.
     """
 
     sramecc: str = "any"
@@ -49,17 +49,17 @@ class Qualities:
             raise refuse("qualities.tuning", " or ".join(target.TUNINGS), self.tuning)
         for name in self.libraries:
             if name not in LIBRARIES:
-                raise refuse("qualities.libraries", "some of " + ", ".join(LIBRARIES), name)
+                raise refuse("qualities.libraries", "one of " + ", ".join(LIBRARIES), name)
         object.__setattr__(self, "libraries", tuple(sorted(set(self.libraries))))
         _check_counts(self.num_cu, self.chiplets, "qualities")
         _check_arch(self.real_arch, "qualities")
 
     def to_json(self) -> dict[str, Any]:
-        """Every field written out, but `real_arch` only where there is one: registries before it knew no such field."""
+        """Returns all fields, `real_arch` only if it is set: older registries do not know this field."""
         return _without_none(asdict(self) | {"libraries": list(self.libraries)})
 
     def check(self, key: Key) -> None:
-        """Raises `Usage` where these qualities cannot belong to this key (a patch of another version, say)."""
+        """Raises `Usage` if these qualities contradict the key, for example by a patch version of another release."""
         for name, version, short in (
             ("rocm_patch", self.rocm_patch, key.rocm),
             ("migraphx_patch", self.migraphx_patch, key.migraphx),
@@ -68,15 +68,18 @@ class Qualities:
         for name in target.FEATURES:
             if getattr(self, name) != "any" and not target.capable(key.arch or "", name):
                 raise refuse(
-                    f"qualities.{name}", f"any: {key.arch or key.kind} has no such setting", getattr(self, name)
+                    f"qualities.{name}", f"any, because {key.arch or key.kind} has no such setting", getattr(self, name)
                 )
         if self.real_arch is not None and self.real_arch == (key.arch or self.real_arch):
-            raise refuse("qualities.real_arch", f"another arch than {key.arch or 'none'}, or nothing", self.real_arch)
+            raise refuse("qualities.real_arch", f"an arch other than {key.arch or 'none'}, or no value", self.real_arch)
 
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What a request asks of the qualities; None is open. `allow`: some of cu, patch, cross."""
+    """What a request demands of the qualities of an artifact. None means no demand.
+
+    `exact`: refuse every relaxation and assumption. `allow`: any of cu, patch, cross and spoof.
+    """
 
     sramecc: str | None = None
     xnack: str | None = None
@@ -93,24 +96,24 @@ class Demands:
     def __post_init__(self) -> None:
         for name in target.FEATURES:
             if getattr(self, name) not in ("+", "-", None):
-                raise refuse(f"demands.{name}", "+ or -, or nothing", getattr(self, name))
+                raise refuse(f"demands.{name}", "+ or -, or no value", getattr(self, name))
         if self.tuning not in (*target.TUNINGS, None):
             raise refuse("demands.tuning", " or ".join(target.TUNINGS), self.tuning)
         for name in self.allow:
             if name not in ALLOWANCES:
-                raise refuse("demands.allow", "some of " + ", ".join(ALLOWANCES), name)
+                raise refuse("demands.allow", "one of " + ", ".join(ALLOWANCES), name)
         object.__setattr__(self, "allow", tuple(sorted(set(self.allow))))
         if self.exact and self.allow:
-            raise Usage("--exact and --allow contradict each other.", hint="Give one of them.")
+            raise Usage("--exact and --allow cannot be used together.", hint="Omit one of them.")
         if self.tuning == "cross" and "cross" not in self.allow:
-            raise Usage("--tuning cross needs --allow cross.", hint="Add --allow cross.")
+            raise Usage("--tuning cross requires --allow cross.", hint="Add --allow cross.")
         _check_counts(self.num_cu, self.chiplets, "demands")
         _check_arch(self.real_arch, "demands")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A key, and demands on qualities. What a `ref` key does not have is not demanded either."""
+    """A key and demands on the qualities. Demands that do not apply to a `ref` key are dropped."""
 
     key: Key
     demands: Demands = field(default_factory=Demands)
@@ -126,10 +129,10 @@ class Request:
         _check_patch("demands.migraphx_patch", demands.migraphx_patch, self.key.migraphx)
         for name in target.FEATURES:
             if getattr(demands, name) is not None and not target.capable(self.key.arch or "", name):
-                raise Usage(f"{self.key.arch} has no {name} setting.", hint=f"Leave {name} out.")
+                raise Usage(f"{self.key.arch} has no {name} setting.", hint=f"Omit {name}.")
 
     def to_json(self) -> dict[str, Any]:
-        """`{"key": {...}, "demands": {...}}`, every field written out, `real_arch` where there is one."""
+        """Returns `{"key": {...}, "demands": {...}}` with all fields, `real_arch` only if it is set."""
         demands = _without_none(asdict(self.demands) | {"allow": list(self.demands.allow)})
         return {"key": self.key.to_json(), "demands": demands}
 
@@ -147,7 +150,8 @@ def _check_arch(arch: str | None, where: str) -> None:
 
 def _check_patch(where: str, version: str | None, short: str | None) -> None:
     if version is not None and not (short and re.fullmatch(re.escape(short) + PATCH, version)):
-        raise refuse(where, f"a version of {short or 'nothing: this kind has none'}", version)
+        expected = f"a patch version of {short}" if short else "no value: this kind has no such version"
+        raise refuse(where, expected, version)
 
 
 def _check_counts(num_cu: int | None, chiplets: int | None, where: str) -> None:

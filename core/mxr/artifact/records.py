@@ -1,4 +1,4 @@
-"""What the registry publishes, as hosts keep it: an artifact, and a model with its inputs."""
+"""Records of the registry that hosts keep: an artifact, and a model with its inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .qualities import Qualities
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """An input as the ONNX file declares it: element type, and dims that are sizes, symbols, or None (open)."""
+    """An input as declared in the ONNX file: element type, and dims that are sizes, symbols, or None (open)."""
 
     name: str
     type: str
@@ -23,7 +23,7 @@ class ModelInput:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that the registry knows. `complete`: its bytes are here and were checked."""
+    """A registered model. `complete`: the registry has its bytes and has verified them."""
 
     model: str
     sha256: str
@@ -36,10 +36,10 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A published artifact. `stated` names the facts that rest on the publisher's word, because no file tells them.
+    """A published artifact. `stated` lists the facts that only the publisher stated: they cannot be read from the file.
 
-    `sha256` and `size` are those of the file, or of the canonical list of files where there are several. Times are
-    seconds since 1970, by the registry's database; `promoted_at` is None where nobody promoted it.
+    `sha256` and `size` (bytes) are those of the file, or of the canonical list of several files. Times are seconds
+    since 1970 by the clock of the registry's database. `promoted_at` is None for an artifact that was never promoted.
     """
 
     id: str
@@ -57,7 +57,7 @@ class Artifact:
 
     @property
     def sound(self) -> bool:
-        """Whether its manifest came with it, and its digest, id and sha256 are those of its key and manifest."""
+        """True if the manifest is present, and digest, id and sha256 match the key and the manifest."""
         return (
             self.manifest is not None
             and self.key.digest == self.digest

@@ -1,4 +1,4 @@
-"""Where a program runs and how it was asked for: archs with their features, precisions, versions, input shapes."""
+"""The parts of a compile target: archs and their features, precisions, versions, input shapes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ BASE_ARCH = re.compile(r"gfx[1-9][0-9]?[0-9a-f]{2}")
 GENERIC_ARCH = re.compile(r"gfx[1-9][0-9]?(-[0-9])?-generic")
 
 SRAMECC = frozenset({"gfx906", "gfx908", "gfx90a", "gfx940", "gfx941", "gfx942", "gfx950", "gfx9-4-generic"})
-"""Archs whose code objects can say sramecc. Source: LLVM, AMDGPUUsage, "AMDGPU Processors"."""
+"""Archs with an sramecc setting in their code objects. Source: LLVM, AMDGPUUsage, "AMDGPU Processors"."""
 
 XNACK = SRAMECC | frozenset(
     {"gfx801", "gfx810", "gfx900", "gfx902", "gfx904", "gfx909", "gfx90c"}
     | {"gfx1010", "gfx1011", "gfx1012", "gfx1013", "gfx9-generic", "gfx10-1-generic"}
 )
-"""Archs whose code objects can say xnack. Source: LLVM, AMDGPUUsage, "AMDGPU Processors"."""
+"""Archs with an xnack setting in their code objects. Source: LLVM, AMDGPUUsage, "AMDGPU Processors"."""
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "gfx9-generic": ("gfx900", "gfx902", "gfx904", "gfx906", "gfx909", "gfx90c"),
@@ -36,19 +36,19 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "gfx12-generic": ("gfx1200", "gfx1201"),
     "gfx12-5-generic": ("gfx1250", "gfx1251"),
 }
-"""Which archs run a generic program. Source: LLVM, AMDGPUUsage, "AMDGPU Generic Processors"."""
+"""The archs that run programs for each generic arch. Source: LLVM, AMDGPUUsage, "AMDGPU Generic Processors"."""
 
 FAMILY_OF: Mapping[str, str] = {arch: family for family, members in FAMILIES.items() for arch in members}
 
 
 def capable(arch: str, feature: str) -> bool:
-    """Whether programs for `arch` can be built for one setting of `feature` (sramecc or xnack)."""
+    """Returns whether programs for `arch` can be built for one setting of `feature` (sramecc or xnack)."""
     return arch in (SRAMECC if feature == "sramecc" else XNACK)
 
 
 @dataclass(frozen=True, slots=True)
 class GfxArch:
-    """A base arch with its features: `gfx90a:sramecc+:xnack-`. A feature that is not written is None (open, or any)."""
+    """A base arch with its features: `gfx90a:sramecc+:xnack-`. A feature that is not given is None (open, or any)."""
 
     base: str
     sramecc: str | None = None
@@ -56,7 +56,7 @@ class GfxArch:
 
     @classmethod
     def parse(cls, text: str) -> GfxArch:
-        """Read `gfx908`, `gfx90a:sramecc+:xnack-` or `gfx11-generic`. Raises `Usage`."""
+        """Parses `gfx908`, `gfx90a:sramecc+:xnack-` or `gfx11-generic`. Raises `Usage`."""
         base, *rest = text.strip().split(":")
         if not (BASE_ARCH.fullmatch(base) or GENERIC_ARCH.fullmatch(base)):
             raise Usage(f"{text!r} is not a GPU arch.", hint="Write it as gfx908, or gfx90a:sramecc+:xnack-.")
@@ -64,9 +64,12 @@ class GfxArch:
         for part in rest:
             name, sign = part[:-1], part[-1:]
             if name not in FEATURES or sign not in ("+", "-") or name in found:
-                raise Usage(f"{part!r} in {text!r} is not a feature.", hint="Features are sramecc+/- and xnack+/-.")
+                raise Usage(
+                    f"{part!r} in {text!r} is not a feature setting.",
+                    hint="Write sramecc+, sramecc-, xnack+ or xnack-, each feature once.",
+                )
             if not capable(base, name):
-                raise Usage(f"{base} has no {name} setting.", hint=f"Write --arch {base}.")
+                raise Usage(f"{base} has no {name} setting.", hint=f"Omit it: --arch {base}.")
             found[name] = sign
         return cls(base, found.get("sramecc"), found.get("xnack"))
 
@@ -76,7 +79,7 @@ class GfxArch:
 
 @dataclass(frozen=True, slots=True)
 class DynamicDim:
-    """A dim that may take any size from `least` to `most`; `optimals` are the sizes that were tuned for."""
+    """A dim with any size from `least` to `most`. `optimals` are the sizes for which the program is tuned."""
 
     least: int
     most: int
@@ -89,7 +92,7 @@ Inputs = tuple[tuple[str, Shape], ...]
 
 
 def dim_from_json(value: object, where: str) -> Dim:
-    """A static dim (a whole number from 1), or `[min,max,[optimals]]`. A range of one size is that size."""
+    """Returns the dim for an integer from 1, or for `[min,max,[optimals]]`. A range of one size becomes that size."""
     if type(value) is int:
         return size_of(value, where)
     if not (isinstance(value, list) and len(value) == 3 and isinstance(value[2], list)):
@@ -102,19 +105,19 @@ def dim_from_json(value: object, where: str) -> Dim:
 
 
 def size_of(value: object, where: str) -> int:
-    """A dim's size: a whole number from 1 to 2^31 - 1."""
+    """Returns `value` if it is a valid size: an integer from 1 to 2^31 - 1. Raises `Usage`."""
     if type(value) is not int or not 1 <= value < 2**31:
         raise refuse(where, "a size from 1 to 2147483647", value)
     return value
 
 
 def dim_to_json(dim: Dim) -> int | list[object]:
-    """The JSON form of a dim."""
+    """Returns the JSON form of a dim."""
     return dim if isinstance(dim, int) else [dim.least, dim.most, list(dim.optimals)]
 
 
 def show_dims(shape: Shape) -> str:
-    """A shape as one writes it on the command line: `1,3,224,224`, `1..8@1/4/8,3`."""
+    """Returns a shape in the form of the command line: `1,3,224,224`, `1..8@1/4/8,3`."""
     return ",".join(_show_dim(dim) for dim in shape)
 
 
@@ -126,10 +129,12 @@ def _show_dim(dim: Dim) -> str:
 
 
 def parse_input(text: str) -> tuple[str, Shape]:
-    """Read `NAME=1,3,224,224`; a dynamic dim is `1..8@1/4/8`, a scalar is `NAME=`. Raises `Usage`."""
+    """Parses `NAME=1,3,224,224`. A dynamic dim is `1..8@1/4/8`, a scalar is `NAME=`. Raises `Usage`."""
     name, equals, dims = text.rpartition("=")
     if not equals or not name:
-        raise Usage(f"{text!r} is not an input.", hint="Write --input NAME=1,3,224,224 (a dynamic dim is 1..8@1/4/8).")
+        raise Usage(
+            f"{text!r} is not an input shape.", hint="Write --input NAME=1,3,224,224 (a dynamic dim is 1..8@1/4/8)."
+        )
     return name, tuple(_parse_dim(part.strip(), text) for part in dims.split(",")) if dims.strip() else ()
 
 
@@ -144,20 +149,22 @@ def _parse_dim(part: str, text: str) -> Dim:
 
 
 def parse_precision(text: str) -> tuple[str, ...]:
-    """Read `fp32` (nothing asked) or words joined by `+` in the order applied: `int8+fp16`. Raises `Usage`."""
+    """Parses `fp32` (no reduced precision) or precisions joined by `+` in the order applied. Raises `Usage`."""
     words = tuple(text.strip().split("+"))
     if words == ("fp32",):
         return ()
     if len(set(words)) != len(words) or any(word not in PRECISIONS for word in words):
         known = " ".join(PRECISIONS)
-        raise Usage(f"{text!r} is not a precision.", hint=f"Write fp32, or some of {known} joined by +, each once.")
+        raise Usage(
+            f"{text!r} is not a precision.", hint=f"Write fp32, or one or more of {known}, joined by + (int8+fp16)."
+        )
     return words
 
 
 def split_version(text: str, name: str, *, zeros: bool = False) -> tuple[str, str | None]:
-    """`MAJOR.MINOR` and, where the text says more, the whole version: `7.2.1` is `("7.2", "7.2.1")`.
+    """Returns `MAJOR.MINOR`, and the full version if `text` has more parts: `7.2.1` gives `("7.2", "7.2.1")`.
 
-    `zeros` allows leading zeros, as in Hygon's DTK 25.04. Raises `Usage`.
+    `name` is the program in errors. `zeros` allows leading zeros, as in Hygon's DTK 25.04. Raises `Usage`.
     """
     found = re.fullmatch(r"(\d{1,6})\.(\d{1,6})(\.[0-9A-Za-z.+~-]{1,60})?", text.strip(), re.ASCII)
     parts = found.groups() if found else ()

@@ -1,14 +1,14 @@
-"""The local cache: programs by their sha256, what was answered to which request, and digests of files by their stat.
+"""The local cache: programs by sha256, answers of the registry by request, and digests of files.
 
-    <cache_dir>/v1/                        a change of this tree is a new version beside it
-        files/ab/<sha256>                  a whole program, checked before it got this name, read-only
-        artifacts/<digest>/<id>.json       what the registry said of it: key, qualities, manifest
-        answers/ab/<request>.json          which artifact a request got, and how well it fitted
+    <cache_dir>/v1/                        an incompatible layout gets a new version folder
+        files/ab/<sha256>                  a complete program, read-only, verified before it gets this name
+        artifacts/<digest>/<id>.json       its record in the registry: key, qualities, manifest
+        answers/ab/<request>.json          the artifact that a request got, and how well it matched
         models/<xxh3>.json                 the inputs of a model, for requests by hash
         memo/                              digests of files by device, inode, size and times
-        locks/<sha256>                     so that one process of a host downloads; nothing relies on it
+        locks/<sha256>                     lets one process of a host download a file; an optimization only
 
-A cache that cannot be written still serves what it holds.
+A cache that is not writable still serves its content.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ VERSION = "v1"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An artifact that a request got, and how well it fitted."""
+    """The artifact that a request got, and how well it matched."""
 
     artifact: Artifact
     match: Match
 
 
 class Cache:
-    """The cache in one folder. Reading never fails: what is damaged or unreadable is as if it were not there."""
+    """The cache in one folder. Reading never fails: damaged and unreadable entries count as missing."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,11 +50,11 @@ class Cache:
         self.memo = StatMemo(self.root / "memo")
 
     def file(self, sha: str) -> Path:
-        """Where the program with this sha256 is, or would be."""
+        """Returns the path of the program with this sha256, whether it exists or not."""
         return self.root / "files" / sha[:2] / sha
 
     def holds(self, sha: str) -> bool:
-        """Whether the program is here and still has this sha256; one that has not is removed, to be fetched again."""
+        """Returns whether the program exists and matches its sha256. Removes it if it does not match."""
         path = self.file(sha)
         try:
             if sha256_memoised(path, self.memo) == sha:
@@ -66,7 +66,7 @@ class Cache:
         return False
 
     def answer(self, request: Request) -> Answer | None:
-        """What the registry answered to this very request before."""
+        """Returns the last answer of the registry to exactly this request, or None."""
         found = self._read(self._answer_path(request))
         try:
             artifact = self._artifact(self._artifact_path(request_digest(found), str(found["id"])))
@@ -78,7 +78,7 @@ class Cache:
             return None
 
     def choose(self, request: Request) -> Answer | None:
-        """The best of the artifacts held here for this request, by the registry's own rules."""
+        """Returns the best cached artifact for a request by the rules of the registry, or None."""
         held: dict[str, Artifact] = {}
         candidates = []
         for key, generic in ((request.key, None), (request.key.generic(), True)):
@@ -99,29 +99,29 @@ class Cache:
         return Answer(held[found[0].id], found[1]) if found else None
 
     def remember(self, request: Request, answer: Answer) -> None:
-        """Keep what the registry answered. Raises as `disk.faults` does."""
+        """Stores an answer of the registry. Raises as `disk.faults` does."""
         artifact = answer.artifact
         self.keep(artifact)
         row = {"digest": artifact.digest, "id": artifact.id, "match": answer.match.to_json()}
         self._write(self._answer_path(request), row)
 
     def keep(self, artifact: Artifact) -> None:
-        """Keep what is known of an artifact; which requests get it stays open. Raises as `disk.faults` does."""
+        """Stores the record of an artifact, without an answer. Raises as `disk.faults` does."""
         self._write(self._artifact_path(artifact.digest, artifact.id), codec.encode(artifact))
 
     def known(self, digest: str, identity: str) -> Artifact | None:
-        """What is known of an artifact by its key's digest and its id."""
+        """Returns the record of an artifact by the digest of its key and its id, or None."""
         return self._artifact(self._artifact_path(digest, identity))
 
     def named(self, identity: str) -> Artifact | None:
-        """What is known of an artifact by its id, or by the beginning of it that no other id here has."""
+        """Returns the record of an artifact by its id or a unique prefix of it, or None."""
         found = {path.stem: path for path in (self.root / "artifacts").glob(f"*/{identity}*.json")}
         return self._artifact(next(iter(found.values()))) if len(found) == 1 else None
 
     def pieces(self, model: str, file: File) -> dict[str, tuple[Path, int]]:
-        """Where blobs of `file` lie within programs of the same model that are here: path and offset by sha256.
+        """Returns where cached programs of the same model contain blobs of `file`: path and offset by sha256.
 
-        Nothing is checked: whoever takes bytes from there checks them as those that come from elsewhere.
+        The bytes are not verified: a reader must verify them like downloaded bytes.
         """
         found: dict[str, tuple[Path, int]] = {}
         wanted = {blob.sha256 for blob in file.blobs}
@@ -134,18 +134,18 @@ class Cache:
         return found
 
     def places(self, file: File) -> dict[str, tuple[Path, int]]:
-        """Where the blobs of a file lie, if the file is here: path and offset by sha256. Nothing is checked."""
+        """Returns where the blobs of a cached file are: path and offset by sha256. Does not check that it exists."""
         return {blob.sha256: (self.file(file.sha256), offset) for offset, blob in file.spans()}
 
     def model(self, xxh3: str) -> Model | None:
-        """What is known of a model by its hash."""
+        """Returns the record of a model by its hash, or None."""
         try:
             return codec.decode(Model, self._read(self._model_path(xxh3)), "model", lenient=True)
         except MxrError:
             return None
 
     def remember_model(self, model: Model) -> None:
-        """Keep a model's inputs for requests by hash; a cache that cannot be written is passed over."""
+        """Stores the inputs of a model for requests by hash. Does nothing if the cache is not writable."""
         known = replace(model, complete=False, onnx=None, manifest=None)
         if self.model(model.model) != known:
             with suppress(MxrError):
@@ -153,7 +153,7 @@ class Cache:
 
     @contextmanager
     def turn(self, sha: str) -> Iterator[None]:
-        """Waits for its turn to download a file, so that one process of a host does it; where locks fail, no wait."""
+        """Locks the download of a file, so that one process of a host does it. Continues if locks do not work."""
         import fcntl
 
         path = self.root / "locks" / sha
@@ -173,7 +173,7 @@ class Cache:
                     path.unlink()
 
     def entries(self) -> Iterator[tuple[Path, Artifact | None]]:
-        """Each program held here with what is known of it."""
+        """Yields the path of each cached program and its record, None without one."""
         known = {
             file.sha256: each
             for each in self._artifacts("*")
@@ -184,7 +184,10 @@ class Cache:
                 yield path, known.get(path.name)
 
     def verify(self) -> Iterator[tuple[Path, bool]]:
-        """Reads every program again, whatever the memo says; a damaged one is removed."""
+        """Reads every program again without the memo, and yields its path and whether it is intact.
+
+        Removes damaged programs.
+        """
         for path, _ in self.entries():
             with suppress(OSError):
                 good = sha256_file(path) == path.name
@@ -226,12 +229,12 @@ class Cache:
 
 
 def _digests(request: Request) -> set[str]:
-    """Of the keys whose artifacts may serve a request: its own, and that of its generic family."""
+    """Returns the digests of the keys whose artifacts can serve a request: its own, and that of its generic family."""
     return {key.digest for key in (request.key, request.key.generic()) if key is not None}
 
 
 def request_digest(answer: dict[str, Any]) -> str:
-    """The digest of the key that an answer belongs to: it names the folder of its artifact."""
+    """Returns the digest of the key in a stored answer, which is the name of the folder of its artifact."""
     from mxr.artifact.manifest import check_sha256
 
     return check_sha256(str(answer["digest"]))

@@ -1,10 +1,10 @@
-"""Uses of programs that the registry did not see: noted beside the cache, and told when this host speaks to it next.
+"""The log of program uses that the cache served, reported to the registry with the next request of this host.
 
-    <cache_dir>/v1/uses                    a line for each use: the artifact's id, seconds since 1970
-    <cache_dir>/v1/uses-<pid>-<random>     the same, while one process tells the registry of them
+    <cache_dir>/v1/uses                    one line for each use: the artifact's id, seconds since 1970
+    <cache_dir>/v1/uses-<pid>-<random>     the same, while one process reports them
 
-A registry that sweeps what nobody uses must know of the hosts that live on their caches. The counts are for people and
-for sweeping: one that is lost or told twice does no harm, and nothing here may fail or delay a fetch.
+A registry that removes unused programs must know which programs hosts use from their caches. The counts are statistics:
+a lost or repeated report does no harm. Nothing in this module may fail or delay a fetch.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from mxr.protocol.artifacts import Use
 
 MOST = 1 << 20
-"""Bytes of notes that are kept: some ten thousand uses."""
+"""Maximum size of the log in bytes: more than ten thousand uses."""
 
 LATE = 3600.0
-"""Seconds after which the notes of a process that never came to tell them are taken over."""
+"""Seconds after which another process takes over the log of a process that did not finish its report."""
 
 
 def note(root: Path, identity: str) -> None:
-    """Note a use of an artifact, under the cache's versioned folder."""
+    """Logs a use of an artifact. `root` is the version folder of the cache."""
     path = root / "uses"
     with suppress(OSError):
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if os.fstat(handle).st_size < MOST:
-                # One write of a short line: those of several processes do not mix.
+                # A single write of a short line: lines of several processes do not mix.
                 os.write(handle, f"{identity} {int(time.time())}\n".encode())
         finally:
             os.close(handle)
 
 
 def tell(root: Path, client: Client) -> None:
-    """Tell the registry what was noted, if anything; what it could not be told is told the next time."""
+    """Reports the logged uses to the registry, if there are any. After a failure, a later call reports them."""
     for path in _waiting(root):
         mine = root / f"uses-{os.getpid()}-{os.urandom(4).hex()}"
         with suppress(OSError, MxrError):
@@ -55,7 +55,7 @@ def tell(root: Path, client: Client) -> None:
 
 
 def _waiting(root: Path) -> list[Path]:
-    """The notes that nobody is telling: the file itself, and those of processes that ended in between."""
+    """Returns the logs that no process is reporting: the current one, and those of processes that ended early."""
     found = []
     with suppress(OSError):
         for entry in os.scandir(root):
@@ -76,7 +76,7 @@ def _read(path: Path) -> tuple[Use, ...]:
             moment = int(check_sha256(identity) and written)
             counts[identity] = counts.get(identity, 0) + 1
             latest[identity] = max(moment, latest.get(identity, 0))
-    # Ages instead of times: the clocks of host and registry need not agree.
+    # Ages instead of times, because the clocks of host and registry can differ.
     return tuple(
         Use(identity, count, float(max(0, int(time.time()) - latest[identity])))
         for identity, count in list(counts.items())[:MOST_USES]

@@ -1,13 +1,13 @@
-"""What this machine is: GPUs and toolchain, read from files and tools, without MIGraphX and without a GPU library.
+"""Detects the GPUs and the toolchain of a host from files and tools, without MIGraphX and without a GPU library.
 
-facts       the values: Host, HostTarget, HostToolchain; recorded, read back, combined
-root        reading below a root folder, whatever lies there
-kfd         the kernel's topology: nodes
-features    what its numbers mean: sramecc, xnack, CUs as MIGraphX counts them, the overridden arch
-visible     what the environment hides
-rocminfo    the tool's output, where the kernel says too little
-gpus        all of these together: the GPUs that a program would see
-toolchain   ROCm, DTK and MIGraphX versions
+facts       data types: Host, HostTarget, HostToolchain; to record, read back and combine them
+root        reads files below a root folder
+kfd         nodes of the kernel's KFD topology
+features    sramecc, xnack, MIGraphX's count of CUs, overridden arch
+visible     GPUs that environment variables hide
+rocminfo    output of rocminfo, for what the kernel does not report
+gpus        the GPUs that a program sees
+toolchain   versions of ROCm, DTK and MIGraphX
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def detect(
     whole_node: bool = False,
     toolchain: bool = True,
 ) -> Host:
-    """The facts of the host whose file system is below `root`, for a process with `environ` (default: an empty one).
+    """Return the facts of the host with the file system `root`, for a process with the environment `environ` (or none).
 
-    Never raises for what it finds: what cannot be read is unknown, and a sentence in `notes` where a person can do
-    something about it. Tools run through `run(words, seconds)`, by default only for the real root and only where files
-    do not tell. `whole_node` counts every GPU of the node instead of those that this container was given: for an init
-    container, which prepares files for another one. Without `toolchain` its versions are not looked for.
+    Never raises because of what it finds: an unreadable fact is unknown, and `notes` explains it if the user can change
+    that. `run(words, seconds)` runs tools. By default tools run only for the real root, and only for facts that are not
+    in files. `whole_node` includes all GPUs of the node, not only those of this container: for an init container that
+    prepares files for another container. If `toolchain` is false, versions are not detected.
     """
     from .gpus import find_gpus
     from .toolchain import find_toolchain, find_vendor
@@ -60,12 +60,12 @@ def detect(
     gpus = find_gpus(seen, environ, run, hygon=hygon, whole_node=whole_node)
     found_by |= gpus.found_by()
     if hygon or gpus.targets:
-        found_by["vendor"] = "Hygon's DTK is installed" if hygon else "PCI vendor id, and no DTK"
+        found_by["vendor"] = "Hygon's DTK is installed" if hygon else "PCI vendor id, no DTK installed"
     return Host(tuple(gpus.targets), userland, found_by, (*gpus.notes, *notes))
 
 
 def run_tool(words: Sequence[str], seconds: float) -> str | None:
-    """What a tool prints on standard output; None when it is absent, fails or takes longer than `seconds`."""
+    """Return the standard output of a tool; None if it does not exist, fails or takes longer than `seconds`."""
     import subprocess
 
     try:

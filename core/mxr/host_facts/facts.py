@@ -1,4 +1,4 @@
-"""What a host is: its GPUs as MIGraphX sees them, its toolchain, how each was found. Recorded and read back."""
+"""Data types for the facts of a host: GPUs as MIGraphX sees them, toolchain, and the source of each fact."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from mxr.util.frozen import dataclass
 VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,2}[0-9A-Za-z.+~-]{0,60}")
 UNIQUE_ID = re.compile(r"[0-9a-f]{16}")
 LARGEST_RECORD = 4 * 1024 * 1024
-"""Bytes. A recorded file of a host with 64 partitions is below 40 KB."""
+"""Maximum bytes of a recorded file. That of a host with 64 partitions has less than 40 KB."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostTarget:
-    """One GPU (or one partition of a GPU) that a program can run on. None means unknown, or not a setting of this arch.
+    """One GPU, or one partition of a GPU, that a program can run on. None means unknown or not applicable to the arch.
 
-    `num_cu` is the count that MIGraphX compiles for (HIP's multiProcessorCount: on RDNA half of the compute units that
-    the kernel and rocminfo print), `chiplets` the XCCs of the node, `real_arch` the arch of the silicon where
-    HSA_OVERRIDE_GFX_VERSION makes ROCm report `arch` instead. `node` is the KFD node, `render_minor` the N of
-    /dev/dri/renderD<N>, `unique_id` 16 hex digits that partitions of one GPU share, `partition` such as `cpx_nps4`,
-    `vram` bytes.
+    `num_cu` is the count that MIGraphX compiles for (HIP's multiProcessorCount; on RDNA this is half of the compute
+    units that the kernel and rocminfo report). `chiplets` is the number of XCCs of the node. `real_arch` is the arch of
+    the hardware if HSA_OVERRIDE_GFX_VERSION makes ROCm report `arch` instead. `node` is the KFD node, `render_minor`
+    the N of /dev/dri/renderD<N>, `unique_id` 16 hex digits that all partitions of a GPU share, `partition` a mode such
+    as `cpx_nps4`, `vram` in bytes.
     """
 
     arch: str
@@ -47,14 +47,16 @@ class HostTarget:
     vram: int | None = None
 
     def choice(self) -> HostTarget:
-        """The same without what does not matter to the choice of a program: name, node, device, partition, memory."""
+        """Return the fields that determine the choice of a program: not name, node, device, partition and memory."""
         return replace(self, name=None, node=None, render_minor=None, unique_id=None, partition=None, vram=None)
 
 
 @dataclass(frozen=True, slots=True)
 class HostToolchain:
-    """The userland that loads programs. `rocm` is as full as found (`7.2.1`), the DTK version for vendor hygon;
-    `migraphx` is `2.15.0`, `migraphx_build` its git description or package build.
+    """The software that loads programs.
+
+    `rocm` is the most complete version found, such as `7.2.1`, or the DTK version for vendor hygon. `migraphx` is a
+    version such as `2.15.0`, `migraphx_build` its git description or package build.
     """
 
     rocm: str | None = None
@@ -65,7 +67,7 @@ class HostToolchain:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The facts of a host, one set. `found_by` says where each fact is from; `notes` are sentences for people."""
+    """All facts of a host. `found_by` gives the source of each fact by its name; `notes` are sentences for the user."""
 
     targets: tuple[HostTarget, ...] = ()
     toolchain: HostToolchain = field(default_factory=HostToolchain)
@@ -73,21 +75,21 @@ class Host:
     notes: tuple[str, ...] = ()
 
     def choices(self) -> tuple[HostTarget, ...]:
-        """The GPUs that differ in a way that matters, first come first: equal ones are one target."""
+        """The first of each group of GPUs that are equal for the choice of a program, in detection order."""
         first: dict[HostTarget, HostTarget] = {}
         for target in self.targets:
             first.setdefault(target.choice(), target)
         return tuple(first.values())
 
     def physical(self) -> tuple[tuple[HostTarget, ...], ...]:
-        """The targets by physical GPU: partitions of one GPU have the same unique id."""
+        """The targets grouped by physical GPU. Partitions of one GPU have the same unique id."""
         groups: dict[str | int, list[HostTarget]] = {}
         for index, target in enumerate(self.targets):
             groups.setdefault(index if target.unique_id is None else target.unique_id, []).append(target)
         return tuple(tuple(group) for group in groups.values())
 
     def to_json(self) -> dict[str, Any]:
-        """`{"targets":[...],"toolchain":{...},"found_by":{...},"notes":[...]}`."""
+        """Return `{"targets":[...],"toolchain":{...},"found_by":{...},"notes":[...]}`."""
         return {
             "targets": encode(self.targets),
             "toolchain": encode(self.toolchain),
@@ -97,31 +99,35 @@ class Host:
 
     @classmethod
     def from_json(cls, document: object, where: str = "") -> Host:
-        """Read back what `to_json` gave; every part may be left out. Raises `Damaged`, naming the field by its path."""
+        """Read a document of `to_json`. Every field is optional. Raises `Damaged` with the path of the field."""
         try:
             host = _decode_host(document, where)
         except Usage as problem:
             raise Damaged(
-                f"The recorded host facts are not right: {problem.message}",
+                f"The recorded host facts are invalid: {problem.message}",
                 hint="Record them again with `mxr host --json` in the serving image. " + problem.hint,
             ) from None
         return host
 
 
 def read_recorded(path: Path) -> Host:
-    """The host facts in a file that `mxr host --json` wrote. Raises `Damaged`, or `Usage` when it cannot be read."""
+    """Read host facts from the output of `mxr host --json`. Raises `Damaged`, or `Usage` if the file is unreadable."""
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_RECORD + 1)
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise Usage(f"{path} cannot be read: {reason}.", hint="Name a file that `mxr host --json` wrote.") from None
+        raise Usage(
+            f"{path} cannot be read: {reason}.", hint="Pass a file with the output of `mxr host --json`."
+        ) from None
     if len(data) > LARGEST_RECORD:
-        raise Damaged(f"{path} is too large for recorded host facts.", hint="Name a file that `mxr host --json` wrote.")
+        raise Damaged(
+            f"{path} is too large for recorded host facts.", hint="Pass a file with the output of `mxr host --json`."
+        )
     try:
         document = parse(data, str(path))
     except Usage as problem:
-        raise Damaged(problem.message, hint="Name a file that `mxr host --json` wrote.") from None
+        raise Damaged(problem.message, hint="Pass a file with the output of `mxr host --json`.") from None
     return Host.from_json(document)
 
 
@@ -131,10 +137,10 @@ def record(host: Host, path: Path) -> None:
 
 
 def combine(recorded: Host, local: Host) -> Host:
-    """The recorded facts, with the hardware of this node unless the record has targets of its own.
+    """Return the recorded facts, with the GPUs of this node if the record contains none.
 
-    The toolchain is always the recorded one, even where it is unknown: facts of two images never mix. A record made
-    under Hygon's DTK makes the local GPUs Hygon's, since a container without DTK cannot tell.
+    The toolchain is always the recorded one, even if it is unknown, because facts of two images must not be mixed. If
+    the record was made under Hygon's DTK, the local GPUs become Hygon's: a container without DTK cannot detect that.
     """
     if recorded.targets:
         return recorded
@@ -159,7 +165,7 @@ def _decode_host(document: object, where: str) -> Host:
     for name, value in fields(document, where):
         at = f"{where}.{name}" if where else name
         if name not in parts:
-            raise Usage(f"{at}: there is no such field.", hint=f"Known fields: {', '.join(parts)}.")
+            raise Usage(f"{at}: unknown field.", hint=f"Known fields: {', '.join(parts)}.")
         found[name] = parts[name](value, at)
     return Host(**found)
 

@@ -1,4 +1,4 @@
-"""What the kernel's numbers mean for a program: sramecc and xnack, CUs as MIGraphX counts them, the arch overridden."""
+"""Derives sramecc, xnack, MIGraphX's count of CUs and the overridden arch from kernel data and the environment."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from mxr.artifact.target import capable
 from .kfd import gfx_name
 
 PER_PROCESS = frozenset({"gfx90a", "gfx940", "gfx941", "gfx942", "gfx950"})
-"""Archs whose xnack mode each process chooses. Source: Linux, amdkfd/kfd_priv.h, KFD_SUPPORT_XNACK_PER_PROCESS."""
+"""Archs with an xnack mode per process. Source: Linux, amdkfd/kfd_priv.h, KFD_SUPPORT_XNACK_PER_PROCESS."""
 
 RETRYING = frozenset({"gfx902", "gfx904", "gfx909"})
-"""gfx9 archs that retry page faults unless told otherwise. Source: Linux, amdgpu/amdgpu_gmc.c, noretry_default."""
+"""gfx9 archs that retry page faults by default. Source: Linux, amdgpu/amdgpu_gmc.c, noretry_default."""
 
 CHIPLETS = frozenset({"gfx940", "gfx941", "gfx942", "gfx950"})
-"""Archs made of several compute dies, so that a kernel that tells no num_xcc leaves the count unknown."""
-
+"""Archs with several compute dies: if the kernel does not report num_xcc, the count is unknown."""
 
 MOST_CUS = 100_000
-"""More is a damaged number."""
+"""A larger number of compute units is invalid."""
 
 
 def xnack_mode(archs: Iterable[str], asked: str | None, noretry: str | None) -> bool:
-    """Whether a process that opens GPUs of these (real) archs runs with xnack on: one mode for all of them.
+    """Return whether xnack is on in a process that opens GPUs of these (real) archs. All its GPUs have the same mode.
 
-    `asked` is HSA_XNACK, `noretry` the module parameter of amdgpu ("-1" lets the driver decide). Only gfx9 retries, so
-    one newer GPU turns it off for all. MI200 and later follow HSA_XNACK by themselves; the others only repeat what the
-    driver was loaded with. Source: Linux, amdkfd/kfd_process.c, kfd_process_xnack_mode. Not covered, as no file shows
-    it: virtual functions whose host forbids xnack.
+    `asked` is HSA_XNACK, `noretry` the module parameter of amdgpu ("-1" lets the driver decide). Only gfx9 supports
+    retries, so one newer GPU turns xnack off for all. MI200 and later follow HSA_XNACK; older gfx9 GPUs use the mode
+    that the driver was loaded with. Source: Linux, amdkfd/kfd_process.c, kfd_process_xnack_mode. Not detected, because
+    no file shows it: virtual functions on a host that forbids xnack.
     """
     if asked not in (None, "1"):
         return False
@@ -46,22 +45,24 @@ def _retries(arch: str, asked: str | None, noretry: str | None) -> bool:
 
 
 def xnack_found_by(on: bool, asked: str | None) -> str:
-    """The words for where the xnack mode is from."""
+    """Return the source of the xnack mode, for `found_by`."""
     if asked is None:
-        return "amdgpu's noretry, without HSA_XNACK" if on else "default without HSA_XNACK"
-    return f"HSA_XNACK={asked}" if on or asked != "1" else "HSA_XNACK=1, which the GPUs here cannot follow"
+        return "noretry parameter of amdgpu, HSA_XNACK not set" if on else "default, HSA_XNACK not set"
+    return f"HSA_XNACK={asked}" if on or asked != "1" else "HSA_XNACK=1, which these GPUs do not support"
 
 
 def sign(arch: str, feature: str, on: bool | None) -> str | None:
-    """`+`, `-`, or None where the arch has no such setting or it is unknown."""
+    """Return `+` or `-`; None if the arch does not have the feature or its setting is unknown."""
     if on is None or not capable(arch, feature):
         return None
     return "+" if on else "-"
 
 
 def migraphx_cus(compute_units: int | None, arch: str) -> int | None:
-    """The CU count that MIGraphX compiles for: HIP's multiProcessorCount, which counts work-group processors of two
-    CUs from gfx10 on. Unknown for gfx125x, where no source was seen.
+    """Return the CU count that MIGraphX compiles for; None if it is unknown.
+
+    This is HIP's multiProcessorCount, which from gfx10 on counts work-group processors of two CUs. It is unknown for
+    gfx125x, for which no source was found.
 
     Source: ROCm/clr, rocdevice.cpp (enableWgpMode_ halves maxComputeUnits_); AMDMIGraphX, gpu/context.hpp.
     """
@@ -71,7 +72,9 @@ def migraphx_cus(compute_units: int | None, arch: str) -> int | None:
 
 
 def chiplets_of(num_xcc: int | None, arch: str) -> int | None:
-    """The chiplets of a node. Kernels that print no num_xcc know GPUs of one die only, the MI300 family apart.
+    """Return the number of chiplets of a node; None if it is unknown.
+
+    Kernels that do not report num_xcc support only GPUs with one die, except for the MI300 family.
 
     Source: ROCm/ROCR-Runtime, libhsakmt/src/topology.c (absent is 1); AMDMIGraphX, gpu/hsa_chiplet.cpp.
     """
@@ -79,10 +82,11 @@ def chiplets_of(num_xcc: int | None, arch: str) -> int | None:
 
 
 def overridden(environ: Mapping[str, str], node: int) -> tuple[str | None, str | None]:
-    """The arch that HSA_OVERRIDE_GFX_VERSION puts in place of the real one, and the variable that says so.
+    """Return the arch that HSA_OVERRIDE_GFX_VERSION sets in place of the real one, and the name of the variable.
 
-    `node` counts as ROCr does: the nodes that this process may use, CPUs too, from 0. The variable with the node's
-    number goes first. A value that is no `major.minor.stepping` gives (None, name): ROCr refuses to start with it.
+    `node` is ROCr's number of the node: ROCr counts the nodes that the process may use, including CPUs, from 0. The
+    variable with the number of the node takes precedence. A value that is not `major.minor.stepping` gives
+    (None, name), because ROCr does not start with it.
     Source: ROCm/ROCR-Runtime, libhsakmt/src/topology.c, topology_sysfs_get_node_props.
     """
     for name in (f"HSA_OVERRIDE_GFX_VERSION_{node}", "HSA_OVERRIDE_GFX_VERSION"):

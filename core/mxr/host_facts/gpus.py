@@ -1,4 +1,4 @@
-"""From nodes and environment to the GPUs that a program started here would see."""
+"""Determines the GPUs that a program on this host sees, from the topology, rocminfo and the environment."""
 
 from __future__ import annotations
 
@@ -18,27 +18,31 @@ HYGON_PCI = 0x1D94
 BY_ROCMINFO = dict.fromkeys(("arch", "sramecc", "xnack", "num_cu", "chiplets"), "rocminfo")
 
 TIMEOUT = 5.0
-"""Seconds for one tool."""
+"""Timeout of one tool in seconds."""
 
 
 @dataclass(slots=True)
 class Gpus:
-    """The GPUs found so far, how, and what a person should know. `hows[i]` belongs to `targets[i]`."""
+    """The GPUs found so far, the sources of their facts, and notes for the user.
+
+    `sources[i]` has the source of each fact of `targets[i]`.
+    """
 
     targets: list[HostTarget] = field(default_factory=list)
-    hows: list[dict[str, str]] = field(default_factory=list)
+    sources: list[dict[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def note_hidden(self, count: int, said: Sequence[str]) -> None:
-        """Say which variables hide how many GPUs, if any."""
-        if count and said:
-            self.notes.append(f"{' and '.join(said)} {'hides' if len(said) == 1 else 'hide'} {count} of the GPUs here.")
+    def note_hidden(self, count: int, variables: Sequence[str]) -> None:
+        """Add a note if environment variables hide GPUs; `count` is their number."""
+        if count and variables:
+            verb = "hides" if len(variables) == 1 else "hide"
+            self.notes.append(f"{' and '.join(variables)} {verb} {count} of the GPUs of this host.")
 
     def found_by(self) -> dict[str, str]:
-        """For each fact where it is from, with the nodes that it is from: `kfd topology nodes 1-8`."""
+        """Return the source of each fact with its nodes, such as `kfd topology nodes 1-8`."""
         sources: dict[str, dict[str, list[int | None]]] = {}
-        for target, how in zip(self.targets, self.hows, strict=True):
-            for fact, source in how.items():
+        for target, facts in zip(self.targets, self.sources, strict=True):
+            for fact, source in facts.items():
                 if getattr(target, fact) is None:
                     continue
                 sources.setdefault(fact, {}).setdefault(source, []).append(target.node)
@@ -46,43 +50,43 @@ class Gpus:
 
 
 def find_gpus(root: Root, environ: Mapping[str, str], run: Run | None, *, hygon: bool, whole_node: bool) -> Gpus:
-    """The GPUs that this process may use; with `whole_node` all that the node has, whoever may use them."""
+    """Return the GPUs that this process may use; with `whole_node`, all GPUs of the node."""
     nodes, closed = read_nodes(root)
     gpus = Gpus(notes=[_closed_note(number) for number in closed])
-    mine = [node for node in nodes if not node.gpu or whole_node or _usable(root, node, gpus.notes)]
-    silent = not any(node.gpu for node in nodes) or any(node.gpu and not node.arch for node in mine)
-    reachable = root.exists("/dev/kfd") or root.exists("/dev/dxg")
-    agents = parse_rocminfo(run(["rocminfo"], TIMEOUT) or "") if run and silent and reachable else []
-    if any(node.gpu for node in mine):
-        _from_nodes(gpus, mine, environ, agents, root.line("/sys/module/amdgpu/parameters/noretry"))
+    usable = [node for node in nodes if not node.gpu or whole_node or _usable(root, node, gpus.notes)]
+    incomplete = not any(node.gpu for node in nodes) or any(node.gpu and not node.arch for node in usable)
+    has_device = root.exists("/dev/kfd") or root.exists("/dev/dxg")
+    agents = parse_rocminfo(run(["rocminfo"], TIMEOUT) or "") if run and incomplete and has_device else []
+    if any(node.gpu for node in usable):
+        _from_nodes(gpus, usable, environ, agents, root.line("/sys/module/amdgpu/parameters/noretry"))
     else:
         _from_agents(gpus, agents, environ)
     if hygon:
         gpus.targets = [replace(target, vendor="hygon") for target in gpus.targets]
-    _note_surroundings(gpus, root, environ, bool(nodes))
+    _note_environment(gpus, root, environ, bool(nodes))
     return gpus
 
 
 def _usable(root: Root, node: TopologyNode, notes: list[str]) -> bool:
-    """Whether the render device of a node is here and may be opened; /sys shows all GPUs of the machine."""
+    """Whether the render device of a node exists and can be opened. (/sys lists all GPUs of the host.)"""
     minor = node.render_minor
     if minor is None:
-        notes.append(f"Node {node.number} is a GPU ({_known(node)}) without a render device, which no program can use.")
+        notes.append(f"Node {node.number} is a GPU ({_model(node)}) without a render device; no program can use it.")
         return False
     device = f"/dev/dri/renderD{minor}"
     if not root.exists(device):
-        notes.append(f"Node {node.number} is a GPU ({_known(node)}), but {device} is not here: it is not counted.")
+        notes.append(f"Node {node.number} is a GPU ({_model(node)}) and is ignored: {device} does not exist.")
         return False
     if not root.usable(device):
         notes.append(
-            f"Node {node.number} is a GPU ({_known(node)}), but this user may not open {device}: it is not counted."
-            " Add the user to the group that owns it (often `render`)."
+            f"Node {node.number} is a GPU ({_model(node)}) and is ignored: this user has no permission to open "
+            f"{device}. Add the user to the group that owns it (often `render`)."
         )
         return False
     return True
 
 
-def _known(node: TopologyNode) -> str:
+def _model(node: TopologyNode) -> str:
     return node.arch or f"PCI device {node.facts.get('device_id', 0):04x}"
 
 
@@ -92,24 +96,24 @@ def _from_nodes(
     archs = [node.arch for node in nodes if node.gpu and node.arch]
     asked = environ.get("HSA_XNACK")
     on = features.xnack_mode(archs, asked, noretry)
-    # ROCr numbers the nodes that it may use, CPUs too, and so does the per-node override; the variables that hide GPUs
-    # count the GPUs alone, those that mxr does not know too.
+    # ROCr and the per-node override number all usable nodes, including CPUs. The variables that hide GPUs count only
+    # GPUs, including those that mxr does not know.
     numbered = [(number, node) for number, node in enumerate(nodes) if node.gpu]
-    order, said = visible(environ, [node.unique_id for _, node in numbered])
-    gpus.note_hidden(len(numbered) - len(order), said)
+    order, variables = visible(environ, [node.unique_id for _, node in numbered])
+    gpus.note_hidden(len(numbered) - len(order), variables)
     for number, node in (numbered[index] for index in order):
         agent = next((each for each in agents if each.node == node.number), None)
         arch, name = features.overridden(environ, number)
         if name and not arch:
-            gpus.notes.append(f"{name} is {environ[name]!r}, which is not of the form 11.0.0: ROCm will not start.")
+            gpus.notes.append(f"{name} is {environ[name]!r}; the form is 11.0.0. ROCm does not start with this value.")
         if node.arch:
             gpus.targets.append(_target(node, node.arch, arch or node.arch, on))
-            gpus.hows.append(_hows(node, name if arch else None, features.xnack_found_by(on, asked)))
+            gpus.sources.append(_sources(node, name if arch else None, features.xnack_found_by(on, asked)))
         elif agent:
             gpus.targets.append(_agent_target(agent, node))
-            gpus.hows.append(dict(BY_ROCMINFO))
+            gpus.sources.append(dict(BY_ROCMINFO))
         else:
-            gpus.notes.append(f"Node {node.number} is a GPU that mxr does not know ({_known(node)}): say --arch.")
+            gpus.notes.append(f"Node {node.number} is an unknown GPU ({_model(node)}): set its arch with --arch.")
 
 
 def _target(node: TopologyNode, real: str, arch: str, xnack: bool) -> HostTarget:
@@ -130,19 +134,19 @@ def _target(node: TopologyNode, real: str, arch: str, xnack: bool) -> HostTarget
     )
 
 
-def _hows(node: TopologyNode, override: str | None, xnack: str) -> dict[str, str]:
-    told = "kfd topology" if node.facts.get("gfx_target_version") else "PCI device id in kfd topology"
-    return {"arch": override or told, "num_cu": "kfd topology", "chiplets": "kfd topology"} | (
+def _sources(node: TopologyNode, override: str | None, xnack: str) -> dict[str, str]:
+    arch = "kfd topology" if node.facts.get("gfx_target_version") else "PCI device id in kfd topology"
+    return {"arch": override or arch, "num_cu": "kfd topology", "chiplets": "kfd topology"} | (
         {"sramecc": "kfd topology", "xnack": xnack}
     )
 
 
 def _from_agents(gpus: Gpus, agents: list[Agent], environ: Mapping[str, str]) -> None:
-    # rocminfo ran in this environment: what ROCr hides and overrides is done already.
-    order, said = hip_layer(environ, [agent.unique_id for agent in agents])
-    gpus.note_hidden(len(agents) - len(order), said)
+    # rocminfo ran in this environment, so ROCr's variables have already been applied to its output.
+    order, variables = hip_layer(environ, [agent.unique_id for agent in agents])
+    gpus.note_hidden(len(agents) - len(order), variables)
     gpus.targets = [_agent_target(agents[index], None) for index in order]
-    gpus.hows = [dict(BY_ROCMINFO) for _ in order]
+    gpus.sources = [dict(BY_ROCMINFO) for _ in order]
 
 
 def _agent_target(agent: Agent, node: TopologyNode | None) -> HostTarget:
@@ -162,19 +166,21 @@ def _agent_target(agent: Agent, node: TopologyNode | None) -> HostTarget:
     )
 
 
-def _note_surroundings(gpus: Gpus, root: Root, environ: Mapping[str, str], topology: bool) -> None:
+def _note_environment(gpus: Gpus, root: Root, environ: Mapping[str, str], topology: bool) -> None:
     if not topology and not gpus.targets:
-        gpus.notes.append(f"There is no AMD GPU here: {NODES} shows none.")
+        gpus.notes.append(f"This host has no AMD GPU: {NODES} lists none.")
     elif not root.exists("/dev/kfd") and not root.exists("/dev/dxg"):
-        gpus.notes.append("There is no /dev/kfd here: GPU programs cannot run (in a container: --device=/dev/kfd).")
+        gpus.notes.append("/dev/kfd does not exist: GPU programs cannot run. In a container, use --device=/dev/kfd.")
     elif root.exists("/dev/kfd") and not root.usable("/dev/kfd"):
-        gpus.notes.append("This user may not open /dev/kfd: add it to the group that owns it (often `render`).")
+        gpus.notes.append(
+            "This user has no permission to open /dev/kfd: add it to the group that owns it (often `render`)."
+        )
     if "GPU_DEVICE_ORDINAL" in environ and gpus.targets:
-        gpus.notes.append("GPU_DEVICE_ORDINAL hides GPUs from OpenCL alone: MIGraphX does not follow it.")
+        gpus.notes.append("GPU_DEVICE_ORDINAL hides GPUs only from OpenCL; MIGraphX ignores it.")
 
 
 def _closed_note(number: int) -> str:
-    return f"Node {number} may not be read: the container was not given this GPU."
+    return f"Node {number} is not readable: this container does not have access to that GPU."
 
 
 def _with_nodes(source: str, nodes: list[int | None]) -> str:

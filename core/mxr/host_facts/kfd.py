@@ -1,4 +1,4 @@
-"""The kernel's view of the GPUs: the nodes of the KFD topology under /sys, read and decoded."""
+"""Reads the nodes of the kernel's KFD topology under /sys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .root import Root, properties
 
 NODES = "/sys/class/kfd/kfd/topology/nodes"
 SRAM_ECC = 1 << 26
-"""The bit of `capability` for SRAM ECC. Bit 19 is an older try that every kernel now leaves 0.
+"""The bit of `capability` for SRAM ECC. Bit 19 had this meaning before; current kernels leave it 0.
 Source: Linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.h, HSA_CAP_SRAM_EDCSUPPORTED."""
 
 IDS: Mapping[str, tuple[int, ...]] = {
@@ -24,14 +24,14 @@ IDS: Mapping[str, tuple[int, ...]] = {
     "gfx90c": (0x15E7, 0x1636, 0x1638, 0x164C),
 }
 ARCH_OF_ID: Mapping[int, str] = {number: arch for arch, numbers in IDS.items() for number in numbers}
-"""PCI device ids of the gfx9 GPUs that ran on kernels without `gfx_target_version` (before 5.16 or so).
+"""PCI device ids of the gfx9 GPUs that kernels without `gfx_target_version` (before about 5.16) support.
 Source: ROCm/ROCR-Runtime, libhsakmt/src/topology.c, the table of device ids."""
 
 
 def decode_gfx_target_version(version: int) -> str | None:
-    """The arch for the kernel's number: 90010 is gfx90a. None for 0 (a CPU) and for what is no arch.
+    """Return the arch for the kernel's number: 90010 is gfx90a. None for 0 (a CPU) and for invalid numbers.
 
-    Decimal major, then minor and stepping as one hex digit each: major * 10000 + minor * 100 + stepping.
+    The number is major * 10000 + minor * 100 + stepping; the name has minor and stepping as one hex digit each.
     Source: Linux, drivers/gpu/drm/amd/amdkfd/kfd_device.c.
     """
     major, rest = divmod(version, 10000)
@@ -39,14 +39,14 @@ def decode_gfx_target_version(version: int) -> str | None:
 
 
 def gfx_name(major: int, minor: int, stepping: int) -> str | None:
-    """`gfx90a` for 9, 0, 10; None when the numbers make no arch."""
+    """Return the name of an arch, such as `gfx90a` for 9, 0, 10; None if the numbers are invalid."""
     name = f"gfx{major}{minor:x}{stepping:x}"
     return name if minor < 16 and stepping < 16 and BASE_ARCH.fullmatch(name) else None
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyNode:
-    """One node of the topology. `facts` are all the numbers of its `properties` file, known to us or not."""
+    """One node of the topology. `facts` are all numbers of its `properties` file, including unknown ones."""
 
     number: int
     facts: Mapping[str, int]
@@ -57,51 +57,51 @@ class TopologyNode:
 
     @property
     def gpu(self) -> bool:
-        """Whether it computes: a CPU node has no SIMDs, an APU's node may have cores and SIMDs."""
+        """Whether the node is a GPU. A CPU node has no SIMDs; the node of an APU can have CPU cores and SIMDs."""
         return self.facts.get("simd_count", 0) > 0
 
     @property
     def arch(self) -> str | None:
-        """The arch by the kernel's word, else by the PCI device id."""
-        told = decode_gfx_target_version(self.facts.get("gfx_target_version", 0))
-        return told or ARCH_OF_ID.get(self.facts.get("device_id", 0))
+        """The arch that the kernel reports, or else that of the PCI device id."""
+        reported = decode_gfx_target_version(self.facts.get("gfx_target_version", 0))
+        return reported or ARCH_OF_ID.get(self.facts.get("device_id", 0))
 
     @property
     def render_minor(self) -> int | None:
         """The N of /dev/dri/renderD<N>."""
         minor = self.facts.get("drm_render_minor", 0)
-        # Device numbers have 20 bits for the minor.
+        # A minor device number has 20 bits.
         return minor if 0 < minor < 2**20 else None
 
     @property
     def chiplets(self) -> int | None:
-        """The XCCs of this node; None on kernels that do not say."""
+        """The number of XCCs of the node; None if the kernel does not report it."""
         count = self.facts.get("num_xcc", 0)
         return count if 0 < count < 1000 else None
 
     @property
     def unique_id(self) -> str | None:
-        """16 hex digits; ROCr's uuid is `GPU-` and these. Partitions of one GPU share it."""
+        """16 hex digits, which follow `GPU-` in ROCr's uuid. Partitions of one GPU share it."""
         number = self.facts.get("unique_id", 0)
         return f"{number:016x}" if number else None
 
     @property
     def compute_units(self) -> int | None:
-        """CUs as the kernel counts them: 2 SIMDs each on RDNA, 4 on GCN and CDNA."""
+        """The number of CUs in the kernel's count: 2 SIMDs per CU on RDNA, 4 on GCN and CDNA."""
         per = self.facts.get("simd_per_cu", 0)
         return self.facts.get("simd_count", 0) // per or None if per else None
 
     @property
     def sram_ecc(self) -> bool | None:
-        """Whether SRAM ECC is on; None where the kernel does not say."""
+        """Whether SRAM ECC is on; None if the kernel does not report it."""
         capability = self.facts.get("capability")
         return None if capability is None else bool(capability & SRAM_ECC)
 
 
 def read_nodes(root: Root) -> tuple[list[TopologyNode], list[int]]:
-    """The nodes that can be read, and the numbers of those that cannot.
+    """Return the readable nodes, and the numbers of unreadable ones.
 
-    In a container the kernel refuses (EPERM) the files of GPUs that the container's device cgroup leaves out.
+    In a container, the kernel denies access (EPERM) to the files of GPUs that are not in the container's device cgroup.
     Source: Linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c, node_show.
     """
     nodes, closed = [], []
@@ -120,7 +120,7 @@ def _read_node(root: Root, number: int, facts: Mapping[str, int]) -> TopologyNod
         return node
     name = root.line(f"{NODES}/{number}/name")
     product = root.line(f"/sys/class/drm/renderD{node.render_minor}/device/product_name")
-    # Kernels that find the blocks of a GPU by its discovery table have no code name for it.
+    # Kernels that use the IP discovery table of a GPU have no code name for it.
     name = None if name == "ip discovery" else name
     return TopologyNode(number, facts, name, _vram(root, number), product, _partition(root, facts))
 
@@ -130,17 +130,17 @@ def _vram(root: Root, number: int) -> int | None:
     total = 0
     for bank in root.numbered(banks):
         facts = properties(root.read(f"{banks}/{bank}/properties") or "")
-        # Heaps 1 and 2 are the frame buffer, seen by the CPU and not; the others are system memory, LDS, GDS, scratch.
+        # Heaps 1 and 2 are the frame buffer, visible to the CPU or not. Others are system memory, LDS, GDS, scratch.
         if facts.get("heap_type", 1) in (1, 2):
             total += facts.get("size_in_bytes", 0)
     return total if 0 < total < 2**53 else None
 
 
 def _partition(root: Root, facts: Mapping[str, int]) -> str | None:
-    """`cpx_nps4`: how the GPU is cut, in the words of AMD's Kubernetes device plugin."""
+    """The partition mode of the GPU, such as `cpx_nps4`, in the notation of AMD's Kubernetes device plugin."""
     place, domain = facts.get("location_id", 0), facts.get("domain", 0)
     bus, device, function = place >> 8 & 0xFF, place >> 3 & 0x1F, place & 7
-    # The kernel puts the partition's number into the function bits of some boards; the files are those of function 0.
+    # For some boards the kernel puts the partition number into the function bits, but the files belong to function 0.
     for address in (f"{domain:04x}:{bus:02x}:{device:02x}.{number}" for number in dict.fromkeys((function, 0))):
         compute = root.line(f"/sys/bus/pci/devices/{address}/current_compute_partition")
         memory = root.line(f"/sys/bus/pci/devices/{address}/current_memory_partition")

@@ -1,4 +1,4 @@
-"""What `rocminfo` prints, read with care: the GPUs as ROCr sees them, where the kernel's topology says too little."""
+"""Parses the output of `rocminfo`: the GPUs as ROCr sees them, for what the KFD topology does not contain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ISA = re.compile(r"amdgcn-amd-amdhsa--(gfx[0-9a-f]+)((?::(?:sramecc|xnack)[+-])*
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One GPU agent; `compute_units` as rocminfo counts them, `unique_id` 16 hex digits."""
+    """One GPU agent. `compute_units` is rocminfo's count; `unique_id` has 16 hex digits."""
 
     arch: str
     sramecc: str | None = None
@@ -24,10 +24,10 @@ class Agent:
 
 
 def parse_rocminfo(text: str) -> list[Agent]:
-    """The GPU agents in the output of rocminfo, in its order; what is not understood is passed over.
+    """Return the GPU agents in the output of rocminfo, in its order. Agents that cannot be parsed are ignored.
 
-    The features stand only in the ISA lines, and ROCm 6.4 and later list `-generic` ISAs beside the GPU's own, which
-    are never taken.
+    Only the ISA lines contain the features. ROCm 6.4 and later list `-generic` ISAs in addition to the GPU's own; they
+    are ignored.
     """
     blocks = re.split(r"(?m)^\s*Agent\s+[0-9]+\s*$", text)[1:]
     return [agent for block in blocks if (agent := _agent(block))]

@@ -1,4 +1,4 @@
-"""Reading files below a root folder so that nothing there stops a detection: absent, denied, huge or garbage."""
+"""Reads files below a root folder. Missing, unreadable, huge or invalid files never raise an error."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pathlib import Path
 from mxr.util.frozen import dataclass
 
 Run = Callable[[Sequence[str], float], str | None]
-"""Runs a tool: its words and a timeout in seconds; its output, or None when it failed."""
+"""Runs a tool, given its arguments and a timeout in seconds; returns its output, or None if it failed."""
 
 SYSFS_LIMIT = 64 * 1024
-"""Bytes. sysfs hands out at most one page per attribute."""
+"""Maximum bytes of a file under /sys. sysfs returns at most one page per attribute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The file system as seen from `top`; paths are written absolute and looked up below it."""
+    """The file system below `top`. Paths are absolute and are resolved relative to `top`."""
 
     top: Path
 
     def at(self, path: str) -> Path:
-        """The real place of `path`."""
+        """Return the real location of `path`."""
         return self.top / path.lstrip("/")
 
     def read(self, path: str, limit: int = SYSFS_LIMIT) -> str | None:
-        """The text of a file, at most `limit` bytes; None when it cannot be read. Bytes that are no text change."""
+        """Return the text of a file, at most `limit` bytes; None if it is unreadable. Invalid UTF-8 is replaced."""
         try:
-            # Without O_NONBLOCK a FIFO in the place of a file would hang the whole detection.
+            # Without O_NONBLOCK, a FIFO in place of a file would block the detection.
             number = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             with os.fdopen(number, "rb") as file:
                 return (file.read(limit) or b"").decode("utf-8", "replace")
@@ -37,32 +37,32 @@ class Root:
             return None
 
     def line(self, path: str) -> str | None:
-        """The first line of a file without white space around it; None when empty or unreadable."""
+        """Return the first line of a file, stripped; None if it is empty or unreadable."""
         text = self.read(path)
         first = text.strip().split("\n", 1)[0].strip() if text else ""
         return first if first and first.isprintable() else None
 
     def names(self, path: str) -> list[str]:
-        """The names in a folder, sorted; none when it cannot be read."""
+        """Return the names in a folder, sorted; an empty list if it is unreadable."""
         try:
             return sorted(entry.name for entry in self.at(path).iterdir())
         except (OSError, ValueError):
             return []
 
     def numbered(self, path: str) -> list[int]:
-        """The names in a folder that are plain numbers, in numeric order."""
+        """Return the names in a folder that are plain numbers, in numeric order."""
         return sorted(int(name) for name in self.names(path) if re.fullmatch(r"[0-9]{1,9}", name))
 
     def exists(self, path: str) -> bool:
-        """Whether something is there."""
+        """Whether the path exists, also as a broken link."""
         return os.path.lexists(self.at(path))
 
     def usable(self, path: str) -> bool:
-        """Whether this process may open it for reading and writing."""
+        """Whether this process may open the path for reading and writing."""
         return os.access(self.at(path), os.R_OK | os.W_OK)
 
     def link(self, path: str) -> str | None:
-        """What a symbolic link says, or None."""
+        """Return the target of a symbolic link, or None."""
         try:
             return str(self.at(path).readlink())
         except (OSError, ValueError):
@@ -70,9 +70,9 @@ class Root:
 
 
 def properties(text: str) -> dict[str, int]:
-    """`key value` lines as the kernel's topology files have them; lines of another form are passed over.
+    """Parse the `key value` lines of the kernel's topology files. Other lines are ignored.
 
-    Values are unsigned decimals of up to 64 bits.
+    Values are unsigned decimal numbers of up to 64 bits.
     """
     found = {}
     for line in text.splitlines():

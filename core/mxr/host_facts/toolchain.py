@@ -1,4 +1,4 @@
-"""The userland that would load a program here: ROCm (or Hygon's DTK) and MIGraphX, told by files, last by a tool."""
+"""Detects the versions of ROCm (or Hygon's DTK) and MIGraphX from files, and from a tool as a last resort."""
 
 from __future__ import annotations
 
@@ -23,30 +23,31 @@ LIBRARY_FOLDERS = ("lib/migraphx/lib", "lib", "lib64", "lib/x86_64-linux-gnu")
 
 @dataclass(slots=True)
 class Finds:
-    """Values of one fact with where they are from, the first one being the one to take."""
+    """Candidate values of one fact with their sources. The first one wins."""
 
     rows: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, value: str | None, how: str) -> None:
-        """Remember `value` unless it is None."""
+        """Add `value` unless it is None."""
         if value is not None:
             self.rows.append((value, how))
 
     def first(self) -> tuple[str | None, str]:
-        """The value to take and how it was found."""
+        """Return the winning value and its source; (None, "") if there is none."""
         return self.rows[0] if self.rows else (None, "")
 
 
 def find_toolchain(
     root: Root, environ: Mapping[str, str], run: Run | None
 ) -> tuple[HostToolchain, dict[str, str], list[str]]:
-    """The toolchain, where each fact of it is from, and notes. MIGraphX's Python package is never asked: the one on
-    the public index is an empty placeholder whose version says nothing.
+    """Return the toolchain, the source of each of its facts, and notes for the user.
+
+    The version of the Python package `migraphx` is never used: the package on the public index is an empty placeholder.
     """
     notes: list[str] = []
     folders = _folders(root, environ, notes)
     vendor = "hygon" if _is_hygon(root, folders) else "amd"
-    # Facts of two userlands never mix: beside DTK neither packages nor the distribution's own folders count.
+    # Facts of two toolchains must not be mixed: with DTK, packages and the folders of the distribution are ignored.
     places = folders if vendor == "hygon" else [*folders, "/usr"]
     rocm, migraphx, build = Finds(), Finds(), Finds()
     for folder in folders:
@@ -58,7 +59,7 @@ def find_toolchain(
     for folder in places:
         _read_libraries(root, folder, rocm, migraphx, notes)
     if run and not migraphx.rows:
-        _ask_driver(root, places, run, migraphx, build)
+        _run_driver(root, places, run, migraphx, build)
     _compare(migraphx, notes)
     found = {"rocm": rocm.first(), "migraphx": migraphx.first(), "migraphx_build": build.first()}
     values = {fact: value for fact, (value, _) in found.items()}
@@ -66,22 +67,22 @@ def find_toolchain(
 
 
 def find_vendor(root: Root, environ: Mapping[str, str]) -> str:
-    """Whose userland this is: hygon where DTK is the one in use, else amd."""
+    """Return the vendor of the toolchain: hygon if DTK is in use, otherwise amd."""
     return "hygon" if _is_hygon(root, _folders(root, environ, [])) else "amd"
 
 
 def _folders(root: Root, environ: Mapping[str, str], notes: list[str]) -> list[str]:
-    """Where ROCm or DTK may be, the likeliest first. A folder named by ROCM_PATH or ROCM_HOME is the only one."""
+    """The folders where ROCm or DTK may be, most likely first; only those in ROCM_PATH and ROCM_HOME if they exist."""
     named = [environ[name].rstrip("/") for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name, "").startswith("/")]
-    there = [folder for folder in dict.fromkeys(named) if folder and root.exists(folder)]
-    if there:
-        return [each for folder in there for each in (folder, f"{folder}/core")]
+    existing = [folder for folder in dict.fromkeys(named) if folder and root.exists(folder)]
+    if existing:
+        return [each for folder in existing for each in (folder, f"{folder}/core")]
     versions = [name for name in root.names("/opt") if re.fullmatch(r"rocm-[0-9][0-9a-z.]*", name)]
     if root.exists("/opt/dtk"):
         return ["/opt/dtk"]
     folders = [folder for folder in ("/opt/rocm", "/opt/rocm/core") if root.exists(folder)]
     if not folders and len(versions) > 1:
-        notes.append(f"Several ROCm are installed and none is chosen ({', '.join(versions)}): set ROCM_PATH.")
+        notes.append(f"Several ROCm versions are installed ({', '.join(versions)}): select one with ROCM_PATH.")
     return folders or ([f"/opt/{versions[0]}", f"/opt/{versions[0]}/core"] if len(versions) == 1 else [])
 
 
@@ -91,7 +92,7 @@ def _is_hygon(root: Root, folders: list[str]) -> bool:
 
 
 def _read_release(root: Root, folder: str, rocm: Finds) -> None:
-    # DTK's `version` counts otherwise on some releases; its `rocm_version` holds the DTK version (25.04.4).
+    # On some DTK releases `version` has another numbering; `rocm_version` contains the DTK version (25.04.4).
     names = ("rocm_version", "version") if "dtk" in folder.rpartition("/")[2] else ("version",)
     for name in names:
         path = f"{folder}/.info/{name}"
@@ -107,15 +108,17 @@ def _release(text: str) -> str | None:
 
 
 def _read_header(root: Root, folder: str, migraphx: Finds, build: Finds) -> None:
-    """MIGRAPHX_VERSION_* of the header. Source: AMDMIGraphX, src/version.h.in."""
+    """Read MIGRAPHX_VERSION_* from the header. Source: AMDMIGraphX, src/version.h.in."""
     for inside in ("include", "lib/migraphx/include"):
         path = f"{folder}/{inside}/migraphx/version.h"
         text = root.read(path) or ""
-        words = dict(re.findall(r'(?m)^[ \t]*#define[ \t]+MIGRAPHX_VERSION_(\w+)[ \t]+"?([0-9A-Za-z.+~-]{0,80})', text))
-        parts = [words.get(name, "") for name in ("MAJOR", "MINOR", "PATCH")]
+        macros = dict(
+            re.findall(r'(?m)^[ \t]*#define[ \t]+MIGRAPHX_VERSION_(\w+)[ \t]+"?([0-9A-Za-z.+~-]{0,80})', text)
+        )
+        parts = [macros.get(name, "") for name in ("MAJOR", "MINOR", "PATCH")]
         if all(re.fullmatch("[0-9]{1,6}", part) for part in parts):
             migraphx.add(".".join(parts), path)
-            build.add(words.get("TWEAK") or None, path)
+            build.add(macros.get("TWEAK") or None, path)
 
 
 def _read_dpkg(root: Root, rocm: Finds, migraphx: Finds, build: Finds) -> None:
@@ -133,7 +136,7 @@ def _read_dpkg(root: Root, rocm: Finds, migraphx: Finds, build: Finds) -> None:
 
 
 def _packages(root: Root) -> Iterator[tuple[str, str]]:
-    """Installed packages that tell a version: `migraphx`, and with the release in the name `migraphx7.2.1`."""
+    """Name and version of the relevant installed packages: `migraphx` or `rocm-core`, also with a release suffix."""
     text = root.read(DPKG, DPKG_LIMIT) or ""
     for found in re.finditer(r"(?m)^Package: ((?:migraphx|rocm-core)(?:-rpath)?[0-9.]*)$", text):
         stanza = text[found.start() :].partition("\n\n")[0]
@@ -143,7 +146,7 @@ def _packages(root: Root) -> Iterator[tuple[str, str]]:
 
 
 def _from_patch(number: str | None) -> str | None:
-    """ROCm's packages and libraries end in its release as one number: 70200 is 7.2.0."""
+    """The ROCm release in the numeric suffix of ROCm's packages and libraries: 70200 is 7.2.0."""
     if number is None:
         return None
     value = int(number)
@@ -151,7 +154,7 @@ def _from_patch(number: str | None) -> str | None:
 
 
 def _read_libraries(root: Root, folder: str, rocm: Finds, migraphx: Finds, notes: list[str]) -> None:
-    """The library's name carries the version: libmigraphx.so.2015000.0.70200 is MIGraphX 2.15.0 of ROCm 7.2.0.
+    """Read the versions in the name of the library: libmigraphx.so.2015000.0.70200 is MIGraphX 2.15.0 of ROCm 7.2.0.
 
     Source: AMDMIGraphX, CMakeLists.txt: MIGRAPHX_SO_VERSION is major * 10^6 + minor * 10^3 + patch.
     """
@@ -160,7 +163,7 @@ def _read_libraries(root: Root, folder: str, rocm: Finds, migraphx: Finds, notes
         numbers = sorted({int(found[1]) for found in names})
         if len(numbers) > 1:
             shown = ", ".join(_from_soname(number) for number in numbers)
-            notes.append(f"{folder}/{inside} has several MIGraphX libraries ({shown}): say --migraphx.")
+            notes.append(f"{folder}/{inside} has several MIGraphX libraries ({shown}): select one with --migraphx.")
         elif numbers:
             path = f"{folder}/{inside}/{max(found[0] for found in names)}"
             migraphx.add(_from_soname(numbers[0]), path)
@@ -171,7 +174,7 @@ def _from_soname(number: int) -> str:
     return f"{number // 10**6}.{number // 1000 % 1000}.{number % 1000}"
 
 
-def _ask_driver(root: Root, places: list[str], run: Run, migraphx: Finds, build: Finds) -> None:
+def _run_driver(root: Root, places: list[str], run: Run, migraphx: Finds, build: Finds) -> None:
     for folder in places:
         path = f"{folder}/bin/migraphx-driver"
         found = DRIVER.search(run([path, "--version"], TIMEOUT) or "") if root.exists(path) else None
@@ -185,5 +188,8 @@ def _compare(migraphx: Finds, notes: list[str]) -> None:
     taken, how = migraphx.first()
     for value, other in migraphx.rows[1:]:
         if value != taken:
-            notes.append(f"MIGraphX is {taken} by {how}, but {value} by {other}: say --migraphx if the first is wrong.")
+            notes.append(
+                f"MIGraphX is {taken} according to {how}, but {value} according to {other}. "
+                "If the first is wrong, set the version with --migraphx."
+            )
             return

@@ -1,4 +1,4 @@
-"""Which GPUs the environment leaves to a process: ROCR_VISIBLE_DEVICES below, HIP_VISIBLE_DEVICES above it."""
+"""Applies ROCR_VISIBLE_DEVICES and then HIP_VISIBLE_DEVICES to the GPUs of a host."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import re
 from collections.abc import Mapping, Sequence
 
 Uuids = Sequence[str | None]
-"""For each GPU its 16 hex digits of unique id, or None."""
+"""The unique id of each GPU (16 hex digits), or None."""
 
 
 def visible(environ: Mapping[str, str], uuids: Uuids) -> tuple[list[int], list[str]]:
-    """The indexes of the GPUs that a HIP program sees, in its order, and the variables that had a say.
+    """Return the indexes of the GPUs that a HIP program sees, in its order, and the variables that apply.
 
-    A variable that is set counts, even when empty: it then leaves no GPU. Both layers stop at the first word that they
-    cannot follow. GPU_DEVICE_ORDINAL is for OpenCL alone.
+    An empty variable hides all GPUs. Both layers ignore the rest of the list after the first invalid entry.
+    GPU_DEVICE_ORDINAL applies only to OpenCL.
     Source: ROCm/ROCR-Runtime, amd_filter_device.cpp; ROCm/clr, rocclr/device/rocm/rocdevice.cpp, Device::init.
     """
-    order, said = list(range(len(uuids))), []
+    order, variables = list(range(len(uuids))), []
     if "ROCR_VISIBLE_DEVICES" in environ:
-        said.append("ROCR_VISIBLE_DEVICES")
+        variables.append("ROCR_VISIBLE_DEVICES")
         order = rocr_visible(environ["ROCR_VISIBLE_DEVICES"], uuids)
     chosen, hip = hip_layer(environ, [uuids[index] for index in order])
-    return [order[index] for index in chosen], said + hip
+    return [order[index] for index in chosen], variables + hip
 
 
 def hip_layer(environ: Mapping[str, str], uuids: Uuids) -> tuple[list[int], list[str]]:
-    """The same for HIP alone, over the GPUs that ROCr leaves. HIP_VISIBLE_DEVICES hides CUDA_VISIBLE_DEVICES."""
+    """Do the same for HIP, given the GPUs that ROCr reports. HIP_VISIBLE_DEVICES overrides CUDA_VISIBLE_DEVICES."""
     for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
         if name in environ:
             return hip_visible(environ[name], uuids), [name]
@@ -33,7 +33,7 @@ def hip_layer(environ: Mapping[str, str], uuids: Uuids) -> tuple[list[int], list
 
 
 def rocr_visible(text: str, uuids: Uuids) -> list[int]:
-    """The order that ROCR_VISIBLE_DEVICES asks for: indexes or starts of `GPU-<uuid>`. A GPU named twice ends it."""
+    """Parse ROCR_VISIBLE_DEVICES: indexes or prefixes of `GPU-<uuid>`. A repeated GPU ends the list."""
     chosen: list[int] = []
     for word in text.split(","):
         index = _rocr_index(word.strip().upper(), uuids)
@@ -49,7 +49,7 @@ def _rocr_index(word: str, uuids: Uuids) -> int | None:
             return None
         found = [index for index, uuid in enumerate(uuids) if uuid and f"GPU-{uuid.upper()}".startswith(word)]
         return found[0] if len(found) == 1 else None
-    # As C's strtol reads it with base 0: decimal, 0x hexadecimal, or 0 octal.
+    # Like C's strtol with base 0: decimal, hexadecimal (0x) or octal (0).
     if not re.fullmatch(r"0X[0-9A-F]{1,8}|0[0-7]{0,8}|[1-9][0-9]{0,8}", word):
         return None
     index = int(word, 16) if "X" in word else int(word, 8 if word.startswith("0") else 10)
@@ -57,7 +57,7 @@ def _rocr_index(word: str, uuids: Uuids) -> int | None:
 
 
 def hip_visible(text: str, uuids: Uuids) -> list[int]:
-    """The order that HIP_VISIBLE_DEVICES asks for: plain indexes or `GPU-<uuid>`. A GPU named twice counts once."""
+    """Parse HIP_VISIBLE_DEVICES: plain indexes or `GPU-<uuid>`. A repeated GPU counts once."""
     chosen: list[int] = []
     for word in text.split(","):
         index = _hip_index(word, uuids)

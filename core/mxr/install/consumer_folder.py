@@ -59,7 +59,7 @@ def put(
 
 
 @contextmanager
-def claimed(
+def locked_and_recorded(
     folder: Path, consumer: str, rows: Mapping[str, Artifact], cache: Cache, *, force: bool = False
 ) -> Iterator[None]:
     """Locks an existing folder for the block and records these plain files, by name, as placed by mxr.

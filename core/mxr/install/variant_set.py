@@ -82,7 +82,7 @@ def fetch(
     """
     found, missing = look(wanted, cache, connect, refresh=refresh)
     if missing:
-        raise lacking(missing, len(wanted))
+        raise missing_error(missing, len(wanted))
     return bring(wanted, found, cache, watch=watch)
 
 
@@ -95,7 +95,7 @@ def bring(
     }
 
 
-def lacking(missing: Mapping[int, NoSuchArtifact], of: int) -> NoSuchArtifact:
+def missing_error(missing: Mapping[int, NoSuchArtifact], of: int) -> NoSuchArtifact:
     """The error for a set with missing variants."""
     rows = [{"batch": batch, "message": each.message, **each.detail} for batch, each in missing.items()]
     first = next(iter(missing.values()))
@@ -156,7 +156,7 @@ def place(
         if recorded and not exists:
             ledger.write(stage, ledger.Ledger(consumer_folder.slots(consumer.name, rows)))
         claim = (
-            consumer_folder.claimed(folder, consumer.name, rows, cache, force=force)
+            consumer_folder.locked_and_recorded(folder, consumer.name, rows, cache, force=force)
             if recorded and exists
             else nullcontext()
         )
@@ -209,7 +209,7 @@ def _listing(fetched: Mapping[int, Fetched], names: Mapping[int, str], subject: 
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def worst(problems: Sequence[MxrError]) -> MxrError:
+def decisive(problems: Sequence[MxrError]) -> MxrError:
     """The failure that determines the exit code: 5 before 8 before 75 before 4, then the first of the others."""
     order = {exit: at for at, exit in enumerate((5, 8, 75, 4))}
     return min(problems, key=lambda each: order.get(each.exit, len(order)))

@@ -34,18 +34,18 @@ class VerificationReport:
     findings: tuple[FileChange, ...]
 
 
-def laid_out(folder: Path) -> bool:
+def has_record(folder: Path) -> bool:
     """Whether this folder has a record of files that mxr placed."""
     records = (each.record_folder for each in installers_with_records())
     return any((folder / name).exists() for name in (ledger.NAME, variant_set.LIST, *filter(None, records)))
 
 
-def prove(folder: Path) -> VerificationReport:
+def verify(folder: Path) -> VerificationReport:
     """Reads every file again that was placed in `folder`.
 
     Raises `Usage` if mxr placed nothing there, `Damaged` for an unreadable record, or a disk fault.
     """
-    if not laid_out(folder):
+    if not has_record(folder):
         raise Usage(
             f"{folder} has no record of what mxr placed there.",
             hint="Give the folder of `mxr fetch -o`, or a lock file: mxr verify mxr.lock --in FOLDER.",

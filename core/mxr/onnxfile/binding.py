@@ -29,9 +29,9 @@ def bind_inputs(
         _bind_batch(model, batch, inputs, symbols)
     bound: dict[str, tuple[Dim, ...]] = {}
     for item in model.inputs:
-        dims = inputs[item.name] if item.name in inputs else _known_dims(item, batch, symbols)
-        if dims is not None:
-            bound[item.name] = tuple(dims)
+        values = inputs[item.name] if item.name in inputs else _known_dims(item, batch, symbols)
+        if values is not None:
+            bound[item.name] = tuple(values)
     if len(bound) < len(model.inputs):
         raise _unbound_error(model, batch, symbols, [item for item in model.inputs if item.name not in bound])
     return bound

@@ -95,15 +95,15 @@ def plan(wanted: Sequence[CellRequest], statuses: Sequence[RequestStatus]) -> tu
     return tuple(PlannedCell(*pair) for pair in zip(wanted, statuses, strict=True))
 
 
-def lots(planned: Sequence[PlannedCell]) -> tuple[TargetWorkload, ...]:
+def workloads(planned: Sequence[PlannedCell]) -> tuple[TargetWorkload, ...]:
     """The workload of each target, in the order of the matrix. A request that several cells share counts once."""
     groups: dict[str, list[PlannedCell]] = {}
     for each in planned:
         groups.setdefault(each.wanted.cell.target, []).append(each)
-    return tuple(_lot(target, some) for target, some in groups.items())
+    return tuple(_workload(target, some) for target, some in groups.items())
 
 
-def _lot(target: str, some: list[PlannedCell]) -> TargetWorkload:
+def _workload(target: str, some: list[PlannedCell]) -> TargetWorkload:
     counts = dict.fromkeys(STATES, 0)
     for each in some:
         counts[each.state] += 1
@@ -116,13 +116,16 @@ def _lot(target: str, some: list[PlannedCell]) -> TargetWorkload:
 
 def document(planned: Sequence[PlannedCell], file: Path) -> Json:
     """The JSON document of a plan: `{"matrix","cells","targets","summary"}`."""
-    found = lots(planned)
-    counts = {state: sum(lot.counts[state] for lot in found) for state in STATES}
-    sums = {"minutes": round(sum(lot.minutes for lot in found), 2), "unknown": sum(lot.unknown for lot in found)}
+    found = workloads(planned)
+    counts = {state: sum(workload.counts[state] for workload in found) for state in STATES}
+    sums = {
+        "minutes": round(sum(workload.minutes for workload in found), 2),
+        "unknown": sum(workload.unknown for workload in found),
+    }
     return {
         "matrix": str(file),
         "cells": [each.to_json() for each in planned],
-        "targets": [lot.to_json() for lot in found],
+        "targets": [workload.to_json() for workload in found],
         "summary": {"cells": len(planned), **counts, **sums},
     }
 
@@ -138,23 +141,27 @@ def verdict(planned: Sequence[PlannedCell]) -> NoWorker | None:
 
 def github(planned: Sequence[PlannedCell]) -> Json:
     """The matrix of a GitHub job, `{"include": [...]}`, with one job for each target that has work. Raises `Usage`."""
-    found = [lot for lot in lots(planned) if lot.open]
+    found = [workload for workload in workloads(planned) if workload.open]
     if len(found) > MOST_JOBS:
         raise Usage(
             f"The plan has {len(found)} targets, but GitHub allows {MOST_JOBS} jobs in a matrix.",
             hint="Split the matrix.",
         )
-    return {"include": [lot.to_json() | {"runner": list(lot.cell.runner) or ["ubuntu-latest"]} for lot in found]}
+    return {
+        "include": [
+            workload.to_json() | {"runner": list(workload.cell.runner) or ["ubuntu-latest"]} for workload in found
+        ]
+    }
 
 
 def gitlab(planned: Sequence[PlannedCell], file: Path) -> str:
     """A GitLab child pipeline with one job for each target that has work. JSON strings are valid YAML."""
     lines = ["# Made by `mxr plan --format gitlab`."]
-    for lot in (lot for lot in lots(planned) if lot.open):
-        command = f"mxr precompile {_shell(str(file))} --target {_shell(lot.target)} --junit mxr-junit.xml"
+    for workload in (workload for workload in workloads(planned) if workload.open):
+        command = f"mxr precompile {_shell(str(file))} --target {_shell(workload.target)} --junit mxr-junit.xml"
         lines += [
-            f"{json.dumps('precompile ' + lot.target)}:",
-            *([f"  tags: {json.dumps(list(lot.cell.runner))}"] if lot.cell.runner else []),
+            f"{json.dumps('precompile ' + workload.target)}:",
+            *([f"  tags: {json.dumps(list(workload.cell.runner))}"] if workload.cell.runner else []),
             f"  script: [{json.dumps(command)}]",
             "  artifacts: {when: always, reports: {junit: mxr-junit.xml}}",
         ]

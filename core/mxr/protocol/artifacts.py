@@ -1,6 +1,7 @@
-"""The words of API v1: what a client sends and what a registry answers, as frozen values.
+"""The messages of API v1 about artifacts, models, blobs, locks and uses.
 
-Bodies are read with `fields.decode` (strict), replies with `lenient`, so that an old client bears a newer registry.
+`codec.decode` reads request bodies strictly. Replies are read with `lenient`, so that an old client works with a newer
+registry.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from mxr.util.frozen import dataclass
 
 API = "/v1"
 MOST_PROVENANCE = 16 * 1024
-"""Bytes of canonical JSON that the provenance of an artifact may have."""
+"""Maximum size of the provenance of an artifact, in bytes of canonical JSON."""
 
 MOST_ASKED = 20_000
-"""Blobs in one question for the missing ones."""
+"""Maximum number of blobs in one request for the missing ones."""
 
 MOST_PINNED = 20_000
-"""Artifacts that one lock may pin."""
+"""Maximum number of artifacts that one lock pins."""
 
 MOST_USES = 5_000
-"""Artifacts in one report of uses."""
+"""Maximum number of artifacts in one report of uses."""
 
 __all__ = [
     "Artifact",
@@ -58,10 +59,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RegisterModel:
-    """A model by its hash, with its identity (see `model_identity`) and inputs.
+    """Registers a model by its hash, with its identity (see `model_identity`) and inputs.
 
-    With `manifest` (the ONNX file under `onnx`, and its external files, all uploaded before) the registry checks the
-    hash over the bytes and keeps them for compiling; without it this is only the publisher's statement.
+    With `manifest` (the ONNX file under the name `onnx`, and its external files, all uploaded before), the registry
+    verifies the hash over the bytes and keeps them for compiles. Without it, the registration is only a statement.
     """
 
     model: str
@@ -88,9 +89,10 @@ class Models:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """An artifact to publish: its key, its qualities, where it comes from, and its files by their blobs.
+    """An artifact to publish: its key, its qualities, its provenance, and its files by their blobs.
 
-    `model` says which model the key's hash stands for, so that the registry can refuse another one of the same hash.
+    `model` describes the model that the hash in the key stands for, so that the registry can detect a second model with
+    the same hash.
     """
 
     key: Key
@@ -104,7 +106,7 @@ class Publish:
         try:
             size = len(codec.canonical(self.provenance).encode())
         except (ValueError, RecursionError):
-            raise codec.refuse("provenance", "finite numbers and texts without lone surrogates", "others") from None
+            raise codec.refuse("provenance", "finite numbers, and strings without lone surrogates", "others") from None
         if size > MOST_PROVENANCE:
             raise codec.refuse("provenance", f"at most {MOST_PROVENANCE} bytes", "more")
         if self.model is not None and self.model.model != self.key.model:
@@ -113,7 +115,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Artifacts:
-    """The reply of `GET /v1/artifacts`: a page, and where the next one begins."""
+    """The reply of `GET /v1/artifacts`: a page, and where the next page begins."""
 
     artifacts: tuple[Artifact, ...]
     next: str | None = None
@@ -121,9 +123,9 @@ class Artifacts:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """The reply of `POST /v1/resolve`: the artifact to take, how well it fits, and whole-file URLs by file name.
+    """The reply of `POST /v1/resolve`: the chosen artifact, how well it matches, and the URLs of its files by name.
 
-    A URL that begins with `/` is on the registry itself.
+    A URL that begins with `/` is a path on the registry.
     """
 
     artifact: Artifact
@@ -133,7 +135,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class MissingRequest:
-    """Which of these blobs are not here yet?"""
+    """The body of `POST /v1/blobs/missing`: which of these blobs does the registry not have?"""
 
     blobs: tuple[Blob, ...]
 
@@ -144,7 +146,7 @@ class MissingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The blobs to upload, by sha256. One that is not named stays at least `grace` seconds."""
+    """The blobs to upload, by sha256. The registry keeps all other blobs for at least `grace` seconds."""
 
     missing: tuple[str, ...]
     grace: float = 0
@@ -152,7 +154,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class PutLock:
-    """The whole ids of the artifacts that a lock of some name pins from now on."""
+    """The full ids of the artifacts that a lock pins from now on."""
 
     artifacts: tuple[str, ...]
 
@@ -165,7 +167,7 @@ class PutLock:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredLock:
-    """A registered lock. While it stands, its artifacts are neither removed nor swept."""
+    """A registered lock. While it exists, its artifacts are neither removed nor swept."""
 
     name: str
     artifacts: tuple[str, ...]
@@ -175,14 +177,14 @@ class RegisteredLock:
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """The reply of `GET /v1/locks`, by name."""
+    """The reply of `GET /v1/locks`, sorted by name."""
 
     locks: tuple[RegisteredLock, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedMiss:
-    """A request that found nothing: how often, when, and the nearest artifacts then."""
+    """A request without a matching artifact: how often, when, and the nearest artifacts at that time."""
 
     digest: str
     request: Mapping[str, Any]
@@ -194,14 +196,14 @@ class RecordedMiss:
 
 @dataclass(frozen=True, slots=True)
 class Misses:
-    """The reply of `GET /v1/misses`, the latest first."""
+    """The reply of `GET /v1/misses`, latest first."""
 
     misses: tuple[RecordedMiss, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Uses of an artifact that the registry did not see: how many, and how many seconds ago the last was."""
+    """Uses of an artifact from a local cache: their number, and the age of the last one in seconds."""
 
     id: str
     count: int
@@ -217,7 +219,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """A host says what it used from its cache (`POST /v1/uses`)."""
+    """The body of `POST /v1/uses`: what a host used from its cache."""
 
     uses: tuple[Use, ...]
 
@@ -228,14 +230,14 @@ class Uses:
 
 @dataclass(frozen=True, slots=True)
 class UsesAccepted:
-    """The reply to a report of uses: of how many artifacts the registry took note; it has forgotten the others."""
+    """The reply to a report of uses: the number of artifacts recorded. The registry no longer has the others."""
 
     noted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactUsage:
-    """An artifact with its uses in the days that were asked about, and the time of the last one."""
+    """An artifact with the number of its uses in the requested period, and the time of the last one."""
 
     artifact: Artifact
     count: int
@@ -244,16 +246,16 @@ class ArtifactUsage:
 
 @dataclass(frozen=True, slots=True)
 class UsageReply:
-    """The reply of `GET /v1/uses`: what was used most comes first."""
+    """The reply of `GET /v1/uses`, most used first."""
 
     uses: tuple[ArtifactUsage, ...]
 
 
 def model_identity(onnx: str, external: Mapping[str, str]) -> str:
-    """What a model is beyond doubt: the sha256 of the canonical list of the sha256s of its files.
+    """Returns the identity of a model: the sha256 of the canonical list of the sha256s of its files.
 
-    `onnx` is the sha256 of the ONNX file, whose name does not count; `external` has those of the external files by
-    their location.
+    `onnx` is the sha256 of the ONNX file, whose name is not part of the identity. `external` maps the locations of the
+    external files to their sha256.
     """
     from hashlib import sha256
 
@@ -262,7 +264,7 @@ def model_identity(onnx: str, external: Mapping[str, str]) -> str:
 
 
 def document(value: object) -> Json:
-    """The JSON object of a wire value."""
+    """Returns the JSON object of a message."""
     found = codec.encode(value)
     assert isinstance(found, dict)
     return found

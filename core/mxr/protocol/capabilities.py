@@ -1,4 +1,4 @@
-"""Who can compile what: a worker's targets and toolchain against a request, and the qualities of what comes of it."""
+"""Decides which requests a worker can compile, and which qualities the compiled program has."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .jobs import WorkerCapabilities
 
 @dataclass(frozen=True, slots=True)
 class CompileMethod:
-    """How a worker compiles a job: with which of its `can.targets`, and whether for another GPU, which is not there."""
+    """How a worker compiles a job: the index in its `can.targets`, and whether it cross-compiles for another GPU."""
 
     target: int
     cross: bool = False
 
 
 def made_by(target: HostTarget, toolchain: HostToolchain, tuning: str = "default") -> Qualities:
-    """The qualities of what a worker would compile on this target."""
+    """Returns the qualities of a program that a worker compiles on this target."""
     gpu = target.kind == "gpu"
     return Qualities(
         sramecc=(gpu and target.sramecc) or "any",
@@ -39,9 +39,10 @@ def made_by(target: HostTarget, toolchain: HostToolchain, tuning: str = "default
 
 
 def made_across(demands: Demands, toolchain: HostToolchain) -> Qualities:
-    """The qualities of what a worker would compile for the GPU that these demands describe, without having it.
+    """Returns the qualities of a program that a worker cross-compiles for the GPU that these demands describe.
 
-    Nothing is tuned, and no library is called. Source: MIGraphX documentation (develop), "Cross-Compilation".
+    A cross-compiled program is not tuned and calls no libraries.
+    Source: MIGraphX documentation (develop), "Cross-Compilation".
     """
     return Qualities(
         num_cu=demands.num_cu,
@@ -58,10 +59,10 @@ def _patch(version: str | None, name: str, toolchain: HostToolchain) -> str | No
 
 
 def able(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
-    """The way in which this worker can compile what the request would take; None where there is none.
+    """Returns how this worker can compile a program for the request; None if it cannot.
 
-    The first target that is what the key asks; else, where the request allows it and the worker's library can, a
-    cross-compile.
+    Chooses the first target that matches the key; otherwise a cross-compile, if the request allows it and the worker
+    supports it.
     """
     key, demands = request.key, request.demands
     if not _has(can.toolchain, key) or runtime_in(key.form) != _records(can, key):
@@ -75,7 +76,7 @@ def able(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
 
 
 def _records(can: WorkerCapabilities, key: Key) -> str:
-    """The ONNX Runtime that comes into play, which has to be the very one: another one gives its files other names."""
+    """Returns the ONNX Runtime that would record the files. It must match exactly: the file names depend on it."""
     return str(can.ort) if can.ort is not None and key.form != "whole" else ""
 
 
@@ -88,7 +89,7 @@ def _has(toolchain: HostToolchain, key: Key) -> bool:
 
 
 def _across(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
-    """A cross-compile. The GPU must be described: for counts that are not said MIGraphX would take some of its own."""
+    """Returns a cross-compile. Requires the counts of the GPU, for which MIGraphX would otherwise use defaults."""
     key, demands = request.key, request.demands
     if not can.cross or "cross" not in demands.allow or (key.kind, key.vendor) != ("gpu", "amd"):
         return None
@@ -100,15 +101,15 @@ def _across(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
 
 
 def tuning_for(demands: Demands) -> str:
-    """How a job with these demands is tuned when it is compiled on the GPU itself."""
+    """Returns the tuning of a job with these demands that is compiled on the GPU itself."""
     return demands.tuning if demands.tuning in ("default", "exhaustive") else "default"
 
 
 def serves(demands: Demands, target: HostTarget, toolchain: HostToolchain, tuning: str | None = None) -> bool:
-    """Whether every program that this target and toolchain may make would serve.
+    """Returns whether every program that this target and toolchain can produce satisfies the demands.
 
-    Which libraries the program will call is not known before: it is judged as one that calls them all, so that nothing
-    is compiled for hours and refused at the end.
+    The libraries that a program calls are unknown before the compile. This assumes all of them, so that no program is
+    compiled for hours and then refused.
     """
     made = made_by(target, toolchain, tuning or tuning_for(demands))
     made = replace(made, libraries=LIBRARIES if target.kind == "gpu" else ())

@@ -1,8 +1,8 @@
-"""The words of API v1 about compiling: jobs, leases and workers, as frozen values.
+"""The messages of API v1 about compiles: jobs, leases and workers.
 
-A job is one wanted compile. An asker attaches to an open one when every result that it permits would satisfy the asker,
-else it makes a new one. A worker that claims a job gets a lease with a fencing number, and speaks of the job only with
-that number: one that lost its lease can neither publish nor finish over its successor.
+A job is one requested compile. A request joins an open job if every result that the job permits would satisfy the
+request; otherwise it creates a new job. A worker that claims a job gets a lease with a fencing number, which all its
+messages about the job contain. After another worker got a lease, messages with the old number are rejected.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ PERMANENT, TRANSIENT, POISON = "permanent", "transient", "poison"
 FAILURE_KINDS = (PERMANENT, TRANSIENT, POISON)
 
 MOST_LOG = 256 * 1024
-"""Characters of log in one message of a worker."""
+"""Maximum number of characters of log in one message of a worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompileRequest:
-    """Ask for a compile. The model must be registered complete, the calibration data uploaded as a blob.
+    """Requests a compile. The model must be registered with its bytes, and the calibration data uploaded as a blob.
 
-    `wait` refuses (`NoWorker`) when nothing live or declared could do it; without it the job waits for such a worker.
-    `retry` clears remembered failures first. A higher `priority` (-100 to 100) is claimed first. `file_name` is for a
-    key of ONNX Runtime's form alone, which was made of it: what the model is called where it is opened.
+    `wait`: raise `NoWorker` if no live worker and no declared pool can compile it; otherwise the job waits for such a
+    worker. `retry`: clear cached failures first. Jobs with a higher `priority` (-100 to 100) are claimed first.
+    `file_name`: only for a key of ONNX Runtime's form, which depends on it: the name under which the model is opened.
     """
 
     request: Request
@@ -53,7 +53,7 @@ class CompileRequest:
 
 @dataclass(frozen=True, slots=True)
 class JobFailure:
-    """Why a job failed: `kind` is permanent, transient or poison; `name` is one that `mxr explain` knows."""
+    """Why a job failed. `kind`: permanent, transient or poison. `name`: a failure in the table of `mxr explain`."""
 
     kind: str
     message: str
@@ -66,11 +66,11 @@ class JobFailure:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as an asker sees it. Times are seconds since 1970 by the registry's database.
+    """A job. Times are seconds since 1970 by the clock of the registry's database.
 
-    `version` grows with every change (long polls wait for a larger one). `place` is 1 for the next to be claimed.
-    `estimate` is in seconds for the whole compile, with `estimate_from` saying what it rests on. `artifact` is the id
-    of what came of it. `waiting_for`: the worker that a queued job needs, where nothing live or declared can do it now.
+    `version` increases with every change; long polls wait for a larger one. `place`: position in the queue, 1 for the
+    next job to be claimed. `estimate`: seconds for the whole compile; `estimate_from`: its basis. `artifact`: id of the
+    result. `waiting_for`: the worker that a queued job needs, if no live worker and no declared pool can compile it.
     """
 
     id: str
@@ -95,7 +95,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """The reply of `GET /v1/jobs`, the latest first."""
+    """The reply of `GET /v1/jobs`, latest first."""
 
     jobs: tuple[Job, ...]
     next: str | None = None
@@ -103,10 +103,10 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCapabilities:
-    """What a worker, or a declared pool, can compile for: targets, one toolchain.
+    """What a worker or a declared pool can compile: its targets, with one toolchain.
 
-    `cross`: its MIGraphX can also compile for AMD's GPUs that are not there. `ort`: the ONNX Runtime whose files it can
-    record.
+    `cross`: its MIGraphX can cross-compile for AMD GPUs that it does not have. `ort`: the ONNX Runtime whose files it
+    can record.
     """
 
     targets: tuple[HostTarget, ...]
@@ -121,7 +121,7 @@ class WorkerCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class RegisterWorker:
-    """A worker says what it can do, under a name that it keeps over restarts (host and GPU, say)."""
+    """Registers the capabilities of a worker under a name that stays the same after a restart, such as host and GPU."""
 
     name: str
     can: WorkerCapabilities
@@ -133,7 +133,7 @@ class RegisterWorker:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker: `state` is idle, busy, lost, or left (it signed off); `seen_at` when it last spoke."""
+    """A worker. `state`: idle, busy, lost, or left (signed off). `seen_at`: time of its last message."""
 
     id: str
     name: str
@@ -145,7 +145,7 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredPool:
-    """A declared kind of worker that may stand at zero."""
+    """A declared pool of workers, which can be scaled to zero."""
 
     name: str
     can: WorkerCapabilities
@@ -163,7 +163,7 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A registered worker asks for a job, waiting up to `wait` seconds for one; `job` names the only one it wants."""
+    """Claims a job for a registered worker. Waits up to `wait` seconds. `job`: claim this job only."""
 
     worker: str
     wait: float = 0
@@ -176,10 +176,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A job to do: until `seconds` pass without a heartbeat it is this worker's, under the number `fence`.
+    """A claimed job. The worker keeps it, under the fencing number `fence`, until `seconds` pass without a heartbeat.
 
-    `onnx` names the ONNX file in `model`; `target` is the index in the worker's `can.targets` that was chosen. `cross`:
-    the program is for the GPU that key and demands describe, and not for that target. `file_name`: see `Ask`.
+    `onnx`: name of the ONNX file in `model`. `target`: index of the chosen target in the worker's `can.targets`.
+    `cross`: compile for the GPU that key and demands describe instead of that target. `file_name`: see
+    `CompileRequest`.
     """
 
     job: str
@@ -197,14 +198,14 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class ClaimReply:
-    """The reply of a claim: a lease, or none after the wait."""
+    """The reply to a claim: a lease, or None if there was no job."""
 
     lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The worker is alive: the phase it is in, and what came to the log since the last."""
+    """Renews a lease, with the current phase and the log text since the last heartbeat."""
 
     fence: int
     phase: str = "compile"
@@ -217,7 +218,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """The reply to a heartbeat: how long the lease goes on, and whether somebody cancelled the job."""
+    """The reply to a heartbeat: the remaining seconds of the lease, and whether the job was cancelled."""
 
     seconds: float
     cancelled: bool = False
@@ -225,7 +226,7 @@ class HeartbeatReply:
 
 @dataclass(frozen=True, slots=True)
 class FinishJob:
-    """The job is done: publishes `artifact` and closes the job, both or neither."""
+    """Publishes `artifact` and closes the job, in one transaction."""
 
     fence: int
     artifact: Publish
@@ -234,7 +235,7 @@ class FinishJob:
 
 @dataclass(frozen=True, slots=True)
 class FailJob:
-    """The job failed here."""
+    """Reports that the job failed on this worker."""
 
     fence: int
     failure: JobFailure
@@ -248,16 +249,16 @@ class FailJob:
 
 @dataclass(frozen=True, slots=True)
 class HandBackJob:
-    """A worker that stops gives its job back; it counts as no attempt."""
+    """Returns the job of a worker that stops. It does not count as an attempt."""
 
     fence: int
 
 
 def covers(permitted: Demands, asked: Demands) -> bool:
-    """Whether every result that a job with the demands `permitted` may have would satisfy `asked` as well.
+    """Returns whether every possible result of a job with the demands `permitted` also satisfies `asked`.
 
-    True only where each demand of the asker is a demand of the job, and the job lets nothing pass that the asker does
-    not. Once a job is claimed its result is known, and `judge` decides instead.
+    This is the case only if each demand in `asked` is a demand of the job, and the job allows no relaxation that
+    `asked` does not allow. Once a job is claimed, its result is known, and `matching.judge` decides instead.
     """
     for name in ("sramecc", "xnack", "num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "tuning"):
         if getattr(asked, name) not in (None, getattr(permitted, name)):
@@ -268,11 +269,11 @@ def covers(permitted: Demands, asked: Demands) -> bool:
 
 
 def check_job(identity: str) -> str:
-    """`identity`, when it is a job's id. Raises `Usage`."""
+    """Returns `identity` if it is the id of a job, or at least 8 digits of it. Raises `Usage`."""
     return check_sha256(identity, "job") if len(identity) == 64 else _short(identity)
 
 
 def _short(identity: str) -> str:
     if not (8 <= len(identity) < 64 and all(letter in "0123456789abcdef" for letter in identity)):
-        raise refuse("job", "a job's id, or at least 8 digits of it", identity)
+        raise refuse("job", "the id of a job, or at least its first 8 digits", identity)
     return identity

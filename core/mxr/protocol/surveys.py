@@ -1,4 +1,4 @@
-"""The words of API v1 for pipelines, which ask about many programs at once: surveys, and watching many jobs."""
+"""The messages of API v1 about many programs at once: surveys of requests, and watching many jobs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mxr.util.codec import refuse
 from .jobs import Job, JobFailure
 
 MOST_SURVEYED = 1_000
-"""Requests in one survey."""
+"""Maximum number of requests in one survey."""
 
 MOST_WATCHED = 20_000
-"""Jobs in one watch."""
+"""Maximum number of jobs in one watch."""
 
 MOST_TOLD = 500
-"""Jobs in one answer to a watch; the rest comes with the next."""
+"""Maximum number of jobs in one reply to a watch. The next reply contains the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """How do these requests stand? Nothing is made, queued or counted as a miss."""
+    """Asks for the status of requests. Creates and queues nothing, and counts no misses."""
 
     requests: tuple[Request, ...]
 
@@ -34,11 +34,12 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class RequestStatus:
-    """How one request stands: the `artifact` that a resolve would choose, with its `match`; else what could be done.
+    """The status of one request.
 
-    `job` is the open job that an asker would be attached to, `state` its state. `able`: something live or declared
-    could compile it. `failure`: what an asker would be told at once. `estimate` is in seconds for the compile,
-    `estimate_from` what it rests on. `problem`: why this request cannot be answered at all.
+    `artifact`: the artifact that a resolve would choose, with its `match`. Without one: `job` is the open job that a
+    compile request would join, and `state` its state. `able`: a live worker or a declared pool can compile it.
+    `failure`: the cached failure that a compile request would return. `estimate`: seconds for the compile;
+    `estimate_from`: its basis. `problem`: why the request is ambiguous or invalid.
     """
 
     artifact: str | None = None
@@ -54,14 +55,14 @@ class RequestStatus:
 
 @dataclass(frozen=True, slots=True)
 class SurveyReply:
-    """The reply of `POST /v1/survey`: one standing for each request, in the same order."""
+    """The reply of `POST /v1/survey`: the status of each request, in the same order."""
 
     standings: tuple[RequestStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WatchJobs:
-    """Which of these jobs changed? `jobs` has the version that the asker knows for each id; `wait` as for one job."""
+    """Asks which jobs changed. `jobs`: the known version by job id. `wait`: seconds to wait for a change."""
 
     jobs: Mapping[str, int]
     wait: float = 0
@@ -75,7 +76,7 @@ class WatchJobs:
 
 @dataclass(frozen=True, slots=True)
 class ChangedJobs:
-    """The reply of `POST /v1/jobs/watch`: those that changed, without place; and the ids that there are not."""
+    """The reply of `POST /v1/jobs/watch`: the changed jobs, without `place`, and the ids that do not exist."""
 
     jobs: tuple[Job, ...]
     gone: tuple[str, ...] = ()

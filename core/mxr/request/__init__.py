@@ -1,1 +1,1 @@
-"""Making a request: the model, the options of a person, and the facts of the host."""
+"""Builds requests from a model, the options of a user and the facts of the host."""

@@ -1,4 +1,4 @@
-"""From what a person says, and what the host is, to a request: every fact comes from one place, and is said."""
+"""Builds a request from options and host facts, with notes about where each fact comes from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .model import ModelReference
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a person says of a request; None is not said. The fields are the options of the commands."""
+    """The options of a request, as on the command line. None means not given."""
 
     arch: str | None = None
     vendor: str | None = None
@@ -72,7 +72,7 @@ class RequestOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class BuiltRequest:
-    """A request with the consumer it is for, and notes that tell where its facts come from."""
+    """A request, its consumer, and notes about where its facts come from."""
 
     request: Request
     consumer: Consumer
@@ -81,7 +81,7 @@ class BuiltRequest:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The target's side of a request."""
+    """The target of a request."""
 
     kind: str
     vendor: str | None = None
@@ -94,7 +94,7 @@ class Hardware:
 
 
 Toolchains = Callable[[str, str | None], list[str]]
-"""For the error: the toolchains for which the registry has this model and arch, as texts."""
+"""Returns the toolchains for which the registry has programs of a model and an arch, for an error message."""
 
 
 def ask(
@@ -104,16 +104,16 @@ def ask(
     toolchains: Toolchains | None = None,
     sha256_of: Callable[[Path | None], str | None] | None = None,
 ) -> BuiltRequest:
-    """The request. Raises `Usage` for what is missing or contradicts, showing what to say.
+    """Builds the request. Raises `Usage` for missing or contradictory facts, with the options that resolve it.
 
-    `sha256_of` hashes calibration data, for who asks for many programs with the same data.
+    `sha256_of` hashes calibration data; a caller that builds many requests can pass a function with a cache.
     """
     notes: list[str] = []
     hardware, toolchain = choose_hardware(options, host, notes)
     consumer = consumers.find(options.consumer) if options.consumer else consumers.DEFAULT
     flags = choose_flags(options, consumer)
     if options.consumer is None and None in (options.offload_copy, options.fast_math):
-        notes.append(f"no --for given: {consumer.name} (offload_copy {_on(flags[0])}, fast_math {_on(flags[1])})")
+        notes.append(f"no --for given, using {consumer.name} (offload_copy {_on(flags[0])}, fast_math {_on(flags[1])})")
     inputs = subject.bind(options.batch, options.inputs)
     toolchain = choose_toolchain(options, toolchain)
     rocm, migraphx = toolchain.rocm, toolchain.migraphx
@@ -153,7 +153,7 @@ def ask(
 
 
 def choose_toolchain(options: Options, toolchain: HostToolchain) -> HostToolchain:
-    """The toolchain as said, else the host's; the host's build goes with the host's MIGraphX only."""
+    """Returns the toolchain in the options, else that of the host. The host's build applies to its MIGraphX only."""
     return HostToolchain(
         rocm=options.rocm or toolchain.rocm,
         migraphx=options.migraphx or toolchain.migraphx,
@@ -163,13 +163,13 @@ def choose_toolchain(options: Options, toolchain: HostToolchain) -> HostToolchai
 
 
 def choose_flags(options: Options, consumer: Consumer) -> tuple[bool, bool]:
-    """offload_copy and fast_math: what is said explicitly, else what the consumer needs."""
+    """Returns offload_copy and fast_math: the values in the options, else those that the consumer needs."""
     offload_copy = consumer.offload_copy if options.offload_copy is None else options.offload_copy
     return offload_copy, consumer.fast_math if options.fast_math is None else options.fast_math
 
 
 def calibration_sha256(path: Path | None) -> str | None:
-    """The sha256 of the calibration data. Raises as `disk.faults` does."""
+    """Returns the sha256 of a file with calibration data, None without a file. Raises as `disk.faults` does."""
     from mxr.util.hashing import sha256_file
 
     if path is None:
@@ -179,54 +179,54 @@ def calibration_sha256(path: Path | None) -> str | None:
 
 
 def choose_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Hardware, HostToolchain]:
-    """The target asked for, with the host's facts where it is the host's own target, and the toolchain that goes on.
+    """Returns the requested target and the toolchain, both completed with host facts where they are those of the host.
 
-    If vendor, kind or arch is said and differs from the host, nothing else is taken from the host; the reference
-    target runs on every host. Raises `Usage`.
+    If vendor, kind or arch differ from the host, no other fact comes from the host. The reference target runs on every
+    host. Raises `Usage`.
     """
-    said = GfxArch.parse(options.arch) if options.arch else None
+    arch = GfxArch.parse(options.arch) if options.arch else None
     if options.kind not in (None, *target.KINDS):
-        raise Usage(f"There is no kind {options.kind!r}.", hint="Kinds are gpu and ref.")
+        raise Usage(f"Unknown kind {options.kind!r}.", hint="Use gpu or ref.")
     if options.kind == "ref":
-        notes.append(f"MIGraphX {host.toolchain.migraphx} taken from this host") if _lends(options, host) else None
+        if options.migraphx is None and host.toolchain.migraphx is not None:
+            notes.append(f"MIGraphX {host.toolchain.migraphx} is that of this host")
         return Hardware("ref"), HostToolchain(migraphx=host.toolchain.migraphx)
-    own = _own_target(options, said, host)
+    own = _own_target(options, arch, host)
     if own is None:
-        if said is None:
+        if arch is None:
             raise Usage(
                 "This host shows no GPU, and no arch is given.",
-                hint="Say --arch gfx908 (and --rocm, --migraphx), give --host FILE, or see `mxr host`.",
+                hint="Add --arch gfx908 (and --rocm, --migraphx) or --host FILE. `mxr host` shows what was detected.",
                 detail={"notes": list(host.notes)},
             )
-        bare = _toolchain_of_bare(options, host)
-        return _said_hardware(options, said, None, bare.vendor), bare
+        toolchain = _recorded_toolchain(options, host)
+        return _hardware(options, arch, None, toolchain.vendor), toolchain
     notes.append(f"facts of this host: {own.arch}, {own.num_cu or '?'} CUs, ROCm {host.toolchain.rocm or '?'}")
     if own.real_arch and options.real_arch is None:
         notes.append(
-            f"this GPU is a {own.real_arch} that passes for {own.arch}: programs made on a true one only with"
+            f"this GPU is a {own.real_arch} with an override to {own.arch}: programs compiled on a true {own.arch} need"
             " --allow spoof"
         )
-    return _said_hardware(options, said, own), host.toolchain
+    return _hardware(options, arch, own), host.toolchain
 
 
-def _lends(options: Options, host: Host) -> bool:
-    return options.migraphx is None and host.toolchain.migraphx is not None
+def _recorded_toolchain(options: Options, host: Host) -> HostToolchain:
+    """Returns the toolchain of recorded host facts without GPUs, which were recorded for this use; else an empty one.
 
-
-def _toolchain_of_bare(options: Options, host: Host) -> HostToolchain:
-    """A recorded toolchain without hardware was written to be used; that of a host with other GPUs was not."""
+    The toolchain of a host with other GPUs does not apply.
+    """
     recorded = any(how.startswith("recorded") for how in host.found_by.values())
     fits = options.vendor in (None, host.toolchain.vendor)
     return host.toolchain if recorded and fits and not host.targets else HostToolchain()
 
 
-def _own_target(options: Options, said: GfxArch | None, host: Host) -> HostTarget | None:
+def _own_target(options: Options, arch: GfxArch | None, host: Host) -> HostTarget | None:
     fits = [
         each
         for each in host.choices()
-        if (said is None or each.arch == said.base) and options.vendor in (None, each.vendor)
+        if (arch is None or each.arch == arch.base) and options.vendor in (None, each.vendor)
     ]
-    for source, name in ((options, "num_cu"), (options, "chiplets"), (said, "sramecc"), (said, "xnack")):
+    for source, name in ((options, "num_cu"), (options, "chiplets"), (arch, "sramecc"), (arch, "xnack")):
         wanted = getattr(source, name, None)
         if wanted is not None and len(fits) > 1:
             fits = [each for each in fits if getattr(each, name) == wanted] or fits
@@ -241,13 +241,13 @@ def _counted(gpu: HostTarget) -> str:
     return f"{gpu.num_cu or '?'} CUs{chiplets}"
 
 
-def _said_hardware(options: Options, said: GfxArch | None, own: HostTarget | None, vendor: str = "amd") -> Hardware:
+def _hardware(options: Options, arch: GfxArch | None, own: HostTarget | None, vendor: str = "amd") -> Hardware:
     return Hardware(
         kind="gpu",
         vendor=options.vendor or (own.vendor if own else vendor),
-        arch=said.base if said else own.arch if own else None,
-        sramecc=(said and said.sramecc) or (own.sramecc if own else None),
-        xnack=(said and said.xnack) or (own.xnack if own else None),
+        arch=arch.base if arch else own.arch if own else None,
+        sramecc=(arch and arch.sramecc) or (own.sramecc if own else None),
+        xnack=(arch and arch.xnack) or (own.xnack if own else None),
         num_cu=options.num_cu if options.num_cu is not None else own.num_cu if own else None,
         chiplets=options.chiplets if options.chiplets is not None else own.chiplets if own else None,
         real_arch=options.real_arch or (own.real_arch if own else None),
@@ -263,10 +263,10 @@ def _no_toolchain(
         for name, value in (("ROCm", rocm), ("MIGraphX", migraphx))
         if value is None and (name, hardware.kind) != ("ROCm", "ref")
     )
-    have = f"The registry has this model for: {'; '.join(known)}." if known else "`mxr host` shows what was looked for."
+    have = f"The registry has this model for: {'; '.join(known)}." if known else "`mxr host` shows where mxr looked."
     return Usage(
-        f"The version of {unknown} is neither given, recorded nor found on this host.",
-        hint=f"Say --rocm 7.2 --migraphx 2.15, or give --host FILE. {have}",
+        f"The version of {unknown} is not given, not recorded and was not found on this host.",
+        hint=f"Add --rocm and --migraphx, for example --rocm 7.2 --migraphx 2.15, or --host FILE. {have}",
         detail={"toolchains": known},
     )
 

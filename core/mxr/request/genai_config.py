@@ -1,8 +1,8 @@
-"""Reading ONNX Runtime GenAI's `genai_config.json`: which models it runs by MIGraphX, with which options and lengths.
+"""Reads `genai_config.json` of ONNX Runtime GenAI: which models MIGraphX runs, with which options and lengths.
 
-Two spellings are in use. The upstream provider is called `AMDGPU` and takes option names without a prefix; it pads the
-prompt to `search.max_length` and then runs one token at a time, so that a decoder needs two programs. The other is
-called `MIGraphX` and hands its options on as they are: `migraphx_fp16_enable`, or without the prefix.
+There are two forms. The upstream provider is named `AMDGPU` and takes option names without a prefix. It pads the prompt
+to `search.max_length` and then runs one token at a time, so a decoder needs two programs. The other provider is named
+`MIGraphX` and passes its options on unchanged: `migraphx_fp16_enable`, or the same without the prefix.
 Source: microsoft/onnxruntime-genai, src/config.cpp and the MIGraphX and AMDGPU provider set-up.
 """
 
@@ -24,7 +24,7 @@ PADDING = ("amdgpu", "amdgpuexecutionprovider")
 FORWARDING = ("migraphx", "migraphxexecutionprovider")
 PREFIX = "migraphx_"
 ORDER = ("int8", "fp8", "fp16", "bf16")
-"""The order in which the provider quantises. Source: microsoft/onnxruntime, migraphx_execution_provider.cc."""
+"""The order in which the provider quantizes. Source: microsoft/onnxruntime, migraphx_execution_provider.cc."""
 
 LENGTHS = ("total_sequence_length", "past_sequence_length", "max_sequence_length", "kv_sequence_length")
 LARGEST = 16 * 1024 * 1024
@@ -32,9 +32,9 @@ LARGEST = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class GenaiProgram:
-    """One program that a configuration needs: of which model, how precise, and for which sizes of its symbols.
+    """One program that a configuration needs: its model, precision, tuning, and the sizes of symbolic dims.
 
-    `name` is `decoder`, `embedding` and so on; `phase` is `prefill` or `decode` where one model needs both.
+    `name`: decoder, embedding and so on. `phase`: prefill or decode, if one model needs both.
     """
 
     name: str
@@ -51,7 +51,7 @@ class GenaiProgram:
         return f"{self.name}-{self.phase}" if self.phase else self.name
 
     def inputs(self, onnx: OnnxModel, batch: int | None) -> Inputs:
-        """The inputs whose open dims the configuration closes; the others are left to the person."""
+        """Returns the inputs whose open dims the configuration determines. The user must give the others."""
         sizes = {**(self.sizes or {}), **({"batch_size": batch} if batch else {})}
         found: list[tuple[str, Shape]] = []
         for each in onnx.inputs:
@@ -64,40 +64,43 @@ class GenaiProgram:
 
 @dataclass(frozen=True, slots=True)
 class GenaiConfig:
-    """The parts that MIGraphX runs, and what else a person should know."""
+    """The programs that MIGraphX runs, and notes for the user."""
 
     parts: tuple[GenaiProgram, ...]
     notes: tuple[str, ...] = ()
 
 
 def read(path: Path) -> GenaiConfig:
-    """The configuration in a file, or in a folder that holds one. Raises `Usage`, naming the field, or `Damaged`."""
+    """Reads a configuration file, or the one in a folder.
+
+    Raises `Usage` that names the invalid field, and `Damaged` for a file that is not JSON.
+    """
     path = path / "genai_config.json" if path.is_dir() else path
     try:
         with path.open("rb") as opened:
             data = opened.read(LARGEST)
     except OSError as problem:
-        raise Usage(f"{path} cannot be read: {problem.strerror}.", hint="Name a genai_config.json.") from None
+        raise Usage(f"Cannot read {path}: {problem.strerror}.", hint="Pass the path of a genai_config.json.") from None
     try:
         document = parse(data, str(path))
     except Usage as problem:
-        raise Damaged(problem.message, hint="Name a genai_config.json.") from None
+        raise Damaged(problem.message, hint="Pass the path of a genai_config.json.") from None
     top = dict(fields(document, ""))
     if "model" not in top:
-        raise Usage(f"{path}: model: there is no such field.", hint="Name a genai_config.json of GenAI 0.4 or newer.")
+        raise Usage(f"{path}: model: this field is missing.", hint="Pass a genai_config.json of GenAI 0.4 or newer.")
     length = _length(top.get("search"))
     parts, notes = [], []
     for where, name, part in _models(top["model"]):
         provider, options, at = _options(part, where)
         if provider is None:
-            notes.append(f"{where} runs without MIGraphX: nothing is fetched for it.")
+            notes.append(f"{where} does not use MIGraphX: no program is fetched for it.")
             continue
         file = _text(part["filename"], f"{where}.filename")
         parts += _parts(name, path.parent / file, _Chosen(provider, options, at), length)
     if not parts:
         raise Usage(
-            f"{path} names no model that MIGraphX runs.",
-            hint="Its provider_options need an entry AMDGPU or MIGraphX, as in"
+            f"No model in {path} uses MIGraphX.",
+            hint="Add an entry AMDGPU or MIGraphX to provider_options, for example"
             ' model.decoder.session_options.provider_options = [{"AMDGPU": {}}].',
         )
     return GenaiConfig(tuple(parts), tuple(notes))
@@ -105,7 +108,7 @@ def read(path: Path) -> GenaiConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """The provider of a model in lower case, its options without prefix, and where they stand."""
+    """The provider of a model in lower case, its options without prefix, and the path of the options."""
 
     provider: str
     options: Mapping[str, Any]
@@ -113,7 +116,7 @@ class _Chosen:
 
 
 def _models(model: object) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Each object below `model` with a file name of its own, also those of a pipeline: where, name, object."""
+    """Yields each object below `model` with a file name, including those of a pipeline: path, name, object."""
     for name, value in fields(model, "model"):
         where = f"model.{name}"
         if not isinstance(value, dict):
@@ -133,7 +136,7 @@ def _models(model: object) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
 
 
 def _options(part: Mapping[str, Any], where: str) -> tuple[str | None, Mapping[str, Any], str]:
-    """The MIGraphX provider of a model in lower case, its options without prefix, and where they stand."""
+    """Returns the MIGraphX provider of a model in lower case, its options without prefix, and their path."""
     at = f"{where}.session_options"
     listed = dict(fields(part.get("session_options", {}), at)).get("provider_options", [])
     at += ".provider_options"
@@ -151,9 +154,7 @@ def _options(part: Mapping[str, Any], where: str) -> tuple[str | None, Mapping[s
 def _parts(name: str, path: Path, chosen: _Chosen, length: int | None) -> list[GenaiProgram]:
     on = [word for word in ORDER if _on(chosen, f"{word}_enable")]
     if {"fp16", "bf16"} <= set(on):
-        raise Usage(
-            f"{chosen.where}: fp16_enable and bf16_enable together switch each other off.", hint="Leave one of them on."
-        )
+        raise Usage(f"{chosen.where}: fp16_enable and bf16_enable disable each other.", hint="Enable only one of them.")
     tuning = "exhaustive" if _on(chosen, "exhaustive_tune") else None
     whole = GenaiProgram(name, path, "+".join(on) or None, tuning, batches=_batches(chosen))
     if chosen.provider not in PADDING or name != "decoder" or length is None:
@@ -189,7 +190,7 @@ def _length(search: object) -> int | None:
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
-        raise refuse(where, "a text", value)
+        raise refuse(where, "a string", value)
     if os.sep in value and Path(value).is_absolute():
-        raise refuse(where, "a path beside the configuration", value)
+        raise refuse(where, "a path relative to the configuration", value)
     return text(value, where)

@@ -1,4 +1,4 @@
-"""The model that a command is about: an ONNX file, or `xxh3:...` of one that the cache or the registry knows."""
+"""Finds the model of a command: an ONNX file, or the hash `xxh3:...` of a model in the cache or the registry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelReference:
-    """A model: its hash, what its ONNX file declares, and, where the file is here, its path and external files."""
+    """A model: its hash, the declarations in its ONNX file and, if the file is on this host, its paths."""
 
     model: str
     onnx: OnnxModel
@@ -34,17 +34,17 @@ class ModelReference:
 
     @property
     def stem(self) -> str:
-        """What a program of this model is called in a folder: the file's stem, or the beginning of the hash."""
+        """The base name for programs of this model: the stem of the ONNX file, or the first digits of the hash."""
         return self.path.stem if self.path else self.model.removeprefix("xxh3:")[:16]
 
     def bind(self, batch: int | None, inputs: Inputs) -> Inputs:
-        """Every input with all dims closed. Raises `Usage`, showing the inputs."""
+        """Returns the shapes of all inputs without open dims. Raises `Usage`, listing the inputs."""
         given = {name: tuple(_plain(dim) for dim in shape) for name, shape in inputs}
         bound = onnxfile.bind_inputs(self.onnx, batch=batch, inputs=given)
         return tuple((name, _shape(dims)) for name, dims in bound.items())
 
     def statement(self) -> artifact_protocol.RegisterModel | None:
-        """What a publisher states of the model: reads the file whole once for its sha256; None without the file."""
+        """Returns the publisher's statement about the model, None without the file. Reads all files to hash them."""
         if self.path is None:
             return None
         found = hashing.hash_model(self.path, self.external, with_sha256=True)
@@ -52,7 +52,7 @@ class ModelReference:
         return self._stated(onnx.sha256 or "", {file.name: file.sha256 or "" for file in external})
 
     def registration(self, manifest: Manifest, onnx: str) -> artifact_protocol.RegisterModel:
-        """What makes the registry keep this model for compiling: the ONNX file is called `onnx` in its manifest."""
+        """Returns the registration of this model with its bytes. `onnx`: name of the ONNX file in the manifest."""
         shas = {file.name: file.sha256 for file in manifest.files}
         return replace(self._stated(shas.pop(onnx), shas), onnx=onnx, manifest=manifest)
 
@@ -68,7 +68,10 @@ class ModelReference:
 
 
 def find(text: str, cache: Cache, connect: Callable[[], Client] | None) -> ModelReference:
-    """The model that `text` names. Raises `Damaged` for a file that is no ONNX model, `NoSuchModel` for a hash."""
+    """Returns the model for a path or a hash.
+
+    Raises `Damaged` for a file that is not an ONNX model, and `NoSuchModel` for an unknown hash.
+    """
     if text.startswith("xxh3:"):
         return _by_hash(check_model(text), cache, connect)
     path = Path(text)
@@ -84,7 +87,7 @@ def _by_hash(model: str, cache: Cache, connect: Callable[[], Client] | None) -> 
     known = cache.model(model)
     if known is None:
         if connect is None:
-            raise NoSuchModel(f"The cache does not know the model {model}.")
+            raise NoSuchModel(f"The model {model} is not in the cache.")
         known = connect().model(model)
         cache.remember_model(known)
     inputs = tuple(OnnxInput(each.name, each.type, each.dims) for each in known.inputs)
@@ -93,7 +96,7 @@ def _by_hash(model: str, cache: Cache, connect: Callable[[], Client] | None) -> 
 
 
 def _name(path: Path) -> str:
-    """The file's name for people; one that could not stand in a manifest is replaced."""
+    """Returns the name of the file, or a default if a manifest cannot contain that name."""
     from mxr.artifact.manifest import check_name
     from mxr.errors import Usage
 
@@ -112,7 +115,7 @@ def _shape(dims: tuple[onnxfile.Dim, ...]) -> Shape:
 
 
 def shown_inputs(inputs: Mapping[str, Shape]) -> str:
-    """Inputs as one writes them on the command line."""
+    """Returns inputs in the form of the command line."""
     from mxr.artifact.target import show_dims
 
     return " ".join(f"{name}={show_dims(shape)}" for name, shape in inputs.items())

@@ -1,1 +1,1 @@
-"""General helpers without knowledge of mxr: JSON codec, frozen values, files on disk, hashes."""
+"""General modules without knowledge of mxr: JSON codec, frozen dataclasses, files on disk, hashes."""

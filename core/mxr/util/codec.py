@@ -1,7 +1,7 @@
-"""Reading a JSON document into a frozen value, strictly: unknown fields, wrong types and huge numbers are refused.
+"""Converts JSON documents to frozen values and back. Rejects unknown fields, wrong types and huge numbers.
 
-One small decoder serves requests, replies and recorded files, so that all three programs speak of a field in the same
-words ("demands.num_cu: expected a whole number, found \"304\"").
+Requests, replies and recorded files use the same decoder, so all programs report an invalid field in the same form:
+`demands.num_cu: expected an integer, found "304"`.
 """
 
 from __future__ import annotations
@@ -20,38 +20,39 @@ from mxr.errors import Usage
 T = TypeVar("T")
 
 HUGE = 2**53
-"""Whole numbers beyond this are refused: other JSON readers would round them."""
+"""Larger integers are rejected, because other JSON readers round them."""
 
 UNFIT = re.compile("[\0\ud800-\udfff]")
-"""What a text may not hold: no UTF-8 file has half a surrogate pair, no database a NUL."""
+"""Characters that a string must not contain: UTF-8 cannot encode a lone surrogate, databases cannot store a NUL."""
 
 CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
-NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false", type(None): "null"}
 
 
 def canonical(value: object) -> str:
-    """Canonical JSON: keys sorted by code point, no white space, UTF-8 written as it is, no NaN."""
+    """Returns canonical JSON: keys sorted by code point, no white space, non-ASCII characters unescaped, no NaN."""
     return CANONICAL.encode(value)
 
 
 def refuse(where: str, expected: str, found: object) -> Usage:
-    """The error for a field that is not what it should be; what was found is shown shortened."""
+    """Returns the error for a field with an invalid value. The value is shown, shortened to 60 characters."""
     try:
         text = json.dumps(found, default=str, ensure_ascii=True)
     except (RecursionError, TypeError, ValueError):
-        text = "something that is no JSON value, or one too deep"
+        text = "a value that is not JSON, or is nested too deeply"
     shown = text if len(text) <= 60 else text[:57] + "..."
-    return Usage(f"{where or 'the document'}: expected {expected}, found {shown}.", hint="Correct this field.")
+    return Usage(
+        f"{where or 'the document'}: expected {expected}, found {shown}.", hint=f"Correct {where or 'the document'}."
+    )
 
 
 def decode(kind: type[T], value: object, where: str = "", *, lenient: bool = False) -> T:
-    """The value of type `kind` that a parsed JSON document holds.
+    """Returns the value of type `kind` in a parsed JSON document.
 
-    `kind` is a dataclass, or any type hint made of str, int, float, bool, None, unions, `tuple[X, ...]`,
-    `Mapping[str, X]` and dataclasses. A class with a `from_json(document, where)` of its own is asked.
-    `lenient` passes over fields that are not known, for replies of a newer registry; a key never has such fields.
-    Raises `Usage`, naming the field by its path.
+    `kind` is a dataclass, or any type hint built from str, int, float, bool, None, unions, `tuple[X, ...]`,
+    `Mapping[str, X]` and dataclasses. A class with its own `from_json(document, where)` decodes itself. `lenient`
+    ignores unknown fields, for replies of a newer registry. Raises `Usage` with the path of the invalid field.
     """
     return typing.cast(T, _decode(kind, value, where, lenient))
 
@@ -92,9 +93,9 @@ def _scalar(kind: type, value: object, where: str) -> object:
 
 
 def text(value: str, where: str) -> str:
-    """`value`, unless it holds half of a surrogate pair or a NUL, which no UTF-8 file and no database can hold."""
+    """Returns `value` if it has no lone surrogate and no NUL. Raises `Usage`."""
     if UNFIT.search(value):
-        raise refuse(where, "a text without NUL and lone surrogates", value)
+        raise refuse(where, "a string without NUL and lone surrogates", value)
     return value
 
 
@@ -118,17 +119,17 @@ def _dataclass(kind: Any, value: object, where: str, lenient: bool) -> object:
             if lenient:
                 continue
             known = ", ".join(sorted(hints))
-            raise Usage(f"{join(where, name)}: there is no such field.", hint=f"Known fields: {known}.")
+            raise Usage(f"{join(where, name)}: unknown field.", hint=f"Known fields: {known}.")
         found[name] = _decode(hints[name], each, join(where, name), lenient)
     for name in needed:
         if name not in found:
-            raise Usage(f"{join(where, name)}: this field is missing.", hint="Add it.")
+            raise Usage(f"{join(where, name)}: this field is missing.", hint="Add the field.")
     return kind(**found)
 
 
 @cache
 def shape_of(kind: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The type hint of each field of a dataclass, and the names of those without a default."""
+    """Returns the type hint of each field of a dataclass, and the names of the fields without a default."""
     hints = typing.get_type_hints(kind)
     rows = dataclasses.fields(kind)
     missing = dataclasses.MISSING
@@ -137,23 +138,23 @@ def shape_of(kind: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def fields(value: object, where: str) -> list[tuple[str, object]]:
-    """The items of a JSON object. Raises `Usage` when it is none."""
+    """Returns the items of a JSON object. Raises `Usage` for any other value."""
     if not isinstance(value, dict):
         raise refuse(where, "an object", value)
     for name in value:
         if not isinstance(name, str):
-            raise refuse(where, "names that are texts", name)
+            raise refuse(where, "names that are strings", name)
         text(name, where)
     return list(value.items())
 
 
 def join(where: str, name: str) -> str:
-    """The path of a field inside `where`."""
+    """Returns the path of a field in `where`."""
     return f"{where}.{name}" if where else name
 
 
 def encode(value: object) -> Any:
-    """The JSON form of a value made of dataclasses, mappings, sequences and scalars."""
+    """Returns the JSON form of a value that consists of dataclasses, mappings, sequences and scalars."""
     if hasattr(value, "to_json"):
         return value.to_json()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -166,19 +167,19 @@ def encode(value: object) -> Any:
 
 
 def parse(data: bytes | str, what: str) -> Any:
-    """The JSON value in `data`, without duplicate names and without NaN. Raises `Usage` naming `what`."""
+    """Parses JSON. Raises `Usage` that names `what` for invalid JSON, duplicate names and NaN."""
     try:
         return json.loads(data, object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as problem:
-        raise Usage(f"{what} is not valid JSON: {problem}.", hint="Send one JSON document in UTF-8.") from None
+        raise Usage(f"{what} is not valid JSON: {problem}.", hint="Write one JSON document in UTF-8.") from None
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name appears twice in one object")
+        raise ValueError("an object contains a name twice")
     return found
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")

@@ -1,1 +1,1 @@
-"""The main operations: fetch, wait for a compile, push, freeze."""
+"""The main operations: fetch, compile, push, freeze and survey."""

@@ -1,6 +1,7 @@
-"""The way of a fetch: request -> cache -> registry -> bytes, checked -> cache.
+"""Fetch a program: request -> cache -> registry -> verified download -> cache.
 
-What is handed out was always read as the sha256 that the registry gave for an artifact of this very key.
+Every program that a fetch returns was read completely, and matches the sha256 that the registry gave for an artifact
+with the key of the request.
 """
 
 from __future__ import annotations
@@ -24,18 +25,21 @@ if TYPE_CHECKING:
     from mxr.client.registry import Client
 
 Connect = Callable[[], "Client"]
-"""Makes the client when it is needed: with the registry's own answer only, not with the cache's."""
+"""Creates the client. It is called only if the cache cannot answer."""
 
 Progress = Callable[[int], None]
+"""Is called with the number of bytes of each part that was transferred."""
+
 Watch = Callable[[int], Progress]
-"""Told the bytes to come, it gives the function that is told of each part as it comes."""
+"""Is called with the total number of bytes before a transfer. Returns the function that follows its progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A program that is here: `path` of it (of its folder, where there are several files), and what it is.
+    """A fetched program.
 
-    `source` is `cache`, `registry` or `compiled`.
+    `path`: its file, or the folder of several files. `source`: `cache`, `registry` or `compiled`. `answer`: its
+    artifact, and how well it matches the request.
     """
 
     path: Path
@@ -43,7 +47,7 @@ class Fetched:
     answer: Answer
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `mxr fetch --json`."""
+        """Returns the document of `mxr fetch --json`."""
         artifact = self.answer.artifact
         return {
             "path": str(self.path),
@@ -58,13 +62,13 @@ class Fetched:
 
 
 def unwatched(_: int) -> Progress:
-    """A watch that shows nothing."""
+    """A `Watch` without progress output."""
     return lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
 class FoundArtifact:
-    """An answer to a request, and the registry that gave it; None where the cache did, and has its files."""
+    """An answer to a request. `client`: the registry that gave it; None if the cache gave it and has its files."""
 
     answer: Answer
     client: Client | None = None
@@ -78,17 +82,17 @@ def fetch(
     refresh: bool = False,
     watch: Watch = unwatched,
 ) -> Fetched:
-    """The right program for a request, in the cache.
+    """Returns the right program for a request, in the cache.
 
-    A cached answer serves alone when it was exact for this very request, or when there is no `connect` (offline).
-    `refresh` asks the registry in any case. Raises `NoSuchArtifact` with the nearest, `Unreachable` when the cache
-    could not serve either, `Damaged` when what comes is not what was promised.
+    Does not ask the registry if the cache has an exact answer to the same request, or without `connect` (offline).
+    `refresh`: always ask the registry. Raises `NoSuchArtifact` with the nearest artifacts, `Unreachable` if the cache
+    has no answer either, and `Damaged` if the answer or the downloaded bytes are wrong.
     """
     return bring(request, look(request, cache, connect, refresh=refresh), cache, watch=watch)
 
 
 def look(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> FoundArtifact:
-    """Which program a request gets; nothing moves yet. For the rest see `fetch`."""
+    """Finds the program for a request without downloading it. Arguments and errors are those of `fetch`."""
     before = None if refresh else cache.answer(request)
     if before is not None and before.match.exact and held(before, cache):
         return FoundArtifact(before)
@@ -102,7 +106,7 @@ def look(request: Request, cache: Cache, connect: Connect | None, *, refresh: bo
 
 
 def resolve(request: Request, client: Client) -> Answer:
-    """What the registry answers now, checked. Raises `NoSuchArtifact`, `Unreachable`, `Damaged`."""
+    """Returns the verified answer of the registry. Raises `NoSuchArtifact`, `Unreachable`, `Damaged`."""
     hit = client.resolve(request)
     match = Match(tuple(hit.match.get("relaxed", ())), dict(hit.match.get("assumed", {})))
     answer = Answer(hit.artifact, match)
@@ -111,13 +115,13 @@ def resolve(request: Request, client: Client) -> Answer:
 
 
 def bring(request: Request, found: FoundArtifact, cache: Cache, *, watch: Watch = unwatched) -> Fetched:
-    """The program that was found, in the cache."""
+    """Brings the program that `look` found into the cache, and returns it."""
     answer = found.answer
     if found.client is None:
         use(answer, cache, None)
         return Fetched(path_of(answer, cache), "cache", answer)
     moved = complete(answer, cache, found.client, watch)
-    # A cache that cannot be written serves what it holds; only what had to be written there is in need of it.
+    # A cache that is not writable still serves its content: only a download requires writing.
     with nullcontext() if moved else suppress(MxrError):
         cache.remember(request, answer)
     usage_log.tell(cache.root, found.client)
@@ -127,11 +131,11 @@ def bring(request: Request, found: FoundArtifact, cache: Cache, *, watch: Watch 
 def fetch_compiled(
     identity: str, request: Request, cache: Cache, client: Client, *, watch: Watch = unwatched
 ) -> Fetched:
-    """The program that was compiled for a request, by the id of the artifact: nothing is resolved once more.
+    """Returns the program that was compiled for a request, by the id of its artifact and without another resolve.
 
-    Raises `Mismatch` when that artifact does not serve the request, `Damaged` when it is not what its id says.
+    Raises `Mismatch` if the artifact does not match the request, and `Damaged` if it does not match its id.
     """
-    answer = judged(request, client.artifact(identity), "What was compiled")
+    answer = judged(request, client.artifact(identity), "The compiled program")
     moved = complete(answer, cache, client, watch)
     with nullcontext() if moved else suppress(MxrError):
         cache.remember(request, answer)
@@ -140,22 +144,22 @@ def fetch_compiled(
 
 
 def use(answer: Answer, cache: Cache, client: Client | None) -> None:
-    """Count a use that no resolve counted: told now where the registry was asked for something, else later."""
+    """Logs a use that no resolve counted, and reports it with `client`; without one, a later fetch reports it."""
     usage_log.note(cache.root, answer.artifact.id)
     if client is not None:
         usage_log.tell(cache.root, client)
 
 
 def judged(request: Request, artifact: Artifact, what: str) -> Answer:
-    """An artifact that is known by its id as the answer to a request.
+    """Returns an artifact as the answer to a request. `what` names it in errors.
 
-    Raises `Mismatch` where it does not serve the request, `Damaged` when it is not what its id says.
+    Raises `Mismatch` if it does not match the request, and `Damaged` if it does not match its id.
     """
     verdict = _judged(request, artifact)
     if verdict.refused:
         raise Mismatch(
-            f"{what} is not what was asked for: {'; '.join(map(str, verdict.refused))}.",
-            hint=f"`mxr key` shows what is asked, `mxr show {artifact.id[:12]}` what this is.",
+            f"{what} does not match the request: {'; '.join(map(str, verdict.refused))}.",
+            hint=f"Compare the request (`mxr key`) with the artifact (`mxr show {artifact.id[:12]}`).",
             detail={"id": artifact.id, "differences": [each.to_json() for each in verdict.refused]},
         )
     answer = Answer(artifact, Match(tuple(verdict.relaxed), verdict.assumed))
@@ -164,9 +168,9 @@ def judged(request: Request, artifact: Artifact, what: str) -> Answer:
 
 
 def complete(answer: Answer, cache: Cache, client: Client, watch: Watch = unwatched) -> bool:
-    """Downloads what the cache lacks of an answer; whether anything was.
+    """Downloads the files of an answer that the cache does not have. Returns whether there were any.
 
-    Blobs that other programs of the same model brought before are taken from them.
+    Copies blobs that cached programs of the same model also contain.
     """
     from mxr.client import transfer
 
@@ -182,23 +186,21 @@ def complete(answer: Answer, cache: Cache, client: Client, watch: Watch = unwatc
 
 
 def shortfall(request: Request, answer: Answer) -> str:
-    """What was let pass and what was taken on trust, in one line for the person; empty for an exact match."""
+    """Returns the relaxations and assumptions of an answer as one line for people; empty for an exact match."""
     artifact, asked = answer.artifact, request.demands
     parts = []
     for name in answer.match.relaxed:
         if name == "real_arch":
-            made, here = (
-                each or f"a true {request.key.arch}" for each in (artifact.qualities.real_arch, asked.real_arch)
-            )
-            parts.append(f"made on {made}, for {here}")
+            compiled, wanted = (each or "no override" for each in (artifact.qualities.real_arch, asked.real_arch))
+            parts.append(f"real_arch {compiled} instead of {wanted}")
         elif name == "arch":
-            parts.append(f"arch {artifact.key.arch} serves {request.key.arch}")
+            parts.append(f"arch {artifact.key.arch} instead of {request.key.arch}")
         else:
             wanted = getattr(asked, name, None) or "the default"
             parts.append(f"{name} {show(getattr(artifact.qualities, name, None))} instead of {show(wanted)}")
     for name, value in answer.match.assumed.items():
         silent = "the request" if getattr(asked, name, None) is None else "the program"
-        parts.append(f"{name} {show(value)} assumed, since {silent} does not say")
+        parts.append(f"{name} {show(value)} assumed, because {silent} does not specify it")
     return "; ".join(parts)
 
 
@@ -208,7 +210,7 @@ def _judged(request: Request, artifact: Artifact) -> Verdict:
 
 
 def check_answer(request: Request, answer: Answer) -> None:
-    """Never trust the network: what a registry answers must be for this key and these demands, and be what its id says.
+    """Verifies an answer of a registry: it must match the key and the demands of the request, and its own id.
 
     Raises `Damaged`.
     """
@@ -217,34 +219,34 @@ def check_answer(request: Request, answer: Answer) -> None:
     digests = {request.key.digest, *([generic.digest] if generic and "arch" in answer.match.relaxed else [])}
     if not artifact.sound or artifact.digest not in digests:
         raise Damaged(
-            "The registry answered with an artifact that is not for this request.",
-            hint="Its database is damaged, or a proxy mixes up answers: run `mxr-registry fsck` there.",
+            "The registry answered with an artifact of another request.",
+            hint="Its database is damaged, or a proxy mixes up replies. Run `mxr-registry fsck` on the registry.",
             detail={"id": artifact.id, "digest": artifact.digest, "asked": request.key.digest},
         )
     refused = _judged(request, artifact).refused
     if refused:
         raise Damaged(
-            f"The registry answered with an artifact that does not serve this request: {'; '.join(map(str, refused))}.",
-            hint="It chooses by other rules than this mxr: update both to one version.",
+            f"The registry answered with an artifact that does not match the request: {'; '.join(map(str, refused))}.",
+            hint="Registry and client have different rules. Run the same version of mxr on both sides.",
             detail={"differences": [each.to_json() for each in refused]},
         )
 
 
 def files_of(answer: Answer) -> tuple[File, ...]:
-    """The files of an answer. Raises `Damaged` when it came without its manifest."""
+    """Returns the files of an answer. Raises `Damaged` for an answer without a manifest."""
     manifest: Manifest | None = answer.artifact.manifest
     if manifest is None:
-        raise Damaged("The registry answered without a manifest.", hint="Update mxr on both sides.")
+        raise Damaged("The registry answered without a manifest.", hint="Run the same version of mxr on both sides.")
     return manifest.files
 
 
 def held(answer: Answer, cache: Cache) -> bool:
-    """Whether the cache has every file of an answer, and each is what its sha256 says."""
+    """Returns whether the cache has every file of an answer, with the right sha256."""
     return all(cache.holds(file.sha256) for file in files_of(answer))
 
 
 def path_of(answer: Answer, cache: Cache) -> Path:
-    """Where the program of an answer is in the cache."""
+    """Returns the path in the cache of the program of an answer."""
     files = files_of(answer)
     return cache.file(files[0].sha256) if len(files) == 1 else cache.root / "files"
 
@@ -253,18 +255,18 @@ def _offline(request: Request, before: Answer | None, cache: Cache) -> Answer:
     answer = before if before is not None and held(before, cache) else cache.choose(request)
     if answer is None or not held(answer, cache):
         raise Unreachable(
-            "The cache has no program for this request, and --offline forbids asking the registry.",
+            "The cache has no program for this request, and --offline is set.",
             hint="Run the same command once without --offline.",
         )
     return answer
 
 
 def _unserved(request: Request, before: Answer | None, cache: Cache, problem: Unreachable) -> Unreachable:
-    """Says whether the cache has something that --offline would take."""
+    """Returns the error, extended by whether --offline would find a program in the cache."""
     answer = before or cache.choose(request)
     if answer is None or not held(answer, cache):
         return Unreachable(problem.message, hint=f"{problem.hint} The cache has no program for this request.")
     return Unreachable(
-        f"{problem.message} The cache has a program that was not an exact match ({shortfall(request, answer)}).",
-        hint=f"Add --offline to take it, or bring the registry back. {problem.hint}",
+        f"{problem.message} The cache has a program that is not an exact match ({shortfall(request, answer)}).",
+        hint=f"Add --offline to use it. {problem.hint}",
     )

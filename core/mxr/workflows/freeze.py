@@ -1,4 +1,4 @@
-"""`mxr freeze`: one model with static shapes for each batch, for consumers that name or check by shape."""
+"""`mxr freeze`: write a model with static shapes for each batch size, for consumers that depend on the shapes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from mxr.util import disk
 def freeze_batches(
     model: Path, folder: Path, batches: Sequence[int], inputs: Inputs = (), *, force: bool = False
 ) -> tuple[Path, ...]:
-    """Writes `<stem>.b<batch>.onnx` for each batch to `folder`, and the external data beside them once.
+    """Writes `<stem>.b<batch>.onnx` to `folder` for each batch size, and one copy of the external data.
 
-    Each batch closes the open first dims, those in `inputs` too, which close the others. Raises `Usage` for dims that
-    stay open, `NotAllowed` for other files of those names without `force`, `Damaged`, a disk fault.
+    The batch size replaces open first dims, also those in `inputs`; `inputs` gives the other dims. Raises `Usage` for
+    dims that remain open, `NotAllowed` for existing files without `force`, `Damaged` for an invalid model, and a disk
+    error as `disk.faults` does.
     """
     read = onnxfile.read_model(model)
     given = {name: tuple(_plain(dim) for dim in shape) for name, shape in inputs}
@@ -33,10 +34,10 @@ def freeze_batches(
         beside = [(place, folder / location) for location, place in onnxfile.external_files(read)]
         for place, copy in beside:
             if copy.exists() and not copy.samefile(place) and not force and not _same(place, copy):
-                raise NotAllowed(f"{copy} is there and is other data.", hint="Give another folder, or --force.")
+                raise NotAllowed(f"{copy} exists with other content.", hint="Use another folder, or add --force.")
     for path, _ in files:
         if path.exists() and not force:
-            raise NotAllowed(f"{path} is there already.", hint="Give another folder, or --force.")
+            raise NotAllowed(f"{path} already exists.", hint="Use another folder, or add --force.")
     for place, copy in beside:
         if not (copy.exists() and copy.samefile(place)):
             disk.copy_whole(place, copy)
@@ -49,7 +50,7 @@ def freeze_batches(
 def _with_batch(
     model: onnxfile.OnnxModel, inputs: Mapping[str, tuple[int, ...]], batch: int
 ) -> dict[str, tuple[int, ...]]:
-    """Dims as said, with the batch in place of an open first dim."""
+    """Returns the given dims, with the batch size in place of an open first dim."""
     first = {item.name: item.dims[0] for item in model.inputs if item.dims}
     return {
         name: (batch, *dims[1:]) if dims and not isinstance(first.get(name, 0), int) else dims
@@ -59,7 +60,7 @@ def _with_batch(
 
 def _plain(dim: object) -> int:
     if not isinstance(dim, int):
-        raise Usage("A frozen model has no dynamic dims.", hint="Give plain numbers: --batch 1,4,8 --input x=1,3,8,8.")
+        raise Usage("A frozen model cannot have dynamic dims.", hint="Use numbers: --batch 1,4,8 --input x=1,3,8,8.")
     return dim
 
 

@@ -1,6 +1,6 @@
-"""Compiling: jobs with their events and logs, workers, remembered failures, the counter of changes.
+"""Add tables for compile jobs with events and logs, workers, remembered failures, and the change counter.
 
-Revision 0002, after 0001.
+Revision 0002, follows 0001.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LATER = sa.text("next_at > 0")
 
 
 def upgrade() -> None:
-    """One step forward."""
+    """Apply the migration."""
     _jobs()
     _events()
     _logs()
@@ -41,7 +41,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """One step back."""
+    """Revert the migration."""
     for table in ("counters", "failures", "workers", "job_logs", "job_events", "jobs"):
         op.drop_table(table)
 
@@ -107,7 +107,7 @@ def _jobs() -> None:
         op.create_index("_".join(("ix_jobs", *columns)), "jobs", columns)
 
 
-def _of_job(table: str) -> sa.ForeignKeyConstraint:
+def _job_foreign_key(table: str) -> sa.ForeignKeyConstraint:
     return sa.ForeignKeyConstraint(["job"], ["jobs.seq"], name=f"fk_{table}_job_jobs", ondelete="CASCADE")
 
 
@@ -122,7 +122,7 @@ def _events() -> None:
         _column("note", sa.Text()),
         _column("detail_json", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("seq", name="pk_job_events"),
-        _of_job("job_events"),
+        _job_foreign_key("job_events"),
         sqlite_autoincrement=True,
     )
     op.create_index("ix_job_events_job_seq", "job_events", ["job", "seq"])
@@ -136,7 +136,7 @@ def _logs() -> None:
         _column("size", sa.BigInteger()),
         _column("data", sa.LargeBinary()),
         sa.PrimaryKeyConstraint("job", "start", name="pk_job_logs"),
-        _of_job("job_logs"),
+        _job_foreign_key("job_logs"),
     )
 
 

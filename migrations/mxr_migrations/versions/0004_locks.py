@@ -1,6 +1,6 @@
-"""Registered locks, and the artifacts that they pin.
+"""Add tables for registered locks and the artifacts that they pin.
 
-Revision 0004, after 0003.
+Revision 0004, follows 0003.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """One step forward."""
+    """Apply the migration."""
     op.create_table(
         "locks",
         sa.Column("seq", SERIAL, nullable=False),
@@ -39,6 +39,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """One step back."""
+    """Revert the migration."""
     op.drop_table("lock_artifacts")
     op.drop_table("locks")

@@ -1,6 +1,6 @@
-"""Uses of artifacts by day and the last use of each, for plans and for sweeping.
+"""Add daily use counts of artifacts and the time of the last use, for precompile plans and for sweeps.
 
-Revision 0005, after 0004.
+Revision 0005, follows 0004.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """One step forward."""
+    """Apply the migration."""
     op.create_table(
         "uses",
         sa.Column("artifact", SERIAL, nullable=False),
@@ -32,7 +32,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """One step back."""
+    """Revert the migration."""
     op.drop_index("ix_artifacts_namespace_used_at", "artifacts")
     op.drop_column("artifacts", "used_at")
     op.drop_table("uses")

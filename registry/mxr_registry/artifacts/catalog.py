@@ -1,4 +1,4 @@
-"""Artifacts: finding, listing, promoting and removing them, and the bytes of their files."""
+"""Published artifacts: find, list, show, promote and remove them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.qualities import Qualities
 from mxr.errors import NotAllowed, NotFound, Usage
 from mxr.util.codec import decode
-from mxr_registry.database.session import Row, Session, now, take_turns
+from mxr_registry.database.session import Row, Session, advisory_lock, now
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow, BlobRow, LockArtifactRow
 
 from . import locks
@@ -37,12 +37,12 @@ COLUMNS = (
     ArtifactRow.promoted_at,
     ArtifactRow.stated_json,
 )
-"""What a list says of an artifact; the manifest and the description can be long."""
+"""Columns in a list of artifacts. Manifest and description are left out because they can be long."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactFilters:
-    """What a list is narrowed to; None is all. `input` is the name of one. `after`: the `next` of the page before."""
+    """Filters of a list of artifacts; None matches all. `input`: the name of an input. `after`: `next` of a page."""
 
     model: str | None = None
     digest: str | None = None
@@ -58,48 +58,48 @@ class ArtifactFilters:
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> ArtifactFilters:
-        """The filters of a query string. Raises `Usage` for one that there is not."""
+        """Read the filters from a query string. Raises `Usage` for an unknown filter or an invalid value."""
         known = set(cls.__dataclass_fields__)
         for name in query:
             if name not in known:
-                raise Usage(f"{name}: there is no such filter.", hint=f"Filters: {', '.join(sorted(known))}.")
+                raise Usage(f"{name}: unknown filter.", hint=f"Use one of these filters: {', '.join(sorted(known))}.")
         limit, after = query.get("limit", "100"), query.get("after")
         if not re.fullmatch(r"[1-9][0-9]{0,3}", limit, re.ASCII) or int(limit) > MOST_LISTED:
-            raise Usage(f"limit: expected 1 to {MOST_LISTED}, found {limit[:20]!r}.", hint="Correct it.")
+            raise Usage(f"limit: expected 1 to {MOST_LISTED}, found {limit[:20]!r}.", hint="Correct the limit.")
         if after is not None and not re.fullmatch(r"[0-9]{1,18}", after, re.ASCII):
-            raise Usage(f"after: {after[:40]!r} is not where a page ended.", hint="Use `next` of the page before.")
+            raise Usage(f"after: {after[:40]!r} is not valid.", hint="Use the value of `next` in the previous page.")
         return cls(**{**query, "limit": int(limit)})  # type: ignore[arg-type]
 
 
 def listed(session: Session, namespace: str, filters: ArtifactFilters) -> str:
-    """The JSON of a page of artifacts, the newest first."""
+    """Return the JSON of one page of artifacts, newest first."""
     row = ArtifactRow
-    asked = select(*COLUMNS).where(row.namespace == namespace)
+    query = select(*COLUMNS).where(row.namespace == namespace)
     for name in ("model", "digest", "kind", "vendor", "arch", "migraphx", "rocm", "precision"):
         value = getattr(filters, name)
         if value is not None:
-            asked = asked.where(getattr(row, name) == (value.partition(":")[0] if name == "arch" else value))
+            query = query.where(getattr(row, name) == (value.partition(":")[0] if name == "arch" else value))
     if filters.input is not None:
-        asked = asked.where(
+        query = query.where(
             row.seq.in_(select(ArtifactInputRow.artifact).where(ArtifactInputRow.name == filters.input))
         )
     if filters.after is not None:
-        asked = asked.where(row.seq < int(filters.after))
-    rows = session.execute(asked.order_by(row.seq.desc()).limit(filters.limit + 1)).all()
+        query = query.where(row.seq < int(filters.after))
+    rows = session.execute(query.order_by(row.seq.desc()).limit(filters.limit + 1)).all()
     page = rows[: filters.limit]
-    following = json.dumps(str(page[-1].seq)) if len(rows) > len(page) else "null"
-    return '{"artifacts":[' + ",".join(f"{{{fields_of(each)}}}" for each in page) + f'],"next":{following}}}'
+    next_page = json.dumps(str(page[-1].seq)) if len(rows) > len(page) else "null"
+    return '{"artifacts":[' + ",".join(f"{{{fields_of(each)}}}" for each in page) + f'],"next":{next_page}}}'
 
 
 def show(session: Session, namespace: str, id: str) -> str:
-    """The JSON of one artifact, with its manifest and description. Raises `NotFound`, `Usage`."""
+    """Return the JSON of one artifact with its manifest and description. Raises `NotFound`, `Usage`."""
     row = find(session, namespace, id)
     description = row.description_json or "null"
     return f'{{{fields_of(row)},"description":{description},"manifest":{row.manifest_json}}}'
 
 
 def fields_of(row: Row) -> str:
-    """The fields of an artifact that every reply has, as they stand between braces."""
+    """Return the JSON fields of an artifact that every reply contains, without the enclosing braces."""
     promoted_at = "null" if row.promoted_at is None else row.promoted_at
     return (
         f'"id":"{row.id}","digest":"{row.digest}","sha256":"{row.sha256}","size":{row.size},"key":{row.key_json},'
@@ -110,89 +110,90 @@ def fields_of(row: Row) -> str:
 
 @lru_cache(maxsize=4_096)
 def qualities_of(text: str) -> Qualities:
-    """Stored qualities; most artifacts of a fleet have one of a few texts."""
+    """Decode stored qualities. Cached: the artifacts of a fleet share few different values."""
     return decode(Qualities, json.loads(text), lenient=True)
 
 
 def has(session: Session, namespace: str, id: str) -> bool:
-    """Whether there is an artifact of this whole id."""
-    asked = select(ArtifactRow.seq).where(ArtifactRow.namespace == namespace, ArtifactRow.id == id)
-    return session.execute(asked).first() is not None
+    """Whether an artifact with this full id exists."""
+    query = select(ArtifactRow.seq).where(ArtifactRow.namespace == namespace, ArtifactRow.id == id)
+    return session.execute(query).first() is not None
 
 
 def find(session: Session, namespace: str, id: str) -> Row:
-    """The row of the one artifact whose id begins so (8 digits or more).
+    """Return the row of the artifact with this id or unique id prefix (8 digits or more).
 
-    Raises `NotFound`, and `Usage` where several begin so or it is no id.
+    Raises `NotFound`, and `Usage` for an ambiguous prefix or an invalid id.
     """
     if not ID.fullmatch(id):
-        raise Usage(f"{id[:80]!r} is not the id of an artifact.", hint="Give 8 to 64 of its lower-case hex digits.")
+        raise Usage(f"{id[:80]!r} is not an artifact id.", hint="Give 8 to 64 lower-case hex digits of the id.")
     row = ArtifactRow
-    asked = select(*COLUMNS, row.manifest_json, row.description_json).where(row.namespace == namespace)
-    found = session.execute(asked.where(row.id >= id, row.id < id + "g").limit(2)).all()
-    if not found:
+    query = select(*COLUMNS, row.manifest_json, row.description_json).where(row.namespace == namespace)
+    rows = session.execute(query.where(row.id >= id, row.id < id + "g").limit(2)).all()
+    if not rows:
         raise NotFound(f"There is no artifact {id}.")
-    if len(found) > 1:
+    if len(rows) > 1:
         raise Usage(
-            f"More than one artifact begins with {id}.",
+            f"More than one artifact id begins with {id}.",
             hint="Give more digits of the id; `mxr ls` shows them.",
-            detail={"ids": [each.id for each in found]},
+            detail={"ids": [each.id for each in rows]},
         )
-    return found[0]
+    return rows[0]
 
 
 def file_of(row: Row, name: str) -> File:
-    """One file of the artifact in a row. Raises `NotFound`."""
+    """Return one file of the artifact in a row. Raises `NotFound`."""
     files = Manifest.from_json(json.loads(row.manifest_json)).files
     for file in files:
         if file.name == name:
             return file
-    known = ", ".join(file.name for file in files[:5])
-    raise NotFound(f"Artifact {row.id[:12]} has no file {name!r}.", hint=f"It has: {known}.")
+    names = ", ".join(file.name for file in files[:5])
+    raise NotFound(f"Artifact {row.id[:12]} has no file {name!r}.", hint=f"Use one of its files: {names}.")
 
 
 def promote(session: Session, namespace: str, id: str) -> str:
-    """Make an artifact the first choice of all that serve the same request; its JSON. The latest promotion wins."""
+    """Prefer an artifact over all others that serve the same request, and return its JSON. The last promotion wins."""
     row = find(session, namespace, id)
-    take_turns(session, f"promote {namespace} {row.digest}")
+    advisory_lock(session, f"promote {namespace} {row.digest}")
     latest = select(func.coalesce(func.max(ArtifactRow.promoted), 0)).where(
         ArtifactRow.namespace == namespace, ArtifactRow.digest == row.digest
     )
-    place = session.execute(latest).scalar_one() + 1
+    promoted = session.execute(latest).scalar_one() + 1
     session.execute(
-        update(ArtifactRow).where(ArtifactRow.seq == row.seq).values(promoted=place, promoted_at=now(session))
+        update(ArtifactRow).where(ArtifactRow.seq == row.seq).values(promoted=promoted, promoted_at=now(session))
     )
     return show(session, namespace, row.id)
 
 
-def free() -> Any:
-    """The condition that no registered lock pins an artifact."""
+def not_pinned() -> Any:
+    """SQL condition: no registered lock pins the artifact."""
     return ~exists().where(LockArtifactRow.artifact == ArtifactRow.seq)
 
 
-def forget(session: Session, some: Sequence[int]) -> int:
-    """Remove these rows, with all that belongs to them; how many there were.
+def delete_rows(session: Session, artifacts: Sequence[int]) -> int:
+    """Delete these artifacts by `seq`, with all dependent rows, and return how many existed.
 
-    Their blobs count as touched: whoever downloads one has the grace period to finish.
+    This restarts the grace period of their blobs, so that running downloads can finish.
     """
-    mine = select(ArtifactBlobRow.sha256).where(ArtifactBlobRow.artifact.in_(some))
-    touched = update(BlobRow).where(BlobRow.sha256.in_(mine)).values(touched_at=now(session))
-    session.execute(touched.execution_options(synchronize_session=False))
-    return session.execute(delete(ArtifactRow).where(ArtifactRow.seq.in_(some))).rowcount
+    names = select(ArtifactBlobRow.sha256).where(ArtifactBlobRow.artifact.in_(artifacts))
+    touch = update(BlobRow).where(BlobRow.sha256.in_(names)).values(touched_at=now(session))
+    session.execute(touch.execution_options(synchronize_session=False))
+    return session.execute(delete(ArtifactRow).where(ArtifactRow.seq.in_(artifacts))).rowcount
 
 
 def remove(session: Session, namespace: str, id: str) -> str:
-    """Remove an artifact; its JSON as it was. Its blobs stay until a sweep finds that nothing is made of them.
+    """Remove an artifact and return its last JSON. Its blobs stay until a sweep finds them unreferenced.
 
-    Raises `NotAllowed` where a registered lock pins it.
+    Raises `NotAllowed` if a registered lock pins the artifact.
     """
     row = find(session, namespace, id)
     locks.refuse_pinned(session, row.seq, row.id)
-    gone = show(session, namespace, row.id)
+    removed = show(session, namespace, row.id)
     try:
-        forget(session, [row.seq])
+        delete_rows(session, [row.seq])
     except IntegrityError:
         raise NotAllowed(
-            f"Artifact {row.id[:12]} was pinned by a lock meanwhile.", hint="`mxr lock --registered` lists them."
+            f"Artifact {row.id[:12]} has just been pinned by a lock.",
+            hint="Run `mxr lock --registered` to list the locks.",
         ) from None
-    return gone
+    return removed

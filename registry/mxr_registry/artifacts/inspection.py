@@ -1,12 +1,12 @@
-"""Reading a published program, or a model, for what it says of itself, in a child bounded in memory and time.
+"""Describe published programs and models in a child process with limited memory and time.
 
-The reader is made to survive any bytes; the child (`inspector`) is for the day when it does not. It holds no key and
-starts without the registry's heavy parts: it asks for ranges of the files, and they are read for it here.
+The parser is written to handle arbitrary bytes; the child process (`inspector`) contains it should that fail. The child
+gets no credentials and does not import the registry's large dependencies. It requests ranges of the files, which this
+module reads for it.
 """
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import json
 import os
@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 from mxr.artifact.manifest import File
@@ -24,27 +23,27 @@ from mxr.errors import MxrError, Temporary, from_json
 from mxr_registry.config.settings import RequestLimits
 from mxr_registry.storage import Store
 
-from .inspector import MOST_SAID, too_far
+from .inspector import MAX_REPLY, unreadable
 
 Description = Mapping[str, Any]
 
-LOOKING = 20
-"""Seconds, at most, for a look at a model: whoever uploads it waits for this."""
+MODEL_SECONDS = 20
+"""Maximum seconds for describing a model. The client that uploads it waits for this."""
 
 PAGE = 64 << 10
-"""Bytes that the child asks for at once, where a store's page is not larger."""
+"""Bytes per request of the child, unless the page size of the store is larger."""
 
 COMMAND = (sys.executable, "-m", "mxr_registry.artifacts.inspector")
 
 SECRETS = ("AWS_", "MXR_", "PG")
-"""How variables begin that are none of the child's business."""
+"""Prefixes of environment variables that are removed from the child's environment."""
 
 
 def inspect(store: Store, files: Sequence[File], limits: RequestLimits) -> tuple[Description, ...]:
-    """What each file says of itself (the document of `mxr inspect --json`), in order.
+    """Return the description of each program (the document of `mxr inspect --json`), in order.
 
-    Raises `Damaged` for what is no program, or takes the reader too far, and `Temporary` when no child could be run,
-    or the store does not answer.
+    Raises `Damaged` for a file that is not a program or exceeds the limits, and `Temporary` if the child cannot be
+    started or the store does not answer.
     """
     reply = _run(store, "programs", files, limits.inspect_memory, limits.inspect_cpu, limits.inspect_wall)
     if "error" in reply:
@@ -52,12 +51,12 @@ def inspect(store: Store, files: Sequence[File], limits: RequestLimits) -> tuple
     return tuple(reply["descriptions"])
 
 
-def look(store: Store, onnx: File, limits: RequestLimits) -> Description | None:
-    """What an ONNX file says of itself: its `graph` (see `structure_of`), `inputs`, `outputs` and `types`.
+def describe_model(store: Store, onnx: File, limits: RequestLimits) -> Description | None:
+    """Return the description of an ONNX file: its `graph` (see `structure_of`), `inputs`, `outputs` and `types`.
 
-    None where it cannot be read, or takes the reader too far: nothing that must be right rests on it.
+    Returns None if it cannot be read or exceeds the limits. The description is optional: no check depends on it alone.
     """
-    cpu, wall = min(LOOKING, limits.inspect_cpu), min(float(LOOKING), limits.inspect_wall)
+    cpu, wall = min(MODEL_SECONDS, limits.inspect_cpu), min(float(MODEL_SECONDS), limits.inspect_wall)
     try:
         reply = _run(store, "model", [onnx], limits.inspect_memory, cpu, wall)
     except MxrError:
@@ -66,117 +65,112 @@ def look(store: Store, onnx: File, limits: RequestLimits) -> Description | None:
 
 
 class BlobSource:
-    """The bytes of a file that is made of blobs, by offset."""
+    """Random access to the bytes of a file that consists of blobs."""
 
     def __init__(self, store: Store, file: File) -> None:
         self._store = store
-        self._names = [blob.sha256 for blob in file.blobs]
-        self._ends = list(accumulate(blob.size for blob in file.blobs))
-        self.size = self._ends[-1] if self._ends else 0
+        self._spans = file.spans()
+        self.size = file.size
 
     def read(self, offset: int, length: int) -> Iterator[bytes]:
-        """The bytes from `offset`, all of them within the file, in chunks."""
-        index = bisect.bisect_right(self._ends, offset)
-        while length > 0:
-            inside = offset - (self._ends[index - 1] if index else 0)
-            here = min(length, self._ends[index] - offset)
-            yield from self._store.read(self._names[index], inside, here)
-            offset, length, index = offset + here, length - here, index + 1
+        """Yield `length` bytes from `offset` in chunks. The range must lie within the file."""
+        for part in self._spans.ranges(offset, length):
+            yield from self._store.read(part.blob.sha256, part.offset, part.length)
 
 
 def _run(store: Store, what: str, files: Sequence[File], memory: int, cpu: int, wall: float) -> dict[str, Any]:
     sources = [BlobSource(store, file) for file in files]
-    stated = [{"name": file.name, "size": source.size} for file, source in zip(files, sources, strict=True)]
-    order = {"what": what, "files": stated, "page": max(store.page, PAGE), "memory": memory, "cpu": cpu}
-    with tempfile.TemporaryFile() as noise, _child(noise) as child:
-        late = threading.Event()
+    names = [{"name": file.name, "size": source.size} for file, source in zip(files, sources, strict=True)]
+    order = {"what": what, "files": names, "page": max(store.page, PAGE), "memory": memory, "cpu": cpu}
+    with tempfile.TemporaryFile() as stderr, _start_child(stderr) as child:
+        timed_out = threading.Event()
 
-        def end() -> None:
-            late.set()
+        def on_timeout() -> None:
+            timed_out.set()
             _kill(child)
 
-        timer = threading.Timer(wall, end)
+        timer = threading.Timer(wall, on_timeout)
         timer.start()
         try:
-            answer = _serve(child, order, sources)
-            if answer is not None:
-                return answer
+            reply = _serve(child, order, sources)
+            if reply is not None:
+                return reply
             child.wait()
         finally:
             timer.cancel()
             _kill(child)
-        if late.is_set():
-            raise too_far(f"reading it took more than {wall:g} seconds")
-        noise.seek(0)
-        raise too_far(_ending(child.returncode, noise.read()))
+        if timed_out.is_set():
+            raise unreadable(f"reading it took more than {wall:g} seconds")
+        stderr.seek(0)
+        raise unreadable(_exit_reason(child.returncode, stderr.read()))
 
 
-def _child(noise: Any) -> subprocess.Popen[bytes]:
+def _start_child(stderr: Any) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=noise,
+            stderr=stderr,
             env={name: value for name, value in os.environ.items() if not name.startswith(SECRETS)},
             start_new_session=True,
             close_fds=True,
         )
     except OSError as problem:
-        raise Temporary(f"The registry cannot start the reader of programs: {problem.strerror}.") from problem
+        raise Temporary(f"The registry cannot start the inspector process: {problem.strerror}.") from problem
 
 
 def _serve(child: subprocess.Popen[bytes], order: object, sources: Sequence[BlobSource]) -> dict[str, Any] | None:
-    """Give the child what it asks for until it answers; None where it ended before that, or what it says is nothing."""
-    heard: Any = child.stdout
+    """Send the ranges that the child requests until it replies. None if it ends earlier or sends an invalid line."""
+    stdout: Any = child.stdout
     with contextlib.suppress(BrokenPipeError):
         _write(child, json.dumps(order).encode() + b"\n")
-        while (line := heard.readline(2 * MOST_SAID)).endswith(b"\n"):
-            words = _words(line)
-            if isinstance(words, dict):
-                return words
-            wanted = _wanted(words, sources)
-            if wanted is None:
+        while (line := stdout.readline(2 * MAX_REPLY)).endswith(b"\n"):
+            message = _parse(line)
+            if isinstance(message, dict):
+                return message
+            chunks = _requested_bytes(message, sources)
+            if chunks is None:
                 _kill(child)
                 break
-            for data in wanted:
+            for data in chunks:
                 _write(child, data)
     return None
 
 
-def _words(line: bytes) -> Any:
+def _parse(line: bytes) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
         return None
 
 
-def _wanted(words: Any, sources: Sequence[BlobSource]) -> Iterator[bytes] | None:
-    """The bytes for a line [file, offset, length]; None for any other."""
-    if not (isinstance(words, list) and len(words) == 3 and all(type(each) is int for each in words)):
+def _requested_bytes(message: Any, sources: Sequence[BlobSource]) -> Iterator[bytes] | None:
+    """The bytes for a request [file, offset, length], or None if the message is not a valid request."""
+    if not (isinstance(message, list) and len(message) == 3 and all(type(each) is int for each in message)):
         return None
-    index, offset, length = words
+    index, offset, length = message
     if not (0 <= index < len(sources) and offset >= 0 and 0 < length <= sources[index].size - offset):
         return None
     return sources[index].read(offset, length)
 
 
 def _write(child: Any, data: bytes) -> None:
-    """Past the buffer, which would raise once more when it is closed."""
+    """Write without buffering: after an error, closing a buffered pipe would raise a second time."""
     view = memoryview(data)
     while view:
         view = view[child.stdin.raw.write(view) :]
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """The whole group, which has the number of its first process, unless that has ended."""
+    """Kill the process group of the child, unless the child has ended."""
     if child.poll() is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
 
 
-def _ending(code: int, noise: bytes) -> str:
-    last = noise.decode(errors="replace").strip().rpartition("\n")[2][:200]
+def _exit_reason(code: int, stderr: bytes) -> str:
+    last_line = stderr.decode(errors="replace").strip().rpartition("\n")[2][:200]
     if code < 0:
-        return f"the reader was ended by signal {-code}"
-    return f"the reader ended with {code}{': ' + last if last else ''}"
+        return f"the inspector process was killed by signal {-code}"
+    return f"the inspector process exited with status {code}{': ' + last_line if last_line else ''}"

@@ -1,13 +1,13 @@
-"""The child that reads a published program, or a model, for what it says of itself.
+"""The child process that parses published programs and models and returns their descriptions.
 
-    registry  ── a line: the order ─────────────────────────────────────>  child
-    registry  <─ a line: [file, offset, length] ────────────────────────  child
+    registry  ── one line: the order ───────────────────────────────────>  child
+    registry  <─ one line: [file, offset, length] ──────────────────────  child
     registry  ── that many bytes ───────────────────────────────────────>  child
               ...
-    registry  <─ a line: {"descriptions": [...]} or {"error": {...}} ────  child
+    registry  <─ one line: {"descriptions": [...]} or {"error": {...}} ──  child
 
-It knows neither store nor database, and needs no key to either: it is given bytes. Run as
-`python -m mxr_registry.artifacts.inspector`; `inspection` is the other end.
+The child has no access to the store or the database: the registry sends it the bytes that it requests. It runs as
+`python -m mxr_registry.artifacts.inspector`; `inspection` is the other end of the pipe.
 """
 
 from __future__ import annotations
@@ -22,112 +22,112 @@ from typing import Any, BinaryIO
 from mxr.errors import Damaged, MxrError
 from mxr.util.codec import encode
 
-MOST_SAID = 16 << 20
-"""Bytes of JSON that the descriptions of one artifact may have."""
+MAX_REPLY = 16 << 20
+"""Maximum size of the descriptions of one artifact, in bytes of JSON."""
 
-MOST_WRITTEN = 64 << 10
-"""Bytes of any file that the child may write: what it says on its way down."""
+MAX_FILE_SIZE = 64 << 10
+"""Maximum size in bytes of any file that the child writes. It writes only error output."""
 
-PAGES = 4
-"""Pages that are held of what was read ahead."""
+CACHED_PAGES = 4
+"""Number of pages that a source keeps in memory."""
 
-Asking = Callable[[int, int], bytes]
+ReadRange = Callable[[int, int], bytes]
 
 
 class PagedSource:
-    """A source of bytes that are asked for a page at a time: `ask` gives the bytes from an offset, so many."""
+    """Random access to a file that is read in pages. `read_range` returns the bytes for an offset and a length."""
 
-    def __init__(self, size: int, page: int, ask: Asking) -> None:
+    def __init__(self, size: int, page: int, read_range: ReadRange) -> None:
         self.size = size
         self._page_size = page
-        self._ask = ask
+        self._read_range = read_range
         self._pages: dict[int, bytes] = {}
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """The bytes from `offset`, fewer than `length` only at the end of the file."""
+        """Return `length` bytes from `offset`, or fewer at the end of the file."""
         length = max(0, min(length, self.size - offset))
         page = self._page_size
         if length >= page:
-            return self._ask(offset, length) if length else b""
+            return self._read_range(offset, length) if length else b""
         start = offset - offset % page
-        both = self._page(start) + (self._page(start + page) if offset + length > start + page else b"")
-        return both[offset - start : offset - start + length]
+        data = self._page(start) + (self._page(start + page) if offset + length > start + page else b"")
+        return data[offset - start : offset - start + length]
 
     def _page(self, start: int) -> bytes:
         found = self._pages.pop(start, None)
         if found is None:
             length = min(self._page_size, self.size - start)
-            found = self._ask(start, length) if length > 0 else b""
-        # The one that was not asked for longest stands first.
+            found = self._read_range(start, length) if length > 0 else b""
+        # The least recently used page is the first one.
         self._pages[start] = found
-        if len(self._pages) > PAGES:
+        if len(self._pages) > CACHED_PAGES:
             del self._pages[next(iter(self._pages))]
         return found
 
 
 class ParentProcess:
-    """The other end: what this child is to do, and the bytes to do it with."""
+    """The pipe to the registry: the order, and ranges of the files in it."""
 
-    def __init__(self, heard: BinaryIO, said: BinaryIO) -> None:
-        self._heard, self._said = heard, said
-        self.order: Mapping[str, Any] = json.loads(heard.readline())
+    def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
+        self._reader, self._writer = reader, writer
+        self.order: Mapping[str, Any] = json.loads(reader.readline())
 
     def source(self, index: int) -> PagedSource:
-        """The file of this place in the order."""
+        """Return the file with this index in the order."""
 
-        def ask(offset: int, length: int) -> bytes:
-            self.say([index, offset, length])
-            data = self._heard.read(length)
+        def read_range(offset: int, length: int) -> bytes:
+            self.send([index, offset, length])
+            data = self._reader.read(length)
             if len(data) < length:
-                raise SystemExit("the registry went away")
+                raise SystemExit("the registry closed the connection")
             return data
 
-        return PagedSource(self.order["files"][index]["size"], self.order["page"], ask)
+        return PagedSource(self.order["files"][index]["size"], self.order["page"], read_range)
 
-    def say(self, words: Any) -> None:
-        """One line of JSON."""
-        line = json.dumps(words)
-        self._said.write(line.encode() + b"\n")
-        self._said.flush()
+    def send(self, message: Any) -> None:
+        """Send one line of JSON."""
+        line = json.dumps(message)
+        self._writer.write(line.encode() + b"\n")
+        self._writer.flush()
 
 
-def too_far(how: str) -> Damaged:
-    """The error for a file that no reader should be given."""
+def unreadable(reason: str) -> Damaged:
+    """Return the error for a file that cannot be read within the limits."""
     return Damaged(
-        f"The registry could not read this file as a program: {how}.",
-        hint="See what `mxr inspect FILE` says of it.",
+        f"The registry cannot read this file as a program: {reason}.",
+        hint="Check the file with `mxr inspect FILE`.",
         detail={"offset": None},
     )
 
 
 def main() -> None:
-    """The child: bound itself, read the order, describe each file, answer."""
+    """Limit the resources of this process, read the order, describe each file, and send the reply."""
     registry = ParentProcess(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))
-    # Whatever a library prints is no answer.
+    # Keep output of libraries out of the reply.
     os.dup2(2, 1)
-    _bound(registry.order["memory"], registry.order["cpu"])
+    _limit_resources(registry.order["memory"], registry.order["cpu"])
     try:
-        said_of = {"programs": _describe, "model": _walk}[registry.order["what"]]
-        answer: Mapping[str, Any] = {"descriptions": said_of(registry)}
-        if len(json.dumps(answer)) > MOST_SAID:
-            raise too_far("it says too much")
+        describe_files = {"programs": _describe_programs, "model": _describe_model}[registry.order["what"]]
+        reply: Mapping[str, Any] = {"descriptions": describe_files(registry)}
+        if len(json.dumps(reply)) > MAX_REPLY:
+            raise unreadable("its description is too long")
     except MxrError as problem:
-        answer = problem.to_json()
+        reply = problem.to_json()
     except (MemoryError, RecursionError):
-        answer = too_far("it takes more memory than the registry gives it").to_json()
-    registry.say(answer)
+        reply = unreadable("it needs more memory than the registry allows").to_json()
+    registry.send(reply)
 
 
-def _bound(memory: int, cpu: int) -> None:
+def _limit_resources(memory: int, cpu: int) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_WRITTEN, MOST_WRITTEN))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_SIZE, MAX_FILE_SIZE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _describe(registry: ParentProcess) -> list[Mapping[str, Any]]:
+def _describe_programs(registry: ParentProcess) -> list[Mapping[str, Any]]:
     from mxr.program import describe
 
     found: list[Mapping[str, Any]] = []
@@ -140,7 +140,7 @@ def _describe(registry: ParentProcess) -> list[Mapping[str, Any]]:
     return found
 
 
-def _walk(registry: ParentProcess) -> list[Mapping[str, Any]]:
+def _describe_model(registry: ParentProcess) -> list[Mapping[str, Any]]:
     from mxr.onnxfile.reader import walk_model
     from mxr.onnxfile.structure import structure_of
     from mxr.onnxfile.window import Window

@@ -1,4 +1,4 @@
-"""What a miss says: the nearest artifacts, each field as asked and as found, and what the person can do about it."""
+"""Explain a miss: the nearest artifacts, the fields in which they differ from the request, and what to do about it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from mxr_registry.database.tables import ArtifactRow
 
 from . import catalog, models
 
-LOOKED_AT = 500
-"""Artifacts of the model that are compared with a request: the newest, those of the same arch first."""
+MOST_COMPARED = 500
+"""Maximum number of artifacts of the model to compare with a request: newest first, same arch before others."""
 
-SHOWN = 5
+MOST_REPORTED = 5
+"""Maximum number of nearest artifacts in a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class NearestArtifact:
-    """An artifact that does not serve, and why."""
+    """An artifact that does not satisfy a request, and the reasons."""
 
     candidate: Candidate
     same_key: bool
@@ -44,19 +45,19 @@ class NearestArtifact:
 def explain(
     session: Session, namespace: str, request: Request, digest: str, family: str | None
 ) -> tuple[NoSuchArtifact, list[Mapping[str, Any]]]:
-    """The error for a request that nothing serves, and the nearest artifacts as JSON."""
-    near = nearest(session, namespace, request, family)[:SHOWN]
+    """Return the error for a request that no artifact satisfies, and the nearest artifacts as JSON."""
+    near = nearest(session, namespace, request, family)[:MOST_REPORTED]
     shown: list[Mapping[str, Any]] = [each.to_json() for each in near]
     message = f"No program of {request.key.model} for {place(request.key)}: "
     if near:
         first = near[0].differences[0]
         more = len(near[0].differences) - 1
         message += (
-            f"the nearest, {near[0].candidate.id[:12]}, has {first.field} {show(first.found)} "
-            f"where {show(first.asked)} is asked{f' ({more} more)' if more else ''}."
+            f"the nearest artifact, {near[0].candidate.id[:12]}, has {first.field} {show(first.found)}, "
+            f"but the request asks for {show(first.asked)}{f' ({more} more differences)' if more else ''}."
         )
     elif models.known(session, namespace, request.key.model):
-        message += "the registry knows the model, and has no program of it at all."
+        message += "the registry knows this model but has no program of it."
     else:
         message += "the registry does not know this model."
     detail = {"digest": digest, "nearest": shown}
@@ -64,7 +65,7 @@ def explain(
 
 
 def place(key: Key) -> str:
-    """Where a program of this key runs, in few words."""
+    """Describe briefly where a program with this key runs."""
     if key.kind == "ref":
         return f"the ref target (MIGraphX {key.migraphx})"
     userland = "DTK" if key.vendor == "hygon" else "ROCm"
@@ -72,61 +73,63 @@ def place(key: Key) -> str:
 
 
 def nearest(session: Session, namespace: str, request: Request, family: str | None) -> list[NearestArtifact]:
-    """Artifacts of the same model that do not serve, those with the fewest differences first."""
+    """Return the artifacts of the same model that do not satisfy the request, fewest differences first."""
     found = [_compare(request, row, family) for row in _rows(session, namespace, request.key)]
     return sorted((each for each in found if each.differences), key=lambda each: len(each.differences))
 
 
 def _rows(session: Session, namespace: str, key: Key) -> Iterator[Row]:
     row = ArtifactRow
-    asked = (
+    query = (
         select(row.seq, row.id, row.key_json, row.qualities_json, row.promoted)
         .where(row.namespace == namespace, row.model == key.model)
         .order_by(row.seq.desc())
     )
-    same = session.execute(asked.where(row.arch.is_not_distinct_from(key.arch)).limit(LOOKED_AT)).all()
+    same = session.execute(query.where(row.arch.is_not_distinct_from(key.arch)).limit(MOST_COMPARED)).all()
     yield from same
-    if len(same) < LOOKED_AT:
-        other = asked.where(row.arch.is_distinct_from(key.arch)).limit(LOOKED_AT - len(same))
+    if len(same) < MOST_COMPARED:
+        other = query.where(row.arch.is_distinct_from(key.arch)).limit(MOST_COMPARED - len(same))
         yield from session.execute(other)
 
 
 def _compare(request: Request, row: Row, family: str | None) -> NearestArtifact:
     key = Key.from_json(json.loads(row.key_json))
     generic = family if key.arch == family and family else None
-    has = Candidate(row.id, catalog.qualities_of(row.qualities_json), row.promoted, row.seq, generic)
-    asked = request.key.generic() if generic else request.key
-    differences = (asked or request.key).differences(key)
-    elsewhere = any(each.field in ("arch", "vendor", "kind") for each in differences)
-    refused = () if elsewhere else tuple(matching.judge(request.demands, has).refused)
-    return NearestArtifact(has, not differences, differences + refused)
+    candidate = Candidate(row.id, catalog.qualities_of(row.qualities_json), row.promoted, row.seq, generic)
+    requested_key = request.key.generic() if generic else request.key
+    differences = (requested_key or request.key).differences(key)
+    other_hardware = any(each.field in ("arch", "vendor", "kind") for each in differences)
+    refused = () if other_hardware else tuple(matching.judge(request.demands, candidate).refused)
+    return NearestArtifact(candidate, not differences, differences + refused)
 
 
 def advice(request: Request, near: list[NearestArtifact]) -> str:
-    """What the person can do: let pass what alone refuses, or publish the program."""
+    """Return the hint: the options that would accept a near artifact, or the command that publishes the program."""
     for each in near:
-        flag = _would_serve(request.demands, each) if each.same_key else None
-        if flag:
+        option = _accepting_option(request.demands, each) if each.same_key else None
+        if option:
             return (
-                f"If that is right for you, {flag} takes {each.candidate.id[:12]}. Else publish: {push_line(request)}"
+                f"To accept artifact {each.candidate.id[:12]}, {option}. "
+                f"Otherwise compile the program and publish it: {push_command(request)}"
             )
-    return f"Compile it and publish it: {push_line(request)}"
+    return f"Compile the program and publish it: {push_command(request)}"
 
 
-def _would_serve(demands: Demands, near: NearestArtifact) -> str | None:
+def _accepting_option(demands: Demands, near: NearestArtifact) -> str | None:
+    """The smallest change of the options with which this artifact satisfies the demands, or None."""
     if demands.exact:
         loose = replace(demands, exact=False)
-        return None if matching.judge(loose, near.candidate).refused else "leaving out --exact"
-    open_ = [name for name in ALLOWANCES if name not in demands.allow]
-    for count in range(1, len(open_) + 1):
-        for some in combinations(open_, count):
-            if not matching.judge(replace(demands, allow=(*demands.allow, *some)), near.candidate).refused:
-                return f"`--allow {','.join((*demands.allow, *some))}`"
+        return None if matching.judge(loose, near.candidate).refused else "omit --exact"
+    unused = [name for name in ALLOWANCES if name not in demands.allow]
+    for count in range(1, len(unused) + 1):
+        for added in combinations(unused, count):
+            if not matching.judge(replace(demands, allow=(*demands.allow, *added)), near.candidate).refused:
+                return f"use `--allow {','.join((*demands.allow, *added))}`"
     return None
 
 
-def push_line(request: Request) -> str:
-    """The command that would publish what was asked for."""
+def push_command(request: Request) -> str:
+    """Return the `mxr push` command that publishes the requested program."""
     key, demands = request.key, request.demands
     words = ["mxr", "push", "FILE.mxr", "--model", "MODEL.onnx"]
     if key.kind == "ref":

@@ -1,4 +1,4 @@
-"""Misses: who asked for what in vain, how often, and what came nearest; what a fleet still needs compiled."""
+"""Misses: requests that found no artifact, with their count and the nearest artifacts."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from mxr_registry.database.tables import MissRow
 
 log = logging.getLogger("mxr_registry")
 
-PATIENCE = 0.25
-"""Seconds that a miss may wait for a busy database before it goes unrecorded."""
+LOCK_TIMEOUT = 0.25
+"""Seconds to wait for a busy database before a miss is left unrecorded."""
 
 MOST_LISTED = 1_000
 
 
 def record(db: Database, namespace: str, request: Request, digest: str, nearest: list[Mapping[str, Any]]) -> None:
-    """Count a miss. A database that is busy, full or read-only is logged and fails nobody."""
+    """Count a miss. If the database is busy, full or read-only, this is logged and raises no error."""
     text = canonical(request.to_json())
     try:
-        with db.writing(patience=PATIENCE) as session:
-            moment, found = now(session), canonical(nearest)
+        with db.writing(lock_timeout=LOCK_TIMEOUT) as session:
+            moment, nearest_json = now(session), canonical(nearest)
             upsert(
                 session,
                 MissRow,
@@ -37,19 +37,19 @@ def record(db: Database, namespace: str, request: Request, digest: str, nearest:
                 {
                     "digest": digest,
                     "request_json": text,
-                    "nearest_json": found,
+                    "nearest_json": nearest_json,
                     "count": 1,
                     "first_at": moment,
                     "last_at": moment,
                 },
-                {"nearest_json": found, "count": MissRow.count + 1, "last_at": moment},
+                {"nearest_json": nearest_json, "count": MissRow.count + 1, "last_at": moment},
             )
     except (MxrError, SQLAlchemyError) as problem:
-        log.warning("a miss of %s was not recorded: %s", digest, problem)
+        log.warning("the miss of %s was not recorded: %s", digest, problem)
 
 
 def listed(session: Session, namespace: str) -> str:
-    """The JSON of the latest misses."""
+    """Return the JSON of the latest misses."""
     rows = session.execute(
         select(*MissRow.__table__.c)
         .where(MissRow.namespace == namespace)

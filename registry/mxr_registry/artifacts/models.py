@@ -1,4 +1,4 @@
-"""Models: which ONNX model a hash stands for, on a publisher's word or because its bytes are here and were checked."""
+"""Models: the ONNX models that hashes stand for, either declared by a publisher or verified from their bytes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from mxr.errors import Conflict, Damaged, NoSuchBlob, NoSuchModel, Usage
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.protocol.artifacts import RegisterModel, check_model, model_identity
 from mxr.util.codec import canonical, encode
+from mxr.util.hashing import external_header, hash_chunks
 from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import ModelBlobRow, ModelRow
 from mxr_registry.storage.store import Store
@@ -25,124 +26,127 @@ from . import blobs
 from .inspection import Description
 
 MOST_LISTED = 1_000
-TRIES = 3
+ATTEMPTS = 3
 
-Look = Callable[[File], Description | None]
+DescribeModel = Callable[[File], Description | None]
 
-TURNS = tuple(threading.Lock() for _ in range(64))
+VERIFY_LOCKS = tuple(threading.Lock() for _ in range(64))
 
 
-def register(db: Database, store: Store, look: Look, namespace: str, statement: RegisterModel) -> str:
-    """Write down a model, after checking its hash over its bytes where they were sent; its JSON.
+def register(db: Database, store: Store, describe_model: DescribeModel, namespace: str, declared: RegisterModel) -> str:
+    """Register a model and return its JSON. With a manifest, verify its hash over its bytes first.
 
-    `look` tells what the ONNX file says of itself, or None. Raises `NoSuchBlob`, `Damaged` where the bytes give another
-    hash, `Conflict` where it names another model.
+    `describe_model` returns the description of an ONNX file, or None. Raises `NoSuchBlob`, `Damaged` if the bytes have
+    another hash, and `Conflict` if the hash already belongs to another model.
     """
-    if statement.manifest is None:
-        return _write(db, namespace, statement, None)
-    # One request at a time reads a model: a fleet that asks for it at once sends it as often.
-    with TURNS[hash(statement.model) % len(TURNS)]:
+    if declared.manifest is None:
+        return _write(db, namespace, declared, None)
+    # Verify each model in one request at a time: a fleet may register the same model many times at once.
+    with VERIFY_LOCKS[hash(declared.model) % len(VERIFY_LOCKS)]:
         with db.reading() as session:
-            row = _find(session, namespace, statement.model)
-        # What is here whole had its bytes checked when they came.
-        whole = row is not None and row.complete and row.sha256 == statement.sha256
-        verify(db, store, namespace, statement, reading=not whole)
-        told = None
+            row = _find(session, namespace, declared.model)
+        # The bytes of a complete model were verified when it was registered.
+        verified = row is not None and row.complete and row.sha256 == declared.sha256
+        verify(db, store, namespace, declared, read_bytes=not verified)
+        description = None
         if row is None or row.graph is None:
-            told = look(next(file for file in statement.manifest.files if file.name == statement.onnx))
-        return _write(db, namespace, statement, told)
+            description = describe_model(next(file for file in declared.manifest.files if file.name == declared.onnx))
+        return _write(db, namespace, declared, description)
 
 
-def _write(db: Database, namespace: str, statement: RegisterModel, told: Description | None) -> str:
-    for _ in range(TRIES):
+def _write(db: Database, namespace: str, declared: RegisterModel, description: Description | None) -> str:
+    for _ in range(ATTEMPTS):
         try:
             with db.writing() as session:
-                state(session, namespace, statement)
-                if told is not None:
-                    _note(session, namespace, statement.model, dict(told))
-                return show(session, namespace, statement.model)
+                save(session, namespace, declared)
+                if description is not None:
+                    _save_description(session, namespace, declared.model, dict(description))
+                return show(session, namespace, declared.model)
         except IntegrityError:
-            # Another registered it at this moment, and the next look finds that.
+            # Another request registered the model at the same time; the next attempt finds it.
             continue
-    raise NoSuchBlob("A blob of this model was swept meanwhile.")
+    raise NoSuchBlob("A blob of this model has just been swept.")
 
 
-def _note(session: Session, namespace: str, model: str, told: dict[str, Any]) -> None:
-    values = {"graph": told.pop("graph"), "told_json": canonical(told)}
+def _save_description(session: Session, namespace: str, model: str, description: dict[str, Any]) -> None:
+    values = {"graph": description.pop("graph"), "told_json": canonical(description)}
     session.execute(update(ModelRow).where(ModelRow.namespace == namespace, ModelRow.model == model).values(values))
 
 
-def verify(db: Database, store: Store, namespace: str, statement: RegisterModel, *, reading: bool = True) -> None:
-    """Check a statement that came with a manifest, `reading` all of the model. Raises `NoSuchBlob` and `Damaged`."""
-    if statement.manifest is None:
+def verify(db: Database, store: Store, namespace: str, declared: RegisterModel, *, read_bytes: bool = True) -> None:
+    """Verify a declared model with a manifest. `read_bytes`: also hash all of its bytes.
+
+    Raises `NoSuchBlob` and `Damaged`.
+    """
+    if declared.manifest is None:
         return
-    files = {file.name: file for file in statement.manifest.files}
-    if statement.onnx not in files:
-        raise Usage(f"onnx: there is no file {statement.onnx!r} in the manifest.", hint="Name the ONNX file.")
-    blobs.demand(db, store, namespace, statement.manifest)
+    files = {file.name: file for file in declared.manifest.files}
+    if declared.onnx not in files:
+        raise Usage(
+            f"onnx: there is no file {declared.onnx!r} in the manifest.", hint="Give the name of the ONNX file."
+        )
+    blobs.require_all(db, store, namespace, declared.manifest)
     identity = model_identity(
-        files[statement.onnx].sha256, {name: file.sha256 for name, file in files.items() if name != statement.onnx}
+        files[declared.onnx].sha256, {name: file.sha256 for name, file in files.items() if name != declared.onnx}
     )
-    if identity != statement.sha256:
-        raise _wrong("sha256", statement.sha256, identity)
-    found = hash_of(store, statement.manifest, statement.onnx) if reading else statement.model
-    if found != statement.model:
-        raise _wrong("model", statement.model, found)
+    if identity != declared.sha256:
+        raise _wrong_hash("sha256", declared.sha256, identity)
+    found = hash_of(store, declared.manifest, declared.onnx) if read_bytes else declared.model
+    if found != declared.model:
+        raise _wrong_hash("model", declared.model, found)
 
 
-def _wrong(field: str, asked: str, found: str) -> Damaged:
+def _wrong_hash(field: str, declared: str, found: str) -> Damaged:
     return Damaged(
-        f"The files of this model give the {field} {found}, not {asked}.",
-        hint="Push the model again; it changed while it was read.",
-        detail={"differences": [{"field": field, "asked": asked, "found": found}]},
+        f"The files of this model have the {field} {found}, not {declared}.",
+        hint="Push the model again. It may have changed while it was read.",
+        detail={"differences": [{"field": field, "asked": declared, "found": found}]},
     )
 
 
 def hash_of(store: Store, manifest: Manifest, onnx: str) -> str:
-    """The model's hash: XXH3-128 over the ONNX bytes, then each external file with its name and size before it."""
+    """Return the model's hash: XXH3-128 over the ONNX bytes, then for each external file its name, size and bytes."""
     found = xxhash.xxh3_128(seed=0)
     external = sorted((file for file in manifest.files if file.name != onnx), key=lambda file: file.name.encode())
     for file in (*(file for file in manifest.files if file.name == onnx), *external):
         if file.name != onnx:
-            name = file.name.encode()
-            found.update(len(name).to_bytes(4, "little") + name + file.size.to_bytes(8, "little"))
-        for data in blobs.contents(store, file):
-            found.update(data)
+            found.update(external_header(file.name, file.size))
+        hash_chunks(blobs.contents(store, file), found)
     return f"xxh3:{found.hexdigest()}"
 
 
-def state(session: Session, namespace: str, statement: RegisterModel) -> None:
-    """Write down a statement that was verified before. What was checked replaces what was only said.
+def save(session: Session, namespace: str, declared: RegisterModel) -> None:
+    """Save a model that `verify` accepted. A verified model replaces one that was only declared.
 
-    Raises `Conflict` where the hash already stands for another model.
+    Raises `Conflict` if the hash already belongs to another model.
     """
-    complete = statement.manifest is not None
-    row = session.execute(_select(namespace).where(ModelRow.model == statement.model).with_for_update()).one_or_none()
-    if row is not None and row.sha256 != statement.sha256 and (row.complete or not complete):
+    complete = declared.manifest is not None
+    row = session.execute(_select(namespace).where(ModelRow.model == declared.model).with_for_update()).one_or_none()
+    if row is not None and row.sha256 != declared.sha256 and (row.complete or not complete):
         raise Conflict(
-            f"{statement.model} already stands for another model here.",
-            hint="Two models with one hash: change one of them (its doc string, say) and compile it again.",
-            detail={"differences": [{"field": "sha256", "asked": statement.sha256, "found": row.sha256}]},
+            f"{declared.model} already belongs to another model in this registry.",
+            hint="Two models have the same hash. Change one of them, for example its doc string, and compile it again.",
+            detail={"differences": [{"field": "sha256", "asked": declared.sha256, "found": row.sha256}]},
         )
     if row is not None and (row.complete or not complete):
         return
     values: dict[str, Any] = {
-        "sha256": statement.sha256,
-        "name": statement.name,
-        "inputs_json": canonical(encode(statement.inputs)),
+        "sha256": declared.sha256,
+        "name": declared.name,
+        "inputs_json": canonical(encode(declared.inputs)),
         "complete": complete,
-        "onnx": statement.onnx,
-        "manifest_json": canonical(statement.manifest.to_json()) if statement.manifest else None,
+        "onnx": declared.onnx,
+        "manifest_json": canonical(declared.manifest.to_json()) if declared.manifest else None,
     }
     if row is None:
-        values |= {"namespace": namespace, "model": statement.model, "created_at": now(session)}
+        values |= {"namespace": namespace, "model": declared.model, "created_at": now(session)}
         session.execute(insert(ModelRow).values(values))
-        row = _find(session, namespace, statement.model)
+        row = _find(session, namespace, declared.model)
         assert row is not None
     else:
         session.execute(update(ModelRow).where(ModelRow.seq == row.seq).values(values))
-    if statement.manifest is not None:
-        _bind(session, namespace, row.seq, (blob.sha256 for blob in statement.manifest.blobs()))
+    if declared.manifest is not None:
+        _bind(session, namespace, row.seq, (blob.sha256 for blob in declared.manifest.blobs()))
 
 
 def _bind(session: Session, namespace: str, model: int, names: Iterable[str]) -> None:
@@ -161,20 +165,20 @@ def _select(namespace: str) -> Any:
     return select(*columns).where(ModelRow.namespace == namespace)
 
 
-def told(session: Session, namespace: str, model: str) -> OnnxModel | None:
-    """What the ONNX file of a complete model says of itself, as far as it is kept: its inputs, outputs and types."""
-    asked = select(ModelRow.told_json).where(
+def description_of(session: Session, namespace: str, model: str) -> OnnxModel | None:
+    """Return the saved inputs, outputs and types of a complete model's ONNX file, or None if there are none."""
+    query = select(ModelRow.told_json).where(
         ModelRow.namespace == namespace, ModelRow.model == model, ModelRow.complete
     )
-    text = session.execute(asked).scalar()
+    text = session.execute(query).scalar()
     if text is None:
         return None
     found = json.loads(text)
-    inputs, outputs = (tuple(map(_end, found[name])) for name in ("inputs", "outputs"))
+    inputs, outputs = (tuple(map(_onnx_value, found[name])) for name in ("inputs", "outputs"))
     return OnnxModel(Path(model), 0, inputs, outputs, (), None, 0, "", frozenset(found["types"]))
 
 
-def _end(found: dict[str, Any]) -> OnnxInput:
+def _onnx_value(found: dict[str, Any]) -> OnnxInput:
     dims = found["dims"]
     return OnnxInput(found["name"], found["elem_type"], None if dims is None else tuple(dims))
 
@@ -185,20 +189,20 @@ def known(session: Session, namespace: str, model: str) -> bool:
 
 
 def show(session: Session, namespace: str, model: str) -> str:
-    """The JSON of one model, with its manifest. Raises `NoSuchModel`."""
+    """Return the JSON of one model with its manifest. Raises `NoSuchModel`."""
     row = _find(session, namespace, check_model(model))
     if row is None:
         raise NoSuchModel(f"The registry does not know the model {model}.")
-    return _written(row, row.manifest_json)
+    return _to_json(row, row.manifest_json)
 
 
 def listed(session: Session, namespace: str) -> str:
-    """The JSON of the newest models, without their manifests."""
+    """Return the JSON of the newest models without their manifests."""
     rows = session.execute(_select(namespace).order_by(ModelRow.seq.desc()).limit(MOST_LISTED))
-    return '{"models":[' + ",".join(_written(row, None) for row in rows) + "]}"
+    return '{"models":[' + ",".join(_to_json(row, None) for row in rows) + "]}"
 
 
-def _written(row: Row, manifest: str | None) -> str:
+def _to_json(row: Row, manifest: str | None) -> str:
     name, onnx, complete = (json.dumps(each) for each in (row.name, row.onnx, row.complete))
     return (
         f'{{"model":"{row.model}","sha256":"{row.sha256}","name":{name},"inputs":{row.inputs_json},'

@@ -1,8 +1,8 @@
-"""Publishing: an artifact becomes visible after its bytes were checked and its program agreed with its key.
+"""Publish an artifact after verifying its bytes and checking its program against its key.
 
-    demand the blobs -> read every file once -> let the program speak -> one transaction: model, artifact, its blobs
+    check that all blobs exist -> read every file -> describe the programs -> one transaction: model, artifact, blobs
 
-All but the last step holds no transaction. Constraints of the database decide between two who publish at once.
+Only the last step runs in a transaction. Database constraints resolve concurrent publications of the same artifact.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from .inspection import Description
 
 Inspect = Callable[[Sequence[File]], tuple[Description, ...]]
 
-TRIES = 4
-"""Of the last step: artifact and model can each be written by another first, and only a lost blob stays lost."""
+ATTEMPTS = 4
+"""Attempts of the last step: another request may write the artifact, the model or both first."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedPublication:
-    """A publication whose bytes are right and whose programs do not contradict it.
+    """A publication with verified bytes and programs that match its key.
 
-    `repairs`: the artifact is here already, and the store lost blobs of its first manifest.
+    `repairs`: the artifact already exists, and the store has lost blobs of its current manifest.
     """
 
     wanted: Publish
@@ -50,32 +50,35 @@ class CheckedPublication:
 
 
 def publish(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: Publish) -> tuple[str, bool]:
-    """Publish an artifact: its JSON, and whether it is new here.
+    """Publish an artifact. Returns its JSON and whether it is new.
 
-    Raises `NoSuchBlob`, `Damaged`, `DamagedBlob`, `Mismatch` where a program contradicts its key, and `Conflict`.
+    Raises `NoSuchBlob`, `Damaged`, `DamagedBlob`, `Mismatch` if a program contradicts its key, and `Conflict`.
     """
     checked = check(db, store, inspect, namespace, wanted)
-    _refuse_other_models(db, namespace, checked)
-    for _ in range(TRIES):
+    _check_model(db, namespace, checked)
+    for _ in range(ATTEMPTS):
         try:
             with db.writing() as session:
                 new = record(session, namespace, checked)
                 return catalog.show(session, namespace, checked.id), new
         except IntegrityError:
-            # Another wrote the same artifact or its model at this moment, and the next look finds that.
+            # Another request wrote the same artifact or its model at the same time; the next attempt finds it.
             continue
-    raise NoSuchBlob("A blob of this artifact was swept meanwhile.")
+    raise NoSuchBlob("A blob of this artifact has just been swept.")
 
 
 def check(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: Publish) -> CheckedPublication:
-    """All that has to be right before the transaction: reads every byte, and runs the reader of programs."""
+    """Run all checks that precede the transaction: read every byte, describe the programs, compare them with the key.
+
+    Raises the errors of `publish` except `Conflict`, and `Usage`.
+    """
     files = wanted.manifest.files
     if wanted.key.form == "whole" and len(files) != 1:
         raise Usage(
-            f"An artifact of the form whole is one file, and this manifest has {len(files)}.",
-            hint="Publish each program by itself.",
+            f"An artifact of form `whole` has one file, but this manifest has {len(files)}.",
+            hint="Publish each program separately.",
         )
-    blobs.demand(db, store, namespace, wanted.manifest)
+    blobs.require_all(db, store, namespace, wanted.manifest)
     for file in files:
         for _ in blobs.contents(store, file):
             pass
@@ -86,40 +89,40 @@ def check(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: 
     digest = wanted.key.digest
     stated = {name for each in descriptions for name in program_evidence.stated(wanted.key, wanted.qualities, each)}
     id = artifact_id(digest, files)
-    repairs = _lost(db, store, namespace, id)
-    return CheckedPublication(wanted, digest, id, tuple(sorted(stated)), _together(files, descriptions), repairs)
+    repairs = _lost_blobs(db, store, namespace, id)
+    return CheckedPublication(wanted, digest, id, tuple(sorted(stated)), _joined(files, descriptions), repairs)
 
 
-def _refuse_other_models(db: Database, namespace: str, checked: CheckedPublication) -> None:
-    """Raises `Mismatch` for a program that cannot come from its model, where that one's ONNX file is here.
+def _check_model(db: Database, namespace: str, checked: CheckedPublication) -> None:
+    """Raises `Mismatch` for a program that cannot come from its model, if the registry has the model's ONNX file.
 
-    A worker's program is not held against it: it was compiled from this very file, with the options of its key.
+    Programs of workers skip this check: a worker compiles this very file with the options of the key.
     """
     key = checked.wanted.key
     with db.reading() as session:
-        model = models.told(session, namespace, key.model) if key.form == "whole" else None
+        model = models.description_of(session, namespace, key.model) if key.form == "whole" else None
     found = model_evidence.contradictions(key, model, checked.description) if model is not None else ()
     if found:
         raise Mismatch(
             f"This program cannot come from the model {key.model}: {'; '.join(map(str, found[:3]))}.",
-            hint="Publish it with the model and the precision that it was compiled from and with.",
+            hint="Publish it with the model and the precision with which it was compiled.",
             detail={"differences": [each.to_json() for each in found]},
         )
 
 
-def _lost(db: Database, store: Store, namespace: str, id: str) -> bool:
+def _lost_blobs(db: Database, store: Store, namespace: str, id: str) -> bool:
+    """Whether the artifact exists and the store lacks bytes of its manifest."""
     with db.reading() as session:
         if not catalog.has(session, namespace, id):
             return False
         row = catalog.find(session, namespace, id)
-    first = Manifest.from_json(json.loads(row.manifest_json))
-    named = list(first.blobs())
-    stored = store.stats(blob.sha256 for blob in named)
-    return any(stored.get(blob.sha256) != blob.size for blob in named)
+    needed = list(Manifest.from_json(json.loads(row.manifest_json)).blobs())
+    stored = store.stats(blob.sha256 for blob in needed)
+    return any(stored.get(blob.sha256) != blob.size for blob in needed)
 
 
 def refuse_contradictions(wanted: Publish, files: Iterable[File], descriptions: Iterable[Description]) -> None:
-    """Raises `Mismatch` that lists each field as the key asks and as a program says."""
+    """Check programs against the key. Raises `Mismatch`, which lists each field as stated by key and program."""
     found: list[Difference] = []
     names = []
     for file, description in zip(files, descriptions, strict=True):
@@ -137,28 +140,28 @@ def refuse_contradictions(wanted: Publish, files: Iterable[File], descriptions: 
         )
 
 
-def _together(files: Sequence[File], descriptions: Sequence[Description]) -> Description:
+def _joined(files: Sequence[File], descriptions: Sequence[Description]) -> Description:
     if len(files) == 1:
         return descriptions[0]
     return {"files": {file.name: each for file, each in zip(files, descriptions, strict=True)}}
 
 
 def record(session: Session, namespace: str, checked: CheckedPublication) -> bool:
-    """Write a checked publication down, within the caller's transaction; whether it is new here.
+    """Write a checked publication within the caller's transaction. Returns whether the artifact is new.
 
-    What is here keeps its first manifest, unless blobs of that one were lost: then the new one repairs it.
+    An existing artifact keeps its manifest, unless `checked.repairs`: then the new manifest replaces it.
     """
     if checked.wanted.model is not None:
-        models.state(session, namespace, checked.wanted.model)
+        models.save(session, namespace, checked.wanted.model)
     row = ArtifactRow
-    # Locked, so that nobody removes or repairs it before the answer is given.
-    here = select(row.seq).where(row.namespace == namespace, row.id == checked.id).with_for_update(key_share=True)
-    found = session.execute(here).scalar()
-    if found is not None:
+    # The row lock keeps other requests from removing or repairing the artifact before this transaction ends.
+    query = select(row.seq).where(row.namespace == namespace, row.id == checked.id).with_for_update(key_share=True)
+    existing = session.execute(query).scalar()
+    if existing is not None:
         if checked.repairs:
             manifest = canonical(checked.wanted.manifest.to_json())
-            session.execute(update(row).where(row.seq == found).values(manifest_json=manifest))
-            _bind(session, namespace, found, checked.wanted.manifest)
+            session.execute(update(row).where(row.seq == existing).values(manifest_json=manifest))
+            _bind(session, namespace, existing, checked.wanted.manifest)
         return False
     seq = session.execute(insert(row).values(_values(session, namespace, checked)).returning(row.seq)).scalar_one()
     _bind(session, namespace, seq, checked.wanted.manifest)

@@ -1,7 +1,7 @@
-"""Resolving: one indexed equality, a choice among few, and an answer put together from what is stored.
+"""Resolve a request to an artifact: one indexed query, a choice among few rows, a reply assembled from stored JSON.
 
-This is the path that a whole fleet takes at once: a hit reads once and encodes nothing that is stored as JSON. What a
-request says of itself (its digests) is worked out once for the many hosts that send the same one.
+A whole fleet calls this at the same time: a hit runs one query and does not re-encode stored JSON. The digests of a
+request are cached, since many hosts send the same request.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from mxr_registry.database.tables import ArtifactRow
 from . import catalog, miss_report, misses
 from .usage import UsageCounter
 
-ASKED = (
+MATCHING_DIGEST = (
     select(*catalog.COLUMNS, ArtifactRow.promoted, ArtifactRow.names_json, ArtifactRow.manifest_json)
     .where(ArtifactRow.namespace == bindparam("namespace"))
     .where(or_(ArtifactRow.digest == bindparam("digest"), ArtifactRow.digest == bindparam("generic")))
 )
-"""Given `namespace`, `digest` and `generic` (the digest again where there is none): all that could serve."""
+"""All artifacts that could satisfy a request. Parameters: `namespace`, `digest`, `generic` (or `digest` again)."""
 
-QUICK = PreparedQuery(ASKED)
+PREPARED = PreparedQuery(MATCHING_DIGEST)
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveRequest:
-    """A request, the digest that artifacts for it have, and that of its generic family with the family's name."""
+    """A request, the digest of its key, and the digest and name of its generic target family, if it has one."""
 
     request: Request
     digest: str
@@ -46,60 +46,60 @@ class ResolveRequest:
 
     @classmethod
     def of(cls, request: Request) -> ResolveRequest:
-        """What follows from a request."""
+        """Compute the digests of a request."""
         generic = request.key.generic()
         return cls(request, request.key.digest, generic.digest if generic else None, generic.arch if generic else None)
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveResult:
-    """What serves a request: the artifact's id, and the JSON of the `wire.Hit`."""
+    """The artifact that satisfies a request: its id, and the JSON of the `Hit` (see `mxr.protocol.artifacts`)."""
 
     id: str
     text: str
 
 
 def read(body: bytes) -> ResolveRequest:
-    """The request in the body of a resolve. Raises `Usage`."""
-    return _remembered(body) if len(body) <= 4_096 else _read(body)
+    """Decode the request in the body of a resolve. Raises `Usage`."""
+    return _cached_read(body) if len(body) <= 4_096 else _read(body)
 
 
 def _read(body: bytes) -> ResolveRequest:
     return ResolveRequest.of(codec.decode(Request, codec.parse(body, "The body")))
 
 
-_remembered = lru_cache(maxsize=4_096)(_read)
+_cached_read = lru_cache(maxsize=4_096)(_read)
 
 
-def resolve(db: Database, tally: UsageCounter, namespace: str, asked: ResolveRequest) -> str:
-    """The JSON of a `wire.Hit`, counted as a use.
+def resolve(db: Database, usage: UsageCounter, namespace: str, wanted: ResolveRequest) -> str:
+    """Return the JSON of a `Hit`, and count a use of the artifact.
 
-    Raises `NoSuchArtifact` that says why and what to do (and the miss is counted), `Usage` where a feature is open and
-    those that would serve disagree.
+    Raises `NoSuchArtifact`, which explains the miss (the miss is counted), and `Usage` if the request leaves a feature
+    open and the matching artifacts differ in it.
     """
-    hit = find(db, namespace, asked)
+    hit = find(db, namespace, wanted)
     if hit is not None:
-        tally.count(namespace, hit.id)
+        usage.count(namespace, hit.id)
         return hit.text
     with db.reading() as session:
-        reason, nearest = miss_report.explain(session, namespace, asked.request, asked.digest, asked.family)
-    misses.record(db, namespace, asked.request, asked.digest, nearest)
-    raise reason
+        error, nearest = miss_report.explain(session, namespace, wanted.request, wanted.digest, wanted.family)
+    misses.record(db, namespace, wanted.request, wanted.digest, nearest)
+    raise error
 
 
-def find(db: Database, namespace: str, asked: ResolveRequest) -> ResolveResult | None:
-    """The hit, or None. Raises `Usage` as `resolve` does."""
-    wanted = {"namespace": namespace, "digest": asked.digest, "generic": asked.generic_digest or asked.digest}
-    rows = db.glance(QUICK, wanted)
-    chosen = matching.choose(asked.request.demands, candidates(rows, asked.digest, asked.family)) if rows else None
+def find(db: Database, namespace: str, wanted: ResolveRequest) -> ResolveResult | None:
+    """Return the hit, or None. Raises `Usage` as `resolve` does."""
+    values = {"namespace": namespace, "digest": wanted.digest, "generic": wanted.generic_digest or wanted.digest}
+    rows = db.run_prepared(PREPARED, values)
+    chosen = matching.choose(wanted.request.demands, candidates(rows, wanted.digest, wanted.family)) if rows else None
     if chosen is None:
         return None
-    candidate, fit = chosen
-    return ResolveResult(candidate.id, _written(next(row for row in rows if row.id == candidate.id), fit))
+    candidate, match = chosen
+    return ResolveResult(candidate.id, _to_json(next(row for row in rows if row.id == candidate.id), match))
 
 
 def candidates(rows: Sequence[Row], digest: str, family: str | None) -> list[Candidate]:
-    """The rows as the rules of choice see them."""
+    """Convert the rows to candidates for `matching.choose`."""
     return [
         Candidate(
             id=row.id,
@@ -112,10 +112,10 @@ def candidates(rows: Sequence[Row], digest: str, family: str | None) -> list[Can
     ]
 
 
-def _written(row: Row, fit: Match) -> str:
+def _to_json(row: Row, match: Match) -> str:
     return (
         f'{{"artifact":{{{catalog.fields_of(row)},"manifest":{row.manifest_json}}},'
-        f'"match":{json.dumps(fit.to_json())},"urls":{{{_urls(row.id, row.names_json)}}}}}'
+        f'"match":{json.dumps(match.to_json())},"urls":{{{_urls(row.id, row.names_json)}}}}}'
     )
 
 

@@ -1,6 +1,6 @@
-"""Which artifacts are used, and how much: counted in memory while requests are answered, written down now and then.
+"""Usage of artifacts: counted in memory while requests are served, and written to the database at intervals.
 
-A process that dies loses the counts of its last seconds. Hosts that live on their caches tell of their uses later.
+A process that crashes loses the counts of its last seconds. Hosts that use their local cache report their uses later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy import Integer, case, cast, func, insert, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from mxr.errors import MxrError, Usage
-from mxr.protocol.artifacts import Use as Told
+from mxr.protocol.artifacts import Use
 from mxr_registry.database.session import Database, Session, now
 from mxr_registry.database.tables import ArtifactRow, UseRow
 
@@ -26,20 +26,20 @@ from . import catalog
 log = logging.getLogger("mxr_registry")
 
 DAY = 86_400.0
-EVERY = 10.0
-"""Seconds for which uses are gathered before they are written down."""
+FLUSH_INTERVAL = 10.0
+"""Seconds between writes to the database."""
 
-MOST = 50_000
-"""Artifacts that are counted at once; further ones go uncounted until the next writing."""
+MOST_COUNTED = 50_000
+"""Maximum number of artifacts with counts in memory. Uses of further ones are not counted until the next write."""
 
 OLDEST = 3_650
-"""Days that can be asked about."""
+"""Maximum age of a use in days."""
 
 MOST_LISTED = 10_000
 
 
 class UsageCounter:
-    """What one process has counted and not yet written down."""
+    """The uses that one process has counted and not yet written to the database."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -49,36 +49,36 @@ class UsageCounter:
         self._closed = False
 
     def count(self, namespace: str, id: str) -> None:
-        """One use of the artifact with this whole id."""
+        """Count one use of the artifact with this full id."""
         with self._lock:
             known = self._counts.get((namespace, id))
-            if known is not None or len(self._counts) < MOST:
+            if known is not None or len(self._counts) < MOST_COUNTED:
                 self._counts[namespace, id] = (known or 0) + 1
             if self._timer is None and not self._closed:
-                self._timer = threading.Timer(EVERY, self.write)
+                self._timer = threading.Timer(FLUSH_INTERVAL, self.write)
                 self._timer.daemon = True
                 self._timer.start()
 
     def write(self) -> None:
-        """Write down what was counted; what cannot be written is kept for the next time."""
+        """Write the counts to the database. Counts that cannot be written are kept for the next time."""
         with self._lock:
             counts, self._counts, self._timer = self._counts, {}, None
         for namespace in {each for each, _ in counts}:
-            some = [Told(id, count) for (owner, id), count in counts.items() if owner == namespace]
+            uses = [Use(id, count) for (owner, id), count in counts.items() if owner == namespace]
             try:
-                note(self._db, namespace, some)
+                record(self._db, namespace, uses)
             except (MxrError, SQLAlchemyError) as problem:
-                log.warning("uses of %d artifacts were not written down yet: %s", len(some), problem)
-                self._keep(namespace, some)
+                log.warning("uses of %d artifacts are not recorded yet: %s", len(uses), problem)
+                self._keep(namespace, uses)
 
-    def _keep(self, namespace: str, some: list[Told]) -> None:
+    def _keep(self, namespace: str, uses: list[Use]) -> None:
         with self._lock:
-            for use in some:
+            for use in uses:
                 key = (namespace, use.id)
                 self._counts[key] = self._counts.get(key, 0) + use.count
 
     def close(self) -> None:
-        """Write down the rest; further uses are not counted."""
+        """Write the remaining counts. Later uses are not written."""
         with self._lock:
             self._closed = True
             timer = self._timer
@@ -87,25 +87,25 @@ class UsageCounter:
             self.write()
 
 
-def note(db: Database, namespace: str, some: Iterable[Told]) -> int:
-    """Write down uses; of how many artifacts, those that are gone left out. Raises `Temporary`."""
-    rest, noted = iter(some), 0
+def record(db: Database, namespace: str, uses: Iterable[Use]) -> int:
+    """Record uses and return the number of artifacts. Ignores artifacts that no longer exist. Raises `Temporary`."""
+    rest, recorded = iter(uses), 0
     while batch := list(islice(rest, 500)):
         try:
-            noted += _note(db, namespace, batch)
+            recorded += _record(db, namespace, batch)
         except IntegrityError:
-            # One of them was removed in between: those that are left are found anew.
-            noted += _note(db, namespace, batch)
-    return noted
+            # An artifact was removed during the transaction. The second attempt no longer selects it.
+            recorded += _record(db, namespace, batch)
+    return recorded
 
 
-def _note(db: Database, namespace: str, batch: list[Told]) -> int:
+def _record(db: Database, namespace: str, batch: list[Use]) -> int:
     with db.writing() as session:
         row = ArtifactRow
-        asked = select(row.id, row.seq).where(row.namespace == namespace, row.id.in_({use.id for use in batch}))
-        known = {id: seq for id, seq in session.execute(asked)}
+        query = select(row.id, row.seq).where(row.namespace == namespace, row.id.in_({use.id for use in batch}))
+        known = {id: seq for id, seq in session.execute(query)}
         moment = now(session)
-        # In one order in every process: rows that two of them write must not be waited for crosswise.
+        # Write rows in the same order in every process, to avoid deadlocks.
         for use in sorted((each for each in batch if each.id in known), key=lambda each: known[each.id]):
             _add(session, known[use.id], use.count, moment - min(use.ago, OLDEST * DAY))
         return len(known)
@@ -124,7 +124,7 @@ def _add(session: Session, seq: int, count: int, used_at: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class UsageFilters:
-    """Which uses to list: those of the last `days`, at most `limit` artifacts."""
+    """Filters of a list of used artifacts: uses in the last `days`, at most `limit` artifacts."""
 
     days: int = 30
     limit: int = 1_000
@@ -137,39 +137,39 @@ class UsageFilters:
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> UsageFilters:
-        """The filters in a query string. Raises `Usage`."""
+        """Read the filters from a query string. Raises `Usage`."""
         unknown = sorted(set(query) - set(cls.__dataclass_fields__))
         if unknown:
             known = ", ".join(cls.__dataclass_fields__)
-            raise Usage(f"There is no filter {unknown[0][:40]!r}.", hint=f"There are {known}.")
-        numbers = {name: _number(name, query[name], most) for name, most in _MOST.items() if name in query}
+            raise Usage(f"{unknown[0][:40]}: unknown filter.", hint=f"Use one of these filters: {known}.")
+        numbers = {name: _number(name, query[name], limit) for name, limit in _LIMITS.items() if name in query}
         return cls(**{**query, **numbers})  # type: ignore[arg-type]
 
 
-_MOST = {"days": OLDEST, "limit": MOST_LISTED}
+_LIMITS = {"days": OLDEST, "limit": MOST_LISTED}
 
 
-def _number(name: str, text: str, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= most):
-        raise Usage(f"{name}: expected 1 to {most}, found {text[:20]!r}.", hint="Correct it.")
+def _number(name: str, text: str, limit: int) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= limit):
+        raise Usage(f"{name}: expected 1 to {limit}, found {text[:20]!r}.", hint=f"Correct the parameter {name}.")
     return int(text)
 
 
 def listed(session: Session, namespace: str, filters: UsageFilters) -> str:
-    """The JSON of a `wire.Usage`."""
+    """Return the JSON of a `Usage` reply (see `mxr.protocol.artifacts`)."""
     since = cast(now(session) // DAY, Integer) - filters.days
     total: Any = func.sum(UseRow.count).label("total")
     used = select(UseRow.artifact, total, func.max(UseRow.used_at).label("last")).where(UseRow.day > since)
     sums = used.group_by(UseRow.artifact).subquery()
     row = ArtifactRow
-    asked = select(*catalog.COLUMNS, sums.c.total, sums.c.last).join(sums, sums.c.artifact == row.seq)
+    query = select(*catalog.COLUMNS, sums.c.total, sums.c.last).join(sums, sums.c.artifact == row.seq)
     for name in ("model", "kind", "vendor", "arch", "migraphx", "rocm"):
         value = getattr(filters, name)
         if value is not None:
-            asked = asked.where(getattr(row, name) == value)
-    asked = asked.where(row.namespace == namespace).order_by(sums.c.total.desc(), row.seq).limit(filters.limit)
+            query = query.where(getattr(row, name) == value)
+    query = query.where(row.namespace == namespace).order_by(sums.c.total.desc(), row.seq).limit(filters.limit)
     parts = (
         f'{{"artifact":{{{catalog.fields_of(each)}}},"count":{int(each.total)},"used_at":{json.dumps(each.last)}}}'
-        for each in session.execute(asked)
+        for each in session.execute(query)
     )
     return '{"uses":[' + ",".join(parts) + "]}"

@@ -1,1 +1,1 @@
-"""The settings of a registry process."""
+"""Settings of a registry process."""

@@ -1,9 +1,9 @@
-"""How one registry process uses a database server: how many connections, and how long it waits for what.
+"""Connection pool size and timeouts for a database server.
 
-Read once in main, from the TOML file that MXR_REGISTRY_CONFIG names; an embedded database needs none of it:
+Read once in `main`, from the TOML file that MXR_REGISTRY_CONFIG names. An embedded database ignores these settings.
 
     [database]
-    pool = 32                       # every field of `Connections`
+    pool = 32                       # every field of `ConnectionSettings`
     statement = 30
 """
 
@@ -15,16 +15,16 @@ from pathlib import Path
 
 from mxr.util.codec import decode, refuse
 
-from .job_rules import document
+from .job_rules import read_config
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Counts of connections, and seconds.
+    """Connection counts and timeouts in seconds.
 
-    `pool`: connections at most; `kept` of them stay open when nobody needs them. `wait`: for a free one. `connect`:
-    until the server answers. `statement`: for one statement. `lock`: until others let go of a row. `idle`: that a
-    transaction may do nothing, before the server ends it.
+    `pool` is the maximum number of connections, `kept` the number that stay open while idle. The timeouts: `wait` for
+    a free connection, `connect` for the server to answer, `statement` for one statement, `lock` for a row that another
+    transaction has locked, `idle` for a transaction without statements before the server ends it.
     """
 
     pool: int = 32
@@ -37,23 +37,23 @@ class ConnectionSettings:
 
     def __post_init__(self) -> None:
         if not 1 <= self.pool <= 1000:
-            raise refuse("database.pool", "a count from 1 to 1000", self.pool)
+            raise refuse("database.pool", "an integer from 1 to 1000", self.pool)
         if not 0 <= self.kept <= 1000:
-            raise refuse("database.kept", "a count from 0 to 1000", self.kept)
+            raise refuse("database.kept", "an integer from 0 to 1000", self.kept)
         for name in ("wait", "connect", "statement", "lock", "idle"):
             if not 0.05 <= getattr(self, name) <= 86400:
-                raise refuse(f"database.{name}", "seconds, from 0.05 on", getattr(self, name))
+                raise refuse(f"database.{name}", "seconds from 0.05 to 86400", getattr(self, name))
 
     @classmethod
     def read(cls, environ: Mapping[str, str], file: Path | None = None) -> ConnectionSettings:
-        """Those in `file` (the flag, which wins), else in the file that MXR_REGISTRY_CONFIG names; else the usual.
+        """Read the settings from `file`, or from the file that MXR_REGISTRY_CONFIG names, or use the defaults.
 
-        MXR_DATABASE_POOL wins over the file. Raises `Usage`.
+        `file` comes from --config and takes precedence. MXR_DATABASE_POOL overrides the file. Raises `Usage`.
         """
-        found = decode(cls, dict(document(environ, file).database), "database")
-        stated = environ.get("MXR_DATABASE_POOL")
-        if not stated:
-            return found
-        if not (stated.isascii() and stated.isdigit()):
-            raise refuse("MXR_DATABASE_POOL", "a count of connections", stated)
-        return replace(found, pool=int(stated))
+        settings = decode(cls, dict(read_config(environ, file).database), "database")
+        pool = environ.get("MXR_DATABASE_POOL")
+        if not pool:
+            return settings
+        if not (pool.isascii() and pool.isdigit()):
+            raise refuse("MXR_DATABASE_POOL", "a number of connections", pool)
+        return replace(settings, pool=int(pool))

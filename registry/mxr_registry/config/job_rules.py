@@ -40,8 +40,8 @@ class JobRules:
 
     `lease`: a worker loses its job after this time without a heartbeat. `lost_after`: a worker counts as lost after
     this time without a request. A transient failure is retried after `backoff`, which doubles with each retry up to
-    `backoff_most`, with at most `attempts` attempts in total. `poison_after` leases lost in a row make a poison failure.
-    A permanent failure is remembered for `remember`, a poison failure for `quarantine`.
+    `backoff_most`, with at most `attempts` attempts in total. `poison_after` leases lost in a row make a poison
+    failure. A permanent failure is remembered for `remember`, a poison failure for `quarantine`.
     """
 
     lease: float = 60.0

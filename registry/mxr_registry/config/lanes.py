@@ -1,8 +1,8 @@
-"""Lanes: what of a request the database can choose by, so that a claim looks only at jobs that a worker may do.
+"""Lanes: partitions of the job queue by required worker, so that a claim reads only jobs that the worker may compile.
 
-A lane is the kind, and for a GPU vendor and arch, with the short versions: `gpu amd gfx908 2.15 7.2`, `ref 2.16`.
-One of jobs that record ONNX Runtime's files names that too: `gpu amd gfx908 2.15 7.2 ort:B:1.27.1`.
-Whether a worker can do a job follows from the job's lane and demands alone, and is worked out once for equal ones.
+A lane consists of the kind, for GPUs vendor and arch, and the short versions: `gpu amd gfx908 2.15 7.2`, `ref 2.16`.
+For jobs that record ONNX Runtime's cache files it also names that runtime: `gpu amd gfx908 2.15 7.2 ort:B:1.27.1`.
+Lane and demands of a job alone determine whether a worker can compile it; the result is cached for equal inputs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_MODEL = "xxh3:" + 32 * "0"
 
 
 def lane_of(key: Key) -> str:
-    """The lane of a job."""
+    """Return the lane of a job with this key."""
     if key.kind == "ref":
         return f"ref {key.migraphx}"
     lane = f"gpu {key.vendor} {key.arch} {key.migraphx} {key.rocm}"
@@ -31,76 +31,81 @@ def lane_of(key: Key) -> str:
 
 
 def lanes_of(can: WorkerCapabilities) -> tuple[str, ...]:
-    """The lanes that a worker may look at."""
+    """Return the lanes from which a worker may claim jobs."""
     zeros = can.toolchain.vendor == "hygon"
     if can.toolchain.migraphx is None:
         return ()
     migraphx = split_version(can.toolchain.migraphx, "migraphx", zeros=zeros)[0]
     rocm = split_version(can.toolchain.rocm, "rocm", zeros=zeros)[0] if can.toolchain.rocm else None
-    found = []
+    lanes = []
     for target in can.targets:
         if target.kind == "ref":
-            found.append(f"ref {migraphx}")
+            lanes.append(f"ref {migraphx}")
         elif rocm is not None:
             lane = f"gpu {target.vendor} {target.arch} {migraphx} {rocm}"
-            found += [lane, f"{lane} ort:{can.ort}"] if can.ort is not None else [lane]
-    return tuple(dict.fromkeys(found))
+            lanes += [lane, f"{lane} ort:{can.ort}"] if can.ort is not None else [lane]
+    return tuple(dict.fromkeys(lanes))
 
 
-def wide_of(can: WorkerCapabilities) -> tuple[str, ...]:
-    """What stands for the lanes of all archs for which a worker may cross-compile: a lane with `*` for the arch."""
-    return tuple(wide for lane in lanes_of(can) if (wide := widened(lane))) if can.cross else ()
+def cross_lanes_of(can: WorkerCapabilities) -> tuple[str, ...]:
+    """Return the lane patterns, with `*` for the arch, for which a worker may cross-compile."""
+    return tuple(pattern for lane in lanes_of(can) if (pattern := cross_lane(lane))) if can.cross else ()
 
 
-def widened(lane: str) -> str | None:
-    """A lane with `*` for its arch; None where nobody compiles across: for the reference target, for another vendor's
-    GPUs, for ONNX Runtime.
+def cross_lane(lane: str) -> str | None:
+    """Return a lane with `*` for its arch, or None if its jobs cannot be cross-compiled.
+
+    Cross-compiling is possible for whole programs for AMD GPUs only: not for the reference target, for GPUs of another
+    vendor, or for ONNX Runtime.
     """
-    words = lane.split()
-    return " ".join([*words[:2], "*", *words[3:]]) if words[:2] == ["gpu", "amd"] and len(words) == 5 else None
+    parts = lane.split()
+    return " ".join([*parts[:2], "*", *parts[3:]]) if parts[:2] == ["gpu", "amd"] and len(parts) == 5 else None
 
 
-def key_in(lane: str) -> Key:
-    """A key of this lane, with nothing else in it."""
-    words = lane.split()
-    if words[0] == "ref":
-        return Key(NO_MODEL, "ref", words[1], ())
-    form = words[5] if len(words) > 5 else "whole"
-    return Key(NO_MODEL, "gpu", words[3], (), vendor=words[1], arch=words[2], rocm=words[4], form=form)
+def key_of(lane: str) -> Key:
+    """Return a key with the target and versions of a lane, and placeholders for all other fields."""
+    parts = lane.split()
+    if parts[0] == "ref":
+        return Key(NO_MODEL, "ref", parts[1], ())
+    form = parts[5] if len(parts) > 5 else "whole"
+    return Key(NO_MODEL, "gpu", parts[3], (), vendor=parts[1], arch=parts[2], rocm=parts[4], form=form)
 
 
 @lru_cache(maxsize=4_096)
-def can_of(text: str) -> WorkerCapabilities:
-    """What a worker can do, from its JSON."""
+def capabilities_of(text: str) -> WorkerCapabilities:
+    """Decode the capabilities of a worker from JSON."""
     return decode(WorkerCapabilities, json.loads(text), lenient=True)
 
 
 @lru_cache(maxsize=4_096)
 def demands_of(text: str) -> Demands:
-    """A job's demands, from their JSON."""
+    """Decode the demands of a job from JSON."""
     return decode(Demands, json.loads(text), lenient=True)
 
 
 @lru_cache(maxsize=65_536)
-def fitting(can: str, lane: str, demands: str) -> capabilities.CompileMethod | None:
-    """The way in which what `can` says can do a job of this lane and demands; None where there is none."""
-    return capabilities.able(can_of(can), Request(key_in(lane), demands_of(demands)))
+def compile_method(can: str, lane: str, demands: str) -> capabilities.CompileMethod | None:
+    """Return how a worker compiles a job with this lane and demands, or None if it cannot.
+
+    `can` and `demands` are the JSON of the worker's capabilities and of the job's demands.
+    """
+    return capabilities.able(capabilities_of(can), Request(key_of(lane), demands_of(demands)))
 
 
-def directly(cans: Iterable[str], lane: str, demands: str) -> bool:
-    """Whether one of these can do a job of this lane and demands on the GPU itself."""
-    return any((way := fitting(can, lane, demands)) is not None and not way.cross for can in cans)
+def any_compiles_natively(cans: Iterable[str], lane: str, demands: str) -> bool:
+    """Whether a worker with one of these capabilities can compile a job on the GPU itself, not as a cross-compile."""
+    return any((method := compile_method(can, lane, demands)) is not None and not method.cross for can in cans)
 
 
-def pinned(can: WorkerCapabilities, way: capabilities.CompileMethod, demands: Demands) -> Qualities:
-    """The qualities of what comes of a job with these demands on this way of a worker."""
-    if way.cross:
+def expected_qualities(can: WorkerCapabilities, method: capabilities.CompileMethod, demands: Demands) -> Qualities:
+    """Return the qualities of the program that a worker makes with this method for a job with these demands."""
+    if method.cross:
         return capabilities.made_across(demands, can.toolchain)
-    return capabilities.made_by(can.targets[way.target], can.toolchain, capabilities.tuning_for(demands))
+    return capabilities.made_by(can.targets[method.target], can.toolchain, capabilities.tuning_for(demands))
 
 
-def check_can(can: WorkerCapabilities, where: str = "can") -> None:
-    """Returns when every target and version in it can be read. Raises `Usage`."""
+def check_capabilities(can: WorkerCapabilities, where: str = "can") -> None:
+    """Check that every target and version is valid. Raises `Usage`."""
     for target in can.targets:
         if target.kind not in ("gpu", "ref"):
             raise refuse(f"{where}.targets.kind", "gpu or ref", target.kind)

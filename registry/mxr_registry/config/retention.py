@@ -1,16 +1,16 @@
-"""What is kept, and for how long: read once in main, from the section [retention] of the registry's configuration.
+"""Retention rules, read once in `main` from the section [retention] of the registry's configuration file.
 
     [retention]
-    unused_days = 90            # artifacts that nobody used for so long go
-    keep_per_model = 40         # of each model only those used last
-    total_size = "2TiB"         # what was used longest ago goes until the rest fits
-    model_days = 30             # bytes of models that nothing was compiled from for so long; asking uploads them again
-    job_days = 90               # closed jobs with their logs
-    miss_days = 90              # misses that did not come again
-    grace_hours = 24            # how long bytes stay that somebody was told to be here, whatever is made of them
-    every_hours = 6             # how often `serve` sweeps by itself; 0 leaves it to `mxr-registry sweep`
+    unused_days = 90            # remove artifacts that were not used for this long
+    keep_per_model = 40         # keep only this many artifacts per model, those used last
+    total_size = "2TiB"         # remove the least recently used artifacts until the rest fits
+    model_days = 30             # remove the bytes of models not compiled for this long; clients upload them again
+    job_days = 90               # remove closed jobs and their logs
+    miss_days = 90              # remove misses that did not recur
+    grace_hours = 24            # keep blobs reported as present for this long, even if nothing refers to them
+    every_hours = 6             # interval between sweeps of `serve`; 0 leaves sweeping to `mxr-registry sweep`
 
-Without the first four nothing goes that somebody published or uploaded for compiling.
+If the first four are not set, a sweep removes no published artifact and no model uploaded for compiling.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from mxr.util.codec import decode, refuse
 
-from .job_rules import document
+from .job_rules import read_config
 
 DAY = 86_400.0
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}
@@ -30,7 +30,7 @@ UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2
 
 @dataclass(frozen=True, slots=True)
 class RetentionRules:
-    """The rules of sweeping. Days but for the names that say otherwise; None keeps everything."""
+    """The rules for a sweep. The unit is in the name of each field; None keeps everything."""
 
     unused_days: float | None = None
     keep_per_model: int | None = None
@@ -47,18 +47,21 @@ class RetentionRules:
             if value is not None and not 0 <= value <= 36_500:
                 raise refuse(f"retention.{name}", "a number from 0 to 36500", value)
         if self.keep_per_model is not None and not 1 <= self.keep_per_model <= 10**9:
-            raise refuse("retention.keep_per_model", "a count from 1 on", self.keep_per_model)
+            raise refuse("retention.keep_per_model", "an integer of 1 or more", self.keep_per_model)
         _bytes(self.total_size)
 
     @property
     def total_bytes(self) -> int | None:
-        """The size in bytes that all kept bytes together may have."""
+        """The maximum total size of all kept blobs in bytes, or None for no limit."""
         return _bytes(self.total_size)
 
     @classmethod
     def read(cls, environ: Mapping[str, str], file: Path | None = None) -> RetentionRules:
-        """The rules in `file`, else in what MXR_REGISTRY_CONFIG names; else the usual. Raises `Usage`."""
-        return decode(cls, dict(document(environ, file).retention), "retention")
+        """Read the rules from `file`, or from the file that MXR_REGISTRY_CONFIG names, or use the defaults.
+
+        Raises `Usage`.
+        """
+        return decode(cls, dict(read_config(environ, file).retention), "retention")
 
 
 def _bytes(text: str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""What one registry process was told, from its flags and its environment: one frozen value, made once in main."""
+"""The settings of one registry process, from flags and environment: one frozen value, made once in `main`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from mxr_registry.storage.place import S3Place
+from mxr_registry.storage.s3_settings import S3Settings
 
 if TYPE_CHECKING:
     from .connections import ConnectionSettings
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Bounds on what clients can make the registry do. Bytes and seconds.
+    """Limits on requests, in bytes and seconds.
 
-    `inspect_memory`, `inspect_cpu` and `inspect_wall` bound the child that reads a published program.
+    `body` limits a JSON body, `blob` an uploaded blob. `inspect_memory` (bytes), `inspect_cpu` and `inspect_wall`
+    (seconds) limit the child process that reads a published program.
     """
 
     body: int = 8 * 2**20
@@ -34,9 +35,9 @@ class RequestLimits:
 class RegistrySettings:
     """Where a registry keeps its data, and how it serves.
 
-    `grace`: seconds for which a blob that was said to be here stays, whether anything is made of it or not. `s3`: how
-    the server of an `s3://` store is spoken to. `rules` are those of compiling, `retention` those of sweeping,
-    `connections` those to a database server; None are the usual ones.
+    `grace`: seconds for which a blob that was reported as present is kept, even if nothing refers to it. `s3`:
+    connection settings of an `s3://` store. `rules` apply to compile jobs, `retention` to sweeps, `connections` to a
+    database server; None selects the defaults.
     """
 
     data: Path
@@ -48,31 +49,31 @@ class RegistrySettings:
     verbose: bool = False
     grace: float = 24 * 3600.0
     limits: RequestLimits = RequestLimits()
-    s3: S3Place = field(default_factory=S3Place)
+    s3: S3Settings = field(default_factory=S3Settings)
     rules: JobRules | None = None
     retention: RetentionRules | None = None
     connections: ConnectionSettings | None = None
 
     @classmethod
     def read(cls, environ: Mapping[str, str], data: Path | None = None, config: Path | None = None) -> RegistrySettings:
-        """The settings that an environment gives; `data` and `config` are flags, which win.
+        """Read the settings from the environment. `data` and `config` come from flags and take precedence.
 
         Reads MXR_DATABASE_URL, MXR_DATABASE_POOL, MXR_STORE_URL, MXR_S3_*, MXR_REGISTRY_CONFIG, MXR_LEASE_SECONDS,
         XDG_DATA_HOME and HOME. Raises `Usage`.
         """
-        # The child that reads programs imports this file, and should start quickly.
+        # Imported here because the inspector process imports this module and has to start quickly.
         from .connections import ConnectionSettings
         from .job_rules import JobRules
         from .retention import RetentionRules
 
         retention = RetentionRules.read(environ, config)
-        folder = (data or usual_place(environ)).absolute()
+        folder = (data or default_data_dir(environ)).absolute()
         return cls(
             data=folder,
             database_url=environ.get("MXR_DATABASE_URL") or _embedded_url(folder),
             store_url=environ.get("MXR_STORE_URL") or "file://" + quote(str(folder / "store")),
             grace=retention.grace_hours * 3600.0,
-            s3=S3Place.read(environ),
+            s3=S3Settings.read(environ),
             rules=JobRules.read(environ, config),
             retention=retention,
             connections=ConnectionSettings.read(environ, config),
@@ -80,7 +81,7 @@ class RegistrySettings:
 
     @property
     def database(self) -> Path:
-        """The file of the embedded database."""
+        """The path of the embedded database file."""
         return self.data / "registry.db"
 
     @property
@@ -90,24 +91,24 @@ class RegistrySettings:
 
     @property
     def where(self) -> str:
-        """Where rows and bytes are, for people: without user, password or options."""
+        """Where database and store are, for display: without user, password or options."""
         if self.embedded:
             return f"data in {self.data}"
-        return f"rows in {place_of(self.database_url)}, bytes in {place_of(self.store_url)}"
+        return f"database {redact_url(self.database_url)}, store {redact_url(self.store_url)}"
 
 
-def usual_place(environ: Mapping[str, str]) -> Path:
-    """The platform's folder for the data of this user's programs. Source: XDG Base Directory Specification."""
+def default_data_dir(environ: Mapping[str, str]) -> Path:
+    """Return the default data directory of this user. Source: XDG Base Directory Specification."""
     base = environ.get("XDG_DATA_HOME") or ""
     if not base.startswith("/"):
         base = str(Path(environ.get("HOME") or Path.home()) / ".local" / "share")
     return Path(base) / "mxr-registry"
 
 
-def place_of(url: str) -> str:
-    """A URL without what may be secret: its user, password and query."""
+def redact_url(url: str) -> str:
+    """Return a URL without the parts that may be secret: user, password and query."""
     scheme, _, rest = url.partition("://")
-    # Not split as a URL: a password that nobody encoded may hold any of its signs.
+    # Not parsed as a URL: a password that is not percent-encoded may contain any delimiter.
     return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
 
 

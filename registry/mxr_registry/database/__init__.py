@@ -1,1 +1,1 @@
-"""Engine, sessions, tables and schema of the database."""
+"""Database engine, sessions, tables and schema."""

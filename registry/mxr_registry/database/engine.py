@@ -1,11 +1,12 @@
-"""The engine for a database URL: how SQLite is opened, and how connections to PostgreSQL are made, kept and checked.
+"""Create the SQLAlchemy engine for a database URL: SQLite pragmas, and PostgreSQL timeouts and connection checks.
 
-SQLite runs in WAL mode, so that readers never wait for the writer, and with synchronous=FULL: a publication that was
-answered with success is still there after a power cut (NORMAL could lose the last commits). A transaction that writes
-begins with BEGIN IMMEDIATE: it waits for its turn at the start, instead of failing in the middle.
+SQLite runs in WAL mode, so that readers never wait for the writer, and with synchronous=FULL: a confirmed publication
+survives a power failure (NORMAL could lose the last commits). A write transaction starts with BEGIN IMMEDIATE: it waits
+for the write lock at its start instead of failing in the middle.
 
-A connection to PostgreSQL has its timeouts from the start. Before it is used again its socket is looked at, which costs
-nothing: where the server ended it, or it was idle for long, it is tried and replaced.
+A connection to PostgreSQL gets its timeouts when it is made. Before reuse, a poll of its socket shows at no cost
+whether the server closed it. If it did, or if the connection was idle for long, the connection is tested and, if
+broken, replaced.
 """
 
 from __future__ import annotations
@@ -23,31 +24,31 @@ from mxr.errors import Usage
 from mxr_registry.config.connections import ConnectionSettings
 
 BUSY = 10.0
-"""Seconds that a writer waits for its turn on SQLite."""
+"""Seconds that a write transaction waits for the write lock of SQLite."""
 
 PRAGMAS = ("synchronous=FULL", "foreign_keys=ON", "mmap_size=268435456", "cache_size=-16384", "temp_store=MEMORY")
 
-QUIET = 30.0
-"""Seconds without use after which a connection is tried before it is used again."""
+MAX_IDLE = 30.0
+"""Seconds without use after which a connection is tested before it is used again."""
 
 KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-"""A server that vanished without a word is noticed after a minute."""
+"""TCP keepalive parameters of libpq: they detect within one minute that a server vanished."""
 
 
 def engine_of(url: str, connections: ConnectionSettings) -> Engine:
-    """The engine for a database URL: `sqlite:////path`, or `postgresql://...`. Connects to nothing yet.
+    """Return the engine for a database URL, `sqlite:////path` or `postgresql://...`. It opens no connection.
 
-    Raises `Usage`, with no part of the URL in it that may be secret.
+    Raises `Usage`, whose message contains no part of the URL that may be secret.
     """
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        raise _unusable("it cannot be read as a URL") from None
+        raise _unusable("it is not a valid URL") from None
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg")
-    # A slash before the @ leaves the rest of a password in the name of the database, and a piece of it as the host.
+    # A slash in an unescaped password makes part of the password the host, and the rest the database name.
     if "@" in (parsed.host or "") or (parsed.host and "@" in (parsed.database or "")):
-        raise _unusable("its user or password holds an @ that is not written %40")
+        raise _unusable("its user or password contains an @ that is not written as %40")
     try:
         if parsed.get_backend_name() == "sqlite":
             return _sqlite(parsed)
@@ -60,9 +61,9 @@ def engine_of(url: str, connections: ConnectionSettings) -> Engine:
 
 def _unusable(reason: str) -> Usage:
     return Usage(
-        f"MXR_DATABASE_URL is not a database that this registry can use: {reason}.",
-        hint="Write it as postgresql://user:password@host/database (special signs in the password as %40 and so on), "
-        "or as sqlite:////var/lib/mxr/registry.db; or leave it out for the embedded default.",
+        f"Cannot use the database in MXR_DATABASE_URL: {reason}.",
+        hint="Use postgresql://user:password@host/database (percent-encode special characters in the password, such "
+        "as @ as %40) or sqlite:////var/lib/mxr/registry.db, or unset it to use the embedded database.",
     )
 
 
@@ -73,42 +74,42 @@ def _postgresql(url: URL, wanted: ConnectionSettings) -> Engine:
         "idle_in_transaction_session_timeout": wanted.idle,
     }
     options = " ".join(f"-c {name}={int(seconds * 1000)}" for name, seconds in timeouts.items())
-    usual: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "connect_timeout": max(2, math.ceil(wanted.connect)),
         "application_name": "mxr-registry",
         **KEEPALIVE,
     }
-    stated = {name: value for name, value in usual.items() if name not in url.query}
-    # What the URL says itself comes later, and wins.
-    stated["options"] = " ".join([options, *_texts(url.query.get("options", ()))])
+    arguments = {name: value for name, value in defaults.items() if name not in url.query}
+    # Options in the URL come last and override these.
+    arguments["options"] = " ".join([options, *_as_tuple(url.query.get("options", ()))])
     engine = create_engine(
         url,
         pool_size=min(wanted.kept, wanted.pool) or 1,
         max_overflow=max(0, wanted.pool - (min(wanted.kept, wanted.pool) or 1)),
         pool_timeout=wanted.wait,
         pool_use_lifo=True,
-        connect_args=stated,
+        connect_args=arguments,
     )
-    event.listen(engine, "checkin", _note_use)
+    event.listen(engine, "checkin", _record_use)
     event.listen(engine, "checkout", _check)
     return engine
 
 
-def _texts(found: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (found,) if isinstance(found, str) else found
+def _as_tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value
 
 
-def _note_use(connection: Any, record: Any) -> None:
+def _record_use(connection: Any, record: Any) -> None:
     record.info["used"] = time.monotonic()
     if connection is not None and not connection.closed:
-        # SQLAlchemy leaves READ WRITE behind where a transaction was READ ONLY: what the server says itself must hold.
+        # After a READ ONLY transaction, SQLAlchemy sets the connection to READ WRITE. The server's own default applies.
         connection.read_only = None
 
 
 def _check(connection: Any, record: Any, _proxy: Any) -> None:
-    """Raises `DisconnectionError`, upon which the pool makes a new connection, for one that is of no use any more."""
+    """Test a connection before reuse. Raises `DisconnectionError` if it is broken; the pool then opens a new one."""
     used = record.info.get("used")
-    if used is None or (time.monotonic() - used < QUIET and not _spoke(connection)):
+    if used is None or (time.monotonic() - used < MAX_IDLE and not _has_input(connection)):
         return
     try:
         connection.rollback()
@@ -118,13 +119,13 @@ def _check(connection: Any, record: Any, _proxy: Any) -> None:
         raise DisconnectionError(str(problem)) from problem
 
 
-def _spoke(connection: Any) -> bool:
-    """Whether the server sent something unasked, as it does when it ends a session; or the connection is no more."""
+def _has_input(connection: Any) -> bool:
+    """Whether the connection is closed, or has unread input: the server sends a message when it ends a session."""
     if connection.closed:
         return True
-    look = select.poll()
-    look.register(connection.fileno(), select.POLLIN)
-    return bool(look.poll(0))
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _sqlite(url: URL) -> Engine:
@@ -135,7 +136,7 @@ def _sqlite(url: URL) -> Engine:
 
 
 def prepare_sqlite(connection: sqlite3.Connection, _record: object = None) -> None:
-    """Make a new connection to SQLite as every one of them is."""
+    """Apply the registry's settings to a new connection to SQLite."""
     connection.isolation_level = None
     connection.execute(f"PRAGMA busy_timeout={int(BUSY * 1000)}")
     for pragma in PRAGMAS:
@@ -144,7 +145,7 @@ def prepare_sqlite(connection: sqlite3.Connection, _record: object = None) -> No
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Changing the mode does not wait for other connections that do the same, whatever the busy timeout."""
+    """Switch to WAL mode, with retries: the busy timeout does not apply when several connections switch at once."""
     for attempt in range(100):
         try:
             if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":

@@ -1,7 +1,7 @@
-"""What can go wrong with a database, in our words: busy, full, read-only, away, refused, slow, damaged.
+"""Translate database errors into mxr errors: busy, full, read-only, unreachable, rejected, slow, damaged.
 
-PostgreSQL's troubles are known by their SQLSTATE, but for those of connecting, which have words only. What libpq says
-names host, user and database and never the password.
+PostgreSQL errors are recognized by SQLSTATE. Connection errors have no SQLSTATE and are recognized by their message.
+Messages of libpq contain host, user and database, and never the password.
 """
 
 from __future__ import annotations
@@ -17,34 +17,41 @@ from mxr.errors import DiskFull, MxrError, Temporary, Usage
 
 log = logging.getLogger("mxr_registry")
 
-AWAY = "Look at the database server; requests go on by themselves once it answers."
-REACH = "Check MXR_DATABASE_URL, and look at the database server; requests go on by themselves once it answers."
-SLOW = "Try again. If this repeats, look for what blocks or slows the database, or raise `statement` in [database]."
-RIGHTS = "Make its user the owner of the database: ALTER DATABASE ... OWNER TO ..."
-MIGRATE = "Run `mxr-registry migrate` with the same MXR_DATABASE_URL."
-READ_ONLY = "Give MXR_DATABASE_URL the primary server, and see that neither it nor the database is set to read-only."
-COUNTS = "Raise max_connections of the server, or lower `pool` in [database] (MXR_DATABASE_POOL) of each registry."
-ACCESS = "Check user and password in MXR_DATABASE_URL, and pg_hba.conf on the server."
-MISSING = "Make it (`createdb -O USER NAME`), then run `mxr-registry migrate`; or correct MXR_DATABASE_URL."
+SERVER_HINT = "Check the database server. The registry reconnects by itself once the server answers."
+REACH_HINT = (
+    "Check MXR_DATABASE_URL and the database server. The registry reconnects by itself once the server answers."
+)
+SLOW_HINT = "Try again. If this repeats, check what blocks or slows the database, or raise `statement` in [database]."
+OWNER_HINT = "Make its user the owner of the database: ALTER DATABASE ... OWNER TO ..."
+MIGRATE_HINT = "Run `mxr-registry migrate` with the same MXR_DATABASE_URL."
+READ_ONLY_HINT = (
+    "Set MXR_DATABASE_URL to the primary server, and check that neither the server nor the database is read-only."
+)
+POOL_HINT = "Raise max_connections of the server, or lower `pool` in [database] (MXR_DATABASE_POOL) of each registry."
+ACCESS_HINT = "Check user and password in MXR_DATABASE_URL, and pg_hba.conf on the server."
+CREATE_HINT = "Create it (`createdb -O USER NAME`) and run `mxr-registry migrate`, or correct MXR_DATABASE_URL."
 
 STATES: dict[str, tuple[str, str]] = {
-    "08": ("The registry's database was cut off.", AWAY),
-    "25006": ("The registry's database is read-only.", READ_ONLY),
-    "25P03": ("A transaction did nothing for too long, and the database ended it.", "Try again."),
-    "28": ("The registry's database does not let this registry in.", ACCESS),
-    "3D000": ("The registry's database does not exist.", MISSING),
-    "40": ("Two changes met in the registry's database.", "Try again."),
-    "42501": ("The registry may not do this in its database.", RIGHTS),
-    "42P01": ("The registry's database lacks a table.", MIGRATE),
-    "53200": ("The registry's database is short of memory.", AWAY),
-    "53300": ("The registry's database has too many connections.", COUNTS),
+    "08": ("The connection to the registry's database was lost.", SERVER_HINT),
+    "25006": ("The registry's database is read-only.", READ_ONLY_HINT),
+    "25P03": ("The database ended a transaction that was idle for too long.", "Try again."),
+    "28": ("The registry's database rejected the credentials.", ACCESS_HINT),
+    "3D000": ("The registry's database does not exist.", CREATE_HINT),
+    "40": ("Two transactions conflicted in the registry's database.", "Try again."),
+    "42501": ("The registry's database user lacks a permission.", OWNER_HINT),
+    "42P01": ("The registry's database lacks a table.", MIGRATE_HINT),
+    "53200": ("The registry's database is out of memory.", SERVER_HINT),
+    "53300": ("The registry's database has too many connections.", POOL_HINT),
     "55P03": ("The registry's database is busy.", "Try again."),
-    "57014": ("The registry's database took too long.", SLOW),
-    "57P": ("The registry's database was stopped.", AWAY),
+    "57014": ("The registry's database took too long.", SLOW_HINT),
+    "57P": ("The registry's database was stopped.", SERVER_HINT),
 }
-"""Troubles that may pass, by SQLSTATE or the beginning of it. Source: PostgreSQL, Appendix A, Error Codes."""
+"""Temporary errors by SQLSTATE or its prefix, with message and hint.
 
-REFUSED: tuple[tuple[str, str], ...] = (
+Source: PostgreSQL, Appendix A, Error Codes.
+"""
+
+CONNECTION_ERRORS: tuple[tuple[str, str], ...] = (
     ("authentication failed", "28"),
     ("no pg_hba.conf entry", "28"),
     ("no password supplied", "28"),
@@ -53,102 +60,104 @@ REFUSED: tuple[tuple[str, str], ...] = (
     ("remaining connection slots", "53300"),
     ("the database system is", "57P"),
 )
-"""Words of a server that takes no connection, and the state that they stand for."""
+"""Fragments of the messages of a server that rejects a connection, and the SQLSTATE that each stands for."""
 
-
-NO_ROOM = ("no space left", "quota exceeded", "file too large", "could not extend")
+DISK_FULL_MESSAGES = ("no space left", "quota exceeded", "file too large", "could not extend")
 
 
 @contextlib.contextmanager
-def translated() -> Iterator[None]:
-    """Turns the database's own troubles into ours."""
+def translate_errors() -> Iterator[None]:
+    """Translate errors of the database driver into mxr errors."""
     try:
         yield
     except PoolTimeout:
         raise Temporary("The registry has too many requests at once.") from None
     except DBAPIError as problem:
-        known = known_trouble(problem)
-        if known is None:
+        translated = translate(problem)
+        if translated is None:
             raise
-        log.warning("database: %s", _line(problem))
-        raise known from problem
+        log.warning("database: %s", _one_line(problem))
+        raise translated from problem
 
 
-def known_trouble(problem: SQLAlchemyError) -> MxrError | None:
-    """The error of ours that says the same; None for one that is the caller's to explain, or a fault."""
+def translate(problem: SQLAlchemyError) -> MxrError | None:
+    """Return the mxr error for a database error, or None if the caller has to handle it or it is a bug."""
     state = getattr(getattr(problem, "orig", None), "sqlstate", None)
-    ways: tuple[Callable[[SQLAlchemyError, str], MxrError | None], ...] = (_common, _of_sqlite)
+    translators: tuple[Callable[[SQLAlchemyError, str], MxrError | None], ...] = (_common, _sqlite_error)
     if type(getattr(problem, "orig", None)).__module__.startswith("psycopg"):
-        ways = (_of_state,) if state else (_common, _of_connecting)
-    for way in ways:
-        found = way(problem, state or _words(problem))
-        if found is not None:
-            return found
+        translators = (_by_state,) if state else (_common, _connection_error)
+    for translator in translators:
+        translated = translator(problem, state or _message(problem))
+        if translated is not None:
+            return translated
     return None
 
 
-def _words(problem: SQLAlchemyError) -> str:
+def _message(problem: SQLAlchemyError) -> str:
     return str(getattr(problem, "orig", problem)).lower()
 
 
-def _line(problem: SQLAlchemyError) -> str:
+def _one_line(problem: SQLAlchemyError) -> str:
     return " ".join(str(getattr(problem, "orig", problem)).split())
 
 
-def _common(problem: SQLAlchemyError, words: str) -> MxrError | None:
-    if "disk is full" in words or "disk full" in words or "no space left" in words:
+def _common(problem: SQLAlchemyError, message: str) -> MxrError | None:
+    if "disk is full" in message or "disk full" in message or "no space left" in message:
         return DiskFull("The disk that holds the registry's database is full.")
     if isinstance(problem, DataError):
-        return Usage(f"The registry cannot keep this: {_line(problem)}"[:300], hint="Shorten or correct the value.")
+        return Usage(f"The database rejected a value: {_one_line(problem)}"[:300], hint="Shorten or correct the value.")
     return None
 
 
-def _of_sqlite(problem: SQLAlchemyError, words: str) -> MxrError | None:
-    if "readonly" in words or "read-only" in words:
+def _sqlite_error(problem: SQLAlchemyError, message: str) -> MxrError | None:
+    if "readonly" in message or "read-only" in message:
         return Temporary(
             "The registry's database is read-only.", hint="Make its file and folder writable for the registry."
         )
-    if "malformed" in words or "not a database" in words:
+    if "malformed" in message or "not a database" in message:
         return MxrError("The registry's database is damaged.", hint="Run `mxr-registry fsck`, and restore a backup.")
-    if isinstance(problem, OperationalError) and ("locked" in words or "busy" in words):
+    if isinstance(problem, OperationalError) and ("locked" in message or "busy" in message):
         return Temporary("The registry's database is busy.")
-    if isinstance(problem, OperationalError) and "unable to open" in words:
-        return Temporary("The registry's database cannot be reached.", hint="Check MXR_DATABASE_URL and --data.")
+    if isinstance(problem, OperationalError) and "unable to open" in message:
+        return Temporary("The registry's database cannot be opened.", hint="Check MXR_DATABASE_URL and --data.")
     return None
 
 
-def _of_state(problem: SQLAlchemyError, state: str) -> MxrError | None:
-    # Of a quota and of a file's largest size PostgreSQL has no state of its own.
+def _by_state(problem: SQLAlchemyError, state: str) -> MxrError | None:
+    # PostgreSQL has no SQLSTATE of its own for an exceeded quota or the maximum size of a file.
     if state in ("53100", "53400") or (
-        state in ("XX000", "58030") and any(part in _words(problem) for part in NO_ROOM)
+        state in ("XX000", "58030") and any(part in _message(problem) for part in DISK_FULL_MESSAGES)
     ):
         return DiskFull("The disk that holds the registry's database is full.")
     if state.startswith("22"):
         return _common(problem, "")
     if state in ("XX001", "XX002"):
-        return MxrError("The registry's database is damaged.", hint="Look at the server's log, and restore a backup.")
-    for begin, (message, hint) in STATES.items():
-        if state.startswith(begin):
+        return MxrError("The registry's database is damaged.", hint="Check the server's log, and restore a backup.")
+    for prefix, (message, hint) in STATES.items():
+        if state.startswith(prefix):
             return Temporary(message, hint=hint)
     return None
 
 
-def _of_connecting(problem: SQLAlchemyError, words: str) -> MxrError | None:
-    """Without a state: the connection was refused, was lost, or never came about."""
-    for part, state in REFUSED:
-        if part in words:
-            message, hint = STATES[state]
-            return Temporary(message, hint=hint)
-    if "database" in words and "does not exist" in words:
-        message, hint = STATES["3D000"]
-        return Temporary(message, hint=hint)
-    if isinstance(problem, DBAPIError) and (problem.connection_invalidated or _lost(words)):
-        return Temporary("The registry's database was cut off.", hint=AWAY)
+def _connection_error(problem: SQLAlchemyError, message: str) -> MxrError | None:
+    """An error without SQLSTATE: the connection was rejected, was lost, or could not be made."""
+    for part, state in CONNECTION_ERRORS:
+        if part in message:
+            return _temporary(state)
+    if "database" in message and "does not exist" in message:
+        return _temporary("3D000")
+    if isinstance(problem, DBAPIError) and (problem.connection_invalidated or _lost(message)):
+        return _temporary("08")
     if isinstance(problem, OperationalError):
-        reason = _line(problem).rpartition("failed: ")[2].partition(" Is the server running")[0]
-        return Temporary(f"The registry's database cannot be reached: {reason[:200].rstrip('.')}.", hint=REACH)
+        reason = _one_line(problem).rpartition("failed: ")[2].partition(" Is the server running")[0]
+        return Temporary(f"The registry's database is unreachable: {reason[:200].rstrip('.')}.", hint=REACH_HINT)
     return None
 
 
-def _lost(words: str) -> bool:
-    return any(part in words for part in ("closed the connection", "connection is closed", "connection is lost"))
+def _temporary(state: str) -> Temporary:
+    message, hint = STATES[state]
+    return Temporary(message, hint=hint)
+
+
+def _lost(message: str) -> bool:
+    return any(part in message for part in ("closed the connection", "connection is closed", "connection is lost"))

@@ -1,10 +1,10 @@
-"""The tables of compiling, beside those of artifacts.
+"""The tables for compile jobs and workers.
 
     jobs ──< job_events, job_logs        workers        failures        counters
 
-A job's `rank` is its priority turned round, so that what is claimed next comes first in ascending order. `version` is
-the number of the last change that an asker can see, `touched` that of the last change of any kind: both are drawn from
-one counter of the database, so that a process finds what others changed by asking for larger ones.
+A job's `rank` is its negated priority, so that ascending order puts the next job first. `version` is the number of the
+last change visible to clients, `touched` that of the last change of any kind. Both come from one counter in the
+database: a process finds the changes of other processes by selecting larger numbers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ LATER = text("next_at > 0")
 
 
 class JobRow(Base):
-    """One wanted compile. `terms` is the sha256 of the canonical demands. `file_name` is what the model is called where
-    ONNX Runtime opens it, for keys of its form.
+    """A compile job. `terms` is the sha256 of the canonical demands. `file_name`, used with keys of ONNX Runtime's
+    form, is the name under which ONNX Runtime opens the model.
 
-    `fence` grows with every claim, `attempts` counts those that were not handed back, `lost` the leases lost in a row.
-    `pinned_json`: the qualities of what the claiming worker makes. `avoid`: the worker that failed it last.
+    `fence` is the fencing number, which grows with every claim. `attempts` counts the claims that were not handed back,
+    `lost` the leases lost in a row. `pinned_json` holds the qualities of the program that the claiming worker makes.
+    `avoid` is the worker on which the job failed last.
     """
 
     __tablename__ = "jobs"
@@ -89,7 +90,7 @@ class JobRow(Base):
 
 
 class JobEventRow(Base):
-    """One change of a job's state. `detail_json`: what a worker said of a failure beyond its message."""
+    """One change of a job's state. `detail_json`: details of a failure that the worker reported with its message."""
 
     __tablename__ = "job_events"
 
@@ -105,7 +106,7 @@ class JobEventRow(Base):
 
 
 class JobLogRow(Base):
-    """A stretch of a job's log: `start` is its offset, `size` its length, in bytes of UTF-8."""
+    """A chunk of a job's log. `start` is its offset and `size` its length, both in bytes of UTF-8."""
 
     __tablename__ = "job_logs"
 
@@ -116,9 +117,9 @@ class JobLogRow(Base):
 
 
 class WorkerRow(Base):
-    """A worker by its name. `toolchain` is the sha256 of the canonical JSON of its toolchain.
+    """A registered worker, identified by its name. `toolchain` is the sha256 of the canonical JSON of its toolchain.
 
-    `left_at`: when it signed off, null while it has not.
+    `left_at`: when it signed off, or null.
     """
 
     __tablename__ = "workers"
@@ -143,7 +144,7 @@ class WorkerRow(Base):
 
 
 class RememberedFailureRow(Base):
-    """A failure of a request on a toolchain, until `expires_at`."""
+    """A remembered failure of a request on a toolchain, valid until `expires_at`."""
 
     __tablename__ = "failures"
 
@@ -158,7 +159,7 @@ class RememberedFailureRow(Base):
 
 
 class CounterRow(Base):
-    """A number that only grows. `jobs`: the changes of all jobs."""
+    """A counter that only grows. `jobs` counts the changes of all jobs."""
 
     __tablename__ = "counters"
 

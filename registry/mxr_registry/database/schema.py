@@ -1,6 +1,6 @@
-"""Which schema the database has, which one this code needs, and the way from one to the other (Alembic).
+"""Check the revision of the database schema, and migrate it with Alembic.
 
-The embedded database is brought up to date by whoever starts on it first; a server's only by `mxr-registry migrate`.
+`serve` migrates the embedded database when it starts. Only `mxr-registry migrate` migrates a database on a server.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sqlalchemy import Table, inspect, text
 
 from mxr.errors import MxrError, Temporary
 
-from .session import Database, Session, take_turns
+from .session import Database, Session, advisory_lock
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -22,19 +22,19 @@ SCRIPTS = "mxr_migrations:."
 
 
 def upgrade(db: Database) -> str:
-    """Bring the schema up to date, in one transaction: all of it or nothing; the revision that it has then.
+    """Migrate the schema to the newest revision in one transaction, and return that revision.
 
-    Several processes may do so at once: one works and the others wait. Raises `MxrError` for a schema of a newer
-    registry, `Temporary` where a registry that runs keeps the tables busy for a minute.
+    Several processes may call this at once: one migrates and the others wait. Raises `MxrError` for a schema of a newer
+    registry, and `Temporary` if a running registry keeps the tables locked for a minute.
     """
-    with db.writing(patience=60.0) as session:
+    with db.writing(lock_timeout=60.0) as session:
         if not db.embedded:
-            # A step may read every row, which takes as long as it takes.
+            # A migration may read every row, which has no time limit.
             session.execute(text("SET LOCAL statement_timeout = 0"))
-        take_turns(session, "schema")
-        if known(session) == newest():
+        advisory_lock(session, "schema")
+        if current(session) == newest():
             return newest()
-        # Alembic is large, and nearly every start goes without a step.
+        # Alembic is large, and nearly every start needs no migration.
         from alembic import command
 
         config = _config()
@@ -44,51 +44,48 @@ def upgrade(db: Database) -> str:
 
 
 def check(db: Database) -> None:
-    """Returns when the schema is the one that this code needs. Raises `Temporary` when it is behind."""
+    """Check that the schema has the revision that this code needs. Raises `Temporary` if it is older."""
     with db.reading() as session:
-        found = known(session)
+        found = current(session)
     if found != newest():
         raise Temporary(
-            f"The database's schema is {found or 'empty'}, and this registry needs {newest()}.",
+            f"The database schema is {found or 'empty'}, and this registry needs revision {newest()}.",
             hint="Run `mxr-registry migrate` with the same MXR_DATABASE_URL, then start again.",
         )
 
 
-def known(session: Session) -> str | None:
-    """The revision of the database, or None where it is empty. Raises `MxrError` for one of a newer registry."""
+def current(session: Session) -> str | None:
+    """Return the schema revision of the database, or None if it is empty.
+
+    Raises `MxrError` for a revision of a newer registry.
+    """
     written = inspect(session).has_table("alembic_version")
     found: str | None = session.execute(text("SELECT version_num FROM alembic_version")).scalar() if written else None
     if found is not None and found not in revisions():
         raise MxrError(
-            f"The database's schema is {found}, of a newer registry than this one.",
-            hint="Start the newer mxr-registry on it, or restore the backup from before.",
+            f"The database schema has revision {found}, which belongs to a newer registry.",
+            hint="Run the newer mxr-registry, or restore a backup from before its migration.",
         )
     return found
 
 
 def newest() -> str:
-    """The revision that this code needs."""
+    """Return the revision that this code needs."""
     return revisions()[-1]
 
 
 def revisions() -> list[str]:
-    """The revisions that this code knows, in order. The file of each step begins with its revision."""
+    """Return the revisions that this code knows, in order. The file name of each migration starts with its revision."""
     found = find_spec(SCRIPTS.partition(":")[0])
     assert found is not None and found.submodule_search_locations
     return sorted(path.name[:4] for path in Path(found.submodule_search_locations[0], "versions").glob("[0-9]*.py"))
 
 
 def tables() -> list[Table]:
-    """All tables of this code, each after those that it refers to."""
+    """Return all tables, each after the tables that it refers to."""
     from . import job_tables
 
     return job_tables.JobRow.metadata.sorted_tables
-
-
-def present(db: Database) -> bool:
-    """Whether the database has a registry's tables at all."""
-    with db.reading() as session:
-        return inspect(session).has_table("artifacts")
 
 
 def _config() -> Config:

@@ -1,8 +1,8 @@
-"""The database: one engine per process, and the one place where a transaction begins, commits or rolls back.
+"""Database sessions: one engine per process, and the only code that begins, commits or rolls back transactions.
 
-On SQLite one transaction at a time writes. On PostgreSQL they run side by side at READ COMMITTED, and whoever decides
-by what he read locks it first: rows by SELECT ... FOR UPDATE, what is no row by `take_turns`. docs/decisions/0008 goes
-through them. What only reads sees one snapshot on both.
+SQLite runs one write transaction at a time. PostgreSQL runs them concurrently at READ COMMITTED; code that decides on
+what it read locks it first: rows with SELECT ... FOR UPDATE, anything else with `advisory_lock`. docs/decisions/0008
+lists these cases. On both, a read transaction sees one snapshot.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Float, Select, bindparam, func, select, text
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -23,21 +23,25 @@ from sqlalchemy.sql.functions import FunctionElement
 from mxr_registry.config.connections import ConnectionSettings
 
 from .engine import BUSY, engine_of, prepare_sqlite
-from .errors import known_trouble, translated
+from .errors import translate, translate_errors
 
-__all__ = ["Database", "Now", "PreparedQuery", "Row", "Session", "now", "take_turns", "translated", "upsert"]
+if TYPE_CHECKING:
+    # The Unpack of `typing` is new in Python 3.11.
+    from typing_extensions import Unpack
+
+__all__ = ["Database", "Now", "PreparedQuery", "Row", "Session", "advisory_lock", "now", "translate_errors", "upsert"]
 
 Session = Connection
-"""One transaction. Rows, not entities: a resolve with mapped entities costs twice as much."""
+"""One transaction. It returns rows, not ORM entities: with entities, a resolve costs twice as much."""
 
 Row = Any
-"""One row of an answer, its columns by their names."""
+"""One result row, with its columns as attributes."""
 
-TURN = select(func.pg_advisory_xact_lock(bindparam("number")))
+ADVISORY_LOCK = select(func.pg_advisory_xact_lock(bindparam("number")))
 
 
 class Now(FunctionElement[float]):
-    """The database's clock, in seconds since 1970: several registries on one database have one clock."""
+    """The clock of the database in seconds since 1970, which all registries on one database share."""
 
     type = Float()
     inherit_cache = True
@@ -54,112 +58,116 @@ def _now_elsewhere(_element: Now, _compiler: Any, **_options: Any) -> str:
 
 
 def now(session: Session) -> float:
-    """The time by the database's clock, in seconds since 1970, to the millisecond."""
+    """Return the time by the database's clock, in seconds since 1970, rounded to milliseconds."""
     return round(float(session.execute(select(Now())).scalar_one()), 3)
 
 
 class PreparedQuery:
-    """A SELECT that is asked often, as SQLAlchemy has it, and in the own words of SQLite and of psycopg."""
+    """A frequent SELECT, compiled once to the SQL of SQLite and of psycopg."""
 
-    def __init__(self, statement: Select[*tuple[Any, ...]]) -> None:
+    def __init__(self, statement: Select[Unpack[tuple[Any, ...]]]) -> None:
         self.statement = statement
         names = [column.key for column in statement.selected_columns if column.key]
-        named: Any = namedtuple("Found", names)  # type: ignore[misc]
+        named: Any = namedtuple("PreparedRow", names)  # type: ignore[misc]
         self.row: Callable[[Iterable[Any]], Row] = named._make
 
-    # The dialects are large, and a registry speaks one of them.
+    # Imported on demand: the dialects are large, and a registry uses only one of them.
     @cached_property
     def sqlite(self) -> str:
-        """The words for SQLite."""
+        """The SQL for SQLite."""
         from sqlalchemy.dialects.sqlite import dialect
 
         return str(self.statement.compile(dialect=dialect(paramstyle="named")))
 
     @cached_property
     def postgresql(self) -> str:
-        """The words for psycopg."""
+        """The SQL for psycopg."""
         from sqlalchemy.dialects.postgresql.psycopg import dialect
 
         return str(self.statement.compile(dialect=dialect()))  # type: ignore[no-untyped-call]
 
 
 class Database:
-    """The engine, and transactions on it."""
+    """The engine and its transactions.
+
+    `run_prepared` has a private pool of SQLite connections that bypasses SQLAlchemy. `bench/bench_resolve.py` guards
+    the throughput of resolves that it brings; remove the pool if that benchmark no longer needs it.
+    """
 
     def __init__(self, url: str, connections: ConnectionSettings | None = None) -> None:
-        """Connects to nothing yet. Raises `Usage` for a URL that is none."""
+        """Opens no connection. Raises `Usage` for an invalid URL."""
         self.engine = engine_of(url, connections or ConnectionSettings())
         self.embedded = self.engine.dialect.name == "sqlite"
         reading: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         writing: dict[str, Any] = {"isolation_level": "READ COMMITTED"}
         self._reader = self.engine if self.embedded else self.engine.execution_options(**reading)
         self._writer = self.engine.execution_options(mxr_writes=True, **({} if self.embedded else writing))
-        self._idle: deque[sqlite3.Connection] = deque()
+        self._sqlite_pool: deque[sqlite3.Connection] = deque()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Session]:
-        """A transaction that only reads: one snapshot for all its statements. Raises `Temporary`."""
-        with translated(), self._reader.connect() as session:
+        """Open a read-only transaction, which sees one snapshot. Raises `Temporary`."""
+        with translate_errors(), self._reader.connect() as session:
             yield session
 
     def ping(self) -> None:
-        """Returns when the database answers a query. Raises `Temporary`."""
+        """Check that the database answers a query. Raises `Temporary`."""
         with self.reading() as session:
             session.execute(text("SELECT 1"))
 
     @contextlib.contextmanager
-    def writing(self, *, patience: float = BUSY) -> Iterator[Session]:
-        """A transaction, committed at the end of the block and rolled back by any error in it.
+    def writing(self, *, lock_timeout: float = BUSY) -> Iterator[Session]:
+        """Open a read-write transaction: committed at the end of the block, rolled back if the block raises.
 
-        Waits up to `patience` seconds for its turn: on SQLite at the start, on PostgreSQL at each row that another
-        holds (there the usual patience is a setting). Raises `Temporary`, `DiskFull`, and SQLAlchemy's
-        `IntegrityError`, which is the caller's to explain.
+        Waits up to `lock_timeout` seconds for locks: on SQLite for the write lock at the start, on PostgreSQL for each
+        locked row (there, the default is the setting `lock`). Raises `Temporary`, `DiskFull`, and SQLAlchemy's
+        `IntegrityError`, which the caller has to handle.
         """
-        with translated(), self._writer.connect() as session:
-            if patience == BUSY:
+        with translate_errors(), self._writer.connect() as session:
+            if lock_timeout == BUSY:
                 with session.begin():
                     yield session
             elif self.embedded:
-                _set_patience(session, patience)
+                _set_busy_timeout(session, lock_timeout)
                 try:
                     with session.begin():
                         yield session
                 finally:
-                    _set_patience(session, BUSY)
+                    _set_busy_timeout(session, BUSY)
             else:
                 with session.begin():
-                    session.execute(text(f"SET LOCAL lock_timeout = {int(patience * 1000)}"))
+                    session.execute(text(f"SET LOCAL lock_timeout = {int(lock_timeout * 1000)}"))
                     yield session
 
-    def glance(self, question: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
-        """The rows that one statement finds, without a transaction around it. Raises `Temporary`.
+    def run_prepared(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
+        """Run one statement outside of any transaction and return its rows. Raises `Temporary`.
 
-        It goes past SQLAlchemy, which takes several times as long as such a statement itself.
+        It bypasses SQLAlchemy, whose overhead is several times the cost of such a statement.
         """
-        return self._glance_embedded(question, values) if self.embedded else self._glance_server(question, values)
+        return self._run_sqlite(query, values) if self.embedded else self._run_postgresql(query, values)
 
-    def _glance_embedded(self, question: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
+    def _run_sqlite(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
         try:
-            connection = self._idle.pop() if self._idle else self._connect()
+            connection = self._sqlite_pool.pop() if self._sqlite_pool else self._connect()
             try:
-                return [question.row(row) for row in connection.execute(question.sqlite, values)]
+                return [query.row(row) for row in connection.execute(query.sqlite, values)]
             finally:
-                self._idle.append(connection)
+                self._sqlite_pool.append(connection)
         except sqlite3.Error as problem:
-            known = known_trouble(OperationalError(question.sqlite, None, problem))
-            raise known or problem from problem
+            translated = translate(OperationalError(query.sqlite, None, problem))
+            raise translated or problem from problem
 
-    def _glance_server(self, question: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
-        with translated():
+    def _run_postgresql(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
+        with translate_errors():
             try:
-                return self._ask(question, values)
+                return self._execute(query, values)
             except DBAPIError as problem:
                 if not problem.connection_invalidated:
                     raise
-            # What only reads may be asked twice: a restart of the database need not show.
-            return self._ask(question, values)
+            # A read can be repeated safely: this hides a restart of the database from clients.
+            return self._execute(query, values)
 
-    def _ask(self, question: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
+    def _execute(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
         errors = self.engine.dialect.loaded_dbapi.Error
         driver: Any = None
         try:
@@ -167,58 +175,57 @@ class Database:
             driver = connection.driver_connection
             try:
                 driver.autocommit = True
-                found = [question.row(row) for row in driver.execute(question.postgresql, values)]
+                rows = [query.row(row) for row in driver.execute(query.postgresql, values)]
                 driver.autocommit = False
             except BaseException:
                 connection.invalidate()
                 raise
         except errors as problem:
             lost = driver is not None and driver.pgconn.status != 0
-            words = question.postgresql
-            raise DBAPIError.instance(words, None, problem, errors, connection_invalidated=lost) from problem
+            raise DBAPIError.instance(query.postgresql, None, problem, errors, connection_invalidated=lost) from problem
         connection.close()
-        return found
+        return rows
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.engine.url.database or ":memory:", check_same_thread=False, timeout=BUSY)
         prepare_sqlite(connection)
         return connection
 
-    def wake(self) -> None:
-        """Open a connection, and keep it for later. Raises `Temporary`."""
+    def open_connection(self) -> None:
+        """Open a connection and leave it in the pool. Raises `Temporary`."""
         with self.reading() as session:
             session.execute(select(1))
 
     def close(self) -> None:
         """Close every connection that is not in use."""
         self.engine.dispose()
-        while self._idle:
-            self._idle.pop().close()
+        while self._sqlite_pool:
+            self._sqlite_pool.pop().close()
 
 
-def _set_patience(session: Session, seconds: float) -> None:
+def _set_busy_timeout(session: Session, seconds: float) -> None:
     raw = session.connection.driver_connection
     assert raw is not None
     raw.execute(f"PRAGMA busy_timeout={int(seconds * 1000)}")
 
 
-def take_turns(session: Session, *names: str) -> None:
-    """Waits until no other transaction that writes has passed here with one of these names and is under way still.
+def advisory_lock(session: Session, *names: str) -> None:
+    """Lock these names until the end of the transaction. Waits for other transactions that hold one of them.
 
-    On SQLite that is so from the start: one transaction at a time writes.
+    Does nothing on SQLite, which runs only one write transaction at a time.
     """
     if session.dialect.name == "sqlite":
         return
-    numbers = {int.from_bytes(sha256(name.encode()).digest()[:8], signed=True) for name in names}
-    # In one order for all, so that nobody waits for each other.
+    numbers = {int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True) for name in names}
+    # Always in the same order, to avoid deadlocks.
     for number in sorted(numbers):
-        session.execute(TURN, {"number": number})
+        session.execute(ADVISORY_LOCK, {"number": number})
 
 
 def upsert(
     session: Session, table: Any, keys: Mapping[str, Any], values: Mapping[str, Any], change: Mapping[str, Any]
 ) -> None:
-    """Insert a row of `keys` and `values`, or make the changes in `change` to the row that has these keys."""
+    """Insert a row with `keys` and `values`, or apply `change` to the existing row with these keys."""
     if session.dialect.name == "sqlite":
         from sqlalchemy.dialects.sqlite import insert
     else:

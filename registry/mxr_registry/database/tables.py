@@ -1,11 +1,11 @@
-"""The tables of the registry. Every row carries a namespace; what must be unique is so by constraint, never by hope.
+"""The tables for artifacts, models, blobs, uses, misses and locks. Constraints guarantee all uniqueness.
 
     models ──< model_blobs >── blobs ──< artifact_blobs >── artifacts ──< artifact_inputs, uses        misses
                                                                      └──< lock_artifacts >── locks
 
-A blob's row is written after its bytes are in the store, and whatever is made of blobs refers to their rows by foreign
-key: a blob that is swept meanwhile makes the writer fail, never leaves a row that points to nothing. Columns that end
-in `_json` hold canonical JSON, which replies repeat as it is. Times are seconds since 1970 by the database's clock.
+A blob's row is written after its bytes are in the store. Models and artifacts refer to blob rows by foreign key: if a
+blob is swept at the same time, the writer fails, and no row refers to a missing blob. Columns that end in `_json` hold
+canonical JSON, which replies contain unchanged. Times are seconds since 1970 by the database's clock.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NAMING = {
 }
 
 Serial = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite counts up by itself only in a column of type INTEGER."""
+"""An autoincrement column. SQLite supports autoincrement only in columns of type INTEGER."""
 
 Namespace = String(100)
 Hash = String(64)
@@ -43,14 +43,18 @@ Word = String(250)
 
 
 class Base(DeclarativeBase):
-    """All tables, under one naming of constraints, so that later migrations can name them."""
+    """Base of all tables. Its naming convention gives constraints the names that migrations refer to."""
 
     metadata = MetaData(naming_convention=NAMING)
     type_annotation_map: ClassVar = {float: Double, int: BigInteger}
 
 
 class BlobRow(Base):
-    """Bytes that this namespace brought. `touched_at`: when it was last said to be here, which protects it a while."""
+    """A blob that a namespace uploaded.
+
+    `touched_at`: when it was last reported as present or lost a reference. No sweep removes it within the grace period
+    after that.
+    """
 
     __tablename__ = "blobs"
 
@@ -64,10 +68,10 @@ class BlobRow(Base):
 
 
 class ModelRow(Base):
-    """A model: `sha256` is its identity. `complete`: its bytes are here and gave this hash; else only a statement.
+    """A model, identified by `sha256`. `complete`: its bytes are in the store and match; otherwise only declared.
 
-    `graph` is the digest of its graph without weights, `told_json` what its ONNX file says of itself; both are null
-    where that was not read.
+    `graph` is the digest of its graph without weights, `told_json` the description read from its ONNX file. Both are
+    null if the file was not read.
     """
 
     __tablename__ = "models"
@@ -93,7 +97,7 @@ class ModelRow(Base):
 
 
 class ModelBlobRow(Base):
-    """Which blobs a complete model is made of."""
+    """The blobs of a complete model."""
 
     __tablename__ = "model_blobs"
 
@@ -108,9 +112,9 @@ class ModelBlobRow(Base):
 
 
 class ArtifactRow(Base):
-    """A published artifact. `seq` is the order of publication, `promoted` that of promotions (0 is never).
+    """A published artifact. `seq` is the order of publication, `promoted` the order of promotion (0: not promoted).
 
-    `used_at`: when it was last used, to some seconds; of one that never was, when it was published.
+    `used_at`: the last use, accurate to some seconds, or the time of publication if it was never used.
     """
 
     __tablename__ = "artifacts"
@@ -153,7 +157,7 @@ class ArtifactRow(Base):
 
 
 class ArtifactBlobRow(Base):
-    """Which blobs an artifact is made of."""
+    """The blobs of an artifact."""
 
     __tablename__ = "artifact_blobs"
 
@@ -168,7 +172,7 @@ class ArtifactBlobRow(Base):
 
 
 class ArtifactInputRow(Base):
-    """The names of an artifact's inputs, to find it by."""
+    """The input names of an artifact, for the filter `input`."""
 
     __tablename__ = "artifact_inputs"
 
@@ -179,7 +183,7 @@ class ArtifactInputRow(Base):
 
 
 class UseRow(Base):
-    """Uses of an artifact on one day (days since 1970), with the time of the last one."""
+    """Uses of an artifact on one day (days since 1970), with the time of the last use on that day."""
 
     __tablename__ = "uses"
 
@@ -192,7 +196,7 @@ class UseRow(Base):
 
 
 class MissRow(Base):
-    """A request that found nothing. `request` is the sha256 of its canonical text."""
+    """A request that found no artifact. `request` is the sha256 of its canonical JSON."""
 
     __tablename__ = "misses"
 
@@ -209,7 +213,7 @@ class MissRow(Base):
 
 
 class LockRow(Base):
-    """A registered lock: while it stands, its artifacts stay."""
+    """A registered lock. Its artifacts cannot be removed while it exists."""
 
     __tablename__ = "locks"
 
@@ -223,7 +227,7 @@ class LockRow(Base):
 
 
 class LockArtifactRow(Base):
-    """Which artifacts a lock pins. It refers to them without a cascade: the database itself keeps them."""
+    """The artifacts that a lock pins. The foreign key has no cascade, so the database itself prevents their removal."""
 
     __tablename__ = "lock_artifacts"
 

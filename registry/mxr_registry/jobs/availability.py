@@ -1,4 +1,4 @@
-"""Whether a wanted program is here already: the choice of a resolve, without its answer."""
+"""Find the artifact that already satisfies a request: a resolve without its reply."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from mxr_registry.database.session import Session
 
 
 def artifact_of(session: Session, namespace: str, request: Request) -> str | None:
-    """The id of the artifact that a resolve would choose, or None.
+    """Return the id of the artifact that a resolve would choose, or None.
 
-    Raises `Usage` where a feature is open and those that would serve disagree.
+    Raises `Usage` if the request leaves a feature open and the matching artifacts differ in it.
     """
-    asked = resolution.ResolveRequest.of(request)
-    wanted = {"namespace": namespace, "digest": asked.digest, "generic": asked.generic_digest or asked.digest}
-    rows = session.execute(resolution.ASKED, wanted).all()
-    chosen = matching.choose(request.demands, resolution.candidates(rows, asked.digest, asked.family)) if rows else None
+    wanted = resolution.ResolveRequest.of(request)
+    values = {"namespace": namespace, "digest": wanted.digest, "generic": wanted.generic_digest or wanted.digest}
+    rows = session.execute(resolution.MATCHING_DIGEST, values).all()
+    candidates = resolution.candidates(rows, wanted.digest, wanted.family)
+    chosen = matching.choose(request.demands, candidates) if rows else None
     return chosen[0].id if chosen else None
 
 
 def artifact_for(session: Session, namespace: str, request: Request) -> str | None:
-    """The same for a job that is open already: where those that would serve disagree, none does."""
+    """Like `artifact_of`, for an open job: returns None if the matching artifacts differ in an open feature."""
     try:
         return artifact_of(session, namespace, request)
     except Usage:

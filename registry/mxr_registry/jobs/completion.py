@@ -1,4 +1,4 @@
-"""Finishing a job: the program is checked like any publication, then published and the job closed, both or neither."""
+"""Finish a job: check its program like any publication, then publish it and close the job in one transaction."""
 
 from __future__ import annotations
 
@@ -22,66 +22,68 @@ from mxr_registry.storage.store import Store
 
 from . import estimates, lease_endings, logs, tracking, transitions, workers
 
-KNOWN = ("num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "real_arch")
-CHECKING = 300.0
-"""Seconds, at least, that a lease goes on once its worker is done: reading a large program takes a while."""
+INHERITED = ("num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "real_arch")
+"""Qualities that a finished artifact takes from its claim if the worker does not report them."""
 
-PROMISED = ("sramecc", "xnack", "tuning", *KNOWN)
-"""What a claim says of the program to come: those who attached since rely on it."""
+CHECK_LEASE = 300.0
+"""Minimum lease in seconds while the registry checks a finished program: reading a large one takes time."""
+
+PROMISED = ("sramecc", "xnack", "tuning", *INHERITED)
+"""Qualities that a claim fixes in advance. Requests that attached to the running job rely on them."""
 
 
 def finish(
     db: Database, store: Store, inspect: Inspect, rules: JobRules, namespace: str, id: str, done: job_protocol.FinishJob
 ) -> str:
-    """Publish what came of a job and close it; the job's JSON. The same call once more gives the same answer.
+    """Publish the artifact of a job, close the job, and return its JSON. Idempotent: a repeated call changes nothing.
 
-    Raises `Conflict` for a lost lease, `Mismatch` and `Damaged` for a program that is not what was wanted (the job is
-    then tried elsewhere), `NoSuchBlob`.
+    Raises `Conflict` for a lost lease, `Mismatch` and `Damaged` for a program that does not match the job (which is
+    then queued again), and `NoSuchBlob`.
     """
-    with transitions.turn(db) as session:
+    with transitions.job_transaction(db) as session:
         row = tracking.find(session, namespace, id)
-        if _answered(row, done):
+        if _already_finished(row, done):
             return tracking.shown(session, rules, row).text
-        row = lease_endings.held(session, namespace, id, done.fence)
-        until = now(session) + max(rules.lease, CHECKING)
-        transitions.change(session, row.seq, *lease_endings.ours(row), phase="publish", lease_until=until)
-    done = _completed(row, done)
+        row = lease_endings.require_lease(session, namespace, id, done.fence)
+        until = now(session) + max(rules.lease, CHECK_LEASE)
+        transitions.change(session, row.seq, *lease_endings.lease_guards(row), phase="publish", lease_until=until)
+    done = _with_inherited_qualities(row, done)
     try:
-        _refuse_others(row, done)
+        _check_matches_job(row, done)
         checked = publication.check(db, store, inspect, namespace, done.artifact)
     except (Mismatch, Damaged) as problem:
         name = "wrong_program" if isinstance(problem, Mismatch) else "damaged_program"
-        # Tried elsewhere: only what MIGraphX itself refuses is permanent.
+        # Transient, so that another worker retries it: only what MIGraphX itself rejects is permanent.
         failure = job_protocol.JobFailure(job_protocol.TRANSIENT, problem.message, name)
         lease_endings.fail(db, rules, namespace, row.id, job_protocol.FailJob(done.fence, failure, done.log))
         raise
-    for _ in range(publication.TRIES):
+    for _ in range(publication.ATTEMPTS):
         try:
-            with transitions.turn(db) as session:
-                row = lease_endings.held(session, namespace, row.id, done.fence)
+            with transitions.job_transaction(db) as session:
+                row = lease_endings.require_lease(session, namespace, row.id, done.fence)
                 _close(session, row, done, checked)
                 return tracking.at(session, rules, row.seq).text
         except IntegrityError:
             continue
-    raise NoSuchBlob("A blob of this artifact was swept meanwhile.")
+    raise NoSuchBlob("A blob of this artifact has just been swept.")
 
 
-def _answered(row: Row, done: job_protocol.FinishJob) -> bool:
-    """Whether this very call was carried out before, and the answer did not arrive."""
+def _already_finished(row: Row, done: job_protocol.FinishJob) -> bool:
+    """Whether an identical call has succeeded before; the worker did not get its reply."""
     if row.state != job_protocol.DONE or row.fence != done.fence:
         return False
     return bool(row.artifact == artifact_id(done.artifact.key.digest, done.artifact.manifest.files))
 
 
-def _completed(row: Row, done: job_protocol.FinishJob) -> job_protocol.FinishJob:
-    """What its worker leaves unsaid of the artifact is what the claim said of it."""
+def _with_inherited_qualities(row: Row, done: job_protocol.FinishJob) -> job_protocol.FinishJob:
+    """Add qualities from the claim that the worker did not report."""
     pinned, made = catalog.qualities_of(row.pinned_json), done.artifact.qualities
-    unsaid = {name: getattr(pinned, name) for name in KNOWN if getattr(made, name) is None}
-    return replace(done, artifact=replace(done.artifact, qualities=replace(made, **unsaid)))
+    inherited = {name: getattr(pinned, name) for name in INHERITED if getattr(made, name) is None}
+    return replace(done, artifact=replace(done.artifact, qualities=replace(made, **inherited)))
 
 
-def _refuse_others(row: Row, done: job_protocol.FinishJob) -> None:
-    """Raises `Mismatch` for an artifact of another key, or one that an asker of this job could not take."""
+def _check_matches_job(row: Row, done: job_protocol.FinishJob) -> None:
+    """Raises `Mismatch` for an artifact with another key, or one that does not satisfy every request of this job."""
     key, made = done.artifact.key, done.artifact.qualities
     refused: list[Difference] = []
     if key.digest != row.digest:
@@ -91,14 +93,18 @@ def _refuse_others(row: Row, done: job_protocol.FinishJob) -> None:
     if refused:
         rows = [each.to_json() for each in refused]
         raise Mismatch(
-            f"This is not what job {row.id[:12]} wants: {'; '.join(map(str, refused[:3]))}.",
+            f"The artifact does not match job {row.id[:12]}: {'; '.join(map(str, refused[:3]))}.",
             detail={"differences": rows},
         )
 
 
 def _broken_promises(pinned: Qualities, made: Qualities) -> list[Difference]:
     pairs = ((name, getattr(pinned, name), getattr(made, name)) for name in PROMISED)
-    return [Difference(name, said, now) for name, said, now in pairs if said not in (None, "any", now) and now != "any"]
+    return [
+        Difference(name, promised, found)
+        for name, promised, found in pairs
+        if promised not in (None, "any", found) and found != "any"
+    ]
 
 
 def _close(session: Session, row: Row, done: job_protocol.FinishJob, checked: publication.CheckedPublication) -> None:
@@ -111,8 +117,8 @@ def _close(session: Session, row: Row, done: job_protocol.FinishJob, checked: pu
         "seconds": seconds,
         "failure_json": None,
     }
-    transitions.change(session, row.seq, *lease_endings.ours(row), **closing)
+    transitions.change(session, row.seq, *lease_endings.lease_guards(row), **closing)
     publication.record(session, row.namespace, checked)
     logs.append(session, row.seq, done.log)
-    transitions.note(session, row.seq, job_protocol.DONE, f"published {checked.id}", row.worker_name)
-    workers.seen(session, row.namespace, row.worker, now(session))
+    transitions.record_event(session, row.seq, job_protocol.DONE, f"published {checked.id}", row.worker_name)
+    workers.mark_seen(session, row.namespace, row.worker, now(session))

@@ -1,4 +1,4 @@
-"""How long a compile may take, by what it took before: of this model; else of the same graph with other weights."""
+"""Estimate the duration of a compile from earlier ones: of the model, or of other models with the same graph."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from sqlalchemy.orm import aliased
 from mxr_registry.database.session import Session
 from mxr_registry.database.tables import ArtifactRow, ModelRow
 
-LOOKED_AT = 20
-"""Artifacts, and sister models, that an estimate looks at: the latest."""
+SAMPLE_SIZE = 20
+"""Number of artifacts, and of models with the same graph, that an estimate uses: the latest ones."""
 
 LATEST = (
     select(ArtifactRow.provenance_json)
     .where(ArtifactRow.namespace == bindparam("namespace"))
     .order_by(ArtifactRow.seq.desc())
-    .limit(LOOKED_AT)
+    .limit(SAMPLE_SIZE)
 )
 OWN = ArtifactRow.model == bindparam("model")
 
 
-def _sisters() -> Select[Any]:
-    """The latest models with the graph of this one. Few, so that a graph with a thousand of them costs no more."""
+def _models_with_same_graph() -> Select[Any]:
+    """The latest models with the graph of this one. The limit bounds the cost if thousands of models share a graph."""
     this = aliased(ModelRow)
     graph = select(this.graph).where(this.namespace == bindparam("namespace"), this.model == bindparam("model"))
     return (
@@ -36,17 +36,22 @@ def _sisters() -> Select[Any]:
             ModelRow.model != bindparam("model"),
         )
         .order_by(ModelRow.seq.desc())
-        .limit(LOOKED_AT)
+        .limit(SAMPLE_SIZE)
     )
 
 
-WAYS = (("this model", OWN), ("the same graph with other weights", ArtifactRow.model.in_(_sisters())))
-ON_REF = [(words, LATEST.where(rule, ArtifactRow.arch.is_(None))) for words, rule in WAYS]
-ON_ARCH = [(words, LATEST.where(rule, ArtifactRow.arch == bindparam("arch"))) for words, rule in WAYS]
+SOURCES = (
+    ("this model", OWN),
+    ("the same graph with other weights", ArtifactRow.model.in_(_models_with_same_graph())),
+)
+"""Description and condition of the artifacts that an estimate uses, the preferred ones first."""
+
+ON_REF = [(label, LATEST.where(rule, ArtifactRow.arch.is_(None))) for label, rule in SOURCES]
+ON_ARCH = [(label, LATEST.where(rule, ArtifactRow.arch == bindparam("arch"))) for label, rule in SOURCES]
 
 
 def seconds_in(provenance: Any) -> float | None:
-    """The `compile_seconds` of a provenance, when it is a sensible number."""
+    """Return the `compile_seconds` of a provenance, or None if it is not a plausible number."""
     found = provenance.get("compile_seconds") if isinstance(provenance, dict) else None
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < 10**8:
         return None
@@ -54,12 +59,15 @@ def seconds_in(provenance: Any) -> float | None:
 
 
 def estimate(session: Session, namespace: str, model: str, arch: str | None) -> tuple[float | None, str | None]:
-    """Seconds for a whole compile, and what that rests on: the median of the latest on this arch."""
-    wanted = {"namespace": namespace, "model": model, "arch": arch}
-    for words, statement in ON_REF if arch is None else ON_ARCH:
-        rows = session.execute(statement, wanted).scalars()
-        found = [seconds for text in rows if (seconds := seconds_in(json.loads(text))) is not None]
-        if found:
-            count = "one compile" if len(found) == 1 else f"{len(found)} compiles"
-            return round(statistics.median(found), 3), f"{count} of {words} for {arch or 'the ref target'}"
+    """Return the estimated seconds of a whole compile and its basis, or (None, None).
+
+    The estimate is the median of the latest compiles for this arch; None stands for the reference target.
+    """
+    values = {"namespace": namespace, "model": model, "arch": arch}
+    for label, statement in ON_REF if arch is None else ON_ARCH:
+        rows = session.execute(statement, values).scalars()
+        durations = [seconds for text in rows if (seconds := seconds_in(json.loads(text))) is not None]
+        if durations:
+            count = "one compile" if len(durations) == 1 else f"{len(durations)} compiles"
+            return round(statistics.median(durations), 3), f"{count} of {label} for {arch or 'the ref target'}"
     return None, None

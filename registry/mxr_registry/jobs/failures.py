@@ -1,6 +1,6 @@
-"""Remembered failures: what MIGraphX refused, or what kills workers, is not tried again there for a while.
+"""Remembered failures: jobs that MIGraphX rejects, or that kill workers, are not retried for a while.
 
-A failure belongs to a request (digest and terms) and to the whole toolchain build of the worker. All of them expire.
+A failure belongs to a request (digest and terms) and to the exact toolchain build of the worker. Every failure expires.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ MOST_NAME = 100
 
 
 def toolchain_text(toolchain: HostToolchain) -> str:
-    """The canonical JSON of a toolchain."""
+    """Return the canonical JSON of a toolchain."""
     return canonical(encode(toolchain))
 
 
 def toolchain_hash(text: str) -> str:
-    """The sha256 by which a toolchain is found."""
+    """Return the sha256 that identifies a toolchain, given its canonical JSON."""
     return sha256(text.encode()).hexdigest()
 
 
 def text_of(failure: job_protocol.JobFailure) -> str:
-    """The JSON of a failure, shortened where it is very long."""
+    """Return the JSON of a failure, with long texts truncated."""
     return canonical(
         {"kind": failure.kind, "message": failure.message[:MOST_MESSAGE], "name": failure.name[:MOST_NAME]}
     )
 
 
 def remember(session: Session, rules: JobRules, job: Row, failure: job_protocol.JobFailure) -> None:
-    """Remember a failure of this job for the toolchain that it ran on: permanent ones long, poison a day."""
+    """Remember a permanent or poison failure of this job for its toolchain. `rules` say for how long."""
     if failure.kind == job_protocol.TRANSIENT or job.toolchain_json is None:
         return
     moment = now(session)
@@ -58,13 +58,13 @@ def remember(session: Session, rules: JobRules, job: Row, failure: job_protocol.
 
 
 def forget(session: Session, namespace: str, digest: str) -> None:
-    """Clear what is remembered of a key, whatever was demanded beside it."""
+    """Delete the remembered failures of a key, for all demands."""
     row = RememberedFailureRow
     session.execute(delete(row).where(row.namespace == namespace, row.digest == digest))
 
 
-def stands_against(toolchain: Any, moment: Any) -> ColumnElement[bool]:
-    """SQL: a failure of the job is remembered for this toolchain (its sha256) at this moment."""
+def is_remembered(toolchain: Any, moment: Any) -> ColumnElement[bool]:
+    """SQL condition: a failure of the job is remembered for this toolchain (its sha256) at this time."""
     row = RememberedFailureRow
     return exists().where(
         row.namespace == JobRow.namespace,
@@ -75,24 +75,24 @@ def stands_against(toolchain: Any, moment: Any) -> ColumnElement[bool]:
     )
 
 
-def against_all(
+def remembered_for_all(
     session: Session, namespace: str, digest: str, terms: str, toolchains: Iterable[Mapping[str, Any]]
 ) -> Row | None:
-    """The latest remembered failure, where there is one for each of these toolchains; None where one is free to try.
+    """Return the latest remembered failure if every one of these toolchains has one, else None.
 
-    A toolchain may be a declared one that leaves facts open: then a failure of any that agrees with it counts.
+    The toolchain of a declared pool may leave fields open. A failure on any toolchain that agrees with it counts.
     """
     row = RememberedFailureRow
-    asked = select(row.toolchain_json, row.failure_json, row.created_at).where(
+    query = select(row.toolchain_json, row.failure_json, row.created_at).where(
         row.namespace == namespace, row.digest == digest, row.terms == terms, row.expires_at > now(session)
     )
-    found = session.execute(asked.order_by(row.created_at.desc())).all()
-    known = [json.loads(each.toolchain_json) for each in found]
+    rows = session.execute(query.order_by(row.created_at.desc())).all()
+    failed = [json.loads(each.toolchain_json) for each in rows]
     wanted = list(toolchains)
-    if not wanted or not all(any(_agrees(each, other) for other in known) for each in wanted):
+    if not wanted or not all(any(_agrees(each, other) for other in failed) for each in wanted):
         return None
-    return found[0]
+    return rows[0]
 
 
-def _agrees(stated: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    return all(value is None or found.get(name) == value for name, value in stated.items())
+def _agrees(declared: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    return all(value is None or found.get(name) == value for name, value in declared.items())

@@ -1,7 +1,7 @@
-"""Claiming a job, and keeping it: a lease that goes on with every heartbeat, under a number that only grows.
+"""Claim a job, and keep its lease with heartbeats. Each claim increases the fencing number of the job.
 
-A claim that finds nothing only reads. What it finds is taken in a transaction of its own that looks once more, the
-highest priority first, then the oldest. Nothing is compiled that was published meanwhile.
+A claim that finds no job only reads. A job that it finds is claimed in a separate transaction, which checks again:
+highest priority first, then oldest first. A job is closed instead if its artifact has been published since.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from mxr_registry.database.tables import ModelRow
 from . import availability, failures, lease_endings, logs, tracking, transitions, workers
 
 PAGES = (20, 200, 2_000)
-"""Rows that are looked at first, next, and then at a time."""
+"""Sizes of the first page of rows, the second, and all later ones."""
 
-WAITING = (
+DUE_JOBS = (
     select(JobRow.seq, JobRow.rank, JobRow.lane, JobRow.demands_json, JobRow.avoid, JobRow.next_at)
     .where(
         JobRow.namespace == bindparam("namespace"),
@@ -38,7 +38,7 @@ WAITING = (
         JobRow.rank >= bindparam("rank"),
         or_(JobRow.rank > bindparam("rank"), JobRow.seq > bindparam("after")),
         JobRow.next_at <= bindparam("moment"),
-        ~failures.stands_against(bindparam("toolchain"), bindparam("moment")),
+        ~failures.is_remembered(bindparam("toolchain"), bindparam("moment")),
     )
     .order_by(JobRow.rank, JobRow.seq)
     .limit(bindparam("size"))
@@ -53,38 +53,41 @@ MODEL = select(ModelRow.onnx, ModelRow.manifest_json).where(
 
 @dataclass(frozen=True, slots=True)
 class ClaimFilter:
-    """What one worker may look at, for as long as it waits. `job`: the only one that it wants, by its whole id.
+    """The jobs that one worker may claim. `job`: the full id of the only job that it wants.
 
-    `wide`: the lanes of any arch that it may look at besides (see `lanes.wide_of`).
+    `cross_lanes`: lane patterns for which it may cross-compile (see `lanes.cross_lanes_of`).
     """
 
     worker: str
     namespace: str
     lanes: tuple[str, ...]
     job: str | None = None
-    wide: tuple[str, ...] = ()
+    cross_lanes: tuple[str, ...] = ()
 
     def topics(self) -> list[str]:
-        """What news would be worth another look."""
-        return [self.job] if self.job else [f"{self.namespace} {lane}" for lane in (*self.lanes, *self.wide)]
+        """Return the topics whose events are a reason to try the claim again."""
+        return [self.job] if self.job else [f"{self.namespace} {lane}" for lane in (*self.lanes, *self.cross_lanes)]
 
 
-def wide_topic(topic: str) -> str | None:
-    """What those listen to who may cross-compile a job that is news under this topic."""
+def cross_topic(topic: str) -> str | None:
+    """Return the topic for workers that may cross-compile the jobs of a topic, or None if nobody can."""
     namespace, _, lane = topic.partition(" ")
-    wide = lanes.widened(lane)
-    return f"{namespace} {wide}" if wide else None
+    cross_lane = lanes.cross_lane(lane)
+    return f"{namespace} {cross_lane}" if cross_lane else None
 
 
 def begin(db: Database, namespace: str, wanted: job_protocol.Claim) -> ClaimFilter:
-    """What a claim is about. Raises `NotFound` for an unknown worker or job, `NoWorker` for a job beyond the worker."""
+    """Return what a claim covers.
+
+    Raises `NotFound` for an unknown worker or job, and `NoWorker` for a job that the worker cannot compile.
+    """
     with db.reading() as session:
         worker = workers.find(session, namespace, wanted.worker)
         job = tracking.find(session, namespace, wanted.job) if wanted.job else None
-    if job is not None and lanes.fitting(worker.can_json, job.lane, job.demands_json) is None:
-        raise workers.refusal(_request(job))
-    can = lanes.can_of(worker.can_json)
-    return ClaimFilter(worker.id, namespace, lanes.lanes_of(can), job.id if job else None, lanes.wide_of(can))
+    if job is not None and lanes.compile_method(worker.can_json, job.lane, job.demands_json) is None:
+        raise workers.no_worker_error(_request(job))
+    can = lanes.capabilities_of(worker.can_json)
+    return ClaimFilter(worker.id, namespace, lanes.lanes_of(can), job.id if job else None, lanes.cross_lanes_of(can))
 
 
 def _request(row: Row) -> Request:
@@ -92,20 +95,20 @@ def _request(row: Row) -> Request:
 
 
 def claim(db: Database, rules: JobRules, claims: ClaimFilter, *, waiting: bool = False) -> str | None:
-    """The JSON of a lease, or None where there is nothing for this worker now.
+    """Claim a job and return the JSON of the lease, or None if there is no job for this worker.
 
-    `waiting`: the worker waits here, where all who do are written down as alive together; one of them alone only where
-    that is overdue.
+    `waiting`: the worker waits for a job in this process, and the notifier updates `seen_at` for all waiting workers
+    together. This function then updates it only if it is overdue.
     """
     lease_endings.expire(db, rules)
     with db.reading() as session:
         worker = workers.find(session, claims.namespace, claims.worker)
-        quiet = workers.stale(worker, now(session), rules, waiting)
+        update_due = workers.seen_update_due(worker, now(session), rules, waiting)
         found = _next(session, rules, worker, claims)
-    if found is None and not quiet:
+    if found is None and not update_due:
         return None
-    with transitions.turn(db) as session:
-        workers.seen(session, claims.namespace, worker.id, now(session))
+    with transitions.job_transaction(db) as session:
+        workers.mark_seen(session, claims.namespace, worker.id, now(session))
         while found is not None and (found := _next(session, rules, worker, claims)) is not None:
             lease = _take(session, rules, worker, session.execute(tracking.BY_SEQ, {"of": found.seq}).one())
             if lease is not None:
@@ -113,8 +116,8 @@ def claim(db: Database, rules: JobRules, claims: ClaimFilter, *, waiting: bool =
     return None
 
 
-def over(db: Database, claims: ClaimFilter) -> bool:
-    """Whether the one job that is wanted will never come: it is closed."""
+def wanted_job_closed(db: Database, claims: ClaimFilter) -> bool:
+    """Whether the claim names a single job and that job is closed, so that the claim cannot succeed."""
     if claims.job is None:
         return False
     with db.reading() as session:
@@ -123,79 +126,89 @@ def over(db: Database, claims: ClaimFilter) -> bool:
 
 def _next(session: Session, rules: JobRules, worker: Row, claims: ClaimFilter) -> Row | None:
     if claims.job:
-        # Named by a person or their program: neither back-off nor what failed before stands in the way.
+        # The caller names this job, so back-off and remembered failures do not apply.
         row = tracking.find(session, claims.namespace, claims.job)
         return row if row.state == job_protocol.QUEUED else None
-    wanted = dict.fromkeys((*claims.lanes, *_widely(session, claims)))
-    firsts = [next(_suited(session, rules, worker, lane), None) for lane in wanted]
+    wanted = dict.fromkeys((*claims.lanes, *_queued_cross_lanes(session, claims)))
+    firsts = [next(_suitable_jobs(session, rules, worker, lane), None) for lane in wanted]
     return min((row for row in firsts if row is not None), key=lambda row: (row.rank, row.seq), default=None)
 
 
-def _widely(session: Session, claims: ClaimFilter) -> Iterator[str]:
-    """The lanes of other archs in which jobs are queued, for one who may cross-compile."""
+def _queued_cross_lanes(session: Session, claims: ClaimFilter) -> Iterator[str]:
+    """The lanes with queued jobs that the worker may cross-compile."""
+    if not claims.cross_lanes:
+        return
     lane = "gpu amd "
-    while claims.wide and (found := session.execute(NEXT_LANE, {"namespace": claims.namespace, "lane": lane}).scalar()):
+    while found := session.execute(NEXT_LANE, {"namespace": claims.namespace, "lane": lane}).scalar():
         lane = str(found)
-        if lanes.widened(lane) in claims.wide:
+        if lanes.cross_lane(lane) in claims.cross_lanes:
             yield lane
 
 
-def _suited(session: Session, rules: JobRules, worker: Row, lane: str) -> Iterator[Row]:
-    """The jobs of a lane that this worker can do now, in order; across only what nobody can do on the GPU itself."""
-    others: tuple[str, ...] | None = None
-    for row in _waiting(session, worker, lane):
-        way = lanes.fitting(worker.can_json, lane, row.demands_json)
-        if way is None:
+def _suitable_jobs(session: Session, rules: JobRules, worker: Row, lane: str) -> Iterator[Row]:
+    """The jobs of a lane that this worker can compile now, in order.
+
+    A job is cross-compiled only if no known worker can compile it on the GPU itself. A worker on which a job failed
+    last gets it again only after the head start of other workers, or if no other worker can take it.
+    """
+    known: tuple[str, ...] | None = None
+    for row in _due_jobs(session, worker, lane):
+        method = lanes.compile_method(worker.can_json, lane, row.demands_json)
+        if method is None:
             continue
-        if way.cross and others is None:
-            others = workers.stated(session, rules, worker.namespace)
-        if way.cross and lanes.directly(others or (), lane, row.demands_json):
+        if method.cross and known is None:
+            known = workers.known_capabilities(session, rules, worker.namespace)
+        if method.cross and lanes.any_compiles_natively(known or (), lane, row.demands_json):
             continue
-        if row.avoid != worker.id or _passed_over(session, row) or not workers.another(session, rules, worker, row):
+        if (
+            row.avoid != worker.id
+            or _head_start_over(session, row)
+            or not workers.another_can_take(session, rules, worker, row)
+        ):
             yield row
 
 
-def _passed_over(session: Session, row: Row) -> bool:
-    """Whether others had their time to take a job that is tried again: one that waits hears of it at once."""
-    return bool(row.next_at + transitions.YIELD <= now(session))
+def _head_start_over(session: Session, row: Row) -> bool:
+    """Whether other workers had enough time to take a retried job. A waiting worker is notified at once."""
+    return bool(row.next_at + transitions.RETRY_HEAD_START <= now(session))
 
 
-def _waiting(session: Session, worker: Row, lane: str) -> Iterator[Row]:
-    """The jobs of a lane whose time has come and that did not fail on this toolchain, in order, by pages."""
-    wanted = {"namespace": worker.namespace, "lane": lane, "toolchain": worker.toolchain, "moment": now(session)}
+def _due_jobs(session: Session, worker: Row, lane: str) -> Iterator[Row]:
+    """The jobs of a lane that are due and have no remembered failure on this worker's toolchain, in order."""
+    values = {"namespace": worker.namespace, "lane": lane, "toolchain": worker.toolchain, "moment": now(session)}
     rank, seq = -1_000_000, 0
-    for size in _sizes():
-        page = session.execute(WAITING, wanted | {"rank": rank, "after": seq, "size": size}).all()
+    for size in _page_sizes():
+        page = session.execute(DUE_JOBS, values | {"rank": rank, "after": seq, "size": size}).all()
         yield from page
         if len(page) < size:
             return
         rank, seq = page[-1].rank, page[-1].seq
 
 
-def _sizes() -> Iterator[int]:
+def _page_sizes() -> Iterator[int]:
     yield from PAGES
     while True:
         yield PAGES[-1]
 
 
 def _take(session: Session, rules: JobRules, worker: Row, row: Row) -> str | None:
-    """Give a queued job to this worker; or close it where nothing is to be compiled."""
+    """Lease a queued job to this worker, or close the job if there is nothing to compile."""
     request = _request(row)
     artifact = availability.artifact_for(session, row.namespace, request)
     if artifact is not None:
         done = lease_endings.CLOSED | {"state": job_protocol.DONE, "artifact": artifact}
         transitions.change(session, row.seq, JobRow.state == job_protocol.QUEUED, **done)
-        transitions.note(session, row.seq, job_protocol.DONE, f"published meanwhile: {artifact}")
+        transitions.record_event(session, row.seq, job_protocol.DONE, f"already published: {artifact}")
         return None
     model = session.execute(MODEL, {"namespace": row.namespace, "model": row.model}).first()
     if model is None:
-        words = "The registry no longer has the bytes of this model."
+        message = "The registry no longer has the bytes of this model."
         lease_endings.close_failed(
-            session, row.seq, failures.text_of(job_protocol.JobFailure(job_protocol.TRANSIENT, words, "no_model"))
+            session, row.seq, failures.text_of(job_protocol.JobFailure(job_protocol.TRANSIENT, message, "no_model"))
         )
-        transitions.note(session, row.seq, job_protocol.FAILED, words)
+        transitions.record_event(session, row.seq, job_protocol.FAILED, message)
         return None
-    way = _lease(session, rules, worker, row)
+    method = _start_lease(session, rules, worker, row)
     document = {
         "job": row.id,
         "fence": row.fence + 1,
@@ -204,18 +217,18 @@ def _take(session: Session, rules: JobRules, worker: Row, row: Row) -> str | Non
         "demands": json.loads(row.demands_json),
         "model": json.loads(model.manifest_json),
         "onnx": model.onnx,
-        "target": way.target,
+        "target": method.target,
         "attempt": row.attempts + 1,
-        "cross": way.cross,
+        "cross": method.cross,
         "file_name": row.file_name,
     }
     return canonical(document)
 
 
-def _lease(session: Session, rules: JobRules, worker: Row, row: Row) -> capabilities.CompileMethod:
-    can = lanes.can_of(worker.can_json)
-    way = lanes.fitting(worker.can_json, row.lane, row.demands_json)
-    assert way is not None
+def _start_lease(session: Session, rules: JobRules, worker: Row, row: Row) -> capabilities.CompileMethod:
+    can = lanes.capabilities_of(worker.can_json)
+    method = lanes.compile_method(worker.can_json, row.lane, row.demands_json)
+    assert method is not None
     moment = now(session)
     values: dict[str, Any] = {
         "state": job_protocol.RUNNING,
@@ -223,25 +236,26 @@ def _lease(session: Session, rules: JobRules, worker: Row, row: Row) -> capabili
         "worker": worker.id,
         "worker_name": worker.name,
         "toolchain_json": worker.toolchain_json,
-        "pinned_json": canonical(encode(lanes.pinned(can, way, lanes.demands_of(row.demands_json)))),
+        "pinned_json": canonical(encode(lanes.expected_qualities(can, method, lanes.demands_of(row.demands_json)))),
         "fence": row.fence + 1,
         "attempts": row.attempts + 1,
         "lease_until": moment + rules.lease,
         "started_at": moment,
     }
     transitions.change(session, row.seq, JobRow.state == job_protocol.QUEUED, JobRow.version == row.version, **values)
-    transitions.note(session, row.seq, job_protocol.RUNNING, f"attempt {row.attempts + 1}", worker.name)
+    transitions.record_event(session, row.seq, job_protocol.RUNNING, f"attempt {row.attempts + 1}", worker.name)
     logs.append(session, row.seq, f"== attempt {row.attempts + 1} on {worker.name} ==\n")
-    return way
+    return method
 
 
 def heartbeat(db: Database, rules: JobRules, namespace: str, id: str, beat: job_protocol.Heartbeat) -> str:
-    """Keep a lease, with the phase and what came to the log; the JSON of a `work.Beat`. Raises `Conflict`."""
-    with transitions.turn(db) as session:
-        row = lease_endings.held(session, namespace, id, beat.fence)
+    """Renew a lease, record the phase and new log text, and return the JSON of the reply. Raises `Conflict`."""
+    with transitions.job_transaction(db) as session:
+        row = lease_endings.require_lease(session, namespace, id, beat.fence)
         until = max(row.lease_until, now(session) + rules.lease)
-        news = row.phase != beat.phase
-        transitions.change(session, row.seq, *lease_endings.ours(row), seen=news, phase=beat.phase, lease_until=until)
+        new_phase = row.phase != beat.phase
+        guards = lease_endings.lease_guards(row)
+        transitions.change(session, row.seq, *guards, visible=new_phase, phase=beat.phase, lease_until=until)
         logs.append(session, row.seq, beat.log)
-        workers.seen(session, namespace, row.worker, now(session))
+        workers.mark_seen(session, namespace, row.worker, now(session))
         return canonical({"seconds": rules.lease, "cancelled": bool(row.cancelling)})

@@ -1,6 +1,6 @@
-"""The log of a job, bounded: its head and its tail are kept, and what lay between is counted.
+"""Job logs of bounded size: the first and last part of a log are kept, and the bytes dropped in between are counted.
 
-Offsets are in bytes of UTF-8 from the start of the log, and go on counting over what was left out.
+Offsets are in bytes of UTF-8 from the start of the log, including dropped bytes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from mxr_registry.database.job_tables import JobLogRow, JobRow
 from mxr_registry.database.session import Row, Session
 
 HEAD = 256 * 1024
+"""Bytes kept from the start of a log."""
+
 TAIL = 1024 * 1024
-STRETCH = 32 * 1024
-"""Bytes, about, in one row."""
+"""Bytes kept from the end of a log."""
+
+ROW_SIZE = 32 * 1024
+"""Approximate number of bytes per row."""
 
 PAGE = 512 * 1024
-"""Bytes, about, in one reply of a stream."""
+"""Approximate number of bytes per event of a stream."""
 
 SIZE = select(JobRow.log_size).where(JobRow.seq == bindparam("of"))
 GROWN = update(JobRow).where(JobRow.seq == bindparam("of")).values(log_size=bindparam("to"))
@@ -34,7 +38,7 @@ WRITE = insert(JobLogRow)
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """A stretch of a log: `skipped` bytes were left out before `start`; `next` is where to go on."""
+    """A part of a log from `start`. `skipped` bytes before it were dropped. `next` is the offset after it."""
 
     start: int
     next: int
@@ -43,14 +47,14 @@ class LogChunk:
 
 
 def append(session: Session, seq: int, text: str) -> None:
-    """Add to a job's log, and drop what is neither head nor tail. The job's row is locked by the caller's change."""
+    """Append to a job's log, and drop what is in neither head nor tail. The caller has locked the job's row."""
     if not text:
         return
     row = JobLogRow
     size = session.execute(SIZE, {"of": seq}).scalar_one()
     last = session.execute(LAST, {"of": seq}).first() if size else None
-    for data in _stretches(text):
-        if last is not None and last.start + last.size == size and last.size + len(data) <= STRETCH:
+    for data in _split(text):
+        if last is not None and last.start + last.size == size and last.size + len(data) <= ROW_SIZE:
             where = (row.job == seq, row.start == last.start)
             session.execute(update(row).where(*where).values(size=last.size + len(data), data=last.data + data))
         else:
@@ -61,38 +65,38 @@ def append(session: Session, seq: int, text: str) -> None:
         session.execute(delete(row).where(row.job == seq, row.start >= HEAD, row.start + row.size <= size - TAIL))
 
 
-def _stretches(text: str) -> Iterator[bytes]:
-    """The text in stretches of whole characters."""
-    step = STRETCH // 4
+def _split(text: str) -> Iterator[bytes]:
+    """The text as UTF-8 in parts of at most `ROW_SIZE` bytes, split between characters."""
+    step = ROW_SIZE // 4
     for start in range(0, len(text), step):
         yield text[start : start + step].encode()
 
 
-def read(session: Session, seq: int, offset: int, most: int | None = None) -> list[LogChunk]:
-    """What is kept of a log from an offset on; with `most`, no more than about so many bytes."""
+def read(session: Session, seq: int, offset: int, limit: int | None = None) -> list[LogChunk]:
+    """Return what is kept of a log from an offset, in about `limit` bytes at most."""
     row = JobLogRow
-    asked = select(row.start, row.size, row.data).where(row.job == seq, row.start + row.size > offset)
-    found: list[LogChunk] = []
-    at, taken = offset, 0
-    for each in session.execute(asked.order_by(row.start)):
-        piece = _piece(each, at)
-        found.append(piece)
-        at, taken = piece.next, taken + len(piece.data)
-        if most is not None and taken >= most:
+    query = select(row.start, row.size, row.data).where(row.job == seq, row.start + row.size > offset)
+    chunks: list[LogChunk] = []
+    at, count = offset, 0
+    for each in session.execute(query.order_by(row.start)):
+        chunk = _chunk(each, at)
+        chunks.append(chunk)
+        at, count = chunk.next, count + len(chunk.data)
+        if limit is not None and count >= limit:
             break
-    return found
+    return chunks
 
 
-def _piece(row: Row, at: int) -> LogChunk:
+def _chunk(row: Row, at: int) -> LogChunk:
     begin = max(at, row.start)
     return LogChunk(begin, row.start + row.size, begin - at, bytes(row.data)[begin - row.start :])
 
 
-def text_of(pieces: list[LogChunk]) -> bytes:
-    """The bytes of a log for a person, saying where some were left out."""
+def text_of(chunks: list[LogChunk]) -> bytes:
+    """Return the text of a log, with a note wherever bytes were dropped."""
     parts = []
-    for piece in pieces:
-        if piece.skipped:
-            parts.append(f"\n[... {piece.skipped} bytes of the log were not kept ...]\n".encode())
-        parts.append(piece.data)
+    for chunk in chunks:
+        if chunk.skipped:
+            parts.append(f"\n[... {chunk.skipped} bytes of the log were not kept ...]\n".encode())
+        parts.append(chunk.data)
     return b"".join(parts)

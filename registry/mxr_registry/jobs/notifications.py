@@ -1,11 +1,12 @@
-"""Waiting for news of jobs, holding neither a thread nor a database session.
+"""Notify waiting requests of job changes without holding a thread or a database session per request.
 
-    change here ──> kick ──┐
-                           ├──> the one watcher of the process ──> asks for larger numbers ──> wakes who listens
-    change elsewhere  0.25 s ──┘
+    change in this process ──> notify ────────┐
+                                              ├──> watcher ──> reads changes from the database ──> wakes subscriptions
+    change in another process ──> poll 0.25 s ┘
 
-The watcher works only while somebody listens. Whoever listens looks first and then waits, so that no news is missed. A
-job's document is read once for all who wait for it.
+Each process has one watcher, which runs only while there are subscriptions. A subscriber first subscribes, then reads
+the current state, and then waits, so that it misses no change. The watcher reads the document of a changed job once for
+all subscribers.
 """
 
 from __future__ import annotations
@@ -31,182 +32,190 @@ T = TypeVar("T")
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-LOOK = 0.25
-"""Seconds between looks for what other processes changed."""
+POLL_INTERVAL = 0.25
+"""Seconds between queries for changes by other processes."""
 
-TIDY = 1.0
-"""Seconds between looks for lost leases, and for jobs whose time has come."""
+EXPIRY_INTERVAL = 1.0
+"""Seconds between checks for expired leases and for jobs that became due."""
 
-PRESENT = 10.0
-"""Seconds, at most, between writing down which workers wait here."""
+SEEN_INTERVAL = 10.0
+"""Maximum seconds between updates of `seen_at` of the workers that wait in this process."""
 
 
 class Subscription:
-    """One who listens: to a job by its id, or to a lane.
+    """One waiting request, subscribed to a job by its id or to lanes.
 
-    `shown` is the job's latest document, `gone` a lost client, `worker` the namespace and id of a worker that waits.
+    `document` is the latest document of the job. `worker` is the namespace and id of a worker that waits for a job.
+    `disconnected`: the client closed the connection, or the process shuts down.
     """
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
-        self.shown: JobDocument | None = None
+        self.document: JobDocument | None = None
         self.worker: tuple[str, str] | None = None
-        self.gone = False
+        self.disconnected = False
 
-    async def news(self, seconds: float) -> bool:
-        """Wait for news; whether there was any in time, and the client is still there."""
-        try:
-            async with asyncio.timeout(max(0.0, seconds)):
-                await self.event.wait()
-        except TimeoutError:
+    async def wait(self, seconds: float) -> bool:
+        """Wait for an event. Returns False after the timeout, or if the client has disconnected."""
+        if not await _wait_for(self.event, seconds):
             return False
         self.event.clear()
-        return not self.gone
+        return not self.disconnected
 
 
 class JobNotifier:
-    """The news of one process: who listens to what, and the watcher."""
+    """The subscriptions of one process, and its watcher."""
 
     def __init__(self, db: Database, rules: JobRules) -> None:
         self._db, self._rules = db, rules
-        self._ears: dict[str, set[Subscription]] = {}
+        self._subscriptions: dict[str, set[Subscription]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._starting: asyncio.Future[None] | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._number = 0
-        self._tidied = self._counted = 0.0
+        self._expired_at = self._seen_at = 0.0
         self._moment = 0.0
         self._failing = False
         self.closed = False
 
-    def mark(self) -> int | None:
-        """A number that changes with the news that were spread; None while nobody watches."""
+    def sequence(self) -> int | None:
+        """Return the number of the last change that was delivered, or None while no watcher runs."""
         return self._number if self._task else None
 
-    def kick(self) -> None:
-        """Something changed in this process: look now. May be called from any thread."""
+    def notify(self) -> None:
+        """Make the watcher read changes now, after a change in this process. Thread-safe."""
         loop = self._loop
         if loop is not None and self._task is not None:
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._kicked.set)
+                loop.call_soon_threadsafe(self._notified.set)
 
     def close(self) -> None:
-        """The process is about to end: nobody waits any longer. To be called in the loop's thread."""
+        """End all waits, because the process shuts down. Call this in the thread of the event loop."""
         self.closed = True
-        for ear in {ear for ears in self._ears.values() for ear in ears}:
-            ear.gone = True
-            ear.event.set()
+        for subscription in self._all_subscriptions():
+            subscription.disconnected = True
+            subscription.event.set()
 
     @contextlib.asynccontextmanager
-    async def listen(self, topics: Iterable[str], receive: Receive) -> AsyncIterator[Subscription]:
-        """Listen to these topics until the end of the block; `receive` tells when the client is gone."""
-        ear, names = Subscription(), list(topics)
-        ear.gone = self.closed
+    async def subscribe(self, topics: Iterable[str], receive: Receive) -> AsyncIterator[Subscription]:
+        """Subscribe to topics until the end of the block. `receive` is the ASGI callable that reports a disconnect."""
+        subscription, names = Subscription(), list(topics)
+        subscription.disconnected = self.closed
         for name in names:
-            self._ears.setdefault(name, set()).add(ear)
-        client = asyncio.ensure_future(_left(receive, ear))
+            self._subscriptions.setdefault(name, set()).add(subscription)
+        client = asyncio.ensure_future(_wait_for_disconnect(receive, subscription))
         try:
-            await self._watched()
-            yield ear
+            await self._ensure_watcher()
+            yield subscription
         finally:
             client.cancel()
             for name in names:
-                self._ears[name].discard(ear)
-                if not self._ears[name]:
-                    del self._ears[name]
+                self._subscriptions[name].discard(subscription)
+                if not self._subscriptions[name]:
+                    del self._subscriptions[name]
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do short work in one of the watcher's own threads."""
+        """Run a short function in one of the watcher's own threads."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(2, "mxr-watch")
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    async def _watched(self) -> None:
-        """Returns when a watcher runs that began before."""
+    def _all_subscriptions(self) -> set[Subscription]:
+        return {each for subscriptions in self._subscriptions.values() for each in subscriptions}
+
+    async def _ensure_watcher(self) -> None:
+        """Start the watcher unless it is running. Returns when it runs."""
         while self._task is None:
             if self._starting is None:
                 self._starting = asyncio.ensure_future(self._start())
-            # Shielded: the first one who came may leave while others wait for the same start.
+            # Shielded: the first subscriber may be cancelled while others wait for the same start.
             await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
         try:
             self._loop = asyncio.get_running_loop()
-            self._kicked = asyncio.Event()
-            self._number, self._moment = await self.run(self._begin)
+            self._notified = asyncio.Event()
+            self._number, self._moment = await self.run(self._initial_position)
             self._task = asyncio.create_task(self._watch())
         finally:
             self._starting = None
 
-    def _begin(self) -> tuple[int, float]:
+    def _initial_position(self) -> tuple[int, float]:
         with self._db.reading() as session:
-            return transitions.latest(session), now(session)
+            return transitions.latest_number(session), now(session)
 
     async def _watch(self) -> None:
-        while self._ears:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK):
-                    await self._kicked.wait()
-            self._kicked.clear()
+        while self._subscriptions:
+            await _wait_for(self._notified, POLL_INTERVAL)
+            self._notified.clear()
             try:
-                await self._look()
+                await self._deliver_changes()
                 self._failing = False
             except (MxrError, SQLAlchemyError) as problem:
                 if not self._failing:
-                    log.warning("looking for news of jobs: %s; trying again and again", problem)
+                    log.warning("cannot read job changes: %s; retrying every %g s", problem, POLL_INTERVAL)
                 self._failing = True
-                await asyncio.sleep(LOOK)
+                await asyncio.sleep(POLL_INTERVAL)
         self._task = None
 
-    async def _look(self) -> None:
+    async def _deliver_changes(self) -> None:
         assert self._loop is not None
-        tidy = self._loop.time() - self._tidied >= TIDY
-        if tidy:
-            self._tidied = self._loop.time()
-        wanted = set(self._ears)
-        found, documents, lanes, self._moment = await self.run(lambda: self._read(wanted, tidy))
-        if self._loop.time() - self._counted >= min(PRESENT, self._rules.lost_after / 4):
-            self._counted = self._loop.time()
-            staff = {ear.worker for ears in self._ears.values() for ear in ears if ear.worker}
-            await self.run(lambda: self._present(staff))
-        for each in found:
-            self._number = max(self._number, each.touched)
-            self._wake(each.id, documents.get(each.id))
-            if each.state == "queued":
-                lanes.add(f"{each.namespace} {each.lane}")
+        expire = self._loop.time() - self._expired_at >= EXPIRY_INTERVAL
+        if expire:
+            self._expired_at = self._loop.time()
+        topics = set(self._subscriptions)
+        changes, documents, lanes, self._moment = await self.run(lambda: self._read(topics, expire))
+        if self._loop.time() - self._seen_at >= min(SEEN_INTERVAL, self._rules.lost_after / 4):
+            self._seen_at = self._loop.time()
+            waiting = {each.worker for each in self._all_subscriptions() if each.worker}
+            await self.run(lambda: self._mark_seen(waiting))
+        for change in changes:
+            self._number = max(self._number, change.touched)
+            self._wake(change.id, documents.get(change.id))
+            if change.state == "queued":
+                lanes.add(f"{change.namespace} {change.lane}")
         for lane in lanes:
             self._wake(lane)
-        for wide in {wide for lane in lanes if (wide := leases.wide_topic(lane))}:
-            self._wake(wide)
+        for topic in {topic for lane in lanes if (topic := leases.cross_topic(lane))}:
+            self._wake(topic)
 
     def _read(
-        self, wanted: set[str], tidy: bool
+        self, topics: set[str], expire: bool
     ) -> tuple[list[transitions.JobChange], dict[str, JobDocument], set[str], float]:
-        """What changed, the documents of those jobs that somebody waits for, and the lanes whose jobs are due."""
-        if tidy:
+        """Return the changes, the documents of changed jobs with subscribers, the lanes with due jobs, and the time."""
+        if expire:
             lease_endings.expire(self._db, self._rules)
         with self._db.reading() as session:
-            found = transitions.since(session, self._number)
-            documents = {each.id: tracking.at(session, self._rules, each.seq) for each in found if each.id in wanted}
-            moment = now(session) if tidy else self._moment
-            due = transitions.due(session, self._moment, moment) if tidy else []
-        return found, documents, {f"{namespace} {lane}" for namespace, lane in due}, moment
+            changes = transitions.changes_since(session, self._number)
+            documents = {each.id: tracking.at(session, self._rules, each.seq) for each in changes if each.id in topics}
+            moment = now(session) if expire else self._moment
+            due = transitions.due(session, self._moment, moment) if expire else []
+        return changes, documents, {f"{namespace} {lane}" for namespace, lane in due}, moment
 
-    def _present(self, staff: set[tuple[str, str]]) -> None:
-        if staff:
+    def _mark_seen(self, waiting: set[tuple[str, str]]) -> None:
+        if waiting:
             with self._db.writing() as session:
-                workers.present(session, staff)
+                workers.mark_all_seen(session, waiting)
 
-    def _wake(self, topic: str, shown: JobDocument | None = None) -> None:
-        for ear in self._ears.get(topic, ()):
-            ear.shown = shown or ear.shown
-            ear.event.set()
+    def _wake(self, topic: str, document: JobDocument | None = None) -> None:
+        for subscription in self._subscriptions.get(topic, ()):
+            subscription.document = document or subscription.document
+            subscription.event.set()
 
 
-async def _left(receive: Receive, ear: Subscription) -> None:
-    """Marks the ear of a client that closed its connection."""
+async def _wait_for(event: asyncio.Event, seconds: float) -> bool:
+    """Whether the event is set within this time. Does not clear it."""
+    if not event.is_set() and seconds > 0:
+        # Not asyncio.timeout, which Python 3.10 lacks. There, asyncio.TimeoutError is not the built-in one.
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
+
+
+async def _wait_for_disconnect(receive: Receive, subscription: Subscription) -> None:
+    """Mark the subscription as disconnected when the client closes its connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
-    ear.gone = True
-    ear.event.set()
+    subscription.disconnected = True
+    subscription.event.set()

@@ -1,4 +1,4 @@
-"""The queue in numbers: for an autoscaler, and for the list of pools."""
+"""Queue statistics for autoscalers and for the list of pools."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from mxr_registry.database.session import Row, Session, now
 
 
 def show(session: Session, rules: JobRules, namespace: str, query: Mapping[str, str]) -> str:
-    """The JSON of the open jobs in numbers, narrowed by `arch` and `num_cu`. Raises `Usage`.
+    """Return the JSON of the queue statistics, filtered by `arch` and `num_cu`. Raises `Usage`.
 
-    `queued`, `running`, `oldest_seconds` (of the longest in the queue, 0 for an empty one) for all, for each declared
-    pool the jobs that it could do, and for each lane.
+    The statistics are `queued`, `running` and `oldest_seconds` (the age of the oldest queued job, or 0): in total, for
+    each declared pool over the jobs that it can compile (`pools`), and for each lane (`kinds`).
     """
-    rows = [row for row in groups(session, namespace) if _wanted(row, *_filters(query))]
+    rows = [row for row in groups(session, namespace) if _matches(row, *_filters(query))]
     moment = now(session)
-    kinds: dict[str, list[Row]] = {}
+    by_lane: dict[str, list[Row]] = {}
     for row in rows:
-        kinds.setdefault(row.lane, []).append(row)
+        by_lane.setdefault(row.lane, []).append(row)
     return canonical(
         _numbers(rows, moment)
-        | {"pools": {pool.name: _numbers(_of(pool, rows), moment) for pool in rules.pools}}
-        | {"kinds": {lane: _numbers(some, moment) for lane, some in kinds.items()}}
+        | {"pools": {pool.name: _numbers(_compilable(pool, rows), moment) for pool in rules.pools}}
+        | {"kinds": {lane: _numbers(lane_rows, moment) for lane, lane_rows in by_lane.items()}}
     )
 
 
 def by_pool(session: Session, rules: JobRules, namespace: str) -> dict[str, dict[str, Any]]:
-    """The numbers of each declared pool."""
+    """Return the statistics of each declared pool."""
     if not rules.pools:
         return {}
     rows, moment = groups(session, namespace), now(session)
-    return {pool.name: _numbers(_of(pool, rows), moment) for pool in rules.pools}
+    return {pool.name: _numbers(_compilable(pool, rows), moment) for pool in rules.pools}
 
 
 def groups(session: Session, namespace: str) -> list[Row]:
-    """The open jobs, those of equal state, lane and demands in one row with their count and the oldest's time."""
+    """Return the open jobs grouped by state, lane and demands, each with the count and the time of the oldest job."""
     row = JobRow
-    asked = (
+    query = (
         select(
             row.state, row.lane, row.demands_json, func.count().label("jobs"), func.min(row.created_at).label("oldest")
         )
@@ -55,12 +55,13 @@ def groups(session: Session, namespace: str) -> list[Row]:
         .group_by(row.state, row.lane, row.demands_json)
         .order_by(row.lane)
     )
-    return list(session.execute(asked))
+    return list(session.execute(query))
 
 
-def _of(pool: job_protocol.DeclaredPool, rows: Iterable[Row]) -> list[Row]:
+def _compilable(pool: job_protocol.DeclaredPool, rows: Iterable[Row]) -> list[Row]:
+    """The groups of jobs that the workers of a pool can compile."""
     text = canonical(encode(pool.can))
-    return [row for row in rows if lanes.fitting(text, row.lane, row.demands_json) is not None]
+    return [row for row in rows if lanes.compile_method(text, row.lane, row.demands_json) is not None]
 
 
 def _numbers(rows: Iterable[Row], moment: float) -> dict[str, Any]:
@@ -76,16 +77,16 @@ def _numbers(rows: Iterable[Row], moment: float) -> dict[str, Any]:
 def _filters(query: Mapping[str, str]) -> tuple[str | None, int | None]:
     for name in query:
         if name not in ("arch", "num_cu"):
-            raise Usage(f"{name}: there is no such filter.", hint="Filters: arch, num_cu.")
+            raise Usage(f"{name}: unknown filter.", hint="Use one of these filters: arch, num_cu.")
     count = query.get("num_cu")
     if count is not None and not re.fullmatch(r"[1-9][0-9]{0,4}", count, re.ASCII):
-        raise Usage(f"num_cu: expected a count, found {count[:20]!r}.", hint="Correct it.")
+        raise Usage(f"num_cu: expected a positive integer, found {count[:20]!r}.", hint="Correct the filter num_cu.")
     arch = query.get("arch")
     return (arch.partition(":")[0] if arch else None), (int(count) if count else None)
 
 
-def _wanted(row: Row, arch: str | None, num_cu: int | None) -> bool:
-    """A job with no demand on CUs is one for hardware of any count."""
+def _matches(row: Row, arch: str | None, num_cu: int | None) -> bool:
+    """Whether a group matches the filters. A job that demands no number of CUs matches every `num_cu`."""
     if arch is not None and (row.lane.split()[2:3] or [None])[0] != arch:
         return False
     return num_cu is None or json.loads(row.demands_json)["num_cu"] in (None, num_cu)

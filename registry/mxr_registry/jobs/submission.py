@@ -1,12 +1,12 @@
-"""Asking for a compile: attach to an open job that will serve, or make one; decided in one transaction.
+"""Submit a compile request: attach it to a suitable open job, or create a job, decided in one transaction.
 
-    served already?  ->  done
-    an open job whose every result would serve?  ->  that one
-    can it be compiled at all: model, calibration data, somebody able?
-    did it fail on every toolchain that could?  ->  failed, with what is remembered
-    else a new job
+    a matching artifact exists                              ->  done
+    an open job, all of whose possible results match        ->  that job
+    no model, no calibration data, or no able worker        ->  an error
+    a failure is remembered for every able toolchain        ->  failed, with that failure
+    otherwise                                               ->  a new job
 
-Askers who come at the same moment take turns; the database's constraint on open jobs has the last word.
+Concurrent submissions are serialized. The unique index on open jobs excludes duplicates.
 """
 
 from __future__ import annotations
@@ -37,161 +37,164 @@ from mxr_registry.storage.store import Store
 
 from . import availability, failures, lease_endings, tracking, transitions, workers
 
-TRIES = 3
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What follows from an ask, worked out before any transaction. `here`: the calibration data are in the store."""
+class _Submission:
+    """A compile request with derived values, computed before any transaction.
 
-    ask: job_protocol.CompileRequest
+    `has_calibration`: the store has the calibration data, or none is needed.
+    """
+
+    wanted: job_protocol.CompileRequest
     request: Request
     digest: str
     demands: str
     terms: str
     lane: str
-    here: bool
+    has_calibration: bool
 
 
-def ask(db: Database, store: Store, rules: JobRules, namespace: str, wanted: job_protocol.CompileRequest) -> str:
-    """The JSON of the job to wait for; one that is done has no id where no job was needed.
+def submit(db: Database, store: Store, rules: JobRules, namespace: str, wanted: job_protocol.CompileRequest) -> str:
+    """Submit a compile request and return the JSON of the job to wait for.
 
-    Raises `NoSuchModel` and `NoSuchBlob` for what has to be uploaded first, `NoWorker` where the asker waits and
-    nothing live or declared could do it, and `Usage`.
+    The job is `done` and has no id if no job was needed. Raises `NoSuchModel` and `NoSuchBlob` if the client has to
+    upload the model or calibration data first, `NoWorker` if the client waits and no live worker or declared pool can
+    compile the request, and `Usage`.
     """
-    asked = _prepare(store, wanted)
+    submission = _prepare(store, wanted)
     lease_endings.expire(db, rules)
-    for _ in range(TRIES):
+    for _ in range(ATTEMPTS):
         try:
             with db.reading() as session:
-                found = _without_change(session, rules, namespace, asked)
+                found = _without_change(session, rules, namespace, submission)
             if found is not None:
                 return found
-            with transitions.turn(db) as session:
-                return _decide(session, rules, namespace, asked)
+            with transitions.job_transaction(db) as session:
+                return _decide(session, rules, namespace, submission)
         except IntegrityError:
             continue
-    raise Temporary("Many ask for this at once.")
+    raise Temporary("Too many clients submit this request at the same time.")
 
 
-def _prepare(store: Store, wanted: job_protocol.CompileRequest) -> _Asked:
+def _prepare(store: Store, wanted: job_protocol.CompileRequest) -> _Submission:
     request, key = wanted.request, wanted.request.key
     if key.form != "whole":
         check_recording(key, wanted.file_name)
     elif wanted.file_name is not None:
-        raise Usage("A file name goes with a key of ONNX Runtime's form only.", hint="Leave file_name out.")
+        raise Usage("file_name is valid only with a key of ONNX Runtime's form.", hint="Omit file_name.")
     precision_support.check(key.arch, key.vendor, key.precision)
     demands = canonical(request.to_json()["demands"])
     terms = terms_of(demands)
-    here = key.calibration is None or store.stat(key.calibration) is not None
-    return _Asked(wanted, request, key.digest, demands, terms, lanes.lane_of(key), here)
+    has_calibration = key.calibration is None or store.stat(key.calibration) is not None
+    return _Submission(wanted, request, key.digest, demands, terms, lanes.lane_of(key), has_calibration)
 
 
-def _without_change(session: Session, rules: JobRules, namespace: str, asked: _Asked) -> str | None:
-    """The answer where nothing has to be written."""
-    artifact = availability.artifact_of(session, namespace, asked.request)
+def _without_change(session: Session, rules: JobRules, namespace: str, submission: _Submission) -> str | None:
+    """The reply if it needs no write, else None."""
+    artifact = availability.artifact_of(session, namespace, submission.request)
     if artifact is not None:
-        return _done(session, rules, namespace, asked, artifact)
-    row = _open_job(session, namespace, asked)
-    if row is None or row.cancelling or asked.ask.retry or -asked.ask.priority < row.rank:
+        return _done(session, rules, namespace, submission, artifact)
+    row = _open_job(session, namespace, submission)
+    if row is None or row.cancelling or submission.wanted.retry or -submission.wanted.priority < row.rank:
         return None
-    _demand_worker(session, rules, namespace, asked, row)
+    _require_worker(session, rules, namespace, submission, row)
     return tracking.shown(session, rules, row).text
 
 
-def _decide(session: Session, rules: JobRules, namespace: str, asked: _Asked) -> str:
-    artifact = availability.artifact_of(session, namespace, asked.request)
+def _decide(session: Session, rules: JobRules, namespace: str, submission: _Submission) -> str:
+    artifact = availability.artifact_of(session, namespace, submission.request)
     if artifact is not None:
-        return _done(session, rules, namespace, asked, artifact)
-    if asked.ask.retry:
-        failures.forget(session, namespace, asked.digest)
-    row = _open_job(session, namespace, asked)
-    # First, since it is refused for good: nobody should upload a model that no worker will ever compile.
-    able = _demand_worker(session, rules, namespace, asked, row)
-    if row is None:
-        _demand_parts(session, namespace, asked)
+        return _done(session, rules, namespace, submission, artifact)
+    if submission.wanted.retry:
+        failures.forget(session, namespace, submission.digest)
+    row = _open_job(session, namespace, submission)
+    # Before the check for uploads: the client should not upload a model that no worker can compile.
+    able = _require_worker(session, rules, namespace, submission, row)
     if row is not None:
-        return _attach(session, rules, row, asked)
-    failure = failures.against_all(session, namespace, asked.digest, asked.terms, able)
+        return _attach(session, rules, row, submission)
+    _require_uploads(session, namespace, submission)
+    failure = failures.remembered_for_all(session, namespace, submission.digest, submission.terms, able)
     if failure is not None:
-        return _failed(session, rules, namespace, asked, failure)
-    return tracking.at(session, rules, _make(session, namespace, asked)).text
+        return _failed(session, rules, namespace, submission, failure)
+    return tracking.at(session, rules, _create(session, namespace, submission)).text
 
 
 def terms_of(demands: str) -> str:
-    """What equal demands have in common: the sha256 of their canonical text."""
+    """Return the sha256 of the canonical JSON of demands, which identifies equal demands."""
     return sha256(demands.encode()).hexdigest()
 
 
 def open_job(session: Session, namespace: str, request: Request) -> Row | None:
-    """The job that an asker would be attached to, if there is one."""
+    """Return the open job to which a submission of this request would attach, or None."""
     return _attachable(session, namespace, request, terms_of(canonical(request.to_json()["demands"])))
 
 
-def _open_job(session: Session, namespace: str, asked: _Asked) -> Row | None:
-    return _attachable(session, namespace, asked.request, asked.terms)
+def _open_job(session: Session, namespace: str, submission: _Submission) -> Row | None:
+    return _attachable(session, namespace, submission.request, submission.terms)
 
 
 def _attachable(session: Session, namespace: str, request: Request, terms: str) -> Row | None:
-    """The first open job whose every result would satisfy this asker."""
-    open_ones = (JobRow.digest == request.key.digest, JobRow.state.in_(job_protocol.OPEN))
-    rows = session.execute(tracking.select_jobs(namespace).where(*open_ones).order_by(JobRow.seq))
+    """The first open job, all of whose possible results satisfy this request."""
+    open_jobs = (JobRow.digest == request.key.digest, JobRow.state.in_(job_protocol.OPEN))
+    rows = session.execute(tracking.select_jobs(namespace).where(*open_jobs).order_by(JobRow.seq))
     demands = request.demands
     for row in rows:
         if row.terms == terms or job_protocol.covers(lanes.demands_of(row.demands_json), demands):
             return row
-        if row.state == job_protocol.RUNNING and _sure(demands, catalog.qualities_of(row.pinned_json)):
+        if row.state == job_protocol.RUNNING and _certainly_satisfies(demands, catalog.qualities_of(row.pinned_json)):
             return row
     return None
 
 
-def _sure(demands: Demands, pinned: Qualities) -> bool:
-    """Whether what a worker makes will satisfy these demands, whatever it has left open and whatever it will call."""
+def _certainly_satisfies(demands: Demands, pinned: Qualities) -> bool:
+    """Whether a running compile will satisfy these demands, whatever its open qualities and libraries will be."""
     if demands.exact and (demands.sramecc or demands.xnack):
         return False
     for name in ("sramecc", "xnack", "num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build"):
         if getattr(demands, name) is not None and getattr(pinned, name) in (None, "any"):
             return False
-    called = LIBRARIES if demands.rocm_patch else ()
-    return not judge(demands, Candidate("", replace(pinned, libraries=called))).refused
+    libraries = LIBRARIES if demands.rocm_patch else ()
+    return not judge(demands, Candidate("", replace(pinned, libraries=libraries))).refused
 
 
-def _demand_worker(
-    session: Session, rules: JobRules, namespace: str, asked: _Asked, row: Row | None
+def _require_worker(
+    session: Session, rules: JobRules, namespace: str, submission: _Submission, row: Row | None
 ) -> list[Mapping[str, Any]]:
-    if row is not None and (row.state == job_protocol.RUNNING or not asked.ask.wait):
+    if row is not None and (row.state == job_protocol.RUNNING or not submission.wanted.wait):
         return []
-    able = workers.able(session, rules, namespace, asked.lane, asked.demands)
-    if asked.ask.wait and not able:
-        raise workers.refusal(asked.request)
+    able = workers.able_toolchains(session, rules, namespace, submission.lane, submission.demands)
+    if submission.wanted.wait and not able:
+        raise workers.no_worker_error(submission.request)
     return able
 
 
-def _demand_parts(session: Session, namespace: str, asked: _Asked) -> None:
-    key = asked.request.key
+def _require_uploads(session: Session, namespace: str, submission: _Submission) -> None:
+    key = submission.request.key
     model = session.execute(
         select(ModelRow.complete).where(ModelRow.namespace == namespace, ModelRow.model == key.model)
     ).scalar_one_or_none()
     if not model:
-        known = "does not know" if model is None else "knows, but does not have the bytes of,"
+        lack = "does not know" if model is None else "does not have the bytes of"
         raise NoSuchModel(
-            f"The registry {known} the model {key.model}.",
-            hint="Give the ONNX file itself, so that it can be uploaded (POST /v1/models with its manifest).",
+            f"The registry {lack} the model {key.model}.",
+            hint="Give the ONNX file, so that it can be uploaded (API: POST /v1/models with its manifest).",
             detail={"model": key.model, "known": model is not None},
         )
-    if key.calibration and not (asked.here and blobs.sizes(session, namespace, [key.calibration])):
+    if key.calibration and not (submission.has_calibration and blobs.sizes(session, namespace, [key.calibration])):
         raise NoSuchBlob(
             f"The registry does not have the calibration data {key.calibration}.",
-            hint="Upload them first: --calibration FILE names them.",
+            hint="Give the file with --calibration FILE, so that it can be uploaded.",
             detail={"missing": [key.calibration]},
         )
 
 
-def _attach(session: Session, rules: JobRules, row: Row, asked: _Asked) -> str:
+def _attach(session: Session, rules: JobRules, row: Row, submission: _Submission) -> str:
     values: dict[str, Any] = {}
-    if -asked.ask.priority < row.rank and row.state == job_protocol.QUEUED:
-        values["rank"] = -asked.ask.priority
-    if asked.ask.retry and row.state == job_protocol.QUEUED and row.next_at > 0:
+    if -submission.wanted.priority < row.rank and row.state == job_protocol.QUEUED:
+        values["rank"] = -submission.wanted.priority
+    if submission.wanted.retry and row.state == job_protocol.QUEUED and row.next_at > 0:
         values["next_at"] = 0.0
     if row.cancelling:
         values["cancelling"] = False
@@ -200,54 +203,55 @@ def _attach(session: Session, rules: JobRules, row: Row, asked: _Asked) -> str:
     return tracking.at(session, rules, row.seq).text
 
 
-def _done(session: Session, rules: JobRules, namespace: str, asked: _Asked, artifact: str) -> str:
-    """The job that made this artifact; or, where none did, one without an id that says so."""
-    made = tracking.select_jobs(namespace).where(JobRow.digest == asked.digest, JobRow.artifact == artifact)
+def _done(session: Session, rules: JobRules, namespace: str, submission: _Submission, artifact: str) -> str:
+    """The job that made this artifact, or a finished job without an id if none did."""
+    made = tracking.select_jobs(namespace).where(JobRow.digest == submission.digest, JobRow.artifact == artifact)
     row = session.execute(made.order_by(JobRow.seq.desc()).limit(1)).first()
     if row is not None:
         return tracking.shown(session, rules, row).text
     moment = now(session)
-    none_needed = job_protocol.Job(
-        "", job_protocol.DONE, asked.digest, asked.request, 0, 0, moment, moment, artifact=artifact
+    no_job = job_protocol.Job(
+        "", job_protocol.DONE, submission.digest, submission.request, 0, 0, moment, moment, artifact=artifact
     )
-    return canonical(encode(none_needed))
+    return canonical(encode(no_job))
 
 
-def _failed(session: Session, rules: JobRules, namespace: str, asked: _Asked, failure: Row) -> str:
-    """A job that failed before it began; the same one for all who ask until that failure is forgotten."""
-    before = tracking.select_jobs(namespace).where(
-        JobRow.digest == asked.digest,
-        JobRow.terms == asked.terms,
+def _failed(session: Session, rules: JobRules, namespace: str, submission: _Submission, failure: Row) -> str:
+    """A job that failed without an attempt. Later submissions get the same job while the failure is remembered."""
+    earlier = tracking.select_jobs(namespace).where(
+        JobRow.digest == submission.digest,
+        JobRow.terms == submission.terms,
         JobRow.state == job_protocol.FAILED,
         JobRow.attempts == 0,
         JobRow.created_at >= failure.created_at,
     )
-    row = session.execute(before.order_by(JobRow.seq.desc()).limit(1)).first()
+    row = session.execute(earlier.order_by(JobRow.seq.desc()).limit(1)).first()
     if row is not None:
         return tracking.shown(session, rules, row).text
-    seq = _make(session, namespace, asked)
+    seq = _create(session, namespace, submission)
     lease_endings.close_failed(session, seq, failure.failure_json)
-    transitions.note(session, seq, job_protocol.FAILED, "it failed before on every toolchain that could compile it")
+    note = "a failure is remembered for every toolchain that can compile it"
+    transitions.record_event(session, seq, job_protocol.FAILED, note)
     return tracking.at(session, rules, seq).text
 
 
-def _make(session: Session, namespace: str, asked: _Asked) -> int:
-    key, moment = asked.request.key, now(session)
-    number = transitions.draw(session)
+def _create(session: Session, namespace: str, submission: _Submission) -> int:
+    key, moment = submission.request.key, now(session)
+    number = transitions.next_number(session)
     values = {
         "namespace": namespace,
         "id": secrets.token_hex(16),
         "state": job_protocol.QUEUED,
-        "digest": asked.digest,
-        "terms": asked.terms,
+        "digest": submission.digest,
+        "terms": submission.terms,
         "model": key.model,
         "arch": key.arch,
-        "lane": asked.lane,
-        "rank": -asked.ask.priority,
+        "lane": submission.lane,
+        "rank": -submission.wanted.priority,
         "key_json": key.canonical,
-        "demands_json": asked.demands,
+        "demands_json": submission.demands,
         "calibration": key.calibration,
-        "file_name": asked.ask.file_name,
+        "file_name": submission.wanted.file_name,
         "attempts": 0,
         "fence": 0,
         "lost": 0,
@@ -260,5 +264,5 @@ def _make(session: Session, namespace: str, asked: _Asked) -> int:
         "updated_at": moment,
     }
     seq = session.execute(insert(JobRow).values(values).returning(JobRow.seq)).scalar_one()
-    transitions.note(session, seq, job_protocol.QUEUED, "asked for")
+    transitions.record_event(session, seq, job_protocol.QUEUED, "submitted")
     return int(seq)

@@ -1,6 +1,6 @@
-"""Many requests, only looked at: what is there, what is on its way, what could be compiled, how long it took before.
+"""Survey many requests: which have an artifact, which an open job, which can be compiled, and in what time.
 
-Each answer is what an asker would meet at this moment; nothing is written, and no miss is counted.
+Each reply is what a submission of the request would find now. A survey writes nothing and counts no miss.
 """
 
 from __future__ import annotations
@@ -23,40 +23,41 @@ from mxr_registry.database.session import Session
 from . import estimates, failures, submission, workers
 
 
-def survey(session: Session, rules: JobRules, namespace: str, asked: Survey) -> str:
-    """The JSON of a `Surveyed`."""
-    looks = _Looks(session, rules, namespace)
-    return canonical(encode(SurveyReply(tuple(looks.at(request) for request in asked.requests))))
+def survey(session: Session, rules: JobRules, namespace: str, wanted: Survey) -> str:
+    """Return the JSON of a `SurveyReply`."""
+    surveyor = _Surveyor(session, rules, namespace)
+    return canonical(encode(SurveyReply(tuple(surveyor.status_of(request) for request in wanted.requests))))
 
 
-class _Looks:
-    """Looks at requests one after the other; what many of them share is asked once."""
+class _Surveyor:
+    """Determines the status of requests, and caches results that several requests share."""
 
     def __init__(self, session: Session, rules: JobRules, namespace: str) -> None:
         self._session, self._rules, self._namespace = session, rules, namespace
         self._able: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-        self._took: dict[tuple[str, str | None], tuple[float | None, str | None]] = {}
+        self._estimates: dict[tuple[str, str | None], tuple[float | None, str | None]] = {}
 
-    def at(self, request: Request) -> RequestStatus:
-        asked = resolution.ResolveRequest.of(request)
-        wanted = {"namespace": self._namespace, "digest": asked.digest, "generic": asked.generic_digest or asked.digest}
-        rows = self._session.execute(resolution.ASKED, wanted).all()
+    def status_of(self, request: Request) -> RequestStatus:
+        wanted = resolution.ResolveRequest.of(request)
+        generic = wanted.generic_digest or wanted.digest
+        values = {"namespace": self._namespace, "digest": wanted.digest, "generic": generic}
+        rows = self._session.execute(resolution.MATCHING_DIGEST, values).all()
         try:
-            found = matching.choose(request.demands, resolution.candidates(rows, asked.digest, asked.family))
+            found = matching.choose(request.demands, resolution.candidates(rows, wanted.digest, wanted.family))
         except Usage as problem:
             return RequestStatus(problem=f"{problem.message} {problem.hint}")
         if found is not None:
             return RequestStatus(found[0].id, found[1].to_json())
-        return self._missing(request, asked.digest)
+        return self._status_without_artifact(request, wanted.digest)
 
-    def _missing(self, request: Request, digest: str) -> RequestStatus:
+    def _status_without_artifact(self, request: Request, digest: str) -> RequestStatus:
         demands = canonical(request.to_json()["demands"])
         able = self._toolchains(lanes.lane_of(request.key), demands)
         job = submission.open_job(self._session, self._namespace, request)
         failure = None
         if job is None:
             terms = submission.terms_of(demands)
-            remembered = failures.against_all(self._session, self._namespace, digest, terms, able)
+            remembered = failures.remembered_for_all(self._session, self._namespace, digest, terms, able)
             failure = decode(JobFailure, json.loads(remembered.failure_json), lenient=True) if remembered else None
         seconds, rests_on = self._estimate(request)
         return RequestStatus(
@@ -70,11 +71,13 @@ class _Looks:
 
     def _toolchains(self, lane: str, demands: str) -> list[Mapping[str, Any]]:
         if (lane, demands) not in self._able:
-            self._able[lane, demands] = workers.able(self._session, self._rules, self._namespace, lane, demands)
+            self._able[lane, demands] = workers.able_toolchains(
+                self._session, self._rules, self._namespace, lane, demands
+            )
         return self._able[lane, demands]
 
     def _estimate(self, request: Request) -> tuple[float | None, str | None]:
-        of = (request.key.model, request.key.arch)
-        if of not in self._took:
-            self._took[of] = estimates.estimate(self._session, self._namespace, *of)
-        return self._took[of]
+        model_and_arch = (request.key.model, request.key.arch)
+        if model_and_arch not in self._estimates:
+            self._estimates[model_and_arch] = estimates.estimate(self._session, self._namespace, *model_and_arch)
+        return self._estimates[model_and_arch]

@@ -1,4 +1,4 @@
-"""Jobs as askers see them: one, many, and cancelling one. Asking is in `asking`, working in `leases` and `endings`."""
+"""Jobs as clients see them: show one, list many, cancel one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ AHEAD = select(func.count()).where(
 
 @dataclass(frozen=True, slots=True)
 class JobDocument:
-    """A job's document, with what decides whether a waiter wants it."""
+    """The JSON document of a job (`text`), with the fields that waiting requests check."""
 
     seq: int
     id: str
@@ -48,13 +48,13 @@ class JobDocument:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the job is closed, so that it no longer changes."""
         return self.state not in job_protocol.OPEN
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilters:
-    """What a list of jobs is narrowed to; None is all. `state` may also be `open`. `after`: a page's `next`."""
+    """Filters of a list of jobs; None matches all. `state` may also be `open`. `after`: `next` of a page."""
 
     state: str | None = None
     model: str | None = None
@@ -65,54 +65,55 @@ class JobFilters:
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> JobFilters:
-        """The filters of a query string. Raises `Usage` for one that there is not."""
+        """Read the filters from a query string. Raises `Usage` for an unknown filter or an invalid value."""
         for name in query:
             if name not in cls.__dataclass_fields__:
-                raise Usage(
-                    f"{name}: there is no such filter.", hint=f"Filters: {', '.join(cls.__dataclass_fields__)}."
-                )
+                names = ", ".join(cls.__dataclass_fields__)
+                raise Usage(f"{name}: unknown filter.", hint=f"Use one of these filters: {names}.")
         limit, after = query.get("limit", "100"), query.get("after")
         if not re.fullmatch(r"[1-9][0-9]{0,3}", limit, re.ASCII) or int(limit) > MOST_LISTED:
-            raise Usage(f"limit: expected 1 to {MOST_LISTED}, found {limit[:20]!r}.", hint="Correct it.")
+            raise Usage(f"limit: expected 1 to {MOST_LISTED}, found {limit[:20]!r}.", hint="Correct the limit.")
         if after is not None and not re.fullmatch(r"[0-9]{1,18}", after, re.ASCII):
-            raise Usage(f"after: {after[:40]!r} is not where a page ended.", hint="Use `next` of the page before.")
+            raise Usage(f"after: {after[:40]!r} is not valid.", hint="Use the value of `next` in the previous page.")
         if query.get("state", "open") not in (*job_protocol.STATES, "open"):
             raise Usage(
-                f"state: {query['state'][:40]!r} is no state.", hint=f"States: {', '.join(job_protocol.STATES)}, open."
+                f"state: {query['state'][:40]!r} is not a state.",
+                hint=f"Use one of these states: {', '.join(job_protocol.STATES)}, open.",
             )
         return cls(**{**query, "limit": int(limit)})  # type: ignore[arg-type]
 
 
 def select_jobs(namespace: str) -> Any:
-    """The statement for rows of jobs."""
+    """Return a SELECT of full job rows in a namespace."""
     return select(*JobRow.__table__.c).where(JobRow.namespace == namespace)
 
 
 def find(session: Session, namespace: str, id: str) -> Row:
-    """The one job whose id begins so (8 digits or more). Raises `NotFound`, and `Usage` where several do."""
+    """Return the job with this id or unique id prefix (8 digits or more). Raises `NotFound`, `Usage`."""
     job_protocol.check_job(id)
     found = session.execute(BY_ID, {"namespace": namespace, "low": id, "high": id + "g"}).all()
     if not found:
-        raise NotFound(f"There is no job {id}.", hint="`mxr jobs` lists them.")
+        raise NotFound(f"There is no job {id}.", hint="Run `mxr jobs` to list the jobs.")
     if len(found) > 1:
-        raise Usage(f"More than one job begins with {id}.", hint="Give more digits of the id; `mxr jobs` shows them.")
+        hint = "Give more digits of the id; `mxr jobs` shows them."
+        raise Usage(f"More than one job id begins with {id}.", hint=hint)
     return found[0]
 
 
 def show(session: Session, rules: JobRules, namespace: str, id: str) -> JobDocument:
-    """One job. Raises `NotFound`, `Usage`."""
+    """Return the document of one job. Raises `NotFound`, `Usage`."""
     return shown(session, rules, find(session, namespace, id))
 
 
 def at(session: Session, rules: JobRules, seq: int) -> JobDocument:
-    """The job of this row."""
+    """Return the document of the job with this `seq`."""
     return shown(session, rules, session.execute(BY_SEQ, {"of": seq}).one())
 
 
 def shown(session: Session, rules: JobRules, row: Row) -> JobDocument:
-    """A row with its document: place, estimate and who is missing are worked out for an open job."""
+    """Return the document of a job row. For an open job it includes queue position, estimate and missing worker."""
     place = place_of(session, row) if row.state == job_protocol.QUEUED else None
-    missing = workers.missing(session, rules, row) if row.state == job_protocol.QUEUED else None
+    missing = workers.needed_worker(session, rules, row) if row.state == job_protocol.QUEUED else None
     seconds, rests_on = None, None
     if row.state in job_protocol.OPEN:
         seconds, rests_on = estimates.estimate(session, row.namespace, row.model, row.arch)
@@ -121,13 +122,13 @@ def shown(session: Session, rules: JobRules, row: Row) -> JobDocument:
 
 
 def place_of(session: Session, row: Row) -> int:
-    """1 for the job that comes next among those for the same kind of worker."""
-    wanted = {"namespace": row.namespace, "lane": row.lane, "rank": row.rank, "of": row.seq}
-    return int(session.execute(AHEAD, wanted).scalar_one()) + 1
+    """Return the position of a queued job in its lane; 1 is the next job."""
+    values = {"namespace": row.namespace, "lane": row.lane, "rank": row.rank, "of": row.seq}
+    return int(session.execute(AHEAD, values).scalar_one()) + 1
 
 
 def document(row: Row) -> dict[str, Any]:
-    """A row as JSON, without place and estimate."""
+    """Return the JSON fields of a job row, with queue position, estimate and missing worker left null."""
     return {
         "id": row.id,
         "state": row.state,
@@ -151,30 +152,30 @@ def document(row: Row) -> dict[str, Any]:
 
 
 def listed(session: Session, namespace: str, filters: JobFilters) -> str:
-    """The JSON of a page of jobs, the latest first, without what is worked out for one of them."""
-    asked = select_jobs(namespace)
+    """Return the JSON of one page of jobs, newest first, without queue positions, estimates and missing workers."""
+    query = select_jobs(namespace)
     if filters.state is not None:
-        asked = asked.where(JobRow.state.in_(job_protocol.OPEN if filters.state == "open" else (filters.state,)))
+        query = query.where(JobRow.state.in_(job_protocol.OPEN if filters.state == "open" else (filters.state,)))
     for name in ("model", "digest", "arch"):
         value = getattr(filters, name)
         if value is not None:
-            asked = asked.where(getattr(JobRow, name) == (value.partition(":")[0] if name == "arch" else value))
+            query = query.where(getattr(JobRow, name) == (value.partition(":")[0] if name == "arch" else value))
     if filters.after is not None:
-        asked = asked.where(JobRow.seq < int(filters.after))
-    rows = session.execute(asked.order_by(JobRow.seq.desc()).limit(filters.limit + 1)).all()
+        query = query.where(JobRow.seq < int(filters.after))
+    rows = session.execute(query.order_by(JobRow.seq.desc()).limit(filters.limit + 1)).all()
     page = rows[: filters.limit]
-    following = str(page[-1].seq) if len(rows) > len(page) else None
-    return canonical({"jobs": [document(row) for row in page], "next": following})
+    next_page = str(page[-1].seq) if len(rows) > len(page) else None
+    return canonical({"jobs": [document(row) for row in page], "next": next_page})
 
 
 def cancel(session: Session, rules: JobRules, namespace: str, id: str) -> JobDocument:
-    """Cancel a job: at once where it is queued; where it runs, its worker is told. A closed one stays as it is."""
+    """Cancel a queued job at once, and request a running one to stop. A closed job does not change."""
     row = find(session, namespace, id)
     if row.state == job_protocol.QUEUED:
         closing: dict[str, Any] = {"state": job_protocol.CANCELLED, "calibration": None, "phase": None}
         transitions.change(session, row.seq, JobRow.state == job_protocol.QUEUED, **closing)
-        transitions.note(session, row.seq, job_protocol.CANCELLED, "cancelled in the queue")
+        transitions.record_event(session, row.seq, job_protocol.CANCELLED, "cancelled in the queue")
     elif row.state == job_protocol.RUNNING and not row.cancelling:
         transitions.change(session, row.seq, JobRow.state == job_protocol.RUNNING, cancelling=True)
-        transitions.note(session, row.seq, job_protocol.RUNNING, "its worker is told to stop", row.worker_name)
+        transitions.record_event(session, row.seq, job_protocol.RUNNING, "cancellation requested", row.worker_name)
     return at(session, rules, row.seq)

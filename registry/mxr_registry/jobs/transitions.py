@@ -1,7 +1,8 @@
-"""Every change of a job goes through here: guarded, numbered, and written down as an event where its state changes.
+"""Change jobs: every change has guards and a number, and every change of state is recorded as an event.
 
-The number is drawn first in each transaction, which on any database lets one transaction at a time change jobs, and
-makes changes visible in the order of their numbers: whoever has seen all up to one misses none by asking for larger.
+Each transaction draws a number from a counter row first. The lock on that row lets only one transaction at a time
+change jobs, on every database, and makes changes visible in the order of their numbers. A reader that has seen all
+changes up to a number therefore misses none by selecting larger numbers.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from mxr_registry.database.session import Database, Row, Session, now, upsert
 MOST_EVENTS = 100
 """Events kept per job: the latest."""
 
-YIELD = 3.0
-"""Seconds, once its time has come, for which a job that is tried again is left to others than who failed it last."""
+RETRY_HEAD_START = 3.0
+"""Seconds after a retry becomes due during which the worker that failed it leaves it to other workers."""
 
 MOST_NOTE = 1_000
-LOOKED_AT = 5_000
+MOST_CHANGES = 5_000
 
-# Statements that every claim runs are put together once: doing so costs more than running them.
-STEP = (
+# Statements of every claim are built once: building them costs more than running them.
+NEXT_NUMBER = (
     update(CounterRow).where(CounterRow.name == "jobs").values(value=CounterRow.value + 1).returning(CounterRow.value)
 )
 OLDEST = (
@@ -38,19 +39,19 @@ OLDEST = (
     .limit(1)
     .scalar_subquery()
 )
-WRITE = insert(JobEventRow)
-FORGET = delete(JobEventRow).where(JobEventRow.job == bindparam("of"), JobEventRow.seq <= OLDEST)
-SINCE = (
+INSERT_EVENT = insert(JobEventRow)
+DELETE_OLD_EVENTS = delete(JobEventRow).where(JobEventRow.job == bindparam("of"), JobEventRow.seq <= OLDEST)
+CHANGES_SINCE = (
     select(JobRow.seq, JobRow.namespace, JobRow.id, JobRow.lane, JobRow.state, JobRow.version, JobRow.touched)
     .where(JobRow.touched > bindparam("number"))
     .order_by(JobRow.touched)
-    .limit(LOOKED_AT)
+    .limit(MOST_CHANGES)
 )
 
 
 @dataclass(frozen=True, slots=True)
 class JobChange:
-    """What a process learns of a job that changed."""
+    """A changed job, with the fields that the notifier needs."""
 
     seq: int
     namespace: str
@@ -62,57 +63,61 @@ class JobChange:
 
 
 @contextlib.contextmanager
-def turn(db: Database) -> Iterator[Session]:
-    """A transaction that may change jobs; others that may wait for it to end. Raises `Temporary`."""
+def job_transaction(db: Database) -> Iterator[Session]:
+    """Open a transaction that may change jobs. Other such transactions wait for its end. Raises `Temporary`."""
     with db.writing() as session:
-        draw(session)
+        next_number(session)
         yield session
 
 
-def draw(session: Session) -> int:
-    """The next number of the counter of changes."""
-    found = session.execute(STEP).scalar()
+def next_number(session: Session) -> int:
+    """Increase the change counter and return it."""
+    found = session.execute(NEXT_NUMBER).scalar()
     if found is None:
         upsert(session, CounterRow, {"name": "jobs"}, {"value": 0}, {"value": CounterRow.value})
-        found = session.execute(STEP).scalar_one()
+        found = session.execute(NEXT_NUMBER).scalar_one()
     return int(found)
 
 
-def change(session: Session, seq: int, *guards: Any, seen: bool = True, **values: Any) -> bool:
-    """Change a job where the guards still hold; whether they did. `seen`: askers can see the change."""
-    number = draw(session)
-    values |= {"touched": number} | ({"version": number, "updated_at": now(session)} if seen else {})
+def change(session: Session, seq: int, *guards: Any, visible: bool = True, **values: Any) -> bool:
+    """Change a job if the guards hold, and return whether they did. `visible`: give the job a new version."""
+    number = next_number(session)
+    values |= {"touched": number} | ({"version": number, "updated_at": now(session)} if visible else {})
     return session.execute(update(JobRow).where(JobRow.seq == seq, *guards).values(values)).rowcount == 1
 
 
-def note(session: Session, seq: int, state: str, words: str, worker: str | None = None, detail: Any = None) -> None:
-    """Write an event of a job; only the latest are kept."""
+def record_event(
+    session: Session, seq: int, state: str, note: str, worker: str | None = None, detail: Any = None
+) -> None:
+    """Record an event of a job, and delete all but its latest `MOST_EVENTS` events."""
     detail_json = canonical(detail) if detail else None
-    row = {"job": seq, "at": now(session), "state": state, "worker": worker, "note": words[:MOST_NOTE]}
-    session.execute(WRITE, row | {"detail_json": detail_json})
-    session.execute(FORGET, {"of": seq})
+    row = {"job": seq, "at": now(session), "state": state, "worker": worker, "note": note[:MOST_NOTE]}
+    session.execute(INSERT_EVENT, row | {"detail_json": detail_json})
+    session.execute(DELETE_OLD_EVENTS, {"of": seq})
 
 
-def latest(session: Session) -> int:
-    """The number of the last change."""
+def latest_number(session: Session) -> int:
+    """Return the number of the last change."""
     return int(session.execute(select(func.coalesce(func.max(JobRow.touched), 0))).scalar_one())
 
 
-def since(session: Session, number: int) -> list[JobChange]:
-    """What changed after this number, in order; at most a good many, and the rest the next time."""
-    return [JobChange(*each) for each in session.execute(SINCE, {"number": number})]
+def changes_since(session: Session, number: int) -> list[JobChange]:
+    """Return the changes after this number in order, at most `MOST_CHANGES`. The next call returns the rest."""
+    return [JobChange(*each) for each in session.execute(CHANGES_SINCE, {"number": number})]
 
 
 def due(session: Session, after: float, until: float) -> list[tuple[str, str]]:
-    """Namespace and lane of jobs whose time to be tried again came between these times: by others, or by anybody."""
+    """Return namespace and lane of retries that became due in this interval, for other workers or for every worker."""
     row = JobRow
-    came = or_(*(and_(row.next_at > after - late, row.next_at <= until - late) for late in (0.0, YIELD)))
-    asked = select(row.namespace, row.lane).where(row.state == "queued", LATER, came)
-    return [(each.namespace, each.lane) for each in session.execute(asked.distinct())]
+    in_interval = or_(
+        *(and_(row.next_at > after - delay, row.next_at <= until - delay) for delay in (0.0, RETRY_HEAD_START))
+    )
+    query = select(row.namespace, row.lane).where(row.state == "queued", LATER, in_interval)
+    return [(each.namespace, each.lane) for each in session.execute(query.distinct())]
 
 
 def events(session: Session, seq: int, after: int) -> list[Row]:
-    """The events of a job after the one of this number."""
+    """Return the events of a job after the event with this number."""
     row = JobEventRow
-    asked = select(row.seq, row.at, row.state, row.worker, row.note, row.detail_json)
-    return list(session.execute(asked.where(row.job == seq, row.seq > after).order_by(row.seq)))
+    query = select(row.seq, row.at, row.state, row.worker, row.note, row.detail_json)
+    return list(session.execute(query.where(row.job == seq, row.seq > after).order_by(row.seq)))

@@ -1,4 +1,4 @@
-"""Workers and pools: who can compile what, who is alive, and who would be needed."""
+"""Workers and pools: registration, liveness, and which of them can compile a job."""
 
 from __future__ import annotations
 
@@ -22,43 +22,45 @@ from mxr_registry.database.session import Row, Session, now, upsert
 
 from . import failures
 
-FORGOTTEN = 7 * 86400.0
-"""Seconds after which a lost worker is no longer listed."""
+DELETE_AFTER = 7 * 86400.0
+"""Seconds without contact after which a worker is deleted."""
 
 MOST_LISTED = 2_000
 
 BY_ID = select(*WorkerRow.__table__.c).where(
     WorkerRow.namespace == bindparam("namespace"), WorkerRow.id == bindparam("of")
 )
-HERE = WorkerRow.left_at.is_(None)
-ALIVE = (
+REGISTERED = WorkerRow.left_at.is_(None)
+LIVE_CAPABILITIES = (
     select(WorkerRow.can_json)
-    .where(WorkerRow.namespace == bindparam("namespace"), HERE, WorkerRow.seen_at >= bindparam("since"))
+    .where(WorkerRow.namespace == bindparam("namespace"), REGISTERED, WorkerRow.seen_at >= bindparam("since"))
     .distinct()
 )
-SEEN = (
+MARK_SEEN = (
     update(WorkerRow)
     .where(WorkerRow.namespace == bindparam("of_namespace"), WorkerRow.id == bindparam("of"))
     .values(seen_at=bindparam("moment"))
 )
 
 
-def register(session: Session, rules: JobRules, namespace: str, stated: job_protocol.RegisterWorker) -> str:
-    """Write down a worker and what it can do; its JSON. The same name keeps its id. Raises `Usage`."""
-    lanes.check_can(stated.can)
+def register(session: Session, rules: JobRules, namespace: str, wanted: job_protocol.RegisterWorker) -> str:
+    """Register a worker with its capabilities and return its JSON. The same name keeps its id. Raises `Usage`."""
+    lanes.check_capabilities(wanted.can)
     moment = now(session)
-    session.execute(delete(WorkerRow).where(WorkerRow.namespace == namespace, WorkerRow.seen_at < moment - FORGOTTEN))
-    toolchain = failures.toolchain_text(stated.can.toolchain)
+    session.execute(
+        delete(WorkerRow).where(WorkerRow.namespace == namespace, WorkerRow.seen_at < moment - DELETE_AFTER)
+    )
+    toolchain = failures.toolchain_text(wanted.can.toolchain)
     values: dict[str, Any] = {
-        "can_json": canonical(encode(stated.can)),
+        "can_json": canonical(encode(wanted.can)),
         "toolchain": failures.toolchain_hash(toolchain),
         "toolchain_json": toolchain,
         "seen_at": moment,
         "left_at": None,
     }
     new = values | {"id": secrets.token_hex(16), "created_at": moment}
-    upsert(session, WorkerRow, {"namespace": namespace, "name": stated.name}, new, values)
-    row = session.execute(_select(namespace).where(WorkerRow.name == stated.name)).one()
+    upsert(session, WorkerRow, {"namespace": namespace, "name": wanted.name}, new, values)
+    row = session.execute(_select(namespace).where(WorkerRow.name == wanted.name)).one()
     return canonical(_document(row, moment, rules))
 
 
@@ -80,9 +82,9 @@ def _document(row: Row, moment: float, rules: JobRules) -> dict[str, Any]:
 
 
 def leave(session: Session, rules: JobRules, namespace: str, id: str) -> str:
-    """Write down that a worker signed off, until it registers again; its JSON. Raises `NotFound`.
+    """Sign a worker off until it registers again, and return its JSON. Raises `NotFound`.
 
-    Its row stays: a job that failed on it last is still rather given to another.
+    Its row stays, so that a job that failed on it last still prefers another worker.
     """
     moment = now(session)
     find(session, namespace, id)
@@ -92,49 +94,49 @@ def leave(session: Session, rules: JobRules, namespace: str, id: str) -> str:
 
 
 def find(session: Session, namespace: str, id: str) -> Row:
-    """A worker that is registered, by its whole id. Raises `NotFound`, also for one that signed off."""
+    """Return a registered worker by its full id. Raises `NotFound`, also for a worker that has signed off."""
     row = session.execute(BY_ID, {"namespace": namespace, "of": id}).first()
     if row is None or row.left_at is not None:
-        raise NotFound(f"There is no worker {id[:64]!r} here.", hint="Register it again: POST /v1/workers.")
+        raise NotFound(f"There is no worker {id[:64]!r}.", hint="Register it again (API: POST /v1/workers).")
     return row
 
 
-def stale(row: Row, moment: float, rules: JobRules, waiting: bool) -> bool:
-    """Whether it is time to write down that this worker is alive: not at each of its words."""
+def seen_update_due(row: Row, moment: float, rules: JobRules, waiting: bool) -> bool:
+    """Whether `seen_at` of a worker needs an update. Updating it on every request would cost too many writes."""
     return bool(row.seen_at < moment - (rules.lost_after / 2 if waiting else min(15.0, rules.lost_after / 4)))
 
 
-def seen(session: Session, namespace: str, id: str | None, moment: float) -> None:
-    """This worker spoke."""
-    session.execute(SEEN, {"of_namespace": namespace, "of": id, "moment": moment})
+def mark_seen(session: Session, namespace: str, id: str | None, moment: float) -> None:
+    """Record that a worker contacted the registry."""
+    session.execute(MARK_SEEN, {"of_namespace": namespace, "of": id, "moment": moment})
 
 
-def present(session: Session, some: Iterable[tuple[str, str]]) -> None:
-    """These workers (namespace and id) are waiting here."""
+def mark_all_seen(session: Session, waiting: Iterable[tuple[str, str]]) -> None:
+    """Record that these workers (namespace and id) are waiting for a job."""
     moment = now(session)
-    # In one order, lest two registries wait for each other.
-    for namespace, id in sorted(some):
-        seen(session, namespace, id, moment)
+    # Update rows in the same order everywhere, to avoid deadlocks between registries.
+    for namespace, id in sorted(waiting):
+        mark_seen(session, namespace, id, moment)
 
 
-def silence(session: Session) -> float:
-    """Seconds since any worker was heard of; 0 where there is none."""
+def seconds_since_contact(session: Session) -> float:
+    """Return the seconds since the last request of any worker, or 0 if there are no workers."""
     latest = session.execute(select(func.max(WorkerRow.seen_at))).scalar_one()
     return 0.0 if latest is None else max(0.0, now(session) - float(latest))
 
 
-def excuse(session: Session, rules: JobRules, away: float) -> None:
-    """Those who were alive `away` seconds ago, when nobody could hear them any more, are as they were then."""
-    alive = WorkerRow.seen_at >= now(session) - away - rules.lost_after
-    session.execute(update(WorkerRow).where(HERE, alive).values(seen_at=WorkerRow.seen_at + away))
+def shift_last_seen(session: Session, rules: JobRules, downtime: float) -> None:
+    """Add the registry's downtime to `seen_at` of every worker that was live before it, so that none counts as lost."""
+    live_before = WorkerRow.seen_at >= now(session) - downtime - rules.lost_after
+    session.execute(update(WorkerRow).where(REGISTERED, live_before).values(seen_at=WorkerRow.seen_at + downtime))
 
 
 def listed(session: Session, rules: JobRules, namespace: str) -> str:
-    """The JSON of `work.Workers`: the workers by name, and the pools with the jobs that they could do or do."""
+    """Return the JSON of the workers by name, and of the pools with their queued and running jobs."""
     from . import queue
 
     moment = now(session)
-    rows = session.execute(_select(namespace).where(HERE).order_by(WorkerRow.name).limit(MOST_LISTED))
+    rows = session.execute(_select(namespace).where(REGISTERED).order_by(WorkerRow.name).limit(MOST_LISTED))
     counts = queue.by_pool(session, rules, namespace)
     pools = [
         {
@@ -148,54 +150,62 @@ def listed(session: Session, rules: JobRules, namespace: str) -> str:
 
 
 def live(session: Session, rules: JobRules, namespace: str) -> list[Row]:
-    """The workers that spoke lately, with the job that each has (`job`)."""
-    return list(session.execute(_select(namespace).where(HERE, WorkerRow.seen_at >= now(session) - rules.lost_after)))
+    """Return the live workers, each with the id of its current job (`job`)."""
+    return list(
+        session.execute(_select(namespace).where(REGISTERED, WorkerRow.seen_at >= now(session) - rules.lost_after))
+    )
 
 
-def able(session: Session, rules: JobRules, namespace: str, lane: str, demands: str) -> list[Mapping[str, Any]]:
-    """The toolchains of the live workers and declared pools that can do a job of this lane and demands."""
+def able_toolchains(
+    session: Session, rules: JobRules, namespace: str, lane: str, demands: str
+) -> list[Mapping[str, Any]]:
+    """Return the toolchains of the live workers and declared pools that can compile such a job."""
     return [
         json.loads(failures.toolchain_text(can.toolchain))
-        for can, text in _cans(session, rules, namespace)
-        if lanes.fitting(text, lane, demands) is not None
+        for can, text in _capabilities(session, rules, namespace)
+        if lanes.compile_method(text, lane, demands) is not None
     ]
 
 
-def _cans(session: Session, rules: JobRules, namespace: str) -> Iterator[tuple[job_protocol.WorkerCapabilities, str]]:
-    wanted = {"namespace": namespace, "since": now(session) - rules.lost_after}
-    for text in session.execute(ALIVE, wanted).scalars().all():
-        yield lanes.can_of(text), text
+def _capabilities(
+    session: Session, rules: JobRules, namespace: str
+) -> Iterator[tuple[job_protocol.WorkerCapabilities, str]]:
+    """The capabilities of all live workers and declared pools, decoded and as JSON."""
+    values = {"namespace": namespace, "since": now(session) - rules.lost_after}
+    for text in session.execute(LIVE_CAPABILITIES, values).scalars().all():
+        yield lanes.capabilities_of(text), text
     for pool in rules.pools:
         yield pool.can, canonical(encode(pool.can))
 
 
-def stated(session: Session, rules: JobRules, namespace: str) -> tuple[str, ...]:
-    """What those who are live or declared can do, as JSON."""
-    return tuple(text for _, text in _cans(session, rules, namespace))
+def known_capabilities(session: Session, rules: JobRules, namespace: str) -> tuple[str, ...]:
+    """Return the capabilities of all live workers and declared pools as JSON."""
+    return tuple(text for _, text in _capabilities(session, rules, namespace))
 
 
-def missing(session: Session, rules: JobRules, job: Row) -> str | None:
-    """The worker that a queued job needs, in words, where nothing live or declared can do it now."""
-    for _, text in _cans(session, rules, job.namespace):
-        if lanes.fitting(text, job.lane, job.demands_json) is not None:
+def needed_worker(session: Session, rules: JobRules, job: Row) -> str | None:
+    """Describe the worker that a queued job needs, or return None if a live worker or declared pool can compile it."""
+    for _, text in _capabilities(session, rules, job.namespace):
+        if lanes.compile_method(text, job.lane, job.demands_json) is not None:
             return None
-    return _needed(lanes.key_in(job.lane), lanes.demands_of(job.demands_json))
+    return _needed(lanes.key_of(job.lane), lanes.demands_of(job.demands_json))
 
 
-def another(session: Session, rules: JobRules, worker: Row, job: Row) -> bool:
-    """Whether another worker that is alive and idle could do this job, and did not fail it for good before."""
+def another_can_take(session: Session, rules: JobRules, worker: Row, job: Row) -> bool:
+    """Whether another live and idle worker can compile a job and has no remembered failure of it."""
     moment = now(session)
     for other in live(session, rules, worker.namespace):
-        if other.id == worker.id or other.job or lanes.fitting(other.can_json, job.lane, job.demands_json) is None:
+        method = lanes.compile_method(other.can_json, job.lane, job.demands_json)
+        if other.id == worker.id or other.job or method is None:
             continue
-        blocked = exists().where(JobRow.seq == job.seq, failures.stands_against(other.toolchain, moment))
+        blocked = exists().where(JobRow.seq == job.seq, failures.is_remembered(other.toolchain, moment))
         if not session.execute(select(blocked)).scalar_one():
             return True
     return False
 
 
-def refusal(request: Request) -> NoWorker:
-    """The error that says which worker would be needed."""
+def no_worker_error(request: Request) -> NoWorker:
+    """Return the error for a request that nobody can compile. It describes the worker that is needed."""
     key, demands = request.key, request.demands
     return NoWorker(
         f"No live worker and no declared pool can compile this: it needs {_needed(key, demands)}.",
@@ -210,11 +220,11 @@ def _needed(key: Key, demands: Demands) -> str:
         return f"a worker for the ref target with MIGraphX {migraphx}"
     userland = "DTK" if key.vendor == "hygon" else "ROCm"
     counted = ((demands.num_cu, "CUs"), (demands.chiplets, "chiplets"))
-    counts = "".join(f", {count} {words}" for count, words in counted if count)
-    signs = "".join(f":{name}{getattr(demands, name)}" for name in ("sramecc", "xnack") if getattr(demands, name))
+    counts = "".join(f", {count} {unit}" for count, unit in counted if count)
+    features = "".join(f":{name}{getattr(demands, name)}" for name in ("sramecc", "xnack") if getattr(demands, name))
     return (
-        f"a worker for gpu {'' if key.vendor == 'amd' else f'{key.vendor} '}{key.arch}{signs}{counts}"
-        f"{f' (a {demands.real_arch} that passes for it)' if demands.real_arch else ''}, with "
+        f"a worker for gpu {'' if key.vendor == 'amd' else f'{key.vendor} '}{key.arch}{features}{counts}"
+        f"{f' (a {demands.real_arch} that reports this arch)' if demands.real_arch else ''}, with "
         f"{userland} {demands.rocm_patch or key.rocm} and MIGraphX {migraphx}{_with_runtime(key)}"
     )
 
@@ -223,13 +233,14 @@ def _with_runtime(key: Key) -> str:
     if key.form == "whole":
         return ""
     generation, version = runtime_in(key.form).split(":")
-    return f", and with onnxruntime-migraphx {version} (generation {generation}) in its interpreter"
+    return f", and onnxruntime-migraphx {version} (generation {generation}) in its Python interpreter"
 
 
 def _hint(key: Key, demands: Demands) -> str:
-    loose = "" if "patch" in demands.allow or not demands.rocm_patch else " `--allow patch` takes another ROCm patch."
     if "cross" in demands.allow and None in (demands.num_cu, demands.chiplets):
-        return "A cross-compile takes a GPU that is described whole: give --num-cu and --chiplets as well."
+        return "A cross-compile needs a complete description of the GPU: give --num-cu and --chiplets as well."
     run = "mxr-worker run" if key.form == "whole" else "mxr-worker run --python PATH-OF-THAT-INTERPRETER"
-    usual = f"Start `{run}` on such a host, or queue it with `--on-miss ask`; `mxr workers` shows who is there."
-    return usual + loose
+    hint = f"Start `{run}` on such a host, or queue the job with `--on-miss ask`. `mxr workers` lists the workers."
+    if demands.rocm_patch and "patch" not in demands.allow:
+        hint += " `--allow patch` accepts another ROCm patch version."
+    return hint

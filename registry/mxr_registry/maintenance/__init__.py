@@ -1,1 +1,1 @@
-"""Operations on a whole registry: sweep, fsck, move."""
+"""Maintenance of a whole registry: migrate, sweep, fsck, move."""

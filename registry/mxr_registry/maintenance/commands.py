@@ -1,4 +1,4 @@
-"""The commands that look after a registry: migrate, move, sweep, fsck."""
+"""The maintenance commands of `mxr-registry`: migrate, move, sweep, fsck."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import click
 
 from mxr.errors import Damaged, Usage
 from mxr.util.codec import canonical
-from mxr_registry.command_options import config_option, data_option, database, existing, json_option, tell
+from mxr_registry.command_options import (
+    config_option,
+    data_option,
+    database,
+    existing_database,
+    json_option,
+    print_error,
+)
 from mxr_registry.config.settings import RegistrySettings
 
 if TYPE_CHECKING:
@@ -22,27 +29,32 @@ if TYPE_CHECKING:
 @data_option
 @json_option
 def migrate(data: Path | None, as_json: bool) -> None:
-    """Bring the database's schema up to date."""
+    """Migrate the database schema to the newest revision."""
     from mxr_registry.database import schema
 
     db = database(RegistrySettings.read(os.environ, data))
     revision = schema.upgrade(db)
-    click.echo(canonical({"revision": revision}) if as_json else f"The schema is {revision}.")
+    click.echo(canonical({"revision": revision}) if as_json else f"The database schema has revision {revision}.")
 
 
 @click.command()
 @data_option
 @config_option
-@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
-@click.option("--unused-days", type=float, metavar="DAYS", help="Artifacts that nobody used for so long go.")
-@click.option("--keep-per-model", type=int, metavar="N", help="Of each model only the N artifacts used last stay.")
-@click.option("--total-size", metavar="SIZE", help="What was used longest ago goes until the rest fits: 2TiB, say.")
+@click.option("--dry-run", is_flag=True, help="Report what would be removed, and remove nothing.")
+@click.option("--unused-days", type=float, metavar="DAYS", help="Remove artifacts that were not used for DAYS days.")
+@click.option("--keep-per-model", type=int, metavar="N", help="Keep only the N most recently used artifacts per model.")
+@click.option(
+    "--total-size",
+    metavar="SIZE",
+    help="Remove the least recently used artifacts until the rest fits into SIZE, such as 2TiB.",
+)
 @json_option
 def sweep(data: Path | None, config: Path | None, dry_run: bool, as_json: bool, **rules: Any) -> None:
-    """Remove what is not to be kept, and bytes that nothing is made of any more.
+    """Remove artifacts by the retention rules, and blobs that are no longer needed.
 
-    The rules are those of [retention] in the configuration, and the flags, which win. Promoted artifacts and those of
-    registered locks stay. Safe while registries serve; a removed artifact's bytes go with a sweep a day later.
+    The rules are in the section [retention] of the configuration file; options override them. A sweep never removes
+    promoted artifacts or artifacts pinned by a registered lock. You can sweep while registries are running. A later
+    sweep, after the grace period (default: one day), removes the bytes of removed artifacts.
     """
     from mxr_registry.database import schema
     from mxr_registry.storage import open_store
@@ -50,28 +62,28 @@ def sweep(data: Path | None, config: Path | None, dry_run: bool, as_json: bool, 
     from .sweep import Sweep, SweepReport, SweptItem
 
     settings = RegistrySettings.read(os.environ, data, config)
-    given = {name: value for name, value in rules.items() if value is not None}
+    overrides = {name: value for name, value in rules.items() if value is not None}
     assert settings.rules is not None and settings.retention is not None
-    retention = replace(settings.retention, **given)
-    db = existing(settings)
+    retention = replace(settings.retention, **overrides)
+    db = existing_database(settings)
     schema.check(db)
-    gone: list[dict[str, Any]] = []
+    removed: list[dict[str, Any]] = []
 
-    def say(swept: SweptItem) -> None:
+    def on_item(item: SweptItem) -> None:
         if as_json:
-            gone.append(asdict(swept))
+            removed.append(asdict(item))
         else:
-            click.echo(f"{swept.kind} {swept.name}: {swept.why}{_size(swept.size)}")
+            click.echo(f"{item.kind} {item.name}: {item.why}{_size(item.size)}")
 
     store = open_store(settings.store_url, settings.s3)
-    report = Sweep(db, store, retention, settings.rules, settings.grace, say, SweepReport(dry_run)).run()
+    report = Sweep(db, store, retention, settings.rules, settings.grace, on_item, SweepReport(dry_run)).run()
     if as_json:
-        click.echo(canonical(report.to_json() | {"gone": gone}))
+        click.echo(canonical(report.to_json() | {"gone": removed}))
     else:
         click.echo(
-            f"{'Would go' if dry_run else 'Gone'}: {report.artifacts} artifacts, the bytes of {report.models} models, "
-            f"{report.blobs} blobs{_size(report.bytes)}; {report.jobs} closed jobs, "
-            f"{report.failures} expired failures, {report.misses} old misses."
+            f"{'Would remove' if dry_run else 'Removed'} {report.artifacts} artifacts, the bytes of {report.models} "
+            f"models, {report.blobs} blobs{_size(report.bytes)}, {report.jobs} closed jobs, "
+            f"{report.failures} expired failures and {report.misses} old misses."
         )
 
 
@@ -81,64 +93,75 @@ def _size(count: int) -> str:
 
 @click.command()
 @data_option
-@click.option("--to-database", required=True, metavar="URL", help="An empty database, prepared by `migrate`.")
-@click.option("--to-store", metavar="URL", help="Where the bytes go. Default: they stay where they are.")
+@click.option(
+    "--to-database", required=True, metavar="URL", help="The target: an empty database, prepared with `migrate`."
+)
+@click.option("--to-store", metavar="URL", help="The target store. Default: the blobs stay in the current store.")
 @json_option
 def move(data: Path | None, to_database: str, to_store: str | None, as_json: bool) -> None:
-    """Copy this registry, stopped, to another database and store. It is left as it was."""
+    """Copy a stopped registry to another database and store.
+
+    The source does not change.
+    """
     from mxr_registry.database.session import Database
     from mxr_registry.storage import open_store
 
     from .move import Move
 
     settings = RegistrySettings.read(os.environ, data)
-    source = existing(settings)
+    source = existing_database(settings)
     if to_store == settings.store_url:
-        raise Usage("--to-store is where the bytes are already.", hint="Leave it out.")
+        raise Usage("--to-store is the current store.", hint="Omit --to-store to keep the blobs where they are.")
     target = Database(to_database, settings.connections)
     stores = (open_store(settings.store_url, settings.s3), open_store(to_store, settings.s3)) if to_store else None
     if stores:
         stores[1].ready()
-    moved = Move(source, target, stores, lambda words: click.echo(words, err=True)).run()
-    words = f"Moved {moved.rows} rows and {moved.copied} blobs of {moved.bytes} bytes. Serve it from there now."
-    click.echo(canonical(moved.to_json()) if as_json else words)
+    moved = Move(source, target, stores, lambda message: click.echo(message, err=True)).run()
+    text = (
+        f"Copied {moved.rows} rows and {moved.copied} blobs ({moved.bytes} bytes). "
+        "Now serve the registry from the new database and store."
+    )
+    click.echo(canonical(moved.to_json()) if as_json else text)
 
 
 @click.command()
 @data_option
-@click.option("--repair", is_flag=True, help="Remove old leftovers, and set damaged bytes aside.")
-@click.option("--quick", is_flag=True, help="Look at sizes only, without reading the bytes.")
+@click.option("--repair", is_flag=True, help="Remove old leftovers, and move damaged blobs out of the way.")
+@click.option("--quick", is_flag=True, help="Compare sizes only, without reading the blobs.")
 @json_option
 def fsck(data: Path | None, repair: bool, quick: bool, as_json: bool) -> None:
-    """Has every row its bytes, and every byte its row? Ends with 65 where something is lost or wrong."""
+    """Check that database and store are consistent and that no blob is damaged.
+
+    Exits with status 65 if something is lost or damaged.
+    """
     from mxr_registry.database import schema
     from mxr_registry.storage import open_store
 
-    from . import fsck as room
+    from .fsck import Fsck
 
     settings = RegistrySettings.read(os.environ, data)
-    db = existing(settings)
+    db = existing_database(settings)
     schema.check(db)
 
-    def say(finding: FsckFinding) -> None:
+    def on_finding(finding: FsckFinding) -> None:
         if not as_json:
             click.echo(str(finding))
 
     store = open_store(settings.store_url, settings.s3)
-    report = room.Fsck(db, store, settings.grace, say, repair, quick).run()
+    report = Fsck(db, store, settings.grace, on_finding, repair, quick).run()
     if as_json:
         click.echo(canonical(report.to_json()))
     else:
         damage = sum(each.damage for each in report.findings)
         click.echo(
-            f"{report.artifacts} artifacts, {report.models} models, {report.blobs} blobs, {report.stored} files: "
-            f"{damage} damaged or lost, {len(report.findings) - damage} leftovers."
+            f"Checked {report.artifacts} artifacts, {report.models} models, {report.blobs} blobs and {report.stored} "
+            f"files: {damage} damaged or lost, {len(report.findings) - damage} leftovers."
         )
     if not report.ok:
-        hint = "Push the artifacts named above again: only what is missing is uploaded."
-        lost = Damaged("The registry has lost something.", hint=hint)
+        hint = "Push the artifacts named above again: only missing blobs are uploaded."
+        error = Damaged("Data of the registry is lost or damaged.", hint=hint)
         if not as_json:
-            raise lost
-        # The report was the one document of this command.
-        tell(lost)
-        raise click.exceptions.Exit(lost.exit)
+            raise error
+        # The report is already the only JSON document of this command.
+        print_error(error)
+        raise click.exceptions.Exit(error.exit)

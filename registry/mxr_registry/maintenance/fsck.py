@@ -1,4 +1,4 @@
-"""Has every row its bytes, and every byte its row? Looks at everything, and says what it finds line by line."""
+"""Check the consistency of database and store: every row has its bytes, every stored item has its row."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from mxr.artifact.manifest import Manifest, artifact_id
 from mxr.errors import MxrError, NoSuchBlob
 from mxr.util.codec import canonical
 from mxr.util.hashing import sha256_chunks
-from mxr_registry.artifacts.blobs import turn_of
+from mxr_registry.artifacts.blobs import lock_name
 from mxr_registry.database import schema
-from mxr_registry.database.session import Database, Row, Session, take_turns
+from mxr_registry.database.session import Database, Row, Session, advisory_lock
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactRow, BlobRow, ModelBlobRow, ModelRow
 from mxr_registry.storage.store import Store, StoredItem
 
 DAMAGE = ("database", "row", "missing", "size", "bytes")
-"""Kinds of findings that something is lost or wrong; the others are leftovers that do no harm."""
+"""Kinds of findings that mean lost or damaged data. The other kinds are harmless leftovers."""
 
 BY_PAGES = {"yield_per": 500}
-"""Has a server hand out the rows by and by: manifests of a million artifacts do not fit into memory."""
+"""Makes a server send rows in pages: the manifests of a million artifacts do not fit into memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class FsckFinding:
-    """One thing that is not as it should be, and what was done about it."""
+    """One inconsistency, and whether it was repaired. `words` describes it."""
 
     kind: str
     name: str
@@ -39,7 +39,7 @@ class FsckFinding:
 
     @property
     def damage(self) -> bool:
-        """Whether something is lost or wrong."""
+        """Whether this finding means lost or damaged data."""
         return self.kind in DAMAGE
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class FsckFinding:
 
 @dataclass(slots=True)
 class FsckReport:
-    """What was looked at, and what was found."""
+    """The findings, and the number of checked artifacts, models, blobs and stored items."""
 
     findings: list[FsckFinding] = field(default_factory=list)
     artifacts: int = 0
@@ -58,7 +58,7 @@ class FsckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is lost or wrong. Damaged bytes stay damage after they were set aside: they are gone."""
+        """Whether no data is lost or damaged. Damaged bytes still count after they were set aside."""
         return not any(each.damage for each in self.findings)
 
     def to_json(self) -> dict[str, Any]:
@@ -70,112 +70,114 @@ class FsckReport:
 
 @dataclass(frozen=True, slots=True)
 class Fsck:
-    """One inspection. `say` hears of each finding at once. `grace`: seconds for which leftovers are left alone.
+    """One check. It calls `on_finding` for each finding. `grace`: age in seconds from which leftovers are removed.
 
-    `repair` removes old leftovers, and rows of blobs without bytes that nothing needs; it sets damaged bytes aside.
+    `repair` removes old leftovers and rows of unneeded blobs without bytes, and sets damaged bytes aside. `quick`
+    compares sizes only.
     """
 
     db: Database
     store: Store
     grace: float
-    say: Callable[[FsckFinding], None]
+    on_finding: Callable[[FsckFinding], None]
     repair: bool = False
     quick: bool = False
     report: FsckReport = field(default_factory=FsckReport)
 
     def run(self) -> FsckReport:
-        """Look at the database, the rows, and the store."""
+        """Check the database, the rows and the store."""
         with self.db.reading() as session:
-            for kind, name, words in _database(session):
+            for kind, name, words in _check_database(session):
                 self._found(kind, name, words)
-            for kind, name, words in self._manifests(session):
+            for kind, name, words in self._check_manifests(session):
                 self._found(kind, name, words)
             rows = session.execute(select(BlobRow.sha256, BlobRow.size).distinct()).all()
         self.report.blobs = len(rows)
         for row in rows:
-            self._blob(row.sha256, row.size)
-        for kept in list(self.store.walk()):
-            self._stored(kept)
+            self._check_blob(row.sha256, row.size)
+        for item in list(self.store.walk()):
+            self._check_stored(item)
         return self.report
 
     def _found(self, kind: str, name: str, words: str, repaired: bool = False) -> None:
         finding = FsckFinding(kind, name, words, repaired)
         self.report.findings.append(finding)
-        self.say(finding)
+        self.on_finding(finding)
 
-    def _manifests(self, session: Session) -> Iterator[tuple[str, str, str]]:
+    def _check_manifests(self, session: Session) -> Iterator[tuple[str, str, str]]:
         artifact, blob = ArtifactRow, ArtifactBlobRow
-        asked = select(artifact.seq, artifact.id, artifact.digest, artifact.key_json, artifact.manifest_json)
-        for row in session.execute(asked, execution_options=BY_PAGES):
+        query = select(artifact.seq, artifact.id, artifact.digest, artifact.key_json, artifact.manifest_json)
+        for row in session.execute(query, execution_options=BY_PAGES):
             self.report.artifacts += 1
             bound = set(session.execute(select(blob.sha256).where(blob.artifact == row.seq)).scalars())
-            for words in _wrong(row.manifest_json, bound, row):
+            for words in _manifest_errors(row.manifest_json, bound, row):
                 yield "row", f"artifact {row.id}", words
         models = select(ModelRow.seq, ModelRow.model, ModelRow.manifest_json)
         for seq, model, manifest_json in session.execute(models, execution_options=BY_PAGES):
             self.report.models += 1
             bound = set(session.execute(select(ModelBlobRow.sha256).where(ModelBlobRow.model == seq)).scalars())
-            for words in _wrong(manifest_json, bound) if manifest_json else ():
+            for words in _manifest_errors(manifest_json, bound) if manifest_json else ():
                 yield "row", f"model {model}", words
 
-    def _blob(self, name: str, size: int) -> None:
+    def _check_blob(self, name: str, size: int) -> None:
         stored = self.store.stat(name)
         if stored is None:
             with self.db.reading() as session:
                 users = _users(session, name)
             if users:
-                self._found("missing", f"blob {name}", f"no bytes in the store; needed by {users}")
+                self._found("missing", f"blob {name}", f"the store lacks its bytes; needed by {users}")
             else:
-                self._found("unused", f"blob {name}", "a row without bytes, needed by nothing", self._forget(name))
-        elif stored != size or not (self.quick or self._right(name)):
+                words = "a row without bytes, not needed by any artifact or model"
+                self._found("unused", f"blob {name}", words, self._delete_row(name))
+        elif stored != size or not (self.quick or self._matches_sha256(name)):
             with self.db.reading() as session:
                 users = _users(session, name) or "nothing"
-            kind, words = ("bytes", "its bytes no longer give its sha256")
+            kind, words = ("bytes", "its bytes do not match its sha256")
             if stored != size:
                 kind, words = ("size", f"{stored} bytes in the store, {size} in its row")
-            self._found(kind, f"blob {name}", f"{words}; needed by {users}", self._aside(name))
+            self._found(kind, f"blob {name}", f"{words}; needed by {users}", self._set_aside(name))
 
-    def _forget(self, name: str) -> bool:
+    def _delete_row(self, name: str) -> bool:
         if self.repair:
             with self.db.writing() as session:
-                take_turns(session, turn_of(name))
+                advisory_lock(session, lock_name(name))
                 if self.store.stat(name) is not None or _users(session, name):
                     return False
                 session.execute(delete(BlobRow).where(BlobRow.sha256 == name))
         return self.repair
 
-    def _right(self, name: str) -> bool:
+    def _matches_sha256(self, name: str) -> bool:
         try:
             return sha256_chunks(self.store.read(name)) == name
         except (NoSuchBlob, OSError):
             return False
 
-    def _aside(self, name: str) -> bool:
+    def _set_aside(self, name: str) -> bool:
         if self.repair:
             self.store.set_aside(name)
         return self.repair
 
-    def _stored(self, kept: StoredItem) -> None:
+    def _check_stored(self, item: StoredItem) -> None:
         self.report.stored += 1
-        old = kept.modified < time.time() - self.grace
-        if kept.sha256 is None:
+        old = item.modified < time.time() - self.grace
+        if item.sha256 is None:
             if self.repair and old:
-                self.store.drop(kept)
-            self._found("temporary", kept.name, "an upload that was not finished", self.repair and old)
-        elif not self._has_row(kept.sha256):
-            dropped = self.repair and old and self._drop_orphan(kept.sha256)
-            self._found("orphan", f"blob {kept.sha256}", f"{kept.size} bytes without a row", dropped)
+                self.store.drop(item)
+            self._found("temporary", item.name, "an unfinished upload", self.repair and old)
+        elif not self._has_row(item.sha256):
+            dropped = self.repair and old and self._drop_orphan(item.sha256)
+            self._found("orphan", f"blob {item.sha256}", f"{item.size} bytes without a row", dropped)
 
     def _has_row(self, name: str) -> bool:
         with self.db.reading() as session:
             return session.execute(select(BlobRow.sha256).where(BlobRow.sha256 == name).limit(1)).first() is not None
 
     def _drop_orphan(self, name: str) -> bool:
-        """Within a turn of this blob, so that no upload of the same bytes gets its row between look and deed."""
+        """Delete the bytes of a blob without a row. The lock keeps an upload of it from writing its row meanwhile."""
         with self.db.writing() as session:
-            take_turns(session, turn_of(name))
+            advisory_lock(session, lock_name(name))
             row = session.execute(select(BlobRow.sha256).where(BlobRow.sha256 == name).limit(1)).first()
-            # What needs it though its row is lost is damage, found elsewhere, and its bytes are all that is left.
+            # If an artifact or a model needs the blob, its row is lost: keep the bytes. Another check reports this.
             if row is not None or _users(session, name):
                 return False
             self.store.delete(name)
@@ -183,7 +185,7 @@ class Fsck:
 
 
 def _users(session: Session, name: str) -> str:
-    """The first few artifacts and models that are made of a blob, in words; nothing for none."""
+    """List the first few artifacts and models that contain a blob; empty if there are none."""
     artifact, model = ArtifactRow, ModelRow
     artifacts = select(artifact.id).join(ArtifactBlobRow, ArtifactBlobRow.artifact == artifact.seq)
     models = select(model.model).join(ModelBlobRow, ModelBlobRow.model == model.seq)
@@ -194,7 +196,7 @@ def _users(session: Session, name: str) -> str:
     return ", ".join(found)
 
 
-def _database(session: Session) -> Iterator[tuple[str, str, str]]:
+def _check_database(session: Session) -> Iterator[tuple[str, str, str]]:
     if session.dialect.name != "sqlite":
         yield from _broken_references(session)
         return
@@ -202,11 +204,11 @@ def _database(session: Session) -> Iterator[tuple[str, str, str]]:
         if words != "ok":
             yield "database", "integrity", str(words)
     for row in session.execute(text("PRAGMA foreign_key_check")).all():
-        yield "database", f"table {row[0]}", f"row {row[1]} refers to a row of {row[2]} that is not there"
+        yield "database", f"table {row[0]}", f"row {row[1]} refers to a missing row of {row[2]}"
 
 
 def _broken_references(session: Session) -> Iterator[tuple[str, str, str]]:
-    """A restore that switched the constraints off can leave such rows."""
+    """Find rows with broken foreign keys, which a restore with disabled constraints can leave."""
     for table in schema.tables():
         for key in table.foreign_key_constraints:
             parent, pairs = key.referred_table, [(each.parent, each.column) for each in key.elements]
@@ -217,11 +219,11 @@ def _broken_references(session: Session) -> Iterator[tuple[str, str, str]]:
                 yield (
                     "database",
                     f"table {table.name}",
-                    f"{lost} rows refer to rows of {parent.name} that are not there",
+                    f"{lost} rows refer to missing rows of {parent.name}",
                 )
 
 
-def _wrong(manifest_json: str, bound: set[str], artifact: Row | None = None) -> Iterator[str]:
+def _manifest_errors(manifest_json: str, bound: set[str], artifact: Row | None = None) -> Iterator[str]:
     try:
         manifest = Manifest.from_json(json.loads(manifest_json))
     except (MxrError, ValueError) as problem:
@@ -230,8 +232,8 @@ def _wrong(manifest_json: str, bound: set[str], artifact: Row | None = None) -> 
     if canonical(manifest.to_json()) != manifest_json:
         yield "its manifest is not in canonical form"
     if {blob.sha256 for blob in manifest.blobs()} != bound:
-        yield "it is not bound to the blobs that its manifest names"
+        yield "its blob references differ from its manifest"
     if artifact is not None and sha256(artifact.key_json.encode()).hexdigest() != artifact.digest:
-        yield "its digest is not that of its key"
+        yield "its digest does not match its key"
     elif artifact is not None and artifact_id(artifact.digest, manifest.files) != artifact.id:
-        yield "its id is not that of its files"
+        yield "its id does not match its files"

@@ -1,1 +1,1 @@
-"""The HTTP API, version 1: each route parses, calls one service, and answers."""
+"""The HTTP API, version 1: each route parses the request, calls one service function and sends one typed reply."""

@@ -1,4 +1,8 @@
-"""Who is asking: the place for tokens. Until they come everyone is the one namespace, and loopback is the fence."""
+"""The authenticated caller of a request.
+
+There are no access tokens yet: every caller works in the namespace `default`, and `serve` listens on loopback only
+unless started with --insecure.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and in which namespace."""
+    """The identity behind a request, with the namespace that it works in."""
 
     namespace: str = "default"
 
 
 def caller_of(authorization: str | None) -> Caller:
-    """The caller that an Authorization header names. Today it is accepted and ignored."""
+    """Return the caller that an Authorization header identifies. The header is accepted and ignored for now."""
     del authorization
     return Caller()

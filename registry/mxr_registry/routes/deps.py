@@ -1,6 +1,6 @@
-"""What routes ask for: the rooms of the service, the caller, a bounded body; and the one form of a JSON reply.
+"""Dependencies of the routes (services, caller, size-limited body) and the one form of a JSON reply.
 
-Dependencies are `async` though nothing in them waits, because FastAPI would send each plain one to a thread.
+The dependencies are `async` although they do not block: FastAPI runs each plain function in a thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 
 from mxr.errors import Usage
 from mxr.util import codec
-from mxr_registry.artifacts.models import Look
+from mxr_registry.artifacts.models import DescribeModel
 from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.artifacts.usage import UsageCounter
 from mxr_registry.config.settings import RegistrySettings
@@ -29,18 +29,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the routes work with, made once by `create_app`."""
+    """What the routes work with. `create_app` makes it once."""
 
     settings: RegistrySettings
     db: Database
     store: Store
     inspect: Inspect
-    look: Look
-    tally: UsageCounter
+    describe_model: DescribeModel
+    usage: UsageCounter
 
 
-async def _rooms(request: Request) -> Services:
-    found = request.app.state.rooms
+async def _services(request: Request) -> Services:
+    found = request.app.state.services
     assert isinstance(found, Services)
     return found
 
@@ -50,45 +50,47 @@ async def _caller(request: Request) -> Caller:
 
 
 async def _body(request: Request) -> bytes:
-    found = await _rooms(request)
-    most = found.settings.limits.body
+    services = await _services(request)
+    limit = services.settings.limits.body
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > most:
-            raise Usage(f"The body is larger than {most} bytes.", hint="Send less at once.")
+        if size > limit:
+            raise Usage(f"The request body exceeds {limit} bytes.", hint="Split the request into smaller ones.")
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-InServices = Annotated[Services, Depends(_rooms)]
-By = Annotated[Caller, Depends(_caller)]
-Body = Annotated[bytes, Depends(_body)]
+ServicesDep = Annotated[Services, Depends(_services)]
+CallerDep = Annotated[Caller, Depends(_caller)]
+BodyDep = Annotated[bytes, Depends(_body)]
 
 
 def read(kind: type[T], body: bytes) -> T:
-    """The value of a request's JSON body. Raises `Usage` that names the field."""
+    """Decode the JSON body of a request. Raises `Usage`, which names the invalid field."""
     return codec.decode(kind, codec.parse(body, "The body"))
 
 
 def reply(text: str, status: int = 200) -> Response:
-    """A reply whose JSON is ready."""
+    """Return a response with JSON that is already serialized."""
     return Response(text.encode(), status, media_type="application/json")
 
 
 class DirectRoute(APIRoute):
-    """A route whose endpoint takes (body, rooms, caller) and is called with them, past FastAPI's solver.
+    """A route that calls its endpoint with (body, services, caller) and bypasses FastAPI's dependency injection.
 
-    For the one path that a whole fleet takes at once: solving the dependencies costs more than all of the resolve.
+    Only `POST /v1/resolve` uses it, the one path that a whole fleet calls at the same time: injecting the dependencies
+    costs more than the resolve itself. `bench/bench_resolve.py` guards the throughput; remove this class if that
+    benchmark no longer needs it.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler that reads the body and works in a thread."""
+        """Return the handler, which reads the body and runs the endpoint in a thread."""
         endpoint = self.endpoint
 
         async def handle(request: Request) -> Response:
-            body, rooms, caller = await _body(request), await _rooms(request), await _caller(request)
-            found = await run_in_threadpool(endpoint, body, rooms, caller)
+            body, services, caller = await _body(request), await _services(request), await _caller(request)
+            found = await run_in_threadpool(endpoint, body, services, caller)
             assert isinstance(found, Response)
             return found
 

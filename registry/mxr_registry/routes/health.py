@@ -1,4 +1,4 @@
-"""Is it alive, and can it serve?"""
+"""Routes for liveness and readiness probes."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from fastapi import APIRouter, Response
 
 from mxr.errors import Temporary, Usage
 
-from .deps import InServices, reply
+from .deps import ServicesDep, reply
 
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz", summary="Is the process alive?")
+@router.get("/healthz", summary="Liveness probe")
 async def healthz() -> Response:
-    """Answers as long as the process does."""
+    """Succeeds while the process handles requests. Does not check the database or the store."""
     return reply('{"ok":true}')
 
 
-@router.get("/readyz", summary="Can it serve: database and store?")
-def readyz(rooms: InServices) -> Response:
-    """Answers with success when the database and the store do; else with the error."""
-    rooms.db.ping()
+@router.get("/readyz", summary="Readiness probe: checks the database and the store")
+def readyz(services: ServicesDep) -> Response:
+    """Succeeds if the database and the store respond. Otherwise returns their error."""
+    services.db.ping()
     try:
-        rooms.store.ready()
+        services.store.ready()
     except Usage as problem:
         raise Temporary(problem.message, hint=problem.hint) from problem
     return reply('{"ok":true}')

@@ -1,6 +1,7 @@
-"""Jobs over HTTP: asking and following for those who wait, claiming and reporting for those who work.
+"""Routes for jobs: clients submit and follow jobs, workers claim jobs and report on them.
 
-What waits is `async` and holds no thread and no session meanwhile; its short looks at the database run in a thread.
+Routes that wait are `async` and hold neither a thread nor a database session while they wait. Their short database
+queries run in a thread.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.jobs import completion, lease_endings, leases, logs, submission, tracking, transitions
-from mxr_registry.jobs.notifications import JobNotifier, Subscription
+from mxr_registry.jobs.notifications import JobNotifier
 
-from .deps import Body, By, InServices, Services, read, reply
-from .schemas import body
+from .deps import BodyDep, CallerDep, Services, ServicesDep, read, reply
+from .schemas import request_body
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 LONGEST_WAIT = 60.0
-AGAIN = 20.0
-"""Seconds after which a waiting claim looks again unasked: another worker may have become busy, or lost."""
+RECHECK_INTERVAL = 20.0
+"""Seconds after which a waiting claim checks the queue without an event: another worker may be busy or lost by then."""
 
-ALIVE = 15.0
-"""Seconds of silence after which a stream sends a comment."""
+KEEPALIVE_INTERVAL = 15.0
+"""Seconds without an event after which a stream sends a comment."""
 
 WAITS = [
     {"name": "wait", "in": "query", "schema": {"type": "number", "maximum": LONGEST_WAIT}},
@@ -46,183 +47,188 @@ FILTERS = [
 ]
 
 
-async def bus_of(request: Request) -> JobNotifier:
-    """The news of this process."""
-    found = request.app.state.bus
-    assert isinstance(found, JobNotifier)
-    return found
+async def _notifier(request: Request) -> JobNotifier:
+    notifier = request.app.state.notifier
+    assert isinstance(notifier, JobNotifier)
+    return notifier
 
 
-async def rules_of(request: Request) -> JobRules:
-    """The rules of compiling."""
-    found = request.app.state.rules
-    assert isinstance(found, JobRules)
-    return found
+async def _job_rules(request: Request) -> JobRules:
+    rules = request.app.state.rules
+    assert isinstance(rules, JobRules)
+    return rules
 
 
-InBus = Annotated[JobNotifier, Depends(bus_of)]
-UnderRules = Annotated[JobRules, Depends(rules_of)]
+NotifierDep = Annotated[JobNotifier, Depends(_notifier)]
+JobRulesDep = Annotated[JobRules, Depends(_job_rules)]
 
 
-@router.post("", summary="Ask for a compile", openapi_extra=body(job_protocol.CompileRequest))
-def ask(wanted: Body, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
-    """The job to wait for, an open one or a new one; or done, where the program is here already."""
-    text = submission.ask(rooms.db, rooms.store, rules, by.namespace, read(job_protocol.CompileRequest, wanted))
-    bus.kick()
+@router.post("", summary="Request a compile", openapi_extra=request_body(job_protocol.CompileRequest))
+def ask(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep) -> Response:
+    """The job to wait for, open or new. The job is `done` if a matching artifact already exists."""
+    wanted = read(job_protocol.CompileRequest, body)
+    text = submission.submit(services.db, services.store, rules, caller.namespace, wanted)
+    notifier.notify()
     return reply(text)
 
 
-@router.get("", summary="Jobs, the latest first", openapi_extra={"parameters": FILTERS})
-def list_jobs(request: Request, rooms: InServices, by: By) -> Response:
-    """A page of jobs; `state=open` are those that are queued or running."""
+@router.get("", summary="List jobs, newest first", openapi_extra={"parameters": FILTERS})
+def list_jobs(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+    """One page of jobs. `state=open` selects queued and running jobs."""
     filters = tracking.JobFilters.read(request.query_params)
-    with rooms.db.reading() as session:
-        return reply(tracking.listed(session, by.namespace, filters))
+    with services.db.reading() as session:
+        return reply(tracking.listed(session, caller.namespace, filters))
 
 
-@router.post("/claim", summary="A worker asks for a job", openapi_extra=body(job_protocol.Claim))
-async def claim(wanted: Body, request: Request, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
-    """A lease; or none after the wait."""
-    asked = read(job_protocol.Claim, wanted)
-    claims = await run_in_threadpool(leases.begin, rooms.db, by.namespace, asked)
-    deadline = asyncio.get_running_loop().time() + asked.wait
-    async with bus.listen(claims.topics(), request.receive) as ear:
-        ear.worker = (claims.namespace, claims.worker)
-        look = partial(leases.claim, rooms.db, rules, claims, waiting=asked.wait > 0)
-        lease = await run_in_threadpool(look)
-        while not ear.gone and not lease:
+@router.post("/claim", summary="Claim a job for a worker", openapi_extra=request_body(job_protocol.Claim))
+async def claim(
+    body: BodyDep, request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+) -> Response:
+    """A lease, or null if no suitable job arrives within `wait` seconds."""
+    wanted = read(job_protocol.Claim, body)
+    claims = await run_in_threadpool(leases.begin, services.db, caller.namespace, wanted)
+    deadline = asyncio.get_running_loop().time() + wanted.wait
+    async with notifier.subscribe(claims.topics(), request.receive) as subscription:
+        subscription.worker = (claims.namespace, claims.worker)
+        try_claim = partial(leases.claim, services.db, rules, claims, waiting=wanted.wait > 0)
+        lease = await run_in_threadpool(try_claim)
+        while not subscription.disconnected and not lease:
             left = deadline - asyncio.get_running_loop().time()
-            if left <= 0 or await run_in_threadpool(leases.over, rooms.db, claims):
+            if left <= 0 or await run_in_threadpool(leases.wanted_job_closed, services.db, claims):
                 break
-            await ear.news(min(AGAIN * random.uniform(0.8, 1.2), left))
-            if not ear.gone:
-                lease = await run_in_threadpool(look)
-    bus.kick()
+            await subscription.wait(min(RECHECK_INTERVAL * random.uniform(0.8, 1.2), left))
+            if not subscription.disconnected:
+                lease = await run_in_threadpool(try_claim)
+    notifier.notify()
     return reply(f'{{"lease":{lease or "null"}}}')
 
 
-@router.get("/{id}", summary="One job; with `wait`, once it changed", openapi_extra={"parameters": WAITS})
-async def show(id: str, request: Request, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
-    """`id` may be cut short to 8 digits or more; so everywhere below.
+@router.get("/{id}", summary="Show one job, optionally after its next change", openapi_extra={"parameters": WAITS})
+async def show(
+    id: str, request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+) -> Response:
+    """`id` may be a unique prefix of 8 or more digits. This holds for every route with a job id.
 
-    `wait` (seconds, at most 60) waits until the job's version is larger than `version` (default: the one it has), or
-    the job is closed.
+    With `wait` (seconds, at most 60) the reply waits until the job's version exceeds `version` (default: the current
+    one) or the job is closed.
     """
     seconds, version = _number(request, "wait", LONGEST_WAIT), _number(request, "version", 2**53)
-    mark = bus.mark()
-    found = await run_in_threadpool(_show, rooms, rules, by.namespace, id)
-    known = found.version if version is None else version
-    if not seconds or found.closed or found.version > known:
-        return reply(found.text)
-    async with bus.listen([found.id], request.receive) as ear:
-        if mark is None or bus.mark() != mark:
-            found = await run_in_threadpool(_show, rooms, rules, by.namespace, found.id)
+    sequence = notifier.sequence()
+    job = await run_in_threadpool(_show, services, rules, caller.namespace, id)
+    known = job.version if version is None else version
+    if not seconds or job.closed or job.version > known:
+        return reply(job.text)
+    async with notifier.subscribe([job.id], request.receive) as subscription:
+        if sequence is None or notifier.sequence() != sequence:
+            # A change between the read above and the subscription sent no event to it.
+            job = await run_in_threadpool(_show, services, rules, caller.namespace, job.id)
         deadline = asyncio.get_running_loop().time() + seconds
-        while found.version <= known and not found.closed:
-            if not await ear.news(deadline - asyncio.get_running_loop().time()):
+        while job.version <= known and not job.closed:
+            if not await subscription.wait(deadline - asyncio.get_running_loop().time()):
                 break
-            found = ear.shown or found
-    if found.state == job_protocol.QUEUED and found.version <= known and not ear.gone:
-        # Its place, and whether anybody could do it, change without a change of the job.
-        found = await run_in_threadpool(_show, rooms, rules, by.namespace, found.id)
-    return reply(found.text)
+            job = subscription.document or job
+    if job.state == job_protocol.QUEUED and job.version <= known and not subscription.disconnected:
+        # The queue position and the available workers change without a new version of the job.
+        job = await run_in_threadpool(_show, services, rules, caller.namespace, job.id)
+    return reply(job.text)
 
 
-def _show(rooms: Services, rules: JobRules, namespace: str, id: str) -> tracking.JobDocument:
-    with rooms.db.reading() as session:
+def _show(services: Services, rules: JobRules, namespace: str, id: str) -> tracking.JobDocument:
+    with services.db.reading() as session:
         return tracking.show(session, rules, namespace, id)
 
 
-def _number(request: Request, name: str, most: float) -> float | None:
+def _number(request: Request, name: str, limit: float) -> float | None:
     text = request.query_params.get(name)
     if text is None:
         return None
-    if not re.fullmatch(r"[0-9]{1,16}(\.[0-9]{1,9})?", text, re.ASCII) or float(text) > most:
-        raise Usage(f"{name}: expected a number up to {most:g}, found {text[:20]!r}.", hint="Correct it.")
+    if not re.fullmatch(r"[0-9]{1,16}(\.[0-9]{1,9})?", text, re.ASCII) or float(text) > limit:
+        raise Usage(
+            f"{name}: expected a number up to {limit:g}, found {text[:20]!r}.", hint=f"Correct the parameter {name}."
+        )
     return float(text)
 
 
-@router.get("/{id}/log", summary="The log of a job as plain text")
-def show_log(id: str, request: Request, rooms: InServices, by: By) -> Response:
-    """From `offset` in bytes on (default 0). The header `mxr-log-next` is the offset to go on from."""
+@router.get("/{id}/log", summary="Show the log of a job as plain text")
+def show_log(id: str, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+    """The log from `offset` (bytes, default 0). The response header `mxr-log-next` is the offset to continue from."""
     offset = int(_number(request, "offset", 2**53) or 0)
-    with rooms.db.reading() as session:
-        found = tracking.find(session, by.namespace, id)
-        pieces = logs.read(session, found.seq, offset)
-    following = pieces[-1].next if pieces else max(offset, found.log_size)
-    headers = {"mxr-log-next": str(following), "mxr-job-state": found.state}
-    return Response(logs.text_of(pieces), headers=headers, media_type="text/plain; charset=utf-8")
+    with services.db.reading() as session:
+        job = tracking.find(session, caller.namespace, id)
+        chunks = logs.read(session, job.seq, offset)
+    next_offset = chunks[-1].next if chunks else max(offset, job.log_size)
+    headers = {"mxr-log-next": str(next_offset), "mxr-job-state": job.state}
+    return Response(logs.text_of(chunks), headers=headers, media_type="text/plain; charset=utf-8")
 
 
-@router.get("/{id}/events", summary="A job as server-sent events, until it is closed")
-async def events(id: str, request: Request, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
-    """`job`: its document at each change; `event`: each change of state; `log`: what came to the log.
+@router.get("/{id}/events", summary="Follow a job by server-sent events until it is closed")
+async def events(
+    id: str, request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+) -> Response:
+    """Event types: `job` (the job at each change), `event` (each change of state), `log` (new log text).
 
-    A stream that was cut goes on with `Last-Event-ID`; `offset` is where in the log to begin (-1: what comes from now).
+    Send `Last-Event-ID` to resume an interrupted stream. `offset` is the log offset to start from; -1 sends only new
+    log text.
     """
-    found = await run_in_threadpool(_show, rooms, rules, by.namespace, id)
-    stream = _stream(request, rooms, rules, bus, found, _resumed(request, found))
+    job = await run_in_threadpool(_show, services, rules, caller.namespace, id)
+    stream = _stream(request, services, rules, notifier, job, _start_cursor(request, job))
     return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
-def _resumed(request: Request, found: tracking.JobDocument) -> tuple[int, int]:
-    """The last event that the client has, and how far in the log it is."""
+def _start_cursor(request: Request, job: tracking.JobDocument) -> tuple[int, int]:
+    """The number of the last event that the client has, and its offset in the log."""
     last = re.fullmatch(r"([0-9]{1,16})-([0-9]{1,16})", request.headers.get("last-event-id", ""), re.ASCII)
     if last:
         return int(last[1]), int(last[2])
     if request.query_params.get("offset") == "-1":
-        return 0, found.log_size
+        return 0, job.log_size
     return 0, int(_number(request, "offset", 2**53) or 0)
 
 
 async def _stream(
     request: Request,
-    rooms: Services,
+    services: Services,
     rules: JobRules,
-    bus: JobNotifier,
-    found: tracking.JobDocument,
+    notifier: JobNotifier,
+    job: tracking.JobDocument,
     cursor: tuple[int, int],
 ) -> AsyncIterator[str]:
     version = 0
-    async with bus.listen([found.id], request.receive) as ear:
-        while not ear.gone:
-            text, cursor, shown, more = await run_in_threadpool(_batch, rooms, rules, found.seq, cursor)
-            if shown.version > version:
-                version = shown.version
-                text += _event("job", shown.text, cursor)
+    async with notifier.subscribe([job.id], request.receive) as subscription:
+        while not subscription.disconnected:
+            text, cursor, job, more = await run_in_threadpool(_batch, services, rules, job.seq, cursor)
+            if job.version > version:
+                version = job.version
+                text += _event("job", job.text, cursor)
             if text:
                 yield text
             if more:
                 continue
-            if shown.closed:
+            if job.closed:
                 return
-            if not await _patient(ear):
-                yield ": still here\n\n"
-
-
-async def _patient(ear: Subscription) -> bool:
-    return await ear.news(ALIVE) or ear.gone
+            if not await subscription.wait(KEEPALIVE_INTERVAL) and not subscription.disconnected:
+                yield ": keepalive\n\n"
 
 
 def _batch(
-    rooms: Services, rules: JobRules, seq: int, cursor: tuple[int, int]
+    services: Services, rules: JobRules, seq: int, cursor: tuple[int, int]
 ) -> tuple[str, tuple[int, int], tracking.JobDocument, bool]:
-    """The events and a page of the log after the cursor, the cursor then, the job, and whether there is more log."""
+    """Return events and one page of log after the cursor, the new cursor, the job, and whether more log follows."""
     event, offset = cursor
     parts = []
-    with rooms.db.reading() as session:
-        shown = tracking.at(session, rules, seq)
+    with services.db.reading() as session:
+        job = tracking.at(session, rules, seq)
         for row in transitions.events(session, seq, event):
             event = row.seq
             document = {"at": row.at, "state": row.state, "worker": row.worker, "note": row.note}
             document["detail"] = json.loads(row.detail_json) if row.detail_json else None
             parts.append(_event("event", canonical(document), (event, offset)))
-        pieces = logs.read(session, seq, offset, logs.PAGE)
-    if pieces:
-        offset = pieces[-1].next
-        written = {"offset": pieces[0].start, "next": offset, "text": logs.text_of(pieces).decode("utf-8", "replace")}
-        parts.append(_event("log", canonical(written), (event, offset)))
-    return "".join(parts), (event, offset), shown, offset < shown.log_size
+        chunks = logs.read(session, seq, offset, logs.PAGE)
+    if chunks:
+        offset = chunks[-1].next
+        page = {"offset": chunks[0].start, "next": offset, "text": logs.text_of(chunks).decode("utf-8", "replace")}
+        parts.append(_event("log", canonical(page), (event, offset)))
+    return "".join(parts), (event, offset), job, offset < job.log_size
 
 
 def _event(kind: str, document: str, cursor: tuple[int, int]) -> str:
@@ -230,43 +236,54 @@ def _event(kind: str, document: str, cursor: tuple[int, int]) -> str:
 
 
 @router.post("/{id}/cancel", summary="Cancel a job")
-def cancel(id: str, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
-    """At once where it is queued; where it runs, its worker is told with the next heartbeat."""
-    with transitions.turn(rooms.db) as session:
-        found = tracking.cancel(session, rules, by.namespace, id)
-    bus.kick()
-    return reply(found.text)
+def cancel(id: str, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep) -> Response:
+    """A queued job is cancelled at once. The worker of a running job is told in the reply to its next heartbeat."""
+    with transitions.job_transaction(services.db) as session:
+        job = tracking.cancel(session, rules, caller.namespace, id)
+    notifier.notify()
+    return reply(job.text)
 
 
-@router.post("/{id}/heartbeat", summary="A worker keeps its lease", openapi_extra=body(job_protocol.Heartbeat))
-def heartbeat(id: str, beat: Body, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
-    """How long the lease goes on, and whether somebody cancelled the job."""
-    text = leases.heartbeat(rooms.db, rules, by.namespace, id, read(job_protocol.Heartbeat, beat))
-    bus.kick()
+@router.post("/{id}/heartbeat", summary="Renew the lease of a job", openapi_extra=request_body(job_protocol.Heartbeat))
+def heartbeat(
+    id: str, body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+) -> Response:
+    """Returns the remaining seconds of the lease, and whether the job was cancelled."""
+    text = leases.heartbeat(services.db, rules, caller.namespace, id, read(job_protocol.Heartbeat, body))
+    notifier.notify()
     return reply(text)
 
 
-@router.post("/{id}/finish", summary="A worker is done", openapi_extra=body(job_protocol.FinishJob))
-def finish(id: str, done: Body, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
-    """Publishes the artifact and closes the job, both or neither."""
-    finished = read(job_protocol.FinishJob, done)
+@router.post("/{id}/finish", summary="Finish a job", openapi_extra=request_body(job_protocol.FinishJob))
+def finish(
+    id: str, body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+) -> Response:
+    """Publishes the artifact and closes the job in one transaction."""
+    wanted = read(job_protocol.FinishJob, body)
     try:
-        return reply(completion.finish(rooms.db, rooms.store, rooms.inspect, rules, by.namespace, id, finished))
+        return reply(
+            completion.finish(services.db, services.store, services.inspect, rules, caller.namespace, id, wanted)
+        )
     finally:
-        bus.kick()
+        notifier.notify()
 
 
-@router.post("/{id}/fail", summary="A worker failed", openapi_extra=body(job_protocol.FailJob))
-def fail(id: str, failed: Body, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
-    """The job is closed, or queued again for later."""
-    text = lease_endings.fail(rooms.db, rules, by.namespace, id, read(job_protocol.FailJob, failed))
-    bus.kick()
+@router.post("/{id}/fail", summary="Report that a job failed", openapi_extra=request_body(job_protocol.FailJob))
+def fail(
+    id: str, body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+) -> Response:
+    """Closes the job, or queues it again for a later retry."""
+    text = lease_endings.fail(services.db, rules, caller.namespace, id, read(job_protocol.FailJob, body))
+    notifier.notify()
     return reply(text)
 
 
-@router.post("/{id}/handback", summary="A worker gives its job back", openapi_extra=body(job_protocol.HandBackJob))
-def hand_back(id: str, given: Body, rooms: InServices, by: By, rules: UnderRules, bus: InBus) -> Response:
-    """The job is queued again, and this counts as no attempt."""
-    text = lease_endings.hand_back(rooms.db, rules, by.namespace, id, read(job_protocol.HandBackJob, given).fence)
-    bus.kick()
+@router.post("/{id}/handback", summary="Hand a job back", openapi_extra=request_body(job_protocol.HandBackJob))
+def hand_back(
+    id: str, body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+) -> Response:
+    """Queues the job again. The attempt does not count."""
+    fence = read(job_protocol.HandBackJob, body).fence
+    text = lease_endings.hand_back(services.db, rules, caller.namespace, id, fence)
+    notifier.notify()
     return reply(text)

@@ -1,4 +1,4 @@
-"""Figures for Prometheus over HTTP, and the count of resolves that found something."""
+"""The route for Prometheus metrics, and the middleware that counts resolve hits."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mxr_registry import metrics
 
-from .deps import InServices
-from .jobs import UnderRules
+from .deps import ServicesDep
+from .jobs import JobRulesDep
 
 router = APIRouter(tags=["health"])
 
 
-@router.get("/metrics", summary="Figures for Prometheus")
-def show(request: Request, rooms: InServices, rules: UnderRules) -> Response:
-    """Jobs, queue, workers, compile seconds by arch, resolves that hit and missed."""
-    with rooms.db.reading() as session:
+@router.get("/metrics", summary="Metrics for Prometheus")
+def show(request: Request, services: ServicesDep, rules: JobRulesDep) -> Response:
+    """Jobs, queue, workers, compile seconds by arch, and resolve hits and misses."""
+    with services.db.reading() as session:
         text = metrics.text(session, rules, request.app.state.counters)
     return Response(text.encode(), media_type="text/plain; version=0.0.4")
 
 
 class CountedApp:
-    """An application whose successful resolves are counted."""
+    """ASGI middleware that counts resolve hits: responses with status 200 from `/v1/resolve`."""
 
     def __init__(self, app: ASGIApp, counters: metrics.Counters) -> None:
         self.app, self.counters = app, counters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Handle one ASGI connection."""
         if scope["type"] != "http" or scope["path"] != "/v1/resolve":
             await self.app(scope, receive, send)
             return
 
-        async def watch(message: Message) -> None:
+        async def send_and_count(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == 200:
                 self.counters.hit()
             await send(message)
 
-        await self.app(scope, receive, watch)
+        await self.app(scope, receive, send_and_count)

@@ -1,4 +1,4 @@
-"""Models over HTTP."""
+"""Routes for models."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from fastapi import APIRouter, Response
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import models
 
-from .deps import Body, By, InServices, read, reply
-from .schemas import body
+from .deps import BodyDep, CallerDep, ServicesDep, read, reply
+from .schemas import request_body
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
-@router.post("", summary="Register a model", openapi_extra=body(artifact_protocol.RegisterModel))
-def register(stated: Body, rooms: InServices, by: By) -> Response:
-    """With a manifest its hash is checked over the bytes, and they are kept for compiling."""
-    statement = read(artifact_protocol.RegisterModel, stated)
-    return reply(models.register(rooms.db, rooms.store, rooms.look, by.namespace, statement))
+@router.post("", summary="Register a model", openapi_extra=request_body(artifact_protocol.RegisterModel))
+def register(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
+    """With a manifest, the registry verifies the model's hash over its bytes and keeps them for compiling."""
+    wanted = read(artifact_protocol.RegisterModel, body)
+    return reply(models.register(services.db, services.store, services.describe_model, caller.namespace, wanted))
 
 
-@router.get("", summary="Models, the newest first")
-def list_models(rooms: InServices, by: By) -> Response:
-    """Without their manifests."""
-    with rooms.db.reading() as session:
-        return reply(models.listed(session, by.namespace))
+@router.get("", summary="List models, newest first")
+def list_models(services: ServicesDep, caller: CallerDep) -> Response:
+    """The models without their manifests."""
+    with services.db.reading() as session:
+        return reply(models.listed(session, caller.namespace))
 
 
-@router.get("/{model}", summary="One model with its manifest")
-def show_model(model: str, rooms: InServices, by: By) -> Response:
-    """By its hash: `xxh3:` and 32 hex digits."""
-    with rooms.db.reading() as session:
-        return reply(models.show(session, by.namespace, model))
+@router.get("/{model}", summary="Show one model with its manifest")
+def show_model(model: str, services: ServicesDep, caller: CallerDep) -> Response:
+    """`model` is the hash of the model: `xxh3:` and 32 hex digits."""
+    with services.db.reading() as session:
+        return reply(models.show(session, caller.namespace, model))

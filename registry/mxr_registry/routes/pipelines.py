@@ -1,4 +1,4 @@
-"""What pipelines ask about many programs at once: how requests stand, and which of their jobs changed."""
+"""Routes for pipelines, which handle many programs at once: survey requests and watch jobs."""
 
 from __future__ import annotations
 
@@ -8,41 +8,43 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from mxr.protocol import surveys
-from mxr_registry.jobs import survey, watching
+from mxr_registry.jobs import changed_jobs, survey
 
-from .deps import Body, By, InServices, Services, read, reply
-from .jobs import InBus, UnderRules
-from .schemas import body
+from .deps import BodyDep, CallerDep, Services, ServicesDep, read, reply
+from .jobs import JobRulesDep, NotifierDep
+from .schemas import request_body
 
 router = APIRouter(prefix="/v1", tags=["pipelines"])
 
 
-@router.post("/survey", summary="How many requests stand", openapi_extra=body(surveys.Survey))
-def look(asked: Body, rooms: InServices, by: By, rules: UnderRules) -> Response:
-    """For each request what an asker would meet: an artifact, an open job, who could, how long it took before.
+@router.post("/survey", summary="Survey the status of many requests", openapi_extra=request_body(surveys.Survey))
+def look(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
+    """For each request: the artifact, the open job, whether a worker can compile it, and an estimated duration.
 
-    Nothing is made, queued or counted as a miss.
+    Read-only: it creates no job and counts no miss.
     """
-    wanted = read(surveys.Survey, asked)
-    with rooms.db.reading() as session:
-        return reply(survey.survey(session, rules, by.namespace, wanted))
+    wanted = read(surveys.Survey, body)
+    with services.db.reading() as session:
+        return reply(survey.survey(session, rules, caller.namespace, wanted))
 
 
-@router.post("/jobs/watch", summary="Which of these jobs changed", openapi_extra=body(surveys.WatchJobs))
-async def watch(asked: Body, request: Request, rooms: InServices, by: By, bus: InBus) -> Response:
-    """Those whose version is larger than the one given; with `wait` (seconds, at most 60) once there are any."""
-    wanted = read(surveys.WatchJobs, asked)
-    seen = await run_in_threadpool(_changed, rooms, by.namespace, wanted)
-    if seen.news or not wanted.wait:
-        return reply(seen.text)
+@router.post("/jobs/watch", summary="Watch many jobs", openapi_extra=request_body(surveys.WatchJobs))
+async def watch(
+    body: BodyDep, request: Request, services: ServicesDep, caller: CallerDep, notifier: NotifierDep
+) -> Response:
+    """The jobs whose version exceeds the given one. `wait` (seconds, at most 60) waits until there is such a job."""
+    wanted = read(surveys.WatchJobs, body)
+    result = await run_in_threadpool(_changed, services, caller.namespace, wanted)
+    if result.has_changes or not wanted.wait:
+        return reply(result.text)
     deadline = asyncio.get_running_loop().time() + wanted.wait
-    async with bus.listen(wanted.jobs, request.receive) as ear:
+    async with notifier.subscribe(wanted.jobs, request.receive) as subscription:
         while True:
-            seen = await run_in_threadpool(_changed, rooms, by.namespace, wanted)
-            if seen.news or not await ear.news(deadline - asyncio.get_running_loop().time()):
-                return reply(seen.text)
+            result = await run_in_threadpool(_changed, services, caller.namespace, wanted)
+            if result.has_changes or not await subscription.wait(deadline - asyncio.get_running_loop().time()):
+                return reply(result.text)
 
 
-def _changed(rooms: Services, namespace: str, wanted: surveys.WatchJobs) -> watching.WatchResult:
-    with rooms.db.reading() as session:
-        return watching.changed(session, namespace, wanted.jobs)
+def _changed(services: Services, namespace: str, wanted: surveys.WatchJobs) -> changed_jobs.WatchResult:
+    with services.db.reading() as session:
+        return changed_jobs.changed(session, namespace, wanted.jobs)

@@ -1,4 +1,4 @@
-"""The queue in numbers over HTTP."""
+"""The route for queue statistics."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request, Response
 
 from mxr_registry.jobs import queue
 
-from .deps import By, InServices, reply
-from .jobs import UnderRules
+from .deps import CallerDep, ServicesDep, reply
+from .jobs import JobRulesDep
 
 router = APIRouter(tags=["jobs"])
 
@@ -17,8 +17,8 @@ FILTERS = [
 ]
 
 
-@router.get("/v1/queue", summary="Open jobs in numbers", openapi_extra={"parameters": FILTERS})
-def show(request: Request, rooms: InServices, by: By, rules: UnderRules) -> Response:
-    """`queued`, `running`, `oldest_seconds`; the same for each declared pool and each kind of job."""
-    with rooms.db.reading() as session:
-        return reply(queue.show(session, rules, by.namespace, request.query_params))
+@router.get("/v1/queue", summary="Queue statistics", openapi_extra={"parameters": FILTERS})
+def show(request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
+    """`queued`, `running` and `oldest_seconds`: in total, for each declared pool and for each lane (`kinds`)."""
+    with services.db.reading() as session:
+        return reply(queue.show(session, rules, caller.namespace, request.query_params))

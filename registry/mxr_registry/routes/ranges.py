@@ -1,7 +1,7 @@
-"""Bytes over HTTP: ranges, entity tags, and chunks large enough to be worth a thread's while.
+"""Responses with immutable bytes: range requests and entity tags.
 
-One range is served; several at once are answered with the whole, which a server may always do.
-Source: RFC 9110, sections 13 (conditional requests) and 14 (range requests).
+A request for a single range gets that range. A request for several ranges gets the whole content, which RFC 9110
+permits. Source: RFC 9110, sections 13 (conditional requests) and 14 (range requests).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from mxr.errors import Usage
 RANGE = re.compile(r"bytes\s*=\s*([0-9]{0,18})\s*-\s*([0-9]{0,18})", re.ASCII | re.IGNORECASE)
 
 Chunks = Callable[[int, int], Iterator[bytes]]
-"""Makes the bytes from an offset, so many of them; raises before the first one when they are not fit to be sent."""
+"""Given an offset and a length, returns those bytes in chunks. Raises before the first chunk if they are damaged."""
 
 
 class Unsatisfiable(Exception):
-    """The range lies outside of what there is."""
+    """The range starts beyond the end of the content."""
 
 
-def wanted(header: str | None, size: int) -> tuple[int, int] | None:
-    """Offset and length of the one range that a Range header names; None for all of it.
+def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
+    """Return offset and length of the single range in a Range header, or None for the whole content.
 
     Raises `Unsatisfiable`.
     """
@@ -44,17 +44,19 @@ def wanted(header: str | None, size: int) -> tuple[int, int] | None:
     return start, stop - start
 
 
-def answer(request: Request, sha256: str, size: int, chunks: Chunks, extra: Mapping[str, str]) -> Response:
-    """The reply to GET or HEAD for immutable bytes of this sha256 and size."""
+def bytes_response(request: Request, sha256: str, size: int, chunks: Chunks, extra: Mapping[str, str]) -> Response:
+    """Return the response to GET or HEAD for immutable bytes with this sha256 and size."""
     tag = f'"{sha256}"'
     headers = {"etag": tag, "accept-ranges": "bytes", **extra}
-    if _names(request.headers.get("if-none-match"), tag):
+    if _matches(request.headers.get("if-none-match"), tag):
         return Response(status_code=304, headers=headers)
-    honoured = request.headers.get("if-range", tag).strip() == tag
+    use_range = request.headers.get("if-range", tag).strip() == tag
     try:
-        part = wanted(request.headers.get("range"), size) if honoured and request.method == "GET" else None
+        part = parse_range(request.headers.get("range"), size) if use_range and request.method == "GET" else None
     except Unsatisfiable:
-        problem = Usage(f"The range lies outside of the {size} bytes that there are.", hint="Ask for less.")
+        problem = Usage(
+            f"The range starts beyond the end: there are {size} bytes.", hint="Request a range within them."
+        )
         return JSONResponse(problem.to_json(), 416, headers={**headers, "content-range": f"bytes */{size}"})
     start, length = part or (0, size)
     headers["content-length"] = str(length)
@@ -66,8 +68,8 @@ def answer(request: Request, sha256: str, size: int, chunks: Chunks, extra: Mapp
     return StreamingResponse(chunks(start, length), status, headers, media_type="application/octet-stream")
 
 
-def _names(header: str | None, tag: str) -> bool:
-    """Whether If-None-Match names this tag; weak ones count here."""
+def _matches(header: str | None, tag: str) -> bool:
+    """Whether If-None-Match matches this tag by weak comparison."""
     if header is None:
         return False
     return any(each.strip().removeprefix("W/") in (tag, "*") for each in header.split(","))

@@ -1,27 +1,29 @@
-"""From a request to the artifact to take, or to the reasons why there is none."""
+"""Routes that resolve a request to an artifact, and list the requests that found none."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from mxr.artifact.qualities import Request as Asking
+from mxr.artifact.qualities import Request as ArtifactRequest
 from mxr_registry.artifacts import misses, resolution
 
-from .deps import Body, By, DirectRoute, InServices, reply
-from .schemas import body
+from .deps import BodyDep, CallerDep, DirectRoute, ServicesDep, reply
+from .schemas import request_body
 
 router = APIRouter(tags=["resolve"])
-straight = APIRouter(tags=["resolve"], route_class=DirectRoute)
+direct_router = APIRouter(tags=["resolve"], route_class=DirectRoute)
 
 
-@straight.post("/v1/resolve", summary="The artifact that serves a request", openapi_extra=body(Asking))
-def resolve(asked: Body, rooms: InServices, by: By) -> Response:
-    """A hit with manifest and URLs; or 404 with the nearest artifacts and why they do not serve."""
-    return reply(resolution.resolve(rooms.db, rooms.tally, by.namespace, resolution.read(asked)))
+@direct_router.post(
+    "/v1/resolve", summary="Resolve a request to an artifact", openapi_extra=request_body(ArtifactRequest)
+)
+def resolve(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
+    """The artifact with manifest and URLs, or 404 with the nearest artifacts and the reasons why they do not match."""
+    return reply(resolution.resolve(services.db, services.usage, caller.namespace, resolution.read(body)))
 
 
-@router.get("/v1/misses", summary="What was asked for in vain, the latest first")
-def list_misses(rooms: InServices, by: By) -> Response:
-    """Each request with its count, first and last time, and the nearest artifacts then."""
-    with rooms.db.reading() as session:
-        return reply(misses.listed(session, by.namespace))
+@router.get("/v1/misses", summary="List requests that found no artifact, latest first")
+def list_misses(services: ServicesDep, caller: CallerDep) -> Response:
+    """Each request with its count, its first and last time, and the nearest artifacts at the last time."""
+    with services.db.reading() as session:
+        return reply(misses.listed(session, caller.namespace))

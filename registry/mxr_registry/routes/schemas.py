@@ -1,4 +1,4 @@
-"""What OpenAPI says of request bodies, drawn from the same dataclasses that read them."""
+"""OpenAPI schemas of request bodies, derived from the dataclasses that decode them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCALARS: dict[Any, dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class ManifestDocument:
-    """The fields of a manifest as JSON spells them."""
+    """The fields of a manifest in JSON."""
 
     files: tuple[File, ...]
     v: int = 1
@@ -32,13 +32,13 @@ class ManifestDocument:
 WRITTEN_AS: dict[Any, Any] = {Key: KeyDocument, Manifest: ManifestDocument}
 
 
-def body(kind: Any) -> dict[str, Any]:
-    """`openapi_extra` for a route whose body is the JSON of `kind`."""
+def request_body(kind: Any) -> dict[str, Any]:
+    """Return `openapi_extra` for a route that takes the JSON of `kind` as its body."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema(kind)}}}}
 
 
 def schema(kind: Any) -> dict[str, Any]:
-    """The JSON schema of a dataclass, or of any type hint that `fields.decode` reads."""
+    """Return the JSON schema of a dataclass, or of any type hint that `codec.decode` accepts."""
     kind = WRITTEN_AS.get(kind, kind)
     if kind in SCALARS:
         return SCALARS[kind]

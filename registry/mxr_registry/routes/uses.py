@@ -1,4 +1,4 @@
-"""Uses over HTTP: hosts tell of those from their caches, people and plans ask what is in use."""
+"""Routes for artifact usage: hosts report uses of cached artifacts, clients list the most used artifacts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request, Response
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import usage
 
-from .deps import Body, By, InServices, read, reply
-from .schemas import body
+from .deps import BodyDep, CallerDep, ServicesDep, read, reply
+from .schemas import request_body
 
 router = APIRouter(prefix="/v1/uses", tags=["artifacts"])
 
@@ -19,16 +19,16 @@ FILTERS = [
 ]
 
 
-@router.post("", summary="A host tells what it used from its cache", openapi_extra=body(artifact_protocol.Uses))
-def tell(told: Body, rooms: InServices, by: By) -> Response:
-    """Of how many artifacts note was taken; those that are gone are passed over."""
-    noted = usage.note(rooms.db, by.namespace, read(artifact_protocol.Uses, told).uses)
+@router.post("", summary="Report uses of cached artifacts", openapi_extra=request_body(artifact_protocol.Uses))
+def report(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
+    """Returns how many artifacts were recorded. Artifacts that no longer exist are ignored."""
+    noted = usage.record(services.db, caller.namespace, read(artifact_protocol.Uses, body).uses)
     return reply(f'{{"noted":{noted}}}')
 
 
-@router.get("", summary="What is in use, the most used first", openapi_extra={"parameters": FILTERS})
-def show(request: Request, rooms: InServices, by: By) -> Response:
-    """Artifacts with their uses in the last `days` (30) and the time of the last one."""
+@router.get("", summary="List used artifacts, most used first", openapi_extra={"parameters": FILTERS})
+def show(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+    """Artifacts with their uses in the last `days` (default 30) and the time of the last use."""
     filters = usage.UsageFilters.read(request.query_params)
-    with rooms.db.reading() as session:
-        return reply(usage.listed(session, by.namespace, filters))
+    with services.db.reading() as session:
+        return reply(usage.listed(session, caller.namespace, filters))

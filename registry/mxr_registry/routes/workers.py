@@ -1,4 +1,4 @@
-"""Workers over HTTP."""
+"""Routes for workers and pools."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from fastapi import APIRouter, Response
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.jobs import workers
 
-from .deps import Body, By, InServices, read, reply
-from .jobs import UnderRules
-from .schemas import body
+from .deps import BodyDep, CallerDep, ServicesDep, read, reply
+from .jobs import JobRulesDep
+from .schemas import request_body
 
 router = APIRouter(prefix="/v1/workers", tags=["workers"])
 
 
-@router.post("", summary="A worker says what it can do", openapi_extra=body(job_protocol.RegisterWorker))
-def register(stated: Body, rooms: InServices, by: By, rules: UnderRules) -> Response:
-    """The same name keeps its id; claims and heartbeats keep the worker alive."""
-    wanted = read(job_protocol.RegisterWorker, stated)
-    with rooms.db.writing() as session:
-        return reply(workers.register(session, rules, by.namespace, wanted))
+@router.post("", summary="Register a worker", openapi_extra=request_body(job_protocol.RegisterWorker))
+def register(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
+    """A worker that registers again under the same name keeps its id. Claims and heartbeats keep a worker alive."""
+    wanted = read(job_protocol.RegisterWorker, body)
+    with services.db.writing() as session:
+        return reply(workers.register(session, rules, caller.namespace, wanted))
 
 
-@router.delete("/{id}", summary="A worker signs off")
-def leave(id: str, rooms: InServices, by: By, rules: UnderRules) -> Response:
-    """It no longer counts as live, and is given nothing, until it registers again. A lease that it holds goes on."""
-    with rooms.db.writing() as session:
-        return reply(workers.leave(session, rules, by.namespace, id))
+@router.delete("/{id}", summary="Sign off a worker")
+def leave(id: str, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
+    """The worker is no longer live and gets no jobs until it registers again. A lease that it holds stays valid."""
+    with services.db.writing() as session:
+        return reply(workers.leave(session, rules, caller.namespace, id))
 
 
-@router.get("", summary="Workers and declared pools")
-def list_workers(rooms: InServices, by: By, rules: UnderRules) -> Response:
-    """Each worker idle, busy or lost; each pool with the jobs that it could do, or that run for it."""
-    with rooms.db.reading() as session:
-        return reply(workers.listed(session, rules, by.namespace))
+@router.get("", summary="List workers and declared pools")
+def list_workers(services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
+    """Each worker with its state (idle, busy or lost), each pool with its number of queued and running jobs."""
+    with services.db.reading() as session:
+        return reply(workers.listed(session, rules, caller.namespace))

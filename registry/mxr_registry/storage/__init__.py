@@ -1,4 +1,4 @@
-"""Where blobs lie: one protocol of few verbs (`store`), and the stores that keep it."""
+"""Blob stores: the protocol (`store`) and its implementations for a local folder and for S3."""
 
 from __future__ import annotations
 
@@ -7,30 +7,34 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from mxr.errors import Usage
 
 from .local import LocalStore
-from .place import S3Place
+from .s3_settings import S3Settings
 from .store import Store
 
-__all__ = ["S3Place", "Store", "open_store"]
+__all__ = ["S3Settings", "Store", "open_store"]
 
 
-def open_store(url: str, place: S3Place | None = None) -> Store:
-    """The store that a URL names; `place`: how S3 is spoken to, where it is there. Raises `Usage`."""
+def open_store(url: str, s3: S3Settings | None = None) -> Store:
+    """Open the store at a URL. `s3` applies to an `s3://` URL only. Raises `Usage`."""
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
         return LocalStore(unquote(parts.path))
     if parts.scheme == "s3" and parts.netloc and not (parts.query or parts.fragment):
-        return _objects(parts, place or S3Place())
+        return _open_s3(parts, s3 or S3Settings())
     raise Usage(
-        f"MXR_STORE_URL: {url!r} is no store that this registry knows.",
-        hint="Write it as file:///var/lib/mxr/store or s3://BUCKET/PREFIX, or leave it out for the embedded default.",
+        f"MXR_STORE_URL: {url!r} is not a supported store URL.",
+        hint="Use file:///var/lib/mxr/store or s3://BUCKET/PREFIX, or unset it to store files in the data directory.",
     )
 
 
-def _objects(parts: SplitResult, place: S3Place) -> Store:
-    # boto3 is large, and a registry with files does without it.
+def _open_s3(parts: SplitResult, s3: S3Settings) -> Store:
+    # boto3 is large, and a registry with a local store does not need it.
     from .objects import ObjectStore
     from .s3 import Bucket
 
     prefix = unquote(parts.path).strip("/")
-    far, near = (place.signs_for(near) for near in (False, True))
-    return ObjectStore(Bucket(parts.netloc, place), f"{prefix}/" if prefix else "", (far, near))
+    return ObjectStore(
+        Bucket(parts.netloc, s3),
+        f"{prefix}/" if prefix else "",
+        signs_for_remote=s3.signs_for(local=False),
+        signs_for_local=s3.signs_for(local=True),
+    )

@@ -1,15 +1,15 @@
-"""Blobs as files in a folder.
+"""A store that keeps blobs as files in a local folder.
 
     <root>/
     ├── blobs/
     │   └── ab/cd/
-    │       ├── abcd...(64)              one blob, read-only, named by its sha256: whole and checked, or not there
-    │       └── .upload-abcd1234-x7f     an upload on its way; renamed when all of it is here, checked and synced
+    │       ├── abcd...(64)              one blob, read-only, named by its sha256; always complete and verified
+    │       └── .upload-abcd1234-x7f     an upload in progress; renamed once it is complete, verified and synced
     └── damaged/
-        └── abcd...(64).1700000000000    bytes that no longer gave their sha256, set aside
+        └── abcd...(64).1700000000000    bytes that no longer matched their sha256, moved here
 
-That bytes were checked is remembered by the file's device, inode, size, mtime and ctime for the life of the process. A
-file that is not remembered so is read and hashed once before anyone gets a byte of it.
+For its lifetime, the process remembers verified files by device, inode, size, mtime and ctime. It reads and hashes any
+other file once before it sends a byte of it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from hashlib import sha256 as new_sha256
 from pathlib import Path
 
 from mxr.errors import DiskFull, MxrError, Temporary
+from mxr.util.hashing import CHUNK, read_chunks, sha256_chunks
 
-from .store import CHUNK, STALE, Reader, StoredItem, Upload, absent, damaged
+from .store import STALE, Reader, StoredItem, Upload, damaged_blob, no_such_blob
 
 log = logging.getLogger("mxr_registry")
 
@@ -39,7 +39,7 @@ Stamp = tuple[int, int, int, int, int]
 
 
 class LocalStore:
-    """A `Store` in a folder of this machine."""
+    """A `Store` in a local folder."""
 
     page = 0
 
@@ -49,12 +49,12 @@ class LocalStore:
         self._locks = tuple(threading.Lock() for _ in range(64))
 
     def path(self, sha256: str) -> Path:
-        """Where a blob lies: the only place that spells it."""
+        """Return the path of a blob. No other code builds it."""
         return self.root / "blobs" / sha256[:2] / sha256[2:4] / sha256
 
     def begin(self, sha256: str, size: int | None = None) -> Upload:
         """See `Store.begin`."""
-        with translated():
+        with translate_errors():
             return LocalUpload(self, sha256, size)
 
     def check(self, sha256: str) -> int:
@@ -66,7 +66,7 @@ class LocalStore:
             os.close(descriptor)
 
     def open(self, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
-        """See `Store.open`: what was checked is the very file that is then read."""
+        """See `Store.open`. It verifies and reads the same open file."""
         reader = self.read(sha256, offset, length)
         try:
             self._check(sha256, reader.descriptor)
@@ -79,8 +79,8 @@ class LocalStore:
         """See `Store.read`."""
         return LocalReader(self._open(sha256), offset, length)
 
-    def url(self, sha256: str, near: bool = False) -> str | None:  # noqa: ARG002
-        """None: only the registry can reach these files."""
+    def url(self, sha256: str, local: bool = False) -> str | None:  # noqa: ARG002
+        """None: only the registry can read these files."""
         return None
 
     def stat(self, sha256: str) -> int | None:
@@ -117,12 +117,12 @@ class LocalStore:
                     yield StoredItem(str(Path(folder, name)), name if known else None, found.st_size, found.st_mtime)
 
     def drop(self, kept: StoredItem) -> None:
-        """See `Store.drop`: removes uploads that were never finished, and nothing else."""
+        """See `Store.drop`. It removes unfinished uploads and nothing else."""
         if Path(kept.name).name.startswith(TEMPORARY):
             Path(kept.name).unlink(missing_ok=True)
 
     def drop_stale(self, age: float = STALE) -> int:
-        """Remove uploads that nobody wrote to for `age` seconds; how many there were."""
+        """Remove uploads without a write for `age` seconds, and return their number."""
         stale = [each for each in self.walk() if each.sha256 is None and each.modified < time.time() - age]
         for each in stale:
             self.drop(each)
@@ -130,20 +130,20 @@ class LocalStore:
 
     def ready(self) -> None:
         """See `Store.ready`."""
-        with translated():
+        with translate_errors():
             (self.root / "blobs").mkdir(parents=True, exist_ok=True)
         if not os.access(self.root / "blobs", os.W_OK):
             raise Temporary("The registry's store is read-only.", hint=f"Make {self.root} writable for the registry.")
 
     def remember(self, sha256: str, descriptor: int) -> None:
-        """Remember that the bytes of this open file are right."""
+        """Remember that the bytes of this open file are verified."""
         self._checked[sha256] = _stamp(descriptor)
 
     def _open(self, sha256: str) -> int:
         try:
             return os.open(self.path(sha256), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            raise absent(sha256) from None
+            raise no_such_blob(sha256) from None
 
     def _check(self, sha256: str, descriptor: int) -> int:
         stamp = _stamp(descriptor)
@@ -152,22 +152,22 @@ class LocalStore:
         with self._locks[int(sha256[:2], 16) % len(self._locks)]:
             if self._checked.get(sha256) != stamp:
                 if _sha256_of(descriptor) != sha256:
-                    self._set_aside_this(sha256, stamp)
-                    raise damaged(sha256)
+                    self._set_aside_if_unchanged(sha256, stamp)
+                    raise damaged_blob(sha256)
                 self._checked[sha256] = stamp
         return stamp[2]
 
-    def _set_aside_this(self, sha256: str, stamp: Stamp) -> None:
-        """Not what someone has put in its place meanwhile."""
+    def _set_aside_if_unchanged(self, sha256: str, stamp: Stamp) -> None:
+        """Set a damaged file aside, unless a new upload has replaced it."""
         with contextlib.suppress(FileNotFoundError):
             found = self.path(sha256).stat()
             if (found.st_dev, found.st_ino) == stamp[:2]:
-                log.error("blob %s is damaged: set aside in %s", sha256, self.root / "damaged")
+                log.error("blob %s is damaged: moved to %s", sha256, self.root / "damaged")
                 self.set_aside(sha256)
 
 
 class LocalUpload(Upload):
-    """An upload into a file beside the one that it will be."""
+    """An upload into a temporary file in the folder of the final one."""
 
     def __init__(self, store: LocalStore, sha256: str, size: int | None) -> None:
         super().__init__(sha256, size)
@@ -178,14 +178,14 @@ class LocalUpload(Upload):
         self._open = True
 
     def _put(self, data: bytes | bytearray | memoryview) -> None:
-        with translated():
+        with translate_errors():
             view = memoryview(data)
             while view:
                 view = view[os.write(self._file, view) :]
 
-    def _keep(self) -> None:
+    def _store_bytes(self) -> None:
         try:
-            with translated():
+            with translate_errors():
                 os.fchmod(self._file, 0o444)
                 os.fsync(self._file)
                 Path(self._temporary).rename(self._final)
@@ -207,7 +207,7 @@ class LocalUpload(Upload):
 
 
 class LocalReader:
-    """Chunks of an open file, read by position."""
+    """Chunks of an open file, read with `pread`."""
 
     def __init__(self, descriptor: int, offset: int, length: int | None) -> None:
         self.descriptor = descriptor
@@ -239,11 +239,7 @@ class LocalReader:
 
 
 def _sha256_of(descriptor: int) -> str:
-    found, at = new_sha256(), 0
-    while data := os.pread(descriptor, CHUNK, at):
-        found.update(data)
-        at += len(data)
-    return found.hexdigest()
+    return sha256_chunks(read_chunks(descriptor))
 
 
 def _stamp(descriptor: int) -> Stamp:
@@ -268,17 +264,17 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def translated() -> Iterator[None]:
-    """Turns the file system's troubles into ours."""
+def translate_errors() -> Iterator[None]:
+    """Turn errors of the file system into `DiskFull` and `Temporary`."""
     try:
         yield
     except OSError as problem:
-        raise _trouble(problem) from problem
+        raise _mxr_error(problem) from problem
 
 
-def _trouble(problem: OSError) -> MxrError:
+def _mxr_error(problem: OSError) -> MxrError:
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFull("The disk that holds the registry's store is full.")
     if problem.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return Temporary("The registry's store is read-only.", hint="Make its folder writable for the registry.")
-    return Temporary(f"The registry's store cannot be written: {problem.strerror or problem}.")
+    return Temporary(f"Cannot write to the registry's store: {problem.strerror or problem}.")

@@ -1,15 +1,16 @@
-"""Blobs as objects of a bucket.
+"""A store that keeps blobs as objects in an S3 bucket.
 
     s3://<bucket>/<prefix>/
-    ├── blobs/ab/cd/abcd...(64)              one blob, named by its sha256: whole and checked, or not there
-    ├── damaged/abcd...(64).1700000000000    bytes that no longer gave their sha256, set aside
-    └── ready                                written once by each registry that starts, to see that it may
+    ├── blobs/ab/cd/abcd...(64)              one blob, named by its sha256; always complete and verified
+    ├── damaged/abcd...(64).1700000000000    bytes that no longer matched their sha256, moved here
+    └── ready                                written once by each registry at startup, to check that it may write
 
-The tree is that of the file store, so that either can be copied into the other. An upload is no object before it is
-whole and checked: a small one is one PUT, a large one goes up in parts that nobody can read until they are joined.
+The layout is that of the local store, so that either can be copied into the other. An upload becomes an object only
+when it is complete and verified: a small one is a single PUT, a large one is a multipart upload, which nobody can read
+until it is completed.
 
-That bytes were checked is remembered by entity tag and size for the life of the process. What is not remembered so is
-read and hashed once before anyone gets a byte of it from here; whoever follows a signed URL checks for himself.
+For its lifetime, the process remembers verified objects by entity tag and size. It reads and hashes any other object
+once before it sends a byte of it. A client that follows a signed URL verifies the bytes itself.
 """
 
 from __future__ import annotations
@@ -19,29 +20,36 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from hashlib import sha256 as new_sha256
 
 from mxr.errors import DamagedBlob, MxrError, NoSuchBlob, Temporary
+from mxr.util.hashing import sha256_chunks
 
-from .reading import ObjectReader, VerifiedReader
+from .object_readers import ObjectReader, VerifiedReader
 from .s3 import Bucket, ObjectVersion
-from .store import STALE, Reader, StoredItem, Upload, absent, damaged
+from .store import STALE, Reader, StoredItem, Upload, damaged_blob, no_such_blob
 
 log = logging.getLogger("mxr_registry")
 
 PART = 16 << 20
+"""Minimum size of a part in bytes."""
+
 MOST_PARTS = 1_000
-"""AWS allows ten thousand. Source: OpenStack Swift, s3api.py, max_upload_part_num: a thousand by default."""
+"""Maximum number of parts. AWS allows 10,000.
+
+Source: OpenStack Swift, s3api.py, max_upload_part_num: 1,000 by default.
+"""
+
 LARGEST = 64 << 30
+"""Size in bytes that an upload of unknown size may reach within `MOST_PARTS` parts."""
 
-LOOKS = 2
-"""Times that bytes must be wrong before they are set aside: the way can be bad for once as well as the store."""
+READ_ATTEMPTS = 2
+"""How often bytes must be wrong before they are set aside: the error may be in transit instead of in the store."""
 
-SIGNED = 900
-"""Seconds that a signed URL works: a client asks for one right before it uses it."""
+URL_LIFETIME = 900
+"""Seconds for which a signed URL is valid. A client requests one right before it uses it."""
 
-AT_ONCE = 16
-"""Questions that `stats` has under way."""
+PARALLEL_STATS = 16
+"""Number of requests that `stats` sends in parallel."""
 
 NAME = re.compile(r"[0-9a-f]{64}")
 UPLOAD = "?uploadId="
@@ -52,20 +60,20 @@ class ObjectStore:
 
     page = 256 << 10
 
-    def __init__(self, bucket: Bucket, prefix: str, signs_for: tuple[bool, bool]) -> None:
-        """`signs_for`: whether a client far and one near (on this machine) gets signed URLs."""
+    def __init__(self, bucket: Bucket, prefix: str, *, signs_for_remote: bool, signs_for_local: bool) -> None:
+        """`signs_for_remote`, `signs_for_local`: whether clients elsewhere and on this machine get signed URLs."""
         self.bucket = bucket
         self.prefix = prefix
-        self._signs_for = signs_for
+        self._signs_for_remote, self._signs_for_local = signs_for_remote, signs_for_local
         self._checked: dict[str, ObjectVersion] = {}
         self._locks = tuple(threading.Lock() for _ in range(64))
 
     def key(self, sha256: str) -> str:
-        """Where a blob lies: the only place that spells it."""
+        """Return the key of a blob. No other code builds it."""
         return f"{self.prefix}blobs/{sha256[:2]}/{sha256[2:4]}/{sha256}"
 
     def begin(self, sha256: str, size: int | None = None) -> Upload:
-        """See `Store.begin`. Nothing is said to the server before a part is full."""
+        """See `Store.begin`. It sends no request before the first part is full."""
         return ObjectUpload(self, sha256, size)
 
     def check(self, sha256: str) -> int:
@@ -73,12 +81,12 @@ class ObjectStore:
         return self._check(sha256).size
 
     def open(self, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
-        """See `Store.open`. All of a blob is hashed again as it passes: its end is held back until it is right."""
-        for _ in range(LOOKS):
-            stamp = self._check(sha256)
+        """See `Store.open`. A read of the whole blob is hashed again, and its last chunk held back until it matches."""
+        for _ in range(READ_ATTEMPTS):
+            version = self._check(sha256)
             reader = self.read(sha256, offset, length)
-            if reader.stamp in (None, stamp):
-                whole = offset == 0 and (length is None or length >= stamp.size)
+            if reader.version in (None, version):
+                whole = offset == 0 and (length is None or length >= version.size)
                 return VerifiedReader(reader, sha256, self.forget) if whole else reader
             reader.close()
         raise Temporary(f"Blob {sha256} was replaced while it was read.")
@@ -87,9 +95,10 @@ class ObjectStore:
         """See `Store.read`."""
         return ObjectReader(self.bucket, self.key(sha256), sha256, offset, length)
 
-    def url(self, sha256: str, near: bool = False) -> str | None:
+    def url(self, sha256: str, local: bool = False) -> str | None:
         """See `Store.url`."""
-        return self.bucket.sign(self.key(sha256), SIGNED) if self._signs_for[near] else None
+        signs = self._signs_for_local if local else self._signs_for_remote
+        return self.bucket.sign(self.key(sha256), URL_LIFETIME) if signs else None
 
     def stat(self, sha256: str) -> int | None:
         """See `Store.stat`."""
@@ -97,15 +106,15 @@ class ObjectStore:
         return None if found is None else found.size
 
     def stats(self, names: Iterable[str]) -> dict[str, int]:
-        """See `Store.stats`: a question takes as long as the way to the server, so that many are asked at once."""
+        """See `Store.stats`. It sends requests in parallel, since each takes a round trip to the server."""
         from concurrent.futures import ThreadPoolExecutor
 
-        asked = list(dict.fromkeys(names))
-        if not asked:
+        unique = list(dict.fromkeys(names))
+        if not unique:
             return {}
-        with ThreadPoolExecutor(min(AT_ONCE, len(asked))) as pool:
-            found = zip(asked, pool.map(self.stat, asked), strict=True)
-            return {name: size for name, size in found if size is not None}
+        with ThreadPoolExecutor(min(PARALLEL_STATS, len(unique))) as pool:
+            sizes = zip(unique, pool.map(self.stat, unique), strict=True)
+            return {name: size for name, size in sizes if size is not None}
 
     def delete(self, sha256: str) -> None:
         """See `Store.delete`."""
@@ -129,7 +138,7 @@ class ObjectStore:
         yield from self._unfinished()
 
     def drop(self, kept: StoredItem) -> None:
-        """See `Store.drop`: ends uploads that were never finished, and removes nothing else."""
+        """See `Store.drop`. It aborts unfinished uploads and removes nothing else."""
         key, mark, upload = kept.name.rpartition(UPLOAD)
         if mark:
             self.bucket.abort(key, upload)
@@ -142,15 +151,15 @@ class ObjectStore:
         return len(stale)
 
     def ready(self) -> None:
-        """See `Store.ready`. Raises `Usage` where bucket or credentials are wrong."""
-        self.bucket.prove(f"{self.prefix}ready")
+        """See `Store.ready`. Raises `Usage` if the bucket or the credentials are wrong."""
+        self.bucket.check_access(f"{self.prefix}ready")
 
-    def remember(self, sha256: str, stamp: ObjectVersion) -> None:
-        """Remember that the bytes with this stamp are right."""
-        self._checked[sha256] = stamp
+    def remember(self, sha256: str, version: ObjectVersion) -> None:
+        """Remember that this version of the object is verified."""
+        self._checked[sha256] = version
 
     def forget(self, sha256: str) -> None:
-        """Read the bytes again before anyone gets them."""
+        """Verify the bytes again before the next read."""
         self._checked.pop(sha256, None)
 
     def _unfinished(self) -> Iterator[StoredItem]:
@@ -158,90 +167,88 @@ class ObjectStore:
             yield StoredItem(f"{row.key}{UPLOAD}{row.upload}", None, row.size, row.modified)
 
     def _check(self, sha256: str) -> ObjectVersion:
-        stamp = self.bucket.stat(self.key(sha256))
-        if stamp is None:
-            raise absent(sha256)
-        if self._checked.get(sha256) == stamp:
-            return stamp
+        version = self.bucket.stat(self.key(sha256))
+        if version is None:
+            raise no_such_blob(sha256)
+        if self._checked.get(sha256) == version:
+            return version
         with self._locks[int(sha256[:2], 16) % len(self._locks)]:
-            if self._checked.get(sha256) == stamp:
-                return stamp
-            for _ in range(LOOKS):
-                found, read = self._sum(sha256)
+            if self._checked.get(sha256) == version:
+                return version
+            for _ in range(READ_ATTEMPTS):
+                found, version_read = self._hash(sha256)
                 if found == sha256:
-                    self.remember(sha256, read)
-                    return read
-            self._set_aside_this(sha256, read)
-            raise damaged(sha256)
+                    self.remember(sha256, version_read)
+                    return version_read
+            self._set_aside_if_unchanged(sha256, version_read)
+            raise damaged_blob(sha256)
 
-    def _sum(self, sha256: str) -> tuple[str, ObjectVersion]:
-        reader, found = self.read(sha256), new_sha256()
-        for data in reader:
-            found.update(data)
-        return found.hexdigest(), reader.stamp or ObjectVersion("", 0)
+    def _hash(self, sha256: str) -> tuple[str, ObjectVersion]:
+        reader = self.read(sha256)
+        return sha256_chunks(reader), reader.version or ObjectVersion("", 0)
 
-    def _set_aside_this(self, sha256: str, stamp: ObjectVersion) -> None:
-        """Not what someone has put in its place meanwhile. Where it cannot be moved it is still not handed out."""
-        log.error("blob %s is damaged: set aside in %sdamaged/", sha256, self.prefix)
+    def _set_aside_if_unchanged(self, sha256: str, version: ObjectVersion) -> None:
+        """Set a damaged object aside, unless a new upload has replaced it. If that fails, it is still not sent."""
+        log.error("blob %s is damaged: moving it to %sdamaged/", sha256, self.prefix)
         try:
-            if self.bucket.stat(self.key(sha256)) == stamp:
+            if self.bucket.stat(self.key(sha256)) == version:
                 self.set_aside(sha256)
         except MxrError as problem:
-            log.error("blob %s could not be set aside: %s", sha256, problem.message)
+            log.error("cannot move damaged blob %s: %s", sha256, problem.message)
 
 
 class ObjectUpload(Upload):
-    """An upload that holds one part in memory, and is one PUT where there is no second."""
+    """An upload that buffers one part in memory. It is a single PUT if there is no second part."""
 
     def __init__(self, store: ObjectStore, sha256: str, size: int | None) -> None:
         super().__init__(sha256, size)
         self._store = store
         self._key = store.key(sha256)
         self._part = max(PART, -(-(LARGEST if size is None else size) // MOST_PARTS))
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._upload: str | None = None
         self._tags: list[str] = []
 
     def _put(self, data: bytes | bytearray | memoryview) -> None:
-        self._held += data
-        while len(self._held) > self._part:
+        self._buffer += data
+        while len(self._buffer) > self._part:
             self._send(self._part)
 
     def _send(self, count: int) -> None:
         bucket = self._store.bucket
         if self._upload is None:
             self._upload = bucket.begin(self._key)
-        # All but the last are of one size: some servers demand it.
-        data = bytes(memoryview(self._held)[:count])
+        # All parts except the last have the same size: some servers require it.
+        data = bytes(memoryview(self._buffer)[:count])
         self._tags.append(bucket.part(self._key, self._upload, len(self._tags) + 1, data))
-        del self._held[:count]
+        del self._buffer[:count]
 
-    def _keep(self) -> None:
+    def _store_bytes(self) -> None:
         bucket = self._store.bucket
         if self._upload is None:
-            self._store.remember(self.sha256, ObjectVersion(bucket.put(self._key, self._held), self.received))
+            self._store.remember(self.sha256, ObjectVersion(bucket.put(self._key, self._buffer), self.received))
             return
-        self._send(len(self._held))
+        self._send(len(self._buffer))
         tag = bucket.complete(self._key, self._upload, self._tags)
         if tag is not None:
             self._store.remember(self.sha256, ObjectVersion(tag, self.received))
         else:
-            self._look()
+            self._check_completed()
         self._upload = None
 
-    def _look(self) -> None:
-        """The answer to a first try was lost on the way: what lies there now says whether it was heard."""
+    def _check_completed(self) -> None:
+        """The response to an earlier attempt was lost: check whether that attempt completed the upload."""
         try:
             self._store.check(self.sha256)
         except (NoSuchBlob, DamagedBlob):
             raise Temporary(f"The upload of blob {self.sha256} was lost in the S3 store.") from None
 
     def discard(self) -> None:
-        """See `Upload.discard`. What cannot be forgotten now goes with the next sweep."""
-        self._held = bytearray()
+        """See `Upload.discard`. If aborting the upload fails, the next sweep removes it."""
+        self._buffer = bytearray()
         upload, self._upload = self._upload, None
         if upload is not None:
             try:
                 self._store.bucket.abort(self._key, upload)
             except MxrError as problem:
-                log.warning("an upload of blob %s stays until the next sweep: %s", self.sha256, problem.message)
+                log.warning("cannot abort an upload of blob %s before the next sweep: %s", self.sha256, problem.message)

@@ -1,7 +1,7 @@
-"""The door to S3: a bucket in the few requests that a store needs, and every trouble in mxr's words.
+"""The S3 client: the few requests on a bucket that a store needs, with errors translated into mxr errors.
 
-The only file that imports boto3. It asks for nothing that real servers differ in: no conditional PUT, no checksum but
-the sha256 that signs a payload, no answer that tells a checksum. docs/decisions/0007 says why.
+The only module that imports boto3. It avoids features in which S3 servers differ: no conditional PUT, no checksum other
+than the sha256 in the payload signature, no checksum in a response. docs/decisions/0007 gives the reasons.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from botocore.config import Config  # type: ignore[import-untyped]
 
 from mxr.errors import DiskFull, MxrError, Temporary, Usage
 
-from .place import S3Place
+from .s3_settings import S3Settings
 
-TRIES = 3
-"""Of one request, counting the first: with the time that one may take, less than a client waits for the registry."""
+ATTEMPTS = 3
+"""Attempts of one request, including the first. All of them together take less time than a client waits for a reply."""
 
-REST = 5.0
-"""Seconds for which a server that did not answer at all is not asked again: those who wait would only pile up."""
+OUTAGE_PAUSE = 5.0
+"""Seconds without requests to a server that did not answer at all; waiting requests would pile up otherwise."""
 
 CONNECTIONS = 64
 
@@ -36,23 +36,23 @@ OUTSIDE = {"416", "InvalidRange"}
 FULL = {"507", "InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}
 
 REFUSALS = {
-    "NoSuchBucket": ("there is no such bucket", "Create the bucket, or correct MXR_STORE_URL."),
-    "InvalidBucketName": ("that is no name of a bucket", "Correct MXR_STORE_URL."),
-    "InvalidAccessKeyId": ("it does not know the access key", "Check AWS_ACCESS_KEY_ID or AWS_PROFILE."),
+    "NoSuchBucket": ("the bucket does not exist", "Create the bucket, or correct MXR_STORE_URL."),
+    "InvalidBucketName": ("the bucket name is invalid", "Correct MXR_STORE_URL."),
+    "InvalidAccessKeyId": ("the access key is unknown", "Check AWS_ACCESS_KEY_ID or AWS_PROFILE."),
     "SignatureDoesNotMatch": (
         "the signature is wrong",
-        "Check AWS_SECRET_ACCESS_KEY, and that no proxy before the server changes the Host header.",
+        "Check AWS_SECRET_ACCESS_KEY, and that no proxy in front of the server changes the Host header.",
     ),
     "AccessDenied": (
         "access is denied",
-        "Allow its key to list the bucket and its uploads, and to get, put, delete objects.",
+        "Allow the access key to list the bucket and its uploads, and to get, put and delete objects.",
     ),
     "AuthorizationHeaderMalformed": ("the region is wrong", "Set MXR_S3_REGION."),
     "PermanentRedirect": ("the bucket is in another region", "Set MXR_S3_REGION or MXR_S3_ENDPOINT."),
     "RequestTimeTooSkewed": ("the clocks differ", "Set the clock of this machine."),
-    "403": ("access is denied", "Check the credentials and what they allow."),
+    "403": ("access is denied", "Check the credentials and their permissions."),
 }
-"""What a server says where its keeper has to do something, and what.
+"""Error codes that an administrator has to resolve, with reason and hint.
 
 Source: Amazon S3 API Reference, Error responses, list of error codes.
 """
@@ -60,7 +60,7 @@ Source: Amazon S3 API Reference, Error responses, list of error codes.
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersion:
-    """What tells one content of a key from another: the entity tag, and the size in bytes."""
+    """Identifies the content of an object: the entity tag and the size in bytes."""
 
     tag: str
     size: int
@@ -68,7 +68,7 @@ class ObjectVersion:
 
 @dataclass(frozen=True, slots=True)
 class ListedObject:
-    """A line of a listing; `upload` names an upload in parts that nobody has ended. `modified`: seconds since 1970."""
+    """One entry of a listing. `upload` is the id of an unfinished multipart upload. `modified`: seconds since 1970."""
 
     key: str
     size: int
@@ -77,169 +77,179 @@ class ListedObject:
 
 
 class ObjectBody:
-    """The bytes of a reply. `stamp` is that of the whole object, also where a part was asked for."""
+    """The body of a response. `version` is that of the whole object, even if only a range was requested."""
 
     def __init__(self, reply: Any, bucket: Bucket) -> None:
         whole = reply.get("ContentRange", "").rpartition("/")[2]
-        self.stamp = ObjectVersion(reply["ETag"], int(whole or reply["ContentLength"]))
+        self.version = ObjectVersion(reply["ETag"], int(whole or reply["ContentLength"]))
         self._body = reply["Body"]
         self._bucket = bucket
 
-    def read(self, most: int) -> bytes:
-        """The next bytes, none at the end. Raises `Temporary` where it breaks off."""
-        with self._bucket.translated():
-            data: bytes = self._body.read(most)
+    def read(self, limit: int) -> bytes:
+        """Return the next bytes, at most `limit`; empty at the end. Raises `Temporary` if the connection breaks."""
+        with self._bucket.translate_errors():
+            data: bytes = self._body.read(limit)
             return data
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Return the connection to the pool."""
         self._body.close()
 
 
 class Bucket:
-    """One bucket. Every method raises `Temporary`, or `DiskFull`, where it has no answer; any thread may call it."""
+    """One bucket. Every method is thread-safe and raises `Temporary` or `DiskFull` if the request fails."""
 
-    def __init__(self, name: str, place: S3Place) -> None:
+    def __init__(self, name: str, settings: S3Settings) -> None:
         self.name = name
-        self._place = place
-        self._client = _connect(name, place, place.endpoint)
-        public = place.public_endpoint
-        self._signer = _connect(name, place, public) if public and public != place.endpoint else self._client
-        self._proven = threading.Event()
-        self._rests_until = 0.0
+        self._settings = settings
+        self._client = _connect(name, settings, settings.endpoint)
+        public = settings.public_endpoint
+        self._signer = _connect(name, settings, public) if public and public != settings.endpoint else self._client
+        self._write_checked = threading.Event()
+        self._paused_until = 0.0
 
-    def prove(self, key: str) -> None:
-        """Returns when the bucket can be listed, and something was written under `key` once. Raises `Usage` too."""
-        with self.translated(starting=True):
+    def check_access(self, key: str) -> None:
+        """Check that the bucket can be listed, and once per process that `key` can be written. Also raises `Usage`."""
+        with self.translate_errors(starting=True):
             self._client.list_objects_v2(Bucket=self.name, Prefix=key, MaxKeys=1)
-            if not self._proven.is_set():
+            if not self._write_checked.is_set():
                 self._client.put_object(Bucket=self.name, Key=key, Body=b"mxr\n")
-                self._proven.set()
+                self._write_checked.set()
 
     def stat(self, key: str) -> ObjectVersion | None:
-        """What lies under a key."""
-        with self._asking():
+        """Return the version of the object under a key, or None."""
+        with self._request():
             found = self._unless(ABSENT, self._client.head_object, Key=key)
         return found and ObjectVersion(found["ETag"], found["ContentLength"])
 
     def get(self, key: str, offset: int = 0, length: int | None = None) -> ObjectBody | None:
-        """The bytes under a key from `offset`, all or `length` of them (at least one). None for none."""
+        """Get an object from `offset`: `length` bytes (at least one), or all of the rest.
+
+        Returns None if there is no such object, or no byte in the range.
+        """
         part = {}
         if offset or length is not None:
             part["Range"] = f"bytes={offset}-{'' if length is None else offset + length - 1}"
-        with self._asking():
+        with self._request():
             found = self._unless(ABSENT | OUTSIDE, self._client.get_object, Key=key, **part)
         return found and ObjectBody(found, self)
 
     def put(self, key: str, data: bytes | bytearray) -> str:
-        """Keep bytes under a key, whatever was there; the entity tag."""
-        with self._asking():
+        """Write an object, replacing any other under this key, and return its entity tag."""
+        with self._request():
             found = self._client.put_object(Bucket=self.name, Key=key, Body=data, ContentType=BYTES)
         return str(found["ETag"])
 
     def begin(self, key: str) -> str:
-        """Begin an upload in parts; its name."""
-        with self._asking():
+        """Start a multipart upload and return its id."""
+        with self._request():
             found = self._client.create_multipart_upload(Bucket=self.name, Key=key, ContentType=BYTES)
         return str(found["UploadId"])
 
     def part(self, key: str, upload: str, number: int, data: bytes | bytearray) -> str:
-        """Send a part, counted from 1; its entity tag."""
-        with self._asking():
+        """Send one part, numbered from 1, and return its entity tag."""
+        with self._request():
             found = self._client.upload_part(Bucket=self.name, Key=key, UploadId=upload, PartNumber=number, Body=data)
         return str(found["ETag"])
 
     def complete(self, key: str, upload: str, tags: list[str]) -> str | None:
-        """Make the object of its parts; its entity tag. None where there is no such upload (any more)."""
+        """Complete a multipart upload and return the entity tag of the object.
+
+        Returns None if the upload does not exist or no longer exists.
+        """
         parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
         verb = self._client.complete_multipart_upload
-        with self._asking():
+        with self._request():
             found = self._unless(GONE_UPLOAD, verb, Key=key, UploadId=upload, MultipartUpload={"Parts": parts})
         return found and str(found["ETag"])
 
     def abort(self, key: str, upload: str) -> None:
-        """Forget an upload in parts; nothing happens where there is none."""
-        with self._asking():
+        """Abort a multipart upload. Does nothing if it does not exist."""
+        with self._request():
             self._unless(GONE_UPLOAD, self._client.abort_multipart_upload, Key=key, UploadId=upload)
 
     def copy(self, key: str, to: str) -> None:
-        """Copy an object within the bucket, without its bytes coming here."""
-        with self._asking():
+        """Copy an object within the bucket, on the server."""
+        with self._request():
             self._client.copy({"Bucket": self.name, "Key": key}, self.name, to)
 
     def delete(self, key: str) -> None:
-        """Remove what lies under a key; nothing happens where there is nothing."""
-        with self._asking():
+        """Delete an object. Does nothing if it does not exist."""
+        with self._request():
             self._unless(ABSENT, self._client.delete_object, Key=key)
 
     def walk(self, prefix: str) -> Iterator[ListedObject]:
-        """All objects under a prefix."""
+        """Yield all objects under a prefix."""
         for row in self._pages("list_objects_v2", "Contents", prefix):
             yield ListedObject(row["Key"], row["Size"], row["LastModified"].timestamp())
 
     def uploads(self, prefix: str) -> Iterator[ListedObject]:
-        """All uploads in parts under a prefix that nobody has ended."""
+        """Yield all unfinished multipart uploads under a prefix."""
         for row in self._pages("list_multipart_uploads", "Uploads", prefix):
             yield ListedObject(row["Key"], 0, row["Initiated"].timestamp(), row["UploadId"])
 
     def sign(self, key: str, seconds: int) -> str:
-        """A URL by which anyone gets the object for some time."""
-        with self.translated():
+        """Return a signed URL from which anyone can download the object for this time."""
+        with self.translate_errors():
             url = self._signer.generate_presigned_url(
                 "get_object", Params={"Bucket": self.name, "Key": key}, ExpiresIn=seconds
             )
         return str(url)
 
     def _pages(self, verb: str, rows: str, prefix: str) -> Iterator[Any]:
-        with self._asking():
+        with self._request():
             for page in self._client.get_paginator(verb).paginate(Bucket=self.name, Prefix=prefix):
                 yield from page.get(rows, ())
 
-    def _unless(self, codes: set[str], verb: Any, **words: Any) -> Any:
+    def _unless(self, codes: set[str], verb: Any, **arguments: Any) -> Any:
+        """The response of a request, or None if it fails with one of these error codes."""
         try:
-            return verb(Bucket=self.name, **words)
+            return verb(Bucket=self.name, **arguments)
         except boto.ClientError as problem:
             if _code(problem) in codes:
                 return None
             raise
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Around a request: none is sent while the server rests."""
-        if time.monotonic() < self._rests_until:
+    def _request(self) -> Iterator[None]:
+        """Context of every request: translates errors, and sends none during the pause after an outage."""
+        if time.monotonic() < self._paused_until:
             raise Temporary("The registry's S3 store did not answer a moment ago.", hint=HINT)
-        with self.translated():
+        with self.translate_errors():
             try:
                 yield
             except (boto.HTTPClientError, boto.ConnectionError):
-                self._rests_until = time.monotonic() + REST
+                self._paused_until = time.monotonic() + OUTAGE_PAUSE
                 raise
 
     @contextmanager
-    def translated(self, starting: bool = False) -> Iterator[None]:
-        """Turns the server's troubles into ours; those that its keeper has to mend are `Usage` at the start."""
+    def translate_errors(self, starting: bool = False) -> Iterator[None]:
+        """Translate errors of the server. `starting`: configuration errors become `Usage` instead of `Temporary`."""
         try:
             yield
         except boto.ClientError as problem:
             raise self._refused(problem, starting) from problem
         except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError) as problem:
             kind = Usage if starting else Temporary
-            raise kind(f"No credentials for S3: {problem}", hint="Set AWS_ACCESS_KEY_ID and its secret.") from problem
+            hint = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or another source of AWS credentials."
+            raise kind(f"No credentials for S3: {problem}", hint=hint) from problem
         except (boto.ReadTimeoutError, boto.ConnectTimeoutError) as problem:
-            raise self._late() from problem
+            raise self._timed_out() from problem
         except boto.SSLError as problem:
             kind = Usage if starting else Temporary
-            raise kind("The S3 store's certificate is not one to trust.", hint="Set MXR_S3_CA_FILE.") from problem
+            hint = "Set MXR_S3_CA_FILE to the certificate of its authority."
+            raise kind("The certificate of the S3 store is not trusted.", hint=hint) from problem
         except (boto.BotoCoreError, boto3.exceptions.Boto3Error, urllib3.exceptions.HTTPError, OSError) as problem:
             if isinstance(problem, urllib3.exceptions.TimeoutError):
-                raise self._late() from problem
+                raise self._timed_out() from problem
             raise Temporary(
-                f"The registry's S3 store cannot be reached, or broke off ({type(problem).__name__}).", hint=HINT
+                f"The registry's S3 store is unreachable, or closed the connection ({type(problem).__name__}).",
+                hint=HINT,
             ) from problem
 
-    def _late(self) -> Temporary:
-        words = f"The registry's S3 store did not answer within {self._place.timeout:g} seconds."
-        return Temporary(words, hint=HINT)
+    def _timed_out(self) -> Temporary:
+        message = f"The registry's S3 store did not answer within {self._settings.timeout:g} seconds."
+        return Temporary(message, hint=HINT)
 
     def _refused(self, problem: boto.ClientError, starting: bool) -> MxrError:
         code = _code(problem)
@@ -248,49 +258,52 @@ class Bucket:
         if code in REFUSALS:
             why, hint = REFUSALS[code]
             kind = Usage if starting else Temporary
-            return kind(f"The S3 store refuses the registry in bucket {self.name}: {why} ({code}).", hint=hint)
+            return kind(f"The S3 store rejected a request for bucket {self.name}: {why} ({code}).", hint=hint)
         status = problem.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         return Temporary(f"The registry's S3 store answered {status} {code}.", hint=HINT)
 
 
 BYTES = "application/octet-stream"
-HINT = "Try again; if this stays so, look at the S3 server, and at MXR_S3_ENDPOINT of the registry."
+HINT = "Try again. If this repeats, check the S3 server, and MXR_S3_ENDPOINT of the registry."
 
 
-def _style(name: str, place: S3Place, endpoint: str | None) -> str:
-    """By itself boto3 signs URLs to AWS for no region, which the right one then answers with a redirect.
+def _style(name: str, settings: S3Settings, endpoint: str | None) -> str:
+    """The addressing style of a bucket.
 
-    A name with dots is none that the server's certificate covers.
+    In its automatic mode boto3 signs AWS URLs without a region, and AWS redirects these to the right one. Virtual style
+    does not work for a name with dots: the server's certificate does not cover it.
     """
-    if endpoint is not None or place.style != "auto":
-        return place.style
+    if endpoint is not None or settings.style != "auto":
+        return settings.style
     return "path" if "." in name else "virtual"
 
 
-def _connect(name: str, place: S3Place, endpoint: str | None) -> Any:
+def _connect(name: str, settings: S3Settings, endpoint: str | None) -> Any:
     session = boto3.session.Session()
     config = Config(
         signature_version="s3v4",
-        connect_timeout=min(5.0, place.timeout),
-        read_timeout=place.timeout,
-        retries={"total_max_attempts": TRIES, "mode": "standard"},
+        connect_timeout=min(5.0, settings.timeout),
+        read_timeout=settings.timeout,
+        retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
         max_pool_connections=CONNECTIONS,
-        # Extensions of AWS that other servers refuse or ignore.
+        # Other servers reject or ignore these extensions of AWS.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
-        # The signature covers the sha256 of each body: every server refuses bytes that changed on the way.
-        s3={"addressing_style": _style(name, place, endpoint), "payload_signing_enabled": True},
+        # The signature covers the sha256 of each body: every server rejects bytes that changed in transit.
+        s3={"addressing_style": _style(name, settings, endpoint), "payload_signing_enabled": True},
     )
     try:
         return session.client(
             "s3",
             endpoint_url=endpoint,
-            region_name=place.region or session.region_name or "us-east-1",
-            verify=place.ca_file,
+            region_name=settings.region or session.region_name or "us-east-1",
+            verify=settings.ca_file,
             config=config,
         )
     except (boto.BotoCoreError, ValueError) as problem:
-        raise Usage(f"S3 cannot be set up: {problem}.", hint="Check MXR_S3_* and the AWS configuration.") from problem
+        raise Usage(
+            f"Cannot set up the S3 client: {problem}.", hint="Check MXR_S3_* and the AWS configuration."
+        ) from problem
 
 
 def _code(problem: boto.ClientError) -> str:

@@ -1,7 +1,7 @@
-"""What a store of blobs can do: one protocol of few verbs, and an upload that lets no wrong bytes through.
+"""The protocol of blob stores, and the base class of uploads, which rejects bytes with the wrong sha256.
 
-A store knows bytes by their sha256 and nothing else: no namespaces, no names. What is here and whose it is, the
-database says. Every store passes the same conformance suite.
+A store identifies blobs by sha256 only; namespaces and names are in the database. Every store passes the same
+conformance tests.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ from typing import Protocol
 
 from mxr.errors import Damaged, DamagedBlob, NoSuchBlob
 
-CHUNK = 1 << 20
-"""Bytes that are read or written at once."""
-
 STALE = 86_400.0
-"""Seconds after which an upload that was never finished is removed at start."""
+"""Age in seconds at which an unfinished upload is removed when the registry starts."""
 
 
 class Upload(ABC):
-    """Bytes on their way in, hashed as they come. They have no name that anyone reads before `commit`."""
+    """An upload in progress, hashed while it arrives. No reader sees the blob before `commit`."""
 
     def __init__(self, sha256: str, size: int | None) -> None:
         self.sha256 = sha256
@@ -31,31 +28,31 @@ class Upload(ABC):
         self._hash = new_sha256()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Take the next bytes. Raises `Damaged` when they are more than were announced, `DiskFull`."""
+        """Append bytes. Raises `Damaged` if the upload exceeds its announced size, and `DiskFull`."""
         self.received += len(data)
         if self.size is not None and self.received > self.size:
-            raise self._wrong(f"more than the {self.size} bytes that were announced")
+            raise self._mismatch(f"more than the announced {self.size} bytes")
         self._hash.update(data)
         self._put(data)
 
     def commit(self) -> int:
-        """Keep the bytes, durably, under their sha256; how many there are. Raises `Damaged` when they are others.
+        """Store the bytes durably under their sha256 and return their number. Raises `Damaged` if they do not match.
 
-        A second upload of the same bytes replaces the first: both are right.
+        A second upload of the same blob replaces the first. Both have the same bytes.
         """
         if self.size is not None and self.received != self.size:
-            raise self._wrong(f"{self.received} of {self.size} bytes")
+            raise self._mismatch(f"{self.received} of {self.size} bytes")
         found = self._hash.hexdigest()
         if found != self.sha256:
-            raise self._wrong(f"bytes with the sha256 {found}")
-        self._keep()
+            raise self._mismatch(f"bytes with the sha256 {found}")
+        self._store_bytes()
         return self.received
 
-    def _wrong(self, found: str) -> Damaged:
+    def _mismatch(self, found: str) -> Damaged:
         self.discard()
         return Damaged(
-            f"The bytes sent as blob {self.sha256} are not those: the registry received {found}.",
-            hint="Send the file again. If this repeats, it changes while it is read, or is altered on the way.",
+            f"The uploaded bytes do not match blob {self.sha256}: the registry received {found}.",
+            hint="Send the file again. If this repeats, the file changes while it is read, or in transit.",
             detail={"sha256": self.sha256, "received": self.received},
         )
 
@@ -63,27 +60,27 @@ class Upload(ABC):
     def _put(self, data: bytes | bytearray | memoryview) -> None: ...
 
     @abstractmethod
-    def _keep(self) -> None: ...
+    def _store_bytes(self) -> None: ...
 
     @abstractmethod
     def discard(self) -> None:
-        """Forget the bytes. Does nothing after `commit`, or the second time."""
+        """Remove the bytes. Does nothing after `commit` or when called again."""
 
 
 class Reader(Protocol):
-    """Chunks of one blob. Close it when it is not read to its end."""
+    """Chunks of one blob. Close the reader unless it was read to its end."""
 
     def __iter__(self) -> Iterator[bytes]: ...
 
     def __next__(self) -> bytes: ...
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release the file or the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredItem:
-    """One thing that lies in a store. `sha256` is None for what an interrupted upload left behind."""
+    """One item in a store. `sha256` is None for the remains of an interrupted upload."""
 
     name: str
     sha256: str | None
@@ -92,61 +89,61 @@ class StoredItem:
 
 
 class Store(Protocol):
-    """Where the bytes are. `page`: bytes that take hardly longer to read than one; 0 where a few are cheap."""
+    """A blob store. `page`: number of bytes for which one read costs about as much as reading 1 byte, or 0."""
 
     page: int
 
     def begin(self, sha256: str, size: int | None = None) -> Upload:
-        """Begin to take the bytes of a blob; `size` where it was announced. Raises `DiskFull`."""
+        """Start the upload of a blob. `size` is its announced size in bytes, if known. Raises `DiskFull`."""
 
     def check(self, sha256: str) -> int:
-        """The blob's size in bytes, after making sure that its bytes are right, or remembering that they were.
+        """Verify the bytes of a blob, unless this process has verified them before, and return their number.
 
-        Raises `NoSuchBlob`, and `DamagedBlob` after setting the wrong bytes aside.
+        Raises `NoSuchBlob`, and `DamagedBlob` after moving damaged bytes out of the way.
         """
 
     def open(self, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
-        """Bytes that were checked as by `check`, from `offset`, all or `length` of them."""
+        """Read a blob from `offset` (`length` bytes, or all of the rest) after verifying it as `check` does."""
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
-        """Bytes as they lie there, not checked: never to be handed out. Raises `NoSuchBlob`."""
+        """Read a blob without verifying it. Never send these bytes to a client. Raises `NoSuchBlob`."""
 
-    def url(self, sha256: str, near: bool = False) -> str | None:
-        """An address that a client can read the blob from by itself, or None; `near`: it is on this machine.
+    def url(self, sha256: str, local: bool = False) -> str | None:
+        """Return a URL from which a client can download the blob directly, or None.
 
-        Nothing is looked at: there may be no such blob.
+        `local`: the client runs on this machine. The blob may not exist: this sends no request to the store.
         """
 
     def stat(self, sha256: str) -> int | None:
-        """The blob's size in bytes, or None where it is not here. Reads none of it."""
+        """Return the size of a blob in bytes without reading it, or None if it does not exist."""
 
     def stats(self, names: Iterable[str]) -> dict[str, int]:
-        """The sizes in bytes of those that are here."""
+        """Return the sizes in bytes of those blobs that exist."""
 
     def delete(self, sha256: str) -> None:
-        """Remove a blob; nothing happens where there is none."""
+        """Remove a blob. Does nothing if it does not exist."""
 
     def set_aside(self, sha256: str) -> None:
-        """Take damaged bytes out of the way, keeping them for who wants to look."""
+        """Move damaged bytes out of the way, and keep them for analysis."""
 
     def walk(self) -> Iterator[StoredItem]:
-        """Everything that lies here, in no order."""
+        """Yield every item in the store, in no particular order."""
 
     def drop(self, kept: StoredItem) -> None:
-        """Remove what an interrupted upload left behind."""
+        """Remove the remains of an interrupted upload."""
 
     def drop_stale(self, age: float = STALE) -> int:
-        """Remove uploads that nobody finished and that are older than `age` seconds; how many there were."""
+        """Remove unfinished uploads older than `age` seconds, and return their number."""
 
     def ready(self) -> None:
-        """Returns when the store can take bytes. Raises `Temporary`, and `Usage` for what has to be set right."""
+        """Check that the store accepts writes. Raises `Temporary`, and `Usage` for a wrong configuration."""
 
 
-def damaged(sha256: str) -> DamagedBlob:
-    """The error for stored bytes that no longer give their sha256."""
+def damaged_blob(sha256: str) -> DamagedBlob:
+    """Return the error for stored bytes that do not match their sha256."""
     return DamagedBlob(f"Blob {sha256} is damaged in the registry's store.", detail={"sha256": sha256})
 
 
-def absent(sha256: str) -> NoSuchBlob:
-    """The error for bytes that are not here."""
+def no_such_blob(sha256: str) -> NoSuchBlob:
+    """Return the error for a blob that does not exist."""
     return NoSuchBlob(f"The registry does not have blob {sha256}.", detail={"missing": [sha256]})

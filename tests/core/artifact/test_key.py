@@ -176,8 +176,8 @@ def test_differences_go_field_by_field() -> None:
         Difference("inputs.y", None, []),
         Difference("env.MIGRAPHX_A", None, "1"),
     )
-    assert str(GPU.differences(other)[0]) == "arch: asked gfx90a, found gfx908"
-    assert str(GPU.differences(other)[2]) == "inputs.y: asked unknown, found []"
+    assert str(GPU.differences(other)[0]) == "arch: requested gfx90a, found gfx908"
+    assert str(GPU.differences(other)[2]) == "inputs.y: requested unknown, found []"
 
 
 def test_the_generic_key() -> None:

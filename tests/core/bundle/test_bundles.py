@@ -1,4 +1,4 @@
-"""Bundles of real programs, written from a cache and read again: whole, or refused before anything is written."""
+"""Bundles of real programs, exported from a cache and imported: complete, or refused before anything is written."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REAL = DATA / "mxr_real"
 MODEL = "xxh3:" + "ab" * 16
 STATED = RegisterModel(MODEL, "cd" * 32, "convnet.onnx", (ModelInput("x", "float", ("N", 3, 32, 32)),))
 NOBODY = Client(Settings(registry="http://127.0.0.1:9"))
-"""A registry that does not answer: whatever needs one fails."""
+"""A registry that does not answer: every call of it fails."""
 
 
 def key(batch: int, precision: str) -> Key:
@@ -43,7 +43,7 @@ def key(batch: int, precision: str) -> Key:
 
 
 def record(cache: Cache, batch: int, precision: str) -> BundleRecord:
-    """A real program in the cache, as it travels."""
+    """The bundle record of a real program that is in the cache."""
     path = REAL / f"convnet_b{batch}_{precision}_ref.mxr"
     file = cut(path, "model.mxr")
     final = cache.file(file.sha256)
@@ -85,7 +85,7 @@ def check(path: Path) -> importer.BundleContents:
         return importer.check(layout)
 
 
-def test_what_is_written_is_read(bundle: Path, records: list[BundleRecord], lock: LockFile) -> None:
+def test_a_written_bundle_can_be_read(bundle: Path, records: list[BundleRecord], lock: LockFile) -> None:
     found = check(bundle)
     assert found.lock == lock
     assert found.records == tuple(sorted(records, key=lambda each: each.id))
@@ -100,7 +100,7 @@ def test_the_same_lock_makes_the_same_bytes(
     assert [each.name for each in tmp_path.iterdir()] == ["again.tar"]
 
 
-def test_shared_weights_are_in_it_once(bundle: Path, records: list[BundleRecord]) -> None:
+def test_shared_weights_occur_once(bundle: Path, records: list[BundleRecord]) -> None:
     one, four, _ = (dict.fromkeys(each.manifest.blobs()) for each in records)
     shared = max(set(one) & set(four), key=lambda blob: blob.size)
     assert shared.size > 64 << 10
@@ -145,7 +145,7 @@ def test_a_file_in_one_blob_has_its_own_name(records: list[BundleRecord]) -> Non
     assert [title for title, _ in titled(Manifest((whole,)))] == ["model.mxr"]
 
 
-def test_a_cache_takes_it_in_and_serves_from_it(
+def test_a_cache_imports_a_bundle_and_serves_from_it(
     bundle: Path, records: list[BundleRecord], lock: LockFile, tmp_path: Path
 ) -> None:
     other = Cache(tmp_path / "other")
@@ -162,7 +162,7 @@ def test_a_cache_takes_it_in_and_serves_from_it(
     assert model is not None and (model.name, model.inputs) == (STATED.name, STATED.inputs)
 
 
-def test_a_folder_is_read_as_the_tar_is(bundle: Path, tmp_path: Path) -> None:
+def test_a_folder_is_read_like_the_tar(bundle: Path, tmp_path: Path) -> None:
     with tarfile.open(bundle) as tar:
         tar.extractall(tmp_path / "layout", filter="data")
     assert check(tmp_path / "layout") == check(bundle)
@@ -173,8 +173,8 @@ def test_a_folder_is_read_as_the_tar_is(bundle: Path, tmp_path: Path) -> None:
         check(tmp_path / "layout")
 
 
-def test_an_index_around_it_is_followed(bundle: Path, tmp_path: Path) -> None:
-    """As a registry that mirrors gives it back: the bundle's index in another one."""
+def test_a_nested_index_is_followed(bundle: Path, tmp_path: Path) -> None:
+    """A mirroring registry wraps the index of the bundle in another one."""
     with closing(TarLayout(bundle)) as layout:
         files = {name: layout.read_at(name, 0, size) for name, size in layout.sizes().items()}
     files["blobs/sha256/" + sha256(files["index.json"]).hexdigest()] = files["index.json"]
@@ -200,7 +200,7 @@ def repacked(files: dict[str, bytes], folder: Path) -> Path:
 
 
 def told(change: Callable[[dict[str, Any]], None], of: BundleRecord) -> dict[str, bytes]:
-    """A layout of one artifact whose record says something else, every sha256 being right again."""
+    """A layout of one artifact with a changed record and correct sha256s."""
     layout = lay_out([of], None)
     documents = dict(layout.documents)
     (name,) = [name for name, data in documents.items() if b'"provenance"' in data]
@@ -227,7 +227,7 @@ def told(change: Callable[[dict[str, Any]], None], of: BundleRecord) -> dict[str
 @pytest.mark.parametrize(
     ("change", "kind", "said"),
     [
-        (lambda d: d.update(odd=1), Damaged, "there is no such field"),
+        (lambda d: d.update(odd=1), Damaged, "unknown field"),
         (lambda d: d.update(v=2), Damaged, "version 1"),
         (lambda d: d["key"].update(migraphx="2.15"), Mismatch, "migraphx"),
         (lambda d: d["key"]["inputs"].update(x=[8, 3, 32, 32]), Mismatch, "inputs.x"),
@@ -250,7 +250,7 @@ def told(change: Callable[[dict[str, Any]], None], of: BundleRecord) -> dict[str
         (lambda d: d.update(published_at="now"), Damaged, "published_at"),
     ],
 )
-def test_a_record_that_lies_is_refused(
+def test_a_false_record_is_refused(
     records: list[BundleRecord], tmp_path: Path, change: Any, kind: type[MxrError], said: str
 ) -> None:
     path = repacked(told(change, records[0]), tmp_path)
@@ -258,11 +258,11 @@ def test_a_record_that_lies_is_refused(
         check(path)
 
 
-def test_the_same_with_nothing_changed_is_taken(records: list[BundleRecord], tmp_path: Path) -> None:
+def test_an_unchanged_record_is_accepted(records: list[BundleRecord], tmp_path: Path) -> None:
     assert check(repacked(told(lambda d: None, records[0]), tmp_path)).records == (records[0],)
 
 
-def test_a_program_of_another_kind_is_no_program(records: list[BundleRecord], tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_program_is_refused(records: list[BundleRecord], tmp_path: Path) -> None:
     data = b"\x7fELF" + bytes(100)
     sha = sha256(data).hexdigest()
     files = told(
@@ -298,7 +298,7 @@ def points(size: int, count: int, seed: int) -> Iterator[int]:
     yield from (chance.randrange(size) for _ in range(count))
 
 
-def test_cut_short_anywhere_it_is_refused(bundle: Path, tmp_path: Path) -> None:
+def test_a_truncated_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
     data, path = bundle.read_bytes(), tmp_path / "cut.tar"
     for at in points(len(data), 60, 1):
         path.write_bytes(data[:at])
@@ -308,7 +308,7 @@ def test_cut_short_anywhere_it_is_refused(bundle: Path, tmp_path: Path) -> None:
 
 
 def test_no_changed_byte_changes_what_is_imported(bundle: Path, tmp_path: Path) -> None:
-    """Whatever byte is changed: it is refused, or it was one that says nothing (a tag's letter, say)."""
+    """A changed byte is refused, unless it has no effect on the import (a letter of a tag, for example)."""
     data, path, whole = bundle.read_bytes(), tmp_path / "flipped.tar", check(bundle)
     with closing(TarLayout(bundle)) as layout:
         small = sum(tarball.BLOCK + tarball.padded(size) for size in layout.sizes().values() if size < 4096)
@@ -325,7 +325,7 @@ def test_no_changed_byte_changes_what_is_imported(bundle: Path, tmp_path: Path) 
     assert silent < 20
 
 
-def test_an_interrupted_export_goes_on(
+def test_an_interrupted_export_resumes(
     records: list[BundleRecord], lock: LockFile, cache: Cache, bundle: Path, tmp_path: Path
 ) -> None:
     final = tmp_path / "bundle.tar"
@@ -363,7 +363,7 @@ def test_two_exports_of_one_bundle_do_not_mix(
     assert not partial.exists(), "what nobody works on is removed"
 
 
-def test_nothing_is_no_bundle(cache: Cache, tmp_path: Path) -> None:
+def test_an_empty_export_is_refused(cache: Cache, tmp_path: Path) -> None:
     with pytest.raises(Usage, match="nothing to export"):
         exporter.export([], None, tmp_path / "b.tar", cache, NOBODY)
     with pytest.raises(Usage, match="There is no bundle"):

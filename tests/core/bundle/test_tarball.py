@@ -1,4 +1,4 @@
-"""The tar of a bundle: other tars read what is written, and whatever is odd in one is refused."""
+"""The tar of a bundle: other programs can read it, and invalid tars are refused."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def made(form: int, *rows: Any) -> bytes:
 
 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT])
-def test_a_tar_packed_by_others_is_read(form: int) -> None:
+def test_tars_of_other_programs_are_read(form: int) -> None:
     rows = [("./", tarfile.DIRTYPE, b""), ("./blobs/", tarfile.DIRTYPE, b""), ("./blobs/a", tarfile.REGTYPE, b"1")]
     assert read(made(form, *rows, ("index.json", tarfile.REGTYPE, b"22"))) == {
         "blobs/a": b"1",
@@ -77,31 +77,31 @@ ODD = {
     "an extended header": made(tarfile.PAX_FORMAT, ("ü" * 120, FILE, b"")),
     "a long name of GNU's": made(tarfile.GNU_FORMAT, ("n" * 120, FILE, b"")),
     "an absolute name": made(tarfile.USTAR_FORMAT, ("/etc/passwd", FILE, b"x")),
-    "a name that leaves": made(tarfile.USTAR_FORMAT, ("../a", FILE, b"x")),
-    "a name that leaves later": made(tarfile.USTAR_FORMAT, ("a/../../b", FILE, b"x")),
+    "a name outside the folder": made(tarfile.USTAR_FORMAT, ("../a", FILE, b"x")),
+    "a name that leaves the folder later": made(tarfile.USTAR_FORMAT, ("a/../../b", FILE, b"x")),
     "a name twice": made(tarfile.USTAR_FORMAT, ("a", FILE, b"x"), ("./a", FILE, b"y")),
-    "something behind the end": packed(FILES) + b"x" * 512,
-    "no tar": b"not a tar at all" * 100,
+    "data after the end": packed(FILES) + b"x" * 512,
+    "not a tar": b"not a tar at all" * 100,
     "nothing": b"",
     "an ONNX file": b"\x08\x07" * 600,
 }
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_tars_are_refused(name: str) -> None:
+def test_invalid_tars_are_refused(name: str) -> None:
     with pytest.raises(Damaged, match="is not a complete bundle: ") as caught:
         read(ODD[name])
     assert caught.value.hint
 
 
-def test_cut_short_anywhere_it_is_refused() -> None:
+def test_a_truncated_tar_is_refused() -> None:
     data = packed(FILES)
     for at in range(len(data)):
         with pytest.raises(Damaged):
             read(data[:at])
 
 
-def test_no_changed_byte_outside_of_files_goes_unseen() -> None:
+def test_every_changed_byte_outside_of_files_is_detected() -> None:
     data = packed(FILES)
     for at in range(len(data)):
         for bit in (1, 0x20, 0x80):

@@ -57,7 +57,7 @@ CONFIG = _config()
 
 
 def read(text: str) -> dict[str, Any]:
-    """The configuration as Triton hands it to a Python model: parameters by their keys."""
+    """The configuration as Triton passes it to a Python model: parameters by key."""
     found = json_format.MessageToDict(
         text_format.Parse(text, CONFIG()), preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )

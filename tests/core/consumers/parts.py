@@ -1,4 +1,4 @@
-"""Parts for the tests of layouts: deliveries of programs that are small texts, and a cache that holds them."""
+"""Helpers for the tests of layouts: deliveries of small texts as programs, and a cache that holds them."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ FLAGS_OFF = replace(GPU, offload_copy=False, fast_math=False)
 BATCH_64 = replace(GPU, inputs=(("x", (64, 3, 224, 224)),))
 
 
-def delivery(folder: Path, key: Key = GPU, data: bytes = b"program", **said: Any) -> Delivery:
-    """A delivery of `data` for `key`; `said` are fields of the delivery, `qualities` and `outputs_told` beside them."""
+def delivery(folder: Path, key: Key = GPU, data: bytes = b"program", **fields: Any) -> Delivery:
+    """A delivery of `data` for `key`. `fields` are further fields of it, `qualities`, and `described_outputs`."""
     sha = sha256(data).hexdigest()
     file = File("m.mxr", len(data), sha, (Blob(sha, len(data)),))
     batch = key.inputs[0][1][0] if key.inputs and key.inputs[0][1] else 1
-    told = said.pop("outputs_told", [{"type": "float_type", "dims": [batch, 1000]}])
+    outputs = fields.pop("described_outputs", [{"type": "float_type", "dims": [batch, 1000]}])
     artifact = Artifact(
         id=artifact_id(key.digest, (file,)),
         digest=key.digest,
         sha256=sha,
         size=len(data),
         key=key,
-        qualities=said.pop("qualities", Qualities()),
+        qualities=fields.pop("qualities", Qualities()),
         provenance={},
         published_at=0,
-        description={"outputs": told},
+        description={"outputs": outputs},
         manifest=Manifest((file,)),
     )
     plain = {"stem": "m", "demands": Demands(), "inputs": INPUTS, "outputs": OUTPUTS}
-    return Delivery(key=key, artifact=artifact, folder=folder, **{**plain, **said})
+    return Delivery(key=key, artifact=artifact, folder=folder, **{**plain, **fields})
 
 
 def held(cache: Cache, data: bytes) -> None:
@@ -55,7 +55,7 @@ def held(cache: Cache, data: bytes) -> None:
 
 
 def place(consumer: Consumer, cache: Cache, made: Delivery, data: bytes = b"program", **how: bool) -> Layout:
-    """Lays out and places a delivery."""
+    """Computes and places the layout of a delivery."""
     held(cache, data)
     assert consumer.lay_out is not None
     layout = consumer.lay_out(made)

@@ -1,4 +1,4 @@
-"""The consumers: their flags, and the file that each looks for."""
+"""The consumers: their compile flags, and the file that each reads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_flags(name: str, offload_copy: bool, fast_math: bool) -> None:
     assert found.summary and found.source
 
 
-def test_there_are_no_others_and_python_is_the_usual_one() -> None:
+def test_the_list_is_complete_and_python_is_the_default() -> None:
     rows = {"python", "driver", "amdinfer", "amdinfer-repo", "ort", "epcontext", "triton", "kserve"}
     assert set(consumers.CONSUMERS) == rows
     assert consumers.DEFAULT is consumers.find("python")
@@ -51,7 +51,7 @@ def test_the_plain_name(name: str) -> None:
     assert consumers.find(name).file_name("resnet50", GPU) == "resnet50.mxr"
 
 
-def test_ort_takes_no_plain_file() -> None:
+def test_ort_reads_no_plain_file() -> None:
     with pytest.raises(Usage, match="ort does not read plain files") as caught:
         consumers.find("ort").file_name("resnet50", GPU)
     assert "-o FOLDER/" in caught.value.hint
@@ -68,7 +68,7 @@ AMDINFER = consumers.find("amdinfer")
         ((("x", (8, 3)), ("scale", ())), "m_b8.mxr"),
     ],
 )
-def test_amdinfer_looks_for_the_batch(inputs: tuple[tuple[str, tuple[int, ...]], ...], name: str) -> None:
+def test_the_file_name_for_amdinfer_has_the_batch(inputs: tuple[tuple[str, tuple[int, ...]], ...], name: str) -> None:
     assert AMDINFER.file_name("m", replace(GPU, inputs=inputs)) == name
 
 

@@ -1,4 +1,4 @@
-"""What each consumer finds in its folder: names, order, contents and settings, by its public source."""
+"""The layout of each consumer: names, order, contents and settings, checked against its public source."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def text(layout: Layout) -> str:
     return data.decode()
 
 
-# (consumer, key, names in order, what the settings must say, source)
+# (consumer, key, names in order, text in the settings, source)
 TABLE: list[tuple[str, Key, list[str], str, str]] = [
     ("amdinfer", GPU, ["m_b8.mxr"], "/models/m.onnx", "Xilinx/inference-server, workers/migraphx.cpp"),
     (
@@ -82,14 +82,14 @@ def test_names_in_order(name: str, key: Key, names: list[str], said: str, source
     assert any(said in line for line in found.settings)
 
 
-def test_amdinfers_file_form_tells_of_old_versions_that_cut_dotted_names() -> None:
+def test_amdinfer_notes_old_versions_that_truncate_dotted_names() -> None:
     """Source: Xilinx/inference-server, commit 9cd59190 (v0.4.0)."""
     assert "0.4.0" in lay_out("amdinfer", GPU, stem="resnet50-v2.7").notes[0]
     assert lay_out("amdinfer", GPU).notes == ()
 
 
 def test_amdinfers_configuration() -> None:
-    """Source: Xilinx/inference-server, docs/model_repository.rst; `id` keeps it from taking any file of `1/`."""
+    """Source: Xilinx/inference-server, docs/model_repository.rst; without `id` it loads an arbitrary file of `1/`."""
     stem = 'a "b" \\ é'
     found = tomllib.loads(text(lay_out("amdinfer-repo", BATCH_64, stem=stem)))
     assert found == {
@@ -103,7 +103,7 @@ def test_amdinfers_configuration() -> None:
 
 def test_an_output_of_unknown_dims_is_open() -> None:
     found = tomllib.loads(
-        text(lay_out("amdinfer-repo", BATCH_64, outputs_told=[], outputs=open_outputs("N", "M", None, 4)))
+        text(lay_out("amdinfer-repo", BATCH_64, described_outputs=[], outputs=open_outputs("N", "M", None, 4)))
     )
     assert found["outputs"][0]["shape"] == [-1, -1, 4]
 
@@ -128,9 +128,9 @@ def test_tritons_configuration() -> None:
 CLOSED = (OnnxInput("x", "float32", (8, 3, 224, 224)),)
 UNBATCHED: list[dict[str, Any]] = [
     {"inputs": CLOSED},
-    {"outputs": open_outputs(1, 1000), "outputs_told": [{"dims": [1, 1000]}]},
-    {"outputs_told": [{"dims": [16, 1000]}]},
-    {"outputs_told": [], "outputs": open_outputs("M", 1000)},
+    {"outputs": open_outputs(1, 1000), "described_outputs": [{"dims": [1, 1000]}]},
+    {"described_outputs": [{"dims": [16, 1000]}]},
+    {"described_outputs": [], "outputs": open_outputs("M", 1000)},
 ]
 
 
@@ -150,7 +150,7 @@ def test_triton_gets_a_tensor_whose_only_dim_is_the_batch() -> None:
     assert found["input"] == [{"name": "x", "data_type": "TYPE_INT64", "dims": ["1"], "reshape": {"shape": []}}]
 
 
-def test_the_text_form_is_checked_by_a_parser_that_can_refuse() -> None:
+def test_the_text_format_is_checked_by_a_strict_parser() -> None:
     with pytest.raises(text_format.ParseError):
         configs.read("max_batch_size: eight")
 
@@ -171,14 +171,14 @@ REFUSED: list[tuple[str, Key, str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "key", "said", "hint"), REFUSED)
-def test_what_a_consumer_cannot_use_is_refused_before_anything_moves(name: str, key: Key, said: str, hint: str) -> None:
+def test_keys_that_a_consumer_cannot_use_are_refused_early(name: str, key: Key, said: str, hint: str) -> None:
     with pytest.raises(Usage, match=said) as caught:
         consumers.find(name).check("m", key)
     assert hint in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["amdinfer-repo", "triton", "epcontext"])
-def test_a_layout_that_names_outputs_needs_to_know_them(name: str) -> None:
+def test_a_layout_with_outputs_needs_their_names(name: str) -> None:
     key = {"amdinfer-repo": BATCH_64, "triton": GPU, "epcontext": FLAGS_OFF}[name]
     with pytest.raises(Usage, match="names of the model's outputs") as caught:
         lay_out(name, key, outputs=())
@@ -186,7 +186,7 @@ def test_a_layout_that_names_outputs_needs_to_know_them(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "key"), [("amdinfer-repo", BATCH_64), ("triton", GPU)])
-def test_types_that_numpy_has_not(name: str, key: Key) -> None:
+def test_types_that_numpy_lacks(name: str, key: Key) -> None:
     with pytest.raises(Usage, match="element type bfloat16 of x"):
         lay_out(name, key, inputs=(OnnxInput("x", "bfloat16", ("N", 3, 224, 224)),))
 
@@ -197,7 +197,7 @@ def context(layout: Layout) -> tuple[onnx.ModelProto, Mapping[str, Any]]:
     return model, {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
 
 
-def test_an_epcontext_model_is_one_that_onnx_reads() -> None:
+def test_onnx_reads_an_epcontext_model() -> None:
     """Source: onnxruntime/onnxruntime-ep-amdgpu, the reader and writer of EPContext; onnxruntime.ai, EP Context Design:
     `embed_mode` 0 is a path, relative and without `..`.
     """
@@ -232,7 +232,9 @@ def test_an_epcontext_model_is_one_that_onnx_reads() -> None:
 def test_open_dims_and_scalars_and_long_names_in_an_epcontext_model() -> None:
     outputs = (OnnxInput("é" * 90, "float16", ("N", None, 2**40)), OnnxInput("s", "int64", ()))
     model, _ = context(
-        lay_out("epcontext", FLAGS_OFF, qualities=Qualities(sramecc="+", xnack="-"), outputs=outputs, outputs_told=[])
+        lay_out(
+            "epcontext", FLAGS_OFF, qualities=Qualities(sramecc="+", xnack="-"), outputs=outputs, described_outputs=[]
+        )
     )
     onnx.checker.check_model(model)
     first, second = model.graph.output
@@ -255,10 +257,10 @@ def test_open_dims_and_scalars_and_long_names_in_an_epcontext_model() -> None:
         ("gfx942", Qualities(xnack="-"), Demands(), None),
     ],
 )
-def test_the_device_of_an_epcontext_model_is_named_in_full(
+def test_an_epcontext_model_has_the_full_name_of_the_device(
     arch: str, has: Qualities, asked: Demands, device: str | None
 ) -> None:
-    """The provider compares it with HIP's gcnArchName letter by letter."""
+    """The provider compares it with HIP's gcnArchName exactly."""
     key = replace(FLAGS_OFF, arch=arch)
     if device is None:
         with pytest.raises(Usage, match="full name") as caught:

@@ -1,4 +1,4 @@
-"""The `model.py` that mxr writes for Triton, run by a stand-in for its Python backend: right rows."""
+"""The `model.py` that mxr writes for Triton, run by a stand-in for its Python backend: each request gets its rows."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run(interpreter: tuple[list[str], dict[str, str]], *words: object, order: di
 
 
 def laid_out(interpreter: Any, tmp_path: Path, batch: int, inputs: tuple[Any, ...] | None = None) -> dict[str, Any]:
-    """Compiles the model, lays it out; the order for the server without its requests."""
+    """Compiles the model and places it. Returns the task for the server without its requests."""
     program = tmp_path / "program.mxr"
     run(interpreter, "compile", MODEL, batch, program)
     onnx, data = read_model(MODEL), program.read_bytes()
@@ -63,7 +63,7 @@ def laid_out(interpreter: Any, tmp_path: Path, batch: int, inputs: tuple[Any, ..
         data,
         inputs=inputs or onnx.inputs,
         outputs=onnx.outputs,
-        outputs_told=[{"dims": [batch, 64]}],
+        described_outputs=[{"dims": [batch, 64]}],
     )
     layout = place(consumers.find("triton"), Cache(tmp_path / "cache"), made, data)
     config = configs.read((made.folder / layout.pieces[-1].name).read_text())

@@ -1,4 +1,4 @@
-"""Stands in for Triton's Python backend: compiles what it is told, loads `model.py` as Triton does, runs requests.
+"""Stands in for Triton's Python backend: compiles a model, loads `model.py` as Triton does, and runs requests.
 
 Run by an interpreter that can import migraphx: `compile MODEL BATCH PROGRAM`, or `serve` with an order on standard
 input: {"folder", "version", "config", "rows"}. For each request it prints the largest difference from running each row

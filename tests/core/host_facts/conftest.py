@@ -1,4 +1,4 @@
-"""Fake file systems of hosts: a folder laid out as /sys, /dev, /opt and /var look on real machines."""
+"""Fake file systems of hosts: folders with the layout of /sys, /dev, /opt and /var on real machines."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ NODES = "sys/class/kfd/kfd/topology/nodes"
 
 CPU = {"cpu_cores_count": 96, "simd_count": 0, "simd_per_cu": 0, "gfx_target_version": 0, "device_id": 0}
 AMD = {"cpu_cores_count": 0, "vendor_id": 4098}
-# Lines of the kernel's own output. Vega10, MI210, MI300X and MI308X: ROCm/k8s-device-plugin, testdata; the others from
-# public reports of the boards.
+# Values from real kernels. Source of Vega10, MI210, MI300X and MI308X: ROCm/k8s-device-plugin, testdata. The others are
+# from public reports.
 VEGA10 = AMD | {"simd_count": 256, "simd_per_cu": 4, "device_id": 26720, "wave_front_size": 64, "capability": 8832}
 VEGA10 |= {"unique_id": 14073402507705256556, "drm_render_minor": 128}
 MI100 = AMD | {"simd_count": 480, "simd_per_cu": 4, "gfx_target_version": 90008, "device_id": 29580, "num_xcc": 1}
@@ -33,7 +33,7 @@ BOARDS = {name: value for name, value in globals().items() if name.isupper() and
 
 
 class Tree:
-    """A root folder under construction; every verb returns the tree."""
+    """A root folder under construction. Every method returns the tree."""
 
     def __init__(self, top: Path) -> None:
         self.top = top
@@ -51,7 +51,7 @@ class Tree:
         return self
 
     def node(self, number: int, board: str, *, device: bool = True, name: str = "", **facts: int | None) -> Tree:
-        """Node `number` as `board` has it; `facts` change lines, None leaves one out. `device`: with its /dev/dri."""
+        """Add a node of `board`. `facts` replace values, None removes one. `device` adds its files under /dev."""
         lines = {key: value for key, value in (BOARDS[board] | facts).items() if value is not None}
         self.write(f"{NODES}/{number}/properties", "".join(f"{key} {value}\n" for key, value in lines.items()))
         self.write(f"{NODES}/{number}/name", name + "\n")
@@ -63,13 +63,13 @@ class Tree:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    """An empty root."""
+    """An empty root folder."""
     return Tree(tmp_path)
 
 
 @pytest.fixture
 def never_run() -> Callable[..., None]:
-    """A runner of tools that no test should reach."""
+    """A `run` function that fails the test."""
 
     def run(words: object, seconds: float) -> None:
         raise AssertionError(f"{words} was run")

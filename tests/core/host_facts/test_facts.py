@@ -1,4 +1,4 @@
-"""Recorded host facts: round trips, strictness, and the meeting of a record with another node."""
+"""Recorded host facts: round trips, validation, and combination with another node."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ HOSTS = st.builds(
 
 
 @given(HOSTS)
-def test_a_record_comes_back_as_it_was(host: Host) -> None:
+def test_a_record_is_read_back_unchanged(host: Host) -> None:
     assert Host.from_json(json.loads(json.dumps(host.to_json()))) == host
 
 
-def test_a_detected_host_comes_back_from_its_file(tree, tmp_path: Path) -> None:
+def test_a_detected_host_is_read_back_from_its_file(tree, tmp_path: Path) -> None:
     tree.node(0, "CPU").node(1, "MI300X").write("opt/rocm/.info/version", "7.2.1")
     host = detect(tree.top, {"HSA_XNACK": "1"})
     record(host, tmp_path / "host.json")
@@ -58,7 +58,7 @@ def test_a_detected_host_comes_back_from_its_file(tree, tmp_path: Path) -> None:
     assert host.targets[0].xnack == "+"
 
 
-def test_a_hand_written_record_may_say_little() -> None:
+def test_a_handwritten_record_can_be_incomplete() -> None:
     host = Host.from_json({"targets": [{"arch": "gfx908"}], "toolchain": {"rocm": "7.2", "migraphx": "2.15"}})
     assert host == Host((HostTarget("gfx908"),), HostToolchain("7.2", "2.15"))
 
@@ -93,7 +93,7 @@ def test_a_hand_written_record_may_say_little() -> None:
         ({"notes": [1]}, "notes[0]"),
     ],
 )
-def test_what_is_not_right_is_named_by_its_path(document: object, path: str) -> None:
+def test_an_error_names_the_path_of_the_invalid_field(document: object, path: str) -> None:
     with pytest.raises(Damaged) as problem:
         Host.from_json(document)
     assert f" {path}: " in problem.value.message
@@ -113,7 +113,7 @@ def test_foreign_files_are_damaged(tmp_path: Path, data: bytes) -> None:
     assert str(path) in problem.value.message
 
 
-def test_a_file_that_cannot_be_read_is_a_matter_of_usage(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_a_usage_error(tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path):
         with pytest.raises(Usage, match="cannot be read"):
             read_recorded(path)
@@ -122,7 +122,7 @@ def test_a_file_that_cannot_be_read_is_a_matter_of_usage(tmp_path: Path) -> None
 LOCAL = Host((HostTarget("gfx906"),), HostToolchain("6.4.4", "2.12.0", "b"), {"arch": "kfd", "rocm": "file"}, ("here",))
 
 
-def test_a_record_without_hardware_takes_this_nodes() -> None:
+def test_a_record_without_gpus_uses_those_of_this_node() -> None:
     recorded = Host((), HostToolchain("7.2.1", None), {"rocm": "/opt/rocm/.info/version"}, ("there",))
     host = combine(recorded, LOCAL)
     assert host.targets == LOCAL.targets
@@ -130,12 +130,12 @@ def test_a_record_without_hardware_takes_this_nodes() -> None:
     assert host.found_by == {"arch": "kfd", "rocm": "recorded: /opt/rocm/.info/version"}
 
 
-def test_a_record_with_hardware_takes_nothing_from_here() -> None:
+def test_a_record_with_gpus_uses_nothing_of_this_node() -> None:
     recorded = Host((HostTarget("gfx942"),), HostToolchain())
     assert combine(recorded, LOCAL) == recorded
 
 
-def test_a_record_of_hygons_image_makes_the_gpus_hygons() -> None:
+def test_a_record_of_a_hygon_image_changes_the_vendor_of_the_gpus() -> None:
     recorded = Host(toolchain=HostToolchain("25.04.4", "4.0.0", vendor="hygon"), found_by={"vendor": "DTK"})
     host = combine(recorded, LOCAL)
     assert host.targets == (HostTarget("gfx906", vendor="hygon"),)

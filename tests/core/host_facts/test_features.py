@@ -1,4 +1,4 @@
-"""CUs as MIGraphX counts them, the xnack mode of a process, the overridden arch."""
+"""MIGraphX's count of CUs, the xnack mode of a process, and the overridden arch."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_override(environ: dict[str, str], found: tuple[str | None, str | No
     assert features.overridden(environ, 1) == found
 
 
-def test_only_archs_of_several_dies_leave_the_chiplets_open() -> None:
+def test_chiplets_are_unknown_only_for_archs_with_several_dies() -> None:
     assert features.chiplets_of(None, "gfx908") == 1
     assert features.chiplets_of(None, "gfx942") is None
     assert features.chiplets_of(8, "gfx942") == 8

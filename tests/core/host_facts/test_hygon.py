@@ -1,4 +1,4 @@
-"""Hygon's DCUs from their files to the key: a vendor of their own, DTK's versions, MIGraphX in Hygon's numbers."""
+"""Hygon's DCUs from their files to the key: their own vendor, DTK versions, Hygon's MIGraphX versions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def key_of(host: Host, **said: object):
 
 
 @pytest.mark.parametrize(("version", "arch"), DCUS)
-def test_a_dcu_is_hygons_whatever_its_arch_is_called(tree, version: int, arch: str) -> None:
+def test_a_dcu_has_the_vendor_hygon_for_every_arch(tree, version: int, arch: str) -> None:
     host = detect(dtk(tree, version).top)
     (target,) = host.targets
     assert (target.vendor, target.arch, target.num_cu) == ("hygon", arch, 120)
@@ -44,15 +44,15 @@ def test_a_dcu_is_hygons_whatever_its_arch_is_called(tree, version: int, arch: s
 
 
 def test_the_same_arch_of_two_vendors_is_two_keys(tree) -> None:
-    """rocminfo prints gfx906:sramecc+:xnack- on a Z100 as on an MI50."""
+    """rocminfo prints gfx906:sramecc+:xnack- both on a Z100 and on an MI50."""
     key = key_of(detect(dtk(tree, 90006).top), rocm="6.4", migraphx="2.12")
     other = replace(key, vendor="amd")
     assert (key.vendor, key.arch, other.arch) == ("hygon", "gfx906", "gfx906")
     assert key.digest != other.digest
 
 
-def test_a_dcu_is_told_by_its_pci_id_where_dtk_is_not_installed(tree) -> None:
-    """An init container without DTK, and the facts that were recorded inside the serving image."""
+def test_a_dcu_is_detected_from_its_pci_id_without_dtk(tree) -> None:
+    """In an init container without DTK, with facts recorded in the serving image."""
     tree.node(0, "CPU").node(1, "MI100", gfx_target_version=90208, vendor_id=0x1D94)
     local = detect(tree.top)
     assert [each.vendor for each in local.targets] == ["hygon"]

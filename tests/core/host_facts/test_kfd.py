@@ -1,4 +1,4 @@
-"""The kernel's numbers, decoded; properties files of any shape."""
+"""Decoding of the kernel's numbers, and properties files with any content."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_target_versions(version: int, arch: str | None) -> None:
     assert decode_gfx_target_version(version) == arch
 
 
-def test_properties_keep_what_we_do_not_know_and_pass_over_what_is_no_number() -> None:
+def test_properties_keep_unknown_keys_and_ignore_invalid_values() -> None:
     text = (
         "simd_count 480\nunique_id 18446744073709551615\nfuture 7\ntoo_big 18446744073709551616\nname x\nno\n -1 2 3\n"
     )
@@ -49,11 +49,11 @@ def test_properties_keep_what_we_do_not_know_and_pass_over_what_is_no_number() -
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_stop_the_reader(data: bytes) -> None:
+def test_any_bytes_are_accepted(data: bytes) -> None:
     assert all(0 <= value < 2**64 for value in properties(data.decode("utf-8", "replace")).values())
 
 
-def test_nodes_come_in_numeric_order_and_other_names_are_passed_over(tree) -> None:
+def test_nodes_are_in_numeric_order_and_other_names_are_ignored(tree) -> None:
     for number in (10, 2, 1):
         tree.node(number, "MI100", drm_render_minor=128 + number)
     tree.write(f"{NODES}/stray", "x").write(f"{NODES}/3x/properties", "simd_count 4\n")
@@ -62,7 +62,7 @@ def test_nodes_come_in_numeric_order_and_other_names_are_passed_over(tree) -> No
     assert closed == []
 
 
-def test_a_node_that_cannot_be_read_is_told_apart(tree) -> None:
+def test_an_unreadable_node_is_reported(tree) -> None:
     tree.node(1, "MI100").node(2, "MI100")
     (tree.top / NODES.lstrip("/") / "2/properties").unlink()
     nodes, closed = read_nodes(Root(tree.top))
@@ -84,7 +84,7 @@ def test_partition_mode_is_found_by_the_pci_address(tree) -> None:
     assert read_nodes(Root(tree.top))[0][0].partition == "cpx_nps4"
 
 
-def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_unreadable(tmp_path: Path) -> None:
+def test_a_pipe_or_a_folder_in_place_of_a_file_is_unreadable(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     root = Root(tmp_path)

@@ -1,4 +1,4 @@
-"""The output of rocminfo: the GPU's own ISA, never a generic one, never the last."""
+"""The output of rocminfo: the GPU's own ISA is used, never a generic one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def gpu(arch: str, *isas: str, **changes: object) -> str:
     return GPU.format(arch=arch, isas=blocks, **(FIELDS | changes))
 
 
-def test_mi300x_with_a_generic_isa_beside_its_own() -> None:
+def test_mi300x_with_a_generic_isa_and_its_own() -> None:
     text = CPU + gpu("gfx942", "gfx942:sramecc+:xnack-", "gfx9-4-generic:sramecc+:xnack-")
     assert parse_rocminfo(text) == [
         Agent("gfx942", "+", "-", 304, "AMD Instinct MI300X", 2, "21b6d61638a86f8c"),
@@ -55,7 +55,7 @@ def test_mi300x_with_a_generic_isa_beside_its_own() -> None:
 
 
 @pytest.mark.parametrize("isas", [("gfx11-generic", "gfx1100"), ("gfx1100", "gfx11-generic"), ("gfx11-generic",)])
-def test_a_generic_isa_is_never_taken_wherever_it_stands(isas: tuple[str, ...]) -> None:
+def test_a_generic_isa_is_ignored_at_any_position(isas: tuple[str, ...]) -> None:
     (agent,) = parse_rocminfo(gpu("gfx1100", *isas, uuid="GPU-XX", units=96))
     assert (agent.arch, agent.sramecc, agent.xnack, agent.unique_id) == ("gfx1100", None, None, None)
 
@@ -66,7 +66,7 @@ def test_several_gpus_keep_their_order_and_features() -> None:
     assert found == [("gfx90a", "+", "+", 2), ("gfx906", "-", "-", 4)]
 
 
-def test_a_paste_that_lost_its_indentation_reads_the_same() -> None:
+def test_output_without_indentation_gives_the_same_agents() -> None:
     text = gpu("gfx942", "gfx942:sramecc+:xnack-", "gfx9-4-generic:sramecc+:xnack-")
     flat = "".join(line.strip() + "  \r\n" for line in text.splitlines())
     assert parse_rocminfo(flat) == parse_rocminfo(text)
@@ -81,7 +81,7 @@ NO_GPU = [CPU, gpu("gfx9-4-generic"), gpu("gfx000"), gpu("gfx942").replace("GPU\
 
 
 @pytest.mark.parametrize("text", ["", "ROCk module is NOT loaded", *NO_GPU])
-def test_what_shows_no_gpu_gives_none(text: str) -> None:
+def test_output_without_a_gpu_gives_no_agents(text: str) -> None:
     assert parse_rocminfo(text) == []
 
 

@@ -1,4 +1,4 @@
-"""Where ROCm's and MIGraphX's versions are read, which source goes first, and what is never mixed."""
+"""Detection of the versions of ROCm and MIGraphX: the sources, their precedence, and what is never mixed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_release_of_the_newer_layout(tree) -> None:
     assert (toolchain.rocm, how["rocm"]) == ("7.13.0", "/opt/rocm/core/.info/version")
 
 
-def test_release_by_the_link_and_by_the_folder(tree) -> None:
+def test_release_from_the_link_and_from_the_folder(tree) -> None:
     tree.write("opt/rocm-7.2.1/bin/x").link("opt/rocm", "rocm-7.2.1")
     toolchain, how, _ = found(tree)
     assert (toolchain.rocm, how["rocm"]) == ("7.2.1", "the link /opt/rocm")
@@ -66,7 +66,7 @@ def test_release_by_the_link_and_by_the_folder(tree) -> None:
     assert (toolchain.rocm, how["rocm"]) == ("7.2.1", "the name of /opt/rocm-7.2.1")
 
 
-def test_several_releases_and_none_chosen(tree) -> None:
+def test_several_releases_need_a_selection(tree) -> None:
     tree.write("opt/rocm-7.2.1/.info/version", "7.2.1").write("opt/rocm-6.4.4/.info/version", "6.4.4")
     toolchain, _, notes = found(tree)
     assert toolchain.rocm is None
@@ -75,7 +75,7 @@ def test_several_releases_and_none_chosen(tree) -> None:
     assert toolchain.rocm == "6.4.4"
 
 
-def test_a_named_folder_goes_before_the_usual_one(tree) -> None:
+def test_a_folder_from_the_environment_takes_precedence(tree) -> None:
     tree.write("opt/rocm/.info/version", "7.2.1").write("srv/rocm/.info/version", "6.4.4")
     assert found(tree, {"ROCM_HOME": "/srv/rocm"})[0].rocm == "6.4.4"
     assert found(tree, {"ROCM_PATH": "/absent", "ROCM_HOME": "relative"})[0].rocm == "7.2.1"
@@ -91,7 +91,7 @@ def test_header(tree, inside, tweak, build) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "#define MIGRAPHX_VERSION_MAJOR 2\n", HEADER.format("@X@", 1, 0, "")])
-def test_a_header_that_says_too_little(tree, text) -> None:
+def test_an_incomplete_header_is_ignored(tree, text) -> None:
     assert found(tree.write("opt/rocm/include/migraphx/version.h", text))[0].migraphx is None
 
 
@@ -142,7 +142,7 @@ def test_library_names(tree, name, expected) -> None:
     assert found(tree.write(f"{LIB}/{name}"))[0] == expected
 
 
-def test_a_library_and_its_links_are_one(tree) -> None:
+def test_a_library_and_its_links_count_once(tree) -> None:
     tree.write(f"{LIB}/libmigraphx.so.2015000.0.70200")
     tree.link(f"{LIB}/libmigraphx.so.2015000", "libmigraphx.so.2015000.0.70200")
     toolchain, how, notes = found(tree)
@@ -151,18 +151,18 @@ def test_a_library_and_its_links_are_one(tree) -> None:
     assert not any("MIGraphX" in note for note in notes)
 
 
-def test_two_libraries_side_by_side_are_not_chosen_from(tree) -> None:
+def test_two_libraries_need_a_selection(tree) -> None:
     tree.write(f"{LIB}/libmigraphx.so.2015000.0.70200").write(f"{LIB}/libmigraphx.so.2016000.0")
     toolchain, _, notes = found(tree)
     assert toolchain.migraphx is None
     assert any("2.15.0, 2.16.0" in note and "--migraphx" in note for note in notes)
 
 
-def test_the_distributions_own_library(tree) -> None:
+def test_a_library_of_the_distribution(tree) -> None:
     assert found(tree.write("usr/lib64/libmigraphx.so.2014000.0"))[0].migraphx == "2.14.0"
 
 
-def test_the_header_goes_first_and_a_contradiction_is_said(tree) -> None:
+def test_the_header_takes_precedence_and_a_contradiction_is_noted(tree) -> None:
     tree.write("opt/rocm/include/migraphx/version.h", HEADER.format(2, 16, 0, "g123"))
     tree.write("var/lib/dpkg/status", stanza("migraphx", "2.15.0.70200-43~24.04"))
     toolchain, _, notes = found(tree)
@@ -170,7 +170,7 @@ def test_the_header_goes_first_and_a_contradiction_is_said(tree) -> None:
     assert any("2.16.0" in note and "2.15.0" in note and "dpkg" in note for note in notes)
 
 
-def test_the_driver_is_asked_last(tree, never_run) -> None:
+def test_the_driver_runs_last(tree, never_run) -> None:
     answers = []
 
     def run(words, seconds):
@@ -201,7 +201,7 @@ def test_answers_of_the_driver(tree, answer, version, build) -> None:
     assert (toolchain.migraphx, toolchain.migraphx_build) == (version, build)
 
 
-def test_a_python_distribution_is_never_believed(tree) -> None:
+def test_a_python_distribution_is_ignored(tree) -> None:
     for folder in ("usr/lib/python3/dist-packages", "opt/venv/lib/python3.12/site-packages"):
         tree.write(f"{folder}/migraphx-2.9.0.dist-info/METADATA", "Name: migraphx\nVersion: 2.9.0\n")
     assert found(tree)[0] == HostToolchain()
@@ -219,7 +219,7 @@ def test_hygons_toolkit_is_not_mixed_with_rocm(tree) -> None:
     assert found(tree, {"ROCM_PATH": "/opt/rocm"})[0] == HostToolchain("7.2.1", "2.15.0", "70200-43~24.04")
 
 
-def test_hygons_toolkit_by_its_link_alone(tree) -> None:
+def test_hygons_toolkit_is_detected_from_its_link(tree) -> None:
     tree.write("opt/dtk-25.04.1/bin/x").link("opt/dtk", "dtk-25.04.1")
     assert found(tree)[0] == HostToolchain("25.04.1", vendor="hygon")
     assert found(tree, {"ROCM_PATH": "/opt/dtk"})[0] == HostToolchain("25.04.1", vendor="hygon")

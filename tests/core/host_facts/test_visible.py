@@ -1,4 +1,4 @@
-"""What ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES leave."""
+"""The GPUs that ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES leave visible."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def test_hip(text: str, order: list[int]) -> None:
     assert hip_visible(text, UUIDS) == order
 
 
-def test_the_layers_stack_and_hip_counts_what_rocr_left() -> None:
+def test_hip_indexes_count_the_gpus_that_rocr_leaves() -> None:
     assert visible({"ROCR_VISIBLE_DEVICES": "2,0", "HIP_VISIBLE_DEVICES": "0"}, UUIDS) == (
         [2],
         ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"],
     )
 
 
-def test_hip_hides_cuda_even_when_empty() -> None:
+def test_hip_overrides_cuda_even_if_empty() -> None:
     assert visible({"HIP_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "0"}, UUIDS) == ([], ["HIP_VISIBLE_DEVICES"])
     assert visible({"CUDA_VISIBLE_DEVICES": "3"}, UUIDS) == ([3], ["CUDA_VISIBLE_DEVICES"])
     assert visible({"GPU_DEVICE_ORDINAL": "0"}, UUIDS) == ([0, 1, 2, 3], [])

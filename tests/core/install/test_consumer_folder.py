@@ -1,4 +1,4 @@
-"""A folder that a consumer watches: no half state at any step, nothing of others overwritten, clear errors."""
+"""A folder that a consumer watches: no partial state at any step, no foreign files overwritten, clear errors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ sys.addaudithook(_hook)
 
 @contextmanager
 def watched(look: Callable[[], None]) -> Iterator[None]:
-    """Calls `look` before every step that this process takes on the file system, and at the end: it sees every state
+    """Calls `look` before every file system operation of this process, and at the end: it sees every state
     that a watcher could see.
     """
     WATCH.append(look)
@@ -83,7 +83,7 @@ def watched(look: Callable[[], None]) -> Iterator[None]:
 
 
 def look_as_triton(folder: Path, programs: dict[str, bytes], seen: set[str]) -> None:
-    """What `config.pbtxt` pins is there, complete, and of the artifact that it names; numbered folders are complete."""
+    """The version that `config.pbtxt` pins exists, is complete, and belongs to its artifact; versions are complete."""
     home = folder / "m"
     for version in home.glob("[0-9]*") if home.exists() else ():
         assert {path.name for path in version.iterdir()} == {"m.mxr", "model.py"}
@@ -113,7 +113,7 @@ def look_as_onnxruntime(folder: Path, programs: dict[int, bytes], seen: set[str]
         seen.add(name)
 
 
-def test_triton_never_sees_a_half_state(cache: Cache, folder: Path) -> None:
+def test_triton_never_sees_a_partial_state(cache: Cache, folder: Path) -> None:
     made = [delivery(folder, replace(GPU, inputs=(("x", (n, 3, 224, 224)),)), f"p{n}".encode()) for n in (1, 2, 4, 8)]
     programs = {each.artifact.id: f"p{n}".encode() for n, each in zip((1, 2, 4, 8), made, strict=True)}
     seen: set[str] = set()
@@ -125,7 +125,7 @@ def test_triton_never_sees_a_half_state(cache: Cache, folder: Path) -> None:
     assert len(versions) == 2, "the one before stays for who reads it, older ones go"
 
 
-def test_amdinfer_never_sees_a_half_state(cache: Cache, folder: Path) -> None:
+def test_amdinfer_never_sees_a_partial_state(cache: Cache, folder: Path) -> None:
     shapes = {f"p{n}".encode(): n for n in (224, 256, 320)}
     seen: set[str] = set()
     with watched(lambda: look_as_amdinfer(folder, shapes, seen)):
@@ -136,7 +136,7 @@ def test_amdinfer_never_sees_a_half_state(cache: Cache, folder: Path) -> None:
     assert sorted(tree(folder)) == ["m/1/m_b64.mxr", "m/config.toml"]
 
 
-def test_onnxruntime_never_sees_a_half_state(cache: Cache, folder: Path) -> None:
+def test_onnxruntime_never_sees_a_partial_state(cache: Cache, folder: Path) -> None:
     programs = {n: f"p{n}".encode() for n in (224, 256, 320)}
     seen: set[str] = set()
     with watched(lambda: look_as_onnxruntime(folder, programs, seen)):
@@ -147,14 +147,14 @@ def test_onnxruntime_never_sees_a_half_state(cache: Cache, folder: Path) -> None
     assert len(tree(folder)) == 3
 
 
-def test_the_watcher_of_these_tests_does_see_half_states(folder: Path) -> None:
+def test_the_watcher_of_these_tests_does_see_partial_states(folder: Path) -> None:
     home = folder / "m"
     (home / "7").mkdir(parents=True)
     with pytest.raises(AssertionError), watched(lambda: look_as_triton(folder, {}, set())):
         (home / "7" / "m.mxr").write_bytes(b"p")
 
 
-def test_a_second_time_nothing_is_touched(cache: Cache, folder: Path) -> None:
+def test_a_second_call_changes_nothing(cache: Cache, folder: Path) -> None:
     for consumer, key in ((TRITON, GPU), (REPO, BATCH_64), (AMDINFER, GPU)):
         place(consumer, cache, delivery(folder, key))
         before = stamps(folder)
@@ -162,14 +162,14 @@ def test_a_second_time_nothing_is_touched(cache: Cache, folder: Path) -> None:
         assert stamps(folder) == before
 
 
-def test_two_batches_live_side_by_side(cache: Cache, folder: Path) -> None:
+def test_two_batches_coexist(cache: Cache, folder: Path) -> None:
     for batch in (1, 8, 1):
         key = replace(GPU, inputs=(("x", (batch, 3, 224, 224)),))
         place(AMDINFER, cache, delivery(folder, key, b"%d" % batch), b"%d" % batch)
     assert tree(folder) == {"m_b1.mxr": b"1", "m_b8.mxr": b"8"}
 
 
-def test_a_file_of_ours_is_replaced_and_one_of_others_is_not(cache: Cache, folder: Path) -> None:
+def test_only_files_that_mxr_placed_are_replaced(cache: Cache, folder: Path) -> None:
     place(AMDINFER, cache, delivery(folder))
     place(AMDINFER, cache, delivery(folder, data=b"newer"), b"newer")
     assert tree(folder) == {"m_b8.mxr": b"newer"}
@@ -182,7 +182,7 @@ def test_a_file_of_ours_is_replaced_and_one_of_others_is_not(cache: Cache, folde
     assert tree(folder) == {"m_b8.mxr": b"program"}
 
 
-def test_a_stale_file_that_was_never_ours(cache: Cache, folder: Path) -> None:
+def test_a_stale_file_that_mxr_did_not_place(cache: Cache, folder: Path) -> None:
     folder.mkdir()
     (folder / "m_b8.mxr").write_bytes(b"somebody compiled it here")
     with pytest.raises(NotAllowed, match=r"is not what mxr placed\. Nothing was written"):
@@ -190,7 +190,7 @@ def test_a_stale_file_that_was_never_ours(cache: Cache, folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["m_b8.mxr"]
 
 
-def test_the_right_file_of_somebody_else_is_adopted(cache: Cache, folder: Path) -> None:
+def test_a_foreign_file_with_the_right_content_is_adopted(cache: Cache, folder: Path) -> None:
     folder.mkdir()
     (folder / "m_b8.mxr").write_bytes(b"program")
     place(AMDINFER, cache, delivery(folder))
@@ -228,7 +228,7 @@ def test_another_configuration_that_amdinfer_would_take(cache: Cache, folder: Pa
     assert (folder / "m" / "config.toml").exists()
 
 
-def test_brackets_in_a_models_name_are_no_pattern(cache: Cache, folder: Path) -> None:
+def test_brackets_in_the_name_of_a_model_are_not_a_pattern(cache: Cache, folder: Path) -> None:
     for _ in range(2):
         place(REPO, cache, delivery(folder, BATCH_64, stem="m[1]?"))
     (folder / "m[1]?" / "b.toml").touch()
@@ -237,7 +237,7 @@ def test_brackets_in_a_models_name_are_no_pattern(cache: Cache, folder: Path) ->
 
 
 @pytest.mark.parametrize("inside", ["m", "m/1/m_b64.mxr"])
-def test_things_in_the_way(cache: Cache, folder: Path, inside: str) -> None:
+def test_folders_in_the_place_of_files(cache: Cache, folder: Path, inside: str) -> None:
     if inside == "m":
         folder.mkdir()
         (folder / "m").write_text("a file where a folder is to be")
@@ -248,7 +248,7 @@ def test_things_in_the_way(cache: Cache, folder: Path, inside: str) -> None:
     assert isinstance(caught.value, Usage) and caught.value.hint
 
 
-def test_a_broken_link_in_the_place_of_a_file_is_not_ours(cache: Cache, folder: Path) -> None:
+def test_a_broken_link_in_the_place_of_a_file_is_foreign(cache: Cache, folder: Path) -> None:
     folder.mkdir()
     (folder / "m_b8.mxr").symlink_to("nowhere")
     with pytest.raises(NotAllowed):
@@ -264,7 +264,7 @@ def test_a_name_that_is_too_long(cache: Cache, folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_what_is_placed_is_no_inode_of_the_cache_unless_asked(cache: Cache, folder: Path) -> None:
+def test_placed_files_are_not_hard_links_unless_requested(cache: Cache, folder: Path) -> None:
     made = delivery(folder)
     place(AMDINFER, cache, made, link=True)
     assert (folder / "m_b8.mxr").samefile(cache.file(made.program))
@@ -274,7 +274,7 @@ def test_what_is_placed_is_no_inode_of_the_cache_unless_asked(cache: Cache, fold
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"v":2}', '{"slots":{"a":{"consumer":1}}}', '{"slots":{},"more":1}'])
-def test_a_damaged_record(cache: Cache, folder: Path, text: str) -> None:
+def test_a_damaged_ledger(cache: Cache, folder: Path, text: str) -> None:
     folder.mkdir()
     (folder / ledger.NAME).write_text(text)
     with pytest.raises(Damaged, match="record of what mxr placed") as caught:
@@ -282,7 +282,7 @@ def test_a_damaged_record(cache: Cache, folder: Path, text: str) -> None:
     assert "Remove it" in caught.value.hint
 
 
-def test_the_record_says_what_was_placed(cache: Cache, folder: Path) -> None:
+def test_the_ledger_lists_what_was_placed(cache: Cache, folder: Path) -> None:
     made = delivery(folder)
     layout = place(TRITON, cache, made)
     slot = json.loads((folder / ledger.NAME).read_text())["slots"]["m/config.pbtxt"]
@@ -291,14 +291,14 @@ def test_the_record_says_what_was_placed(cache: Cache, folder: Path) -> None:
 
 
 class PowerCut(BaseException):
-    """The machine stops."""
+    """Stands for a power failure."""
 
 
 @pytest.mark.parametrize(("consumer", "key"), [(REPO, BATCH_64), (TRITON, GPU), (AMDINFER, GPU)])
-def test_after_a_stop_at_any_step_the_same_command_finishes(
+def test_after_an_interruption_at_any_step_the_same_command_completes(
     tmp_path: Path, cache: Cache, consumer: Any, key: Any
 ) -> None:
-    """Also where the second try is for another artifact: what lies there is known to be ours."""
+    """This also holds if the second attempt is for another artifact: the ledger lists the files of the first."""
     for stop in itertools.count(1):
         folder = tmp_path / f"models-{stop}"
         place(consumer, cache, delivery(folder, key))
@@ -325,10 +325,8 @@ def test_after_a_stop_at_any_step_the_same_command_finishes(
     assert stop > 5
 
 
-def test_somebody_who_writes_at_the_same_time_is_noticed(
-    cache: Cache, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where no lock can be had: what was placed is looked at again."""
+def test_a_concurrent_writer_is_detected(cache: Cache, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On file systems without locks, the placed files are checked at the end."""
     from mxr.install import consumer_folder
 
     real = consumer_folder._place_file
@@ -359,7 +357,7 @@ for _ in range(20):
 """
 
 
-def test_several_at_once_in_one_folder(tmp_path: Path, folder: Path) -> None:
+def test_several_processes_in_one_folder(tmp_path: Path, folder: Path) -> None:
     tests = TESTS
     started = [
         subprocess.Popen(

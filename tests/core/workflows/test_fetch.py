@@ -29,5 +29,5 @@ def test_an_answer_that_the_demands_refuse_is_not_taken() -> None:
     request = Request(KEY, Demands(sramecc="+", num_cu=104))
     check_answer(request, answer(Qualities(sramecc="+", num_cu=104)))
     for has in (Qualities(sramecc="-", num_cu=104), Qualities(sramecc="+", num_cu=110), Qualities(tuning="cross")):
-        with pytest.raises(Damaged, match="does not serve"):
+        with pytest.raises(Damaged, match="does not match the request"):
             check_answer(request, answer(has))

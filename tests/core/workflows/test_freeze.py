@@ -85,7 +85,7 @@ def test_external_data_lies_once_beside_the_files(tmp_path: Path) -> None:
         )
     assert [path.name for path in freeze_batches(source, tmp_path, [1])] == ["m.b1.onnx"]
     (tmp_path / "out" / "w.bin").write_bytes(b"other")
-    with pytest.raises(NotAllowed, match="other data"):
+    with pytest.raises(NotAllowed, match="exists with other content"):
         freeze_batches(source, tmp_path / "out", [8])
 
 

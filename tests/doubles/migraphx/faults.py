@@ -10,10 +10,19 @@ import threading
 import time
 from pathlib import Path
 
-ORPHAN = (
-    "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nprint('pid', os.getpid(), flush=True)\ntime.sleep(600)"
-)
-"""A process that leaves its parent, its process group and its session."""
+ORPHAN = """
+import os, time
+ready, started = os.pipe()
+pid = os.fork()
+if pid:
+    os.read(ready, 1)
+    print("pid", pid, flush=True)
+    os._exit(0)
+os.setsid()
+os.write(started, b"x")
+time.sleep(600)
+"""
+"""A process that has left its parent, its process group and its session by the time its pid is printed."""
 
 
 CHILD = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(600)"

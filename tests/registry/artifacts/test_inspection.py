@@ -129,7 +129,7 @@ def test_the_child_starts_without_the_registrys_heavy_parts() -> None:
 @pytest.mark.parametrize("cut", [5000, 10**7])
 def test_a_look_at_a_model_says_what_the_walk_says(tmp_path: Path, cut: int) -> None:
     path = DATA / "models" / "convnet.onnx"
-    found = inspection.look(LocalStore(tmp_path), keep(tmp_path, path.read_bytes(), cut), RequestLimits())
+    found = inspection.describe_model(LocalStore(tmp_path), keep(tmp_path, path.read_bytes(), cut), RequestLimits())
     model = read_model(path)
     assert found is not None
     assert found["graph"] == structure_of(path.read_bytes())
@@ -140,10 +140,10 @@ def test_a_look_at_a_model_says_what_the_walk_says(tmp_path: Path, cut: int) -> 
 
 @pytest.mark.parametrize("data", [b"<!doctype html>" * 9, b"\x3a\xff\xff\xff\xff\x07", b"\x08\x08"])
 def test_a_look_at_what_is_no_model_tells_nothing(tmp_path: Path, data: bytes) -> None:
-    assert inspection.look(LocalStore(tmp_path), keep(tmp_path, data, 40), RequestLimits()) is None
+    assert inspection.describe_model(LocalStore(tmp_path), keep(tmp_path, data, 40), RequestLimits()) is None
 
 
 def test_a_look_without_means_tells_nothing(tmp_path: Path, parts: Any) -> None:
     file = keep(tmp_path, (DATA / "models" / "convnet.onnx").read_bytes(), 10**6)
     for limits in (RequestLimits(inspect_memory=2**20), RequestLimits(inspect_wall=0.001)):
-        assert inspection.look(LocalStore(tmp_path), file, limits) is None
+        assert inspection.describe_model(LocalStore(tmp_path), file, limits) is None

@@ -8,7 +8,7 @@ import pytest
 
 from mxr.errors import Usage
 from mxr_registry.config.connections import ConnectionSettings
-from mxr_registry.config.settings import RegistrySettings, place_of
+from mxr_registry.config.settings import RegistrySettings, redact_url
 from mxr_registry.database.session import Database
 
 
@@ -60,4 +60,4 @@ def test_a_pool_is_as_large_as_was_said(pool: int, kept: int) -> None:
     ],
 )
 def test_a_place_is_shown_without_what_is_secret(url: str, shown: str) -> None:
-    assert place_of(url) == shown
+    assert redact_url(url) == shown

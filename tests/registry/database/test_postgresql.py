@@ -59,7 +59,7 @@ def test_it_refuses_a_schema_that_is_behind_and_says_what_to_do(postgresql: Post
 
 def test_it_says_where_rows_and_bytes_are(start: Any, rows_with_password: Rows) -> None:
     server = start(rows=rows_with_password)
-    assert "rows in postgresql:///" in server.line and "bytes in file:///" in server.line
+    assert "database postgresql:///" in server.line and "store file:///" in server.line
     assert server.call("GET", "/readyz") == (200, {"ok": True})
     assert SECRET not in server.line + server.log.read_text()
 
@@ -94,9 +94,9 @@ def test_what_stands_in_the_way_is_said_without_the_password(scram: PostgreSQL) 
         closed = f"postgresql://fleet:sesame@127.0.0.1:{nobody.getsockname()[1]}/mxr"
         cases = {
             closed: "Connection refused",
-            scram.url("postgres", "fleet", "sesame"): "does not let this registry in",
+            scram.url("postgres", "fleet", "sesame"): "rejected the credentials",
             scram.url("nothing", "fleet", SECRET): "does not exist",
-            mine: "may not do this",
+            mine: "lacks a permission",
             "postgresql://fleet:se@same@host/mxr": "%40",
             "postgresql://fleet:x@s3cr/et@host/mxr": "%40",
             "postgresql://fleet:sesame@host:sesame/mxr": "cannot be read",

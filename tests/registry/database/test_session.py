@@ -19,7 +19,7 @@ from mxr.errors import MxrError, NoSuchArtifact, Temporary, Usage
 from mxr_registry.artifacts import misses, resolution
 from mxr_registry.artifacts.usage import UsageCounter
 from mxr_registry.database import schema
-from mxr_registry.database.session import Database, now, take_turns
+from mxr_registry.database.session import Database, advisory_lock, now
 from mxr_registry.database.tables import BlobRow
 
 
@@ -83,7 +83,7 @@ def test_writers_take_turns_and_readers_do_not_wait(sqlite: Database) -> None:
     first.start()
     inside.wait(10)
     assert names(db) == []
-    with pytest.raises(Temporary, match="busy"), db.writing(patience=0.05):
+    with pytest.raises(Temporary, match="busy"), db.writing(lock_timeout=0.05):
         pass
     go.set()
     with db.writing() as session:
@@ -108,7 +108,7 @@ def test_who_takes_turns_waits_for_the_end_of_the_other(db: Database) -> None:
 
     def write() -> None:
         with db.writing() as session:
-            take_turns(session, "this", "that")
+            advisory_lock(session, "this", "that")
             session.execute(insert(BlobRow), row("first"))
             inside.set()
             go.wait(10)
@@ -116,11 +116,11 @@ def test_who_takes_turns_waits_for_the_end_of_the_other(db: Database) -> None:
     first = threading.Thread(target=write)
     first.start()
     assert inside.wait(10)
-    with pytest.raises(Temporary, match="busy"), db.writing(patience=0.05) as session:
-        take_turns(session, "that")
+    with pytest.raises(Temporary, match="busy"), db.writing(lock_timeout=0.05) as session:
+        advisory_lock(session, "that")
     go.set()
     with db.writing() as session:
-        take_turns(session, "that")
+        advisory_lock(session, "that")
         assert session.execute(select(BlobRow.sha256)).scalars().all() == ["first"]
     first.join()
 
@@ -154,7 +154,7 @@ def asked(parts: Any, **change: Any) -> resolution.ResolveRequest:
 def test_a_miss_is_a_miss_though_it_cannot_be_written_down(
     db: Database, parts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(misses, "PATIENCE", 0.05)
+    monkeypatch.setattr(misses, "LOCK_TIMEOUT", 0.05)
     with db.writing() as other:
         if not db.embedded:
             other.execute(text("LOCK TABLE misses"))

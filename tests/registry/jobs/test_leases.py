@@ -33,7 +33,7 @@ def test_who_lost_a_lease_can_do_nothing_over_its_successor(registry: Any, parts
     }
     for verb, body in calls.items():
         refused = registry.error("POST", f"/v1/jobs/{job['id']}/{verb}", body)
-        assert refused["code"] == "conflict" and "this lease is lost" in refused["message"]
+        assert refused["code"] == "conflict" and "the lease is lost" in refused["message"]
     assert registry.ok("GET", "/v1/artifacts")["artifacts"] == []
     assert registry.finish(fresh)["state"] == "done"
     refused = registry.error("POST", f"/v1/jobs/{job['id']}/finish", calls["finish"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import Demands, Qualities
 from mxr.protocol import jobs as job_protocol
-from mxr_registry.jobs.submission import _sure
+from mxr_registry.jobs.submission import _certainly_satisfies
 
 EXAMPLES = crowd(500, 100)
 
@@ -70,5 +70,5 @@ def test_what_a_claim_pinned_satisfies_who_attached_since(
     made = replace(pinned, libraries=other.libraries)
     made = replace(made, sramecc="any") if no_sramecc else made
     made = replace(made, xnack="any") if no_xnack else made
-    if _sure(asked, pinned):
+    if _certainly_satisfies(asked, pinned):
         assert serves(asked, made)

@@ -151,7 +151,7 @@ def test_a_target_without_tables_is_refused(source: Any, targets: Databases, tmp
     (tmp_path / "bare").mkdir()
     bare = targets(tmp_path / "bare", migrated=False)
     error = move(source, "--to-database", bare.url, expect=75)
-    assert "to move to is not prepared" in error["message"]
+    assert "target database is not prepared" in error["message"]
     assert "mxr-registry migrate" in error["hint"] and "--to-database" in error["hint"]
 
 

@@ -85,7 +85,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_file_where_a_folder_should_be_is_said(tmp_path: Path) -> None:
     (tmp_path / "blobs").write_bytes(b"")
-    with pytest.raises(Temporary, match="cannot be written"):
+    with pytest.raises(Temporary, match="Cannot write"):
         LocalStore(tmp_path).begin(NAME)
 
 

@@ -19,9 +19,9 @@ from servers.faulty import Alter, Answer, Cut, Fault, Faulty, Lose, Stall, refus
 from servers.swift import Bucket, S3Server
 
 from mxr.errors import DamagedBlob, DiskFull, MxrError, NoSuchBlob, Temporary, Usage
-from mxr_registry.storage import S3Place, objects, open_store, s3
-from mxr_registry.storage.objects import ObjectStore
-from mxr_registry.storage.store import CHUNK
+from mxr.util.hashing import CHUNK
+from mxr_registry.storage import S3Settings, open_store, s3
+from mxr_registry.storage.objects import PART, ObjectStore
 
 DATA = bytes(range(253)) * 16_000
 NAME = sha256(DATA).hexdigest()
@@ -51,7 +51,7 @@ def open_s3(bucket: Bucket) -> Open:
     """Opens a store in the test's bucket, with other settings where they are given."""
 
     def begin(url: str | None = None, **settings: Any) -> ObjectStore:
-        store = open_store(url or bucket.url, replace(S3Place.read(bucket.environ), **settings))
+        store = open_store(url or bucket.url, replace(S3Settings.read(bucket.environ), **settings))
         assert isinstance(store, ObjectStore)
         return store
 
@@ -276,7 +276,7 @@ class TestBadDays:
     def test_one_that_did_not_answer_is_left_alone_for_a_moment(
         self, impatient: ObjectStore, way: Faulty, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(s3, "REST", 600.0)
+        monkeypatch.setattr(s3, "OUTAGE_PAUSE", 600.0)
         way.spoil(Stall())
         with pytest.raises(Temporary):
             impatient.stat(NAME)
@@ -288,7 +288,7 @@ class TestBadDays:
 
     def test_one_that_is_not_there(self, open_s3: Open) -> None:
         store = open_s3(endpoint=refused())
-        with pytest.raises(Temporary, match="cannot be reached"):
+        with pytest.raises(Temporary, match="unreachable"):
             store.ready()
 
     @pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId"])
@@ -325,7 +325,7 @@ class TestReady:
             open_s3().ready()
 
     def test_no_such_bucket(self, open_s3: Open) -> None:
-        with pytest.raises(Usage, match="no such bucket"):
+        with pytest.raises(Usage, match="the bucket does not exist"):
             open_s3("s3://there-is-none/x").ready()
 
     def test_it_writes_once(self, store: ObjectStore, way: Faulty) -> None:
@@ -337,7 +337,7 @@ class TestReady:
 class TestSignedUrls:
     def test_anyone_gets_the_bytes_and_a_part_of_them(self, store: ObjectStore) -> None:
         keep(store)
-        url = store.url(NAME, near=True)
+        url = store.url(NAME, local=True)
         assert url is not None
         assert get(url).data == DATA
         part = get(url, Range="bytes=5-9")
@@ -346,7 +346,7 @@ class TestSignedUrls:
     def test_a_forged_one_is_refused(self, store: ObjectStore) -> None:
         other = keep(store, b"another")
         keep(store)
-        url = store.url(NAME, near=True) or ""
+        url = store.url(NAME, local=True) or ""
         last = url[-1]
         for forged in (url[:-1] + ("0" if last != "0" else "1"), url.replace(NAME, other), url.partition("?")[0]):
             assert get(forged).status in (400, 403)
@@ -383,8 +383,8 @@ class TestSignedUrls:
         ],
     )
     def test_who_gets_one(self, environ: dict[str, str], far: bool, near: bool) -> None:
-        place = S3Place.read(environ)
-        assert (place.signs_for(False), place.signs_for(True)) == (far, near)
+        place = S3Settings.read(environ)
+        assert (place.signs_for(local=False), place.signs_for(local=True)) == (far, near)
 
 
 def test_a_server_with_a_certificate_of_its_own(open_s3: Open, swift: S3Server, tmp_path: Path) -> None:
@@ -427,9 +427,9 @@ def certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
 
 class TestSettings:
     def test_path_style_where_an_endpoint_is_given(self) -> None:
-        assert S3Place.read({}).style == "auto"
-        assert S3Place.read({"MXR_S3_ENDPOINT": "http://host:9000/"}).style == "path"
-        assert S3Place.read({"MXR_S3_ENDPOINT": "http://host", "MXR_S3_STYLE": "virtual"}).style == "virtual"
+        assert S3Settings.read({}).style == "auto"
+        assert S3Settings.read({"MXR_S3_ENDPOINT": "http://host:9000/"}).style == "path"
+        assert S3Settings.read({"MXR_S3_ENDPOINT": "http://host", "MXR_S3_STYLE": "virtual"}).style == "virtual"
 
     @pytest.mark.parametrize(
         ("name", "begin"),
@@ -458,7 +458,7 @@ class TestSettings:
     def test_what_makes_no_sense_is_refused_by_name(self, environ: dict[str, str]) -> None:
         (name,) = environ
         with pytest.raises(Usage, match=name):
-            S3Place.read(environ)
+            S3Settings.read(environ)
 
     @pytest.mark.parametrize("url", ["s3://", "s3:///prefix", "s3://b/p?x=1", "S3"])
     def test_a_url_that_names_no_bucket(self, url: str) -> None:

@@ -10,9 +10,10 @@ import pytest
 from servers.swift import Bucket
 
 from mxr.errors import Damaged, NoSuchBlob, Usage
-from mxr_registry.storage import S3Place, open_store
+from mxr.util.hashing import CHUNK
+from mxr_registry.storage import S3Settings, open_store
 from mxr_registry.storage.local import LocalStore
-from mxr_registry.storage.store import CHUNK, Store
+from mxr_registry.storage.store import Store
 
 DATA = bytes(range(256)) * 9000
 NAME = sha256(DATA).hexdigest()
@@ -29,7 +30,7 @@ def local(asked: Asked) -> Store:
 
 def s3(asked: Asked) -> Store:
     bucket: Bucket = asked.getfixturevalue("bucket")
-    return open_store(bucket.url, S3Place.read(bucket.environ))
+    return open_store(bucket.url, S3Settings.read(bucket.environ))
 
 
 KINDS: dict[str, Callable[[Asked], Store]] = {"local": local, "s3": s3}

@@ -8,7 +8,7 @@ from pathlib import Path
 from struct import pack
 
 from .graph import Graph, Sizes
-from .hashes import Chain, hashed, spelt
+from .hashes import Chain, hashed, joined
 from .prediction_refusal import PredictionRefused
 
 FIELDS = ("version", "graph", "arch", "shape")
@@ -50,7 +50,7 @@ def name_of(deployment: Deployment, graph: int, shape: int, shapes: str) -> Pred
         "arch": deployment.arch,
         "shape": shapes,
     }
-    return PredictedName(spelt(*values), dict(zip(FIELDS, (f"{value:x}" for value in values), strict=True)), meant)
+    return PredictedName(joined(*values), dict(zip(FIELDS, (f"{value:x}" for value in values), strict=True)), meant)
 
 
 def version_field(version: str) -> int:

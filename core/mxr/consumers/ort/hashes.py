@@ -82,6 +82,6 @@ class Chain:
         return self._words[0] | self._words[1] << 32
 
 
-def spelt(*fields: int) -> str:
+def joined(*fields: int) -> str:
     """The file name of these fields: lower-case hex without padding, joined by `-`, with the suffix `.mxr`."""
     return "-".join(f"{field:x}" for field in fields) + ".mxr"

@@ -1,4 +1,4 @@
-"""Graphs made at random, as exporters write them: what ONNX Runtime folds, fuses and drops is in them on purpose."""
+"""Random graphs as exporters write them, with nodes that ONNX Runtime folds, fuses and removes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Maker:
-    """A graph that grows: values by name with their shapes, nodes, initializers."""
+    """Builds a graph: values by name with their shapes, nodes, initializers."""
 
     rng: random.Random
     half: bool
@@ -25,7 +25,7 @@ class Maker:
     count: int = 0
 
     def fresh(self, word: str) -> str:
-        """A name as exporters give them."""
+        """A name in the style of an exporter."""
         self.count += 1
         return self.rng.choice([f"{word}_{self.count}", f"/block/{word}_{self.count}_output_0", f"{word}.{self.count}"])
 
@@ -49,18 +49,18 @@ class Maker:
         return name
 
     def label(self) -> str:
-        """A node's name: often none."""
+        """The name of a node, which is often empty."""
         return self.fresh("node") if self.rng.random() < 0.6 else ""
 
     def node(self, op: str, inputs: list[str], shape: Shape, outputs: int = 1, **attributes: object) -> str:
-        """Adds a node; the name of its first output."""
+        """Adds a node. Returns the name of its first output."""
         names = [self.fresh(op.lower()) for _ in range(outputs)]
         self.nodes.append(helper.make_node(op, inputs, names, self.label(), **attributes))
         self.values |= dict.fromkeys(names, shape)
         return names[0]
 
     def pick(self, rank: int | None = None) -> str | None:
-        """A value so far, of this rank where one is given; the latest are likelier."""
+        """An existing value, of this rank if given; recent values are more likely."""
         fits = [name for name, shape in self.values.items() if rank is None or len(shape) == rank]
         return self.rng.choice(fits[-6:]) if fits else None
 
@@ -124,7 +124,7 @@ def reshape(make: Maker) -> None:
 
 
 def reshape_by_shape(make: Maker) -> None:
-    """What PyTorch writes for `x.view(x.size(0), -1)`: folded away for static shapes."""
+    """What PyTorch writes for `x.view(x.size(0), -1)`; it is folded for static shapes."""
     name = make.pick(4) or make.pick(3)
     if name is None:
         return
@@ -194,7 +194,7 @@ def slices(make: Maker) -> None:
 
 
 def twice(make: Maker) -> None:
-    """The same computation written twice: one of the two is dropped."""
+    """The same computation twice; ONNX Runtime removes one of the two."""
     name = make.pick()
     assert name is not None
     shape = make.values[name]
@@ -203,7 +203,7 @@ def twice(make: Maker) -> None:
 
 
 def cast(make: Maker) -> None:
-    """There and back again, as mixed precision leaves it."""
+    """A cast and its inverse, as mixed precision leaves them."""
     name = make.pick()
     assert name is not None
     shape = make.values[name]
@@ -239,7 +239,7 @@ def random_model(seed: int, *, half: bool = False, mixed: bool = False) -> onnx.
         rng.choice((*STEPS, cast) if mixed else STEPS)(make)
     used = {name for node in make.nodes for name in node.input}
     ends = [name for name in make.values if name not in used]
-    if not rng.getrandbits(2):  # one that others read too
+    if not rng.getrandbits(2):  # an output that other nodes read as well
         ends += [name for name in make.values if name in used and name not in inputs][-1:]
     shown = [helper.make_tensor_value_info(name, kind, make.values[name]) for name in dict.fromkeys(ends)]
     declared = [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()]

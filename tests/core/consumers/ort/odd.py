@@ -1,4 +1,4 @@
-"""Models with one odd thing each, in which a rule about names shows."""
+"""Models with one unusual feature each, which test one rule of the file names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ODD: dict[str, Maker] = {}
 
 
 def odd(function: Maker) -> Maker:
-    """Keeps a model under its function's name."""
+    """Registers a model under the name of its function."""
     ODD[function.__name__] = function
     return function
 
@@ -31,7 +31,7 @@ def model(
     declare_weights: bool = False,
     shapes: bool = False,
 ) -> onnx.ModelProto:
-    """A small model; outputs have no shape, as some exporters leave them."""
+    """A small model; outputs have no shape, as some exporters write them."""
     tensors = [numpy_helper.from_array(values, name) for name, values in (weights or {}).items()]
     declared = [helper.make_tensor_value_info(name, kind, dims) for name, dims in inputs.items()]
     if declare_weights:
@@ -215,7 +215,7 @@ def top_k() -> onnx.ModelProto:
 
 @odd
 def shape_computed() -> onnx.ModelProto:
-    """The shape is an input's value: nobody knows it before."""
+    """The shape is the value of an input, so it is unknown before the run."""
     made = model([node("Reshape", ["x", "s"], "y")], {"x": [2, 6]}, ["y"])
     made.graph.input.append(helper.make_tensor_value_info("s", LONG, [2]))
     return made
@@ -274,7 +274,7 @@ def quantized() -> onnx.ModelProto:
 
 @odd
 def half_constants() -> onnx.ModelProto:
-    """Two weights that ONNX Runtime multiplies beforehand where it can compute halves."""
+    """Two weights, whose product ONNX Runtime folds if it can compute half precision."""
     halves = {name: np.full((5,), 0.5, np.float16) for name in ("u", "v")}
     nodes = [node("Mul", ["u", "v"], "w"), node("Add", ["x", "w"], "y")]
     return model(nodes, {"x": [2, 5]}, ["y"], halves, kind=HALF)

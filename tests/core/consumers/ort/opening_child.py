@@ -1,4 +1,4 @@
-"""Runs in the judge's interpreter: primes a cache with a program, and opens a session through mxr."""
+"""Runs in the interpreter with the real provider: puts a program into a cache, and opens a session through mxr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The predicted name is the one that the real provider asks for, over graphs made at random and odd ones."""
+"""The predicted name equals the name that the real provider requests, for random and unusual graphs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MODELS = DATA / "models"
 def ask_both(
     judge: Judge, folder: Path, models: Sequence[Path], arch: str = ARCH, **task: Any
 ) -> list[tuple[PredictedName | Unpredictable, Outcome]]:
-    """What is predicted for each of these files, and what the provider did."""
+    """The prediction for each of these files, and what the provider did."""
     from_bytes, level = task.get("bytes", False), task.get("level", "all")
     outcomes = judge.sessions([{"model": str(each), **task} for each in models], folder / "sessions", arch=arch)
     found = contract.Contract("B", VERSION, PROVIDER)
@@ -46,7 +46,7 @@ def write(folder: Path, models: dict[str, onnx.ModelProto]) -> list[Path]:
 
 
 @pytest.mark.parametrize("kind", ["fp32", "fp16", "mixed"])
-def test_predicted_is_asked(judge: Judge, tmp_path: Path, kind: str) -> None:
+def test_the_prediction_is_right(judge: Judge, tmp_path: Path, kind: str) -> None:
     models = {
         f"{kind}-{seed}": random_model(
             seed, half=kind == "fp16" or (kind == "mixed" and seed % 2 == 1), mixed=kind == "mixed"
@@ -71,7 +71,7 @@ def test_predicted_is_asked(judge: Judge, tmp_path: Path, kind: str) -> None:
     ids=["from bytes", "basic", "disable", "the provider's own fp16"],
 )
 @pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
-def test_predicted_is_asked_however_it_is_opened(
+def test_the_prediction_is_right_however_the_model_is_opened(
     judge: Judge, tmp_path: Path, task: dict[str, Any], half: bool
 ) -> None:
     models = write(tmp_path, {f"m{seed}": random_model(seed, half=half) for seed in range(100, 112)})
@@ -87,7 +87,7 @@ def test_the_arch_is_in_the_name(judge: Judge, tmp_path: Path, arch: str) -> Non
     assert [{name.file} for name, _ in rows if isinstance(name, PredictedName)] == [
         outcome.asked for _, outcome in rows
     ]
-    assert rows[0][1].asked != rows[1][1].asked  # the file's name counts too
+    assert rows[0][1].asked != rows[1][1].asked  # the name depends on the file name as well
 
 
 REFUSED = {
@@ -106,7 +106,7 @@ REFUSED = {
 """Models whose name cannot be predicted, with a part of the reason; the others are predicted."""
 
 
-def test_odd_models(judge: Judge, tmp_path: Path) -> None:
+def test_unusual_models(judge: Judge, tmp_path: Path) -> None:
     rows = ask_both(judge, tmp_path, write(tmp_path, {name: make() for name, make in ODD.items()}))
     for model, (name, outcome) in zip(ODD, rows, strict=True):
         if model in REFUSED:
@@ -150,7 +150,7 @@ def test_the_provider_of_the_wheel_is_recognised(judge: Judge) -> None:
     assert (found.generation, found.version, found.provider) == ("B", VERSION, PROVIDER)
 
 
-def test_another_version_than_will_serve(judge: Judge, tmp_path: Path) -> None:
+def test_an_interpreter_with_another_version_is_refused(judge: Judge, tmp_path: Path) -> None:
     (model,) = write(tmp_path, {"m": random_model(3)})
     found = predict(
         PredictionRequest(model, contract.Contract("B", "1.24.0", PROVIDER), ARCH, "m.onnx", python=str(judge.python))

@@ -1,4 +1,4 @@
-"""The folder for ONNX Runtime, and what its real provider makes of it."""
+"""The folder for ONNX Runtime, and what the real provider does with it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def made(folder: Path, model: Path | None, judge: Judge | None, key: Key = KEY, 
 
 
 def program_for(judge: Judge, model: Path, folder: Path) -> bytes:
-    """What the stand-ins compile this model to, made elsewhere."""
+    """The program that the stand-ins compile from this model, in another folder."""
     (outcome,) = judge.sessions([{"model": str(model)}], folder)
     (path,) = outcome.cache.glob("*.mxr")
     return path.read_bytes()
@@ -77,7 +77,7 @@ def test_the_provider_loads_what_was_placed(judge: Judge, model: Path, tmp_path:
         ({"inputs": 8}, "graph", "other dims"),
     ],
 )
-def test_what_differed_is_named(
+def test_the_differing_field_is_reported(
     judge: Judge, model: Path, tmp_path: Path, change: dict[str, Any], field: str, word: str
 ) -> None:
     data = program_for(judge, model, tmp_path / "elsewhere")
@@ -100,7 +100,7 @@ def test_what_differed_is_named(
     assert finding.to_json()["differences"][0].keys() == {"field", "asked", "found"}
 
 
-def test_what_was_rewritten_and_what_is_gone(judge: Judge, model: Path, tmp_path: Path) -> None:
+def test_rewritten_and_missing_files_are_reported(judge: Judge, model: Path, tmp_path: Path) -> None:
     asked = made(tmp_path / "o", model, judge)
     home = tmp_path / "o" / place(ORT, Cache(tmp_path / "cache"), asked, b"program").path
     (outcome,) = judge.sessions([{"model": str(model), "cache": str(home)}], tmp_path / "run")
@@ -141,7 +141,7 @@ def test_settings_of_other_generations(judge: Judge, model: Path, tmp_path: Path
         (replace(KEY, inputs=(("x", (DynamicDim(1, 8), 3)),)), "dynamic dim"),
     ],
 )
-def test_keys_that_it_cannot_use(key: Key, word: str) -> None:
+def test_keys_that_the_provider_cannot_use(key: Key, word: str) -> None:
     with pytest.raises(Usage, match=word) as caught:
         ORT.check("m", key)
     assert caught.value.hint
@@ -205,7 +205,7 @@ def test_an_interpreter_that_never_answers(tmp_path: Path) -> None:
     assert "--ort-python" in caught.value.answer.hint
 
 
-def test_a_strange_file_of_that_name_stays(judge: Judge, model: Path, tmp_path: Path) -> None:
+def test_a_foreign_file_of_that_name_stays(judge: Judge, model: Path, tmp_path: Path) -> None:
     asked, cache = made(tmp_path / "o", model, judge), Cache(tmp_path / "cache")
     assert ORT.lay_out is not None
     theirs = tmp_path / "o" / ORT.lay_out(asked).pieces[-1].name
@@ -218,7 +218,7 @@ def test_a_strange_file_of_that_name_stays(judge: Judge, model: Path, tmp_path: 
     assert theirs.read_bytes() == b"program"
 
 
-def test_folders_that_are_none_of_ours(tmp_path: Path) -> None:
+def test_folders_without_records_of_mxr(tmp_path: Path) -> None:
     with pytest.raises(Usage, match="nothing that mxr placed"):
         verification.verify(tmp_path)
     with pytest.raises(Usage):

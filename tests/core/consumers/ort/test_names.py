@@ -1,4 +1,4 @@
-"""The pieces of names: hashes, orders and generations, by vectors from outside."""
+"""The parts of names: hashes, orders and generations, checked with test vectors from other projects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from mxr.consumers.ort import contract, generation_b, generation_c, generation_d
 from mxr.consumers.ort.fields import Deployment, version_field
 from mxr.consumers.ort.graph import Graph, GraphNode
-from mxr.consumers.ort.hashes import Chain, hashed, spelt
+from mxr.consumers.ort.hashes import Chain, hashed, joined
 from mxr.consumers.ort.libstdcxx import map_order
 from mxr.consumers.ort.prediction_refusal import PredictionRefused
 from mxr.errors import Usage
@@ -48,7 +48,7 @@ def test_a_chain_hashes_each_piece_with_what_came_before() -> None:
 
 
 def test_a_name_pads_nothing() -> None:
-    assert spelt(0x20F00, 0xABC, 0, 1) == "20f00-abc-0-1.mxr"
+    assert joined(0x20F00, 0xABC, 0, 1) == "20f00-abc-0-1.mxr"
 
 
 @pytest.mark.parametrize(("version", "field"), [("2.12.0", 0x20C00), ("2.15.0", 0x20F00), ("2.16", 0x21000)])
@@ -57,7 +57,7 @@ def test_version_fields(version: str, field: int) -> None:
 
 
 @pytest.mark.parametrize("version", ["", "2", "two.0", "2.15-dev"])
-def test_versions_that_are_none(version: str) -> None:
+def test_invalid_versions(version: str) -> None:
     with pytest.raises(PredictionRefused, match="MAJOR"):
         version_field(version)
 
@@ -172,12 +172,12 @@ def test_the_map_of_the_machines_compiler(tmp_path: Path) -> None:
     ("said", "generation"),
     [("1.19.2", "A"), ("1.24.1", "B"), ("1.27.1", "B"), ("b", "B"), ("B'", "B'"), ("C", "C"), ("d", "D")],
 )
-def test_what_is_said_of_the_generation(said: str, generation: str) -> None:
+def test_the_generation_of_an_option(said: str, generation: str) -> None:
     assert contract.choose(said, "2.15.0").generation == generation
 
 
 @pytest.mark.parametrize("said", ["1.22.1", "1.23.2", "1.99", "no/such/library.so"])
-def test_what_does_not_tell_the_generation(said: str) -> None:
+def test_options_without_a_generation(said: str) -> None:
     with pytest.raises(Usage) as caught:
         contract.choose(said)
     assert "--ort" in caught.value.hint
@@ -192,7 +192,7 @@ def test_what_does_not_tell_the_generation(said: str) -> None:
         (b"ORT_MIGRAPHX_DISABLE_COMPILED_MODEL_CACHING migraphx_model_cache_dir", "D"),
     ],
 )
-def test_what_a_library_shows(tmp_path: Path, strings: bytes, generation: str) -> None:
+def test_the_generation_of_a_library(tmp_path: Path, strings: bytes, generation: str) -> None:
     library = tmp_path / contract.LIBRARY
     library.write_bytes(b"\0" + strings + b"\0/opt/rocm-7.1.1/lib\0")
     found = contract.choose(str(library))

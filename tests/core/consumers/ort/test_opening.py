@@ -1,4 +1,4 @@
-"""`mxr.ort_session` with the real provider: it opens what it fetched, and says when ONNX Runtime did otherwise."""
+"""`mxr.ort_session` with the real provider: it loads what it fetched, and reports if ONNX Runtime did not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CORE = Path(mxr.__file__).parents[1]
 
 
 class Opening:
-    """A model, the program that the stand-ins make of it, and a try to open it through mxr."""
+    """A model, the program that the stand-ins compile from it, and a call that opens it through mxr."""
 
     def __init__(self, judge: Judge, tmp: Path) -> None:
         self.judge, self.tmp, self.model = judge, tmp, tmp / "m.onnx"
@@ -31,7 +31,7 @@ class Opening:
         self.program = program.read_text()
 
     def __call__(self, environ: dict[str, str] | None = None, **task: Any) -> tuple[dict[str, Any], list[str]]:
-        """The reply, and what MIGraphX was asked."""
+        """The reply, and the calls that MIGraphX received."""
         log, reply = self.tmp / "log", self.tmp / "reply"
         document = {
             "cache": str(self.tmp / "cache"),
@@ -75,7 +75,7 @@ def test_the_cpu_is_no_success(opening: Opening) -> None:
     assert error["detail"]["providers"] == ["CPUExecutionProvider"]
 
 
-def test_a_variable_that_wins(opening: Opening) -> None:
+def test_a_variable_that_overrides_the_option(opening: Opening) -> None:
     error, asked = opening({"ORT_MIGRAPHX_MODEL_CACHE_PATH": "/elsewhere"})
     assert error["code"] == "usage" and "Unset" in error["hint"] and not asked
 

@@ -1,6 +1,6 @@
-"""The first rooms: blobs, models, artifacts, misses.
+"""Initial schema: tables for blobs, models, artifacts and misses.
 
-Revision 0001, after nothing.
+Revision 0001, the first.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """One step forward."""
+    """Apply the migration."""
     _blobs()
     _models()
     _artifacts()
-    _made_of("model_blobs", "model", "models")
-    _made_of("artifact_blobs", "artifact", "artifacts")
+    _blob_references("model_blobs", "model", "models")
+    _blob_references("artifact_blobs", "artifact", "artifacts")
     _inputs()
     _misses()
 
 
 def downgrade() -> None:
-    """One step back."""
+    """Revert the migration."""
     for table in ("misses", "artifact_inputs", "artifact_blobs", "model_blobs", "artifacts", "models", "blobs"):
         op.drop_table(table)
 
@@ -106,7 +106,7 @@ def _artifacts() -> None:
         op.create_index("_".join(("ix_artifacts_namespace", *columns)), "artifacts", ["namespace", *columns])
 
 
-def _made_of(table: str, owner: str, owners: str) -> None:
+def _blob_references(table: str, owner: str, owners: str) -> None:
     op.create_table(
         table,
         _column(owner, SERIAL),

@@ -1,4 +1,4 @@
-"""Reading objects: a body that breaks off is asked for again, and one that is wrong never comes to its end."""
+"""Readers for S3 objects: one resumes an interrupted body, the other verifies the sha256 before the last chunk."""
 
 from __future__ import annotations
 
@@ -6,39 +6,40 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256 as new_sha256
 
 from mxr.errors import Temporary
+from mxr.util.hashing import CHUNK
 
 from .s3 import Bucket, ObjectBody, ObjectVersion
-from .store import CHUNK, absent, damaged
+from .store import damaged_blob, no_such_blob
 
 RESUMES = 3
-"""Times that one reader asks again for the rest of a body that broke off."""
+"""How often one reader requests the rest of an interrupted body."""
 
 
 class ObjectReader:
-    """Chunks of an object from `offset`, all or `length` bytes of it. Raises `NoSuchBlob` at once.
+    """Chunks of an object from `offset`: `length` bytes, or all of the rest. The constructor raises `NoSuchBlob`.
 
-    `stamp` tells which content of the key is read, None where there was nothing to read.
+    `version` identifies the content that is read. It is None if there was nothing to read.
     """
 
     def __init__(self, bucket: Bucket, key: str, sha256: str, offset: int, length: int | None) -> None:
         self._bucket, self._key, self._sha256 = bucket, key, sha256
         self._at, self._left = offset, length
         self._resumes = RESUMES
-        self.stamp: ObjectVersion | None = None
-        self._body = self._ask()
+        self.version: ObjectVersion | None = None
+        self._body = self._request()
 
-    def _ask(self) -> ObjectBody | None:
+    def _request(self) -> ObjectBody | None:
         if self._left == 0:
             return None
         body = self._bucket.get(self._key, self._at, self._left)
         if body is None:
             if self._bucket.stat(self._key) is None:
-                raise absent(self._sha256)
+                raise no_such_blob(self._sha256)
             return None
-        if self.stamp not in (None, body.stamp):
+        if self.version not in (None, body.version):
             body.close()
             raise Temporary(f"Blob {self._sha256} was replaced while it was read.")
-        self.stamp = body.stamp
+        self.version = body.version
         return body
 
     def __iter__(self) -> Iterator[bytes]:
@@ -63,40 +64,40 @@ class ObjectReader:
                 if not self._resumes:
                     raise
                 self._resumes -= 1
-                self._body = self._ask()
+                self._body = self._request()
         return b""
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Return the connection to the pool."""
         if self._body is not None:
             self._body.close()
             self._body = None
 
 
 class VerifiedReader:
-    """All of a blob, hashed as it passes: the last chunk comes only when the sha256 is right, else `DamagedBlob`."""
+    """A whole blob, hashed while it is read. Yields the last chunk only if the sha256 matches, else `DamagedBlob`."""
 
-    def __init__(self, reader: ObjectReader, sha256: str, wrong: Callable[[str], None]) -> None:
-        """`wrong` hears of a blob whose bytes were others."""
-        self._reader, self._sha256, self._wrong = reader, sha256, wrong
+    def __init__(self, reader: ObjectReader, sha256: str, on_mismatch: Callable[[str], None]) -> None:
+        """`on_mismatch` is called with the sha256 of a blob whose bytes do not match it."""
+        self._reader, self._sha256, self._on_mismatch = reader, sha256, on_mismatch
         self._hash = new_sha256()
-        self._held = next(reader, None)
+        self._next_chunk = next(reader, None)
 
     def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
-        data = self._held
+        data = self._next_chunk
         if data is None:
             raise StopIteration
         self._hash.update(data)
-        self._held = next(self._reader, None)
-        if self._held is None and self._hash.hexdigest() != self._sha256:
-            self._wrong(self._sha256)
-            raise damaged(self._sha256)
+        self._next_chunk = next(self._reader, None)
+        if self._next_chunk is None and self._hash.hexdigest() != self._sha256:
+            self._on_mismatch(self._sha256)
+            raise damaged_blob(self._sha256)
         return data
 
     def close(self) -> None:
-        """Give the connection back."""
-        self._held = None
+        """Return the connection to the pool."""
+        self._next_chunk = None
         self._reader.close()

@@ -1,6 +1,6 @@
-"""What a model is called where ONNX Runtime opens it, for jobs that record its files.
+"""Add the file name of the model to jobs that record ONNX Runtime's cache files.
 
-Revision 0006, after 0005.
+Revision 0006, follows 0005.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """One step forward."""
+    """Apply the migration."""
     op.add_column("jobs", sa.Column("file_name", sa.Text(), nullable=True))
 
 
 def downgrade() -> None:
-    """One step back."""
+    """Revert the migration."""
     op.drop_column("jobs", "file_name")

@@ -1,6 +1,6 @@
-"""What a model's ONNX file says of itself, with the digest of its graph; when a worker left.
+"""Add the description and graph digest of a model's ONNX file, and the time when a worker signed off.
 
-Revision 0003, after 0002.
+Revision 0003, follows 0002.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ GRAPH = "ix_models_namespace_graph_seq"
 
 
 def upgrade() -> None:
-    """One step forward."""
+    """Apply the migration."""
     op.add_column("models", sa.Column("graph", sa.String(64), nullable=True))
     op.add_column("models", sa.Column("told_json", sa.Text(), nullable=True))
     op.create_index(GRAPH, "models", ["namespace", "graph", "seq"])
@@ -23,7 +23,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """One step back."""
+    """Revert the migration."""
     op.drop_column("workers", "left_at")
     op.drop_index(GRAPH, "models")
     op.drop_column("models", "told_json")

@@ -1,0 +1,69 @@
+"""Receive an uploaded blob: hash and write the body while it arrives, and keep nothing of an interrupted upload.
+
+The code is `async` because it waits for the client. Hashing, writing and syncing run in a thread, one chunk at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+
+from mxr.errors import Interrupted, Usage
+from mxr.util.hashing import CHUNK
+from mxr_registry.artifacts import blobs
+
+from .deps import Services
+
+
+async def receive(request: Request, services: Services, namespace: str, sha256: str) -> int:
+    """Store the request body as the blob `sha256` and return its size in bytes.
+
+    No transaction is open while bytes arrive. Raises `Damaged` if the bytes have another sha256, `Usage` for an empty
+    or too large body, `DiskFull`, and `Interrupted` if the client disconnects.
+    """
+    limit = services.settings.limits.blob
+    upload = await run_in_threadpool(services.store.begin, sha256, _content_length(request, limit))
+    try:
+        async for chunk in _chunks(request):
+            if upload.received + len(chunk) > limit:
+                raise _too_large(limit)
+            await run_in_threadpool(upload.write, chunk)
+        if not upload.received:
+            raise Usage("The blob is empty.", hint="Send the bytes of the blob as the request body.")
+        size = await run_in_threadpool(upload.commit)
+    except ClientDisconnect:
+        raise Interrupted(f"The upload of blob {sha256} was interrupted; nothing was stored.") from None
+    finally:
+        upload.discard()
+    await run_in_threadpool(blobs.record_upload, services.db, services.store, namespace, sha256, size)
+    return size
+
+
+async def _chunks(request: Request) -> AsyncIterator[bytearray]:
+    """The body in chunks of at least `CHUNK` bytes, except the last."""
+    buffer = bytearray()
+    async for part in request.stream():
+        buffer += part
+        if len(buffer) >= CHUNK:
+            yield buffer
+            buffer = bytearray()
+    if buffer:
+        yield buffer
+
+
+def _content_length(request: Request, limit: int) -> int | None:
+    text = request.headers.get("content-length")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise Usage("Content-Length is not a number.", hint="Send the size of the body in bytes, or no such header.")
+    if int(text) > limit:
+        raise _too_large(limit)
+    return int(text)
+
+
+def _too_large(limit: int) -> Usage:
+    return Usage(f"The blob exceeds the limit of {limit} bytes.", hint="Split the file into smaller blobs.")

@@ -20,8 +20,8 @@ from servers.swift import Bucket, S3Server
 
 from mxr.errors import DamagedBlob, DiskFull, MxrError, NoSuchBlob, Temporary, Usage
 from mxr.util.hashing import CHUNK
-from mxr_registry.storage import S3Settings, open_store, s3
-from mxr_registry.storage.objects import PART, ObjectStore
+from mxr_registry.storage import S3Settings, objects, open_store, s3
+from mxr_registry.storage.objects import ObjectStore
 
 DATA = bytes(range(253)) * 16_000
 NAME = sha256(DATA).hexdigest()

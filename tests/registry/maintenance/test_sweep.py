@@ -242,15 +242,15 @@ def test_two_sweeps_beside_uploads_lose_nothing(start: Any, parts: Any, fsck: An
 _SWEEPER = """
 import os, select, sys
 from pathlib import Path
-from mxr_registry.db import Database
-from mxr_registry.settings import Settings
+from mxr_registry.config.settings import RegistrySettings
+from mxr_registry.database.session import Database
+from mxr_registry.maintenance.sweep import Sweep, SweepReport
 from mxr_registry.storage import open_store
-from mxr_registry.sweep import Report, Sweep
-settings = Settings.read(os.environ, Path(sys.argv[1]), Path(sys.argv[2]))
+settings = RegistrySettings.read(os.environ, Path(sys.argv[1]), Path(sys.argv[2]))
 db, store, blobs = Database(settings.database_url, settings.connections), open_store(settings.store_url), 0
 print("sweeping", flush=True)
 while not select.select([sys.stdin], [], [], 0)[0]:
-    sweep = Sweep(db, store, settings.retention, settings.rules, settings.grace, lambda _: None, Report(False))
+    sweep = Sweep(db, store, settings.retention, settings.rules, settings.grace, lambda _: None, SweepReport(False))
     blobs += sweep.run().blobs
 print(blobs)
 """

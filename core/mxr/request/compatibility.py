@@ -127,9 +127,7 @@ def _archs(description: Description, hardware: Hardware) -> list[Requirement]:
     here = {hardware.arch, target.FAMILY_OF.get(hardware.arch or "")}
     needed = "+".join(sorted({arch.base for arch in archs}))
     ok = None if hardware.arch is None else all(arch.base in here for arch in archs)
-    rows = [
-        Requirement("arch", needed, hardware.arch, ok, "HIP loads a code object on no other arch")
-    ]
+    rows = [Requirement("arch", needed, hardware.arch, ok, "HIP loads a code object on no other arch")]
     for name in target.FEATURES:
         built = program_evidence.strictest({getattr(arch, name) or "any" for arch in archs})
         if built == "any":
@@ -157,7 +155,7 @@ def _libraries(description: Description, toolchain: HostToolchain) -> list[Requi
     return [Requirement("libraries", "+".join(names), toolchain.rocm, None, why)]
 
 
-def said(
+def check_options(
     description: Description, options: Options, hardware: Hardware, toolchain: HostToolchain
 ) -> tuple[Requirement, ...]:
     """Returns the other options of a request, checked against what the program was compiled for. Raises `Usage`."""

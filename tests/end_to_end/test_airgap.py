@@ -218,17 +218,17 @@ def test_an_import_into_a_cache_that_was_killed_goes_on(mxr: Host, host: Hosts, 
     lonely = host("lonely", NOWHERE)
     killed = """
 import os, signal, sys
-from mxr import importing
+from mxr.bundle import image_layout
 from mxr_cli.main import main
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
-chunks, calls = importing.layouts.chunks, []
+chunks, calls = image_layout.chunks, []
 def some(layout, blob):
     for data in chunks(layout, blob):
         yield data
         if any(".mxr-partial-" in name for _, _, names in os.walk(os.environ["MXR_CACHE_DIR"]) for name in names):
             die()
-importing.layouts.chunks = some
+image_layout.chunks = some
 sys.argv = ["mxr", "import", sys.argv[1]]
 main()
 """

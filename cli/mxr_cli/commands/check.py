@@ -35,7 +35,7 @@ def check(session: Session, options: Options, file: Path) -> None:
     hardware, toolchain = choose_hardware(options, session.host(), [])
     toolchain = choose_toolchain(options, toolchain)
     rows = compatibility.check(description, hardware, toolchain)
-    rows += compatibility.said(description, options, hardware, toolchain)
+    rows += compatibility.check_options(description, options, hardware, toolchain)
     if session.as_json:
         print_json(compatibility.to_json(rows))
     else:

@@ -27,8 +27,7 @@ from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows import push as push_workflow
 from mxr.workflows.fetch import Watch, unwatched
 
-from . import image_layout as layouts
-from . import oci
+from . import image_layout, oci
 from .contents import BundleRecord
 from .image_layout import ImageLayout, wrong
 from .oci import BLOBS, Descriptor
@@ -92,10 +91,10 @@ def answers(contents: BundleContents) -> list[tuple[lockfile.LockEntry, Answer]]
 
 def _contents(layout: ImageLayout) -> BundleContents:
     try:
-        version = codec.parse(layouts.document(layout, oci.LAYOUT_FILE), "oci-layout")
+        version = codec.parse(image_layout.document(layout, oci.LAYOUT_FILE), "oci-layout")
         if not isinstance(version, dict) or version.get("imageLayoutVersion") != "1.0.0":
             raise wrong(layout, "the version of its oci-layout is not 1.0.0")
-        index = oci.read_index(layouts.document(layout, oci.INDEX_FILE))
+        index = oci.read_index(image_layout.document(layout, oci.INDEX_FILE))
         return _read(layout, _manifests(layout, index))
     except Damaged:
         raise
@@ -114,7 +113,9 @@ def _manifests(layout: ImageLayout, index: list[Descriptor]) -> list[Descriptor]
             (found if row.media_type == oci.MANIFEST else inner)[row] = None
         if len(found) + len(inner) > MOST_ARTIFACTS:
             raise wrong(layout, f"it lists more than {MOST_ARTIFACTS} documents")
-        level = [each for row in inner for each in oci.read_index(layouts.document(layout, row))][: MOST_ARTIFACTS + 1]
+        level = [each for row in inner for each in oci.read_index(image_layout.document(layout, row))][
+            : MOST_ARTIFACTS + 1
+        ]
         if not level:
             return list(found)
     raise wrong(layout, "its indexes are nested too deeply")
@@ -125,7 +126,7 @@ def _read(layout: ImageLayout, manifests: list[Descriptor]) -> BundleContents:
     found: LockFile | None = None
     size = 0
     for row in manifests:
-        kind, config, layers = oci.read_manifest(layouts.document(layout, row))
+        kind, config, layers = oci.read_manifest(image_layout.document(layout, row))
         size += row.size + config.size
         if size > MOST_DOCUMENTS or len(records) >= MOST_ARTIFACTS:
             raise wrong(layout, "its documents are too large, or it has too many artifacts")
@@ -133,7 +134,7 @@ def _read(layout: ImageLayout, manifests: list[Descriptor]) -> BundleContents:
             record = _record(layout, config, layers)
             records[record.id] = record
         elif kind == oci.LOCK and found is None and len(layers) == 1:
-            found = lockfile.read(layouts.document(layout, layers[0]), f"The lock in {layout.path}")
+            found = lockfile.read(image_layout.document(layout, layers[0]), f"The lock in {layout.path}")
         else:
             raise wrong(layout, f"it has a manifest of unknown type {kind[:80]!r}, or two locks")
     if not records:
@@ -142,7 +143,7 @@ def _read(layout: ImageLayout, manifests: list[Descriptor]) -> BundleContents:
 
 
 def _record(layout: ImageLayout, config: Descriptor, layers: list[Descriptor]) -> BundleRecord:
-    document = codec.parse(layouts.document(layout, config), "An artifact")
+    document = codec.parse(image_layout.document(layout, config), "An artifact")
     record = codec.decode(BundleRecord, document, "artifact")
     wanted = [(blob.sha256, blob.size) for file in record.manifest.files for blob in file.blobs]
     if [(layer.sha256, layer.size) for layer in layers] != wanted:
@@ -177,7 +178,7 @@ def _check_empty(layout: ImageLayout, sha: str) -> None:
 
 
 def _check_blob(layout: ImageLayout, blob: Blob) -> None:
-    if sha256_chunks(layouts.chunks(layout, blob)) != blob.sha256:
+    if sha256_chunks(image_layout.chunks(layout, blob)) != blob.sha256:
         raise wrong(layout, f"the content of blob {blob.sha256} does not match its sha256")
 
 
@@ -185,7 +186,7 @@ def _check_file(layout: ImageLayout, file: File) -> Iterator[Blob]:
     whole = sha256()
     for blob in file.blobs:
         part = sha256()
-        hash_chunks(layouts.chunks(layout, blob), part, whole)
+        hash_chunks(image_layout.chunks(layout, blob), part, whole)
         if part.hexdigest() != blob.sha256:
             raise wrong(layout, f"the content of blob {blob.sha256} does not match its sha256")
         yield blob
@@ -197,7 +198,7 @@ def _check_programs(layout: ImageLayout, record: BundleRecord) -> None:
     """Compares each program with its key, as a registry does. Raises `Mismatch` if they contradict each other."""
     for file in record.manifest.files:
         try:
-            description = describe(layouts.FileWithin(layout, file)).to_json()
+            description = describe(image_layout.FileWithin(layout, file)).to_json()
         except Damaged as problem:
             raise wrong(layout, f"{file.name} of {record.id[:12]} is not a program: {problem.message}") from None
         push_workflow.refuse_contradictions(record.key, record.qualities, description)
@@ -237,7 +238,7 @@ def _write_file(layout: ImageLayout, file: File, cache: Cache, watch: Watch) -> 
                 disk.write_at(descriptor, data, at)
             progress(len(data))
 
-        hash_chunks((data for blob in file.blobs for data in layouts.chunks(layout, blob)), digest, sink=write)
+        hash_chunks((data for blob in file.blobs for data in image_layout.chunks(layout, blob)), digest, sink=write)
         if digest.hexdigest() != file.sha256:
             raise wrong(layout, f"{file.name} changed during the import")
 
@@ -267,7 +268,7 @@ def _publish(layout: ImageLayout, record: BundleRecord, client: Client, watch: W
     blobs = list(record.manifest.blobs())
     progress = watch(sum(blob.size for blob in blobs))
     return transfer.upload_and_publish(
-        lambda: transfer.send(client, blobs, lambda blob: layouts.chunks(layout, blob), progress),
+        lambda: transfer.send(client, blobs, lambda blob: image_layout.chunks(layout, blob), progress),
         lambda: client.publish(record.publication()),
     )
 

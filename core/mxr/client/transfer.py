@@ -25,7 +25,7 @@ T = TypeVar("T")
 Progress = Callable[[int], None]
 """Is called with the bytes of each part that was transferred; negative where a part is transferred again."""
 
-Read = Callable[[Blob], Iterator[Data]]
+Read = Callable[[Blob], Iterator[bytes]]
 """Returns the bytes of a blob, from its beginning with each call."""
 
 AT_ONCE = 4
@@ -196,7 +196,7 @@ def upload(client: Client, path: Path, file: File, progress: Progress = ignore) 
     offsets = {blob.sha256: offset for offset, blob in file.spans()}
     with disk.faults(path, "read"), path.open("rb", buffering=0) as source:
 
-        def read(blob: Blob) -> Iterator[Data]:
+        def read(blob: Blob) -> Iterator[bytes]:
             # As bytes: the connection can still hold a chunk when the next one is read into the same buffer.
             return map(bytes, read_chunks(source.fileno(), offsets[blob.sha256], blob.size))
 

@@ -155,7 +155,7 @@ def _libraries(description: Description, toolchain: HostToolchain) -> list[Requi
     return [Requirement("libraries", "+".join(names), toolchain.rocm, None, why)]
 
 
-def said(
+def check_options(
     description: Description, options: Options, hardware: Hardware, toolchain: HostToolchain
 ) -> tuple[Requirement, ...]:
     """Returns the other options of a request, checked against what the program was compiled for. Raises `Usage`."""

@@ -191,9 +191,9 @@ def outcome(client: Client, job: job_protocol.Job) -> str:
             hint="Request the compile again with --on-miss ask or --on-miss wait.",
             detail=detail,
         )
-    nobody = f", and no live worker can compile it: it needs {job.waiting_for}" if job.waiting_for else ""
+    needed = f", and no live worker can compile it: it needs {job.waiting_for}" if job.waiting_for else ""
     raise NotCompiled(
-        f"The program is not compiled yet: job {job.id} is {job.state}{nobody}.",
+        f"The program is not compiled yet: job {job.id} is {job.state}{needed}.",
         hint=f"Follow the job with `mxr jobs {job.id[:12]} --follow`. When it is done, run the same fetch again.",
         detail=detail | ({"waiting_for": job.waiting_for} if job.waiting_for else {}),
     )

@@ -131,8 +131,8 @@ def refuse_contradictions(wanted: Publish, files: Iterable[File], descriptions: 
         names += [file.name] if against else []
     if found:
         raise Mismatch(
-            f"{names[0]} is not what its key says: {'; '.join(map(str, found[:3]))}.",
-            hint="Publish it under the key that it was compiled for: `mxr inspect` shows what the file tells.",
+            f"{names[0]} does not match its key: {'; '.join(map(str, found[:3]))}.",
+            hint="Publish it under the key that it was compiled for; `mxr inspect FILE` shows its contents.",
             detail={
                 "differences": [each.to_json() for each in found],
                 "files": names,

@@ -70,7 +70,7 @@ class ClaimFilter:
 
 
 def cross_topic(topic: str) -> str | None:
-    """Return the topic for workers that may cross-compile the jobs of a topic, or None if nobody can."""
+    """Return the topic for workers that may cross-compile the jobs of a topic, or None if they cannot be."""
     namespace, _, lane = topic.partition(" ")
     cross_lane = lanes.cross_lane(lane)
     return f"{namespace} {cross_lane}" if cross_lane else None

@@ -205,7 +205,7 @@ def another_can_take(session: Session, rules: JobRules, worker: Row, job: Row) -
 
 
 def no_worker_error(request: Request) -> NoWorker:
-    """Return the error for a request that nobody can compile. It describes the worker that is needed."""
+    """Return the error for a request that no worker can compile. It describes the worker that is needed."""
     key, demands = request.key, request.demands
     return NoWorker(
         f"No live worker and no declared pool can compile this: it needs {_needed(key, demands)}.",

@@ -173,7 +173,7 @@ class Fsck:
             return session.execute(select(BlobRow.sha256).where(BlobRow.sha256 == name).limit(1)).first() is not None
 
     def _drop_orphan(self, name: str) -> bool:
-        """Delete the bytes of a blob without a row. The lock keeps an upload of it from writing its row meanwhile."""
+        """Delete the bytes of a blob without a row. The lock keeps an upload of it from writing its row in between."""
         with self.db.writing() as session:
             advisory_lock(session, lock_name(name))
             row = session.execute(select(BlobRow.sha256).where(BlobRow.sha256 == name).limit(1)).first()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from mxr.artifact.manifest import (
     artifact_id,
     check_name,
     check_sha256,
+    split_file,
 )
 from mxr.errors import Usage
 from mxr.util.codec import HUGE
@@ -232,3 +234,36 @@ def test_what_is_no_sha256(value: str) -> None:
     with pytest.raises(Usage, match="asked: expected 64"):
         check_sha256(value, "asked")
     assert check_sha256(DIGEST) == DIGEST
+
+
+DATA = bytes(range(200))
+
+
+@pytest.mark.parametrize("sizes", [(), (1,), (50, 50), (199,), (1, 2, 3, 4, 5)])
+def test_ranges_of_a_file_are_found_in_its_blobs(sizes: tuple[int, ...]) -> None:
+    file = cut("x", DATA, *sizes)
+    stored = {blob.sha256: DATA[offset : offset + blob.size] for offset, blob in file.spans()}
+    assert all(sha256(data).hexdigest() == name for name, data in stored.items())
+    for start in range(0, 201, 7):
+        for length in (0, 1, 3, 50, 500):
+            parts = list(file.spans().ranges(start, length))
+            found = b"".join(stored[each.blob.sha256][each.offset : each.offset + each.length] for each in parts)
+            assert found == DATA[start : start + length]
+            assert all(each.length > 0 for each in parts)
+    assert file.spans().size == file.size
+
+
+def test_a_file_without_bytes_has_no_ranges() -> None:
+    spans = File("x", 0, EMPTY, ()).spans()
+    assert list(spans) == list(spans.ranges(0, 10)) == [] and spans.size == 0
+
+
+def test_a_file_is_split_at_the_given_offsets(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(DATA)
+    assert split_file(path, "x", (0, 50, 120, 200)) == cut("x", DATA, 50, 70)
+    for points in ((0, 199), (0, 50, 201), (0, 50, 190)):
+        with pytest.raises(Usage, match="changed while it was being read"):
+            split_file(path, "x", points)
+    path.write_bytes(b"")
+    assert split_file(path, "x", (0,)) == File("x", 0, EMPTY, ())

@@ -172,15 +172,15 @@ SHAPED = FILE | {
     ],
 )
 def test_what_the_request_says_is_held_against_the_file(said: dict[str, Any], field: str, ok: bool | None) -> None:
-    found = {row.field: row for row in compatibility.said(SHAPED, Options(**said), MI210, ROCM)}
+    found = {row.field: row for row in compatibility.check_options(SHAPED, Options(**said), MI210, ROCM)}
     assert found[field].ok is ok
-    assert all(row.ok is None for row in compatibility.said({}, Options(**said), MI210, ROCM)), (
+    assert all(row.ok is None for row in compatibility.check_options({}, Options(**said), MI210, ROCM)), (
         "nothing known, nothing against"
     )
 
 
 def test_a_precision_that_would_show_and_does_not() -> None:
-    row = compatibility.said(
+    row = compatibility.check_options(
         FILE | {"precisions": ["fp32"], "operators": {"dot": 1}}, Options(precision="fp16"), MI210, ROCM
     )
     assert [each.ok for each in row if each.field == "precision"] == [False]

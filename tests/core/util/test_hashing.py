@@ -24,9 +24,13 @@ from mxr.util.hashing import (
     MOST_DIGESTS,
     FileDigest,
     StatMemo,
+    hash_chunks,
     hash_model,
+    hash_through,
     model_hash,
     model_hash_memoised,
+    read_chunks,
+    sha256_chunks,
     sha256_file,
     sha256_hex,
     sha256_memoised,
@@ -405,3 +409,27 @@ def test_the_memo_of_a_file_is_bounded_and_keeps_the_latest(tmp_path: Path, cloc
     assert memo.get(path.stat(), "sha256") == "first"
     assert memo.get(path.stat(), f"kind {3 * MOST_DIGESTS - 1}") == str(3 * MOST_DIGESTS - 1)
     assert memo.get(path.stat(), "kind 0") is None
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0, None), (0, 10), (5, 3 << 20), (1 << 20, 1), (7, None), (9 << 20, 5)])
+def test_the_read_and_hash_loop(tmp_path: Path, offset: int, size: int | None) -> None:
+    data = os.urandom((2 << 20) + 17)
+    path = written(tmp_path / "data", data)
+    expected = data[offset:] if size is None else data[offset : offset + size]
+    digest, other, out = hashlib.sha256(), hashlib.sha256(), bytearray(len(expected))
+
+    def sink(chunk: Any, at: int) -> None:
+        out[at : at + len(chunk)] = chunk
+
+    with path.open("rb", buffering=0) as file:
+        assert hash_chunks(read_chunks(file.fileno(), offset, size), digest, other, sink=sink) == len(expected)
+        assert sha256_chunks(read_chunks(file.fileno(), offset, size)) == digest.hexdigest()
+        assert file.tell() == 0, "the position of the file does not change"
+    assert bytes(out) == expected
+    assert digest.hexdigest() == other.hexdigest() == hashlib.sha256(expected).hexdigest()
+
+
+def test_hashing_does_not_change_the_chunks() -> None:
+    digest = hashlib.sha256()
+    assert list(hash_through([b"ab", b"", b"c"], digest)) == [b"ab", b"", b"c"]
+    assert digest.hexdigest() == hashlib.sha256(b"abc").hexdigest()

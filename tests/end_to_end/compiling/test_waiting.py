@@ -193,7 +193,7 @@ def test_a_miss_tells_of_workers_that_could_help(mxr: Host, worker: Callable[...
     """`wait` where one can compile it, `ask` where workers are that cannot; neither where the file is not at hand."""
     worker("one").ready()
     can = mxr("fetch", convnet, *REF, "--json", expect=3).error["hint"]
-    assert can.startswith("Add `--on-miss wait` ") and " Or compile it and publish it: `mxr push" in can
+    assert can.startswith("Add `--on-miss wait` ") and " Or compile the program" in can and "mxr push FILE.mxr" in can
     other = [word.replace("2.15", "2.9") for word in REF]
     assert mxr("fetch", convnet, *other, "--json", expect=3).error["hint"].startswith("Add `--on-miss ask` ")
     assert mxr("fetch", convnet, *REF, "--on-miss", "wait", "--json").json["source"] == "compiled"

@@ -1,0 +1,63 @@
+"""The status of many requests: batches, equal requests, and outages of the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Request
+from mxr.client import retry as retry_module
+from mxr.errors import MxrError, Unreachable
+from mxr.protocol.surveys import RequestStatus, SurveyReply
+from mxr.workflows import survey
+
+
+def request(number: int) -> Request:
+    return Request(Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (number, 3)),)))
+
+
+class Registry:
+    """A registry that fails before its answers, once for each of these errors."""
+
+    def __init__(self, *problems: MxrError | None) -> None:
+        self.problems = list(problems)
+        self.batches: list[int] = []
+
+    def survey(self, requests: Sequence[Request]) -> SurveyReply:
+        problem = self.problems.pop(0) if self.problems else None
+        if problem is not None:
+            raise problem
+        self.batches.append(len(requests))
+        return SurveyReply(tuple(RequestStatus(artifact=str(each.key.inputs[0][1][0])) for each in requests))
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that would have been made."""
+    found: list[float] = []
+    monkeypatch.setattr(retry_module.time, "sleep", found.append)
+    return found
+
+
+def test_equal_requests_are_sent_once_and_answered_in_order() -> None:
+    client: Any = Registry()
+    numbers = [*range(1, survey.AT_ONCE + 51), 7, 3]
+    found = survey.request_statuses(client, [request(number) for number in numbers])
+    assert [each.artifact for each in found] == [str(number) for number in numbers]
+    assert client.batches == [survey.AT_ONCE, 50]
+
+
+def test_an_outage_between_two_batches_is_survived(pauses: list[float]) -> None:
+    client: Any = Registry(None, Unreachable(), Unreachable())
+    found = survey.request_statuses(client, [request(number) for number in range(1, survey.AT_ONCE + 2)])
+    assert len(found) == survey.AT_ONCE + 1 and len(pauses) == 2
+
+
+def test_a_registry_that_never_answers_is_reported_at_once(pauses: list[float]) -> None:
+    client: Any = Registry(Unreachable())
+    with pytest.raises(Unreachable):
+        survey.request_statuses(client, [request(1)])
+    assert pauses == []

@@ -53,8 +53,8 @@ def test_the_tree_is_as_drawn(store: LocalStore) -> None:
 
 def test_a_blob_is_hashed_once(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    pread = os.pread
-    monkeypatch.setattr(os, "pread", lambda *words: read.append(words) or pread(*words))
+    preadv = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *words: read.append(words) or preadv(*words))
     assert store.check(NAME) == len(DATA)
     assert not read
     again = LocalStore(store.root)

@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import mxr
 from mxr.request.builder import Options, RequestOptions
+
+pytestmark = pytest.mark.process
 
 CORE = Path(mxr.__file__).parent.parent
 

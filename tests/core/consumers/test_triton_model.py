@@ -22,6 +22,8 @@ from mxr.onnxfile import read_model
 from . import configs
 from .parts import delivery, place
 
+pytestmark = pytest.mark.process
+
 MODEL = DATA / "models" / "mlp_ext.onnx"
 
 

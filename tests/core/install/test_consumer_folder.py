@@ -357,6 +357,7 @@ for _ in range(20):
 """
 
 
+@pytest.mark.process
 def test_several_processes_in_one_folder(tmp_path: Path, folder: Path) -> None:
     tests = TESTS
     started = [

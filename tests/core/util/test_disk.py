@@ -126,6 +126,7 @@ for write in (lambda: disk.write_whole(folder / "new", bytes(200_000)),
 """
 
 
+@pytest.mark.process
 def test_a_real_process_that_may_write_no_more(tmp_path: Path) -> None:
     (tmp_path / "old").write_bytes(b"old")
     (tmp_path / "source").write_bytes(os.urandom(300_000))

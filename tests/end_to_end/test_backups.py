@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from paths import ROOT
+from servers.postgresql import binaries
 from servers.swift import Bucket
 
 from .conftest import Programs, unique
@@ -59,7 +60,7 @@ def embedded(registry: Registry, backup: Path, _: Stack) -> dict[str, Any]:
 def engines(registry: Registry, backup: Path, stack: Stack) -> dict[str, Any]:
     """The same with PostgreSQL's tools; the objects are copied as `aws s3 sync` does."""
     server, bucket = stack.databases.server(), stack.buckets[registry.data]
-    environ = registry.environ | {"PATH": f"{server.bin}:{os.environ['PATH']}"}
+    environ = registry.environ | {"PATH": f"{binaries()}:{os.environ['PATH']}"}
     restored, copy = server.empty(), Bucket(bucket.client, f"{bucket.name}copy", bucket.endpoint)
     put = {
         "/backup": str(backup),

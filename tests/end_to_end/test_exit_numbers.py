@@ -166,7 +166,7 @@ def test_another_service_under_the_url_of_the_registry_ends_with_70_and_clear_wo
     push = ("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
     for words in (("fetch", model, *gpu), ("ls",), push):
         said = lost(*words, expect=70)
-        assert "Check that --registry names an mxr registry" in said.err
+        assert "URL of an mxr registry" in said.err
         assert lost(*words, "--json", expect=70).error["code"] == "internal"
     assert lost.held() == []
 

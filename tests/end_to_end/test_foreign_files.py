@@ -94,11 +94,11 @@ def test_weights_in_a_second_file_belong_to_the_model(mxr: Host, external: Path)
     assert "mlp_ext.onnx.data" in error["message"]
 
 
-@pytest.mark.parametrize(("place", "why"), [("../../weights.dat", "leaves"), ("/tmp/weights.data", "absolute path")])
+@pytest.mark.parametrize(("place", "why"), [("../../weights.dat", "outside"), ("/tmp/weights.data", "absolute path")])
 def test_weights_outside_the_folder_of_the_model_are_refused(mxr: Host, external: Path, place: str, why: str) -> None:
     whole = external.read_bytes()
     assert b"mlp_ext.onnx.data" in whole and len(place) == len("mlp_ext.onnx.data")
     external.write_bytes(whole.replace(b"mlp_ext.onnx.data", place.encode()))
     error = mxr("key", external, *REF, "--json", expect=65).error
     assert place in error["message"] and why in error["message"]
-    assert "beside it" in error["hint"]
+    assert "next to it" in error["hint"]

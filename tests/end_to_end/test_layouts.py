@@ -136,7 +136,7 @@ def test_a_folder_that_may_not_be_written(
     error = other(
         "fetch", model, *ARCH, "--for", "triton", "-o", f"{folder}/", "--json", expect=7, through=read_only(folder)
     ).error
-    assert str(folder) in error["message"] and "another folder" in error["hint"]
+    assert str(folder) in error["message"] and "another path" in error["hint"]
     assert list(folder.iterdir()) == []
 
 

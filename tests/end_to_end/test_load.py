@@ -113,7 +113,7 @@ def test_a_program_for_another_migraphx_is_not_loaded(
             "/src/src/program.cpp:1: from_value: Program version mismatch. MXR file was created using program file "
             "version: 7, while installed MIGraphX is using program file version: 8",
             "Mismatch",
-            "nothing converts one into the",
+            "No tool converts between formats",
         ),
         ("a text that nobody knows", "Mismatch", "a text that nobody knows"),
     ],

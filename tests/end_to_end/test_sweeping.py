@@ -31,9 +31,9 @@ def test_two_registries_sweep_while_hosts_publish_and_fetch(
 ) -> None:
     rules = tmp_path / "registry.toml"
     rules.write_text(RULES)
-    through = ("env", f"MXR_REGISTRY_CONFIG={rules}")
-    one = own_registry(through=through)
-    two = own_registry(through=through, like=one)
+    environ = {"MXR_REGISTRY_CONFIG": str(rules)}
+    one = own_registry(environ=environ)
+    two = own_registry(environ=environ, like=one)
     end = time.monotonic() + SECONDS
     codes: list[int] = []
 
@@ -56,7 +56,7 @@ def test_two_registries_sweep_while_hosts_publish_and_fetch(
         for each in [pool.submit(work, number) for number in range(3)]:
             each.result()
     assert codes.count(0) > len(codes) / 2
-    assert "swept" in one.log.read_text() and "swept" in two.log.read_text()
+    assert "sweep finished" in one.log.read_text() and "sweep finished" in two.log.read_text()
     two.stop()
     found = one.fsck()
     assert [each for each in found["findings"] if each["damage"]] == []

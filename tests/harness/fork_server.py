@@ -195,6 +195,7 @@ def run(request: dict[str, Any], descriptors: list[int]) -> int:
     sys.stderr = _output(2, "backslashreplace", line_buffering=True)
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     sys.argv = list(request["words"])
+    sys.orig_argv = [sys.executable, *sys.argv]
     extra = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.path[1:1] = extra
     for entry in extra:

@@ -100,7 +100,7 @@ class PostgreSQL(PostgreSQLServer):
         self.largest = largest
         super().__init__(Path(tempfile.mkdtemp(prefix="mxr-pg-")))
         self.account = _account()
-        self.bin = _reachable(_binaries(), self.folder, self.account)
+        self.bin = _reachable(binaries(), self.folder, self.account)
         self.settings = QUICK | {"listen_addresses": "", "unix_socket_directories": str(self.folder)} | settings
         self.log = self.folder / "log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -201,7 +201,7 @@ def _account() -> pwd.struct_passwd | None:
     raise AssertionError("root without a user postgres or nobody")
 
 
-def _binaries() -> Path:
+def binaries() -> Path:
     """The folder of initdb and postgres."""
     stated = os.environ.get("MXR_TEST_POSTGRESQL")
     if stated:

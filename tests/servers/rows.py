@@ -56,7 +56,7 @@ class Databases:
 
     def _new(self, data: Path, migrated: bool) -> Rows:
         if self.engine == "sqlite":
-            if migrated:
+            if migrated and not (data / "registry.db").exists():
                 data.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(sqlite_template(), data / "registry.db")
             return Rows(f"sqlite:///{data / 'registry.db'}")

@@ -126,7 +126,7 @@ def bad_bodies(parts: Any, manifest: Any) -> dict[str, Any]:
         return {"key": key, "manifest": {"v": 1, "files": [{**manifest["files"][0], **change}]}}
 
     return {
-        "there is no such field": {**good, "colour": "red"},
+        "unknown field": {**good, "colour": "red"},
         "key.arc": {**good, "key": {**key, "arc": "gfx908"}},
         "key.offload_copy": {**good, "key": {**key, "offload_copy": "yes"}},
         "qualities.num_cu": {**good, "qualities": {"num_cu": 10**30}},

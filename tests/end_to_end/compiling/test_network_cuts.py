@@ -28,7 +28,7 @@ def relay(registry: Registry) -> Iterator[Relay]:
 
 def made(worker: Worker) -> bool:
     """Whether a worker's compile has left its program."""
-    return any((worker.home / "xdg-cache").glob("mxr-worker/slots/*/work/verify/order.json"))
+    return any((worker.home / "xdg-cache").glob("mxr-worker/slots/*/work/verify/request.json"))
 
 
 def taken_over(mxr: Host, registry: Registry, job: str, first: Worker, second: Worker) -> None:

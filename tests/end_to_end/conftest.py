@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.scale import SOAK
 from paths import DATA
 from servers.rows import Databases
 
@@ -22,7 +23,8 @@ GPU = ("--arch", "gfx908:sramecc+:xnack-", "--rocm", "7.2", "--migraphx", "2.15"
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
-    # A module, or a test, whose subject is the same on every stack names the one that it runs on.
+    # Where the database or the store is the subject, a module or a test names its stacks. The others run on the embedded
+    # stack, and under `make soak` on both.
     items[:] = [item for item in items if _wanted(item)]
     for item in items:
         if here in item.path.parents:
@@ -34,7 +36,8 @@ def _wanted(item: pytest.Item) -> bool:
     spec = getattr(item, "callspec", None)
     name = spec.params.get("stack") if spec else None
     mark = item.get_closest_marker("on")
-    on = mark.args if mark else getattr(getattr(item, "module", None), "ON", STACKS)
+    usual = STACKS if SOAK else ("embedded",)
+    on = mark.args if mark else getattr(getattr(item, "module", None), "ON", usual)
     return name is None or name in on
 
 

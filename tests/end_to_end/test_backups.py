@@ -22,6 +22,8 @@ from servers.swift import Bucket
 from .conftest import Programs, unique
 from .stack import Host, Registry, Stack
 
+ON = ("embedded", "engines")
+
 PAGE = ROOT / "docs" / "operate.md"
 ROWS = "sqlite3 /var/lib/mxr/registry.db \"VACUUM INTO '/backup/mxr/registry.db'\""
 BYTES = "rsync -a --exclude='.upload-*' /var/lib/mxr/store/ /backup/mxr/store/"

@@ -12,6 +12,8 @@ from .large_program import MIB, write_program
 from .relay import Relay
 from .stack import PATIENCE, Host, Registry, finish
 
+ON = ("embedded", "engines")
+
 Hosts = Callable[..., Host]
 SIGNED = False
 ASKED = ("--kind", "ref", "--migraphx", "2.16", "--batch", "4", "--for", "python")

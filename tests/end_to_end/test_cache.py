@@ -14,6 +14,8 @@ import pytest
 from .conftest import Programs
 from .stack import Host, Registry
 
+ON = ("embedded", "engines")
+
 Hosts = Callable[..., Host]
 Published = dict[str, Any]
 

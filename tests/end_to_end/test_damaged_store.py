@@ -10,6 +10,8 @@ from .conftest import Programs
 from .large_program import MIB, write_program
 from .stack import Host, Registry
 
+ON = ("embedded", "engines")
+
 Hosts = Callable[..., Host]
 
 

@@ -12,6 +12,8 @@ import pytest
 from .conftest import Programs
 from .stack import Host, Registry
 
+ON = ("embedded", "engines")
+
 
 def test_a_file_by_a_plain_get(registry: Registry, published: dict[str, Any], programs: Programs) -> None:
     data = programs.gfx908.read_bytes()

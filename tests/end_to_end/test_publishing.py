@@ -12,6 +12,8 @@ from .conftest import Programs
 from .large_program import write_program
 from .stack import Host, Registry, finish
 
+ON = ("embedded", "engines")
+
 Hosts = Callable[..., Host]
 ASKED = ("--kind", "ref", "--migraphx", "2.16", "--batch", "4", "--for", "python", "--json")
 

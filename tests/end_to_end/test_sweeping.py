@@ -13,6 +13,8 @@ import pytest
 from .conftest import Programs
 from .stack import PATIENCE, Host, Registry
 
+ON = ("embedded", "engines")
+
 SECONDS = float(os.environ.get("MXR_TEST_SWEEPING", "12"))
 """How long they do; a minute where somebody wants to know."""
 

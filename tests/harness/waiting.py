@@ -55,6 +55,10 @@ class PendingRequest:
         """Close the connection, whatever was received."""
         self._http.close()
 
+    def __del__(self) -> None:
+        # A test may leave a request without reading its reply.
+        self._http.close()
+
 
 def requests_read(*pending: PendingRequest, seconds: float = 60.0) -> None:
     """Wait until the servers have read all of these requests: accepted their connections, and left nothing in a queue.

@@ -172,4 +172,4 @@ def test_what_is_no_json_document_is_said(server: Any, body: bytes) -> None:
 def test_a_body_that_is_too_large_is_refused(server: Any) -> None:
     status, said = server.call("POST", "/v1/resolve", b" " * (9 * 2**20))
     assert (status, said["error"]["code"]) == (422, "usage")
-    assert "larger" in said["error"]["message"]
+    assert "exceeds" in said["error"]["message"]

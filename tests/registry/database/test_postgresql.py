@@ -99,7 +99,7 @@ def test_what_stands_in_the_way_is_said_without_the_password(scram: PostgreSQL) 
             mine: "lacks a permission",
             "postgresql://fleet:se@same@host/mxr": "%40",
             "postgresql://fleet:x@s3cr/et@host/mxr": "%40",
-            "postgresql://fleet:sesame@host:sesame/mxr": "cannot be read",
+            "postgresql://fleet:sesame@host:sesame/mxr": "not a valid URL",
             "postgresql+nothing://fleet:sesame@host/mxr": "MXR_DATABASE_URL",
         }
         for url, words in cases.items():

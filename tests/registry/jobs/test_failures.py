@@ -28,7 +28,7 @@ def claimed_in_the_time_of_others(registry: Any, worker: str, job: str) -> Any:
         begun = time.time()
         registry.end_backoff(job, begun)
         lease = registry.claim(worker)
-        if lease is None or time.time() < begun + transitions.YIELD:
+        if lease is None or time.time() < begun + transitions.RETRY_HEAD_START:
             return lease
         registry.ok("POST", f"/v1/jobs/{job}/handback", {"fence": lease["fence"]})
 
@@ -169,7 +169,7 @@ def test_the_only_one_that_is_left_tries_again_though_a_dead_one_counts_as_alive
     worker = registry.register_worker("alive")
     registry.fail(registry.claim(worker), "transient")
     waiting = registry.waiting_claim(worker)
-    registry.end_backoff(job["id"], time.time() + 0.5 - transitions.YIELD)
+    registry.end_backoff(job["id"], time.time() + 0.5 - transitions.RETRY_HEAD_START)
     assert registry.heard(waiting)["attempt"] == 2
 
 

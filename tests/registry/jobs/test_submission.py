@@ -101,7 +101,7 @@ def test_the_model_and_the_calibration_data_must_be_there(registry: Any, parts: 
     uncalibrated = registry.submit_error(own(parts, "int8", precision="int8", calibration="9" * 64))
     assert uncalibrated["code"] == "no_such_blob" and uncalibrated["detail"]["missing"] == ["9" * 64]
     part = registry.submit_error(own(parts, "form", form="ort:1"))
-    assert part["code"] == "usage" and "GPUs" in part["message"]
+    assert part["code"] == "usage" and "GPU programs" in part["message"]
 
 
 @on_sqlite

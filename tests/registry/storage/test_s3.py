@@ -248,7 +248,7 @@ class TestDamage:
             store.open(NAME)
 
 
-class TestBadDays:
+class TestOutages:
     def test_a_busy_server_is_asked_again(self, store: ObjectStore, way: Faulty) -> None:
         way.spoil(Answer(503), times=2)
         keep(store)
@@ -262,7 +262,7 @@ class TestBadDays:
         with pytest.raises(Temporary, match="503") as found:
             store.stat(NAME)
         assert "S3" in found.value.hint
-        assert len(way.seen) - begun == s3.TRIES
+        assert len(way.seen) - begun == s3.ATTEMPTS
 
     @pytest.mark.parametrize("fault", [Stall(), Stall(1000)])
     def test_one_that_stalls_is_given_up(

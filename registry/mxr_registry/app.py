@@ -14,9 +14,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from mxr.errors import MxrError, NotFound, Usage
+from mxr.protocol.artifacts import REGISTRY_HEADER
 from mxr_registry.artifacts.usage import UsageCounter
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.config.settings import RegistrySettings
+from mxr_registry.database.identity import RegistryIdentity
 from mxr_registry.database.session import Database
 from mxr_registry.jobs.notifications import JobNotifier
 
@@ -25,6 +27,7 @@ from .artifacts import inspection
 from .routes import artifacts, blobs, health, jobs, locks, models, pipelines, queue, resolve, uses, workers
 from .routes import metrics as metrics_routes
 from .routes.deps import Services
+from .routes.identity import IdentifiedApp
 from .storage import open_store
 
 log = logging.getLogger("mxr_registry")
@@ -49,6 +52,8 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     app.state.notifier = JobNotifier(db, app.state.rules)
     app.state.counters = metrics.Counters()
     app.add_middleware(metrics_routes.CountedApp, counters=app.state.counters)
+    app.state.identity = RegistryIdentity(db)
+    app.add_middleware(IdentifiedApp, identity=app.state.identity)
     app.include_router(resolve.direct_router)
     for module in (health, resolve, artifacts, locks, uses, blobs, models, jobs, pipelines, workers, queue):
         app.include_router(module.router)
@@ -117,4 +122,6 @@ def _internal_error(request: Request, problem: Exception) -> Response:
         hint=f"Report it with the entry {id} of the registry's log.",
         detail={"log": id},
     )
-    return JSONResponse(error.to_json(), error.status)
+    # The server makes this reply outside of the middleware.
+    uuid = request.app.state.identity.known
+    return JSONResponse(error.to_json(), error.status, headers={REGISTRY_HEADER: uuid} if uuid else None)

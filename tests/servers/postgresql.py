@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -80,7 +81,9 @@ class PostgreSQLServer:
             schema.upgrade(db)
             db.close()
             self.template = name_in(made)
-        return self._new(self.template)
+        made = self._new(self.template)
+        self.execute(f"UPDATE registry SET uuid = '{uuid4()}'", name_in(made))
+        return made
 
     def _new(self, template: str) -> str:
         name = f"t{secrets.token_hex(8)}"

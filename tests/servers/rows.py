@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from sqlalchemy import NullPool, create_engine, event, text
 
@@ -59,6 +62,9 @@ class Databases:
             if migrated and not (data / "registry.db").exists():
                 data.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(sqlite_template(), data / "registry.db")
+                # A copy is another registry.
+                with contextlib.closing(sqlite3.connect(data / "registry.db")) as session, session:
+                    session.execute("UPDATE registry SET uuid = ?", (str(uuid4()),))
             return Rows(f"sqlite:///{data / 'registry.db'}")
         url = self.server().migrated() if migrated else self.server().empty()
         return Rows(url, {"MXR_DATABASE_URL": url})

@@ -19,6 +19,9 @@ from mxr.util import codec
 from mxr.util.frozen import dataclass
 
 API = "/v1"
+
+REGISTRY_HEADER = "MXR-Registry"
+"""The header of every reply: the UUID of the registry's database."""
 MOST_PROVENANCE = 16 * 1024
 """Maximum size of the provenance of an artifact, in bytes of canonical JSON."""
 
@@ -125,12 +128,14 @@ class Artifacts:
 class Hit:
     """The reply of `POST /v1/resolve`: the chosen artifact, how well it matches, and the URLs of its files by name.
 
-    A URL that begins with `/` is a path on the registry.
+    A URL that begins with `/` is a path on the registry. `etag` is the entity tag of the artifact: with it,
+    `GET /v1/artifacts/{id}` confirms later that the artifact is still there and unchanged.
     """
 
     artifact: Artifact
     match: Mapping[str, Any]
     urls: Mapping[str, str]
+    etag: str = ""
 
 
 @dataclass(frozen=True, slots=True)

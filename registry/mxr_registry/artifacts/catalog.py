@@ -16,6 +16,7 @@ from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.qualities import Qualities
 from mxr.errors import NotAllowed, NotFound, Usage
 from mxr.util.codec import decode
+from mxr.util.hashing import sha256_hex
 from mxr_registry.database.session import Row, Session, advisory_lock, now
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow, BlobRow, LockArtifactRow
 
@@ -93,7 +94,11 @@ def listed(session: Session, namespace: str, filters: ArtifactFilters) -> str:
 
 def show(session: Session, namespace: str, id: str) -> str:
     """Return the JSON of one artifact with its manifest and description. Raises `NotFound`, `Usage`."""
-    row = find(session, namespace, id)
+    return show_row(find(session, namespace, id))
+
+
+def show_row(row: Row) -> str:
+    """Return the JSON of the artifact in a row of `find`."""
     description = row.description_json or "null"
     return f'{{{fields_of(row)},"description":{description},"manifest":{row.manifest_json}}}'
 
@@ -106,6 +111,11 @@ def fields_of(row: Row) -> str:
         f'"qualities":{row.qualities_json},"provenance":{row.provenance_json},"published_at":{row.published_at},'
         f'"promoted_at":{promoted_at},"stated":{row.stated_json}'
     )
+
+
+def etag_of(row: Row) -> str:
+    """Return the entity tag of an artifact. It changes with every field that a client caches."""
+    return f'W/"{sha256_hex((fields_of(row) + row.manifest_json).encode())[:32]}"'
 
 
 @lru_cache(maxsize=4_096)

@@ -115,7 +115,8 @@ def candidates(rows: Sequence[Row], digest: str, family: str | None) -> list[Can
 def _to_json(row: Row, match: Match) -> str:
     return (
         f'{{"artifact":{{{catalog.fields_of(row)},"manifest":{row.manifest_json}}},'
-        f'"match":{json.dumps(match.to_json())},"urls":{{{_urls(row.id, row.names_json)}}}}}'
+        f'"match":{json.dumps(match.to_json())},"urls":{{{_urls(row.id, row.names_json)}}},'
+        f'"etag":{json.dumps(catalog.etag_of(row))}}}'
     )
 
 

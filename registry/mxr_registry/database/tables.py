@@ -1,4 +1,4 @@
-"""The tables for artifacts, models, blobs, uses, misses and locks. Constraints guarantee all uniqueness.
+"""The tables for artifacts, models, blobs, uses, misses, locks and the identity. Constraints guarantee all uniqueness.
 
     models ──< model_blobs >── blobs ──< artifact_blobs >── artifacts ──< artifact_inputs, uses        misses
                                                                      └──< lock_artifacts >── locks
@@ -47,6 +47,18 @@ class Base(DeclarativeBase):
 
     metadata = MetaData(naming_convention=NAMING)
     type_annotation_map: ClassVar = {float: Double, int: BigInteger}
+
+
+class RegistryRow(Base):
+    """The identity of this database, in one row. Its migration makes a random UUID, which never changes.
+
+    Every reply carries it, so that clients notice when another registry answers at a known URL.
+    """
+
+    __tablename__ = "registry"
+
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    uuid: Mapped[str] = mapped_column(String(36))
 
 
 class BlobRow(Base):

@@ -24,7 +24,7 @@ from mxr_registry.database.tables import BlobRow
 from mxr_registry.storage.store import Store
 
 PAGE = 1_000
-SEEDED = frozenset({"counters"})
+SEEDED = frozenset({"counters", "registry"})
 """Tables in which migrations insert rows. The rows of the source replace them."""
 
 

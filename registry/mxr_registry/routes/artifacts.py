@@ -11,7 +11,7 @@ from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import blobs, catalog, publication
 
 from .deps import BodyDep, CallerDep, ServicesDep, read, reply
-from .ranges import bytes_response
+from .ranges import bytes_response, not_modified, tagged
 from .schemas import request_body
 
 router = APIRouter(prefix="/v1/artifacts", tags=["artifacts"])
@@ -39,10 +39,15 @@ def publish(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response
 
 
 @router.get("/{id}", summary="Show one artifact with its manifest and description")
-def show_artifact(id: str, services: ServicesDep, caller: CallerDep) -> Response:
-    """`id` may be a unique prefix of 8 or more digits. This holds for every route with an artifact id."""
+def show_artifact(id: str, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+    """`id` may be a unique prefix of 8 or more digits. This holds for every route with an artifact id.
+
+    With `If-None-Match`, 304 says that the artifact is still there and unchanged.
+    """
     with services.db.reading() as session:
-        return reply(catalog.show(session, caller.namespace, id))
+        row = catalog.find(session, caller.namespace, id)
+    tag = catalog.etag_of(row)
+    return not_modified(request, tag) or tagged(reply(catalog.show_row(row)), tag)
 
 
 @router.post("/{id}/promote", summary="Promote an artifact")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from mxr.protocol import artifacts as artifact_protocol
+from mxr.util.hashing import sha256_hex
 from mxr_registry.artifacts import locks
 
 from .deps import BodyDep, CallerDep, ServicesDep, read, reply
+from .ranges import not_modified, tagged
 from .schemas import request_body
 
 router = APIRouter(prefix="/v1/locks", tags=["locks"])
@@ -21,10 +23,12 @@ def list_locks(services: ServicesDep, caller: CallerDep) -> Response:
 
 
 @router.get("/{name}", summary="Show one registered lock")
-def show_lock(name: str, services: ServicesDep, caller: CallerDep) -> Response:
-    """The lock with the ids of the artifacts that it pins."""
+def show_lock(name: str, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+    """The lock with the ids of the artifacts that it pins. With `If-None-Match`, 304 says that it is unchanged."""
     with services.db.reading() as session:
-        return reply(locks.show(session, caller.namespace, name))
+        text = locks.show(session, caller.namespace, name)
+    tag = f'"{sha256_hex(text.encode())[:32]}"'
+    return not_modified(request, tag) or tagged(reply(text), tag)
 
 
 @router.put(

@@ -68,8 +68,21 @@ def bytes_response(request: Request, sha256: str, size: int, chunks: Chunks, ext
     return StreamingResponse(chunks(start, length), status, headers, media_type="application/octet-stream")
 
 
+def not_modified(request: Request, tag: str) -> Response | None:
+    """Return the response 304 if the request has this entity tag in If-None-Match, else None."""
+    if _matches(request.headers.get("if-none-match"), tag):
+        return Response(status_code=304, headers={"etag": tag})
+    return None
+
+
+def tagged(response: Response, tag: str) -> Response:
+    """Add the entity tag to a response."""
+    response.headers["etag"] = tag
+    return response
+
+
 def _matches(header: str | None, tag: str) -> bool:
     """Whether If-None-Match matches this tag by weak comparison."""
     if header is None:
         return False
-    return any(each.strip().removeprefix("W/") in (tag, "*") for each in header.split(","))
+    return any(each.strip().removeprefix("W/") in (tag.removeprefix("W/"), "*") for each in header.split(","))

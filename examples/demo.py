@@ -18,13 +18,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+from mxr.display.streams import write_line
+
 EXAMPLES = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
 SPLICED = ("gfx908-sramecc+-xnack-", "gfx90a-sramecc+-xnack+", "gfx942-sramecc+-xnack-", "gfx1100", "gfx11-generic")
 FOR_MI100 = (
     "mxr fetch models/convrelu.onnx --arch gfx908:sramecc+:xnack- --rocm 7.2 --migraphx 2.15 --batch 4 --for python"
 )
-BOLD, PLAIN = ("\033[1m", "\033[0m") if sys.stdout.isatty() else ("", "")
 
 
 class Demo:
@@ -35,14 +36,13 @@ class Demo:
 
     def say(self, text: str) -> None:
         """Print a heading."""
-        sys.stdout.write(f"\n{BOLD}# {text}{PLAIN}\n")
-        sys.stdout.flush()
+        write_line()
+        write_line(f"# {text}")
 
     def run(self, line: str, expect: int = 0, env: dict[str, str] | None = None) -> str:
         """Run a command as a user would type it. Returns its output."""
         shown = "".join(f"{name}={value} " for name, value in (env or {}).items()) + line
-        sys.stdout.write(f"$ {shown}\n")
-        sys.stdout.flush()
+        write_line(f"$ {shown}")
         words = shlex.split(line)
         done = subprocess.run(
             [str(BIN / words[0]), *words[1:]],
@@ -53,9 +53,10 @@ class Demo:
             text=True,
             check=False,
         )
-        sys.stdout.write("".join(f"  {row}\n" for row in done.stdout.splitlines()))
+        for row in done.stdout.split("\n")[:-1]:
+            write_line(f"  {row}")
         if done.returncode:
-            sys.stdout.write(f"  (exit {done.returncode})\n")
+            write_line(f"  (exit {done.returncode})")
         if done.returncode != expect:
             raise SystemExit(f"demo: expected exit {expect}, got {done.returncode}")
         return done.stdout
@@ -63,7 +64,7 @@ class Demo:
 
 def start_registry(demo: Demo, data: Path) -> subprocess.Popen[str]:
     """Start a registry on a free port and put its URL into the environment of the demo."""
-    sys.stdout.write("$ mxr-registry serve --port 0 --data registry-data &\n")
+    write_line("$ mxr-registry serve --port 0 --data registry-data &")
     demo.environ.pop("MXR_REGISTRY", None)
     command = [str(BIN / "mxr-registry"), "serve", "--port", "0", "--data", str(data)]
     server = subprocess.Popen(command, env=demo.environ, stdout=subprocess.PIPE, text=True)
@@ -72,7 +73,8 @@ def start_registry(demo: Demo, data: Path) -> subprocess.Popen[str]:
     found = re.search(r"http://\S+", line)
     if not found:
         raise SystemExit("demo: the registry did not start")
-    sys.stdout.write(f"  mxr-registry: listening on {found[0]}\n$ export MXR_REGISTRY={found[0]}\n")
+    write_line(f"  mxr-registry: listening on {found[0]}")
+    write_line(f"$ export MXR_REGISTRY={found[0]}")
     demo.environ["MXR_REGISTRY"] = found[0]
     return server
 
@@ -114,7 +116,7 @@ def fetch(demo: Demo, output: Path) -> None:
 def offline(demo: Demo, server: subprocess.Popen[str]) -> None:
     """Fetch again while the registry is stopped."""
     demo.say("Stop the registry: programs in the cache remain available")
-    sys.stdout.write("$ kill %1\n")
+    write_line("$ kill %1")
     server.terminate()
     server.wait(timeout=30)
     demo.run(FOR_MI100)
@@ -159,13 +161,12 @@ def find_migraphx(environ: dict[str, str]) -> tuple[dict[str, str], str] | list[
 def start_worker(demo: Demo, place: dict[str, str]) -> subprocess.Popen[str]:
     """Start a worker and wait until it is registered."""
     shown = "".join(f"{name}={shlex.quote(value)} " for name, value in place.items())
-    sys.stdout.write(f"$ {shown}mxr-worker run --kind ref &\n")
-    sys.stdout.flush()
+    write_line(f"$ {shown}mxr-worker run --kind ref &")
     command = [str(BIN / "mxr-worker"), "run", "--kind", "ref"]
     worker = subprocess.Popen(command, env=demo.environ | place, stderr=subprocess.PIPE, text=True)
     assert worker.stderr is not None
     for line in worker.stderr:
-        sys.stdout.write(f"  {line}")
+        write_line(f"  {line.rstrip()}")
         if "registered" in line:
             return worker
     raise SystemExit("demo: the worker did not start")
@@ -176,10 +177,11 @@ def compile_one(demo: Demo) -> None:
     demo.say("Compile a missing program with a real migraphx, for its CPU reference target")
     found = find_migraphx(demo.environ)
     if isinstance(found, list):
-        sys.stdout.write("SKIPPED: this machine has no usable migraphx module.\n")
-        sys.stdout.writelines(f"  {reason.removeprefix('mxr-worker: ')}\n" for reason in found)
-        sys.stdout.write(
-            "  If ROCm's migraphx is installed: make demo MXR_WORKER_PYTHON=/usr/bin/python3 PYTHONPATH=/opt/rocm/lib\n"
+        write_line("SKIPPED: this machine has no usable migraphx module.")
+        for reason in found:
+            write_line(f"  {reason.removeprefix('mxr-worker: ')}")
+        write_line(
+            "  If ROCm's migraphx is installed: make demo MXR_WORKER_PYTHON=/usr/bin/python3 PYTHONPATH=/opt/rocm/lib"
         )
         return
     place, version = found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mxr.errors import MxrError, NoWorker, Usage
 
 from .job_progress import LOG_POLL_SECONDS, interruptible, poll_seconds, show_progress
-from .output import note, printable, transfer_progress
+from .output import note, transfer_progress
 
 if TYPE_CHECKING:
     import subprocess
@@ -98,7 +98,7 @@ def finished_artifact(session: Session, job: Job, *, log_shown: bool = False) ->
     except MxrError as error:
         if not (log_shown or session.as_json):
             for line in error.detail.get("log", ()):
-                note(f"  | {printable(line)}")
+                note(f"  | {line}")
         raise
 
 

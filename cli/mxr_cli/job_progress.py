@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
-
+from mxr.display import streams
 from mxr.errors import Interrupted
 
-from .output import format_duration, note, printable
+from .output import format_duration, note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,27 +48,23 @@ def poll_seconds(*, log: bool) -> float:
 def show_progress(updates: Iterable[JobProgress], job: Job) -> Job:
     """Show the progress and the log of a job until the updates end. Returns the job as it is then."""
     terminal, shown = sys.stderr.isatty(), ""
+    log = streams.LogWriter(clear=terminal)
     try:
         for progress in updates:
             job = progress.job
             if progress.log:
-                click.echo(("\r\x1b[K" if terminal else "") + printable(progress.log), err=True, nl=False)
+                log.write(progress.log)
             if terminal:
-                click.echo(f"\r{_fit('mxr: ' + progress_line(progress))}\x1b[K", err=True, nl=False)
+                # Cut at the width of the terminal: a wrapped line cannot be overwritten.
+                streams.update_line(f"mxr: {progress_line(progress)}", columns=shutil.get_terminal_size().columns)
             elif (status := f"{job.state} {job.phase} {job.worker} {job.waiting_for} {progress.away}") != shown:
                 shown = status
                 note(f"mxr: {progress_line(progress)}")
     finally:
+        log.close()
         if terminal:
-            click.echo(err=True)
+            note("")
     return job
-
-
-def _fit(text: str) -> str:
-    """Cut a line at the width of the terminal: a wrapped line cannot be overwritten."""
-    import shutil
-
-    return text[: shutil.get_terminal_size().columns - 1]
 
 
 def progress_line(progress: JobProgress) -> str:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mxr.display.github import annotation
+from mxr.display.streams import write_annotation
 from mxr.errors import MxrError, Usage
 
 from .options import F, PipelineEnvironment, Session
-from .output import note
 
 if TYPE_CHECKING:
     from mxr.matrix import Cell
@@ -47,9 +48,7 @@ def annotate_errors(environment: PipelineEnvironment) -> Iterator[None]:
         yield
     except MxrError as error:
         if environment.github and "line" in error.detail:
-            from mxr.precompilation.reports import annotation
-
-            note(annotation(error.message, error.detail["file"], error.detail["line"]))
+            write_annotation(annotation(error.message, error.detail["file"], error.detail["line"]))
         raise
 
 

@@ -6,8 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterable
 
-import click
-
+from mxr.display import streams
 from mxr.precompilation.reports import cell_reason
 from mxr.precompilation.run import (
     CANCELLED,
@@ -22,7 +21,7 @@ from mxr.precompilation.run import (
     MatrixStatus,
 )
 
-from .output import format_duration, note, printable
+from .output import format_duration, note
 
 DISPLAY_ORDER = (FAILED, NO_WORKER, LATER, CANCELLED, RUNNING, QUEUED, MISSING, COMPILED)
 """Which cells come first when the terminal has too few lines. Cells that needed no compile are only counted."""
@@ -48,7 +47,7 @@ class MatrixDisplay:
 
     def _report(self, changed: Iterable[int]) -> None:
         if self.matrix.away and self.matrix.away != self._away:
-            note(f"mxr: {printable(self.matrix.away)} Retrying.")
+            note(f"mxr: {self.matrix.away} Retrying.")
         self._away = self.matrix.away
         counts = self.matrix.counts()
         finished = len(self.matrix.cells) - counts[QUEUED] - counts[RUNNING] - counts[MISSING]
@@ -69,16 +68,15 @@ class MatrixDisplay:
         hidden = len(cells) - available
         rows += [f"and {hidden} more"] if hidden > 0 else []
         rows.append(totals(self.matrix))
-        rows += [f"{printable(self.matrix.away)} Retrying."] if self.matrix.away else []
-        up = f"\x1b[{self._height}A\r" if self._height else ""
-        click.echo(up + "\x1b[J" + "".join(f"{row[: columns - 1]}\n" for row in rows), err=True, nl=False)
+        rows += [f"{self.matrix.away} Retrying."] if self.matrix.away else []
+        streams.update_lines(rows, columns=columns, above=self._height)
         self._height = len(rows)
 
 
 def cell_name(cell: CellStatus) -> str:
     """The model, target and variant of a cell."""
     name = cell.wanted.cell
-    return printable(f"{name.name} {name.target} {name.variant}")
+    return f"{name.name} {name.target} {name.variant}"
 
 
 def cell_state(cell: CellStatus) -> str:
@@ -92,7 +90,7 @@ def cell_state(cell: CellStatus) -> str:
         return f"queued as {job.id[:12]}{attempt} ({_estimate(cell)})"
     if cell.state == COMPILED:
         return "compiled" + (f" in {format_duration(took)}" if took is not None else "")
-    reason = printable(cell_reason(cell))
+    reason = cell_reason(cell)
     return f"{cell.state}: {reason}" if cell.problem else f"{cell.state} {reason}".rstrip()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mxr.display import streams
+from mxr.display.text import printable
 from mxr.errors import MxrError
 from mxr.util.frozen import dataclass
 
@@ -28,22 +29,17 @@ class ErrorFormat:
 def print_error(error: MxrError, error_format: ErrorFormat) -> int:
     """Print what is wrong in one line and what to do in another. Returns the exit code."""
     if error_format.traceback:
-        import traceback
-
-        traceback.print_exc(file=sys.stderr)
+        streams.write_traceback()
     if error_format.as_json:
         print_json(error.to_json())
-    note(f"mxr: {_one_line(error.message)}")
-    if not error_format.as_json:
-        for row in error.detail.get("nearest", ())[:3]:
-            note(f"  nearest {row['id'][:12]}: " + "; ".join(map(_difference, row["differences"])))
+        streams.write_error("mxr", error.message, error.hint)
+        return error.exit
+    streams.write_error("mxr", error.message, "")
+    for row in error.detail.get("nearest", ())[:3]:
+        note(f"  nearest {row['id'][:12]}: " + "; ".join(map(_difference, row["differences"])))
     if error.hint:
-        note(f"     {_one_line(error.hint)}")
+        note(f"     {' '.join(error.hint.split())}")
     return error.exit
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _difference(row: Mapping[str, Any]) -> str:
@@ -54,22 +50,27 @@ def _difference(row: Mapping[str, Any]) -> str:
 
 def print_json(value: Any) -> None:
     """Print the JSON document of a command, indented on a terminal."""
-    click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+    streams.write_json(value)
 
 
-def echo(text: str = "") -> None:
+def echo(text: object = "") -> None:
     """Print a line of the result to standard output."""
-    click.echo(text)
+    streams.write_line(text)
 
 
 def note(text: str) -> None:
     """Print a message to standard error."""
-    click.echo(text, err=True)
+    streams.write_line(text, err=True)
+
+
+def confirm(question: str) -> None:
+    """Ask a question on the terminal. Raises `click.Abort` unless the answer is yes."""
+    click.confirm(printable(question), abort=True, err=True)
 
 
 def print_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> None:
     """Print rows in aligned columns below a header."""
-    texts = [[str(cell) for cell in row] for row in (header, *rows)]
+    texts = [[printable(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in texts) for column in range(len(header))]
     for row in texts:
         echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -113,11 +114,6 @@ def format_duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
-def printable(text: str) -> str:
-    """`text` with `?` for control characters except newline and tab, so that a log cannot control the terminal."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
-
-
 def transfer_progress(action: str) -> Callable[[int], Callable[[int], None]]:
     """A progress line on a terminal, nothing elsewhere.
 
@@ -136,8 +132,8 @@ def transfer_progress(action: str) -> Callable[[int], Callable[[int], None]]:
             now = time.monotonic()
             if now - shown_at > 0.1 or done >= total:
                 shown_at = now
-                end = "\n" if done >= total else ""
-                click.echo(f"\r{action} {format_size(done)} of {format_size(total)}\x1b[K{end}", err=True, nl=False)
+                text = f"{action} {format_size(done)} of {format_size(total)}"
+                streams.update_line(text, columns=len(text) + 1, end="\n" if done >= total else "")
 
         return step
 

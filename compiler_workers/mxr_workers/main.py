@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -12,6 +11,7 @@ from typing import Any
 import click
 
 from mxr.api import this_host
+from mxr.display import logs, streams
 from mxr.errors import Interrupted, MxrError, Usage
 
 from .settings import WorkerSettings, read
@@ -29,14 +29,14 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         failed = Interrupted()
     except MxrError as problem:
-        if debug:
-            raise
         failed = problem
+        if debug:
+            streams.write_traceback()
     except Exception as problem:
         if debug:
-            raise
+            streams.write_traceback()
         failed = MxrError(f"Internal error of mxr-worker: {type(problem).__name__}: {problem}".splitlines()[0])
-    click.echo(f"mxr-worker: {failed.message}\n     {failed.hint}", err=True)
+    streams.write_error("mxr-worker", failed.message, failed.hint)
     sys.exit(failed.exit)
 
 
@@ -54,11 +54,7 @@ def program(debug: bool) -> None:
     folder), MXR_WORKER_SECONDS and MXR_WORKER_TUNING_SECONDS (time limits of one compile), MXR_WORKER_MEMORY (bytes),
     MXR_WORKER_GRACE (seconds).
     """
-    logging.basicConfig(
-        level=logging.DEBUG if debug else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    logs.configure("mxr-worker", debug=debug)
     logging.getLogger("urllib3").setLevel(logging.ERROR)
 
 
@@ -111,7 +107,7 @@ def host(**given: Any) -> None:
     """
     worker = _worker(read(os.environ, given))
     info = worker.describe_interpreter()
-    click.echo(json.dumps(host_document(worker.slots(info), info), indent=2 if sys.stdout.isatty() else None))
+    streams.write_json(host_document(worker.slots(info), info))
 
 
 def _worker(settings: WorkerSettings) -> WorkerProcess:

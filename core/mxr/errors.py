@@ -29,6 +29,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from mxr.display.redaction import redact
+from mxr.display.text import printable
+
 Json = dict[str, Any]
 
 
@@ -49,10 +52,14 @@ class MxrError(Exception):
     def __init__(
         self, message: str | None = None, *, hint: str | None = None, detail: Mapping[str, Any] | None = None
     ) -> None:
-        self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
-        self.hint = self.usual_hint if hint is None else hint
+        self.message = redact(message or (type(self).__doc__ or "").strip().splitlines()[0])
+        self.hint = redact(self.usual_hint if hint is None else hint)
         self.detail: Json = dict(detail or {})
         super().__init__(self.message)
+
+    def __str__(self) -> str:
+        """Returns the message as a log or a traceback may show it: it can quote text of other people."""
+        return printable(self.message)
 
     def to_json(self) -> Json:
         """Returns the JSON form: `{"error":{"code","message","hint","retry","detail"}}`."""

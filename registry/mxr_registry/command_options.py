@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mxr.display.streams import write_error
 from mxr.errors import DiskFull, MxrError, NotFound, Usage
 from mxr_registry.config.settings import RegistrySettings
 
@@ -31,7 +32,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 def print_error(error: MxrError) -> None:
     """Print the message and the hint of an error to standard error."""
-    click.echo(f"mxr-registry: {error.message}\n{error.hint}", err=True)
+    write_error("mxr-registry", error.message, error.hint)
 
 
 def database(settings: RegistrySettings) -> Database:

@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from mxr.errors import Interrupted, MxrError
-from mxr.util.codec import canonical
+from mxr.display import logs, streams
+from mxr.errors import Interrupted, MxrError, Usage
 
 from . import serve_command
 from .command_options import print_error
@@ -21,20 +21,19 @@ def main() -> None:
     try:
         sys.exit(program.main(standalone_mode=False) or 0)
     except click.ClickException as problem:
-        problem.show()
-        sys.exit(problem.exit_code)
+        error: MxrError = Usage(problem.format_message(), hint="See mxr-registry --help.")
     except (click.Abort, KeyboardInterrupt):
-        error: MxrError = Interrupted()
+        error = Interrupted()
     except MxrError as problem:
-        if debug:
-            raise
         error = problem
+        if debug:
+            streams.write_traceback()
     except Exception as problem:
         if debug:
-            raise
+            streams.write_traceback()
         error = MxrError(f"Internal error in mxr-registry: {type(problem).__name__}: {problem}".splitlines()[0])
     if "--json" in sys.argv:
-        click.echo(canonical(error.to_json()))
+        streams.write_json(error.to_json())
     print_error(error)
     sys.exit(error.exit)
 
@@ -48,11 +47,7 @@ def program(debug: bool) -> None:
     By default, the registry keeps a SQLite database and its files in one data directory. Set MXR_DATABASE_URL and
     MXR_STORE_URL to use another database or store.
     """
-    logging.basicConfig(
-        level=logging.DEBUG if debug else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    logs.configure("mxr_registry", debug=debug)
     for library in ("alembic", "boto3", "botocore", "s3transfer", "urllib3"):
         logging.getLogger(library).setLevel(logging.WARNING)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from mxr.display.streams import write_line
 from mxr.errors import NotAllowed, Temporary, Usage
 from mxr_registry.config.settings import RegistrySettings
 
@@ -128,7 +129,7 @@ def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
             if self.started:
                 host, port = listener.getsockname()[:2]
                 shown = f"[{host}]" if ":" in host else host
-                click.echo(f"mxr-registry: listening on http://{shown}:{port} ({settings.where})")
+                write_line(f"mxr-registry: listening on http://{shown}:{port} ({settings.where})")
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             # End all long polls at once; otherwise they would delay the shutdown.

@@ -42,7 +42,8 @@ def explain(session: Session, text: tuple[str, ...], file: Path | None) -> None:
             echo(f"{each.failure.who}, line {each.line}: {each.text}")
             echo(f"  means{cause}: {each.means}")
             echo(f"  fix: {each.fix}")
-            echo(f"  source: {each.failure.source}\n")
+            echo(f"  source: {each.failure.source}")
+            echo()
     if not found:
         error = NotFound(
             "The text contains no failure that mxr knows.",

@@ -36,7 +36,8 @@ def host(session: Session) -> None:
     if not found.targets:
         echo("GPU       none found")
     if found.found_by:
-        echo("\nfound by")
+        echo()
+        echo("found by")
     for fact, source in found.found_by.items():
         echo(f"  {fact}: {source}")
     for line in found.notes:

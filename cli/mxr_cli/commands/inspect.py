@@ -27,7 +27,8 @@ def inspect(session: Session, file: Path) -> None:
         print_json(found)
         return
     sizes = found["sizes"]
-    echo(f"{file}: a MIGraphX program, file version {found['file_version']}, {format_size(sizes['file'])}\n")
+    echo(f"{file}: a MIGraphX program, file version {found['file_version']}, {format_size(sizes['file'])}")
+    echo()
     rows = (
         ("made by", f"MIGraphX {found['migraphx'] or 'unknown'} ({found['flavour']})"),
         ("compiled", "yes" if found["compiled"] else "no: compile it before it can run on a GPU"),

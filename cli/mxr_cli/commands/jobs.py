@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mxr.display.streams import write_log
 from mxr.errors import Usage
 from mxr_cli.compile_on_miss import finished_artifact
 from mxr_cli.job_progress import poll_seconds, progress_line, show_progress
 from mxr_cli.options import Session, common
-from mxr_cli.output import echo, format_duration, format_time, key_cells, note, print_json, print_table, printable
+from mxr_cli.output import echo, format_duration, format_time, key_cells, note, print_json, print_table
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
@@ -92,9 +93,10 @@ def _show(client: Client, job: Job, *, with_log: bool) -> None:
     if job.artifact:
         echo(f"artifact   {job.artifact}")
     if job.failure:
-        echo(f"failure    {job.failure.kind} ({job.failure.name}): {printable(job.failure.message)}")
+        echo(f"failure    {job.failure.kind} ({job.failure.name}): {job.failure.message}")
     if job.estimate:
         echo(f"estimate   {format_duration(job.estimate)}, based on {job.estimate_from}")
     if with_log:
-        echo("\nlog")
-        echo(printable(client.log(job.id)[0].decode("utf-8", "replace")).rstrip("\n"))
+        echo()
+        echo("log")
+        write_log(client.log(job.id)[0].decode("utf-8", "replace"))

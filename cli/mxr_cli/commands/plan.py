@@ -11,7 +11,7 @@ import click
 from mxr.errors import Usage
 from mxr_cli.matrix_input import annotate_errors, matrix_options, read_requests
 from mxr_cli.options import Session, common, pipeline_environment
-from mxr_cli.output import ErrorFormat, echo, format_duration, note, print_error, print_json, print_table, printable
+from mxr_cli.output import ErrorFormat, echo, format_duration, note, print_error, print_json, print_table
 
 if TYPE_CHECKING:
     from mxr.precompilation.matrix_plan import PlannedCell, TargetWorkload
@@ -103,7 +103,8 @@ def plan(
         print_json(matrix_plan.github(planned))
         return
     if output_format == "gitlab":
-        echo(matrix_plan.gitlab(planned, matrix).rstrip())
+        for line in matrix_plan.gitlab(planned, matrix).splitlines():
+            echo(line)
         return
     error = matrix_plan.verdict(planned)
     if output_format == "json" or session.as_json:
@@ -171,4 +172,4 @@ def _cells(planned: PlannedCell, matrix: Path) -> tuple[str, ...]:
     elif known.failure:
         estimate = f"{known.failure.kind} ({known.failure.name})"
     state = f"{planned.state} as {known.job[:12]}" if known.job else planned.state
-    return (f"{matrix.name}:{cell.line}", printable(cell.name), cell.target, cell.variant, state, printable(estimate))
+    return (f"{matrix.name}:{cell.line}", cell.name, cell.target, cell.variant, state, estimate)

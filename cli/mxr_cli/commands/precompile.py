@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mxr.display.streams import write_annotation
 from mxr.errors import Interrupted, Usage
 from mxr_cli.matrix_input import annotate_errors, matrix_options, read_requests
 from mxr_cli.on_miss import OnMiss
@@ -146,7 +147,7 @@ def _write_reports(status: MatrixStatus, matrix: Path, junit: Path | None, envir
         with disk.faults(environment.step_summary), environment.step_summary.open("a", encoding="utf-8") as stream:
             stream.write(reports.step_summary(status, matrix))
     for line in reports.marks(status, matrix) if environment.github else ():
-        note(line)
+        write_annotation(line)
 
 
 def _finish(session: Session, status: MatrixStatus, matrix: Path) -> None:

@@ -9,7 +9,7 @@ import click
 from mxr.errors import Usage
 from mxr_cli.artifact_rows import artifact_cells
 from mxr_cli.options import Session, common
-from mxr_cli.output import echo, print_json
+from mxr_cli.output import confirm, echo, print_json
 
 
 @click.command
@@ -23,6 +23,6 @@ def rm(session: Session, identity: str, yes: bool) -> None:
     if not yes:
         if not sys.stdin.isatty():
             raise Usage("Confirmation required, but standard input is not a terminal.", hint="Add --yes.")
-        click.confirm(f"Remove {artifact.id[:12]} ({' '.join(artifact_cells(artifact)[1:3])})?", abort=True, err=True)
+        confirm(f"Remove {artifact.id[:12]} ({' '.join(artifact_cells(artifact)[1:3])})?")
     client.remove(artifact.id)
     print_json({"id": artifact.id, "removed": True}) if session.as_json else echo(artifact.id)

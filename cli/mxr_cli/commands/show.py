@@ -27,10 +27,12 @@ def show(session: Session, identity: str) -> None:
     echo(f"published  {format_time(artifact.published_at)} UTC")
     echo(f"promoted   {format_time(artifact.promoted_at)} UTC" if artifact.promoted_at else "promoted   no")
     for title, rows in (("key", artifact.key.to_json()), ("qualities", artifact.qualities.to_json())):
-        echo(f"\n{title}")
+        echo()
+        echo(title)
         for name, value in rows.items():
             stated = "  (stated, not verifiable from the file)" if name in artifact.stated and value is not None else ""
             echo(f"  {name:<15} {format_value(value)}{stated}")
-    echo("\nprovenance")
+    echo()
+    echo("provenance")
     for name, value in artifact.provenance.items():
         echo(f"  {name:<15} {format_value(value)}")

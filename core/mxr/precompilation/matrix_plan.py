@@ -5,11 +5,11 @@ A plan compiles, uploads and queues nothing. Estimates come from earlier compile
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mxr.display.text import json_text
 from mxr.errors import Json, NoWorker, Usage
 from mxr.protocol.surveys import RequestStatus
 from mxr.util.frozen import dataclass
@@ -160,9 +160,9 @@ def gitlab(planned: Sequence[PlannedCell], file: Path) -> str:
     for workload in (workload for workload in workloads(planned) if workload.open):
         command = f"mxr precompile {_shell(str(file))} --target {_shell(workload.target)} --junit mxr-junit.xml"
         lines += [
-            f"{json.dumps('precompile ' + workload.target)}:",
-            *([f"  tags: {json.dumps(list(workload.cell.runner))}"] if workload.cell.runner else []),
-            f"  script: [{json.dumps(command)}]",
+            f"{json_text('precompile ' + workload.target)}:",
+            *([f"  tags: {json_text(list(workload.cell.runner))}"] if workload.cell.runner else []),
+            f"  script: [{json_text(command)}]",
             "  artifacts: {when: always, reports: {junit: mxr-junit.xml}}",
         ]
     if len(lines) == 1:

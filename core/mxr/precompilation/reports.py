@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from mxr.display.github import annotation, markdown
+from mxr.display.text import printable
 from mxr.errors import CompileFailed, Json, MxrError, NoSuchArtifact, NotCompiled, NoWorker, Temporary
 
 from .run import CANCELLED, FAILED, LATER, MISSING, NO_WORKER, QUEUED, RUNNING, CellStatus, MatrixStatus
 
 MOST_ROWS = 200
 """Maximum number of rows in a step summary, whose size GitHub limits to 1 MiB."""
-
-INVALID_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 forbids even as escapes. Source: W3C, XML 1.0, production 2 (Char)."""
 
 
 def document(matrix: MatrixStatus, file: Path) -> Json:
@@ -99,11 +97,11 @@ def junit(matrix: MatrixStatus, file: Path) -> bytes:
     }
     written = {name: str(number) for name, number in numbers.items()}
     root = ElementTree.Element("testsuites", {"name": "mxr precompile", **written})
-    suite = ElementTree.SubElement(root, "testsuite", {"name": _xml(str(file)), **written})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": printable(str(file)), **written})
     for status in matrix.cells:
         cell = status.wanted.cell
-        case = {"classname": _xml(cell.name), "name": _xml(f"{cell.target} {cell.variant}")}
-        where = {"file": _xml(str(file)), "line": str(cell.line), "time": f"{status.running() or 0:.3f}"}
+        case = {"classname": printable(cell.name), "name": printable(f"{cell.target} {cell.variant}")}
+        where = {"file": printable(str(file)), "line": str(cell.line), "time": f"{status.running() or 0:.3f}"}
         _outcome(ElementTree.SubElement(suite, "testcase", case | where), status)
     ElementTree.indent(root)
     found: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
@@ -120,21 +118,17 @@ def _outcome(case: Any, status: CellStatus) -> None:
         return
     failure = status.job.failure if status.job else None
     kind = f"{failure.kind}:{failure.name}" if failure else status.state
-    attributes = {"message": _xml(cell_reason(status) or status.state)} | (
-        {} if tag == "skipped" else {"type": _xml(kind)}
+    attributes = {"message": printable(cell_reason(status) or status.state)} | (
+        {} if tag == "skipped" else {"type": printable(kind)}
     )
     log = status.problem.detail.get("log", ()) if status.problem else ()
-    ElementTree.SubElement(case, tag, attributes).text = _xml("\n".join(map(str, log))) or None
-
-
-def _xml(text: str) -> str:
-    return INVALID_IN_XML.sub("?", text)
+    ElementTree.SubElement(case, tag, attributes).text = "\n".join(map(printable, log)) or None
 
 
 def step_summary(matrix: MatrixStatus, file: Path) -> str:
     """Markdown for the summary of a GitHub step: the counts, then the cells without a program."""
     counts = {state: count for state, count in matrix.counts().items() if count}
-    lines = [f"### mxr precompile {_cell(str(file))}", "", "| state | cells |", "|---|---|"]
+    lines = [f"### mxr precompile {markdown(str(file))}", "", "| state | cells |", "|---|---|"]
     lines += [f"| {state} | {count} |" for state, count in counts.items()]
     rest = [status for status in matrix.cells if status.artifact is None]
     if rest:
@@ -147,12 +141,7 @@ def step_summary(matrix: MatrixStatus, file: Path) -> str:
 def _row(status: CellStatus) -> str:
     cell = status.wanted.cell
     name = f"{cell.name} {cell.target} {cell.variant}"
-    return f"| {_cell(name)} | {cell.line} | {status.state} | {_cell(cell_reason(status))} |"
-
-
-def _cell(text: str) -> str:
-    """Escapes a text for one cell of a Markdown table."""
-    return re.sub(r"([\\|`*_<>\[\]&#~])", r"\\\1", " ".join(text.split()))
+    return f"| {markdown(name)} | {cell.line} | {status.state} | {markdown(cell_reason(status))} |"
 
 
 def marks(matrix: MatrixStatus, file: Path) -> Iterable[str]:
@@ -168,13 +157,3 @@ def marks(matrix: MatrixStatus, file: Path) -> Iterable[str]:
             yield annotation(
                 f"{cell.name} {cell.target} {cell.variant}: {cell_reason(status) or status.state}", file, line
             )
-
-
-def annotation(message: str, file: object, line: object) -> str:
-    """One workflow command. Source: GitHub, Actions documentation, "Workflow commands"; escaped as in its toolkit."""
-
-    def plain(text: object) -> str:
-        return str(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-    where = plain(file).replace(":", "%3A").replace(",", "%2C")
-    return f"::error file={where},line={line}::{plain(message)}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from mxr.display.redaction import redact_url
 from mxr_registry.storage.s3_settings import S3Settings
 
 if TYPE_CHECKING:
@@ -103,13 +104,6 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
     if not base.startswith("/"):
         base = str(Path(environ.get("HOME") or Path.home()) / ".local" / "share")
     return Path(base) / "mxr-registry"
-
-
-def redact_url(url: str) -> str:
-    """Return a URL without the parts that may be secret: user, password and query."""
-    scheme, _, rest = url.partition("://")
-    # Not parsed as a URL: a password that is not percent-encoded may contain any delimiter.
-    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
 
 
 def _embedded_url(folder: Path) -> str:

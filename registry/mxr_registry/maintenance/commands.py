@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mxr.display.streams import write_json, write_line
 from mxr.errors import Damaged, Usage
-from mxr.util.codec import canonical
 from mxr_registry.command_options import (
     config_option,
     data_option,
@@ -34,7 +34,10 @@ def migrate(data: Path | None, as_json: bool) -> None:
 
     db = database(RegistrySettings.read(os.environ, data))
     revision = schema.upgrade(db)
-    click.echo(canonical({"revision": revision}) if as_json else f"The database schema has revision {revision}.")
+    if as_json:
+        write_json({"revision": revision})
+    else:
+        write_line(f"The database schema has revision {revision}.")
 
 
 @click.command()
@@ -73,14 +76,14 @@ def sweep(data: Path | None, config: Path | None, dry_run: bool, as_json: bool, 
         if as_json:
             removed.append(asdict(item))
         else:
-            click.echo(f"{item.kind} {item.name}: {item.why}{_size(item.size)}")
+            write_line(f"{item.kind} {item.name}: {item.why}{_size(item.size)}")
 
     store = open_store(settings.store_url, settings.s3)
     report = Sweep(db, store, retention, settings.rules, settings.grace, on_item, SweepReport(dry_run)).run()
     if as_json:
-        click.echo(canonical(report.to_json() | {"gone": removed}))
+        write_json(report.to_json() | {"gone": removed})
     else:
-        click.echo(
+        write_line(
             f"{'Would remove' if dry_run else 'Removed'} {report.artifacts} artifacts, the bytes of {report.models} "
             f"models, {report.blobs} blobs{_size(report.bytes)}, {report.jobs} closed jobs, "
             f"{report.failures} expired failures and {report.misses} old misses."
@@ -116,12 +119,12 @@ def move(data: Path | None, to_database: str, to_store: str | None, as_json: boo
     stores = (open_store(settings.store_url, settings.s3), open_store(to_store, settings.s3)) if to_store else None
     if stores:
         stores[1].ready()
-    moved = Move(source, target, stores, lambda message: click.echo(message, err=True)).run()
+    moved = Move(source, target, stores, lambda message: write_line(message, err=True)).run()
     text = (
         f"Copied {moved.rows} rows and {moved.copied} blobs ({moved.bytes} bytes). "
         "Now serve the registry from the new database and store."
     )
-    click.echo(canonical(moved.to_json()) if as_json else text)
+    write_json(moved.to_json()) if as_json else write_line(text)
 
 
 @click.command()
@@ -145,15 +148,15 @@ def fsck(data: Path | None, repair: bool, quick: bool, as_json: bool) -> None:
 
     def on_finding(finding: FsckFinding) -> None:
         if not as_json:
-            click.echo(str(finding))
+            write_line(str(finding))
 
     store = open_store(settings.store_url, settings.s3)
     report = Fsck(db, store, settings.grace, on_finding, repair, quick).run()
     if as_json:
-        click.echo(canonical(report.to_json()))
+        write_json(report.to_json())
     else:
         damage = sum(each.damage for each in report.findings)
-        click.echo(
+        write_line(
             f"Checked {report.artifacts} artifacts, {report.models} models, {report.blobs} blobs and {report.stored} "
             f"files: {damage} damaged or lost, {len(report.findings) - damage} leftovers."
         )

@@ -1,0 +1,30 @@
+"""Text for GitHub Actions: workflow commands and Markdown."""
+
+from __future__ import annotations
+
+import re
+
+from .text import printable
+
+MARKDOWN = re.compile(r"([\\|`*_<>\[\]&#~!@:$()])")
+
+
+def annotation(message: str, file: object, line: object) -> str:
+    """Returns the workflow command that marks a line of a file as wrong.
+
+    Source: GitHub, Actions documentation, "Workflow commands"; escaped as in its toolkit (core/src/command.ts).
+    """
+    where = _data(file).replace(":", "%3A").replace(",", "%2C")
+    return f"::error file={where},line={int(str(line))}::{_data(' '.join(message.split()))}"
+
+
+def _data(text: object) -> str:
+    return printable(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def markdown(text: object) -> str:
+    """Returns text for one cell of a Markdown table: shown as it is, without links, mentions, HTML or formulas.
+
+    Source: CommonMark 0.31, section 2.4: a backslash before ASCII punctuation shows that character.
+    """
+    return MARKDOWN.sub(r"\\\1", printable(" ".join(str(text).split())))

@@ -1,0 +1,36 @@
+"""Leaves secrets out of text: user, password and signature of URLs, tokens in headers, parameters named so."""
+
+from __future__ import annotations
+
+import re
+
+USERINFO = re.compile(r"(?<=://)(?:[^\s/?#'\"<>]{0,512}|[^\s/@:'\"<>]{0,512}:[^\s'\"<>]{0,512})@")
+"""The second form is a password with a delimiter that is not percent-encoded."""
+
+PARAMETER = re.compile(
+    r"(?i)(\b(?:X-Amz-(?:Signature|Credential|Security-Token)|password|passwd|secret|token)=)[^&\s'\"]+"
+)
+AUTHORIZATION = re.compile(r"(?i)\b(bearer |authorization['\"]?[:=] ?['\"]?\w{1,20} )[\w.~+/=-]{8,}")
+TOKEN = re.compile(r"\bmxr_[A-Za-z0-9]+_[A-Za-z0-9_-]{32,}")
+HIDDEN = "***"
+
+
+def redact(text: str) -> str:
+    """Returns `text` without secrets that can be recognized by their form."""
+    if "@" in text and "://" in text:
+        text = USERINFO.sub(f"{HIDDEN}@", text)
+    if "=" in text:
+        text = PARAMETER.sub(rf"\1{HIDDEN}", text)
+    if "mxr_" in text:
+        text = TOKEN.sub(f"mxr_{HIDDEN}", text)
+    lower = text.lower()
+    if "bearer " in lower or "authorization" in lower:
+        text = AUTHORIZATION.sub(rf"\1{HIDDEN}", text)
+    return text
+
+
+def redact_url(url: str) -> str:
+    """Returns a URL without the parts that may be secret: user, password and query."""
+    scheme, _, rest = url.partition("://")
+    # Not parsed as a URL: a password that is not percent-encoded may contain any delimiter.
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"

@@ -1,0 +1,64 @@
+"""Escapes text for a terminal, a log or a CI system: control characters, bidi marks, line separators, CI commands.
+
+A CI system executes commands that it finds in the output of a job: lines that begin with `::` (GitHub), and `##[` or
+`##vso[` anywhere in a line (GitHub, Azure Pipelines, TeamCity). A terminal executes escape sequences.
+Source: actions/runner, src/Runner.Common/ActionCommand.cs (TryParse, TryParseV2); GitLab Runner's section markers need
+an ESC; ECMA-48 for C0, C1 and escape sequences; Unicode, UAX #9 for bidi marks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+
+from .redaction import redact
+
+CI_COMMAND = re.compile(r"##(?=[\w.]*\[)")
+MARKUP = re.compile(r"<(?=[/!])")
+"""What would end a script element or begin a comment in HTML."""
+
+LINE_ENDS = re.compile("\r\n|\n|\r")
+
+
+def printable(text: object) -> str:
+    r"""Returns `text` as one line that no terminal and no CI system interprets, without secrets of URLs.
+
+    Characters that are not printable are written as `\x1b`, `\n` or `\u202e`; spaces and all letters stay as they are.
+    Printing the result again changes nothing.
+    """
+    shown = redact(str(text))
+    if not shown.isprintable():
+        shown = "".join(each if _is_shown(each) else _escape(each) for each in shown)
+    if "##" in shown:
+        shown = CI_COMMAND.sub(r"\\x23#", shown)
+    if shown.lstrip().startswith("::"):
+        shown = shown.replace("::", r"\x3a:", 1)
+    return shown
+
+
+def printable_lines(text: str) -> list[str]:
+    r"""Returns the lines of a log, each as `printable`. Lines end with `\n`, `\r\n` or `\r`; tabs become spaces."""
+    lines = LINE_ENDS.split(text)
+    return [printable(line.expandtabs()) for line in (lines if lines[-1] else lines[:-1])]
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    r"""Returns JSON with the same values; `\uXXXX` stands for what a terminal, a CI system or HTML interprets."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    if not text.isascii() or "\x7f" in text:
+        text = "".join(each if each == "\n" or _is_shown(each) else json_escape(each) for each in text)
+    return MARKUP.sub(r"\\u003c", CI_COMMAND.sub(r"#\\u0023", text))
+
+
+def json_escape(letter: str) -> str:
+    r"""Returns a character as `\uXXXX`, or as two of them (RFC 8259, section 7)."""
+    return "\\u007f" if letter == "\x7f" else json.dumps(letter)[1:-1]
+
+
+def _is_shown(letter: str) -> bool:
+    return letter.isprintable() or unicodedata.category(letter) == "Zs"
+
+
+def _escape(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")

@@ -14,7 +14,7 @@ onnx/onnx.proto of github.com/onnx/onnx (tests compare them with the onnx packag
 from __future__ import annotations
 
 from .binding import bind_inputs
-from .external import DEEPEST_SUBGRAPH, external_files
+from .external import DEEPEST_SUBGRAPH, check_folder, check_names, external_files
 from .reader import read_model
 from .values import LARGEST_DIM, Dim, OnnxInput, OnnxModel
 
@@ -25,6 +25,8 @@ __all__ = [
     "OnnxInput",
     "OnnxModel",
     "bind_inputs",
+    "check_folder",
+    "check_names",
     "external_files",
     "read_model",
 ]

@@ -1,14 +1,23 @@
-"""Finds the external data of a model: the tensors that have any, their locations and the files."""
+"""Finds and checks the external data of a model: the tensors that have any, their locations and the files.
+
+This is the only place that decides which files a model may name. Every reader of an ONNX file goes through it: the
+client, the registry's inspector, and the worker before MIGraphX gets the file.
+
+MIGraphX reads the file that the first entry of `external_data` names, whatever the key of that entry is, and whatever
+`data_location` says. ONNX Runtime reads the entry with the key `location`, if `data_location` says so. A tensor is
+accepted only if both read the same file. Source: ROCm/AMDMIGraphX, src/onnx/onnx_parser.cpp, parse_tensor.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from mxr.errors import Damaged
 
-from .protobuf import Bytes, MalformedProtobuf, fields, message, text_of, varint_of
+from .protobuf import Bytes, MalformedProtobuf, Span, merged, message, text_of, varint_of
 from .values import OnnxModel
 
 DEEPEST_SUBGRAPH = 64
@@ -26,75 +35,160 @@ _SUBMESSAGES: dict[str, dict[int, str]] = {
     "sparse": {message(1): "tensor", message(2): "tensor"},
 }
 
+# Fields that are not repeated. Protobuf merges their occurrences into one message, whose repeated fields are those of
+# all occurrences in order.
+_MERGED = {
+    "model": {message(7)},
+    "training": {message(1), message(2)},
+    "attribute": {message(5), message(6), message(22)},
+    "sparse": {message(1), message(2)},
+}
+
+EXTERNAL_DATA = message(13)
+IN_MEMORY = "*"
+"""The first part of the locations by which ONNX Runtime refers to addresses in its memory, such as
+`*/_ORT_MEM_ADDR_/*`. Source: microsoft/onnxruntime, core/framework/tensorprotoutils.h."""
+
 _TYPE_NAMES = ("to", "dtype", "output_dtype")
 """Attributes that select the element type of a node's output (Cast, EyeLike, QuantizeLinear and others)."""
 
 
+class ForbiddenExternalData(Exception):
+    """The model names external data in a way that no program may follow. Never leaves the package."""
+
+
 def tensors_in(data: Bytes) -> tuple[set[str], set[int]]:
-    """Return the external data locations of all tensors, and the element type numbers of all tensors and casts."""
+    """Return the external data locations of all tensors, and the element type numbers of all tensors and casts.
+
+    Raises `ForbiddenExternalData` for a tensor or a location that breaks the rules of this module.
+    """
     found: set[str] = set()
     types: set[int] = set()
-    waiting = [("model", 0, len(data), 0)]
+    waiting: list[tuple[str, tuple[Span, ...], int]] = [("model", ((0, len(data)),), 0)]
     while waiting:
-        kind, at, end, depth = waiting.pop()
+        kind, spans, depth = waiting.pop()
         if depth > DEEPEST_SUBGRAPH:
             raise MalformedProtobuf(f"Its graphs are nested more than {DEEPEST_SUBGRAPH} deep")
-        submessages = _SUBMESSAGES[kind]
         if kind == "attribute":
-            types |= _selected_type(data, at, end)
-        for tag, start, stop in fields(data, at, end):
-            inner = submessages.get(tag)
+            types |= _selected_type(data, spans)
+        for inner, parts in _submessages(data, kind, spans):
             if inner == "tensor":
-                found |= _locations(data, start, stop, types)
-            elif inner:
-                waiting.append((inner, start, stop, depth + (inner == "graph")))
+                found |= _location(data, parts, types)
+            else:
+                waiting.append((inner, parts, depth + (inner == "graph")))
     return found, types
 
 
-def _selected_type(data: Bytes, start: int, stop: int) -> set[int]:
+def _submessages(data: Bytes, kind: str, spans: tuple[Span, ...]) -> Iterator[tuple[str, tuple[Span, ...]]]:
+    """Yield the messages in a message that can contain tensors, each with its spans."""
+    submessages, merging = _SUBMESSAGES[kind], _MERGED.get(kind, ())
+    several: dict[int, tuple[Span, ...]] = {}
+    for tag, start, stop in merged(data, spans):
+        inner = submessages.get(tag)
+        if inner is None:
+            continue
+        if tag in merging:
+            several[tag] = (*several.get(tag, ()), (start, stop))
+        else:
+            yield inner, ((start, stop),)
+    for tag, parts in several.items():
+        yield submessages[tag], parts
+
+
+def _selected_type(data: Bytes, spans: tuple[Span, ...]) -> set[int]:
     """The element type number that an attribute selects; empty if it selects none."""
-    numbers = {a for tag, a, _ in fields(data, start, stop) if tag == varint_of(3)}
-    return numbers if numbers and text_of(data, [(start, stop)], 1) in _TYPE_NAMES else set()
+    numbers = {a for tag, a, _ in merged(data, spans) if tag == varint_of(3)}
+    return numbers if numbers and text_of(data, spans, 1) in _TYPE_NAMES else set()
 
 
-def _locations(data: Bytes, start: int, stop: int, types: set[int]) -> set[str]:
+def _location(data: Bytes, spans: tuple[Span, ...], types: set[int]) -> set[str]:
+    """The location of a tensor's external data; empty if it has none."""
     external, entries = False, []
-    for tag, a, b in fields(data, start, stop):
-        if tag == message(13):
+    for tag, a, b in merged(data, spans):
+        if tag == EXTERNAL_DATA:
             entries.append([(a, b)])
         elif tag == varint_of(2):
             types.add(a)
         elif tag == varint_of(14) and a & 0xFFFFFFFF < 2:  # protobuf ignores unknown values of a closed enum
             external = a & 0xFFFFFFFF == 1
-    if not external:
+    if not entries:
+        if external:
+            raise MalformedProtobuf("A tensor has external data but no location")
         return set()
-    # If there are several location entries, readers differ in which one they use. All of them belong to the model.
-    found = {text_of(data, entry, 2) for entry in entries if text_of(data, entry, 1) == "location"}
-    if not found:
-        raise MalformedProtobuf("A tensor has external data but no location")
-    return found
+    keys = [text_of(data, entry, 1) for entry in entries]
+    if keys[0] != "location" or keys.count("location") > 1:
+        raise ForbiddenExternalData(
+            "A tensor has external data whose first entry is not its only location, so that MIGraphX would read"
+            " another file than the one named"
+        )
+    location = text_of(data, entries[0], 2)
+    fault = _invalid_location(location)
+    if fault:
+        raise ForbiddenExternalData(f"The external data {location!r} {fault}")
+    return {location}
 
 
-def external_files(model: OnnxModel) -> tuple[tuple[str, Path], ...]:
+def forbidden(path: Path, fault: ForbiddenExternalData) -> Damaged:
+    """Return the error for a model that names external data that no program may read."""
+    return Damaged(f"{path} is refused. {fault}.", hint=RESAVE)
+
+
+RESAVE = "Save the model again with its external data next to it, under a plain relative name."
+
+
+def external_files(model: OnnxModel, *, follow_links: bool = False) -> tuple[tuple[str, Path], ...]:
     """Return each external data location of the model with its file, in the order of `model.external`.
 
-    Raises `Damaged` for a location that is absolute, is outside the model's folder, or is not a regular file.
+    Raises `Damaged` for a location that is absolute, is outside the model's folder, or is not a regular file, and for
+    a symbolic link that `placed` does not follow.
     """
-    return tuple((location, placed(model.path, location)) for location in model.external)
+    return tuple((location, placed(model.path, location, follow_links=follow_links)) for location in model.external)
 
 
-def placed(model: Path, location: str) -> Path:
-    """Return the file of one external data location of the model at `model`. Raises `Damaged`."""
+def check_folder(model: OnnxModel, names: set[str]) -> None:
+    """Check that the model's external data are exactly the files `names` in its folder, without symbolic links.
+
+    For programs that read the models of others. Raises `Damaged`.
+    """
+    check_names(model, names)
+    for name in model.external:
+        step = model.path.parent
+        for part in name.split("/"):
+            step = step / part
+            if os.path.islink(step):
+                raise _refused(model.path, name, "is a symbolic link", RESAVE)
+        placed(model.path, name)
+
+
+def check_names(model: OnnxModel, names: set[str]) -> None:
+    """Check that the locations in the ONNX file are exactly `names`, those of a manifest. Raises `Damaged`."""
+    differing = sorted(names ^ set(model.external))
+    if differing:
+        name = differing[0]
+        there, lacking = ("ONNX file", "manifest") if name in model.external else ("manifest", "ONNX file")
+        raise Damaged(
+            f"The external data {name!r} is in the {there} of this model, but not in its {lacking}.",
+            hint="Push the model again. Its ONNX file and its external data must belong together.",
+            detail={"location": name},
+        )
+
+
+def placed(model: Path, location: str, *, follow_links: bool = False) -> Path:
+    """Return the file of one external data location of the model at `model`. Raises `Damaged`.
+
+    A location that is a symbolic link is followed inside one folder `models--*` of a Hugging Face cache, where models
+    and their data are links to files in `blobs`; elsewhere only with `follow_links`.
+    """
     folder, place = model.parent, model.parent / location
-    fault = _invalid_location(location)
-    hint = "Save the model again with its external data next to it, under a plain relative name."
-    # The location is resolved relative to the given path of the model. The data file itself may be a link to anywhere:
-    # in a Hugging Face cache both model.onnx and model.onnx_data are links into ../../blobs. The owner of the folder
-    # creates such a link, but the author of the model writes the location, and the author must not choose which files
-    # are read. So the text of the location must stay inside the folder, and so must each folder on its path after
-    # links are resolved.
+    fault, hint = _invalid_location(location), RESAVE
+    # The owner of the folder creates links, but the author of the model writes the location, and may have packed links
+    # too: neither must choose which files are read. So the text of the location must stay inside the folder, and so
+    # must each folder on its path after links are resolved.
     if not fault and _is_outside(folder, location):
         fault = "is outside the model's folder (through a link)"
+    if not fault and os.path.islink(place) and not follow_links and not _in_one_hub_folder(folder, place):
+        fault = "is a symbolic link"
+        hint = "Replace the link by the file that it names, or add --follow-links if you trust this folder."
     if not fault:
         hint = f"Put it into {folder.absolute()}: copy a model together with its external data."
         try:
@@ -105,8 +199,19 @@ def placed(model: Path, location: str) -> Path:
         except (OSError, ValueError) as error:
             fault = f"cannot be read ({getattr(error, 'strerror', None) or error})"
     if fault:
-        raise Damaged(f"The external data {location!r} of {model} {fault}.", hint=hint, detail={"location": location})
+        raise _refused(model, location, fault, hint)
     return place
+
+
+def _refused(model: Path, location: str, fault: str, hint: str) -> Damaged:
+    return Damaged(f"The external data {location!r} of {model} {fault}.", hint=hint, detail={"location": location})
+
+
+def _in_one_hub_folder(folder: Path, link: Path) -> bool:
+    """Whether a folder and the file that a link in it names are in the same folder `models--*`."""
+    home = Path(os.path.realpath(folder))
+    hub = next((each for each in (home, *home.parents) if each.name.startswith("models--")), None)
+    return hub is not None and Path(os.path.realpath(link)).is_relative_to(hub)
 
 
 def _is_outside(folder: Path, location: str) -> bool:
@@ -125,6 +230,8 @@ def _invalid_location(location: str) -> str:
     if location.startswith("/") or (location[:1].isalpha() and location[1:2] == ":"):
         return "is an absolute path"
     parts = location.split("/")
+    if parts[0] == IN_MEMORY:
+        return "is an address in memory, not a file"
     depth = 0
     for part in parts:
         depth += -1 if part == ".." else part not in ("", ".")

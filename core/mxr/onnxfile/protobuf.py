@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Bytes: TypeAlias = "mmap.mmap | bytes | Window"
 Span: TypeAlias = tuple[int, int]
 
+LARGEST_TAG = 2**32 - 1
+
 
 class MalformedProtobuf(Exception):
     """The bytes are not a ModelProto. The message is a sentence without a full stop. Never leaves the package."""
@@ -53,6 +55,9 @@ def fields(data: Bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
         tag, start = data[at], at + 1
         if tag > 127:  # most tags and sizes are one byte, and this loop dominates the running time
             tag, start = _varint(data, at, end)
+            if tag > LARGEST_TAG:
+                # Protobuf drops the higher bits: a field would be read under a number that this reader does not see.
+                raise MalformedProtobuf("It contains a field with an invalid number")
         wire = tag & 7
         if wire == 2 and tag > 7:
             size, start = (data[start], start + 1) if start < end else (128, end + 1)

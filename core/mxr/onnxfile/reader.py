@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mxr.errors import Damaged, Usage
 
-from .external import tensors_in
+from .external import ForbiddenExternalData, forbidden, tensors_in
 from .foreign import identify
 from .graph import default_opset, ends, type_name
 from .protobuf import Bytes, MalformedProtobuf, fields, message, signed, text, varint_of
@@ -33,6 +33,8 @@ def read_model(path: Path) -> OnnxModel:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise Usage(f"{path} cannot be read: {reason}.", hint="Check the path and its permissions.") from None
+    except ForbiddenExternalData as fault:
+        raise forbidden(path, fault) from None
     except MalformedProtobuf as broken:
         kind, hint = identify(head)
         what = f"It looks like {kind}." if kind else f"{broken}."
@@ -43,6 +45,8 @@ def walk_model(path: Path, data: Bytes) -> OnnxModel:
     """Read the bytes of an ONNX file; `path` is for messages. Raises `Damaged` if they are not an ONNX model."""
     try:
         return _read(path, data)
+    except ForbiddenExternalData as fault:
+        raise forbidden(path, fault) from None
     except MalformedProtobuf as broken:
         raise Damaged(f"{path} is not an ONNX model. {broken}.") from None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import DATA
 
 from .conftest import Programs
 from .large_program import write_program
@@ -38,6 +39,25 @@ def test_what_rests_on_a_word_alone_is_said(mxr: Host, model: Path, published: d
     assert {"rocm", "fast_math", "precision"} <= set(published["stated"])
     shown = mxr("show", published["id"][:12]).out
     assert "(stated, not verifiable from the file)" in shown
+
+
+def test_what_is_doubtful_is_said_and_kept(mxr: Host, model: Path, programs: Programs) -> None:
+    done = mxr("push", programs.gfx908, "--model", model, "--rocm", "6.2.4", "--for", "python", "--json")
+    (warning,) = done.json["warnings"]
+    assert "ROCm 6.2" in warning
+    assert warning in mxr("show", done.json["id"][:12]).out
+    assert warning in mxr("push", programs.gfx908, "--model", model, "--rocm", "6.2.4", "--for", "python").err
+
+
+def test_a_program_is_compared_with_a_model(mxr: Host, model: Path, programs: Programs) -> None:
+    assert mxr("inspect", programs.gfx908, "--model", model, "--json").json["model"] == {
+        "differences": [],
+        "warnings": [],
+    }
+    other = DATA / "models" / "convnet.onnx"
+    (found,) = mxr("inspect", programs.gfx908, "--model", other, "--json").json["model"]["differences"]
+    assert (found["field"], found["found"]) == ("outputs.y", [4, 64, 32, 32])
+    assert f"not from {other}: outputs.y" in mxr("inspect", programs.gfx908, "--model", other).out
 
 
 def test_the_first_stays_first_until_another_is_promoted(

@@ -14,15 +14,21 @@ from mxr_cli.output import echo, format_size, note, print_json
 
 @click.command
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option(
+    "--model", metavar="MODEL", type=click.Path(path_type=Path), help="Also compare FILE with this ONNX file."
+)
 @common
-def inspect(session: Session, file: Path) -> None:
+def inspect(session: Session, file: Path, model: Path | None) -> None:
     """Show what FILE was compiled for. Needs neither MIGraphX nor a GPU.
 
-    Facts that the file does not contain are shown as unknown.
+    Facts that the file does not contain are shown as unknown. With --model, also shows what proves that FILE was not
+    compiled from that model, and what makes it doubtful.
     """
     from mxr.program import describe_file
 
     found: dict[str, Any] = describe_file(file).to_json()
+    if model is not None:
+        found["model"] = _compare(model, found)
     if session.as_json:
         print_json(found)
         return
@@ -48,6 +54,33 @@ def inspect(session: Session, file: Path) -> None:
         echo(f"  output        {row['type']} {show(row['dims'])}")
     for line in found.get("notes", ()):
         note(f"mxr: {line}")
+    for line in found["warnings"]:
+        note(f"mxr: warning: {line}")
+    if model is not None:
+        _show_comparison(model, found["model"])
+
+
+def _compare(path: Path, found: dict[str, Any]) -> dict[str, Any]:
+    from mxr import onnxfile
+    from mxr.artifact import model_evidence
+
+    model = onnxfile.read_model(path)
+    differences = model_evidence.of_program(model, found)
+    return {
+        "differences": [each.to_json() for each in differences],
+        "warnings": list(model_evidence.warnings(model, found)),
+    }
+
+
+def _show_comparison(model: Path, found: dict[str, Any]) -> None:
+    for each in found["differences"]:
+        echo(
+            f"  not from {model}: {each['field']} is {show(each['asked'])} there, {show(each['found'])} in the program"
+        )
+    if not found["differences"]:
+        echo(f"  nothing shows that it is not from {model}")
+    for line in found["warnings"]:
+        note(f"mxr: warning: {line}")
 
 
 def _source(found: dict[str, Any], name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -40,7 +41,9 @@ def push(session: Session, options: Options, file: Path, model: str) -> None:
     cache, client = session.cache(), session.client()
     subject = models.find(model, cache, session.client)
     labels = label(options, subject, description)
-    artifact = publish(file, subject, labels, client, {"tool": "mxr push"}, transfer_progress("pushing"))
+    provenance: dict[str, Any] = {"tool": "mxr push"} | ({"warnings": list(labels.warnings)} if labels.warnings else {})
+    artifact = publish(file, subject, labels, client, provenance, transfer_progress("pushing"))
+    warnings = list(dict.fromkeys([*labels.warnings, *(artifact.description or {}).get("warnings", ())]))
     if session.as_json:
         print_json(
             {
@@ -51,9 +54,12 @@ def push(session: Session, options: Options, file: Path, model: str) -> None:
                 "key": artifact.key.to_json(),
                 "qualities": artifact.qualities.to_json(),
                 "stated": list(artifact.stated),
+                "warnings": warnings,
             }
         )
         return
+    for warning in warnings:
+        note(f"mxr: warning: {warning}")
     if artifact.stated:
         note("mxr: not verifiable from the file, taken from the options: " + ", ".join(artifact.stated))
     echo(artifact.id)

@@ -32,6 +32,12 @@ def show(session: Session, identity: str) -> None:
         for name, value in rows.items():
             stated = "  (stated, not verifiable from the file)" if name in artifact.stated and value is not None else ""
             echo(f"  {name:<15} {format_value(value)}{stated}")
+    warnings = (artifact.description or {}).get("warnings") or ()
+    if warnings:
+        echo()
+        echo("warnings")
+    for warning in warnings:
+        echo(f"  {warning}")
     echo()
     echo("provenance")
     for name, value in artifact.provenance.items():

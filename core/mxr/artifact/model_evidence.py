@@ -1,39 +1,138 @@
-"""Compares a program with the ONNX model that it should be compiled from: outputs and number types.
+"""Compares a program with the ONNX model that it should be compiled from: inputs, outputs and number types.
 
-Inputs are compared where they are bound. For a model that is known only by its hash there is nothing to compare.
+Only what MIGraphX keeps of a model is evidence: it ignores the declared dims of outputs. For a model that is known only
+by its hash there is nothing to compare.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from mxr.onnxfile import OnnxModel
+from mxr.errors import Usage
+from mxr.onnxfile import Dim, OnnxInput, OnnxModel, OutputDim, bind_inputs
 
-from .key import Difference, Key
+from .key import Difference, Key, show
+from .program_evidence import inputs_of
+from .target import DynamicDim, Inputs, dim_to_json
 
 REDUCED = {"fp16": "float16", "bf16": "bfloat16"}
 """Precisions that a program has only if they were requested or the model itself has the type."""
 
+COMPUTED_IN_FP16 = frozenset({"ConvInteger", "MatMulInteger"})
+"""Operators whose uint8 operands MIGraphX converts to fp16, to shift them to int8.
+
+Source: MIGraphX, src/op/builder/bias_uint8.cpp and convolution.cpp (add_int8_shift).
+"""
+
+TYPES = {
+    "float32": "float_type",
+    "float16": "half_type",
+    "float64": "double_type",
+    "bfloat16": "bf16_type",
+    **{f"{sign}int{bits}": f"{sign}int{bits}_type" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "bool": "bool_type",
+    "float8e4m3fn": "fp8e4m3fn_type",
+    "float8e4m3fnuz": "fp8e4m3fnuz_type",
+    "float8e5m2": "fp8e5m2_type",
+    "float8e5m2fnuz": "fp8e5m2fnuz_type",
+}
+"""MIGraphX's number types by the element types of ONNX that it keeps. Source: MIGraphX, src/onnx/onnx_parser.cpp."""
+
+
+SHOWN = 8
+"""Maximum number of outputs that the warnings name."""
+
 
 def contradictions(key: Key, model: OnnxModel, description: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Returns each field that shows that the program is not from this model: in the model, and in the program."""
-    return (*_outputs(model, description), *_types(key, model, description))
+    return (*inputs(model, key.inputs), *outputs(model, description), *_types(key, model, description))
 
 
-def _outputs(model: OnnxModel, description: Mapping[str, Any]) -> list[Difference]:
-    made = [row.get("dims") for row in description.get("outputs") or ()]
+def of_program(model: OnnxModel, description: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Returns the contradictions that need no key: those of inputs and outputs."""
+    scalars = {each.name for each in model.inputs if each.dims == ()}
+    found = tuple((name, () if name in scalars and shape == (1,) else shape) for name, shape in inputs_of(description))
+    return (*inputs(model, found), *outputs(model, description))
+
+
+def inputs(model: OnnxModel, shapes: Inputs) -> list[Difference]:
+    """Returns the differences in the inputs: their names, and what the model fixes of their dims.
+
+    `shapes` are those of a key or a program. MIGraphX drops unused inputs, so inputs that only the model has are none.
+    """
+    asked = dict(shapes)
+    own = tuple(each for each in model.inputs if each.name in asked)
+    known = {each.name for each in own}
+    foreign = [
+        Difference(f"inputs.{name}", None, [*map(dim_to_json, asked[name])]) for name in asked if name not in known
+    ]
+    if foreign:
+        return foreign
+    dims = {name: tuple(map(_plain, shape)) for name, shape in shapes}
+    try:
+        bind_inputs(replace(model, inputs=own), batch=None, inputs=dims)
+    except Usage as problem:
+        return [Difference("inputs", [str(each) for each in model.inputs], problem.message)]
+    return []
+
+
+def _plain(dim: int | DynamicDim) -> Dim:
+    return dim if isinstance(dim, int) else (dim.least, dim.most, dim.optimals)
+
+
+def outputs(model: OnnxModel, description: Mapping[str, Any]) -> list[Difference]:
+    """Returns the differences in what MIGraphX keeps of the outputs: number, order, types, and dims from weights."""
+    made = description.get("outputs") or ()
     if not model.outputs or not made:
         return []
     if len(model.outputs) != len(made):
-        return [Difference("outputs", [str(each) for each in model.outputs], made)]
+        return [Difference("outputs", [str(each) for each in model.outputs], [row.get("dims") for row in made])]
+    pairs = list(zip(model.outputs, made, strict=True))
+    found = [
+        Difference(f"outputs.{one.name}", str(one), row["type"])
+        for one, row in pairs
+        if row.get("type") in TYPES.values() and TYPES.get(one.elem_type, row["type"]) != row["type"]
+    ]
+    weights = dict(model.weight_dims)
+    return found + [
+        Difference(f"outputs.{one.name}", f"{weights[one.name].size} (from the weights)", row["dims"])
+        for one, row in pairs
+        if one.name in weights and isinstance(row.get("dims"), list) and not _has(row["dims"], weights[one.name])
+    ]
+
+
+def _has(dims: list[Any], needed: OutputDim) -> bool:
+    """Returns whether these dims have a dim that follows from the weights. MIGraphX keeps it, unlike a declared one."""
+    if needed.rank not in (None, len(dims)) or not dims:
+        return False
+    found = dims[needed.axis]
+    return not isinstance(found, int) or found == needed.size
+
+
+def warnings(model: OnnxModel, description: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns a sentence for each output whose declared dims differ from those that the program returns.
+
+    MIGraphX ignores the declared dims of outputs, so they prove nothing.
+    """
+    made = [row.get("dims") for row in description.get("outputs") or ()]
     # Exporters write fixed sizes for outputs that depend on open dims, so these sizes are not reliable.
     fixed = all(isinstance(dim, int) for each in model.inputs for dim in (each.dims or ("",))[1:])
-    return [
-        Difference(f"outputs.{one.name}", str(one), dims)
-        for one, dims in zip(model.outputs, made, strict=True)
+    odd = [
+        (one, dims)
+        for one, dims in zip(model.outputs, made, strict=False)
         if one.dims and isinstance(dims, list) and not _may_be(one.dims, dims, sizes=fixed)
     ]
+    more = [f"The same holds for {len(odd) - SHOWN} more outputs."] if len(odd) > SHOWN else []
+    return (*(_warning(*each) for each in odd[:SHOWN]), *more)
+
+
+def _warning(declared: OnnxInput, dims: list[Any]) -> str:
+    return (
+        f"The model declares the output {declared}, but the program returns {show(dims)}. MIGraphX ignores declared "
+        "dims: check that the program was compiled from this model."
+    )
 
 
 def _may_be(declared: tuple[int | str | None, ...], dims: list[Any], *, sizes: bool) -> bool:
@@ -48,6 +147,7 @@ def _types(key: Key, model: OnnxModel, description: Mapping[str, Any]) -> list[D
     """With fp32, a reduced float type in the program must come from the model itself."""
     if key.precision or model.types is None:
         return []
+    own = {*model.types, *(["float16"] if COMPUTED_IN_FP16 & (model.operators or frozenset()) else [])}
     seen = description.get("precisions") or ()
-    odd = [word for word in seen if word in REDUCED and REDUCED[word] not in model.types]
+    odd = [word for word in seen if word in REDUCED and REDUCED[word] not in own]
     return [Difference("precision", "fp32", "+".join(odd))] if odd else []

@@ -34,6 +34,18 @@ def contradictions(key: Key, qualities: Qualities, description: Description) -> 
     return tuple(found)
 
 
+def warnings(key: Key, description: Description) -> tuple[str, ...]:
+    """Returns a sentence for each field of the key that the file makes doubtful without contradicting it."""
+    hint = description.get("rocm_hint")
+    if key.kind != "gpu" or not hint or hint == key.rocm:
+        return ()
+    # A MIGraphX built from source can have any ROCm below it, so this is no contradiction.
+    return (
+        f"The label says ROCm {key.rocm}, but ROCm {hint} is the release that ships MIGraphX {key.migraphx}: check "
+        "--rocm, unless this MIGraphX was built from source.",
+    )
+
+
 def stated(key: Key, qualities: Qualities, description: Description) -> tuple[str, ...]:
     """Returns the fields that only the publisher states, because the file does not show them."""
     shown = {"kind": bool(description.get("targets")), "migraphx": bool(description.get("migraphx"))}

@@ -9,6 +9,7 @@ onnx/onnx.proto of github.com/onnx/onnx (tests compare them with the onnx packag
     graph       inputs, outputs, opset            structure   digest of the graph without its weights
     writer      writes a model of one node        window      bytes that are read on demand
     values      data types                        foreign     identifies other file types
+    weight_dims dims of outputs from the weights
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 from .binding import bind_inputs
 from .external import DEEPEST_SUBGRAPH, check_folder, check_names, external_files
 from .reader import read_model
-from .values import LARGEST_DIM, Dim, OnnxInput, OnnxModel
+from .values import LARGEST_DIM, Dim, OnnxInput, OnnxModel, OutputDim
 
 __all__ = [
     "DEEPEST_SUBGRAPH",
@@ -24,6 +25,7 @@ __all__ = [
     "Dim",
     "OnnxInput",
     "OnnxModel",
+    "OutputDim",
     "bind_inputs",
     "check_folder",
     "check_names",

@@ -57,13 +57,15 @@ class ForbiddenExternalData(Exception):
     """The model names external data in a way that no program may follow. Never leaves the package."""
 
 
-def tensors_in(data: Bytes) -> tuple[set[str], set[int]]:
-    """Return the external data locations of all tensors, and the element type numbers of all tensors and casts.
+def tensors_in(data: Bytes) -> tuple[set[str], set[int], set[str]]:
+    """Return the external data locations of all tensors, all element type numbers, and the types of all nodes.
 
-    Raises `ForbiddenExternalData` for a tensor or a location that breaks the rules of this module.
+    The element types are those of tensors and casts. Raises `ForbiddenExternalData` for a tensor or a location that
+    breaks the rules of this module.
     """
     found: set[str] = set()
     types: set[int] = set()
+    operators: set[str] = set()
     waiting: list[tuple[str, tuple[Span, ...], int]] = [("model", ((0, len(data)),), 0)]
     while waiting:
         kind, spans, depth = waiting.pop()
@@ -71,12 +73,14 @@ def tensors_in(data: Bytes) -> tuple[set[str], set[int]]:
             raise MalformedProtobuf(f"Its graphs are nested more than {DEEPEST_SUBGRAPH} deep")
         if kind == "attribute":
             types |= _selected_type(data, spans)
+        if kind == "node":
+            operators.add(text_of(data, spans, 4))
         for inner, parts in _submessages(data, kind, spans):
             if inner == "tensor":
                 found |= _location(data, parts, types)
             else:
                 waiting.append((inner, parts, depth + (inner == "graph")))
-    return found, types
+    return found, types, operators
 
 
 def _submessages(data: Bytes, kind: str, spans: tuple[Span, ...]) -> Iterator[tuple[str, tuple[Span, ...]]]:

@@ -13,6 +13,7 @@ from .foreign import identify
 from .graph import default_opset, ends, type_name
 from .protobuf import Bytes, MalformedProtobuf, fields, message, signed, text, varint_of
 from .values import OnnxModel
+from .weight_dims import dims_from_weights
 
 
 def read_model(path: Path) -> OnnxModel:
@@ -65,7 +66,19 @@ def _read(path: Path, data: Bytes) -> OnnxModel:
     if not spans:
         raise MalformedProtobuf("It contains no graph")
     inputs, outputs = ends(data, spans)
-    locations, numbers = tensors_in(data)
+    locations, numbers, operators = tensors_in(data)
     types = frozenset({*map(type_name, numbers), *(each.elem_type for each in (*inputs, *outputs))})
     external = tuple(sorted(locations, key=str.encode))
-    return OnnxModel(path, len(data), inputs, outputs, external, opset, ir_version, producer, types)
+    return OnnxModel(
+        path,
+        len(data),
+        inputs,
+        outputs,
+        external,
+        opset,
+        ir_version,
+        producer,
+        types,
+        frozenset(operators),
+        tuple(dims_from_weights(data, spans, [each.name for each in outputs]).items()),
+    )

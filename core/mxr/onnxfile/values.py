@@ -31,11 +31,24 @@ class OnnxInput:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputDim:
+    """A dim of an output that follows from the weights: its axis, its size, and the rank of the output if it follows.
+
+    Axis -1 is the last dim.
+    """
+
+    axis: int
+    size: int
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class OnnxModel:
     """The facts of an ONNX file.
 
     `size` is in bytes. `external` are the external data locations, sorted by the bytes of their UTF-8 names. `types`
-    are the element types of tensors, casts, inputs and outputs; None if the file was not read.
+    are the element types of tensors, casts, inputs and outputs, and `operators` the types of all nodes, without their
+    domains; None if the file was not read. `weight_dims` are dims of outputs that follow from the weights, by name.
     """
 
     path: Path
@@ -47,3 +60,5 @@ class OnnxModel:
     ir_version: int
     producer: str
     types: frozenset[str] | None = None
+    operators: frozenset[str] | None = None
+    weight_dims: tuple[tuple[str, OutputDim], ...] = ()

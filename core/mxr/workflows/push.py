@@ -26,10 +26,14 @@ Watch = Callable[[int], transfer.Progress]
 
 @dataclass(frozen=True, slots=True)
 class PublicationLabel:
-    """The key and the qualities under which a program is published."""
+    """The key and the qualities under which a program is published.
+
+    `warnings`: sentences about facts of the label that the file makes doubtful.
+    """
 
     key: Key
     qualities: Qualities
+    warnings: tuple[str, ...] = ()
 
 
 def label(options: Options, subject: ModelReference, description: Mapping[str, Any]) -> PublicationLabel:
@@ -86,7 +90,8 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
     refuse_contradictions(key, qualities, description)
     if foreign := model_evidence.contradictions(key, subject.onnx, description):
         raise contradicted(foreign)
-    return PublicationLabel(key, qualities)
+    doubts = program_evidence.warnings(key, description) + model_evidence.warnings(subject.onnx, description)
+    return PublicationLabel(key, qualities, doubts)
 
 
 def refuse_contradictions(key: Key, qualities: Qualities, description: Mapping[str, Any]) -> None:

@@ -141,6 +141,7 @@ def _describe_programs(registry: ParentProcess) -> list[Mapping[str, Any]]:
 
 
 def _describe_model(registry: ParentProcess) -> list[Mapping[str, Any]]:
+    from mxr.artifact.model_evidence import COMPUTED_IN_FP16
     from mxr.onnxfile.reader import walk_model
     from mxr.onnxfile.structure import structure_of
     from mxr.onnxfile.window import Window
@@ -150,7 +151,15 @@ def _describe_model(registry: ParentProcess) -> list[Mapping[str, Any]]:
     data = Window(source.size, source.read_at)
     model = walk_model(Path(file["name"]), data)
     ends = {name: [encode(each) for each in getattr(model, name)] for name in ("inputs", "outputs")}
-    return [{"graph": structure_of(data), "types": sorted(model.types or ()), **ends}]
+    return [
+        {
+            "graph": structure_of(data),
+            "types": sorted(model.types or ()),
+            "operators": sorted(COMPUTED_IN_FP16 & (model.operators or frozenset())),
+            "weight_dims": {name: [dim.axis, dim.size, dim.rank] for name, dim in model.weight_dims},
+            **ends,
+        }
+    ]
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact.manifest import File, Manifest
 from mxr.errors import Conflict, Damaged, NoSuchBlob, NoSuchModel, Usage
-from mxr.onnxfile import OnnxInput, OnnxModel
+from mxr.onnxfile import OnnxInput, OnnxModel, OutputDim
 from mxr.protocol.artifacts import RegisterModel, check_model, model_identity
 from mxr.util.codec import canonical, encode
 from mxr.util.hashing import external_header, hash_chunks
@@ -49,7 +49,7 @@ def register(db: Database, store: Store, describe_model: DescribeModel, namespac
         verified = row is not None and row.complete and row.sha256 == declared.sha256
         verify(db, store, namespace, declared, read_bytes=not verified)
         description = None
-        if row is None or row.graph is None:
+        if row is None or row.graph is None or not _is_whole(json.loads(row.told_json or "{}")):
             description = describe_model(next(file for file in declared.manifest.files if file.name == declared.onnx))
         return _write(db, namespace, declared, description)
 
@@ -166,16 +166,23 @@ def _select(namespace: str) -> Any:
 
 
 def description_of(session: Session, namespace: str, model: str) -> OnnxModel | None:
-    """Return the saved inputs, outputs and types of a complete model's ONNX file, or None if there are none."""
+    """Return the saved description of a complete model's ONNX file, or None if there is none that is whole."""
     query = select(ModelRow.told_json).where(
         ModelRow.namespace == namespace, ModelRow.model == model, ModelRow.complete
     )
     text = session.execute(query).scalar()
-    if text is None:
+    found = json.loads(text or "{}")
+    if not _is_whole(found):
         return None
-    found = json.loads(text)
     inputs, outputs = (tuple(map(_onnx_value, found[name])) for name in ("inputs", "outputs"))
-    return OnnxModel(Path(model), 0, inputs, outputs, (), None, 0, "", frozenset(found["types"]))
+    types, operators = frozenset(found["types"]), frozenset(found["operators"])
+    dims = tuple((name, OutputDim(*dim)) for name, dim in found["weight_dims"].items())
+    return OnnxModel(Path(model), 0, inputs, outputs, (), None, 0, "", types, operators, dims)
+
+
+def _is_whole(found: dict[str, Any]) -> bool:
+    """Whether a description has all facts. A model with an older one is described again when it is registered again."""
+    return {"inputs", "outputs", "types", "operators", "weight_dims"} <= found.keys()
 
 
 def _onnx_value(found: dict[str, Any]) -> OnnxInput:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
@@ -55,7 +55,7 @@ def publish(db: Database, store: Store, inspect: Inspect, namespace: str, wanted
     Raises `NoSuchBlob`, `Damaged`, `DamagedBlob`, `Mismatch` if a program contradicts its key, and `Conflict`.
     """
     checked = check(db, store, inspect, namespace, wanted)
-    _check_model(db, namespace, checked)
+    checked = replace(checked, description=_with_warnings(checked, _check_model(db, namespace, checked)))
     for _ in range(ATTEMPTS):
         try:
             with db.writing() as session:
@@ -93,21 +93,33 @@ def check(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: 
     return CheckedPublication(wanted, digest, id, tuple(sorted(stated)), _joined(files, descriptions), repairs)
 
 
-def _check_model(db: Database, namespace: str, checked: CheckedPublication) -> None:
+def _check_model(db: Database, namespace: str, checked: CheckedPublication) -> tuple[str, ...]:
     """Raises `Mismatch` for a program that cannot come from its model, if the registry has the model's ONNX file.
 
-    Programs of workers skip this check: a worker compiles this very file with the options of the key.
+    Returns the warnings about a program that may come from it. Programs of workers skip this check: a worker compiles
+    this very file with the options of the key.
     """
     key = checked.wanted.key
     with db.reading() as session:
         model = models.description_of(session, namespace, key.model) if key.form == "whole" else None
-    found = model_evidence.contradictions(key, model, checked.description) if model is not None else ()
+    if model is None:
+        return ()
+    found = model_evidence.contradictions(key, model, checked.description)
     if found:
         raise Mismatch(
             f"This program cannot come from the model {key.model}: {'; '.join(map(str, found[:3]))}.",
             hint="Publish it with the model and the precision with which it was compiled.",
             detail={"differences": [each.to_json() for each in found]},
         )
+    return model_evidence.warnings(model, checked.description)
+
+
+def _with_warnings(checked: CheckedPublication, about_model: Sequence[str]) -> Description:
+    """Returns the description of the program, with the warnings about its label after its own."""
+    found = [*program_evidence.warnings(checked.wanted.key, checked.description), *about_model]
+    if not found:
+        return checked.description
+    return {**checked.description, "warnings": [*checked.description.get("warnings", ()), *found]}
 
 
 def _lost_blobs(db: Database, store: Store, namespace: str, id: str) -> bool:

@@ -14,7 +14,7 @@ from strategies import MODEL
 
 from mxr.artifact.target import DynamicDim
 from mxr.errors import Mismatch, NotAllowed, Usage
-from mxr.onnxfile import OnnxInput, OnnxModel
+from mxr.onnxfile import OnnxInput, OnnxModel, OutputDim
 from mxr.request.builder import Options
 from mxr.request.model import ModelReference
 from mxr.workflows.push import PublicationLabel, cut, label
@@ -268,7 +268,22 @@ def test_a_program_for_several_archs_is_refused_before_anything_is_asked() -> No
 
 
 def test_a_program_of_another_model_with_the_same_inputs_is_refused() -> None:
-    model = replace(SUBJECT, onnx=replace(SUBJECT.onnx, outputs=(OnnxInput("y", "float32", ("N", 10)),)))
+    ten = OnnxInput("y", "float32", ("N", 10))
+    model = replace(SUBJECT, onnx=replace(SUBJECT.onnx, outputs=(ten,), weight_dims=(("y", OutputDim(-1, 10, 2)),)))
+    for dims in ([8, 64, 32, 32], [8, 11]):
+        with pytest.raises(Mismatch, match=r"outputs\.y"):
+            labelled({"outputs": [{"type": "float_type", "dims": dims}]}, model)
     with pytest.raises(Mismatch, match=r"outputs\.y"):
-        labelled({"outputs": [{"type": "float_type", "dims": [8, 64, 32, 32]}]}, model)
-    assert labelled({"outputs": [{"type": "float_type", "dims": [8, 10]}]}, model).key.model == MODEL
+        labelled({"outputs": [{"type": "int64_type", "dims": [8, 10]}]}, model)
+    assert labelled({"outputs": [{"type": "float_type", "dims": [8, 10]}]}, model).warnings == ()
+
+
+def test_what_is_doubtful_is_a_warning() -> None:
+    model = replace(SUBJECT, onnx=replace(SUBJECT.onnx, outputs=(OnnxInput("y", "float32", ("N", 10)),)))
+    (warning,) = labelled({"outputs": [{"type": "float_type", "dims": [8, 11]}]}, model).warnings
+    assert "y float32[N, 10]" in warning and "[8,11]" in warning
+    (warning,) = labelled({"rocm_hint": "7.2"}, rocm="6.2.4").warnings
+    assert "6.2" in warning and "7.2" in warning and "--rocm" in warning
+    assert labelled({"rocm_hint": "7.2"}, rocm="7.2.1").warnings == ()
+    assert labelled({"rocm_hint": None}, rocm="6.2.4").warnings == ()
+    assert label(Options(**REF_SAID), SUBJECT, REF | {"rocm_hint": "7.2"}).warnings == ()

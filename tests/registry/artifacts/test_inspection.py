@@ -136,6 +136,8 @@ def test_a_look_at_a_model_says_what_the_walk_says(tmp_path: Path, cut: int) -> 
     assert [each["name"] for each in found["inputs"]] == [each.name for each in model.inputs]
     assert [each["dims"] for each in found["outputs"]] == [list(each.dims or ()) for each in model.outputs]
     assert set(found["types"]) == model.types
+    assert found["operators"] == []
+    assert found["weight_dims"] == {name: [dim.axis, dim.size, dim.rank] for name, dim in model.weight_dims}
 
 
 @pytest.mark.parametrize("data", [b"<!doctype html>" * 9, b"\x3a\xff\xff\xff\xff\x07", b"\x08\x08"])

@@ -150,5 +150,31 @@ def test_a_program_of_another_model_or_precision_is_refused(start: Any, parts: A
     assert (status, said["error"]["code"]) == (409, "mismatch")
     assert said["error"]["detail"]["differences"] == [{"field": "precision", "asked": "fp32", "found": "fp16"}]
     status, said = server.publish(other, wrong_model)
-    assert status == 409 and said["error"]["detail"]["differences"][0]["field"].startswith("outputs")
-    assert server.publish(program, right)[0] == 201
+    assert status == 409 and said["error"]["detail"]["differences"][0]["field"] == "inputs"
+    status, said = server.publish(program, right)
+    assert status == 201 and said["description"]["warnings"] == []
+
+    # The same input, precision and number of outputs: the weights show that it is another model.
+    onnx = (MODELS / "convrelu.onnx").read_bytes()
+    stated = {"model": hash_of(onnx), "sha256": identity(onnx), "name": "m.onnx", "inputs": []}
+    whole = {"onnx": "m.onnx", "manifest": manifest(server, **{"m.onnx": onnx})}
+    assert server.call("POST", "/v1/models", stated | whole)[0] == 200
+    status, said = server.publish(program, parts.ref_key(precision="fp16", model=stated["model"]))
+    assert status == 409 and said["error"]["detail"]["differences"][0]["field"] == "outputs.y"
+
+
+@on_sqlite
+def test_declared_dims_of_outputs_that_differ_are_a_warning(start: Any, parts: Any) -> None:
+    onnx = pytest.importorskip("onnx")
+    server, made = start(), onnx.load(MODELS / "convnet.onnx")
+    made.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 99
+    data = made.SerializeToString()
+    stated = {"model": hash_of(data), "sha256": identity(data), "name": "m.onnx", "inputs": []}
+    whole = {"onnx": "m.onnx", "manifest": manifest(server, **{"m.onnx": data})}
+    assert server.call("POST", "/v1/models", stated | whole)[0] == 200
+    program = (PROGRAMS / "convnet_b4_fp16_ref.mxr").read_bytes()
+    status, said = server.publish(program, parts.ref_key(precision="fp16", model=stated["model"]))
+    assert status == 201
+    (warning,) = said["description"]["warnings"]
+    assert "y float32[N, 99]" in warning and "[4,10]" in warning
+    assert server.call("GET", f"/v1/artifacts/{said['id']}")[1]["description"]["warnings"] == [warning]

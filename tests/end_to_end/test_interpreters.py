@@ -26,11 +26,13 @@ def interpreter(minor: int) -> str | None:
     """The Python 3.`minor` of this machine that runs, and can make environments."""
     if sys.version_info[:2] == (3, minor):
         return sys.executable
-    found = shutil.which(f"python3.{minor}")
-    if found is None:
-        return None
-    probe = [found, "-c", "import ensurepip, ssl, sqlite3, venv"]
-    return found if subprocess.run(probe, capture_output=True, check=False).returncode == 0 else None
+    # pyenv's commands on PATH answer for the selected version only.
+    own = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3.{minor}"))
+    for found in filter(None, (shutil.which(f"python3.{minor}"), *own)):
+        probe = [found, "-c", "import ensurepip, ssl, sqlite3, venv"]
+        if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
+            return str(found)
+    return None
 
 
 @pytest.fixture(scope="module")

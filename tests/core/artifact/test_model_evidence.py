@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from paths import DATA
 
@@ -145,7 +146,6 @@ def test_halves_that_neither_model_nor_label_has(name: str, precision: tuple[str
 
 
 def test_a_model_with_halves_of_its_own(tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
     helper, half = onnx.helper, onnx.TensorProto.FLOAT16
     facts = {"precisions": ["fp16"]}
     nodes = [helper.make_node("Cast", ["x"], ["y"], to=half), helper.make_node("Cast", ["y"], ["z"], to=1)]

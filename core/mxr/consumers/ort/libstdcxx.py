@@ -1,7 +1,7 @@
 """The iteration order of a `std::unordered_map<std::string, ...>` in GNU's C++ library.
 
 Providers iterate over such a map when they compute a file name. Source: gcc, libstdc++-v3: include/bits/hashtable.h,
-libsupc++/hash_bytes.cc, src/c++11/hashtable_c++0x.cc; the tests compare with the compiler of the machine.
+libsupc++/hash_bytes.cc, src/c++11/hashtable_c++0x.cc; the tests compare with orders recorded from g++.
 """
 
 from __future__ import annotations

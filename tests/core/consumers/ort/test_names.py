@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import shutil
-import subprocess
+import json
 from pathlib import Path
 
 import pytest
+from paths import DATA
 
 from mxr.consumers.ort import contract, generation_b, generation_c, generation_d
 from mxr.consumers.ort.fields import Deployment, version_field
@@ -136,36 +135,12 @@ def test_open_dims(maker: object, inputs: dict[str, tuple[int | None, ...]], wor
         maker.name(graph(inputs), deployed())  # type: ignore[attr-defined]
 
 
-def test_the_map_of_the_machines_compiler(tmp_path: Path) -> None:
-    compiler = shutil.which("c++")
-    if compiler is None:
-        pytest.skip("no C++ compiler is here")
-    source = tmp_path / "order.cc"
-    source.write_text(
-        "#include <iostream>\n#include <sstream>\n#include <unordered_map>\n"
-        "int main() { for (std::string line; std::getline(std::cin, line);) {\n"
-        "  std::istringstream words(line); std::size_t count; words >> count;\n"
-        "  std::unordered_map<std::string, int> map; if (count) map.reserve(count);\n"
-        "  for (std::string word; words >> word;) map[word] = 1;\n"
-        "  for (auto& row : map) std::cout << row.first << ' '; std::cout << '\\n'; } }\n"
-    )
-    subprocess.run([compiler, "-O1", "-o", tmp_path / "order", source], check=True)
-    rng = random.Random(1)
-    rows = []
-    for _ in range(200):
-        count = rng.choice([1, 2, 3, 4, 8, 14, 20, 30, 60, 150])
-        names = sorted({"".join(rng.choices("abc_019", k=rng.randint(1, 20))) for _ in range(count)}, key=hash)
-        rows.append((rng.choice([0, len(names), len(names) + 3]), names))
-    told = subprocess.run(
-        [tmp_path / "order"],
-        input="\n".join(" ".join([str(count), *names]) for count, names in rows),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert [map_order(names, count or None) for count, names in rows] == [
-        line.split() for line in told.stdout.splitlines()
-    ]
+ORDERS = json.loads((DATA / "unordered_map.json").read_text())
+"""Rows of [elements reserved, names as inserted, names as iterated], from GNU C++ (tests/data/README.md)."""
+
+
+def test_the_order_of_a_map() -> None:
+    assert [map_order(names, reserved or None) for reserved, names, _ in ORDERS] == [order for _, _, order in ORDERS]
 
 
 @pytest.mark.parametrize(

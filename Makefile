@@ -23,7 +23,7 @@ setup: $(READY) ## Make the environment in .venv
 demo: $(READY) ## Publish, fetch, be refused, fetch offline, compile: the main job on real files
 	@$(BIN)/python examples/demo.py
 
-test: lint types imports unit ## Everything that CI runs: lint, types, import contracts, all tests (about 12 minutes on 2 cores)
+test: lint types imports unit ## Everything that CI runs: lint, types, import contracts, all tests (about 8 minutes on 2 cores)
 
 quick: lint types imports ## Lint, types, import contracts, and the tests that start no processes
 	$(PYTEST) -m "not process" tests/core tests/cli tests/docs tests/deploy

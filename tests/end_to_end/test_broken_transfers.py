@@ -12,8 +12,6 @@ from .large_program import MIB, write_program
 from .relay import Relay
 from .stack import PATIENCE, Host, Registry, finish
 
-ON = ("embedded", "engines")
-
 Hosts = Callable[..., Host]
 SIGNED = False
 ASKED = ("--kind", "ref", "--migraphx", "2.16", "--batch", "4", "--for", "python")
@@ -34,6 +32,7 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_program(tmp_path_factory.mktemp("single") / "single.mxr", weights=1, size=48 * MIB, seed=4)
 
 
+@pytest.mark.on("embedded", "engines")
 def test_the_registry_dies_in_the_middle_of_an_upload(
     own_registry: Callable[..., Registry], host: Hosts, model: Path, large: Path
 ) -> None:
@@ -83,6 +82,7 @@ def test_a_connection_that_breaks_once_is_not_even_noticed(
     assert Path(fetched).read_bytes() == large.read_bytes()
 
 
+@pytest.mark.on("embedded", "engines")
 def test_the_client_dies_in_the_middle_of_an_upload(
     own_registry: Callable[..., Registry], host: Hosts, model: Path, large: Path
 ) -> None:

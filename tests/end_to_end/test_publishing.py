@@ -13,8 +13,6 @@ from .conftest import Programs
 from .large_program import write_program
 from .stack import Host, Registry, finish
 
-ON = ("embedded", "engines")
-
 Hosts = Callable[..., Host]
 ASKED = ("--kind", "ref", "--migraphx", "2.16", "--batch", "4", "--for", "python", "--json")
 
@@ -60,6 +58,7 @@ def test_a_program_is_compared_with_a_model(mxr: Host, model: Path, programs: Pr
     assert f"not from {other}: outputs.y" in mxr("inspect", programs.gfx908, "--model", other).out
 
 
+@pytest.mark.on("embedded", "engines")
 def test_the_first_stays_first_until_another_is_promoted(
     mxr: Host, host: Hosts, model: Path, rivals: tuple[Path, Path]
 ) -> None:
@@ -94,6 +93,7 @@ def test_rm_does_not_remove_when_nobody_can_be_asked(mxr: Host, published: dict[
     mxr("show", published["id"])
 
 
+@pytest.mark.on("embedded", "engines")
 def test_two_publish_the_same_key_at_once(
     registry: Registry, host: Hosts, model: Path, rivals: tuple[Path, Path]
 ) -> None:

@@ -15,7 +15,7 @@ from .stack import PATIENCE, Host, Registry
 
 ON = ("embedded", "engines")
 
-SECONDS = float(os.environ.get("MXR_TEST_SWEEPING", "12"))
+SECONDS = float(os.environ.get("MXR_TEST_SWEEPING", "6"))
 """How long they do; a minute where somebody wants to know."""
 
 ENOUGH = 6
@@ -23,11 +23,11 @@ ENOUGH = 6
 
 RULES = """
 [retention]
-unused_days = 0.00005
-grace_hours = 0.0016
-every_hours = 0.0002
+unused_days = 0.00002
+grace_hours = 0.0008
+every_hours = 0.0001
 """
-"""Artifacts go after four seconds without a use, bytes six seconds later; a sweep begins every second."""
+"""Artifacts go after two seconds without a use, bytes three seconds later; two sweeps begin every second."""
 
 
 @pytest.mark.timeout(400)

@@ -200,5 +200,3 @@ def test_links_are_followed_only_inside_one_hugging_face_folder(tmp_path: Path) 
         assert external_files(model, follow_links=True) == (("model.onnx_data", data),)
     with pytest.raises(Damaged, match="symbolic link"):
         check_folder(model, {"model.onnx_data"})
-
-

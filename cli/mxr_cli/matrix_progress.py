@@ -26,6 +26,8 @@ from .output import format_duration, note
 DISPLAY_ORDER = (FAILED, NO_WORKER, LATER, CANCELLED, RUNNING, QUEUED, MISSING, COMPILED)
 """Which cells come first when the terminal has too few lines. Cells that needed no compile are only counted."""
 
+UNFINISHED = (MISSING, QUEUED, RUNNING)
+
 
 class MatrixDisplay:
     """Shows a matrix on standard error while its cells change."""
@@ -50,13 +52,18 @@ class MatrixDisplay:
             note(f"mxr: {self.matrix.away} Retrying.")
         self._away = self.matrix.away
         counts = self.matrix.counts()
-        finished = len(self.matrix.cells) - counts[QUEUED] - counts[RUNNING] - counts[MISSING]
+        lines: list[CellStatus] = []
         for index in changed:
             cell = self.matrix.cells[index]
             status = (cell.state, cell.job.worker if cell.job and cell.state == RUNNING else None)
             if self._reported.get(index) != status:
                 self._reported[index] = status
-                note(f"mxr: [{finished}/{len(self.matrix.cells)}] {cell_name(cell)}: {cell_state(cell)}")
+                lines.append(cell)
+        finished = len(self.matrix.cells) - sum(counts[state] for state in UNFINISHED)
+        finished -= sum(cell.state not in UNFINISHED for cell in lines)
+        for cell in lines:
+            finished += cell.state not in UNFINISHED
+            note(f"mxr: [{finished}/{len(self.matrix.cells)}] {cell_name(cell)}: {cell_state(cell)}")
 
     def _redraw(self) -> None:
         columns, lines = shutil.get_terminal_size()

@@ -169,7 +169,7 @@ def test_ctrl_c_leaves_the_jobs(mxr: Host, fleet: Callable[[], list[Worker]], ma
     """Exit 130 says how to go on; the jobs go on."""
     fleet()
     running = mxr.start("precompile", matrix)
-    eventually(lambda: closed(mxr, matrix) >= OPEN // 2)
+    eventually(lambda: len(jobs_of(mxr, matrix)) == CELLS and closed(mxr, matrix) >= OPEN // 2)
     running.send_signal(signal.SIGINT)
     done = finish(running)
     assert done.code == 130, done

@@ -170,7 +170,9 @@ class Registry:
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request and return the reply's JSON."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        reply = self.http.request(method, self.url + path, body=data)
+        kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
+        headers = {"content-type": kind} if data else None
+        reply = self.http.request(method, self.url + path, body=data, headers=headers)
         assert reply.status < 300, reply.data
         return json.loads(reply.data)
 

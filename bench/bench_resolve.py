@@ -34,6 +34,7 @@ from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.util.codec import canonical
 
 CONNECTIONS = 16
+JSON = {"content-type": "application/json"}
 
 EMPTY = """
 import socket, sys, uvicorn
@@ -142,7 +143,7 @@ def _client(url: str, method: str, bodies: list[bytes], until: float, counts: li
     host, path = re.fullmatch(r"http://([^/]+)(/.*)", url).groups()  # type: ignore[union-attr]
     connection = http.client.HTTPConnection(host)
     while time.perf_counter() < until:
-        connection.request(method, path, bodies[counts[index] % len(bodies)] if bodies else None)
+        connection.request(method, path, bodies[counts[index] % len(bodies)] if bodies else None, headers=JSON)
         assert connection.getresponse().read()
         counts[index] += 1
 
@@ -150,7 +151,8 @@ def _client(url: str, method: str, bodies: list[bytes], until: float, counts: li
 def _by_wrk(url: str, method: str, bodies: list[bytes], seconds: float) -> float:
     texts = ",".join("[==[" + body.decode() + "]==]" for body in bodies) or "nil"
     script = (
-        f"wrk.method = {method!r}\nlocal bodies = {{{texts}}}\nlocal n = 0\n"
+        f"wrk.method = {method!r}\nwrk.headers['Content-Type'] = 'application/json'\n"
+        f"local bodies = {{{texts}}}\nlocal n = 0\n"
         "request = function() n = n + 1; return wrk.format(nil, nil, nil, bodies[n % #bodies + 1]) end\n"
         "done = function(s, l, r) io.write('bad ' .. s.errors.status .. '\\n') end\n"
     )
@@ -173,7 +175,7 @@ def p95(url: str, count: int, samples: int = 3000) -> float:
     for _ in range(samples):
         body = canonical(request(random.randrange(count)).to_json()).encode()
         begun = time.perf_counter()
-        connection.request("POST", "/v1/resolve", body)
+        connection.request("POST", "/v1/resolve", body, headers=JSON)
         reply = connection.getresponse()
         reply.read()
         took.append(time.perf_counter() - begun)

@@ -2,6 +2,7 @@
 
     MxrError                 70  internal             a bug in mxr
     ├── Usage                 2  usage                the call or the request is invalid
+    │   └── TooLarge          2  too_large            a request, or a document in it, exceeds a limit
     ├── NotFound              3  not_found            the named object does not exist
     │   ├── NoSuchArtifact    3  no_such_artifact     no program matches; detail.nearest lists the closest ones
     │   ├── NoSuchModel       3  no_such_model        the model is not registered
@@ -79,6 +80,13 @@ class Usage(MxrError):
 
     code, status, exit = "usage", 422, 2
     usual_hint = "Run the command with --help to see its arguments."
+
+
+class TooLarge(Usage):
+    """The request is too large."""
+
+    code, status = "too_large", 413
+    usual_hint = "docs/operate.md lists the limits."
 
 
 class NotFound(MxrError):

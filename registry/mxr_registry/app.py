@@ -28,6 +28,8 @@ from .routes import artifacts, blobs, health, jobs, locks, models, pipelines, qu
 from .routes import metrics as metrics_routes
 from .routes.deps import Services
 from .routes.identity import IdentifiedApp
+from .server.body_memory import BodyMemory
+from .server.request_guard import RequestGuard
 from .storage import open_store
 
 log = logging.getLogger("mxr_registry")
@@ -52,8 +54,11 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     app.state.notifier = JobNotifier(db, app.state.rules)
     app.state.counters = metrics.Counters()
     app.add_middleware(metrics_routes.CountedApp, counters=app.state.counters)
+    app.add_middleware(BodyMemory, total=settings.limits.body_memory, largest=settings.limits.body)
     app.state.identity = RegistryIdentity(db)
     app.add_middleware(IdentifiedApp, identity=app.state.identity)
+    # The one added last sees a request first.
+    app.add_middleware(RequestGuard, allowed=(*settings.allowed_hosts, settings.host))
     app.include_router(resolve.direct_router)
     for module in (health, resolve, artifacts, locks, uses, blobs, models, jobs, pipelines, workers, queue):
         app.include_router(module.router)

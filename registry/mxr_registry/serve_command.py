@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import logging
 import os
+import resource
 import signal
 import socket
 from dataclasses import replace
@@ -23,6 +24,9 @@ from .command_options import config_option, data_option, database
 GRACEFUL = 3
 """Seconds that running requests get to finish when the service stops."""
 
+MOST_DESCRIPTORS = 65_536
+"""Open files of one process. More would cost memory for every process that it starts."""
+
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
@@ -35,16 +39,60 @@ GRACEFUL = 3
 )
 @data_option
 @config_option
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    envvar="MXR_ALLOWED_HOSTS",
+    metavar="NAME",
+    help="A name under which clients reach this registry, besides its IP addresses and localhost; repeatable "
+    "[MXR_ALLOWED_HOSTS, separated by spaces].",
+)
+@click.option(
+    "--trusted-proxies",
+    multiple=True,
+    envvar="MXR_TRUSTED_PROXIES",
+    metavar="ADDRESS",
+    help="An address or network (10.0.0.0/8) of a proxy whose X-Forwarded-For is believed; repeatable "
+    "[MXR_TRUSTED_PROXIES, separated by spaces]. Default: none.",
+)
 @click.option("--insecure", is_flag=True, help="Allow an address other than loopback. Requests are not authenticated.")
 @click.option("--verbose", is_flag=True, help="Log every request.")
-def serve(host: str, port: int, data: Path | None, config: Path | None, insecure: bool, verbose: bool) -> None:
+def serve(
+    host: str,
+    port: int,
+    data: Path | None,
+    config: Path | None,
+    allowed_hosts: tuple[str, ...],
+    trusted_proxies: tuple[str, ...],
+    insecure: bool,
+    verbose: bool,
+) -> None:
     """Serve the registry until interrupted (SIGINT or SIGTERM)."""
+    from .server.request_guard import check_host_name
+
     settings = replace(
-        RegistrySettings.read(os.environ, data, config), host=host, port=port, insecure=insecure, verbose=verbose
+        RegistrySettings.read(os.environ, data, config),
+        host=host,
+        port=port,
+        allowed_hosts=tuple(map(check_host_name, allowed_hosts)),
+        trusted_proxies=tuple(map(_check_proxy, trusted_proxies)),
+        insecure=insecure,
+        verbose=verbose,
     )
     listener = _listen(settings)
     _prepare(settings)
     _serve(settings, listener)
+
+
+def _check_proxy(address: str) -> str:
+    try:
+        return str(ipaddress.ip_network(address.strip()))
+    except ValueError:
+        raise Usage(
+            f"--trusted-proxies: {address[:80]!r} is neither an IP address nor a network.",
+            hint="Give the address of the proxy, such as 10.1.2.3 or 10.1.2.0/24.",
+        ) from None
 
 
 def _prepare(settings: RegistrySettings) -> None:
@@ -91,6 +139,15 @@ def _listen(settings: RegistrySettings) -> socket.socket:
     return listener
 
 
+def _raise_descriptors() -> int:
+    """Raise the limit of open files to the most that is allowed, and return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
+
+
 def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
     import uvicorn
 
@@ -98,6 +155,7 @@ def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
 
     from .app import Served, create_app
     from .jobs import lease_endings
+    from .server.connections import bounded_protocol, connection_limit
 
     app = create_app(settings)
     # A connection that stays open from the start: `mxr-registry move` detects by it that this database is served.
@@ -105,8 +163,11 @@ def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
     config = uvicorn.Config(
         Served(app),
         loop="uvloop",
-        http="httptools",
+        http=bounded_protocol(settings.limits, connection_limit(settings.limits.connections, _raise_descriptors())),
+        ws="none",
         lifespan="off",
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
         access_log=settings.verbose,
         log_config=None,
         log_level="info" if settings.verbose else "warning",

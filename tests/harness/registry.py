@@ -100,7 +100,8 @@ class RegistryProcess:
     ) -> urllib3.BaseHTTPResponse:
         """A reply; a body that is not bytes is sent as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        return self.http.request(method, self.url + path, body=data, headers=headers, **options)
+        typed = body_type(body) | dict(headers or {})
+        return self.http.request(method, self.url + path, body=data, headers=typed, **options)
 
     def call(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
@@ -108,6 +109,13 @@ class RegistryProcess:
         """Status and JSON of a reply."""
         reply = self.request(method, path, body, headers)
         return reply.status, json.loads(reply.data) if reply.data else None
+
+
+def body_type(body: Any) -> dict[str, str]:
+    """The Content-Type with which a body is sent: bytes as bytes, everything else as JSON."""
+    if body is None:
+        return {}
+    return {"content-type": "application/octet-stream" if isinstance(body, bytes) else "application/json"}
 
 
 def registry_environ(more: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -33,7 +33,8 @@ class PendingRequest:
         parts = urlsplit(url)
         self._http = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        self._http.request(method, path, body=data)
+        kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
+        self._http.request(method, path, body=data, headers={"content-type": kind} if data else {})
         self.client_port: int = self._http.sock.getsockname()[1]
         self.server_port: int = self._http.sock.getpeername()[1]
 

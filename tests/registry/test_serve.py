@@ -62,7 +62,10 @@ def test_it_stops_when_told_to_before_it_serves(tmp_path: Path) -> None:
 def test_it_stops_while_an_upload_hangs(start: Any) -> None:
     server = start()
     with socket.create_connection(("127.0.0.1", server.port)) as line:
-        line.sendall(b"PUT /v1/blobs/" + b"0" * 64 + b" HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nabc")
+        line.sendall(
+            b"PUT /v1/blobs/" + b"0" * 64 + b" HTTP/1.1\r\nhost: localhost\r\n"
+            b"content-type: application/octet-stream\r\ncontent-length: 1000\r\n\r\nabc"
+        )
         assert server.stop() == 0
 
 

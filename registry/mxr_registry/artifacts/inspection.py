@@ -20,7 +20,7 @@ from typing import Any
 
 from mxr.artifact.manifest import File
 from mxr.errors import MxrError, Temporary, from_json
-from mxr_registry.config.settings import RequestLimits
+from mxr_registry.config.limits import RequestLimits
 from mxr_registry.storage import Store
 
 from .inspector import MAX_REPLY, unreadable

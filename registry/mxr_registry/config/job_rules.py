@@ -114,6 +114,7 @@ class ConfigDocument:
     database: Mapping[str, Any] = field(default_factory=dict)
     pools: tuple[_Pool, ...] = ()
     retention: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_config(environ: Mapping[str, str], file: Path | None = None) -> ConfigDocument:

@@ -11,6 +11,8 @@ from urllib.parse import quote
 from mxr.display.redaction import redact_url
 from mxr_registry.storage.s3_settings import S3Settings
 
+from .limits import RequestLimits
+
 if TYPE_CHECKING:
     from .connections import ConnectionSettings
     from .job_rules import JobRules
@@ -18,27 +20,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """Limits on requests, in bytes and seconds.
-
-    `body` limits a JSON body, `blob` an uploaded blob. `inspect_memory` (bytes), `inspect_cpu` and `inspect_wall`
-    (seconds) limit the child process that reads a published program.
-    """
-
-    body: int = 8 * 2**20
-    blob: int = 64 * 2**30
-    inspect_memory: int = 2**30
-    inspect_cpu: int = 60
-    inspect_wall: float = 120.0
-
-
-@dataclass(frozen=True, slots=True)
 class RegistrySettings:
     """Where a registry keeps its data, and how it serves.
 
     `grace`: seconds for which a blob that was reported as present is kept, even if nothing refers to it. `s3`:
-    connection settings of an `s3://` store. `rules` apply to compile jobs, `retention` to sweeps, `connections` to a
-    database server; None selects the defaults.
+    connection settings of an `s3://` store. `allowed_hosts`: names, besides IP addresses and `localhost`, under which
+    clients may reach it. `trusted_proxies`: addresses and networks whose `X-Forwarded-For` is believed. `rules` apply
+    to compile jobs, `retention` to sweeps, `connections` to a database server; None selects the defaults.
     """
 
     data: Path
@@ -48,8 +36,10 @@ class RegistrySettings:
     port: int = 8765
     insecure: bool = False
     verbose: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
     grace: float = 24 * 3600.0
-    limits: RequestLimits = RequestLimits()
+    limits: RequestLimits = field(default_factory=RequestLimits)
     s3: S3Settings = field(default_factory=S3Settings)
     rules: JobRules | None = None
     retention: RetentionRules | None = None
@@ -62,7 +52,6 @@ class RegistrySettings:
         Reads MXR_DATABASE_URL, MXR_DATABASE_POOL, MXR_STORE_URL, MXR_S3_*, MXR_REGISTRY_CONFIG, MXR_LEASE_SECONDS,
         XDG_DATA_HOME and HOME. Raises `Usage`.
         """
-        # Imported here because the inspector process imports this module and has to start quickly.
         from .connections import ConnectionSettings
         from .job_rules import JobRules
         from .retention import RetentionRules
@@ -74,6 +63,7 @@ class RegistrySettings:
             database_url=environ.get("MXR_DATABASE_URL") or _embedded_url(folder),
             store_url=environ.get("MXR_STORE_URL") or "file://" + quote(str(folder / "store")),
             grace=retention.grace_hours * 3600.0,
+            limits=RequestLimits.read(environ, config),
             s3=S3Settings.read(environ),
             rules=JobRules.read(environ, config),
             retention=retention,

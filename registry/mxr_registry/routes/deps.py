@@ -6,14 +6,14 @@ The dependencies are `async` although they do not block: FastAPI runs each plain
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 
-from mxr.errors import Usage
+from mxr.errors import TooLarge
 from mxr.util import codec
 from mxr_registry.artifacts.models import DescribeModel
 from mxr_registry.artifacts.publication import Inspect
@@ -23,6 +23,7 @@ from mxr_registry.database.session import Database
 from mxr_registry.storage.store import Store
 
 from .caller import Caller, caller_of
+from .upload_buffers import UploadBuffers
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ class Services:
     inspect: Inspect
     describe_model: DescribeModel
     usage: UsageCounter
+    uploads: UploadBuffers = field(default_factory=UploadBuffers)
 
 
 async def _services(request: Request) -> Services:
@@ -52,13 +54,20 @@ async def _caller(request: Request) -> Caller:
 async def _body(request: Request) -> bytes:
     services = await _services(request)
     limit = services.settings.limits.body
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise _too_large(limit)
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
         if size > limit:
-            raise Usage(f"The request body exceeds {limit} bytes.", hint="Split the request into smaller ones.")
+            raise _too_large(limit)
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The request body exceeds {limit} bytes.", hint="Split the request into smaller ones.")
 
 
 ServicesDep = Annotated[Services, Depends(_services)]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from mxr.errors import Usage
 
@@ -18,6 +19,23 @@ RANGE = re.compile(r"bytes\s*=\s*([0-9]{0,18})\s*-\s*([0-9]{0,18})", re.ASCII | 
 
 Chunks = Callable[[int, int], Iterator[bytes]]
 """Given an offset and a length, returns those bytes in chunks. Raises before the first chunk if they are damaged."""
+
+
+class FileResponse(StreamingResponse):
+    """A response that closes its chunks, and with them the file, also if the client leaves before the end."""
+
+    def __init__(self, chunks: Iterator[bytes], status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(chunks, status, headers, media_type="application/octet-stream")
+        self._chunks = chunks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            close = getattr(self._chunks, "close", None)
+            if close is not None:
+                close()
 
 
 class Unsatisfiable(Exception):
@@ -65,7 +83,7 @@ def bytes_response(request: Request, sha256: str, size: int, chunks: Chunks, ext
     if request.method == "HEAD" or length == 0:
         return Response(status_code=200, headers=headers, media_type="application/octet-stream")
     status = 206 if part else 200
-    return StreamingResponse(chunks(start, length), status, headers, media_type="application/octet-stream")
+    return FileResponse(chunks(start, length), status, headers)
 
 
 def not_modified(request: Request, tag: str) -> Response | None:

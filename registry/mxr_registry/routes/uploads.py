@@ -1,6 +1,7 @@
 """Receive an uploaded blob: hash and write the body while it arrives, and keep nothing of an interrupted upload.
 
 The code is `async` because it waits for the client. Hashing, writing and syncing run in a thread, one chunk at a time.
+An upload opens its file with the first chunk: a client that sends nothing holds a connection only.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from mxr.errors import Interrupted, Usage
-from mxr.util.hashing import CHUNK
+from mxr.errors import Interrupted, TooLarge, Usage
 from mxr_registry.artifacts import blobs
+from mxr_registry.storage.store import Upload
 
 from .deps import Services
+from .upload_buffers import UploadBuffers
 
 
 async def receive(request: Request, services: Services, namespace: str, sha256: str) -> int:
@@ -25,29 +27,34 @@ async def receive(request: Request, services: Services, namespace: str, sha256: 
     or too large body, `DiskFull`, and `Interrupted` if the client disconnects.
     """
     limit = services.settings.limits.blob
-    upload = await run_in_threadpool(services.store.begin, sha256, _content_length(request, limit))
+    announced = _content_length(request, limit)
+    upload: Upload | None = None
     try:
-        async for chunk in _chunks(request):
-            if upload.received + len(chunk) > limit:
-                raise _too_large(limit)
-            await run_in_threadpool(upload.write, chunk)
-        if not upload.received:
+        with services.uploads as buffers:
+            async for chunk in _chunks(request, buffers):
+                if upload is None:
+                    upload = await run_in_threadpool(services.store.begin, sha256, announced)
+                if upload.received + len(chunk) > limit:
+                    raise _too_large(limit)
+                await run_in_threadpool(upload.write, chunk)
+        if upload is None:
             raise Usage("The blob is empty.", hint="Send the bytes of the blob as the request body.")
         size = await run_in_threadpool(upload.commit)
     except ClientDisconnect:
         raise Interrupted(f"The upload of blob {sha256} was interrupted; nothing was stored.") from None
     finally:
-        upload.discard()
+        if upload is not None:
+            upload.discard()
     await run_in_threadpool(blobs.record_upload, services.db, services.store, namespace, sha256, size)
     return size
 
 
-async def _chunks(request: Request) -> AsyncIterator[bytearray]:
-    """The body in chunks of at least `CHUNK` bytes, except the last."""
+async def _chunks(request: Request, buffers: UploadBuffers) -> AsyncIterator[bytearray]:
+    """The body in chunks of at least the size that `buffers` says, except the last."""
     buffer = bytearray()
     async for part in request.stream():
         buffer += part
-        if len(buffer) >= CHUNK:
+        if len(buffer) >= buffers.chunk:
             yield buffer
             buffer = bytearray()
     if buffer:
@@ -65,5 +72,5 @@ def _content_length(request: Request, limit: int) -> int | None:
     return int(text)
 
 
-def _too_large(limit: int) -> Usage:
-    return Usage(f"The blob exceeds the limit of {limit} bytes.", hint="Split the file into smaller blobs.")
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The blob exceeds the limit of {limit} bytes.", hint="Split the file into smaller blobs.")

@@ -21,7 +21,7 @@ from mxr.program import describe
 from mxr.program.source import BytesSource
 from mxr_registry.artifacts import inspection
 from mxr_registry.artifacts.inspector import PagedSource
-from mxr_registry.config.settings import RequestLimits
+from mxr_registry.config.limits import RequestLimits
 from mxr_registry.storage.local import LocalStore
 
 

@@ -1,0 +1,133 @@
+"""Refuses requests that a web page of another site can make a browser send, on every address.
+
+    Host            an IP address, `localhost`, or a name given with --allowed-host: a foreign name that resolves to
+                    this address (DNS rebinding) is refused
+    Origin          absent, or the origin of the registry itself; `null` is refused
+    Sec-Fetch-Site  absent, `same-origin` or `none`, or a page that navigates to a GET
+    Content-Type    `application/json` or `application/octet-stream` for every body: the types of forms, and bodies
+                    without a type, can be sent by a page without the consent of the server
+
+Source: Fetch Standard (CORS-safelisted request headers; "Origin" header), W3C Fetch Metadata.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Collection
+from functools import lru_cache
+
+from mxr.errors import MxrError, NotAllowed, Usage
+
+from .asgi import App, Receive, Scope, Send, send_error
+
+AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\s\[\]:@/?#]+)(?::[0-9]{1,5})?", re.ASCII)
+HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,252}[a-z0-9_])?")
+BODY_TYPES = ("application/json", "application/octet-stream")
+NAMES = (b"host", b"origin", b"content-type", b"content-length", b"transfer-encoding")
+BROWSER = b"sec-fetch-"
+
+Headers = dict[bytes, list[str]]
+
+
+class RequestGuard:
+    """ASGI middleware that answers such requests with 403, 400 or 415. `allowed`: further names for `Host`."""
+
+    def __init__(self, app: App, allowed: Collection[str] = ()) -> None:
+        self.app = app
+        names = frozenset(each.lower().rstrip(".") for each in allowed)
+        # The same few values come with every request.
+        self._is_own_host = lru_cache(maxsize=256)(lambda host: is_own_host(host, names))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one ASGI connection."""
+        refused = self._refusal(scope) if scope["type"] == "http" else None
+        if refused is None:
+            await self.app(scope, receive, send)
+        else:
+            error, status = refused
+            await send_error(send, error, status)
+
+    def _refusal(self, scope: Scope) -> tuple[MxrError, int] | None:
+        headers: Headers = {}
+        for name, value in scope["headers"]:
+            if name in NAMES or name.startswith(BROWSER):
+                headers.setdefault(name, []).append(value.decode("latin-1"))
+        hosts = headers.get(b"host", [])
+        if len(hosts) != 1:
+            return Usage(
+                "A request needs exactly one Host header.", hint="Send the address of the registry as Host."
+            ), 400
+        if not self._is_own_host(hosts[0]):
+            return _foreign_host(hosts[0]), 403
+        origins = headers.get(b"origin", [])
+        own = (f"http://{hosts[0]}".lower(), f"https://{hosts[0]}".lower())
+        if any(each.lower() not in own for each in origins) or _is_cross_site(scope["method"], headers):
+            return _foreign_page(origins), 403
+        if _has_body(headers) and not _is_typed(headers.get(b"content-type", [])):
+            return _untyped_body(headers.get(b"content-type", [])), 415
+        return None
+
+
+def is_own_host(value: str, allowed: Collection[str]) -> bool:
+    """Whether a Host header is an IP address, `localhost` or one of these lower-case names, with or without a port."""
+    found = AUTHORITY.fullmatch(value)
+    if found is None:
+        return False
+    name = found[1].lower().rstrip(".")
+    if name == "localhost" or name in allowed:
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def check_host_name(name: str) -> str:
+    """Return a name for `--allowed-host` in lower case. Raises `Usage`."""
+    found = name.strip().lower().rstrip(".")
+    if not HOST_NAME.fullmatch(found):
+        raise Usage(
+            f"--allowed-host: {name[:80]!r} is not a host name.",
+            hint="Give the name without scheme and port, such as registry.example.com; wildcards are not supported.",
+        )
+    return found
+
+
+def _is_cross_site(method: str, headers: Headers) -> bool:
+    sites = headers.get(b"sec-fetch-site", [])
+    if all(each in ("same-origin", "none") for each in sites):
+        return False
+    navigates = headers.get(b"sec-fetch-mode") == ["navigate"] and headers.get(b"sec-fetch-dest") == ["document"]
+    return not (navigates and method in ("GET", "HEAD"))
+
+
+def _has_body(headers: Headers) -> bool:
+    return b"transfer-encoding" in headers or any(each.strip("0 ") for each in headers.get(b"content-length", []))
+
+
+def _is_typed(types: list[str]) -> bool:
+    return len(types) == 1 and types[0].partition(";")[0].strip().lower() in BODY_TYPES
+
+
+def _foreign_host(host: str) -> NotAllowed:
+    return NotAllowed(
+        f"This registry is not served under the name {host[:120]!a} (header Host).",
+        hint="Use its IP address, or start it with `mxr-registry serve --allowed-host NAME`.",
+    )
+
+
+def _foreign_page(origins: list[str]) -> NotAllowed:
+    page = f"from the origin {origins[0][:120]!a}" if origins else "from another site"
+    return NotAllowed(
+        f"A web page {page} sent this request.", hint="Use mxr, or a page that the registry itself serves."
+    )
+
+
+def _untyped_body(types: list[str]) -> Usage:
+    found = repr(types[0][:80]) if types else "none"
+    return Usage(
+        f"The Content-Type of a body must be {' or '.join(BODY_TYPES)}, found {found}.",
+        hint="Send JSON as application/json, and the bytes of a blob as application/octet-stream.",
+    )

@@ -51,7 +51,9 @@ def stated(key: Key, qualities: Qualities, description: Description) -> tuple[st
     shown = {"kind": bool(description.get("targets")), "migraphx": bool(description.get("migraphx"))}
     shown["inputs"] = bool(description.get("inputs"))
     if key.kind == "gpu":
-        archs = archs_of(description)
+        # A code object that could not be read may be for another arch.
+        unread = (description.get("kernels") or {}).get("unread")
+        archs = () if unread else archs_of(description)
         shown |= {"vendor": description.get("flavour") == "hygon", "arch": bool(archs), "rocm": False}
         shown["offload_copy"] = description.get("offload_copy") is not None
         for name in target.FEATURES:

@@ -19,13 +19,18 @@ from mxr.program.source import BytesSource, Source, Span, SplicedSource
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 COMPRESSED_MAGIC = b"CCOB"
 MOST_INFLATED = 64 << 20
-"""Maximum number of bytes to which all compressed bundles of one program may decompress."""
+"""Maximum number of bytes to which all compressed bundles of one program may decompress, damaged ones included."""
+
+LEAST_INFLATED = 4 << 10
+"""Bytes that every compressed bundle counts at least, so that their number is limited, too."""
 
 _MAX_ENTRIES, _MAX_ID_LENGTH, _MAX_DEPTH = 64, 4096, 3
 _MAX_COMPRESSED = 32 << 20
 _HEADER_SIZE = {1: 20, 2: 24, 3: 32}
 """Header bytes of a compressed bundle, by version."""
 _ZLIB, _ZSTD = 0, 1
+_STEP = 64 << 10
+"""Bytes that are decompressed at once."""
 
 
 def read_code_object(source: Source, allowance: Allowance) -> CodeObject:
@@ -38,18 +43,19 @@ def _read(source: Source, allowance: Allowance, depth: int) -> CodeObject:
     if head.startswith(ELF_MAGIC):
         return read_elf(source, allowance)
     if depth >= _MAX_DEPTH:
-        return CodeObject(frozenset(), "bundle", problem=f"nests bundles more than {_MAX_DEPTH} deep")
+        return CodeObject(frozenset(), "bundle", problem=f"nests bundles more than {_MAX_DEPTH} deep", unread=True)
     if head == MAGIC:
         return _read_bundle(source, allowance, depth)
     if head.startswith(COMPRESSED_MAGIC):
         return _read_compressed(source, allowance, depth)
-    return CodeObject(frozenset(), "unknown", problem="has a packing that mxr does not know")
+    return CodeObject(frozenset(), "unknown", problem="has a packing that mxr does not know", unread=True)
 
 
 def _read_bundle(source: Source, allowance: Allowance, depth: int) -> CodeObject:
+    """The ISAs are those of the code objects. The label of an entry that cannot be read proves nothing."""
     isas: set[GfxArch] = set()
     problems: list[str] = []
-    confirmed = False
+    confirmed = unread = False
     left = source.size
     for target, span in _entries(source):
         named = read_isa(target)
@@ -58,10 +64,11 @@ def _read_bundle(source: Source, allowance: Allowance, depth: int) -> CodeObject
         left -= span.size
         if span.end > source.size or left < 0:
             problems.append("is a bundle with entries beyond its end")
-            isas.add(named)
+            unread = True
             break
         inner = _read(SplicedSource(source, (span,)), allowance, depth + 1)
-        isas |= inner.isas or {named}
+        isas |= inner.isas
+        unread |= inner.unread
         agrees = any(meet(named, isa) is not None for isa in inner.isas)
         confirmed |= agrees
         problems += [inner.problem] if inner.problem else []
@@ -69,7 +76,8 @@ def _read_bundle(source: Source, allowance: Allowance, depth: int) -> CodeObject
             problems.append(f"is labelled {named} by its bundle but contains code for {_joined(inner.isas)}")
     if not isas:
         problems.append("is a bundle without a GPU code object")
-    return CodeObject(frozenset(isas), "bundle", None, confirmed, problems[0] if problems else None)
+    problem = problems[0] if problems else None
+    return CodeObject(frozenset(isas), "bundle", None, confirmed, problem, unread or not isas)
 
 
 def _joined(isas: frozenset[GfxArch]) -> str:
@@ -97,19 +105,23 @@ def _read_compressed(source: Source, allowance: Allowance, depth: int) -> CodeOb
     header_size = _HEADER_SIZE.get(version)
     if header_size is None or method not in (_ZLIB, _ZSTD):
         return _unread(f"is a compressed bundle of unsupported version {version} or method {method}")
-    most = min(allowance.inflated, _declared_size(source, version))
+    most = _declared_size(source, version)
+    if most > allowance.inflated:
+        return _unread("is a compressed bundle that exceeds the size limit of mxr")
     payload = source.read_at(header_size, min(source.size, _MAX_COMPRESSED))
+    data = bytearray()
     try:
-        data = _inflate(payload, method, most)
+        intact = _inflate(payload, method, most, data)
     except ImportError:
         return _unread("is a bundle compressed with zstd, and the Python package zstandard is not installed")
-    if data is None:
+    # Before an error, up to one further step was decompressed and is lost.
+    allowance.inflated -= max(LEAST_INFLATED, len(data) + (0 if intact else _STEP))
+    if not intact:
         return _unread("is a damaged compressed bundle")
     if len(data) > most:
-        return _unread("is a compressed bundle that exceeds its declared size or the size limit of mxr")
-    allowance.inflated -= len(data)
-    inner = _read(BytesSource(data), allowance, depth + 1)
-    return CodeObject(inner.isas, "compressed bundle", inner.version, inner.confirmed, inner.problem)
+        return _unread("is a compressed bundle that exceeds its declared size")
+    inner = _read(BytesSource(bytes(data)), allowance, depth + 1)
+    return CodeObject(inner.isas, "compressed bundle", inner.version, inner.confirmed, inner.problem, inner.unread)
 
 
 def _declared_size(source: Source, version: int) -> int:
@@ -121,20 +133,34 @@ def _declared_size(source: Source, version: int) -> int:
 
 
 def _unread(problem: str) -> CodeObject:
-    return CodeObject(frozenset(), "compressed bundle", problem=problem)
+    return CodeObject(frozenset(), "compressed bundle", problem=problem, unread=True)
 
 
-def _inflate(payload: bytes, method: int, most: int) -> bytes | None:
-    """The decompressed bytes, at most `most + 1` of them; None if they cannot be decompressed."""
-    if method == _ZLIB:
-        try:
-            return zlib.decompressobj().decompress(payload, most + 1)
-        except zlib.error:
-            return None
+def _inflate(payload: bytes, method: int, most: int, data: bytearray) -> bool:
+    """Append the decompressed bytes to `data`, at most `most + 1` of them. Returns whether they are intact so far."""
+    return _inflate_zlib(payload, most, data) if method == _ZLIB else _inflate_zstd(payload, most, data)
+
+
+def _inflate_zlib(payload: bytes, most: int, data: bytearray) -> bool:
+    unpacker = zlib.decompressobj()
+    for start in range(0, len(payload), _STEP):
+        rest = payload[start : start + _STEP]
+        while rest and len(data) <= most:
+            try:
+                data += unpacker.decompress(rest, min(_STEP, most + 1 - len(data)))
+            except zlib.error:
+                return False
+            rest = unpacker.unconsumed_tail
+    return unpacker.eof or len(data) > most
+
+
+def _inflate_zstd(payload: bytes, most: int, data: bytearray) -> bool:
     import zstandard  # optional: not part of Python before 3.14, and only these bundles need it
 
     try:
-        unpacker = zstandard.ZstdDecompressor(max_window_size=1 << 27)
-        return unpacker.stream_reader(io.BytesIO(payload)).read(most + 1)
+        reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(io.BytesIO(payload))
+        while len(data) <= most and (step := reader.read(min(_STEP, most + 1 - len(data)))):
+            data += step
     except zstandard.ZstdError:
-        return None
+        return False
+    return True

@@ -26,7 +26,7 @@ class CodeObjects:
         self._isa_sets: Counter[frozenset[GfxArch]] = Counter()
         self._packings: Counter[str] = Counter()
         self._confirmed = 0
-        self.count = self.bytes = self.mlir = 0
+        self.count = self.bytes = self.mlir = self.unread = 0
         self.problems: Counter[str] = Counter()
 
     def add(self, binary: Binary, symbol: str) -> None:
@@ -37,6 +37,7 @@ class CodeObjects:
         found = read_code_object(self._view(binary), self._allowance)
         self._packings[found.packing] += 1
         self._confirmed += found.confirmed
+        self.unread += found.unread
         if found.isas and (found.isas in self._isa_sets or len(self._isa_sets) < _MAX_ISA_SETS):
             self._isa_sets[found.isas] += 1
         if found.problem and (found.problem in self.problems or len(self.problems) < _MAX_PROBLEMS):

@@ -30,7 +30,7 @@ def conclude(header: Header, nodes: Nodes, file_size: int, trailing: int) -> Des
         offload_copy=offload_copy,
         libraries=tuple(sorted(nodes.libraries)),
         sizes=Sizes(file_size, nodes.literal_bytes, code.bytes),
-        kernels=Kernels(code.count, code.mlir, nodes.made_at_run_time),
+        kernels=Kernels(code.count, code.mlir, nodes.made_at_run_time, code.unread),
         operators=dict(nodes.operators.most_common()),
         types=dict(nodes.types.most_common()),
         modules=nodes.modules,

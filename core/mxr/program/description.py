@@ -65,11 +65,15 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Numbers of GPU kernels: code objects in the file, those of them by rocMLIR, and kernels compiled at run time."""
+    """Numbers of GPU kernels: code objects in the file, those by rocMLIR, those compiled at run time, those unread.
+
+    `unread` code objects may be for any arch: the archs of the others are no complete evidence.
+    """
 
     code_objects: int
     mlir: int
     made_at_run_time: int
+    unread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,7 @@ class Description:
                 "code_objects": kernels.code_objects,
                 "mlir": kernels.mlir,
                 "made_at_run_time": kernels.made_at_run_time,
+                "unread": kernels.unread,
             },
             "operators": dict(self.operators),
             "types": dict(self.types),

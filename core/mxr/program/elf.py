@@ -44,7 +44,8 @@ class CodeObject:
 
     `isas` are alternatives: the code object runs on any of them. `packing` is `ELF`, `bundle`, `compressed bundle` or
     `unknown`. `version` is the code object version, 2 to 6, or None. `confirmed` is true if a second source in the file
-    agrees with the ISA. `problem` completes a sentence that begins with "the code object".
+    agrees with the ISA. `problem` completes a sentence that begins with "the code object". `unread` is true if some of
+    the code could not be read, so that it may be for other ISAs, too.
     """
 
     isas: frozenset[GfxArch]
@@ -52,6 +53,7 @@ class CodeObject:
     version: int | None = None
     confirmed: bool = False
     problem: str | None = None
+    unread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +71,14 @@ def read_elf(source: Source, allowance: Allowance) -> CodeObject:
     """
     header = _read_header(source.read_at(0, 64))
     if header is None:
-        return CodeObject(frozenset(), "ELF", problem="is an ELF file, but not an AMDGPU code object")
+        return CodeObject(frozenset(), "ELF", problem="is an ELF file, but not an AMDGPU code object", unread=True)
     version = header.abi + 2 if header.abi <= 4 else None
     in_flags = _isa_of_flags(header)
     in_note = _isa_of_notes(source, header, allowance)
     isa = in_flags or in_note
     if isa is None:
         return CodeObject(
-            frozenset(), "ELF", version, problem=f"is for an unknown processor (e_flags {header.flags:#x})"
+            frozenset(), "ELF", version, problem=f"is for an unknown processor (e_flags {header.flags:#x})", unread=True
         )
     agrees = in_note is not None and in_flags is not None and meet(in_flags, in_note) is not None
     problem = None

@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from mxr.artifact.target import GfxArch
-from mxr.program.bundle import MOST_INFLATED, read_code_object
+from mxr.program.bundle import LEAST_INFLATED, MOST_INFLATED, read_code_object
 from mxr.program.elf import Allowance
 from mxr.program.isa import MACHINES, can_meet, meet, read_isa
 from mxr.program.source import BytesSource
@@ -159,7 +159,7 @@ def test_a_bundle_with_false_sizes():
     good = make.bundle([("hipv4-amdgcn-amd-amdhsa--gfx1100", make.hsaco("gfx1100.cov5.hsaco"))])
     for size in (1 << 63, len(good)):
         found = read(good[:40] + size.to_bytes(8, "little") + good[48:])
-        assert archs(found) == ["gfx1100"]
+        assert (archs(found), found.unread) == ([], True), "the label alone proves nothing"
         assert "beyond its end" in found.problem
     assert "without a GPU code object" in read(good[:24] + b"\xff" * 8).problem
     assert "without a GPU code object" in read(make.bundle([("host-x86_64--", b"")])).problem
@@ -174,8 +174,18 @@ def test_the_nesting_of_bundles_is_limited():
     for _ in range(50):
         data = make.bundle([("hip-amdgcn-amd-amdhsa-gfx1100", data)])
     found = read(data)
-    assert archs(found) == ["gfx1100"]
+    assert (archs(found), found.unread) == ([], True)
     assert "nests bundles" in found.problem
+
+
+def test_an_entry_that_cannot_be_read_is_no_evidence():
+    code = make.hsaco("gfx1100.cov5.hsaco")
+    labels = [f"hipv4-amdgcn-amd-amdhsa--{name}" for name in ("gfx908", "gfx1100")]
+    found = read(make.bundle([(labels[0], b"no ELF file at all"), (labels[1], code)]))
+    assert (archs(found), found.unread) == (["gfx1100"], True)
+    assert "packing" in found.problem
+    found = read(make.bundle([(labels[0], b"no ELF file at all")]))
+    assert (archs(found), found.unread) == ([], True)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -202,6 +212,29 @@ def test_all_code_objects_share_the_decompression_limit():
     data = make.compressed(zlib.compress(plain), len(plain), version=2, method=0)
     allowance = Allowance(notes=1 << 20, inflated=2 * len(plain))
     assert [bool(read_code_object(BytesSource(data), allowance).problem) for _ in range(3)] == [False, False, True]
+
+
+def bombs():
+    """Compressed bundles of a few KiB, each of which costs something else before it fails."""
+    for method, pack in ((0, zlib.compress), (1, zstandard.compress)):
+        bomb = pack(bytes(8 << 20))
+        yield make.compressed(bomb, 4 << 20, version=2, method=method), "more than declared"
+        yield make.compressed(bomb[: len(bomb) // 2], 8 << 20, version=2, method=method), "cut"
+        yield make.compressed(bomb[:-8] + bytes(8), 8 << 20, version=2, method=method), "damaged at its end"
+        yield make.compressed(b"x" * 100, 8 << 20, version=2, method=method), "nothing of it can be decompressed"
+        yield make.compressed(pack(b""), 0, version=2, method=method), "empty"
+
+
+def test_every_attempt_counts_against_the_decompression_limit():
+    for data, name in bombs():
+        allowance = Allowance(notes=1 << 20, inflated=MOST_INFLATED)
+        for _ in range(MOST_INFLATED // LEAST_INFLATED + 2):
+            before = allowance.inflated
+            assert read_code_object(BytesSource(data), allowance).unread, name
+            if allowance.inflated == before:
+                break
+            assert before - allowance.inflated >= LEAST_INFLATED, name
+        assert allowance.inflated < 8 << 20, name
 
 
 def test_unknown_compression():

@@ -77,7 +77,7 @@ def test_real_program(name):
         "precisions": [precision],
         "offload_copy": None,
         "libraries": [],
-        "kernels": {"code_objects": 0, "mlir": 0, "made_at_run_time": 0},
+        "kernels": {"code_objects": 0, "mlir": 0, "made_at_run_time": 0, "unread": 0},
         "modules": 1,
         "debug_symbols": False,
         "sizes": {"file": path.stat().st_size, "literals": weights, "code_objects": 0},
@@ -111,7 +111,7 @@ def test_spliced_program(name):
         "precisions": ["bf16" if kind == "bf16" else "fp32"],
         "offload_copy": True,
         "libraries": libraries,
-        "kernels": {"code_objects": 2, "mlir": 1, "made_at_run_time": 0},
+        "kernels": {"code_objects": 2, "mlir": 1, "made_at_run_time": 0, "unread": 0},
         "sizes": {"file": path.stat().st_size, "literals": width * 64 * 28, "code_objects": code_bytes},
     }
     assert {key: found[key] for key in expected} == expected

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from mxr.artifact.limits import MOST_LOG
 from mxr.client.retry import HEARTBEAT
 from mxr.client.worker import WorkerClient
 from mxr.errors import Conflict, MxrError, NotFound
-from mxr.protocol.jobs import MOST_LOG, Heartbeat, Lease
+from mxr.protocol.jobs import Heartbeat, Lease
 from mxr_workers.sandbox import ChildObserver
 
 MIN_INTERVAL = 0.2

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mxr.artifact.limits import MOST_PROVENANCE
 from mxr.artifact.manifest import File, Manifest
 from mxr.client import transfer
 from mxr.client.retry import DELIVERY, HAND_BACK, JOB_INPUT, RetryPolicy, retry
@@ -231,7 +232,7 @@ def provenance_of(context: SlotContext, lease: job_protocol.Lease, details: Mapp
         **details,
     }
     for name in OPTIONAL_PROVENANCE:
-        if len(canonical(found).encode()) <= artifact_protocol.MOST_PROVENANCE:
+        if len(canonical(found).encode()) <= MOST_PROVENANCE:
             break
         found[name] = "omitted: too long"
     return found

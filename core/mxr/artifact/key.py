@@ -16,7 +16,7 @@ from mxr.errors import Usage
 from mxr.util.codec import canonical, decode, fields, refuse, text
 from mxr.util.frozen import dataclass
 
-from . import target
+from . import limits, target
 from .target import BASE_ARCH, FAMILY_OF, GENERIC_ARCH, KINDS, VENDORS, DynamicDim, Inputs
 
 KEY_VERSION = 1
@@ -123,11 +123,12 @@ class Key:
                     "Calibration data requires the precision int8 or fp8.",
                     hint="Omit --calibration, or add --precision int8.",
                 )
+        limits.check_count(self.env, limits.MOST_VARIABLES, "env", "variables")
         names = [name for name, _ in self.env]
         for name, value in self.env:
             if not ENV_NAME.fullmatch(name) or names.count(name) > 1:
                 raise refuse("env", "unique names that begin with MIGRAPHX_", name)
-            text(value, f"env.{name}")
+            limits.check_length(text(value, f"env.{name}"), limits.LONGEST_VALUE, f"env.{name}")
 
     def to_json(self) -> dict[str, Any]:
         """Returns the key as a JSON object with all fields; a `ref` key has no vendor, arch and rocm."""
@@ -219,6 +220,7 @@ class KeyDocument:
 
 def _canonical_inputs(inputs: Inputs) -> Inputs:
     """Returns the inputs sorted by name, with canonical dims: a range of one size is that size; sorted optimals."""
+    limits.check_inputs(inputs, "inputs")
     ordered = sorted(inputs, key=lambda pair: pair[0])
     for (left, _), (right, _) in pairwise(ordered):
         if left == right:
@@ -235,9 +237,10 @@ def _canonical_inputs(inputs: Inputs) -> Inputs:
 def inputs_from_json(document: object, where: str) -> Inputs:
     """Returns inputs from `{name: [dims]}`. Raises `Usage`."""
     found = []
-    for name, dims in fields(document, where):
-        if not isinstance(dims, list) or len(dims) > 64:
-            raise refuse(f"{where}.{name}", "a list of at most 64 dims", dims)
+    rows = fields(document, where)
+    limits.check_inputs(rows, where)
+    for name, dims in rows:
+        assert isinstance(dims, (list, tuple))
         found.append((name, tuple(target.dim_from_json(dim, f"{where}.{name}") for dim in dims)))
     return tuple(found)
 

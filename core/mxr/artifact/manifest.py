@@ -16,12 +16,10 @@ from mxr.util.codec import HUGE, canonical, decode, refuse, text
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import hash_chunks, read_chunks
 
+from .limits import LONGEST_NAME, MOST_BLOBS, MOST_FILES
+
 SHA256 = re.compile(r"[0-9a-f]{64}")
 EMPTY = sha256(b"").hexdigest()
-MOST_FILES = 1_000
-MOST_BLOBS = 20_000
-LONGEST_NAME = 1_000
-"""Bytes of UTF-8 in a whole name. Each part of it can have 255, the limit of file systems."""
 
 
 @dataclass(frozen=True, slots=True)

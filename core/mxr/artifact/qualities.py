@@ -10,7 +10,7 @@ from mxr.errors import Usage
 from mxr.util.codec import refuse
 from mxr.util.frozen import dataclass
 
-from . import target
+from . import limits, target
 from .key import Key
 
 ALLOWANCES = ("cu", "patch", "cross", "spoof")
@@ -51,6 +51,7 @@ class Qualities:
             if name not in LIBRARIES:
                 raise refuse("qualities.libraries", "one of " + ", ".join(LIBRARIES), name)
         object.__setattr__(self, "libraries", tuple(sorted(set(self.libraries))))
+        limits.check_length(self.build, limits.LONGEST_WORD, "qualities.build")
         _check_counts(self.num_cu, self.chiplets, "qualities")
         _check_arch(self.real_arch, "qualities")
 
@@ -103,6 +104,7 @@ class Demands:
             if name not in ALLOWANCES:
                 raise refuse("demands.allow", "one of " + ", ".join(ALLOWANCES), name)
         object.__setattr__(self, "allow", tuple(sorted(set(self.allow))))
+        limits.check_length(self.build, limits.LONGEST_WORD, "demands.build")
         if self.exact and self.allow:
             raise Usage("--exact and --allow cannot be used together.", hint="Omit one of them.")
         if self.tuning == "cross" and "cross" not in self.allow:

@@ -9,6 +9,8 @@ from mxr.errors import Usage
 from mxr.util.codec import refuse
 from mxr.util.frozen import dataclass
 
+from .limits import MOST_OPTIMALS, check_count
+
 KINDS = ("gpu", "ref")
 VENDORS = ("amd", "hygon")
 PRECISIONS = ("fp16", "bf16", "int8", "fp8", "int4w")
@@ -97,6 +99,7 @@ def dim_from_json(value: object, where: str) -> Dim:
         return size_of(value, where)
     if not (isinstance(value, list) and len(value) == 3 and isinstance(value[2], list)):
         raise refuse(where, "a dim such as 4 or [1,8,[1,4]]", value)
+    check_count(value[2], MOST_OPTIMALS, where, "optimal sizes")
     least, most = size_of(value[0], where), size_of(value[1], where)
     optimals = tuple(sorted({size_of(each, where) for each in value[2]}))
     if least > most or any(not least <= each <= most for each in optimals):

@@ -66,7 +66,8 @@ def _waiting(root: Path) -> list[Path]:
 
 
 def _read(path: Path) -> tuple[Use, ...]:
-    from mxr.protocol.artifacts import MOST_USES, Use
+    from mxr.artifact.limits import MOST_USES
+    from mxr.protocol.artifacts import Use
 
     counts: dict[str, int] = {}
     latest: dict[str, int] = {}

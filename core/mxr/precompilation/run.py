@@ -17,12 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxr.artifact.limits import MOST_WATCHED
 from mxr.artifact.qualities import Request
 from mxr.client.retry import POLL, Attempts
 from mxr.errors import CompileFailed, MxrError, NotCompiled, NoWorker, Temporary, Usage
 from mxr.host_facts import Host
 from mxr.protocol import jobs as job_protocol
-from mxr.protocol.surveys import MOST_WATCHED, RequestStatus, WatchJobs
+from mxr.protocol.surveys import RequestStatus, WatchJobs
 from mxr.request import builder, model
 from mxr.request.model import ModelReference
 from mxr.util.codec import canonical

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from mxr.artifact import limits
 from mxr.artifact.key import Key, check_model
 from mxr.artifact.manifest import Blob, Manifest, check_name, check_sha256
 from mxr.artifact.qualities import Qualities, Request
@@ -22,18 +23,6 @@ API = "/v1"
 
 REGISTRY_HEADER = "MXR-Registry"
 """The header of every reply: the UUID of the registry's database."""
-MOST_PROVENANCE = 16 * 1024
-"""Maximum size of the provenance of an artifact, in bytes of canonical JSON."""
-
-MOST_ASKED = 20_000
-"""Maximum number of blobs in one request for the missing ones."""
-
-MOST_PINNED = 20_000
-"""Maximum number of artifacts that one lock pins."""
-
-MOST_USES = 5_000
-"""Maximum number of artifacts in one report of uses."""
-
 __all__ = [
     "Artifact",
     "ArtifactUsage",
@@ -81,6 +70,8 @@ class RegisterModel:
         check_name(self.name)
         if (self.onnx is None) != (self.manifest is None):
             raise codec.refuse("onnx", "the name of the ONNX file in the manifest", self.onnx)
+        limits.check_count(self.inputs, limits.MOST_MODEL_INPUTS, "inputs", "inputs")
+        limits.check_document(codec.encode(self.inputs), limits.MOST_MODEL_TEXT, limits.DEEPEST_PROVENANCE, "inputs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +97,7 @@ class Publish:
 
     def __post_init__(self) -> None:
         self.qualities.check(self.key)
-        try:
-            size = len(codec.canonical(self.provenance).encode())
-        except (ValueError, RecursionError):
-            raise codec.refuse("provenance", "finite numbers, and strings without lone surrogates", "others") from None
-        if size > MOST_PROVENANCE:
-            raise codec.refuse("provenance", f"at most {MOST_PROVENANCE} bytes", "more")
+        limits.check_document(self.provenance, limits.MOST_PROVENANCE, limits.DEEPEST_PROVENANCE, "provenance")
         if self.model is not None and self.model.model != self.key.model:
             raise codec.refuse("model.model", self.key.model, self.model.model)
 
@@ -145,8 +131,7 @@ class MissingRequest:
     blobs: tuple[Blob, ...]
 
     def __post_init__(self) -> None:
-        if len(self.blobs) > MOST_ASKED:
-            raise codec.refuse("blobs", f"at most {MOST_ASKED} blobs", len(self.blobs))
+        limits.check_count(self.blobs, limits.MOST_ASKED, "blobs", "blobs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +149,7 @@ class PutLock:
     artifacts: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if len(self.artifacts) > MOST_PINNED:
-            raise codec.refuse("artifacts", f"at most {MOST_PINNED} artifacts", len(self.artifacts))
+        limits.check_count(self.artifacts, limits.MOST_PINNED, "artifacts", "artifacts")
         for id in self.artifacts:
             check_sha256(id, "artifacts")
 
@@ -229,8 +213,7 @@ class Uses:
     uses: tuple[Use, ...]
 
     def __post_init__(self) -> None:
-        if len(self.uses) > MOST_USES:
-            raise codec.refuse("uses", f"at most {MOST_USES}", len(self.uses))
+        limits.check_count(self.uses, limits.MOST_USES, "uses", "artifacts")
 
 
 @dataclass(frozen=True, slots=True)

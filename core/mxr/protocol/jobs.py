@@ -11,14 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mxr.artifact import limits
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest, check_sha256
 from mxr.artifact.qualities import Demands, Request
 from mxr.consumers.ort.recording_form import OrtRuntime
 from mxr.host_facts import HostTarget, HostToolchain
-from mxr.util.codec import refuse
+from mxr.util.codec import encode, refuse
 
-from .artifacts import MOST_PROVENANCE, Publish
+from .artifacts import Publish
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 OPEN = (QUEUED, RUNNING)
@@ -26,9 +27,6 @@ STATES = (QUEUED, RUNNING, DONE, FAILED, CANCELLED)
 
 PERMANENT, TRANSIENT, POISON = "permanent", "transient", "poison"
 FAILURE_KINDS = (PERMANENT, TRANSIENT, POISON)
-
-MOST_LOG = 256 * 1024
-"""Maximum number of characters of log in one message of a worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +60,8 @@ class JobFailure:
     def __post_init__(self) -> None:
         if self.kind not in FAILURE_KINDS:
             raise refuse("kind", " or ".join(FAILURE_KINDS), self.kind)
+        limits.check_length(self.name, limits.LONGEST_WORD, "name")
+        limits.check_length(self.message, limits.LONGEST_MESSAGE, "message")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,9 @@ class WorkerCapabilities:
     ort: OrtRuntime | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.targets) <= 64:
-            raise refuse("can.targets", "1 to 64 targets", len(self.targets))
+        if not 1 <= len(self.targets) <= limits.MOST_TARGETS:
+            raise refuse("can.targets", f"1 to {limits.MOST_TARGETS} targets", len(self.targets))
+        limits.check_document(encode(self), limits.MOST_CAPABILITIES, limits.DEEPEST_PROVENANCE, "can")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +213,8 @@ class Heartbeat:
     log: str = ""
 
     def __post_init__(self) -> None:
-        if len(self.log) > MOST_LOG or len(self.phase) > 40:
-            raise refuse("log", f"at most {MOST_LOG} characters", len(self.log))
+        limits.check_length(self.log, limits.MOST_LOG, "log")
+        limits.check_length(self.phase, limits.LONGEST_PHASE, "phase")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,9 @@ class FinishJob:
     artifact: Publish
     log: str = ""
 
+    def __post_init__(self) -> None:
+        limits.check_length(self.log, limits.MOST_LOG, "log")
+
 
 @dataclass(frozen=True, slots=True)
 class FailJob:
@@ -243,8 +247,8 @@ class FailJob:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if len(self.log) > MOST_LOG or len(str(self.provenance)) > MOST_PROVENANCE:
-            raise refuse("log", f"at most {MOST_LOG} characters", len(self.log))
+        limits.check_length(self.log, limits.MOST_LOG, "log")
+        limits.check_document(self.provenance, limits.MOST_PROVENANCE, limits.DEEPEST_PROVENANCE, "provenance")
 
 
 @dataclass(frozen=True, slots=True)

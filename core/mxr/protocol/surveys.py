@@ -6,16 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mxr.artifact.limits import MOST_SURVEYED, MOST_WATCHED, check_count
 from mxr.artifact.qualities import Request
 from mxr.util.codec import refuse
 
 from .jobs import Job, JobFailure
-
-MOST_SURVEYED = 1_000
-"""Maximum number of requests in one survey."""
-
-MOST_WATCHED = 20_000
-"""Maximum number of jobs in one watch."""
 
 MOST_TOLD = 500
 """Maximum number of jobs in one reply to a watch. The next reply contains the others."""
@@ -28,8 +23,7 @@ class Survey:
     requests: tuple[Request, ...]
 
     def __post_init__(self) -> None:
-        if len(self.requests) > MOST_SURVEYED:
-            raise refuse("requests", f"at most {MOST_SURVEYED} requests", len(self.requests))
+        check_count(self.requests, MOST_SURVEYED, "requests", "requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +62,7 @@ class WatchJobs:
     wait: float = 0
 
     def __post_init__(self) -> None:
-        if len(self.jobs) > MOST_WATCHED:
-            raise refuse("jobs", f"at most {MOST_WATCHED} jobs", len(self.jobs))
+        check_count(self.jobs, MOST_WATCHED, "jobs", "jobs")
         if not 0 <= self.wait <= 60:
             raise refuse("wait", "0 to 60 seconds", self.wait)
 

@@ -11,7 +11,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin
 
@@ -21,6 +21,9 @@ T = TypeVar("T")
 
 HUGE = 2**53
 """Larger integers are rejected, because other JSON readers round them."""
+
+DEEPEST = 32
+"""Maximum depth of lists and objects in a JSON document. What every program can read, it can also write and walk."""
 
 UNFIT = re.compile("[\0\ud800-\udfff]")
 """Characters that a string must not contain: UTF-8 cannot encode a lone surrogate, databases cannot store a NUL."""
@@ -167,11 +170,35 @@ def encode(value: object) -> Any:
 
 
 def parse(data: bytes | str, what: str) -> Any:
-    """Parses JSON. Raises `Usage` that names `what` for invalid JSON, duplicate names and NaN."""
+    """Parses JSON. Raises `Usage` that names `what` for invalid JSON, duplicate names, NaN and more than `DEEPEST`."""
     try:
-        return json.loads(data, object_pairs_hook=_unique, parse_constant=_no_constant)
+        found = json.loads(data, object_pairs_hook=_unique, parse_constant=_no_constant)
+        if _openings(data) > DEEPEST and depth_exceeds(found, DEEPEST):
+            raise ValueError(f"it is nested more than {DEEPEST} deep")
     except (ValueError, RecursionError) as problem:
         raise Usage(f"{what} is not valid JSON: {problem}.", hint="Write one JSON document in UTF-8.") from None
+    return found
+
+
+def _openings(data: bytes | str) -> int:
+    """An upper bound of the depth that costs little."""
+    return data.count("[") + data.count("{") if isinstance(data, str) else data.count(b"[") + data.count(b"{")
+
+
+def depth_exceeds(document: object, deepest: int) -> bool:
+    """Returns whether lists and objects are nested more than `deepest` deep in a JSON document. Does not recurse."""
+    level: list[Any] = [document]
+    for _ in range(deepest):
+        level = [inner for each in level for inner in _inner(each)]
+        if not level:
+            return False
+    return any(isinstance(each, (Mapping, list, tuple)) for each in level)
+
+
+def _inner(value: object) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, (list, tuple)) else ()
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -18,12 +18,13 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from mxr.artifact.limits import MOST_DESCRIPTION
 from mxr.artifact.manifest import File
 from mxr.errors import MxrError, Temporary, from_json
 from mxr_registry.config.limits import RequestLimits
 from mxr_registry.storage import Store
 
-from .inspector import MAX_REPLY, unreadable
+from .inspector import unreadable
 
 Description = Mapping[str, Any]
 
@@ -35,8 +36,8 @@ PAGE = 64 << 10
 
 COMMAND = (sys.executable, "-m", "mxr_registry.artifacts.inspector")
 
-SECRETS = ("AWS_", "MXR_", "PG")
-"""Prefixes of environment variables that are removed from the child's environment."""
+ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+"""The variables of the child: what Python needs to start and to find its modules. All others stay here."""
 
 
 def inspect(store: Store, files: Sequence[File], limits: RequestLimits) -> tuple[Description, ...]:
@@ -112,7 +113,7 @@ def _start_child(stderr: Any) -> subprocess.Popen[bytes]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env={name: value for name, value in os.environ.items() if not name.startswith(SECRETS)},
+            env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
             start_new_session=True,
             close_fds=True,
         )
@@ -125,7 +126,7 @@ def _serve(child: subprocess.Popen[bytes], order: object, sources: Sequence[Blob
     stdout: Any = child.stdout
     with contextlib.suppress(BrokenPipeError):
         _write(child, json.dumps(order).encode() + b"\n")
-        while (line := stdout.readline(2 * MAX_REPLY)).endswith(b"\n"):
+        while (line := stdout.readline(2 * MOST_DESCRIPTION)).endswith(b"\n"):
             message = _parse(line)
             if isinstance(message, dict):
                 return message

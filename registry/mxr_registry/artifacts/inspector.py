@@ -19,11 +19,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from mxr.artifact.limits import MOST_DESCRIPTION
 from mxr.errors import Damaged, MxrError
 from mxr.util.codec import encode
-
-MAX_REPLY = 16 << 20
-"""Maximum size of the descriptions of one artifact, in bytes of JSON."""
 
 MAX_FILE_SIZE = 64 << 10
 """Maximum size in bytes of any file that the child writes. It writes only error output."""
@@ -109,7 +107,7 @@ def main() -> None:
     try:
         describe_files = {"programs": _describe_programs, "model": _describe_model}[registry.order["what"]]
         reply: Mapping[str, Any] = {"descriptions": describe_files(registry)}
-        if len(json.dumps(reply)) > MAX_REPLY:
+        if len(json.dumps(reply)) > MOST_DESCRIPTION:
             raise unreadable("its description is too long")
     except MxrError as problem:
         reply = problem.to_json()

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from mxr.errors import NoSuchArtifact, NotAllowed, NotFound, Usage
+from mxr.artifact.limits import MOST_LOCKS
+from mxr.errors import Conflict, NoSuchArtifact, NotAllowed, NotFound, Usage
 from mxr.util.codec import canonical
 from mxr_registry.database.session import Database, Row, Session, now, upsert
 from mxr_registry.database.tables import ArtifactRow, LockArtifactRow, LockRow
@@ -35,6 +36,12 @@ def put(db: Database, namespace: str, name: str, ids: Sequence[str]) -> str:
             moment = now(session)
             keys = {"namespace": namespace, "name": name}
             upsert(session, LockRow, keys, {"created_at": moment, "updated_at": moment}, {"updated_at": moment})
+            count = select(func.count()).where(LockRow.namespace == namespace)
+            if session.execute(count).scalar_one() > MOST_LOCKS:
+                raise Conflict(
+                    f"There are {MOST_LOCKS} registered locks, which is the limit.",
+                    hint="Remove locks that nobody needs with `mxr lock --unregister NAME`.",
+                )
             row = find(session, namespace, name)
             session.execute(delete(LockArtifactRow).where(LockArtifactRow.lock == row.seq))
             if wanted:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from mxr.artifact.limits import MOST_MISS, MOST_MISSES
 from mxr.artifact.qualities import Request
 from mxr.errors import MxrError
 from mxr.util.codec import canonical
@@ -24,12 +26,27 @@ LOCK_TIMEOUT = 0.25
 MOST_LISTED = 1_000
 
 
+WRITTEN = itertools.count(1)
+"""Misses recorded by this process."""
+
+TRIM_INTERVAL = 50
+"""Number of recorded misses after which the oldest ones are removed, if there are more than `MOST_MISSES`."""
+
+
 def record(db: Database, namespace: str, request: Request, digest: str, nearest: list[Mapping[str, Any]]) -> None:
-    """Count a miss. If the database is busy, full or read-only, this is logged and raises no error."""
+    """Count a miss. If the database is busy, full or read-only, this is logged and raises no error.
+
+    A request of more than `MOST_MISS` bytes is not recorded, and only the latest `MOST_MISSES` are kept.
+    """
     text = canonical(request.to_json())
+    if len(text.encode()) > MOST_MISS:
+        log.warning("the miss of %s was not recorded: its request has more than %d bytes", digest, MOST_MISS)
+        return
     try:
         with db.writing(lock_timeout=LOCK_TIMEOUT) as session:
             moment, nearest_json = now(session), canonical(nearest)
+            if len(nearest_json) > 4 * MOST_MISS:
+                nearest_json = "[]"
             upsert(
                 session,
                 MissRow,
@@ -44,8 +61,19 @@ def record(db: Database, namespace: str, request: Request, digest: str, nearest:
                 },
                 {"nearest_json": nearest_json, "count": MissRow.count + 1, "last_at": moment},
             )
+            if next(WRITTEN) % TRIM_INTERVAL == 0:
+                _trim(session, namespace)
     except (MxrError, SQLAlchemyError) as problem:
         log.warning("the miss of %s was not recorded: %s", digest, problem)
+
+
+def _trim(session: Session, namespace: str) -> None:
+    """Remove all but the latest `MOST_MISSES` misses."""
+    row = MissRow
+    latest = select(row.last_at).where(row.namespace == namespace).order_by(row.last_at.desc())
+    oldest = session.execute(latest.offset(MOST_MISSES - 1).limit(1)).scalar()
+    if oldest is not None:
+        session.execute(delete(row).where(row.namespace == namespace, row.last_at < oldest))
 
 
 def listed(session: Session, namespace: str) -> str:

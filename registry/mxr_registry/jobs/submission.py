@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact import precision_support
+from mxr.artifact.limits import MOST_OPEN_JOBS
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import LIBRARIES, Demands, Qualities, Request
 from mxr.consumers.ort.recording_form import check_recording
@@ -237,6 +238,12 @@ def _failed(session: Session, rules: JobRules, namespace: str, submission: _Subm
 
 def _create(session: Session, namespace: str, submission: _Submission) -> int:
     key, moment = submission.request.key, now(session)
+    waiting = select(func.count()).where(JobRow.namespace == namespace, JobRow.state == job_protocol.QUEUED)
+    if session.execute(waiting).scalar_one() >= MOST_OPEN_JOBS:
+        raise Temporary(
+            f"{MOST_OPEN_JOBS} jobs wait in the queue, which is the limit.",
+            hint="Try again when workers finished some.",
+        )
     number = transitions.next_number(session)
     values = {
         "namespace": namespace,

@@ -10,9 +10,10 @@ from typing import Any
 from sqlalchemy import bindparam, delete, exists, func, select, update
 
 from mxr.artifact.key import Key
+from mxr.artifact.limits import MOST_WORKERS
 from mxr.artifact.qualities import Demands, Request
 from mxr.consumers.ort.recording_form import runtime_in
-from mxr.errors import NotFound, NoWorker
+from mxr.errors import NotFound, NoWorker, Temporary
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 from mxr_registry.config import lanes
@@ -60,6 +61,11 @@ def register(session: Session, rules: JobRules, namespace: str, wanted: job_prot
     }
     new = values | {"id": secrets.token_hex(16), "created_at": moment}
     upsert(session, WorkerRow, {"namespace": namespace, "name": wanted.name}, new, values)
+    if session.execute(select(func.count()).where(WorkerRow.namespace == namespace)).scalar_one() > MOST_WORKERS:
+        raise Temporary(
+            f"{MOST_WORKERS} workers are registered, which is the limit.",
+            hint="Give a worker the same name again when it restarts; names that are not used expire after 7 days.",
+        )
     row = session.execute(_select(namespace).where(WorkerRow.name == wanted.name)).one()
     return canonical(_document(row, moment, rules))
 

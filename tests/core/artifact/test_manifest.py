@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mxr.artifact.limits import MOST_BLOBS, MOST_FILES
 from mxr.artifact.manifest import (
     EMPTY,
-    MOST_BLOBS,
-    MOST_FILES,
     Blob,
     File,
     Manifest,

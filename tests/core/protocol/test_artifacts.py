@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from strategies import GPU, MODEL, OTHER_MODEL
 
+from mxr.artifact import limits
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.qualities import Qualities
 from mxr.errors import Usage
@@ -109,7 +110,7 @@ def test_every_needed_field_is_missed(value: object) -> None:
         ("model", {"onnx": "m.onnx"}),
         ("provenance", {"a": float("nan")}),
         ("provenance", {"a": "\ud800"}),
-        ("provenance", {"a": "x" * artifact_protocol.MOST_PROVENANCE}),
+        ("provenance", {"a": "x" * limits.MOST_PROVENANCE}),
     ],
 )
 def test_publishing_refuses(name: str, change: dict[str, Any]) -> None:
@@ -130,7 +131,7 @@ def test_provenance_nested_without_end_is_refused() -> None:
 
 
 def test_nobody_asks_for_too_many_blobs_at_once() -> None:
-    blobs = (Blob("ab" * 32, 1),) * artifact_protocol.MOST_ASKED
+    blobs = (Blob("ab" * 32, 1),) * limits.MOST_ASKED
     artifact_protocol.MissingRequest(blobs)
     with pytest.raises(Usage, match="at most"):
         artifact_protocol.MissingRequest((*blobs, blobs[0]))

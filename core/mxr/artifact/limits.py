@@ -1,0 +1,118 @@
+"""Limits of the documents that mxr's programs exchange and a registry stores: sizes, depths and counts, in one place.
+
+A document within these limits can be read back by every program. Limits on connections, request bodies and inspections
+are settings of the registry (`mxr_registry.config.limits`), those of a matrix are in `mxr.matrix.document`. Every JSON
+document is nested at most `mxr.util.codec.DEEPEST` deep. docs/operate.md lists the limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from mxr.util.codec import canonical, depth_exceeds, refuse
+
+# Keys, demands and qualities.
+MOST_INPUTS = 1_000
+"""Inputs of one key. A language model with a cache has some hundred."""
+MOST_INPUT_TEXT = 64 * 1024
+"""Characters in the names of all inputs of a key."""
+MOST_DIMS = 64
+"""Dims of one input."""
+MOST_DIMS_IN_ALL = 8_000
+"""Dims of all inputs of a key."""
+MOST_OPTIMALS = 64
+"""Optimal sizes of one dynamic dim."""
+MOST_VARIABLES = 64
+"""Environment variables of one key."""
+LONGEST_VALUE = 1_000
+"""Characters in the value of an environment variable."""
+LONGEST_WORD = 200
+"""Characters in a build, a library, a name of a failure."""
+
+# Manifests.
+MOST_FILES = 1_000
+MOST_BLOBS = 20_000
+LONGEST_NAME = 1_000
+"""Bytes of UTF-8 in a whole file name. Each part of it can have 255, the limit of file systems."""
+
+# Publications and models.
+MOST_PROVENANCE = 16 * 1024
+"""Bytes of canonical JSON."""
+DEEPEST_PROVENANCE = 8
+MOST_MODEL_INPUTS = 10_000
+"""Inputs that a registered model declares."""
+MOST_MODEL_TEXT = 1024 * 1024
+"""Bytes of the JSON of these inputs."""
+
+# Lists in one request.
+MOST_ASKED = 20_000
+"""Blobs in one request for the missing ones."""
+MOST_PINNED = 20_000
+"""Artifacts of one lock."""
+MOST_USES = 5_000
+"""Artifacts in one report of uses."""
+MOST_SURVEYED = 1_000
+"""Requests in one survey."""
+MOST_WATCHED = 20_000
+"""Jobs in one watch."""
+
+# Workers and jobs.
+MOST_TARGETS = 64
+MOST_CAPABILITIES = 64 * 1024
+"""Bytes of the JSON of what a worker can compile."""
+MOST_LOG = 256 * 1024
+"""Characters of log in one message of a worker."""
+LONGEST_PHASE = 40
+LONGEST_MESSAGE = 16 * 1024
+"""Characters in the message of a failure."""
+
+# What a registry keeps of requests that nobody published, for each namespace.
+MOST_MISSES = 5_000
+MOST_MISS = 32 * 1024
+"""Bytes of the JSON of a request that is recorded as a miss; a larger one is not recorded."""
+MOST_LOCKS = 10_000
+MOST_WORKERS = 10_000
+MOST_OPEN_JOBS = 20_000
+
+# What a registry tells about a file.
+MOST_DESCRIPTION = 4 * 1024 * 1024
+"""Bytes of the JSON that describes the programs of one artifact, or a model."""
+
+
+def check_count(values: Collection[object], most: int, where: str, what: str) -> None:
+    """Raises `Usage` for more than `most` values."""
+    if len(values) > most:
+        raise refuse(where, f"at most {most} {what}", len(values))
+
+
+def check_length(text: str | None, most: int, where: str) -> None:
+    """Raises `Usage` for a text of more than `most` characters."""
+    if text is not None and len(text) > most:
+        raise refuse(where, f"at most {most} characters", len(text))
+
+
+def check_inputs(inputs: Collection[tuple[str, object]], where: str) -> None:
+    """Checks names and shapes of the inputs of a key, before anything is computed from them. Raises `Usage`."""
+    check_count(inputs, MOST_INPUTS, where, "inputs")
+    total = sum(len(name) for name, _ in inputs)
+    if total > MOST_INPUT_TEXT:
+        raise refuse(where, f"names of at most {MOST_INPUT_TEXT} characters together", total)
+    dims = 0
+    for name, shape in inputs:
+        if not isinstance(shape, (list, tuple)) or len(shape) > MOST_DIMS:
+            raise refuse(f"{where}.{name}", f"a list of at most {MOST_DIMS} dims", shape)
+        dims += len(shape)
+    if dims > MOST_DIMS_IN_ALL:
+        raise refuse(where, f"at most {MOST_DIMS_IN_ALL} dims together", dims)
+
+
+def check_document(document: object, most: int, deepest: int, where: str) -> None:
+    """Checks a document that is stored as it came: bytes of canonical JSON, and depth. Raises `Usage`."""
+    if depth_exceeds(document, deepest):
+        raise refuse(where, f"at most {deepest} levels of lists and objects", "more")
+    try:
+        size = len(canonical(document).encode())
+    except (ValueError, TypeError):
+        raise refuse(where, "finite numbers, and strings without lone surrogates", "others") from None
+    if size > most:
+        raise refuse(where, f"at most {most} bytes of JSON", size)

@@ -26,6 +26,7 @@ from . import metrics
 from .artifacts import inspection
 from .routes import artifacts, blobs, health, jobs, locks, models, pipelines, queue, resolve, uses, workers
 from .routes import metrics as metrics_routes
+from .routes.checking_pool import CheckingPool
 from .routes.deps import Services
 from .routes.identity import IdentifiedApp
 from .server.body_memory import BodyMemory
@@ -49,7 +50,15 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     store = open_store(settings.store_url, settings.s3)
     inspect = partial(inspection.inspect, store, limits=settings.limits)
     describe_model = partial(inspection.describe_model, store, limits=settings.limits)
-    app.state.services = Services(settings, db, store, inspect, describe_model, UsageCounter(db))
+    app.state.services = Services(
+        settings=settings,
+        db=db,
+        store=store,
+        inspect=inspect,
+        describe_model=describe_model,
+        usage=UsageCounter(db),
+        checking=CheckingPool(settings.limits.inspections, settings.limits.inspections_waiting),
+    )
     app.state.rules = settings.rules or JobRules()
     app.state.notifier = JobNotifier(db, app.state.rules)
     app.state.counters = metrics.Counters()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import logging
+import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +17,11 @@ from mxr_registry.config.settings import RegistrySettings
 
 if TYPE_CHECKING:
     from mxr_registry.database.session import Database
+
+log = logging.getLogger("mxr_registry")
+
+PRIVATE = 0o700
+"""Mode of the data directory: it holds everybody's models, and the database says who may do what."""
 
 config_option = click.option(
     "--config",
@@ -52,8 +60,15 @@ def existing_database(settings: RegistrySettings) -> Database:
 
 
 def _make_folder(folder: Path) -> None:
+    """Create the data directory, or make an existing one private, where it belongs to this user."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=PRIVATE, exist_ok=True)
+        found = folder.stat()
+        if found.st_uid == os.geteuid():
+            folder.chmod(PRIVATE)
+        elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            log.warning("other users can write to the data directory %s", folder)
     except OSError as problem:
         full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
         kind: type[MxrError] = DiskFull if full else Usage

@@ -176,14 +176,17 @@ class RegistryUnderTest(RegistryState, RegistryProcess):
         """Status and JSON of the publication of a program."""
         return self.call("POST", "/v1/artifacts", {"key": key, "manifest": self.manifest(data, cut=cut), **more})
 
-    def register_model(self, onnx: bytes = ONNX) -> str:
-        """Upload and register a model, the example unless told otherwise, so that it can be compiled; its hash."""
+    def registration(self, onnx: bytes = ONNX) -> dict[str, Any]:
+        """What registers a model, the example unless told otherwise; its file is uploaded."""
         model = "xxh3:" + xxhash.xxh3_128(onnx, seed=0).hexdigest()
         files = {"files": [["", sha256(onnx).hexdigest()]], "v": 1}
         identity = sha256(json.dumps(files, separators=(",", ":")).encode()).hexdigest()
         stated = {"model": model, "sha256": identity, "name": "convnet.onnx", "inputs": [], "onnx": "model.onnx"}
-        self.ok("POST", "/v1/models", stated | {"manifest": self.manifest(onnx, "model.onnx")})
-        return model
+        return stated | {"manifest": self.manifest(onnx, "model.onnx")}
+
+    def register_model(self, onnx: bytes = ONNX) -> str:
+        """Upload and register a model, the example unless told otherwise, so that it can be compiled; its hash."""
+        return str(self.ok("POST", "/v1/models", self.registration(onnx))["model"])
 
     # Jobs and workers.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -30,28 +29,24 @@ ATTEMPTS = 3
 
 DescribeModel = Callable[[File], Description | None]
 
-VERIFY_LOCKS = tuple(threading.Lock() for _ in range(64))
-
 
 def register(db: Database, store: Store, describe_model: DescribeModel, namespace: str, declared: RegisterModel) -> str:
     """Register a model and return its JSON. With a manifest, verify its hash over its bytes first.
 
     `describe_model` returns the description of an ONNX file, or None. Raises `NoSuchBlob`, `Damaged` if the bytes have
-    another hash, and `Conflict` if the hash already belongs to another model.
+    another hash, and `Conflict` if the hash already belongs to another model. Call it for one model at a time.
     """
     if declared.manifest is None:
         return _write(db, namespace, declared, None)
-    # Verify each model in one request at a time: a fleet may register the same model many times at once.
-    with VERIFY_LOCKS[hash(declared.model) % len(VERIFY_LOCKS)]:
-        with db.reading() as session:
-            row = _find(session, namespace, declared.model)
-        # The bytes of a complete model were verified when it was registered.
-        verified = row is not None and row.complete and row.sha256 == declared.sha256
-        verify(db, store, namespace, declared, read_bytes=not verified)
-        description = None
-        if row is None or row.graph is None or not _is_whole(json.loads(row.told_json or "{}")):
-            description = describe_model(next(file for file in declared.manifest.files if file.name == declared.onnx))
-        return _write(db, namespace, declared, description)
+    with db.reading() as session:
+        row = _find(session, namespace, declared.model)
+    # The bytes of a complete model were verified when it was registered.
+    verified = row is not None and row.complete and row.sha256 == declared.sha256
+    verify(db, store, namespace, declared, read_bytes=not verified)
+    description = None
+    if row is None or row.graph is None or not _is_whole(json.loads(row.told_json or "{}")):
+        description = describe_model(next(file for file in declared.manifest.files if file.name == declared.onnx))
+    return _write(db, namespace, declared, description)
 
 
 def _write(db: Database, namespace: str, declared: RegisterModel, description: Description | None) -> str:

@@ -11,10 +11,13 @@ broken, replaced.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import select
 import sqlite3
 import time
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -25,6 +28,9 @@ from mxr_registry.config.connections import ConnectionSettings
 
 BUSY = 10.0
 """Seconds that a write transaction waits for the write lock of SQLite."""
+
+PRIVATE = 0o600
+"""Mode of the files of an SQLite database."""
 
 PRAGMAS = ("synchronous=FULL", "foreign_keys=ON", "mmap_size=268435456", "cache_size=-16384", "temp_store=MEMORY")
 
@@ -130,9 +136,27 @@ def _has_input(connection: Any) -> bool:
 
 def _sqlite(url: URL) -> Engine:
     engine = create_engine(url, pool_size=8, max_overflow=64, connect_args={"timeout": BUSY})
+    event.listen(engine, "do_connect", _protect)
     event.listen(engine, "connect", prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _protect(_dialect: Any, _record: Any, arguments: list[Any], _options: dict[str, Any]) -> None:
+    """Create the file of the database for this user only, before SQLite does, and take the rights of others away.
+
+    SQLite gives the files `-wal` and `-shm` the mode of the database. Source: SQLite, os_unix.c, findCreateFileMode.
+    """
+    path = str(arguments[0]) if arguments else ""
+    if not path.startswith("/"):
+        return
+    with contextlib.suppress(OSError):
+        # Never open an existing file: closing it would drop the locks that SQLite holds on it in this process.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
+    for file in (Path(path), Path(f"{path}-wal"), Path(f"{path}-shm")):
+        with contextlib.suppress(OSError):
+            if file.stat().st_mode & 0o077:
+                file.chmod(file.stat().st_mode & 0o700)
 
 
 def prepare_sqlite(connection: sqlite3.Connection, _record: object = None) -> None:

@@ -21,10 +21,11 @@ BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class WatchResult:
-    """The JSON of the reply, and whether it contains a change."""
+    """The JSON of the reply, whether it contains a change, and whether any of the jobs can still change."""
 
     text: str
     has_changes: bool
+    can_change: bool
 
 
 def changed(session: Session, namespace: str, known: Mapping[str, int]) -> WatchResult:
@@ -36,13 +37,16 @@ def changed(session: Session, namespace: str, known: Mapping[str, int]) -> Watch
     found: list[Row] = []
     for begin in range(0, len(ids), BATCH):
         batch = ids[begin : begin + BATCH]
-        query = select(JobRow.id, JobRow.seq, JobRow.version).where(JobRow.namespace == namespace, JobRow.id.in_(batch))
+        query = select(JobRow.id, JobRow.seq, JobRow.version, JobRow.state).where(
+            JobRow.namespace == namespace, JobRow.id.in_(batch)
+        )
         found += session.execute(query).all()
     existing = {row.id for row in found}
     gone = [id for id in ids if id not in existing]
     newer = sorted((row for row in found if row.version > known[row.id]), key=lambda row: row.version)
     documents = ",".join(_document(session, row.seq) for row in newer[:MOST_TOLD])
-    return WatchResult(f'{{"jobs":[{documents}],"gone":{canonical(gone)}}}', bool(newer or gone))
+    can_change = any(row.state in job_protocol.OPEN for row in found)
+    return WatchResult(f'{{"jobs":[{documents}],"gone":{canonical(gone)}}}', bool(newer or gone), can_change)
 
 
 def _document(session: Session, seq: int) -> str:

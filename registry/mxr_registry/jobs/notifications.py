@@ -106,7 +106,9 @@ class JobNotifier:
             self._subscriptions.setdefault(name, set()).add(subscription)
         client = asyncio.ensure_future(_wait_for_disconnect(receive, subscription))
         try:
-            await self._ensure_watcher()
+            if names:
+                # A watcher without subscriptions ends at once, so that this would start one after another.
+                await self._ensure_watcher()
             yield subscription
         finally:
             client.cancel()
@@ -146,18 +148,24 @@ class JobNotifier:
             return transitions.latest_number(session), now(session)
 
     async def _watch(self) -> None:
-        while self._subscriptions:
-            await _wait_for(self._notified, POLL_INTERVAL)
-            self._notified.clear()
-            try:
-                await self._deliver_changes()
-                self._failing = False
-            except (MxrError, SQLAlchemyError) as problem:
-                if not self._failing:
-                    log.warning("cannot read job changes: %s; retrying every %g s", problem, POLL_INTERVAL)
-                self._failing = True
-                await asyncio.sleep(POLL_INTERVAL)
-        self._task = None
+        try:
+            while self._subscriptions:
+                await _wait_for(self._notified, POLL_INTERVAL)
+                self._notified.clear()
+                await self._deliver_or_pause()
+        finally:
+            # The next subscriber starts another watcher, whatever ended this one.
+            self._task = None
+
+    async def _deliver_or_pause(self) -> None:
+        try:
+            await self._deliver_changes()
+            self._failing = False
+        except (MxrError, SQLAlchemyError) as problem:
+            if not self._failing:
+                log.warning("cannot read job changes: %s; retrying every %g s", problem, POLL_INTERVAL)
+            self._failing = True
+            await asyncio.sleep(POLL_INTERVAL)
 
     async def _deliver_changes(self) -> None:
         assert self._loop is not None

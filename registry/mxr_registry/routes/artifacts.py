@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
 
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import blobs, catalog, publication
@@ -31,10 +32,12 @@ def list_artifacts(request: Request, services: ServicesDep, caller: CallerDep) -
 
 
 @router.post("", summary="Publish an artifact", openapi_extra=request_body(artifact_protocol.Publish), status_code=201)
-def publish(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
+async def publish(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """Returns 201 for a new artifact, and 200 if the same bytes are already published for this key."""
-    wanted = read(artifact_protocol.Publish, body)
-    text, new = publication.publish(services.db, services.store, services.inspect, caller.namespace, wanted)
+    wanted = await run_in_threadpool(read, artifact_protocol.Publish, body)
+    text, new = await services.checking.run(
+        publication.publish, services.db, services.store, services.inspect, caller.namespace, wanted
+    )
     return reply(text, 201 if new else 200)
 
 

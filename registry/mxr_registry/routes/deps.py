@@ -23,6 +23,7 @@ from mxr_registry.database.session import Database
 from mxr_registry.storage.store import Store
 
 from .caller import Caller, caller_of
+from .checking_pool import CheckingPool
 from .upload_buffers import UploadBuffers
 
 T = TypeVar("T")
@@ -38,6 +39,7 @@ class Services:
     inspect: Inspect
     describe_model: DescribeModel
     usage: UsageCounter
+    checking: CheckingPool
     uploads: UploadBuffers = field(default_factory=UploadBuffers)
 
 

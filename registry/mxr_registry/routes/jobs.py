@@ -255,15 +255,14 @@ def heartbeat(
 
 
 @router.post("/{id}/finish", summary="Finish a job", openapi_extra=request_body(job_protocol.FinishJob))
-def finish(
+async def finish(
     id: str, body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Publishes the artifact and closes the job in one transaction."""
-    wanted = read(job_protocol.FinishJob, body)
+    wanted = await run_in_threadpool(read, job_protocol.FinishJob, body)
+    known = (services.db, services.store, services.inspect, rules, caller.namespace)
     try:
-        return reply(
-            completion.finish(services.db, services.store, services.inspect, rules, caller.namespace, id, wanted)
-        )
+        return reply(await services.checking.run(completion.finish, *known, id, wanted))
     finally:
         notifier.notify()
 

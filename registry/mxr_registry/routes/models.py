@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
+from fastapi.concurrency import run_in_threadpool
 
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import models
@@ -14,10 +15,15 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
 @router.post("", summary="Register a model", openapi_extra=request_body(artifact_protocol.RegisterModel))
-def register(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
+async def register(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """With a manifest, the registry verifies the model's hash over its bytes and keeps them for compiling."""
-    wanted = read(artifact_protocol.RegisterModel, body)
-    return reply(models.register(services.db, services.store, services.describe_model, caller.namespace, wanted))
+    wanted = await run_in_threadpool(read, artifact_protocol.RegisterModel, body)
+    # One request at a time verifies a model: a fleet may register the same model many times at once.
+    async with services.checking.turn(f"{caller.namespace} {wanted.model}"):
+        text = await services.checking.run(
+            models.register, services.db, services.store, services.describe_model, caller.namespace, wanted
+        )
+    return reply(text)
 
 
 @router.get("", summary="List models, newest first")

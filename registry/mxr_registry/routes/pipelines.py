@@ -32,16 +32,23 @@ def look(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRule
 async def watch(
     body: BodyDep, request: Request, services: ServicesDep, caller: CallerDep, notifier: NotifierDep
 ) -> Response:
-    """The jobs whose version exceeds the given one. `wait` (seconds, at most 60) waits until there is such a job."""
-    wanted = read(surveys.WatchJobs, body)
+    """The jobs whose version exceeds the given one. `wait` (seconds, at most 60) waits until there is such a job.
+
+    Without an open job, there is nothing to wait for, and the reply comes at once.
+    """
+    wanted = await run_in_threadpool(read, surveys.WatchJobs, body)
     result = await run_in_threadpool(_changed, services, caller.namespace, wanted)
-    if result.has_changes or not wanted.wait:
+    if result.has_changes or not wanted.wait or not result.can_change:
         return reply(result.text)
     deadline = asyncio.get_running_loop().time() + wanted.wait
     async with notifier.subscribe(wanted.jobs, request.receive) as subscription:
         while True:
             result = await run_in_threadpool(_changed, services, caller.namespace, wanted)
-            if result.has_changes or not await subscription.wait(deadline - asyncio.get_running_loop().time()):
+            if (
+                result.has_changes
+                or not result.can_change
+                or not await subscription.wait(deadline - asyncio.get_running_loop().time())
+            ):
                 return reply(result.text)
 
 

@@ -106,8 +106,11 @@ def test_a_child_has_no_key_to_the_store(tmp_path: Path, parts: Any, monkeypatch
     monkeypatch.setattr(inspection, "COMMAND", (sys.executable, "-c", code))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("MXR_DATABASE_URL", "postgresql://mxr:secret@/mxr")
+    monkeypatch.setenv("WHATEVER_THE_OPERATOR_KEEPS_HERE", "secret")
     (found,) = inspection.inspect(LocalStore(tmp_path), [keep(tmp_path, parts.gfx908, 10**6)], RequestLimits())
     assert "PATH" in found and "secret" not in str(found)
+    # The C library and Python add these by themselves.
+    assert set(found) <= {*inspection.ENVIRONMENT, "LC_CTYPE", "__CF_USER_TEXT_ENCODING"}
 
 
 def test_a_store_that_does_not_answer_is_not_the_files_fault(tmp_path: Path, parts: Any) -> None:

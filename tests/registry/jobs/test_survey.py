@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from harness.scale import crowd
-from registry.registry_client import on_sqlite
+from registry.registry_client import HEARD, on_sqlite
+
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.jobs.notifications import JobNotifier
 
 
 def survey(registry: Any, *keys: dict[str, Any], demands: dict[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -73,6 +77,29 @@ def test_a_watch_waits_for_the_first_change_of_many(registry: Any, parts: Any) -
     lease = registry.claim(registry.register_worker())
     _, told = waiting.reply()
     assert [(each["id"], each["state"]) for each in told["jobs"]] == [(lease["job"], "running")]
+
+
+def test_a_watch_of_nothing_that_can_change_ends_at_once(registry: Any, parts: Any) -> None:
+    nothing = registry.pending("POST", "/v1/jobs/watch", {"jobs": {}, "wait": 60})
+    assert nothing.reply(HEARD) == (200, {"jobs": [], "gone": []})
+    job = registry.submit(parts.ref_key(model=registry.register_model(), precision="fp32"))
+    job = registry.ok("POST", f"/v1/jobs/{job['id']}/cancel")
+    closed = registry.pending("POST", "/v1/jobs/watch", {"jobs": {job["id"]: job["version"]}, "wait": 60})
+    assert closed.reply(HEARD) == (200, {"jobs": [], "gone": []})
+
+
+def test_a_subscription_to_nothing_starts_no_watcher() -> None:
+    class NoDatabase:
+        def reading(self) -> None:
+            raise AssertionError("a watcher started")
+
+    async def subscribe() -> None:
+        notifier = JobNotifier(NoDatabase(), JobRules())  # type: ignore[arg-type]
+        async with notifier.subscribe([], asyncio.Event().wait) as subscription:  # type: ignore[arg-type]
+            assert not await subscription.wait(0.05)
+            assert notifier.sequence() is None
+
+    asyncio.run(subscribe())
 
 
 def test_a_watch_without_news_ends_with_its_time(registry: Any, parts: Any) -> None:

@@ -1,0 +1,108 @@
+"""The limits of documents: each is checked before anything is computed from what exceeds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mxr.artifact import limits
+from mxr.artifact.key import Key, inputs_from_json
+from mxr.artifact.qualities import Demands, Qualities
+from mxr.errors import Usage
+from mxr.host_facts import HostTarget, HostToolchain
+from mxr.protocol import jobs as job_protocol
+from mxr.protocol.artifacts import Publish, RegisterModel
+from mxr.util import codec
+
+
+def nested(levels: int) -> Any:
+    found: Any = 1
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({str(number): [1] for number in range(100_000)}, "at most 1000 inputs"),
+        ({"x" * 70_000: [1]}, "65536 characters together"),
+        ({f"{number:0100}": [1] for number in range(700)}, "65536 characters together"),
+        ({"x": [1] * 65}, "at most 64 dims"),
+        ({str(number): [1] * 64 for number in range(130)}, "8000 dims together"),
+        ({"x": [[1, 1000, list(range(1, 100))]]}, "at most 64 optimal sizes"),
+        ({"x": nested(1000)}, "a dim such as"),
+    ],
+)
+def test_inputs(inputs: dict[str, Any], words: str) -> None:
+    with pytest.raises(Usage, match=words):
+        inputs_from_json(inputs, "inputs")
+
+
+def test_a_key_made_in_a_program_has_the_same_limits() -> None:
+    with pytest.raises(Usage, match="at most 1000 inputs"):
+        Key("xxh3:" + "0" * 32, "ref", "2.16", tuple((str(number), (1,)) for number in range(1001)))
+
+
+@pytest.mark.parametrize("kind", [Qualities, Demands])
+def test_builds(kind: Any) -> None:
+    assert kind(build="x" * limits.LONGEST_WORD)
+    with pytest.raises(Usage, match="build"):
+        kind(build="x" * (limits.LONGEST_WORD + 1))
+
+
+@pytest.mark.parametrize("levels", [limits.DEEPEST_PROVENANCE, 1000, 100_000])
+@pytest.mark.parametrize("kind", [Publish, job_protocol.FailJob])
+def test_depth_of_provenance(kind: Any, levels: int) -> None:
+    wrong = {"provenance": {"a": nested(levels)}}
+    others = {"fence": 1, "failure": job_protocol.JobFailure("transient", "x")}
+    if kind is Publish:
+        others = {"key": Key("xxh3:" + "0" * 32, "ref", "2.16", ()), "manifest": None}
+    assert kind(**others, provenance={"a": nested(limits.DEEPEST_PROVENANCE - 1)})
+    with pytest.raises(Usage, match="levels of lists"):
+        kind(**others, **wrong)
+
+
+def test_what_workers_send() -> None:
+    target = HostTarget("gfx908", name="x" * limits.MOST_CAPABILITIES)
+    failure = job_protocol.JobFailure("transient", "x")
+    artifact: Any = None
+    for make in (
+        lambda: job_protocol.WorkerCapabilities((target,), HostToolchain()),
+        lambda: job_protocol.WorkerCapabilities((HostTarget("gfx908"),) * 65, HostToolchain()),
+        lambda: job_protocol.JobFailure("transient", "x" * (limits.LONGEST_MESSAGE + 1)),
+        lambda: job_protocol.JobFailure("transient", "x", "y" * (limits.LONGEST_WORD + 1)),
+        lambda: job_protocol.Heartbeat(1, log="x" * (limits.MOST_LOG + 1)),
+        lambda: job_protocol.Heartbeat(1, phase="x" * (limits.LONGEST_PHASE + 1)),
+        lambda: job_protocol.FinishJob(1, artifact, log="x" * (limits.MOST_LOG + 1)),
+        lambda: job_protocol.FailJob(1, failure, log="x" * (limits.MOST_LOG + 1)),
+        lambda: job_protocol.FailJob(1, failure, provenance={"x": "y" * limits.MOST_PROVENANCE}),
+    ):
+        with pytest.raises(Usage, match=r"at most|1 to 64"):
+            make()
+
+
+def test_inputs_of_a_model() -> None:
+    one = {"name": "x", "type": "float32", "dims": [1]}
+    document = {"model": "xxh3:" + "0" * 32, "sha256": "0" * 64, "name": "m.onnx"}
+    for inputs, words in (
+        ([one] * 10_001, "at most 10000 inputs"),
+        ([one | {"name": "x" * 300_000}] * 4, "bytes of JSON"),
+    ):
+        with pytest.raises(Usage, match=words):
+            codec.decode(RegisterModel, document | {"inputs": inputs})
+
+
+@pytest.mark.parametrize("levels", [codec.DEEPEST + 1, 500, 900, 100_000])
+@pytest.mark.parametrize("pair", ["[]", ('{"a":', "}")])
+def test_every_json_document_has_a_depth(levels: int, pair: Any) -> None:
+    begin, end = pair
+    assert codec.parse(begin * (codec.DEEPEST - 1) + "[]" + end * (codec.DEEPEST - 1), "It")
+    for text in (begin * levels + "1" + end * levels, (begin * levels + "1" + end * levels).encode()):
+        with pytest.raises(Usage, match="It is not valid JSON"):
+            codec.parse(text, "It")
+
+
+def test_wide_documents_are_not_deep() -> None:
+    assert len(codec.parse("[" + ",".join(["[[]]"] * 10_000) + "]", "It")) == 10_000

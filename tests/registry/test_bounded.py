@@ -1,0 +1,163 @@
+"""What one client can make a registry keep, and whom its requests stop: nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.waiting import until
+from registry.registry_client import HEARD, ONNX_MODEL, REF, ref_key
+
+from mxr.artifact.key import Key
+from mxr.artifact.limits import MOST_MISS
+from mxr.artifact.qualities import Request
+from mxr_registry.artifacts import misses
+from mxr_registry.database import schema
+from mxr_registry.database.session import Database
+
+
+@pytest.fixture(scope="module")
+def engine() -> str:
+    """The database is not the subject."""
+    return "sqlite"
+
+
+def deep(levels: int) -> Any:
+    found: Any = 1
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+def test_a_request_with_100000_inputs_is_refused_and_not_kept(server: Any) -> None:
+    key = ref_key(ONNX_MODEL, inputs={str(number): [1] for number in range(100_000)})
+    for path, body in (
+        ("/v1/resolve", {"key": key, "demands": {}}),
+        ("/v1/survey", {"requests": [{"key": key, "demands": {}}]}),
+        ("/v1/jobs", {"request": {"key": key, "demands": {}}}),
+    ):
+        error = server.error("POST", path, body)
+        assert error["code"] == "usage" and "at most 1000 inputs" in error["message"], path
+    assert server.ok("GET", "/v1/misses")["misses"] == []
+
+
+def test_deep_documents_are_refused_everywhere(server: Any) -> None:
+    manifest = server.manifest(REF)
+    body = {"key": ref_key(ONNX_MODEL), "manifest": manifest, "provenance": {"a": deep(20)}}
+    assert "levels" in server.error("POST", "/v1/artifacts", body)["message"]
+    for name in ("provenance", "key", "qualities", "manifest"):
+        for levels in (100, 900):
+            error = server.error("POST", "/v1/artifacts", body | {name: {"a": deep(levels)}})
+            assert error["code"] == "usage" and "nested" in error["message"]
+    for path in ("/v1/resolve", "/v1/jobs", "/v1/workers", "/v1/models", "/v1/uses", "/v1/jobs/watch"):
+        assert server.error("POST", path, {"a": deep(900)})["code"] == "usage"
+    assert server.ok("GET", "/v1/artifacts")["artifacts"] == []
+
+
+def children(pid: int) -> list[int]:
+    text = "".join(path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children"))
+    return [int(each) for each in text.split()]
+
+
+class StoppedInspectors:
+    """Stops each inspector process of a registry, so that what waits for it goes on waiting."""
+
+    def __init__(self, pid: int, count: int) -> None:
+        self._pid, self._count = pid, count
+        self.stopped: list[int] = []
+
+    def __enter__(self) -> StoppedInspectors:
+        until(self._stop, pause=0.001)
+        return self
+
+    def _stop(self) -> bool:
+        for each in children(self._pid):
+            if each not in self.stopped:
+                os.kill(each, signal.SIGSTOP)
+                self.stopped.append(each)
+        return len(self.stopped) == self._count
+
+    def __exit__(self, *_: object) -> None:
+        for each in self.stopped:
+            os.kill(each, signal.SIGCONT)
+
+
+def test_publications_do_not_stop_other_requests(start: Any) -> None:
+    server = start(config="[limits]\ninspections = 2\ninspections_waiting = 60\n")
+    manifest = server.manifest(REF)
+
+    def publication(number: int) -> dict[str, Any]:
+        return {"key": ref_key("xxh3:" + f"{number:032x}"), "manifest": manifest}
+
+    waiting = [server.pending("POST", "/v1/artifacts", publication(number)) for number in range(62)]
+    with StoppedInspectors(server.process.pid, 2):
+        server.handled(*waiting)
+        assert server.call("GET", "/readyz")[0] == 200
+        assert server.call("POST", "/v1/resolve", {"key": ref_key(ONNX_MODEL), "demands": {}})[0] == 404
+        error = server.error("POST", "/v1/artifacts", publication(99))
+        assert (error["code"], error["retry"]) == ("temporary", True)
+    assert {each.reply()[0] for each in waiting} == {201}
+
+
+def test_registrations_of_one_model_wait_without_a_thread(start: Any) -> None:
+    server = start(config="[limits]\ninspections = 2\n")
+    model = server.registration()
+    waiting = [server.pending("POST", "/v1/models", model) for _ in range(50)]
+    with StoppedInspectors(server.process.pid, 1) as inspectors:
+        server.handled(*waiting)
+        other = server.pending("POST", "/v1/artifacts", {"key": ref_key(ONNX_MODEL), "manifest": server.manifest(REF)})
+        assert other.reply(HEARD)[0] == 201
+        assert len(inspectors.stopped) == 1
+    assert {each.reply()[0] for each in waiting} == {200}
+
+
+def test_misses_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    db = Database(f"sqlite:///{tmp_path / 'registry.db'}")
+    schema.upgrade(db)
+    monkeypatch.setattr(misses, "MOST_MISSES", 20)
+
+    def request(name: str) -> Request:
+        return Request(Key(ONNX_MODEL, "ref", "2.16", ((name, (1,)),)))
+
+    for number in range(3 * misses.TRIM_INTERVAL):
+        misses.record(db, "default", request(str(number)), "0" * 64, [])
+    misses.record(db, "default", request("x" * MOST_MISS), "0" * 64, [])
+    with db.reading() as session:
+        found = misses.listed(session, "default")
+    kept = found.count('"digest"')
+    assert 20 <= kept < 20 + misses.TRIM_INTERVAL and len(found) < 200_000
+    db.close()
+
+
+def test_data_belongs_to_its_user_only(start: Any, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    before = os.umask(0)
+    try:
+        data.mkdir(mode=0o777)
+        server = start(data=data)
+    finally:
+        os.umask(before)
+    server.upload(b"bytes")
+    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in (data, *data.glob("registry.db*"))}
+    names = ("registry.db", "registry.db-wal", "registry.db-shm")
+    assert modes == {"data": "0o700", **dict.fromkeys(names, "0o600")}
+    server.stop(signal.SIGKILL)
+    for name in names:
+        (data / name).chmod(0o666)
+    server.start()
+    assert {oct(path.stat().st_mode & 0o777) for path in data.glob("registry.db*")} == {"0o600"}
+
+
+def test_forwarded_addresses_are_believed_from_trusted_proxies_only(start: Any, tmp_path: Path) -> None:
+    for name, flags, shown in (
+        ("plain", (), "127.0.0.1:"),
+        ("behind", ("--trusted-proxies", "127.0.0.0/8"), "192.0.2.7"),
+    ):
+        server = start("--verbose", *flags, data=tmp_path / name)
+        assert server.get("/healthz?seen", x_forwarded_for="192.0.2.7").status == 200
+        until(lambda log=server.log: "/healthz?seen" in log.read_text())
+        (line,) = [each for each in server.log.read_text().splitlines() if "/healthz?seen" in each]
+        assert shown in line and (name == "behind") == ("192.0.2.7" in line)

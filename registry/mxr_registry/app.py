@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from mxr.errors import MxrError, NotFound, Usage
+from mxr.errors import Interrupted, MxrError, NotFound, Usage
 from mxr.protocol.artifacts import REGISTRY_HEADER
 from mxr_registry.artifacts.usage import UsageCounter
 from mxr_registry.config.job_rules import JobRules
@@ -107,10 +107,12 @@ class Served:
 
 def _mxr_error(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, MxrError)
-    if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    # Not where a client left: any number of clients may do so.
+    if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(problem, Interrupted):
         log.warning("%s %s: %s", request.method, request.url.path, problem.message)
     request.app.state.counters.count_error(request.url.path, problem)
-    return JSONResponse(problem.to_json(), problem.status)
+    headers = None if problem.retry_after is None else {"retry-after": f"{problem.retry_after:.0f}"}
+    return JSONResponse(problem.to_json(), problem.status, headers)
 
 
 def _validation_error(_request: Request, problem: Exception) -> Response:

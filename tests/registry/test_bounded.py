@@ -97,8 +97,8 @@ def test_publications_do_not_stop_other_requests(start: Any) -> None:
         server.handled(*waiting)
         assert server.call("GET", "/readyz")[0] == 200
         assert server.call("POST", "/v1/resolve", {"key": ref_key(ONNX_MODEL), "demands": {}})[0] == 404
-        error = server.error("POST", "/v1/artifacts", publication(99))
-        assert (error["code"], error["retry"]) == ("temporary", True)
+        refused = server.request("POST", "/v1/artifacts", publication(99))
+        assert (refused.status, refused.headers["retry-after"]) == (503, "5")
     assert {each.reply()[0] for each in waiting} == {201}
 
 

@@ -45,7 +45,7 @@ def record(db: Database, namespace: str, request: Request, digest: str, nearest:
     try:
         with db.writing(lock_timeout=LOCK_TIMEOUT) as session:
             moment, nearest_json = now(session), canonical(nearest)
-            if len(nearest_json) > 4 * MOST_MISS:
+            if len(nearest_json) > MOST_MISS:
                 nearest_json = "[]"
             upsert(
                 session,

@@ -19,6 +19,9 @@ from mxr.errors import Temporary
 
 T = TypeVar("T")
 
+RETRY_AFTER = 5.0
+"""Seconds after which a client is asked to try again."""
+
 
 class CheckingPool:
     """Runs at most `running` calls at once, and lets at most `waiting` others wait."""
@@ -32,7 +35,9 @@ class CheckingPool:
     async def run(self, call: Callable[..., T], *arguments: object) -> T:
         """Return the result of a call in a thread of this pool. Raises `Temporary` if too many calls wait."""
         if self._count >= self._most:
-            raise Temporary("The registry is checking too many programs and models at the same time.")
+            error = Temporary("The registry is checking too many programs and models at the same time.")
+            error.retry_after = RETRY_AFTER
+            raise error
         if self._limiter is None:
             self._limiter = CapacityLimiter(self._running)
         self._count += 1

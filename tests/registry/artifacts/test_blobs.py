@@ -194,7 +194,8 @@ def begin_upload(server: Any, data: bytes) -> tuple[socket.socket, Path]:
     """The first half of an upload, and the folder that it goes to."""
     name = sha256(data).hexdigest()
     line = socket.create_connection(("127.0.0.1", server.port))
-    head = f"PUT /v1/blobs/{name} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n"
+    kind = "host: localhost\r\ncontent-type: application/octet-stream"
+    head = f"PUT /v1/blobs/{name} HTTP/1.1\r\n{kind}\r\ncontent-length: {len(data)}\r\n\r\n"
     line.sendall(head.encode() + data[: len(data) // 2])
     folder = server.blob_path(name).parent
     until(lambda: any(each.stat().st_size for each in folder.glob(".upload-*")))

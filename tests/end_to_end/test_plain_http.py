@@ -85,7 +85,7 @@ def test_bodies_that_make_no_sense_are_422_in_the_form_of_errors(
 ) -> None:
     bodies = BAD | {name: {"key": published["key"] | part} for name, part in IN_KEY.items()}
     for name, body in bodies.items():
-        reply = registry.ask("POST", path, body, Content_Type="application/json")
+        reply = registry.ask("POST", path, body)
         assert reply.status == 422, (name, reply.data)
         error = reply.json()["error"]
         assert set(error) == {"code", "message", "hint", "retry", "detail"}, name

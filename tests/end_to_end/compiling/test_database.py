@@ -16,7 +16,7 @@ from servers.postgresql import PostgreSQL
 from servers.rows import Databases
 from servers.swift import Swift
 
-from .conftest import REF, RULES, Worker, eventually, running
+from .conftest import REF, Worker, eventually, running
 
 PUSHES = 4
 PUBLISHERS = 3
@@ -36,12 +36,21 @@ def database(stack: Stack) -> PostgreSQL:
     return stack.databases.server()
 
 
+LEASES = {"MXR_LEASE_SECONDS": "60"}
+"""No lease runs out here, however busy the machine is and however long the database is away."""
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Iterator[Registry]:
+    found = Registry(tmp_path_factory.mktemp("registry"), stack, environ=LEASES)
+    yield found
+    found.kill9()
+
+
 @pytest.fixture
 def second(tmp_path: Path, registry: Registry) -> Iterator[Registry]:
     """Another registry on the same database and store."""
-    (tmp_path / "rules.toml").write_text(RULES)
-    through = ("env", f"MXR_REGISTRY_CONFIG={tmp_path / 'rules.toml'}")
-    found = Registry(tmp_path / "second", registry.stack, through=through, like=registry)
+    found = Registry(tmp_path / "second", registry.stack, environ=LEASES, like=registry)
     yield found
     found.kill9()
 

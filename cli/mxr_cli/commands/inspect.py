@@ -64,7 +64,7 @@ def _compare(path: Path, found: dict[str, Any]) -> dict[str, Any]:
     from mxr import onnxfile
     from mxr.artifact import model_evidence
 
-    model = onnxfile.read_model(path)
+    model = onnxfile.read_model(path, weight_dims=True)
     differences = model_evidence.of_program(model, found)
     return {
         "differences": [each.to_json() for each in differences],

@@ -16,8 +16,11 @@ from .values import OnnxModel
 from .weight_dims import dims_from_weights
 
 
-def read_model(path: Path) -> OnnxModel:
-    """Read the ONNX file at `path`. Raises `Usage` if it cannot be opened, `Damaged` if it is not an ONNX model."""
+def read_model(path: Path, *, weight_dims: bool = False) -> OnnxModel:
+    """Read the ONNX file at `path`, with the dims of outputs that follow from the weights if `weight_dims` is set.
+
+    Raises `Usage` if it cannot be opened, `Damaged` if it is not an ONNX model.
+    """
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):  # before open(), which would block on a pipe
@@ -28,7 +31,7 @@ def read_model(path: Path) -> OnnxModel:
             if not head:
                 raise Damaged(f"{path} is empty.")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _read(path, data)
+                return _read(path, data, weight_dims=weight_dims)
     except (FileNotFoundError, NotADirectoryError):
         raise Usage(f"There is no file {path}.", hint="Check the path of the model.") from None
     except (OSError, ValueError) as error:
@@ -43,16 +46,19 @@ def read_model(path: Path) -> OnnxModel:
 
 
 def walk_model(path: Path, data: Bytes) -> OnnxModel:
-    """Read the bytes of an ONNX file; `path` is for messages. Raises `Damaged` if they are not an ONNX model."""
+    """Read all facts from the bytes of an ONNX file. Raises `Damaged` if they are not an ONNX model.
+
+    `path` is for messages.
+    """
     try:
-        return _read(path, data)
+        return _read(path, data, weight_dims=True)
     except ForbiddenExternalData as fault:
         raise forbidden(path, fault) from None
     except MalformedProtobuf as broken:
         raise Damaged(f"{path} is not an ONNX model. {broken}.") from None
 
 
-def _read(path: Path, data: Bytes) -> OnnxModel:
+def _read(path: Path, data: Bytes, *, weight_dims: bool) -> OnnxModel:
     spans, opset, ir_version, producer = [], None, 0, ""
     for tag, start, stop in fields(data, 0, len(data)):
         if tag == message(7):
@@ -69,6 +75,7 @@ def _read(path: Path, data: Bytes) -> OnnxModel:
     locations, numbers, operators = tensors_in(data)
     types = frozenset({*map(type_name, numbers), *(each.elem_type for each in (*inputs, *outputs))})
     external = tuple(sorted(locations, key=str.encode))
+    dims = dims_from_weights(data, spans, [each.name for each in outputs]) if weight_dims else {}
     return OnnxModel(
         path,
         len(data),
@@ -80,5 +87,5 @@ def _read(path: Path, data: Bytes) -> OnnxModel:
         producer,
         types,
         frozenset(operators),
-        tuple(dims_from_weights(data, spans, [each.name for each in outputs]).items()),
+        tuple(dims.items()),
     )

@@ -48,7 +48,8 @@ class OnnxModel:
 
     `size` is in bytes. `external` are the external data locations, sorted by the bytes of their UTF-8 names. `types`
     are the element types of tensors, casts, inputs and outputs, and `operators` the types of all nodes, without their
-    domains; None if the file was not read. `weight_dims` are dims of outputs that follow from the weights, by name.
+    domains; None if the file was not read. `weight_dims` are dims of outputs that follow from the weights, by
+    name, if they were read.
     """
 
     path: Path

@@ -16,6 +16,7 @@ from mxr.artifact.target import GfxArch, Inputs
 from mxr.client import transfer
 from mxr.client.registry import Client
 from mxr.errors import Mismatch, Usage
+from mxr.onnxfile import read_model
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.request.builder import Options, calibration_sha256
 from mxr.request.model import ModelReference
@@ -88,9 +89,10 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
         libraries=tuple(description.get("libraries") or ()) if gpu else (),
     )
     refuse_contradictions(key, qualities, description)
-    if foreign := model_evidence.contradictions(key, subject.onnx, description):
+    onnx = read_model(subject.path, weight_dims=True) if subject.path else subject.onnx
+    if foreign := model_evidence.contradictions(key, onnx, description):
         raise contradicted(foreign)
-    doubts = program_evidence.warnings(key, description) + model_evidence.warnings(subject.onnx, description)
+    doubts = program_evidence.warnings(key, description) + model_evidence.warnings(onnx, description)
     return PublicationLabel(key, qualities, doubts)
 
 
@@ -224,7 +226,7 @@ def _require_rest(
         missing.append(
             (
                 f"the precision (the program computes in {joined})",
-                f"--precision {joined}, or --precision fp32 if the model itself computes in {joined}",
+                f"--precision {joined}, or --precision fp32 if none was requested for the compile",
             )
         )
     if missing:

@@ -57,7 +57,7 @@ LAST = OutputDim(-1, 5, None)
 def test_a_dim_from_weights(tmp_path: Path, weights: str, nodes: str, dim: OutputDim | None) -> None:
     made = model_of(nodes, weights)
     onnx.save(made, tmp_path / "m.onnx")
-    model = read_model(tmp_path / "m.onnx")
+    model = read_model(tmp_path / "m.onnx", weight_dims=True)
     assert model.weight_dims == ((("y", dim),) if dim else ())
     assert model.operators == {node.op_type for node in made.graph.node}
 
@@ -66,13 +66,13 @@ def test_an_operator_of_another_domain_determines_nothing(tmp_path: Path) -> Non
     model = model_of("y = MatMul (x, w)", W)
     model.graph.node[0].domain = "example.org"
     onnx.save(model, tmp_path / "m.onnx")
-    assert read_model(tmp_path / "m.onnx").weight_dims == ()
+    assert read_model(tmp_path / "m.onnx", weight_dims=True).weight_dims == ()
 
 
 def test_outputs_that_share_a_value_and_weights_in_another_file(tmp_path: Path) -> None:
     nodes = "y = Gemm (x, w) z = Relu (y) t = Transpose (z)"
     onnx.save(model_of(nodes, W, ", float[N, 5] z, float[5, N] t"), tmp_path / "m.onnx")
     dim = OutputDim(-1, 5, 2)
-    assert dict(read_model(tmp_path / "m.onnx").weight_dims) == {"y": dim, "z": dim}
-    found = read_model(DATA / "models" / "mlp_ext.onnx")
+    assert dict(read_model(tmp_path / "m.onnx", weight_dims=True).weight_dims) == {"y": dim, "z": dim}
+    found = read_model(DATA / "models" / "mlp_ext.onnx", weight_dims=True)
     assert [name for name, _ in found.weight_dims] == [each.name for each in found.outputs]

@@ -46,12 +46,15 @@ def _value(name: str, kind: int, dims: list | None) -> onnx.ValueInfoProto:
 
 
 def _add(name: str, nodes, inputs, outputs=(("y", FLOAT),), weights=(), *, listed=(), opset=17) -> None:
-    """Register a graph. `inputs` are (name, type, dims); `listed` names weights that are also listed as inputs."""
+    """Register a graph. `inputs` are (name, type, dims), `outputs` too if they declare dims.
+
+    `listed` names weights that are also listed as inputs.
+    """
 
     def model() -> onnx.ModelProto:
         ins = [_value(*each) for each in inputs]
         ins += [_value(each.name, each.data_type, list(each.dims)) for each in weights if each.name in listed]
-        ends = [_value(each, kind, None) for each, kind in outputs]
+        ends = [_value(*each) if len(each) > 2 else _value(*each, None) for each in outputs]
         graph = helper.make_graph(list(nodes), name, ins, ends, list(weights))
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
@@ -165,3 +168,18 @@ _add("matmul_of_integers", [_n("MatMul", "i k", "p"), _n("Cast", "p", "f", to=FL
      [("i", INT32, [2, 8]), ("k", INT32, [8, 2]), ("x", FLOAT, [2, 2])])  # fmt: skip
 _add("rnn_relu", [_n("RNN", "x w r", "o h", hidden_size=4, activations=["Relu"])], [("x", FLOAT, [2, 2, 3])],
      [("h", FLOAT)], [_random("w", 1, 4, 3), _random("r", 1, 4, 4)])  # fmt: skip
+
+# Declared dims of outputs that MIGraphX ignores, as AMDMIGraphX's own test models have them.
+DECLARED_WRONGLY = ("declared_one_dim_too_many", "declared_other_size", "declared_one_dim_too_few")
+_add("declared_one_dim_too_many", [_n("ReduceMax", "x", axes=[2], keepdims=0)], [("x", FLOAT, [3, 4, 5, 6])],
+     [("y", FLOAT, [3, 4, 1, 6])])  # fmt: skip
+_add("declared_other_size", [_n("AveragePool", "x", kernel_shape=[2, 2], count_include_pad=1)],
+     [("x", FLOAT, [2, 1, 5, 5])], [("y", FLOAT, [2, 1, 1, 1])])  # fmt: skip
+_add("declared_one_dim_too_few", [_n("Gather", "x i", axis=1)], [("x", FLOAT, [3, 4, 5, 6]), ("i", INT32, [2, 3])],
+     [("y", FLOAT, [3, 6, 5, 6])])  # fmt: skip
+
+# Integer operators whose uint8 operands MIGraphX shifts in fp16.
+_add("unsigned_matmul", [_n("MatMulInteger", "x w p q")], [("x", INT8, [4, 3]), ("w", UINT8, [3, 2])], [("y", INT32)],
+     [_tensor("p", 1, "int8"), _tensor("q", 1, "uint8")])  # fmt: skip
+_add("unsigned_convolution", [_n("ConvInteger", "x w")], [("x", UINT8, [1, 3, 8, 8]), ("w", UINT8, [1, 3, 5, 5])],
+     [("y", INT32)])  # fmt: skip

@@ -173,6 +173,8 @@ def _start_worker(session: Session, job: Job) -> subprocess.Popen[bytes]:
     environ = os.environ | {"MXR_REGISTRY": session.settings.registry}
     if session.settings.token:
         environ["MXR_TOKEN"] = session.settings.token
+    if session.settings.plaintext:
+        environ["MXR_PLAINTEXT"] = "1"
     command = [program, "run", "--job", job.id, "--kind", job.request.key.kind]
     return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno())
 

@@ -20,8 +20,32 @@ if TYPE_CHECKING:
     from mxr.precompilation.run import CellRequest
 
 
+ACCESS = (
+    click.option(
+        "--env-from",
+        multiple=True,
+        metavar="NAME",
+        help="A matrix may use this environment variable as ${NAME}, also if it does not list it under env_from. "
+        "Repeatable.",
+    ),
+    click.option(
+        "--allow-outside",
+        is_flag=True,
+        help="A matrix may name models and calibration data outside of its folder. Symbolic links are resolved.",
+    ),
+)
+
+
+def matrix_access(command: F) -> F:
+    """Add the options that allow a matrix more than what is in its folder."""
+    for option in reversed(ACCESS):
+        command = option(command)
+    return command
+
+
 def matrix_options(command: F) -> F:
-    """Add the options that limit a matrix."""
+    """Add the options that limit a matrix, and those that allow it more."""
+    command = matrix_access(command)
     for option in (
         click.option(
             "--target",
@@ -56,10 +80,11 @@ def read_requests(
     session: Session, matrix: Path, environment: PipelineEnvironment, limit: int | None, targets: tuple[str, ...]
 ) -> tuple[CellRequest, ...]:
     """The requests of a matrix. Errors name the line of the matrix."""
-    from mxr.matrix import cells, read
+    from mxr.matrix import Variables, cells, read
     from mxr.precompilation.run import prepare
 
-    selected = _select(cells(read(matrix, environment.variables, limit)), targets)
+    variables = Variables(environment.variables, environment.env_from)
+    selected = _select(cells(read(matrix, variables, limit, outside=environment.outside)), targets)
     return prepare(selected, matrix, session.cache(), session.client)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -63,23 +64,26 @@ class Session:
 class PipelineEnvironment:
     """What a CI pipeline passes in its environment.
 
-    `variables` are substituted in a matrix. `github` is true under GitHub Actions, which shows the Markdown appended to
+    `variables` are substituted in a matrix, where it or `env_from` names them. `outside`: a matrix may name files
+    outside of its folder. `github` is true under GitHub Actions, which shows the Markdown appended to
     `step_summary`.
     """
 
     variables: Mapping[str, str]
+    env_from: tuple[str, ...] = ()
+    outside: bool = False
     github: bool = False
     step_summary: Path | None = None
 
 
-def pipeline_environment() -> PipelineEnvironment:
-    """The pipeline environment of this process.
+def pipeline_environment(env_from: tuple[str, ...] = (), allow_outside: bool = False) -> PipelineEnvironment:
+    """The pipeline environment of this process, and what the command line allows to a matrix.
 
     Source: docs.github.com, "Variables reference", GITHUB_ACTIONS and GITHUB_STEP_SUMMARY.
     """
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     github = os.environ.get("GITHUB_ACTIONS") == "true"
-    return PipelineEnvironment(dict(os.environ), github, Path(summary) if summary else None)
+    return PipelineEnvironment(dict(os.environ), env_from, allow_outside, github, Path(summary) if summary else None)
 
 
 class BatchSizes(click.ParamType):  # type: ignore[type-arg]
@@ -105,6 +109,12 @@ COMMON = (
         help="URL of the registry [env: MXR_REGISTRY; default: http://127.0.0.1:8765].",
     ),
     click.option("--token", metavar="TOKEN", help="Access token for the registry [env: MXR_TOKEN]."),
+    click.option(
+        "--plaintext",
+        is_flag=True,
+        default=None,
+        help="Send the token also over plain http to another machine [env: MXR_PLAINTEXT].",
+    ),
     click.option(
         "--cache-dir", metavar="DIR", help="Directory of the local cache [env: MXR_CACHE_DIR; default: ~/.cache/mxr]."
     ),
@@ -204,6 +214,10 @@ REQUEST_FIELDS = (
 """The command line options that are fields of `mxr.request.builder.Options` under the same name."""
 
 
+SETTINGS = ("registry", "token", "plaintext", "cache_dir", "host_file")
+"""The command line options that are settings."""
+
+
 def common(command: F) -> F:
     """Add the options of every command. The function receives them as one `session`.
 
@@ -216,8 +230,8 @@ def common(command: F) -> F:
     def run(**values: Any) -> Any:
         values.pop("debug")
         as_json = values.pop("as_json")
-        given = {name: values.pop(name, None) for name in ("registry", "token", "cache_dir", "host_file")}
-        session = Session(load(os.environ, given), as_json)
+        given = {name: values.pop(name, None) for name in SETTINGS}
+        session = _inherited(given, as_json) or Session(load(os.environ, given), as_json)
         if "options" in parameters:
             # Only for a request that is matched: a publisher states the consumer of its file.
             default_consumer = session.settings.consumer if "exact" in values else None
@@ -227,6 +241,17 @@ def common(command: F) -> F:
         return command(session, **values)
 
     return _decorate(cast(F, run), COMMON)
+
+
+def _inherited(given: Mapping[str, Any], as_json: bool) -> Session | None:
+    """The session of the command that called this one in its process, with the options given to this one."""
+    context = click.get_current_context(silent=True)
+    session = context.find_object(Session) if context else None
+    if session is None:
+        return None
+    own = load({}, given)
+    changed = {name: getattr(own, name) for name, value in given.items() if value is not None}
+    return replace(session, settings=replace(session.settings, **changed), as_json=as_json or session.as_json)
 
 
 def request(command: F) -> F:

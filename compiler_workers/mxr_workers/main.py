@@ -60,6 +60,12 @@ def program(debug: bool) -> None:
 
 _registry = click.option("--registry", metavar="URL", help="URL of the registry [MXR_REGISTRY].")
 _token = click.option("--token", metavar="TOKEN", help="Token for the registry [MXR_TOKEN].")
+_plaintext = click.option(
+    "--plaintext",
+    is_flag=True,
+    default=None,
+    help="Send the token also over plain http to another machine [MXR_PLAINTEXT].",
+)
 _python = click.option(
     "--python",
     metavar="PATH",
@@ -82,6 +88,7 @@ _kinds = click.option(
 @_python
 @_registry
 @_token
+@_plaintext
 def run(**given: Any) -> None:
     """Claim and compile jobs until the worker is stopped.
 

@@ -26,6 +26,9 @@ VARIABLES = {
 }
 """The environment variable of each setting."""
 
+CLIENT_OPTIONS = ("registry", "token", "plaintext")
+"""The options that are settings of the client of the registry."""
+
 VERIFY_SECONDS = 1800.0
 """The time limit of a verification run. It loads the program and runs it twice; the first HIP program after the driver
 has started can take a minute."""
@@ -55,7 +58,7 @@ class WorkerSettings:
     job: str | None = None
     once: bool = False
     drain: bool = False
-    environ: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def limits(self, tuning: str) -> ChildLimits:
         """The limits of a compile with this kind of tuning."""
@@ -69,7 +72,7 @@ class WorkerSettings:
 def read(environ: Mapping[str, str], options: Mapping[str, Any]) -> WorkerSettings:
     """Read the settings; `options` override the environment. Raises `Usage`."""
     found: dict[str, Any] = {name: environ[variable] for name, variable in VARIABLES.items() if environ.get(variable)}
-    found |= {name: value for name, value in options.items() if value is not None and name not in ("registry", "token")}
+    found |= {name: value for name, value in options.items() if value is not None and name not in CLIENT_OPTIONS}
     home = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "/") / ".cache")
     found.setdefault("name", platform.node() or "worker")
     found["spool"] = Path(found.get("spool") or home / "mxr-worker").absolute()
@@ -79,7 +82,7 @@ def read(environ: Mapping[str, str], options: Mapping[str, Any]) -> WorkerSettin
         if name in found:
             found[name] = _number(VARIABLES[name], found[name])
     found["memory"] = int(_number(VARIABLES["memory"], found["memory"])) if "memory" in found else default_memory()
-    registry = load(environ, {name: options.get(name) for name in ("registry", "token")})
+    registry = load(environ, {name: options.get(name) for name in CLIENT_OPTIONS})
     return WorkerSettings(registry=registry, environ=dict(environ), **found)
 
 

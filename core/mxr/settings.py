@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +21,41 @@ VARIABLES = {
     "consumer": "MXR_CONSUMER",
     "host_file": "MXR_HOST",
     "timeout": "MXR_TIMEOUT",
+    "plaintext": "MXR_PLAINTEXT",
+    "kserve_allow": "MXR_KSERVE_ALLOW",
 }
 """The environment variable of each setting. The configuration file uses the names of the settings themselves."""
+
+KINDS: Mapping[str, tuple[Any, str]] = {
+    "timeout": ((int, float), "a number"),
+    "plaintext": (bool, "true or false"),
+}
+"""The types of settings in the configuration file that are not strings."""
+
+SWITCH = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
+
+KSERVE_CHOICES = ("ask", "wait", "local", "env", "host", "path")
+"""What an operator can allow to the URIs of `kserve-init`: actions of on-miss, env, host facts and models by path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a client.
+    """The settings of a client. Their repr has no secret.
 
-    `registry`: URL. `token`: sent as a bearer token. `cache_dir`: folder of the local cache. `consumer`: default of
-    `--for`. `host_file`: recorded host facts (`mxr host --json`). `timeout`: seconds without a byte received.
+    `registry`: URL, without user and password. `token`: sent as a bearer token. `cache_dir`: folder of the local cache.
+    `consumer`: default of `--for`. `host_file`: recorded host facts (`mxr host --json`). `timeout`: seconds without a
+    byte received. `plaintext`: send the token also over plain http to another machine. `kserve_allow`: what the URIs of
+    `kserve-init` may set beyond the default, of `KSERVE_CHOICES`.
     """
 
     registry: str = DEFAULT_REGISTRY
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     cache_dir: Path = Path()
     consumer: str | None = None
     host_file: Path | None = None
     timeout: float = 60.0
+    plaintext: bool = False
+    kserve_allow: tuple[str, ...] = ()
 
 
 def load(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Settings:
@@ -55,7 +72,8 @@ def load(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> 
     for name in ("cache_dir", "host_file"):
         if found.get(name) is not None:
             found[name] = _path(found[name])
-    return Settings(**found | {"registry": _url(found), "timeout": _seconds(found)})
+    read = {"registry": _url(found), "timeout": _seconds(found)}
+    return Settings(**found | read | {"plaintext": _switch(found), "kserve_allow": _kserve_allow(found)})
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -77,8 +95,8 @@ def _read_file(path: Path) -> dict[str, Any]:
     for name, value in found.items():
         if name not in known:
             raise Usage(f"{path}: unknown setting {name!r}.", hint="Known settings: " + ", ".join(sorted(known)) + ".")
-        if not isinstance(value, (int, float) if name == "timeout" else str) or isinstance(value, bool):
-            expected = "a number" if name == "timeout" else "a string"
+        kind, expected = KINDS.get(name, (str, "a string"))
+        if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
             raise Usage(f"{path}: {name} must be {expected}.", hint=f"Correct {name} in this file.")
     return found
 
@@ -94,9 +112,23 @@ def _path(text: str | Path) -> Path:
 
 def _url(found: Mapping[str, Any]) -> str:
     url = str(found.get("registry", DEFAULT_REGISTRY)).rstrip("/")
-    if not url.startswith(("http://", "https://")) or len(url.split("/")[2]) == 0:
+    if "@" in url:
+        # Not quoted: the part before it may be a password.
+        raise Usage(
+            "The registry URL contains a user name or a password.", hint="Remove it, and set MXR_TOKEN instead."
+        )
+    if not url.startswith(("http://", "https://")) or not _host(url):
         raise Usage(f"{url!r} is not a registry URL.", hint="Write it as http://HOST:8765 or https://HOST.")
     return url
+
+
+def _host(url: str) -> str | None:
+    from urllib.parse import urlsplit
+
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
 
 
 def _seconds(found: Mapping[str, Any]) -> float:
@@ -110,3 +142,19 @@ def _seconds(found: Mapping[str, Any]) -> float:
             f"The timeout {value!r} is not a number of seconds between 0 and 86400.", hint="Set MXR_TIMEOUT=60."
         )
     return seconds
+
+
+def _switch(found: Mapping[str, Any]) -> bool:
+    value = str(found.get("plaintext", "off")).lower()
+    if value not in SWITCH:
+        raise Usage(f"MXR_PLAINTEXT={value} is neither on nor off.", hint="Set it to 1, or unset it.")
+    return SWITCH[value]
+
+
+def _kserve_allow(found: Mapping[str, Any]) -> tuple[str, ...]:
+    words = tuple(filter(None, (word.strip() for word in str(found.get("kserve_allow", "")).split(","))))
+    for word in words:
+        if word not in KSERVE_CHOICES:
+            hint = f"Use a list such as env,wait. Known: {', '.join(KSERVE_CHOICES)}."
+            raise Usage(f"MXR_KSERVE_ALLOW: {word!r} is not known.", hint=hint)
+    return words

@@ -256,6 +256,27 @@ def test_a_kserve_uri(fails: Fails, uri: str, message: str) -> None:
     assert fails("kserve-init", uri, "out", "--json").error["code"] == "usage"
 
 
+def test_a_kserve_uri_is_no_option(fails: Fails, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What begins with a dash is refused; if the operator allows paths, it is the name of a file."""
+    Path("mxr.lock").write_text(EMPTY_LOCK)
+    for uri in ("mxr://--locked", "mxr://--help", "mxr://-v", "mxr://--"):
+        assert "not a model hash" in fails("kserve-init", "--", uri, "out", code=7).err
+        with monkeypatch.context() as patch:
+            patch.setenv("MXR_KSERVE_ALLOW", "path")
+            assert (
+                f"{uri.removeprefix('mxr://')}" in fails("kserve-init", uri, "out", "--json", code=3).error["message"]
+            )
+    assert not Path("out").exists()
+
+
+def test_a_kserve_uri_uses_the_settings_of_its_command(fails: Fails) -> None:
+    """They reach the fetch without its arguments: the refusal of the token shows that it got there."""
+    uri = "mxr://xxh3:" + "0" * 32 + "?batch=4&rocm=7.2&migraphx=2.15&arch=gfx908"
+    where = ("--registry", "http://registry.invalid", "--token", "hunter2")
+    failed = fails("kserve-init", uri, "out", *where, "--json", code=7)
+    assert "registry.invalid over plain http" in failed.error["message"] and "hunter2" not in failed.err + failed.out
+
+
 def test_a_bundle_is_imported_without_options_of_a_request(fails: Fails) -> None:
     for option in (("--arch", "gfx90a"), ("--model", "m.onnx"), ("--ort", "B")):
         assert "need --ort-cache" in fails("import", "bundle.tar", *option).err

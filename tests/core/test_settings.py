@@ -17,8 +17,12 @@ cache_dir = "/file/cache"
 consumer = "driver"
 host_file = "/file/host.json"
 timeout = 11
+plaintext = false
+kserve_allow = "env"
 """
-FROM_FILE = Settings("http://file:1", "file", Path("/file/cache"), "driver", Path("/file/host.json"), 11.0)
+FROM_FILE = Settings(
+    "http://file:1", "file", Path("/file/cache"), "driver", Path("/file/host.json"), 11.0, False, ("env",)
+)
 ENVIRON = {
     "MXR_REGISTRY": "http://env:2/",
     "MXR_TOKEN": "env",
@@ -26,8 +30,12 @@ ENVIRON = {
     "MXR_CONSUMER": "ort",
     "MXR_HOST": "/env/host.json",
     "MXR_TIMEOUT": "22",
+    "MXR_PLAINTEXT": "1",
+    "MXR_KSERVE_ALLOW": "ask, wait",
 }
-FROM_ENVIRON = Settings("http://env:2", "env", Path("/env/cache"), "ort", Path("/env/host.json"), 22.0)
+FROM_ENVIRON = Settings(
+    "http://env:2", "env", Path("/env/cache"), "ort", Path("/env/host.json"), 22.0, True, ("ask", "wait")
+)
 GIVEN = {
     "registry": "https://flag:3",
     "token": "flag",
@@ -35,8 +43,12 @@ GIVEN = {
     "consumer": "python",
     "host_file": "/flag/host.json",
     "timeout": 33,
+    "plaintext": False,
+    "kserve_allow": "path",
 }
-FROM_FLAGS = Settings("https://flag:3", "flag", Path("/flag/cache"), "python", Path("/flag/host.json"), 33.0)
+FROM_FLAGS = Settings(
+    "https://flag:3", "flag", Path("/flag/cache"), "python", Path("/flag/host.json"), 33.0, False, ("path",)
+)
 
 
 @pytest.fixture
@@ -96,6 +108,7 @@ def test_the_usual_places_can_be_moved(tmp_path: Path) -> None:
     [
         *("registry =", "= 1", b"\xff\xfe", "[registry]\nurl = 'http://a'", "registri = 'http://a'", "registry = 5"),
         *("timeout = '60'", "timeout = true", "timeout = 0", "timeout = nan", "timeout = inf", "token = ['a']"),
+        *("plaintext = 1", "plaintext = 'on'", "kserve_allow = ['env']", "kserve_allow = 'all'"),
         *("cache_dir = false", "registry = 'file:1'", "token = 'a'\ntoken = 'b'"),
     ],
 )
@@ -111,6 +124,7 @@ def test_a_bad_file_is_named(home: dict[str, str], text: str | bytes) -> None:
     [
         *({"registry": url} for url in ("", "localhost:8765", "http://", "http:///x", "ftp://a", "/a", "http:a")),
         *({"timeout": value} for value in (0, -1, "soon", "", float("nan"), float("inf"), 86400, [])),
+        *({"plaintext": "maybe"}, {"kserve_allow": "env,registry"}),
         {"cache_dir": "~nobody-of-this-name/cache"},
         {"host_file": "~nobody-of-this-name/host.json"},
     ],
@@ -125,3 +139,31 @@ def test_bad_values_are_a_usage_error(home: dict[str, str], change: dict[str, An
 def test_a_file_that_is_not_there_or_no_file_is_no_file(home: dict[str, str]) -> None:
     (Path(home["HOME"]) / ".config" / "mxr" / "config.toml").mkdir(parents=True)
     assert load(home).registry == DEFAULT_REGISTRY
+
+
+def test_no_settings_show_a_secret(tmp_path: Path) -> None:
+    """Neither the repr nor an error of any settings (client, worker, registry) has a token or a password."""
+    from mxr_registry.config.settings import RegistrySettings
+    from mxr_workers.settings import read as read_worker
+
+    secret = "hunter2hunter2"
+    environ = {"HOME": str(tmp_path), "MXR_TOKEN": secret, "AWS_SECRET_ACCESS_KEY": secret}
+    environ |= {"MXR_DATABASE_URL": f"postgresql://me:{secret}@host/mxr", "MXR_STORE_URL": f"s3://b/{secret}"}
+    shown = [repr(load(environ)), repr(read_worker(environ, {})), repr(RegistrySettings.read(environ))]
+    assert load(environ).token == secret and not any(secret in text for text in shown)
+    errors = []
+    for wrong in (f"http://me:{secret}@host", f"me:{secret}@host", f"ftp://{secret}@host", f"http://{secret}@"):
+        with pytest.raises(Usage) as caught:
+            load(environ, {"registry": wrong})
+        errors.append(caught.value)
+    for name in ("MXR_S3_ENDPOINT", "MXR_S3_PUBLIC_ENDPOINT"):
+        with pytest.raises(Usage) as caught:
+            RegistrySettings.read(environ | {name: f"http://me:{secret}@s3.example:9000"})
+        errors.append(caught.value)
+    for url in (f"s3://me:{secret}@bucket", f"me:{secret}@host", f"ftp://me:{secret}@host/x"):
+        from mxr_registry.storage import open_store
+
+        with pytest.raises(Usage) as caught:
+            open_store(url)
+        errors.append(caught.value)
+    assert not [error for error in errors if "://" in str(error) and secret in str(error.to_json()) + repr(error)]

@@ -23,17 +23,18 @@ def kserve_init(session: Session, uri: str, folder: str) -> None:
     those of the serving image, which this container cannot see: state them in the URI, or set MXR_HOST to the recorded
     facts of the image. Set the registry and the token with MXR_REGISTRY and MXR_TOKEN.
 
+    The URI comes from a tenant. By default it cannot set `env` and `host`, name a model by path, or compile: `on-miss`
+    is fail or continue. MXR_KSERVE_ALLOW lists what it may: ask, wait, local, env, host, path.
+
     \b
     mxr kserve-init "mxr://xxh3:0123...?for=amdinfer-repo&batch=64&rocm=7.2&migraphx=2.15" /mnt/models
     """
-    location = kserve.read(uri)
-    note(f"mxr: fetch {location.model} {' '.join(location.words)}")
-    settings = session.settings
-    arguments = ["--registry", settings.registry, "--cache-dir", str(settings.cache_dir)]
-    arguments += ["--token", settings.token] if settings.token else []
-    arguments += ["--json"] if session.as_json else []
+    location = kserve.read(uri, session.settings.kserve_allow)
+    note(f"mxr: fetch {' '.join(location.words)} {location.model}")
+    # After `--`, nothing in a URI is an option. The session has the settings, so no argument holds the token.
     fetch.main(
-        [location.model, *location.words, "-o", f"{folder}/", "--whole-node", *arguments],
+        [*location.words, "-o", f"{folder}/", "--whole-node", "--", location.model],
         prog_name="mxr fetch",
         standalone_mode=False,
+        obj=session,
     )

@@ -16,6 +16,7 @@ from mxr.request.builder import Options
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr_cli.lock_report import report_findings
+from mxr_cli.matrix_input import annotate_errors, matrix_access, read_requests
 from mxr_cli.options import Session, common, matching, pipeline_environment, several_requests
 from mxr_cli.output import echo, format_time, key_cells, print_json, print_table
 
@@ -35,6 +36,8 @@ class LockTask:
     register: str | None
     registered: bool
     unregister: str | None
+    env_from: tuple[str, ...] = ()
+    allow_outside: bool = False
 
     def __post_init__(self) -> None:
         candidates = (
@@ -75,6 +78,7 @@ class LockTask:
 @click.option("--unregister", metavar="NAME", help="Remove the registered lock NAME and its protection.")
 @several_requests
 @matching
+@matrix_access
 @common
 def lock(session: Session, options: Options, batches: tuple[int, ...], **values: Any) -> None:
     """Write a lock file with the artifact that each request gets now. Commit it, and deploy with `mxr fetch --locked`.
@@ -138,7 +142,7 @@ def _entries(session: Session, task: LockTask, options: Options, batches: tuple[
     client = session.client()
     entries: list[LockEntry] = []
     missing: list[tuple[LockRequest, NoSuchArtifact]] = []
-    for each in _requests(session, task.models, options, batches):
+    for each in _requests(session, task, options, batches):
         try:
             entries.append(pins.pin(each.request, each.consumer, each.subject, client, task.file.parent))
         except NoSuchArtifact as error:
@@ -148,21 +152,19 @@ def _entries(session: Session, task: LockTask, options: Options, batches: tuple[
     return entries
 
 
-def _requests(
-    session: Session, models: tuple[str, ...], options: Options, batches: tuple[int, ...]
-) -> Iterator[LockRequest]:
+def _requests(session: Session, task: LockTask, options: Options, batches: tuple[int, ...]) -> Iterator[LockRequest]:
     """The requests of all models and matrices. A matrix has its own options."""
     from mxr.api import prepare
 
     cache = session.cache()
-    for model in models:
+    for model in task.models:
         if model.endswith((".yaml", ".yml")):
             if batches or options != Options(consumer=options.consumer):
                 raise Usage(
                     f"{model} is a matrix, which contains the options of its requests.",
                     hint="Leave the options out, or lock models instead of a matrix.",
                 )
-            yield from _matrix_requests(session, Path(model))
+            yield from _matrix_requests(session, task, Path(model))
             continue
         for batch in batches or (options.batch,):
             each = replace(options, batch=batch)
@@ -170,11 +172,10 @@ def _requests(
             yield LockRequest(model, subject, asked.request, asked.consumer.name)
 
 
-def _matrix_requests(session: Session, matrix: Path) -> Iterator[LockRequest]:
+def _matrix_requests(session: Session, task: LockTask, matrix: Path) -> Iterator[LockRequest]:
     from mxr.consumers import DEFAULT
-    from mxr_cli.matrix_input import annotate_errors, read_requests
 
-    environment = pipeline_environment()
+    environment = pipeline_environment(task.env_from, task.allow_outside)
     with annotate_errors(environment):
         for each in read_requests(session, matrix, environment, None, ()):
             yield LockRequest(each.cell.name, each.subject, each.request, each.cell.options.consumer or DEFAULT.name)

@@ -65,6 +65,8 @@ def plan(
     output_format: str,
     limit: int | None,
     targets: tuple[str, ...],
+    env_from: tuple[str, ...],
+    allow_outside: bool,
     **upgrade: Any,
 ) -> None:
     """Show what `mxr precompile MATRIX.yaml` would compile and for how long. Nothing is compiled, queued or uploaded.
@@ -95,7 +97,7 @@ def plan(
     from mxr.precompilation import matrix_plan
     from mxr.precompilation.run import survey
 
-    environment = pipeline_environment()
+    environment = pipeline_environment(env_from, allow_outside)
     with annotate_errors(environment):
         wanted = read_requests(session, matrix, environment, limit, targets)
     planned = matrix_plan.plan(wanted, survey(session.client(), wanted))

@@ -39,7 +39,7 @@ REDRAW_SECONDS = 1.0
 @matrix_options
 @click.option("--schema", is_flag=True, help="Print the JSON schema of a matrix, for editors, and exit.")
 @common
-def precompile(
+def precompile(  # noqa: PLR0913 - a parameter for each option
     session: Session,
     matrix: Path | None,
     on_miss: str,
@@ -47,6 +47,8 @@ def precompile(
     junit: Path | None,
     limit: int | None,
     targets: tuple[str, ...],
+    env_from: tuple[str, ...],
+    allow_outside: bool,
     schema: bool,
 ) -> None:
     """Compile every program of MATRIX.yaml that the registry does not have.
@@ -77,7 +79,7 @@ def precompile(
         return
     if matrix is None:
         raise Usage("No matrix is given.", hint="Run mxr precompile MATRIX.yaml.")
-    policy, environment = _policy(on_miss, retry), pipeline_environment()
+    policy, environment = _policy(on_miss, retry), pipeline_environment(env_from, allow_outside)
     with annotate_errors(environment):
         wanted = read_requests(session, matrix, environment, limit, targets)
         status = _survey(session, wanted, matrix)

@@ -20,6 +20,7 @@ from mxr.settings import Settings
 from mxr.util import codec
 from mxr.util.hashing import CHUNK
 
+from .plain_http import check_token
 from .redirects import PLAIN, RedirectHost, returned_connection
 from .retry import ONCE, REQUEST, RetryPolicy, retry
 
@@ -56,6 +57,7 @@ class Client:
     def _pool(self) -> urllib3.PoolManager:
         import urllib3
 
+        check_token(self._settings)
         headers = dict(PLAIN)
         if self._settings.token:
             headers["Authorization"] = f"Bearer {self._settings.token}"

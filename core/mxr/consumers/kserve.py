@@ -2,15 +2,21 @@
 
     mxr://MODEL?for=amdinfer-repo&batch=64&rocm=7.2&migraphx=2.15
 
-MODEL is the hash `xxh3:...` of a model that the registry stores, or a path in the image of the initializer. Each
+MODEL is the hash `xxh3:...` of a model that the registry stores, or, if the operator allows it, a path in the image of
+the initializer. Each
 parameter is an option of `mxr fetch` without its dashes; what is missing is detected on the node, as on any host.
+
+A URI comes from a tenant of the cluster, and the initializer works with the registry access of the operator. A URI sets
+only the parameters in this module; what costs or reads more is refused unless the operator allows it.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from dataclasses import replace
 
-from mxr.errors import Usage
+from mxr.errors import NotAllowed, Usage
 from mxr.util.frozen import dataclass
 
 from .amdinfer import AMDINFER_REPO, lay_out_repository
@@ -36,6 +42,13 @@ SINGLE = (
     ),
     *("allow", "on-miss", "name", "host"),
 )
+RESTRICTED = ("env", "host")
+"""Parameters that the operator has to allow."""
+
+FREE_ACTIONS = ("fail", "continue")
+"""The actions of on-miss that compile nothing and wait for nothing."""
+
+HASH = re.compile(r"[a-z0-9]+:[0-9a-f]+")
 SWITCHES = ("offload-copy", "fast-math", "exact", "refresh", "offline", "force")
 
 
@@ -47,8 +60,11 @@ class KServeUri:
     words: tuple[str, ...]
 
 
-def read(uri: str) -> KServeUri:
-    """Parses a URI. Raises `Usage` with the faulty part."""
+def read(uri: str, allowed: Collection[str] = ()) -> KServeUri:
+    """Parses a URI. `allowed`: what the operator allows, as in `Settings.kserve_allow`.
+
+    Raises `Usage` with the faulty part, `NotAllowed` for what the operator does not allow.
+    """
     from urllib.parse import parse_qsl, unquote
 
     if not uri.startswith(SCHEME):
@@ -57,6 +73,11 @@ def read(uri: str) -> KServeUri:
     model = unquote(model).rstrip("/")
     if not model:
         raise Usage(f"{uri!r} names no model.", hint=f"Write {SCHEME}xxh3:... (`mxr key MODEL` prints the hash).")
+    if not HASH.fullmatch(model) and "path" not in allowed:
+        raise NotAllowed(
+            f"{model!r} is not a model hash, and a URI may not name a file of the initializer.",
+            hint=f"Write {SCHEME}xxh3:... (`mxr key MODEL` prints the hash). {_operator('path')}",
+        )
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=200)
     except ValueError:
@@ -66,8 +87,24 @@ def read(uri: str) -> KServeUri:
     names = [name for name, _ in pairs if name not in REPEATED]
     if len(set(names)) != len(names):
         raise Usage(f"{uri!r} has the same parameter twice.", hint="Give each parameter once.")
+    for name, value in pairs:
+        _check(name, value, allowed)
     words = [word for name, value in pairs for word in _option(name, value)]
     return KServeUri(model, tuple(words if "for" in names else [*words, "--for", "kserve"]))
+
+
+def _check(name: str, value: str, allowed: Collection[str]) -> None:
+    """Raises `NotAllowed` for a parameter that the operator does not allow."""
+    if name in RESTRICTED and name not in allowed:
+        raise NotAllowed(f"A URI may not set {name}.", hint=f"Leave it out. {_operator(name)}")
+    action = value.partition("=")[0]
+    if name == "on-miss" and action not in (*FREE_ACTIONS, *allowed):
+        hint = f"Use one of: {', '.join(FREE_ACTIONS)}. {_operator('wait')}"
+        raise NotAllowed(f"A URI may not set on-miss={value}.", hint=hint)
+
+
+def _operator(word: str) -> str:
+    return f"The operator allows it with MXR_KSERVE_ALLOW={word} in the ClusterStorageContainer."
 
 
 def _option(name: str, value: str) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ Only `document` uses YAML. `table` defines the fields, for the reader and for th
 
 from __future__ import annotations
 
+from .document import Variables
 from .expansion import Cell, cells
 from .reading import LIMIT, Matrix, read
 from .schema import schema
 
-__all__ = ["LIMIT", "Cell", "Matrix", "cells", "read", "schema"]
+__all__ = ["LIMIT", "Cell", "Matrix", "Variables", "cells", "read", "schema"]

@@ -1,5 +1,8 @@
 """Reads a YAML file into nodes with line numbers, and substitutes variables. No other module uses YAML.
 
+Only variables that the caller or the field `env_from` of the file names are substituted: a matrix comes with a pull
+request, and its values end in keys and names that others can read.
+
 No object is constructed from a tag. The field of a scalar determines how its text is interpreted, so that
 `migraphx: 2.10` is version 2.10 and not the number 2.1.
 """
@@ -7,7 +10,7 @@ No object is constructed from a tag. The field of a scalar determines how its te
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +30,15 @@ MOST_TEXT = 4 << 20
 
 DEEPEST = 12
 
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 VARIABLE = re.compile(r"\$(?:(\$)|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}|(\{))")
+SECRET = re.compile(
+    r"(MXR|AWS|AZURE|GOOGLE|GCP|DOCKER|VAULT)_"
+    r"|.*(TOKEN|SECRET|PASS|PWD|CRED|AUTH|KEY|COOKIE|SESSION|CERT|URL|DSN|PROXY)"
+)
+"""Names of variables that a matrix must not ask for by itself, because their values may be secret."""
+
+ENV_FROM = "env_from"
 PLAIN = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "timestamp", "value"))
 NULL = "tag:yaml.org,2002:null"
 
@@ -58,14 +69,22 @@ def error_at(file: str, line: int, problem: str, hint: str) -> Usage:
     return Usage(f"{file}:{line}: {problem}", hint=hint, detail={"file": file, "line": line})
 
 
-def read_document(path: Path, environ: Mapping[str, str]) -> DocumentNode:
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """The environment that `${NAME}` is substituted from. `named` are the variables that the caller allows."""
+
+    environ: Mapping[str, str]
+    named: tuple[str, ...] = ()
+
+
+def read_document(path: Path, variables: Variables) -> DocumentNode:
     """Read a file. Raises `Usage` with the line, and the errors of `disk.faults`."""
     with disk.faults(path, "read"), path.open("rb") as stream:
         data = stream.read(MOST_BYTES + 1)
-    return parse(data, str(path), environ)
+    return parse(data, str(path), variables)
 
 
-def parse(data: bytes, file: str, environ: Mapping[str, str]) -> DocumentNode:
+def parse(data: bytes, file: str, variables: Variables) -> DocumentNode:
     """Parse a YAML document. Raises `Usage` with the line."""
     import yaml
 
@@ -84,7 +103,26 @@ def parse(data: bytes, file: str, environ: Mapping[str, str]) -> DocumentNode:
         raise error_at(file, 1, "The file is nested too deep.", "Reduce the nesting.") from None
     if found is None:
         raise error_at(file, 1, "The file is empty.", "Begin with `version: 1`, `models:` and `targets:`.")
-    return _Reader(file, environ).node(found, 0)
+    return _Reader(file, variables.environ, {*variables.named, *_env_from(found, file)}).node(found, 0)
+
+
+def _env_from(root: yaml.Node, file: str) -> Iterator[str]:
+    """The names in the field `env_from`, which is read before anything is substituted."""
+    import yaml
+
+    fields = root.value if isinstance(root, yaml.MappingNode) else ()
+    for value in (value for key, value in fields if isinstance(key, yaml.ScalarNode) and key.value == ENV_FROM):
+        items = value.value if isinstance(value, yaml.SequenceNode) else [value]
+        for item in items:
+            line = item.start_mark.line + 1
+            names = item.value.split(",") if isinstance(item, yaml.ScalarNode) and item.tag in PLAIN else [""]
+            for name in (name.strip() for name in names):
+                if not NAME.fullmatch(name):
+                    raise error_at(file, line, f"{ENV_FROM} lists names of variables.", f"Write {ENV_FROM}: [NAME].")
+                if SECRET.match(name.upper()):
+                    hint = f"If it is not, allow it on the command line: --env-from {name}."
+                    raise error_at(file, line, f"The variable {name} may be a secret.", hint)
+                yield name
 
 
 def _broken(problem: yaml.YAMLError, text: str, file: str) -> Usage:
@@ -100,8 +138,8 @@ def _broken(problem: yaml.YAMLError, text: str, file: str) -> Usage:
 class _Reader:
     """Converts YAML nodes to document nodes. It expands each use of an alias and enforces the limits."""
 
-    def __init__(self, file: str, environ: Mapping[str, str]) -> None:
-        self._file, self._environ = file, environ
+    def __init__(self, file: str, environ: Mapping[str, str], allowed: set[str]) -> None:
+        self._file, self._environ, self._allowed = file, environ, allowed
         self._nodes = self._characters = 0
 
     def node(self, found: yaml.Node, depth: int) -> DocumentNode:
@@ -162,6 +200,9 @@ class _Reader:
             if open_:
                 hint = "Write ${NAME} or ${NAME:-default}. For a literal ${ write $${."
                 raise error_at(self._file, line, f"This variable cannot be parsed: {text[:60]!r}.", hint)
+            if name not in self._allowed:
+                hint = f"Write `{ENV_FROM}: [{name}]` at the top of the matrix, or give --env-from {name}."
+                raise error_at(self._file, line, f"${{{name}}}: this variable is not allowed here.", hint)
             value = self._environ.get(name)
             if default is not None:
                 return value or default

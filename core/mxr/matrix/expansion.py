@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -149,12 +150,14 @@ def _models(matrix: Matrix, entry: SectionValues) -> list[tuple[Path | str, str]
         if not MODEL.fullmatch(text):
             raise node.error(f"{text[:60]!r} is not a model hash.", "Write xxh3: and 32 hex digits.")
         return [(text, text)]
+    # Also for a glob: its folders outside are not even listed.
+    matrix.file(str(Path(*itertools.takewhile(lambda part: not glob.has_magic(part), Path(text).parts))), node)
     if (matrix.folder / text).is_file():
         return [(matrix.folder / text, text)]
     if not glob.has_magic(text):
         raise node.error(f"The model {text} does not exist.", f"Paths are relative to {matrix.folder}/.")
     found = sorted(glob.glob(text, root_dir=matrix.folder, recursive=True))  # noqa: PTH207 - Path.glob rejects `..`
-    files = [(matrix.folder / each, each) for each in found if (matrix.folder / each).is_file()]
+    files = [(matrix.file(each, node), each) for each in found if (matrix.folder / each).is_file()]
     if not files or len(files) > MOST_MODELS:
         what = f"{len(files)} files match" if files else "No file matches"
         raise node.error(f"{what} {text}.", f"Paths are relative to {matrix.folder}/. Use a more specific path.")
@@ -255,7 +258,7 @@ def _flags(matrix: Matrix, layers: _Layers, precision: str | None) -> dict[str, 
 
 
 def _calibration(matrix: Matrix, data: SourcedValue) -> Path:
-    path: Path = matrix.folder / data.value
+    path = matrix.file(data.value, data.node)
     if not path.is_file():
         hint = f"Paths are relative to {matrix.folder}/."
         raise data.node.error(f"The calibration file {data.value} does not exist.", hint)

@@ -171,6 +171,7 @@ MATRIX = Section(
         "targets": Field(several(TARGET), "The targets that all models are compiled for."),
         "include": Field(several(INCLUDE), INCLUDE.about),
         "exclude": Field(several(EXCLUDE), EXCLUDE.about),
+        "env_from": Field(listing(kinds.TEXT), "The environment variables that ${NAME} may stand for in this file."),
         "limit": Field(kinds.LIMIT, "Maximum number of combinations, as a protection against mistakes."),
     },
     ("version",),

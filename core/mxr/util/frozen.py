@@ -26,6 +26,7 @@ else:
             made = dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
             rows = dataclasses.fields(made)
             made.__value_names__ = tuple(row.name for row in rows)
+            made.__shown_names__ = tuple(row.name for row in rows if row.repr)
             made.__value_defaults__ = {row.name: row.default for row in rows if row.default is not dataclasses.MISSING}
             made.__value_factories__ = [
                 (row.name, row.default_factory) for row in rows if row.default_factory is not dataclasses.MISSING
@@ -71,5 +72,5 @@ else:
         return hash(_row(self))
 
     def _show(self):
-        inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__value_names__)
+        inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__shown_names__)
         return f"{type(self).__qualname__}({inside})"

@@ -30,8 +30,8 @@ class RegistrySettings:
     """
 
     data: Path
-    database_url: str
-    store_url: str
+    database_url: str = field(repr=False)
+    store_url: str = field(repr=False)
     host: str = "127.0.0.1"
     port: int = 8765
     insecure: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from mxr.display.redaction import redact
 from mxr.errors import Usage
 
 from .local import LocalStore
@@ -18,10 +19,10 @@ def open_store(url: str, s3: S3Settings | None = None) -> Store:
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
         return LocalStore(unquote(parts.path))
-    if parts.scheme == "s3" and parts.netloc and not (parts.query or parts.fragment):
+    if parts.scheme == "s3" and parts.netloc and "@" not in parts.netloc and not (parts.query or parts.fragment):
         return _open_s3(parts, s3 or S3Settings())
     raise Usage(
-        f"MXR_STORE_URL: {url!r} is not a supported store URL.",
+        f"MXR_STORE_URL: {redact(url)!r} is not a supported store URL.",
         hint="Use file:///var/lib/mxr/store or s3://BUCKET/PREFIX, or unset it to store files in the data directory.",
     )
 

@@ -72,6 +72,12 @@ def is_loopback(host: str) -> bool:
 def _url(environ: Mapping[str, str], name: str) -> str | None:
     text = (environ.get(name) or "").rstrip("/")
     parts = urlsplit(text)
+    if "@" in parts.netloc:
+        # Not quoted: the part before it may be a password.
+        raise Usage(
+            f"{name} contains a user name or a password.",
+            hint="Remove it: the credentials of S3 are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+        )
     if text and not (parts.scheme in ("http", "https") and parts.hostname and not parts.query):
         raise Usage(f"{name}: {text!r} is not a server URL.", hint="Write it as https://s3.example.com:9000.")
     return text or None

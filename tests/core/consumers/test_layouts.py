@@ -20,8 +20,9 @@ from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Qualities
 from mxr.artifact.target import DynamicDim
 from mxr.consumers import Layout, kserve
-from mxr.errors import Usage
+from mxr.errors import NotAllowed, Usage
 from mxr.onnxfile import OnnxInput
+from mxr.settings import KSERVE_CHOICES
 
 from . import configs
 from .parts import BATCH_64, FLAGS_OFF, delivery
@@ -331,6 +332,48 @@ def test_uris_that_are_refused(uri: str, said: str) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("uri", "word"),
+    [
+        ("mxr://--locked", "path"),
+        ("mxr://%2D%2Dlocked=/etc/passwd", "path"),
+        ("mxr://-o/etc", "path"),
+        ("mxr:///proc/self/environ", "path"),
+        ("mxr://../m.onnx?for=triton", "path"),
+        (f"mxr://{MODEL}%20--locked", "path"),
+        (f"mxr://{MODEL}%0A", "path"),
+        (f"mxr://{MODEL}?env=MIGRAPHX_TRACE_EVAL%3D1", "env"),
+        (f"mxr://{MODEL}?batch=8&env=", "env"),
+        (f"mxr://{MODEL}?host=/etc/shadow", "host"),
+        (f"mxr://{MODEL}?on-miss=ask", "wait"),
+        (f"mxr://{MODEL}?on-miss=wait%3D10h", "wait"),
+        (f"mxr://{MODEL}?on-miss=local", "wait"),
+        (f"mxr://{MODEL}?on-miss=path", "wait"),
+        (f"mxr://{MODEL}?on-miss=", "wait"),
+    ],
+)
+def test_a_uri_sets_no_more_than_the_operator_allows(uri: str, word: str) -> None:
+    with pytest.raises(NotAllowed) as caught:
+        kserve.read(uri)
+    assert caught.value.exit == 7 and f"MXR_KSERVE_ALLOW={word}" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["registry", "token", "cache-dir", "locked", "o", "output", "-o", "plaintext", "json"])
+def test_a_uri_sets_no_setting(name: str) -> None:
+    """Nor does it if the operator allows everything."""
+    with pytest.raises(Usage, match="not a valid parameter"):
+        kserve.read(f"mxr://{MODEL}?{name}=x", KSERVE_CHOICES)
+
+
+def test_a_uri_sets_what_the_operator_allows() -> None:
+    uri = f"mxr://{MODEL}?env=MIGRAPHX_A%3D1&on-miss=wait%3D10m&host=/h.json"
+    assert kserve.read(uri, ("env", "wait", "host")).words[:2] == ("--env=MIGRAPHX_A=1", "--on-miss=wait=10m")
+    for allowed in (("env", "wait"), ("env", "host"), ("wait", "host", "ask", "path", "local")):
+        with pytest.raises(NotAllowed):
+            kserve.read(uri, allowed)
+    assert kserve.read(f"mxr://{MODEL}?on-miss=continue").words[0] == "--on-miss=continue"
+
+
 def test_a_path_in_a_uri() -> None:
-    assert kserve.read("mxr:///models/a%20b.onnx").model == "/models/a b.onnx"
-    assert json.dumps(kserve.read("mxr:///m.onnx?name=m").words) == '["--name=m", "--for", "kserve"]'
+    assert kserve.read("mxr:///models/a%20b.onnx", ("path",)).model == "/models/a b.onnx"
+    assert json.dumps(kserve.read("mxr:///m.onnx?name=m", ("path",)).words) == '["--name=m", "--for", "kserve"]'

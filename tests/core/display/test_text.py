@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import re
-import unicodedata
 from xml.etree import ElementTree
 
 import pytest
+from harness.harmless import is_harmless
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -41,14 +41,7 @@ HOSTILE = (
     "</script><!-- ",
     "\x1b]8;;https://example.org\x1b\\x",
 )
-COMMAND = re.compile(r"^\s*::|##[\w.]*\[")
 TEXT = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=60), st.text("#:[] \tvso\x1b\n\u2028", max_size=12))
-
-
-def is_harmless(line: str) -> bool:
-    """Whether every character of one line is visible or a space, and no CI system takes it as a command."""
-    shown = all(each.isprintable() or unicodedata.category(each) == "Zs" for each in line)
-    return shown and not COMMAND.search(line)
 
 
 @given(TEXT)

@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 def cells(folder: Path, text: str, environ: dict[str, str] | None = None, limit: int | None = None) -> tuple[Cell, ...]:
     path = folder / "matrix.yaml"
     path.write_text(text)
-    return matrix.cells(matrix.read(path, environ or {}, limit))
+    return matrix.cells(matrix.read(path, matrix.Variables(environ or {}, tuple(environ or ())), limit))
 
 
 def error_of(folder: Path, text: str, environ: dict[str, str] | None = None) -> Usage:
@@ -92,7 +92,7 @@ BAD = [
     ("version: 1\nmodels:\n  - path: models/*.pb\n" + TAIL, 3, "No file matches", "relative"),
     ("version: 1\nmodels:\n  - path: xxh3:12\n" + TAIL, 3, "not a model hash", "xxh3:"),
     (
-        "version: 1\nmodels:\n  - path: ${NOWHERE}/a.onnx\n" + TAIL,
+        "version: 1\nenv_from: NOWHERE\nmodels: [{path: '${NOWHERE}/a.onnx'}]\n" + TAIL,
         3,
         "NOWHERE is not set",
         "${NOWHERE:-default}",
@@ -195,6 +195,7 @@ def test_versions_are_read_as_text(folder: Path) -> None:
 def test_variables(folder: Path) -> None:
     """From the environment or the default. An empty variable counts as unset if there is a default. `$$` is `$`."""
     text = """version: 1
+env_from: [ROCM, ARCH]
 defaults: {rocm: "${ROCM:-7.2}", migraphx: "${MGX}", env: {MIGRAPHX_A: "$${x} $5"}}
 models: [{path: "models/${NAME}.onnx", batch: "${BATCHES}"}]
 targets: [{arch: "${ARCH:-gfx908}"}]
@@ -234,6 +235,80 @@ include:
     assert bert.options.allow == ("cu", "patch") and bert.options.consumer == "ort"
     assert (extra.options.precision, extra.options.batch, extra.options.exact) == ("fp16", 3, True)
     assert extra.runner == ("self-hosted", "big") and extra.line == 16
+
+
+MODEL = "models: [{path: models/bert.onnx}]\n"
+SECRETS = {"MXR_TOKEN": "hunter2", "DEPLOY_PASSWORD": "hunter2", "CI_REPOSITORY_URL": "hunter2", "MGX": "2.15"}
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "message"),
+    [
+        (MODEL + "defaults: {env: {MIGRAPHX_A: '${MXR_TOKEN}'}}\n", (), "this variable is not allowed"),
+        (MODEL + "defaults: {env: {MIGRAPHX_A: '${MXR_TOKEN:-}'}}\n", ("MGX",), "this variable is not allowed"),
+        ("models: [{path: 'models/${HOME:-bert}.onnx'}]\n", (), "this variable is not allowed"),
+        (MODEL + "env_from: [MXR_TOKEN]\n", (), "MXR_TOKEN may be a secret"),
+        (MODEL + "env_from: MGX, mxr_token_file\n", (), "mxr_token_file may be a secret"),
+        (MODEL + "env_from: [DEPLOY_PASSWORD]\n", (), "DEPLOY_PASSWORD may be a secret"),
+        (MODEL + "env_from: [CI_REPOSITORY_URL]\n", (), "CI_REPOSITORY_URL may be a secret"),
+        (MODEL + "env_from: ['${MGX}']\n", ("MGX",), "lists names of variables"),
+        (MODEL + "env_from: {MGX: 1}\n", (), "lists names of variables"),
+        (MODEL + "env_from: [[MGX]]\n", (), "lists names of variables"),
+    ],
+)
+def test_a_matrix_reads_no_variable_that_nobody_named(
+    folder: Path, text: str, named: tuple[str, ...], message: str
+) -> None:
+    """It comes with a pull request, and its values end in keys that everyone can read."""
+    path = folder / "m.yaml"
+    path.write_text(f"version: 1\n{text}targets: [{{kind: ref, migraphx: '2.15'}}]\n")
+    with pytest.raises(Usage) as caught:
+        matrix.cells(matrix.read(path, matrix.Variables(SECRETS, named)))
+    assert message in caught.value.message and "hunter2" not in str(caught.value.to_json())
+
+
+def test_the_command_line_allows_any_variable(folder: Path) -> None:
+    path = folder / "m.yaml"
+    path.write_text(
+        f"version: 1\n{MODEL}targets: [{{kind: ref, migraphx: '${{MGX}}', env: {{MIGRAPHX_A: '${{MXR_TOKEN}}'}}}}]\n"
+    )
+    (cell,) = matrix.cells(matrix.read(path, matrix.Variables(SECRETS, ("MGX", "MXR_TOKEN"))))
+    assert dict(cell.options.env) == {"MIGRAPHX_A": "hunter2"} and cell.options.migraphx == "2.15"
+
+
+OUTSIDE = (
+    *("../id_rsa", "{home}/id_rsa", "../none", "models/../../id_rsa", "link.onnx", "folder/id_rsa"),
+    *("../*", "{home}/*rsa", "f*/id_rsa", "*.onnx", "*/../../id_rsa", "**/id_rsa"),
+)
+
+
+@pytest.mark.parametrize("what", ["path", "calibration"])
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_matrix_names_no_file_outside_of_its_folder(tmp_path: Path, folder: Path, what: str, name: str) -> None:
+    """Whether that file exists or not: `..`, absolute, by a symbolic link to a file or a folder, or by a glob."""
+    inner = folder / "inner"
+    (inner / "models").mkdir(parents=True)
+    (inner / "models" / "bert.onnx").write_bytes(b"a model")
+    (folder / "id_rsa").write_bytes(b"a secret")
+    (inner / "link.onnx").symlink_to(folder / "id_rsa")
+    (inner / "folder").symlink_to(folder)
+    name = name.format(home=folder)
+    if what == "calibration" and "*" in name:
+        return
+    rows = f"- {{path: '{name}'}}" if what == "path" else f"- {{path: models/bert.onnx, calibration: '{name}'}}"
+    path = inner / "m.yaml"
+    path.write_text(f"version: 1\nmodels:\n  {rows}\nprecision: int8\ntargets: [{{kind: ref, migraphx: '2.15'}}]\n")
+    with pytest.raises(Usage) as caught:
+        matrix.cells(matrix.read(path, matrix.Variables({})))
+    assert "is outside of the folder" in caught.value.message and caught.value.detail["line"] == 3
+    if "none" not in name:
+        assert matrix.cells(matrix.read(path, matrix.Variables({}), outside=True))
+
+
+def test_a_link_inside_the_folder_is_followed(folder: Path) -> None:
+    (folder / "models" / "link.onnx").symlink_to("bert.onnx")
+    (cell,) = cells(folder, "version: 1\nmodels: [{path: models/link.onnx}]\n" + TAIL)
+    assert cell.model == folder / "models" / "link.onnx"
 
 
 @pytest.mark.parametrize(
@@ -346,7 +421,7 @@ def test_any_bytes_are_a_matrix_or_a_usage_error(data: bytes | str) -> None:
     """The error always names a line of the file."""
     raw = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
     try:
-        MATRIX.read(document.parse(raw, "m.yaml", {"A": "1"}))
+        MATRIX.read(document.parse(raw, "m.yaml", matrix.Variables({"A": "1"}, ("A",))))
     except MxrError as problem:
         assert isinstance(problem, Usage) and problem.hint
         assert problem.message.startswith(f"m.yaml:{problem.detail['line']}: ")
@@ -359,13 +434,13 @@ def test_the_expansion_of_aliases_is_limited(monkeypatch: pytest.MonkeyPatch) ->
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 10)}]" for at in range(1, 9)]
     with pytest.raises(Usage, match="parts \\(aliases expanded\\)"):
-        document.parse("\n".join(lines).encode(), "m.yaml", {})
+        document.parse("\n".join(lines).encode(), "m.yaml", matrix.Variables({}))
     with pytest.raises(Usage, match="nested too deep"):
-        document.parse(b"a: &a [*a]", "m.yaml", {})
+        document.parse(b"a: &a [*a]", "m.yaml", matrix.Variables({}))
     with pytest.raises(Usage, match="characters"):
-        document.parse(b"a: [" + b"'${X}'," * 5000 + b"]", "m.yaml", {"X": "x" * 1000})
+        document.parse(b"a: [" + b"'${X}'," * 5000 + b"]", "m.yaml", matrix.Variables({"X": "x" * 1000}, ("X",)))
     with pytest.raises(Usage, match="at most"):
-        document.parse(b"#" * (1 << 20) + b"\n", "m.yaml", {})
+        document.parse(b"#" * (1 << 20) + b"\n", "m.yaml", matrix.Variables({}))
 
 
 def test_more_combinations_than_the_default_limit(folder: Path) -> None:
@@ -426,7 +501,7 @@ def test_the_schema_accepts_what_the_reader_accepts(folder: Path) -> None:
     good = [
         {"batch": 4},
         {"batch": "1,8"},
-        {"batch": "${B:-1}"},
+        {"batch": "${B:-1}", "env_from": ["B"]},
         {"for": "ort"},
         {"limit": 30},
         {"precision": "int8+fp16"},

@@ -263,9 +263,7 @@ def test_a_kserve_uri_is_no_option(fails: Fails, monkeypatch: pytest.MonkeyPatch
         assert "not a model hash" in fails("kserve-init", "--", uri, "out", code=7).err
         with monkeypatch.context() as patch:
             patch.setenv("MXR_KSERVE_ALLOW", "path")
-            assert (
-                f"{uri.removeprefix('mxr://')}" in fails("kserve-init", uri, "out", "--json", code=3).error["message"]
-            )
+            assert f"{uri.removeprefix('mxr://')}" in fails("kserve-init", uri, "out", "--json").error["message"]
     assert not Path("out").exists()
 
 

@@ -273,8 +273,8 @@ def test_a_program_of_another_model_with_the_same_inputs_is_refused() -> None:
     for dims in ([8, 64, 32, 32], [8, 11]):
         with pytest.raises(Mismatch, match=r"outputs\.y"):
             labelled({"outputs": [{"type": "float_type", "dims": dims}]}, model)
-    with pytest.raises(Mismatch, match=r"outputs\.y"):
-        labelled({"outputs": [{"type": "int64_type", "dims": [8, 10]}]}, model)
+    with pytest.raises(Mismatch, match="outputs is"):
+        labelled({"outputs": [{"type": "float_type", "dims": [8, 10]}] * 2}, model)
     assert labelled({"outputs": [{"type": "float_type", "dims": [8, 10]}]}, model).warnings == ()
 
 

@@ -171,5 +171,5 @@ def test_what_is_no_json_document_is_said(server: Any, body: bytes) -> None:
 @on_sqlite
 def test_a_body_that_is_too_large_is_refused(server: Any) -> None:
     status, said = server.call("POST", "/v1/resolve", b" " * (9 * 2**20))
-    assert (status, said["error"]["code"]) == (422, "usage")
+    assert (status, said["error"]["code"]) == (413, "too_large")
     assert "exceeds" in said["error"]["message"]

@@ -104,6 +104,9 @@ qualities = st.builds(
 )
 
 
+FACTS = ("sramecc", "xnack", "num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "tuning", "real_arch")
+
+
 @st.composite
 def candidates(draw: st.DrawFn) -> list[Candidate]:
     """Up to six artifacts of one digest or of its family's, the order of publication mixed up."""
@@ -116,6 +119,8 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
             promoted=draw(st.sampled_from([0, 0, 0, order + 1])),
             order=order,
             generic=draw(st.sampled_from([None, None, None, "gfx9-4-generic"])),
+            origin=draw(st.sampled_from(["built", "pushed"])),
+            found=frozenset(draw(st.sets(st.sampled_from(FACTS)))),
         )
         for each, order in zip(found, orders, strict=True)
     ]

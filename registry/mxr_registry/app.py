@@ -46,7 +46,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    db = Database(settings.database_url, settings.connections)
+    db = Database(settings.database_url, settings.connections, settings.serve)
     store = open_store(settings.store_url, settings.s3)
     inspect = partial(inspection.inspect, store, limits=settings.limits)
     describe_model = partial(inspection.describe_model, store, limits=settings.limits)

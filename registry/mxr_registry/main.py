@@ -13,6 +13,7 @@ from mxr.errors import Interrupted, MxrError, Usage
 from . import serve_command
 from .command_options import print_error
 from .maintenance import commands
+from .maintenance.namespace_commands import namespace
 
 
 def main() -> None:
@@ -52,7 +53,7 @@ def program(debug: bool) -> None:
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
-for command in (serve_command.serve, commands.migrate, commands.move, commands.sweep, commands.fsck):
+for command in (serve_command.serve, commands.migrate, commands.move, commands.sweep, commands.fsck, namespace):
     program.add_command(command)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from mxr.artifact.serving import ANY, BUILT_ONLY
 from mxr.display.streams import write_line
 from mxr.errors import NotAllowed, Temporary, Usage
 from mxr_registry.config.settings import RegistrySettings
@@ -68,7 +69,11 @@ def serve(
     insecure: bool,
     verbose: bool,
 ) -> None:
-    """Serve the registry until interrupted (SIGINT or SIGTERM)."""
+    """Serve the registry until interrupted (SIGINT or SIGTERM).
+
+    On a loopback address without --trusted-proxies, every artifact answers requests. Otherwise only artifacts do that a
+    worker built or somebody promoted. `mxr-registry namespace set` changes it.
+    """
     from .server.request_guard import check_host_name
 
     settings = replace(
@@ -81,6 +86,7 @@ def serve(
         verbose=verbose,
     )
     listener = _listen(settings)
+    settings = replace(settings, serve=_default_serve(settings, listener))
     _prepare(settings)
     _serve(settings, listener)
 
@@ -93,6 +99,16 @@ def _check_proxy(address: str) -> str:
             f"--trusted-proxies: {address[:80]!r} is neither an IP address nor a network.",
             hint="Give the address of the proxy, such as 10.1.2.3 or 10.1.2.0/24.",
         ) from None
+
+
+def _default_serve(settings: RegistrySettings, listener: socket.socket) -> str:
+    """The rule of namespaces without one of their own: only this host can reach a loopback address without a proxy."""
+    local = _is_loopback(listener.getsockname()[0])
+    return ANY if local and not settings.trusted_proxies else BUILT_ONLY
+
+
+def _is_loopback(address: object) -> bool:
+    return ipaddress.ip_address(str(address).partition("%")[0]).is_loopback
 
 
 def _prepare(settings: RegistrySettings) -> None:
@@ -118,7 +134,7 @@ def _listen(settings: RegistrySettings) -> socket.socket:
     except OSError as problem:
         hint = "Give a host name or an IP address of this machine."
         raise Usage(f"--host {settings.host}: {problem.strerror}.", hint=hint) from None
-    if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback and not settings.insecure:
+    if not _is_loopback(address[0]) and not settings.insecure:
         raise NotAllowed(
             f"{settings.host} is reachable from other machines, and requests need no token.",
             hint="Listen on 127.0.0.1, or add --insecure if the network itself restricts access.",

@@ -119,8 +119,11 @@ def _import_bundle(session: Session, bundle: Path, into: str, lock_file: Path | 
                 "bundle": str(bundle),
                 "into": into,
                 "lock": str(lock_file) if lock_file else None,
-                "artifacts": [{"id": each.id, "new": each.new} for each in done],
+                "artifacts": [{"id": each.id, "new": each.new, "differs": each.differs} for each in done],
             }
         )
     else:
         echo(f"{bundle}: {len(done)} artifacts, {sum(each.new for each in done)} new in the {into}")
+        for each in done:
+            if each.differs:
+                note(f"mxr: {each.id[:12]} is in the registry with other qualities, which were kept")

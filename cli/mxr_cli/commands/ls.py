@@ -48,7 +48,7 @@ def ls(session: Session, model: str | None, input_: str | None, limit: int, **fi
     if session.as_json:
         print_json({"artifacts": [artifact_row(each) for each in found]})
         return
-    header = ("ID", "TARGET", "TOOLCHAIN", "INPUTS", "PRECISION", "SIZE", "PUBLISHED")
+    header = ("ID", "TARGET", "TOOLCHAIN", "INPUTS", "PRECISION", "ORIGIN", "SIZE", "PUBLISHED")
     print_table([artifact_cells(each) for each in found], header)
     if after is not None:
         note(f"mxr: there are more artifacts; use --limit {limit * 10} to list them")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from mxr.artifact import serving
 from mxr.artifact.key import show as format_value
 from mxr.protocol.artifacts import document
 from mxr_cli.options import Session, common
@@ -14,8 +15,9 @@ from mxr_cli.output import echo, format_size, format_time, print_json
 @click.argument("identity", metavar="ID")
 @common
 def show(session: Session, identity: str) -> None:
-    """Show the key, qualities and provenance of artifact ID, and which of its labels cannot be verified from the
-    file.
+    """Show artifact ID: what the registry knows of its publication, its key and qualities with who states each of them
+    (reader: the registry read it from the file; worker; publisher: not verified), and the provenance, which nobody
+    verified.
     """
     artifact = session.client().artifact(identity)
     if session.as_json:
@@ -24,14 +26,21 @@ def show(session: Session, identity: str) -> None:
     echo(f"id         {artifact.id}")
     echo(f"digest     {artifact.digest}")
     echo(f"sha256     {artifact.sha256}  ({format_size(artifact.size)})")
-    echo(f"published  {format_time(artifact.published_at)} UTC")
+    echo(f"published  {format_time(artifact.published_at)} UTC by {artifact.created_by}")
+    built = f"built by worker {artifact.worker}, job {artifact.job}"
+    echo(f"origin     {built if artifact.origin == serving.BUILT else artifact.origin}")
+    if artifact.changed_at:
+        echo(f"changed    {format_time(artifact.changed_at)} UTC")
     echo(f"promoted   {format_time(artifact.promoted_at)} UTC" if artifact.promoted_at else "promoted   no")
+    rule = serving.DESCRIPTIONS[artifact.serve]
+    echo(f"answers    {'yes' if artifact.answers_requests else 'no'}: the namespace serves {rule}")
     for title, rows in (("key", artifact.key.to_json()), ("qualities", artifact.qualities.to_json())):
         echo()
         echo(title)
         for name, value in rows.items():
-            stated = "  (stated, not verifiable from the file)" if name in artifact.stated and value is not None else ""
-            echo(f"  {name:<15} {format_value(value)}{stated}")
+            # Before the value, which a publisher may choose freely.
+            source = artifact.sources.get(name, "-") if value is not None else "-"
+            echo(f"  {name:<15} {source:<10} {format_value(value)}")
     warnings = (artifact.description or {}).get("warnings") or ()
     if warnings:
         echo()
@@ -39,6 +48,6 @@ def show(session: Session, identity: str) -> None:
     for warning in warnings:
         echo(f"  {warning}")
     echo()
-    echo("provenance")
+    echo(f"provenance  (stated by the {'worker' if artifact.origin == serving.BUILT else 'publisher'}, not verified)")
     for name, value in artifact.provenance.items():
         echo(f"  {name:<15} {format_value(value)}")

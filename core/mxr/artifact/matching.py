@@ -15,16 +15,20 @@ from mxr.util.frozen import dataclass
 
 from .key import Difference
 from .qualities import Demands, Qualities
+from .serving import BUILT, PUSHED, allows
 from .target import FEATURES
 
 PATCHES = ("rocm_patch", "migraphx_patch", "build")
+TUNING_LADDER = ("exhaustive", "default", "eager", "cross")
+"""Best first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """An artifact with the digest of the request or, with `generic` (an arch), with that of its generic family.
 
-    `promoted` orders promotions (0: never promoted, latest highest), `order` publications (first lowest).
+    `promoted` orders promotions (0: never promoted, latest highest), `order` publications (first lowest). `found`: the
+    names of the qualities that the reader or a worker found; the publisher claims the others.
     """
 
     id: str
@@ -32,6 +36,8 @@ class Candidate:
     promoted: float = 0
     order: int = 0
     generic: str | None = None
+    origin: str = PUSHED
+    found: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +150,16 @@ def _silicon(demands: Demands, has: Qualities, verdict: Verdict) -> None:
 RULES: tuple[Callable[[Demands, Qualities, Verdict], None], ...] = (_features, _counts, _patches, _tuning, _silicon)
 
 
-def choose(demands: Demands, candidates: Sequence[Candidate]) -> tuple[Candidate, Match] | None:
-    """Returns the best candidate and how well it matches; None if no candidate can serve the request.
+def choose(demands: Demands, candidates: Sequence[Candidate], *, serve: str) -> tuple[Candidate, Match] | None:
+    """Returns the best candidate that the rule `serve` allows, and how well it matches; None if none can serve.
 
-    Order: this arch before its generic family; the latest promoted; the same true arch; equal CU counts; explicit
-    features; equal patch versions; then the first published. Raises `Usage` if the request does not give a feature and
-    the candidates have different settings of it.
+    Order: the latest promoted; built before pushed; this arch before its generic family; the same true arch; equal CU
+    counts; explicit features; equal patch versions; better tuning; then the first published. A claim of a publisher
+    counts against the artifact, never for it. Raises `Usage` if the request does not give a feature and the candidates
+    have different settings of it.
     """
-    serving = [(each, verdict) for each in candidates if not (verdict := judge(demands, each)).refused]
+    allowed = [each for each in candidates if allows(serve, each.origin, promoted=bool(each.promoted))]
+    serving = [(each, verdict) for each in allowed if not (verdict := judge(demands, each)).refused]
     if not serving:
         return None
     _agree(demands, [each for each, _ in serving])
@@ -160,23 +168,49 @@ def choose(demands: Demands, candidates: Sequence[Candidate]) -> tuple[Candidate
 
 
 def _agree(demands: Demands, serving: Sequence[Candidate]) -> None:
+    # A push must not stop the service of what was built or promoted.
+    trusted = [each for each in serving if each.promoted or each.origin == BUILT] or serving
     for name in FEATURES:
-        signs = sorted({getattr(each.qualities, name) for each in serving} - {"any"})
+        signs = sorted({getattr(each.qualities, name) for each in trusted} - {"any"})
         if getattr(demands, name) is None and len(signs) > 1:
             raise Usage(
                 f"The registry has programs for {name}+ and for {name}-, and the request does not specify {name}.",
                 hint=f"Add --arch ARCH:{name}+ or --arch ARCH:{name}-. `mxr host` shows the setting of this host.",
-                detail={"field": name, "found": signs, "ids": [each.id for each in serving]},
+                detail={"field": name, "found": signs, "ids": [each.id for each in trusted]},
             )
 
 
 def _rank(demands: Demands, candidate: Candidate) -> tuple[Any, ...]:
     has = candidate.qualities
     return (
-        candidate.generic is not None,
         -candidate.promoted,
-        *(getattr(demands, name) != getattr(has, name) for name in ("real_arch", "num_cu", "chiplets")),
-        sum(getattr(has, name) == "any" for name in FEATURES),
-        sum(getattr(demands, name) not in (None, getattr(has, name)) for name in PATCHES),
+        candidate.origin != BUILT,
+        candidate.generic is not None,
+        *(_distance(demands, candidate, name) for name in ("real_arch", "num_cu", "chiplets")),
+        sum(getattr(has, name) == "any" or not _is_found(candidate, name) for name in FEATURES),
+        sum(_distance(demands, candidate, name) for name in PATCHES if getattr(demands, name) is not None),
+        _tuning_rank(candidate),
         candidate.order,
     )
+
+
+def _is_found(candidate: Candidate, name: str) -> bool:
+    return candidate.origin == BUILT or name in candidate.found
+
+
+def _distance(demands: Demands, candidate: Candidate, name: str) -> int:
+    """Returns 0 for an equal value that was found, 2 for another value that the publisher claims, and 1 otherwise.
+
+    So a claim never ranks above no claim, and never above what was found.
+    """
+    asked, has = getattr(demands, name), getattr(candidate.qualities, name)
+    if _is_found(candidate, name):
+        return int(asked != has)
+    # Without a demand, any CU count will do. The GPU without an override is a demand, too.
+    admitted = has not in (None, asked) and (asked is not None or name == "real_arch")
+    return 2 if admitted else 1
+
+
+def _tuning_rank(candidate: Candidate) -> int:
+    rank = TUNING_LADDER.index(candidate.qualities.tuning)
+    return rank if _is_found(candidate, "tuning") else max(rank, TUNING_LADDER.index("default"))

@@ -6,7 +6,7 @@ Missing evidence counts as unknown, never as a contradiction. The description is
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mxr.errors import Usage
@@ -14,6 +14,7 @@ from mxr.errors import Usage
 from . import target
 from .key import Difference, Key, inputs_from_json
 from .qualities import Qualities
+from .serving import READER
 from .target import GfxArch, Inputs
 
 Description = Mapping[str, Any]
@@ -46,9 +47,16 @@ def warnings(key: Key, description: Description) -> tuple[str, ...]:
     )
 
 
-def stated(key: Key, qualities: Qualities, description: Description) -> tuple[str, ...]:
-    """Returns the fields that only the publisher states, because the file does not show them."""
-    shown = {"kind": bool(description.get("targets")), "migraphx": bool(description.get("migraphx"))}
+def sources(key: Key, qualities: Qualities, descriptions: Sequence[Description], speaker: str) -> Mapping[str, str]:
+    """Returns who states each fact: the reader, where every file shows it, otherwise `speaker`."""
+    shown = [shows(key, qualities, each) for each in descriptions]
+    return {name: READER if all(each[name] for each in shown) else speaker for name in shown[0]}
+
+
+def shows(key: Key, qualities: Qualities, description: Description) -> dict[str, bool]:
+    """Returns for each fact that key and qualities state whether the file shows it."""
+    version = description.get("migraphx")
+    shown = {"kind": bool(description.get("targets")), "migraphx": bool(version)}
     shown["inputs"] = bool(description.get("inputs"))
     if key.kind == "gpu":
         # A code object that could not be read may be for another arch.
@@ -58,15 +66,19 @@ def stated(key: Key, qualities: Qualities, description: Description) -> tuple[st
         shown["offload_copy"] = description.get("offload_copy") is not None
         for name in target.FEATURES:
             if target.capable(key.arch or "", name):
-                shown[name] = bool(archs)
+                signs = {getattr(arch, name) or "any" for arch in archs}
+                shown[name] = bool(archs) and strictest(signs) == getattr(qualities, name)
     else:
         shown["offload_copy"] = False
     shown |= {"model": False, "precision": False, "fast_math": False, "tuning": False}
+    if qualities.migraphx_patch is not None:
+        shown["migraphx_patch"] = version == qualities.migraphx_patch
+    if qualities.libraries:
+        shown["libraries"] = {*qualities.libraries} <= {*(description.get("libraries") or ())}
     for name in ("num_cu", "chiplets", "rocm_patch", "build", "latency_ms", "max_error", "real_arch"):
         if getattr(qualities, name) is not None:
             shown[name] = False
-    shown |= {name: False for name in ("calibration", "env") if getattr(key, name)}
-    return tuple(sorted(name for name, known in shown.items() if not known))
+    return shown | {name: False for name in ("calibration", "env") if getattr(key, name)}
 
 
 def archs_of(description: Description) -> tuple[GfxArch, ...]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any
 
+from mxr.util.codec import refuse
 from mxr.util.frozen import dataclass
 
+from . import serving
 from .key import Key
 from .manifest import Manifest, artifact_id
 from .qualities import Qualities
@@ -36,10 +39,16 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A published artifact. `stated` lists the facts that only the publisher stated: they cannot be read from the file.
+    """A published artifact.
 
     `sha256` and `size` (bytes) are those of the file, or of the canonical list of several files. Times are seconds
-    since 1970 by the clock of the registry's database. `promoted_at` is None for an artifact that was never promoted.
+    since 1970 by the clock of the registry's database.
+
+    The registry itself records `origin`, `created_by` (who published it), `job` and `worker` (of a built artifact),
+    `published_at` (first), `changed_at` (the last time when its facts were replaced, or None) and `promoted_at` (None
+    for an artifact that was never promoted). `serve` is the rule of its namespace. `sources` tells for each fact of key
+    and qualities who states it: reader, worker or publisher. `provenance` is what the publisher or the worker says;
+    nobody verified it.
     """
 
     id: str
@@ -50,10 +59,37 @@ class Artifact:
     qualities: Qualities
     provenance: Mapping[str, Any]
     published_at: float
+    origin: str
+    serve: str
     promoted_at: float | None = None
-    stated: tuple[str, ...] = ()
+    changed_at: float | None = None
+    created_by: str | None = None
+    job: str | None = None
+    worker: str | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
     description: Mapping[str, Any] | None = None
     manifest: Manifest | None = None
+
+    def __post_init__(self) -> None:
+        if self.origin not in serving.ORIGINS:
+            raise refuse("origin", " or ".join(serving.ORIGINS), self.origin)
+        if self.serve not in serving.SERVE_RULES:
+            raise refuse("serve", " or ".join(serving.SERVE_RULES), self.serve)
+
+    @property
+    def answers_requests(self) -> bool:
+        """True if the rule of its namespace lets it answer requests; by its id, it is served in any case."""
+        return serving.allows(self.serve, self.origin, promoted=self.promoted_at is not None)
+
+    @property
+    def claimed(self) -> tuple[str, ...]:
+        """The facts that only the publisher states."""
+        return tuple(sorted(name for name, source in self.sources.items() if source == serving.PUBLISHER))
+
+    @property
+    def found(self) -> frozenset[str]:
+        """The facts that the reader or a worker found."""
+        return frozenset(self.sources) - {*self.claimed}
 
     @property
     def sound(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
+from mxr.artifact import serving
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, Manifest, artifact_id
 from mxr.artifact.qualities import Qualities
@@ -29,7 +30,8 @@ TAG = "mxr"
 class BundleRecord:
     """An artifact in a bundle: what was published, when first, and the publisher's description of its model.
 
-    Promotions are not included: they belong to one registry. Raises `Usage` for what no registry would accept.
+    Origin and promotion are not included: whoever imports it knows only the bundle. Raises `Usage` for what no registry
+    would accept.
     """
 
     key: Key
@@ -37,7 +39,6 @@ class BundleRecord:
     qualities: Qualities
     provenance: Mapping[str, Any]
     published_at: float
-    stated: tuple[str, ...] = ()
     model: RegisterModel | None = None
     v: int = VERSION
 
@@ -56,7 +57,6 @@ class BundleRecord:
             artifact.qualities,
             artifact.provenance,
             artifact.published_at,
-            artifact.stated,
             model,
         )
 
@@ -70,7 +70,7 @@ class BundleRecord:
         return Publish(self.key, self.manifest, self.qualities, self.provenance, self.model)
 
     def artifact(self) -> Artifact:
-        """The record that a cache stores for it."""
+        """The record that a cache stores for it: a pushed artifact, which whoever imported the bundle wants served."""
         return Artifact(
             id=self.id,
             digest=self.key.digest,
@@ -80,7 +80,8 @@ class BundleRecord:
             qualities=self.qualities,
             provenance=self.provenance,
             published_at=self.published_at,
-            stated=self.stated,
+            origin=serving.PUSHED,
+            serve=serving.ANY,
             manifest=self.manifest,
         )
 

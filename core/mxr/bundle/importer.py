@@ -15,7 +15,7 @@ from mxr.artifact.manifest import Blob, File
 from mxr.artifact.records import Model
 from mxr.cache.store import Cache
 from mxr.client import transfer
-from mxr.errors import Damaged, MxrError, NotFound
+from mxr.errors import Conflict, Damaged, MxrError, NotFound
 from mxr.lockfiles import lockfile
 from mxr.lockfiles.lockfile import LockFile
 from mxr.program import describe
@@ -54,10 +54,13 @@ class BundleContents:
 
 @dataclass(frozen=True, slots=True)
 class ImportedArtifact:
-    """An artifact of the bundle. `new`: the cache or registry did not have it before."""
+    """An artifact of the bundle. `new`: the cache or registry did not have it before. `differs`: the registry has it
+    with other qualities, which it kept.
+    """
 
     id: str
     new: bool
+    differs: bool = False
 
 
 def check(layout: ImageLayout, watch: Watch = unwatched) -> BundleContents:
@@ -218,7 +221,9 @@ def into_cache(
             if not cache.holds(file.sha256):
                 _write_file(layout, file, cache, watch)
                 new = True
-        cache.keep(cache.known(record.key.digest, record.id) or record.artifact())
+        known = cache.known(record.key.digest, record.id)
+        # Whoever imports a bundle wants its artifacts served, whatever the rule of a registry was.
+        cache.keep(known if known is not None and known.answers_requests else record.artifact())
         if record.model is not None:
             model = record.model
             cache.remember_model(Model(model.model, model.sha256, model.name, model.inputs))
@@ -248,13 +253,19 @@ def into_registry(
 ) -> list[ImportedArtifact]:
     """Publishes the artifacts of a bundle; the registry checks them like every publication.
 
-    After an interruption, the same call resumes and uploads only what is missing. Raises the registry's `Mismatch` or
-    `Conflict`, and `Unreachable`.
+    After an interruption, the same call resumes and uploads only what is missing. An artifact that the registry already
+    has keeps its qualities. Raises the registry's `Mismatch` or `Conflict`, and `Unreachable`.
     """
     done = []
     for record in contents.records:
         new = not _published(record, client)
-        published = _publish(layout, record, client, watch)
+        try:
+            published = _publish(layout, record, client, watch)
+        except Conflict as problem:
+            if new or problem.detail.get("id") != record.id:
+                raise
+            done.append(ImportedArtifact(record.id, new=False, differs=True))
+            continue
         if published.id != record.id:
             raise Damaged(
                 f"The registry published {published.id[:12]}, but the bundle has {record.id[:12]}.",

@@ -25,6 +25,7 @@ from mxr.artifact.manifest import File
 from mxr.artifact.matching import Candidate, Match, choose
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact, Model
+from mxr.artifact.serving import ANY
 from mxr.errors import MxrError
 from mxr.util import codec, disk
 from mxr.util.frozen import dataclass
@@ -71,7 +72,7 @@ class Cache:
         try:
             artifact = self._artifact(self._artifact_path(request_digest(found), str(found["id"])))
             match = found["match"]
-            if artifact is None or artifact.digest not in _digests(request):
+            if artifact is None or artifact.digest not in _digests(request) or not artifact.answers_requests:
                 return None
             return Answer(artifact, Match(tuple(match["relaxed"]), dict(match["assumed"])))
         except (KeyError, TypeError, ValueError, MxrError):
@@ -84,7 +85,7 @@ class Cache:
         for key, generic in ((request.key, None), (request.key.generic(), True)):
             if key is None:
                 continue
-            for artifact in self._artifacts(key.digest):
+            for artifact in filter(lambda each: each.answers_requests, self._artifacts(key.digest)):
                 held[artifact.id] = artifact
                 candidates.append(
                     Candidate(
@@ -93,9 +94,11 @@ class Cache:
                         artifact.promoted_at or 0,
                         round(artifact.published_at * 1000),
                         key.arch if generic else None,
+                        artifact.origin,
+                        artifact.found,
                     )
                 )
-        found = choose(request.demands, candidates)
+        found = choose(request.demands, candidates, serve=ANY)
         return Answer(held[found[0].id], found[1]) if found else None
 
     def remember(self, request: Request, answer: Answer) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mxr.artifact.matching import Candidate, choose
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
+from mxr.artifact.serving import ANY
 from mxr.cache.store import Answer, Cache
 from mxr.errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Unreachable, Usage
 from mxr.request import model as subjects
@@ -95,10 +96,12 @@ def _first(request: Request, artifacts: list[Artifact]) -> int:
             each.qualities,
             order=round(each.published_at * 1000),
             generic=each.key.arch if each.digest != request.key.digest else None,
+            origin=each.origin,
+            found=each.found,
         )
         for each in artifacts
     ]
-    found = choose(request.demands, rows)
+    found = choose(request.demands, rows, serve=ANY)
     return rows.index(found[0]) if found else 0
 
 

@@ -8,14 +8,15 @@ compiles, with a priority below every request that a user waits for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Request
 from mxr.artifact.records import Artifact
+from mxr.artifact.serving import BUILT
 from mxr.artifact.target import split_version
 from mxr.client.retry import OUTAGE, retry
 from mxr.errors import Json, MxrError, NoSuchModel, Usage
@@ -140,7 +141,7 @@ def plan(client: Client, old: Versions, new: Versions, days: int) -> tuple[Rebui
     statuses = request_statuses(client, [request for _, request, _ in rows])
     takes = dict(_seconds(client, new)) if any(each.artifact for each in statuses) else {}
     return tuple(
-        Rebuild(artifact, request, uses, status, seconds_of(artifact.provenance), takes.get(status.artifact or ""))
+        Rebuild(artifact, request, uses, status, seconds_of(artifact), takes.get(status.artifact or ""))
         for (artifact, request, uses), status in zip(rows, statuses, strict=True)
     )
 
@@ -166,7 +167,7 @@ def _seconds(client: Client, of: Versions) -> Iterator[tuple[str, float]]:
     while True:
         page = client.artifacts(migraphx=of.migraphx, rocm=of.rocm, limit=PAGE, after=after)
         for each in page.artifacts:
-            seconds = seconds_of(each.provenance)
+            seconds = seconds_of(each)
             if seconds is not None:
                 yield each.id, seconds
         if page.next is None:
@@ -174,9 +175,9 @@ def _seconds(client: Client, of: Versions) -> Iterator[tuple[str, float]]:
         after = page.next
 
 
-def seconds_of(provenance: Mapping[str, Any]) -> float | None:
+def seconds_of(artifact: Artifact) -> float | None:
     """The `compile_seconds` that a worker recorded, if they are a plausible number, else None."""
-    found = provenance.get("compile_seconds")
+    found = artifact.provenance.get("compile_seconds") if artifact.origin == BUILT else None
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < 10**8:
         return None
     return float(found)

@@ -86,7 +86,7 @@ class Publish:
     """An artifact to publish: its key, its qualities, its provenance, and its files by their blobs.
 
     `model` describes the model that the hash in the key stands for, so that the registry can detect a second model with
-    the same hash.
+    the same hash. `amend` replaces qualities and provenance of an artifact with these bytes that the caller pushed.
     """
 
     key: Key
@@ -94,6 +94,7 @@ class Publish:
     qualities: Qualities = field(default_factory=Qualities)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     model: RegisterModel | None = None
+    amend: bool = False
 
     def __post_init__(self) -> None:
         self.qualities.check(self.key)

@@ -16,9 +16,10 @@ from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Candidate, Match, Verdict, judge
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
+from mxr.artifact.serving import DESCRIPTIONS
 from mxr.cache import usage_log
 from mxr.cache.store import Answer, Cache
-from mxr.errors import Damaged, Mismatch, MxrError, Unreachable
+from mxr.errors import Damaged, Mismatch, MxrError, NoSuchArtifact, Unreachable
 from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -108,6 +109,13 @@ def look(request: Request, cache: Cache, connect: Connect | None, *, refresh: bo
 def resolve(request: Request, client: Client) -> Answer:
     """Returns the verified answer of the registry. Raises `NoSuchArtifact`, `Unreachable`, `Damaged`."""
     hit = client.resolve(request)
+    if not hit.artifact.answers_requests:
+        raise Damaged(
+            f"The registry answered with artifact {hit.artifact.id[:12]}, which its own rule excludes: it is "
+            f"{hit.artifact.origin} and not promoted, and the namespace serves {DESCRIPTIONS[hit.artifact.serve]}.",
+            hint="Run the same version of mxr on both sides, and check for proxies that change replies.",
+            detail={"id": hit.artifact.id, "origin": hit.artifact.origin, "serve": hit.artifact.serve},
+        )
     match = Match(tuple(hit.match.get("relaxed", ())), dict(hit.match.get("assumed", {})))
     answer = Answer(hit.artifact, match)
     check_answer(request, answer)
@@ -133,9 +141,17 @@ def fetch_compiled(
 ) -> Fetched:
     """Returns the program that was compiled for a request, by the id of its artifact and without another resolve.
 
-    Raises `Mismatch` if the artifact does not match the request, and `Damaged` if it does not match its id.
+    Raises `Mismatch` if the artifact does not match the request, `NoSuchArtifact` if the namespace serves only promoted
+    artifacts, and `Damaged` if it does not match its id.
     """
     answer = judged(request, client.artifact(identity), "The compiled program")
+    if not answer.artifact.answers_requests:
+        raise NoSuchArtifact(
+            f"The program is compiled as artifact {identity[:12]}, but the namespace serves "
+            f"{DESCRIPTIONS[answer.artifact.serve]}.",
+            hint=f"Promote it: `mxr promote {identity[:12]}`. Then repeat the command.",
+            detail={"id": answer.artifact.id, "serve": answer.artifact.serve},
+        )
     moved = complete(answer, cache, client, watch)
     with nullcontext() if moved else suppress(MxrError):
         cache.remember(request, answer)

@@ -135,10 +135,13 @@ def push(
     client: Client,
     provenance: Mapping[str, Any],
     watch: Watch,
+    *,
+    amend: bool = False,
 ) -> artifact_protocol.Artifact:
     """Uploads the blobs of the program at `path` that the registry lacks, and publishes it under its label.
 
-    After an interruption, call it again. Raises `Unreachable`, and `Mismatch` or `Conflict` as the registry answers.
+    `amend`: replace the facts of an artifact with these bytes that the same user pushed. After an interruption, call it
+    again. Raises `Unreachable`, and `Mismatch`, `Conflict` or `NotAllowed` as the registry answers.
     """
     file = cut(path, "model.mxr")
     publication = artifact_protocol.Publish(
@@ -147,6 +150,7 @@ def push(
         qualities=found.qualities,
         provenance={"file": path.name, **provenance},
         model=subject.statement(),
+        amend=amend,
     )
     return transfer.upload_and_publish(
         lambda: transfer.upload(client, path, file, watch(file.size)), lambda: client.publish(publication)

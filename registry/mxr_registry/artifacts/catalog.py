@@ -13,12 +13,21 @@ from sqlalchemy import delete, exists, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact.manifest import File, Manifest
+from mxr.artifact.matching import Candidate
 from mxr.artifact.qualities import Qualities
+from mxr.artifact.serving import PUBLISHER
 from mxr.errors import NotAllowed, NotFound, Usage
 from mxr.util.codec import decode
 from mxr.util.hashing import sha256_hex
-from mxr_registry.database.session import Row, Session, advisory_lock, now
-from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow, BlobRow, LockArtifactRow
+from mxr_registry.database.session import Row, Session, advisory_lock, default_serve, now
+from mxr_registry.database.tables import (
+    ArtifactBlobRow,
+    ArtifactInputRow,
+    ArtifactRow,
+    BlobRow,
+    LockArtifactRow,
+    NamespaceRow,
+)
 
 from . import locks
 
@@ -36,7 +45,13 @@ COLUMNS = (
     ArtifactRow.provenance_json,
     ArtifactRow.published_at,
     ArtifactRow.promoted_at,
-    ArtifactRow.stated_json,
+    ArtifactRow.sources_json,
+    ArtifactRow.origin,
+    ArtifactRow.created_by,
+    ArtifactRow.job,
+    ArtifactRow.worker,
+    ArtifactRow.changed_at,
+    select(NamespaceRow.serve).where(NamespaceRow.name == ArtifactRow.namespace).scalar_subquery().label("serve"),
 )
 """Columns in a list of artifacts. Manifest and description are left out because they can be long."""
 
@@ -89,33 +104,51 @@ def listed(session: Session, namespace: str, filters: ArtifactFilters) -> str:
     rows = session.execute(query.order_by(row.seq.desc()).limit(filters.limit + 1)).all()
     page = rows[: filters.limit]
     next_page = json.dumps(str(page[-1].seq)) if len(rows) > len(page) else "null"
-    return '{"artifacts":[' + ",".join(f"{{{fields_of(each)}}}" for each in page) + f'],"next":{next_page}}}'
+    rule = default_serve(session)
+    return '{"artifacts":[' + ",".join(f"{{{fields_of(each, rule)}}}" for each in page) + f'],"next":{next_page}}}'
 
 
 def show(session: Session, namespace: str, id: str) -> str:
     """Return the JSON of one artifact with its manifest and description. Raises `NotFound`, `Usage`."""
-    return show_row(find(session, namespace, id))
+    return show_row(find(session, namespace, id), default_serve(session))
 
 
-def show_row(row: Row) -> str:
-    """Return the JSON of the artifact in a row of `find`."""
+def show_row(row: Row, default: str) -> str:
+    """Return the JSON of the artifact in a row of `find`. `default`: see `fields_of`."""
     description = row.description_json or "null"
-    return f'{{{fields_of(row)},"description":{description},"manifest":{row.manifest_json}}}'
+    return f'{{{fields_of(row, default)},"description":{description},"manifest":{row.manifest_json}}}'
 
 
-def fields_of(row: Row) -> str:
-    """Return the JSON fields of an artifact that every reply contains, without the enclosing braces."""
-    promoted_at = "null" if row.promoted_at is None else row.promoted_at
+def fields_of(row: Row, default: str) -> str:
+    """Return the JSON fields of an artifact that every reply contains, without the enclosing braces.
+
+    `default`: the rule `serve` of a namespace without one of its own.
+    """
+    known = (row.promoted_at, row.changed_at, row.created_by, row.job, row.worker, row.origin, row.serve or default)
+    promoted_at, changed_at, created_by, job, worker, origin, serve = (json.dumps(each) for each in known)
     return (
         f'"id":"{row.id}","digest":"{row.digest}","sha256":"{row.sha256}","size":{row.size},"key":{row.key_json},'
         f'"qualities":{row.qualities_json},"provenance":{row.provenance_json},"published_at":{row.published_at},'
-        f'"promoted_at":{promoted_at},"stated":{row.stated_json}'
+        f'"promoted_at":{promoted_at},"changed_at":{changed_at},"created_by":{created_by},"job":{job},'
+        f'"worker":{worker},"origin":{origin},"serve":{serve},"sources":{row.sources_json}'
     )
 
 
-def etag_of(row: Row) -> str:
+def etag_of(row: Row, default: str) -> str:
     """Return the entity tag of an artifact. It changes with every field that a client caches."""
-    return f'W/"{sha256_hex((fields_of(row) + row.manifest_json).encode())[:32]}"'
+    return f'W/"{sha256_hex((fields_of(row, default) + row.manifest_json).encode())[:32]}"'
+
+
+def candidate_of(row: Row, generic: str | None) -> Candidate:
+    """Return the artifact of a row with COLUMNS and `promoted` as a candidate for a request."""
+    qualities, found = qualities_of(row.qualities_json), found_in(row.sources_json)
+    return Candidate(row.id, qualities, row.promoted, row.seq, generic, row.origin, found)
+
+
+@lru_cache(maxsize=4_096)
+def found_in(text: str) -> frozenset[str]:
+    """Return the names of the facts that the reader or a worker found, from stored sources."""
+    return frozenset(name for name, source in json.loads(text).items() if source != PUBLISHER)
 
 
 @lru_cache(maxsize=4_096)

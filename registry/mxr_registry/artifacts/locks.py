@@ -12,10 +12,13 @@ from sqlalchemy import delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact.limits import MOST_LOCKS
+from mxr.artifact.serving import DESCRIPTIONS, allows
 from mxr.errors import Conflict, NoSuchArtifact, NotAllowed, NotFound, Usage
 from mxr.util.codec import canonical
 from mxr_registry.database.session import Database, Row, Session, now, upsert
 from mxr_registry.database.tables import ArtifactRow, LockArtifactRow, LockRow
+
+from . import namespaces
 
 NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
 MOST_LISTED = 1_000
@@ -27,12 +30,13 @@ def put(db: Database, namespace: str, name: str, ids: Sequence[str]) -> str:
     """Register a lock, or replace the artifacts that it pins, and return its JSON.
 
     Runs in one transaction: the lock pins all of these artifacts, or nothing changes. Raises `NoSuchArtifact`, which
-    lists the missing ones, and `Usage` for an invalid name.
+    lists the missing ones, `NotAllowed` for artifacts that the namespace does not serve and that this lock did not pin
+    before, and `Usage` for an invalid name.
     """
     check_name(name)
     try:
         with db.writing() as session:
-            wanted = _sequences(session, namespace, ids)
+            rows = _artifacts(session, namespace, ids)
             moment = now(session)
             keys = {"namespace": namespace, "name": name}
             upsert(session, LockRow, keys, {"created_at": moment, "updated_at": moment}, {"updated_at": moment})
@@ -43,6 +47,8 @@ def put(db: Database, namespace: str, name: str, ids: Sequence[str]) -> str:
                     hint="Remove locks that nobody needs with `mxr lock --unregister NAME`.",
                 )
             row = find(session, namespace, name)
+            _refuse_unserved(session, namespace, rows, {*_ids(session, [row.seq]).get(row.seq, [])})
+            wanted = sorted(each.seq for each in rows)
             session.execute(delete(LockArtifactRow).where(LockArtifactRow.lock == row.seq))
             if wanted:
                 session.execute(insert(LockArtifactRow), [{"lock": row.seq, "artifact": seq} for seq in wanted])
@@ -63,13 +69,14 @@ def check_name(name: str) -> str:
     return name
 
 
-def _sequences(session: Session, namespace: str, ids: Sequence[str]) -> list[int]:
-    found: dict[str, int] = {}
+def _artifacts(session: Session, namespace: str, ids: Sequence[str]) -> list[Row]:
+    found: dict[str, Row] = {}
     wanted = list(dict.fromkeys(ids))
     row = ArtifactRow
     for at in range(0, len(wanted), BATCH):
-        query = select(row.id, row.seq).where(row.namespace == namespace, row.id.in_(wanted[at : at + BATCH]))
-        found |= {id: seq for id, seq in session.execute(query)}
+        query = select(row.id, row.seq, row.origin, row.promoted)
+        query = query.where(row.namespace == namespace, row.id.in_(wanted[at : at + BATCH]))
+        found |= {each.id: each for each in session.execute(query)}
     absent = [id for id in wanted if id not in found]
     if absent:
         raise NoSuchArtifact(
@@ -78,7 +85,20 @@ def _sequences(session: Session, namespace: str, ids: Sequence[str]) -> list[int
             hint="Publish them (for a bundle: `mxr import --into registry`), or create a new lock with `mxr lock`.",
             detail={"ids": absent[:1000]},
         )
-    return sorted(found.values())
+    return list(found.values())
+
+
+def _refuse_unserved(session: Session, namespace: str, rows: Iterable[Row], pinned: set[str]) -> None:
+    """Raises `NotAllowed` for artifacts that `serve` excludes, except those that the lock pins already."""
+    rule = namespaces.rule_of(session, namespace)
+    unserved = [each.id for each in rows if not allows(rule, each.origin, promoted=bool(each.promoted))]
+    if fresh := [id for id in unserved if id not in pinned]:
+        raise NotAllowed(
+            f"{len(fresh)} of the lock's artifacts do not answer requests, because the namespace {namespace} serves "
+            f"{DESCRIPTIONS[rule]}: {', '.join(id[:12] for id in fresh[:MOST_NAMED])}.",
+            hint=f"Promote them (`mxr promote {fresh[0][:12]}`), or {namespaces.change_command(namespace)}.",
+            detail={"ids": fresh[:1000], "serve": rule},
+        )
 
 
 def find(session: Session, namespace: str, name: str) -> Row:

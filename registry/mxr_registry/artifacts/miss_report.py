@@ -15,11 +15,12 @@ from mxr.artifact import matching, target
 from mxr.artifact.key import Difference, Key, show
 from mxr.artifact.matching import Candidate
 from mxr.artifact.qualities import ALLOWANCES, Demands, Request
+from mxr.artifact.serving import BUILT_ONLY, DESCRIPTIONS, PROMOTED_ONLY, allows
 from mxr.errors import NoSuchArtifact
 from mxr_registry.database.session import Row, Session
 from mxr_registry.database.tables import ArtifactRow
 
-from . import catalog, models
+from . import catalog, models, namespaces
 
 MOST_COMPARED = 500
 """Maximum number of artifacts of the model to compare with a request: newest first, same arch before others."""
@@ -30,11 +31,12 @@ MOST_REPORTED = 5
 
 @dataclass(frozen=True, slots=True)
 class NearestArtifact:
-    """An artifact that does not satisfy a request, and the reasons."""
+    """An artifact that does not satisfy a request, and the reasons. `excluded`: the rule `serve` is the only one."""
 
     candidate: Candidate
     same_key: bool
     differences: tuple[Difference, ...]
+    excluded: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """`{"id","differences":[{"field","asked","found"}]}`."""
@@ -43,12 +45,17 @@ class NearestArtifact:
 
 
 def explain(
-    session: Session, namespace: str, request: Request, digest: str, family: str | None
+    session: Session, namespace: str, request: Request, digest: str, family: str | None, rule: str
 ) -> tuple[NoSuchArtifact, list[Mapping[str, Any]]]:
-    """Return the error for a request that no artifact satisfies, and the nearest artifacts as JSON."""
-    near = nearest(session, namespace, request, family)[:MOST_REPORTED]
+    """Return the error for a request that no artifact satisfies, and the nearest artifacts as JSON.
+
+    `rule`: the rule `serve` of the namespace. If it is the reason of the miss, the error says so.
+    """
+    near = nearest(session, namespace, request, family, rule)[:MOST_REPORTED]
     shown: list[Mapping[str, Any]] = [each.to_json() for each in near]
     message = f"No program of {request.key.model} for {place(request.key)}: "
+    if near and near[0].excluded:
+        return _excluded(namespace, rule, message, digest, near, shown), shown
     if near:
         first = near[0].differences[0]
         more = len(near[0].differences) - 1
@@ -64,6 +71,24 @@ def explain(
     return NoSuchArtifact(message, hint=advice(request, near), detail=detail), shown
 
 
+def _excluded(
+    namespace: str,
+    rule: str,
+    message: str,
+    digest: str,
+    near: list[NearestArtifact],
+    shown: list[Mapping[str, Any]],
+) -> NoSuchArtifact:
+    ids = [each.candidate.id for each in near if each.excluded]
+    return NoSuchArtifact(
+        f"{message}artifact {ids[0][:12]} matches, but it is {near[0].candidate.origin} and not promoted, and the "
+        f"namespace {namespace} serves {DESCRIPTIONS[rule]}.",
+        hint=f"{'Have a worker compile it (`--on-miss wait`), or promote' if rule == BUILT_ONLY else 'Promote'} the "
+        f"artifact (`mxr promote {ids[0][:12]}`), or {namespaces.change_command(namespace)}.",
+        detail={"digest": digest, "nearest": shown, "serve": {"rule": rule, "excluded": ids}},
+    )
+
+
 def place(key: Key) -> str:
     """Describe briefly where a program with this key runs."""
     if key.kind == "ref":
@@ -72,16 +97,17 @@ def place(key: Key) -> str:
     return f"{key.arch} ({userland} {key.rocm}, MIGraphX {key.migraphx})"
 
 
-def nearest(session: Session, namespace: str, request: Request, family: str | None) -> list[NearestArtifact]:
+def nearest(session: Session, namespace: str, request: Request, family: str | None, rule: str) -> list[NearestArtifact]:
     """Return the artifacts of the same model that do not satisfy the request, fewest differences first."""
-    found = [_compare(request, row, family) for row in _rows(session, namespace, request.key)]
-    return sorted((each for each in found if each.differences), key=lambda each: len(each.differences))
+    found = [_compare(request, row, family, rule) for row in _rows(session, namespace, request.key)]
+    different = (each for each in found if each.differences)
+    return sorted(different, key=lambda each: (not each.excluded, len(each.differences)))
 
 
 def _rows(session: Session, namespace: str, key: Key) -> Iterator[Row]:
     row = ArtifactRow
     query = (
-        select(row.seq, row.id, row.key_json, row.qualities_json, row.promoted)
+        select(row.seq, row.id, row.key_json, row.qualities_json, row.promoted, row.origin, row.sources_json)
         .where(row.namespace == namespace, row.model == key.model)
         .order_by(row.seq.desc())
     )
@@ -92,21 +118,27 @@ def _rows(session: Session, namespace: str, key: Key) -> Iterator[Row]:
         yield from session.execute(other)
 
 
-def _compare(request: Request, row: Row, family: str | None) -> NearestArtifact:
+def _compare(request: Request, row: Row, family: str | None, rule: str) -> NearestArtifact:
     key = Key.from_json(json.loads(row.key_json))
     generic = family if key.arch == family and family else None
-    candidate = Candidate(row.id, catalog.qualities_of(row.qualities_json), row.promoted, row.seq, generic)
+    candidate = catalog.candidate_of(row, generic)
     requested_key = request.key.generic() if generic else request.key
     differences = (requested_key or request.key).differences(key)
     other_hardware = any(each.field in ("arch", "vendor", "kind") for each in differences)
     refused = () if other_hardware else tuple(matching.judge(request.demands, candidate).refused)
-    return NearestArtifact(candidate, not differences, differences + refused)
+    if allows(rule, row.origin, promoted=bool(row.promoted)):
+        return NearestArtifact(candidate, not differences, differences + refused)
+    unserved = Difference("origin", "promoted" if rule == PROMOTED_ONLY else "built or promoted", row.origin)
+    return NearestArtifact(
+        candidate, not differences, (*differences, *refused, unserved), excluded=not differences and not refused
+    )
 
 
 def advice(request: Request, near: list[NearestArtifact]) -> str:
     """Return the hint: the options that would accept a near artifact, or the command that publishes the program."""
     for each in near:
-        option = _accepting_option(request.demands, each) if each.same_key else None
+        served = not any(difference.field == "origin" for difference in each.differences)
+        option = _accepting_option(request.demands, each) if each.same_key and served else None
         if option:
             return (
                 f"To accept artifact {each.candidate.id[:12]}, {option}. "

@@ -8,24 +8,24 @@ Only the last step runs in a transaction. Database constraints resolve concurren
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from mxr.artifact import model_evidence, program_evidence
+from mxr.artifact import model_evidence, program_evidence, serving
 from mxr.artifact.key import Difference
 from mxr.artifact.manifest import File, Manifest, artifact_id
-from mxr.errors import Mismatch, NoSuchBlob, Usage
+from mxr.errors import Mismatch, MxrError, NoSuchBlob, Usage
 from mxr.protocol.artifacts import Publish
 from mxr.util.codec import canonical
 from mxr_registry.database.session import Database, Session, now
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow
 from mxr_registry.storage.store import Store
 
-from . import blobs, catalog, models
+from . import amendment, blobs, catalog, models
 from .inspection import Description
 
 Inspect = Callable[[Sequence[File]], tuple[Description, ...]]
@@ -35,39 +35,67 @@ ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
+class PublicationSource:
+    """What the registry itself knows of a publication: its origin, the principal, and job and worker of a built one."""
+
+    origin: str
+    created_by: str
+    job: str | None = None
+    worker: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CheckedPublication:
     """A publication with verified bytes and programs that match its key.
 
-    `repairs`: the artifact already exists, and the store has lost blobs of its current manifest.
+    `sources` tells who states each fact. `repairs`: the artifact already exists, and the store has lost blobs of its
+    current manifest.
     """
 
     wanted: Publish
+    source: PublicationSource
     digest: str
     id: str
-    stated: tuple[str, ...]
+    sources: Mapping[str, str]
     description: Description
     repairs: bool = False
 
 
-def publish(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: Publish) -> tuple[str, bool]:
-    """Publish an artifact. Returns its JSON and whether it is new.
+@dataclass(frozen=True, slots=True)
+class RecordedPublication:
+    """The result of a publication. `problem`: the existing artifact has other facts, which were not replaced."""
 
-    Raises `NoSuchBlob`, `Damaged`, `DamagedBlob`, `Mismatch` if a program contradicts its key, and `Conflict`.
+    new: bool
+    problem: MxrError | None = None
+
+
+def publish(
+    db: Database, store: Store, inspect: Inspect, namespace: str, principal: str, wanted: Publish
+) -> tuple[str, bool]:
+    """Publish an artifact as `principal`. Returns its JSON and whether it is new.
+
+    Raises `NoSuchBlob`, `Damaged`, `DamagedBlob`, `Mismatch` if a program contradicts its key, `Conflict` for another
+    model, or for bytes that were published with other facts, and `NotAllowed` for an amendment by somebody else.
     """
-    checked = check(db, store, inspect, namespace, wanted)
+    checked = check(db, store, inspect, namespace, wanted, PublicationSource(serving.PUSHED, principal))
     checked = replace(checked, description=_with_warnings(checked, _check_model(db, namespace, checked)))
     for _ in range(ATTEMPTS):
         try:
             with db.writing() as session:
-                new = record(session, namespace, checked)
-                return catalog.show(session, namespace, checked.id), new
+                found = record(session, namespace, checked)
+                text = catalog.show(session, namespace, checked.id)
         except IntegrityError:
             # Another request wrote the same artifact or its model at the same time; the next attempt finds it.
             continue
+        if found.problem is not None:
+            raise found.problem
+        return text, found.new
     raise NoSuchBlob("A blob of this artifact has just been swept.")
 
 
-def check(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: Publish) -> CheckedPublication:
+def check(
+    db: Database, store: Store, inspect: Inspect, namespace: str, wanted: Publish, source: PublicationSource
+) -> CheckedPublication:
     """Run all checks that precede the transaction: read every byte, describe the programs, compare them with the key.
 
     Raises the errors of `publish` except `Conflict`, and `Usage`.
@@ -86,11 +114,20 @@ def check(db: Database, store: Store, inspect: Inspect, namespace: str, wanted: 
     refuse_contradictions(wanted, files, descriptions)
     if wanted.model is not None:
         models.verify(db, store, namespace, wanted.model)
+    wanted = _with_libraries(wanted, descriptions)
+    speaker = serving.WORKER if source.origin == serving.BUILT else serving.PUBLISHER
+    sources = program_evidence.sources(wanted.key, wanted.qualities, descriptions, speaker)
     digest = wanted.key.digest
-    stated = {name for each in descriptions for name in program_evidence.stated(wanted.key, wanted.qualities, each)}
     id = artifact_id(digest, files)
     repairs = _lost_blobs(db, store, namespace, id)
-    return CheckedPublication(wanted, digest, id, tuple(sorted(stated)), _joined(files, descriptions), repairs)
+    return CheckedPublication(wanted, source, digest, id, sources, _joined(files, descriptions), repairs)
+
+
+def _with_libraries(wanted: Publish, descriptions: Sequence[Description]) -> Publish:
+    """Add the libraries that the programs call: they tie a program to its ROCm patch, whatever the publisher says."""
+    found = {name for each in descriptions for name in each.get("libraries") or ()} if wanted.key.kind == "gpu" else ()
+    libraries = (*wanted.qualities.libraries, *found)
+    return replace(wanted, qualities=replace(wanted.qualities, libraries=libraries))
 
 
 def _check_model(db: Database, namespace: str, checked: CheckedPublication) -> tuple[str, ...]:
@@ -158,29 +195,31 @@ def _joined(files: Sequence[File], descriptions: Sequence[Description]) -> Descr
     return {"files": {file.name: each for file, each in zip(files, descriptions, strict=True)}}
 
 
-def record(session: Session, namespace: str, checked: CheckedPublication) -> bool:
-    """Write a checked publication within the caller's transaction. Returns whether the artifact is new.
+def record(session: Session, namespace: str, checked: CheckedPublication) -> RecordedPublication:
+    """Write a checked publication within the caller's transaction.
 
-    An existing artifact keeps its manifest, unless `checked.repairs`: then the new manifest replaces it.
+    An existing artifact keeps its manifest, unless `checked.repairs`: then the new manifest replaces it. What happens
+    to its facts is in `amendment`.
     """
     if checked.wanted.model is not None:
         models.save(session, namespace, checked.wanted.model)
     row = ArtifactRow
     # The row lock keeps other requests from removing or repairing the artifact before this transaction ends.
-    query = select(row.seq).where(row.namespace == namespace, row.id == checked.id).with_for_update(key_share=True)
-    existing = session.execute(query).scalar()
+    query = select(*amendment.COLUMNS).where(row.namespace == namespace, row.id == checked.id)
+    existing = session.execute(query.with_for_update(key_share=True)).first()
     if existing is not None:
         if checked.repairs:
             manifest = canonical(checked.wanted.manifest.to_json())
-            session.execute(update(row).where(row.seq == existing).values(manifest_json=manifest))
-            _bind(session, namespace, existing, checked.wanted.manifest)
-        return False
-    seq = session.execute(insert(row).values(_values(session, namespace, checked)).returning(row.seq)).scalar_one()
+            session.execute(update(row).where(row.seq == existing.seq).values(manifest_json=manifest))
+            _bind(session, namespace, existing.seq, checked.wanted.manifest)
+        return RecordedPublication(False, amendment.amend(session, existing, checked))
+    values = _values(session, namespace, checked) | amendment.facts_of(checked)
+    seq = session.execute(insert(row).values(values).returning(row.seq)).scalar_one()
     _bind(session, namespace, seq, checked.wanted.manifest)
     inputs = [{"artifact": seq, "name": name} for name, _ in checked.wanted.key.inputs]
     if inputs:
         session.execute(insert(ArtifactInputRow), inputs)
-    return True
+    return RecordedPublication(True)
 
 
 def _bind(session: Session, namespace: str, artifact: int, manifest: Manifest) -> None:
@@ -206,12 +245,10 @@ def _values(session: Session, namespace: str, checked: CheckedPublication) -> di
         "sha256": wanted.manifest.sha256,
         "size": wanted.manifest.size,
         "key_json": key.canonical,
-        "qualities_json": canonical(wanted.qualities.to_json()),
-        "provenance_json": canonical(dict(wanted.provenance)),
-        "stated_json": canonical(list(checked.stated)),
         "names_json": canonical([file.name for file in wanted.manifest.files]),
         "published_at": moment,
         "used_at": moment,
+        "changed_at": None,
         "promoted_at": None,
         "promoted": 0,
         "manifest_json": canonical(wanted.manifest.to_json()),

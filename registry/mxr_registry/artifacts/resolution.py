@@ -17,12 +17,13 @@ from sqlalchemy import bindparam, or_, select
 from mxr.artifact import matching
 from mxr.artifact.matching import Candidate, Match
 from mxr.artifact.qualities import Request
+from mxr.artifact.serving import rule_for_compiles
 from mxr.protocol.artifacts import API
 from mxr.util import codec
-from mxr_registry.database.session import Database, PreparedQuery, Row
+from mxr_registry.database.session import Database, PreparedQuery, Row, Session, default_serve
 from mxr_registry.database.tables import ArtifactRow
 
-from . import catalog, miss_report, misses
+from . import catalog, miss_report, misses, namespaces
 from .usage import UsageCounter
 
 MATCHING_DIGEST = (
@@ -82,7 +83,8 @@ def resolve(db: Database, usage: UsageCounter, namespace: str, wanted: ResolveRe
         usage.count(namespace, hit.id)
         return hit.text
     with db.reading() as session:
-        error, nearest = miss_report.explain(session, namespace, wanted.request, wanted.digest, wanted.family)
+        rule = namespaces.rule_of(session, namespace)
+        error, nearest = miss_report.explain(session, namespace, wanted.request, wanted.digest, wanted.family, rule)
     misses.record(db, namespace, wanted.request, wanted.digest, nearest)
     raise error
 
@@ -91,32 +93,41 @@ def find(db: Database, namespace: str, wanted: ResolveRequest) -> ResolveResult 
     """Return the hit, or None. Raises `Usage` as `resolve` does."""
     values = {"namespace": namespace, "digest": wanted.digest, "generic": wanted.generic_digest or wanted.digest}
     rows = db.run_prepared(PREPARED, values)
-    chosen = matching.choose(wanted.request.demands, candidates(rows, wanted.digest, wanted.family)) if rows else None
+    chosen = choose(rows, wanted, db.serve)
     if chosen is None:
         return None
     candidate, match = chosen
-    return ResolveResult(candidate.id, _to_json(next(row for row in rows if row.id == candidate.id), match))
+    row = next(row for row in rows if row.id == candidate.id)
+    return ResolveResult(candidate.id, _to_json(row, match, db.serve))
 
 
-def candidates(rows: Sequence[Row], digest: str, family: str | None) -> list[Candidate]:
-    """Convert the rows to candidates for `matching.choose`."""
-    return [
-        Candidate(
-            id=row.id,
-            qualities=catalog.qualities_of(row.qualities_json),
-            promoted=row.promoted,
-            order=row.seq,
-            generic=None if row.digest == digest else family,
-        )
-        for row in rows
-    ]
+def find_compiled(session: Session, namespace: str, request: Request) -> tuple[Candidate, Match] | None:
+    """Return the artifact that makes a compile unnecessary: one that the namespace serves, or a built one.
+
+    Raises `Usage` as `resolve` does.
+    """
+    wanted = ResolveRequest.of(request)
+    values = {"namespace": namespace, "digest": wanted.digest, "generic": wanted.generic_digest or wanted.digest}
+    rows = session.execute(MATCHING_DIGEST, values).all()
+    return choose(rows, wanted, default_serve(session), compiles=True)
 
 
-def _to_json(row: Row, match: Match) -> str:
+def choose(
+    rows: Sequence[Row], wanted: ResolveRequest, default: str, *, compiles: bool = False
+) -> tuple[Candidate, Match] | None:
+    """Choose among rows of `MATCHING_DIGEST`. `default`: the rule of a namespace without one of its own."""
+    if not rows:
+        return None
+    found = [catalog.candidate_of(row, None if row.digest == wanted.digest else wanted.family) for row in rows]
+    rule = rows[0].serve or default
+    return matching.choose(wanted.request.demands, found, serve=rule_for_compiles(rule) if compiles else rule)
+
+
+def _to_json(row: Row, match: Match, default: str) -> str:
     return (
-        f'{{"artifact":{{{catalog.fields_of(row)},"manifest":{row.manifest_json}}},'
+        f'{{"artifact":{{{catalog.fields_of(row, default)},"manifest":{row.manifest_json}}},'
         f'"match":{json.dumps(match.to_json())},"urls":{{{_urls(row.id, row.names_json)}}},'
-        f'"etag":{json.dumps(catalog.etag_of(row))}}}'
+        f'"etag":{json.dumps(catalog.etag_of(row, default))}}}'
     )
 
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from mxr.errors import MxrError, Usage
 from mxr.protocol.artifacts import Use
-from mxr_registry.database.session import Database, Session, now
+from mxr_registry.database.session import Database, Session, default_serve, now
 from mxr_registry.database.tables import ArtifactRow, UseRow
 
 from . import catalog
@@ -168,8 +168,10 @@ def listed(session: Session, namespace: str, filters: UsageFilters) -> str:
         if value is not None:
             query = query.where(getattr(row, name) == value)
     query = query.where(row.namespace == namespace).order_by(sums.c.total.desc(), row.seq).limit(filters.limit)
+    rule = default_serve(session)
     parts = (
-        f'{{"artifact":{{{catalog.fields_of(each)}}},"count":{int(each.total)},"used_at":{json.dumps(each.last)}}}'
+        f'{{"artifact":{{{catalog.fields_of(each, rule)}}},'
+        f'"count":{int(each.total)},"used_at":{json.dumps(each.last)}}}'
         for each in session.execute(query)
     )
     return '{"uses":[' + ",".join(parts) + "]}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from mxr.artifact.serving import BUILT_ONLY
 from mxr.display.redaction import redact_url
 from mxr_registry.storage.s3_settings import S3Settings
 
@@ -25,8 +26,9 @@ class RegistrySettings:
 
     `grace`: seconds for which a blob that was reported as present is kept, even if nothing refers to it. `s3`:
     connection settings of an `s3://` store. `allowed_hosts`: names, besides IP addresses and `localhost`, under which
-    clients may reach it. `trusted_proxies`: addresses and networks whose `X-Forwarded-For` is believed. `rules` apply
-    to compile jobs, `retention` to sweeps, `connections` to a database server; None selects the defaults.
+    clients may reach it. `trusted_proxies`: addresses and networks whose `X-Forwarded-For` is believed. `serve`: the
+    rule of namespaces without one of their own. `rules` apply to compile jobs, `retention` to sweeps, `connections` to
+    a database server; None selects the defaults.
     """
 
     data: Path
@@ -38,6 +40,7 @@ class RegistrySettings:
     verbose: bool = False
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
+    serve: str = BUILT_ONLY
     grace: float = 24 * 3600.0
     limits: RequestLimits = field(default_factory=RequestLimits)
     s3: S3Settings = field(default_factory=S3Settings)

@@ -20,6 +20,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from mxr.artifact.serving import BUILT_ONLY
 from mxr_registry.config.connections import ConnectionSettings
 
 from .engine import BUSY, engine_of, prepare_sqlite
@@ -29,7 +30,18 @@ if TYPE_CHECKING:
     # The Unpack of `typing` is new in Python 3.11.
     from typing_extensions import Unpack
 
-__all__ = ["Database", "Now", "PreparedQuery", "Row", "Session", "advisory_lock", "now", "translate_errors", "upsert"]
+__all__ = [
+    "Database",
+    "Now",
+    "PreparedQuery",
+    "Row",
+    "Session",
+    "advisory_lock",
+    "default_serve",
+    "now",
+    "translate_errors",
+    "upsert",
+]
 
 Session = Connection
 """One transaction. It returns rows, not ORM entities: with entities, a resolve costs twice as much."""
@@ -94,9 +106,10 @@ class Database:
     the throughput of resolves that it brings; remove the pool if that benchmark no longer needs it.
     """
 
-    def __init__(self, url: str, connections: ConnectionSettings | None = None) -> None:
-        """Opens no connection. Raises `Usage` for an invalid URL."""
-        self.engine = engine_of(url, connections or ConnectionSettings())
+    def __init__(self, url: str, connections: ConnectionSettings | None = None, serve: str = BUILT_ONLY) -> None:
+        """Opens no connection. `serve`: see `default_serve`. Raises `Usage` for an invalid URL."""
+        self.serve = serve
+        self.engine = engine_of(url, connections or ConnectionSettings()).execution_options(mxr_serve=serve)
         self.embedded = self.engine.dialect.name == "sqlite"
         reading: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         writing: dict[str, Any] = {"isolation_level": "READ COMMITTED"}
@@ -207,6 +220,11 @@ def _set_busy_timeout(session: Session, seconds: float) -> None:
     raw = session.connection.driver_connection
     assert raw is not None
     raw.execute(f"PRAGMA busy_timeout={int(seconds * 1000)}")
+
+
+def default_serve(session: Session) -> str:
+    """Return the rule `serve` of namespaces without one of their own. The process decides it, by where it listens."""
+    return str(session.get_execution_options()["mxr_serve"])
 
 
 def advisory_lock(session: Session, *names: str) -> None:

@@ -1,7 +1,7 @@
 """The tables for artifacts, models, blobs, uses, misses, locks and the identity. Constraints guarantee all uniqueness.
 
     models ──< model_blobs >── blobs ──< artifact_blobs >── artifacts ──< artifact_inputs, uses        misses
-                                                                     └──< lock_artifacts >── locks
+                                                                     └──< lock_artifacts >── locks        namespaces
 
 A blob's row is written after its bytes are in the store. Models and artifacts refer to blob rows by foreign key: if a
 blob is swept at the same time, the writer fails, and no row refers to a missing blob. Columns that end in `_json` hold
@@ -59,6 +59,16 @@ class RegistryRow(Base):
 
     number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     uuid: Mapped[str] = mapped_column(String(36))
+
+
+class NamespaceRow(Base):
+    """A namespace with settings of its own. `serve`: which artifacts answer requests; null: as the process decides."""
+
+    __tablename__ = "namespaces"
+
+    name: Mapped[str] = mapped_column(Namespace, primary_key=True)
+    serve: Mapped[str | None] = mapped_column(String(20))
+    created_at: Mapped[float]
 
 
 class BlobRow(Base):
@@ -126,6 +136,8 @@ class ModelBlobRow(Base):
 class ArtifactRow(Base):
     """A published artifact. `seq` is the order of publication, `promoted` the order of promotion (0: not promoted).
 
+    `origin`, `created_by`, `job` and `worker` are what the registry knows of the publication, `provenance_json` is what
+    the publisher said. `sources_json` tells who states each fact. `changed_at`: when the facts were last replaced.
     `used_at`: the last use, accurate to some seconds, or the time of publication if it was never used.
     """
 
@@ -147,9 +159,14 @@ class ArtifactRow(Base):
     key_json: Mapped[str] = mapped_column(Text)
     qualities_json: Mapped[str] = mapped_column(Text)
     provenance_json: Mapped[str] = mapped_column(Text)
-    stated_json: Mapped[str] = mapped_column(Text)
+    sources_json: Mapped[str] = mapped_column(Text, server_default="{}")
+    origin: Mapped[str] = mapped_column(String(20), server_default="pushed")
+    created_by: Mapped[str] = mapped_column(Word, server_default="local")
+    job: Mapped[str | None] = mapped_column(String(32))
+    worker: Mapped[str | None] = mapped_column(String(200))
     names_json: Mapped[str] = mapped_column(Text)
     published_at: Mapped[float]
+    changed_at: Mapped[float | None]
     used_at: Mapped[float] = mapped_column(server_default="0")
     promoted_at: Mapped[float | None]
     promoted: Mapped[int]

@@ -1,8 +1,7 @@
-"""Find the artifact that already satisfies a request: a resolve without its reply."""
+"""Find the artifact that makes the compile of a request unnecessary."""
 
 from __future__ import annotations
 
-from mxr.artifact import matching
 from mxr.artifact.qualities import Request
 from mxr.errors import Usage
 from mxr_registry.artifacts import resolution
@@ -10,15 +9,11 @@ from mxr_registry.database.session import Session
 
 
 def artifact_of(session: Session, namespace: str, request: Request) -> str | None:
-    """Return the id of the artifact that a resolve would choose, or None.
+    """Return the id of the artifact that makes a compile unnecessary, or None.
 
     Raises `Usage` if the request leaves a feature open and the matching artifacts differ in it.
     """
-    wanted = resolution.ResolveRequest.of(request)
-    values = {"namespace": namespace, "digest": wanted.digest, "generic": wanted.generic_digest or wanted.digest}
-    rows = session.execute(resolution.MATCHING_DIGEST, values).all()
-    candidates = resolution.candidates(rows, wanted.digest, wanted.family)
-    chosen = matching.choose(request.demands, candidates) if rows else None
+    chosen = resolution.find_compiled(session, namespace, request)
     return chosen[0].id if chosen else None
 
 

@@ -11,10 +11,11 @@ from mxr.artifact.key import Difference, Key
 from mxr.artifact.manifest import artifact_id
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import Qualities
+from mxr.artifact.serving import BUILT
 from mxr.errors import Damaged, Mismatch, NoSuchBlob
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.artifacts import catalog, publication
-from mxr_registry.artifacts.publication import Inspect
+from mxr_registry.artifacts.publication import Inspect, PublicationSource
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.session import Database, Row, Session, now
@@ -33,7 +34,14 @@ PROMISED = ("sramecc", "xnack", "tuning", *INHERITED)
 
 
 def finish(
-    db: Database, store: Store, inspect: Inspect, rules: JobRules, namespace: str, id: str, done: job_protocol.FinishJob
+    db: Database,
+    store: Store,
+    inspect: Inspect,
+    rules: JobRules,
+    namespace: str,
+    principal: str,
+    id: str,
+    done: job_protocol.FinishJob,
 ) -> str:
     """Publish the artifact of a job, close the job, and return its JSON. Idempotent: a repeated call changes nothing.
 
@@ -50,7 +58,8 @@ def finish(
     done = _with_inherited_qualities(row, done)
     try:
         _check_matches_job(row, done)
-        checked = publication.check(db, store, inspect, namespace, done.artifact)
+        source = PublicationSource(BUILT, principal, row.id, row.worker_name)
+        checked = publication.check(db, store, inspect, namespace, done.artifact, source)
     except (Mismatch, Damaged) as problem:
         name = "wrong_program" if isinstance(problem, Mismatch) else "damaged_program"
         # Transient, so that another worker retries it: only what MIGraphX itself rejects is permanent.

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Select, bindparam, select
 from sqlalchemy.orm import aliased
 
+from mxr.artifact.serving import BUILT
 from mxr_registry.database.session import Session
 from mxr_registry.database.tables import ArtifactRow, ModelRow
 
@@ -17,10 +18,12 @@ SAMPLE_SIZE = 20
 
 LATEST = (
     select(ArtifactRow.provenance_json)
-    .where(ArtifactRow.namespace == bindparam("namespace"))
+    .where(ArtifactRow.namespace == bindparam("namespace"), ArtifactRow.origin == BUILT)
     .order_by(ArtifactRow.seq.desc())
     .limit(SAMPLE_SIZE)
 )
+"""The provenance of the latest artifacts that workers built: that of a pushed one can say anything."""
+
 OWN = ArtifactRow.model == bindparam("model")
 
 

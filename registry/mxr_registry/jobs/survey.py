@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mxr.artifact import matching
 from mxr.artifact.qualities import Request
 from mxr.errors import Usage
 from mxr.protocol.jobs import JobFailure
@@ -38,17 +37,13 @@ class _Surveyor:
         self._estimates: dict[tuple[str, str | None], tuple[float | None, str | None]] = {}
 
     def status_of(self, request: Request) -> RequestStatus:
-        wanted = resolution.ResolveRequest.of(request)
-        generic = wanted.generic_digest or wanted.digest
-        values = {"namespace": self._namespace, "digest": wanted.digest, "generic": generic}
-        rows = self._session.execute(resolution.MATCHING_DIGEST, values).all()
         try:
-            found = matching.choose(request.demands, resolution.candidates(rows, wanted.digest, wanted.family))
+            found = resolution.find_compiled(self._session, self._namespace, request)
         except Usage as problem:
             return RequestStatus(problem=f"{problem.message} {problem.hint}")
         if found is not None:
             return RequestStatus(found[0].id, found[1].to_json())
-        return self._status_without_artifact(request, wanted.digest)
+        return self._status_without_artifact(request, request.key.digest)
 
     def _status_without_artifact(self, request: Request, digest: str) -> RequestStatus:
         demands = canonical(request.to_json()["demands"])

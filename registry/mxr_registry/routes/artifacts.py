@@ -33,11 +33,13 @@ def list_artifacts(request: Request, services: ServicesDep, caller: CallerDep) -
 
 @router.post("", summary="Publish an artifact", openapi_extra=request_body(artifact_protocol.Publish), status_code=201)
 async def publish(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
-    """Returns 201 for a new artifact, and 200 if the same bytes are already published for this key."""
+    """Returns 201 for a new artifact, and 200 if the same bytes are already published for this key.
+
+    409 if they were published with other qualities; `amend` replaces the qualities of an artifact that you pushed.
+    """
     wanted = await run_in_threadpool(read, artifact_protocol.Publish, body)
-    text, new = await services.checking.run(
-        publication.publish, services.db, services.store, services.inspect, caller.namespace, wanted
-    )
+    known = (services.db, services.store, services.inspect, caller.namespace, caller.principal)
+    text, new = await services.checking.run(publication.publish, *known, wanted)
     return reply(text, 201 if new else 200)
 
 
@@ -49,8 +51,8 @@ def show_artifact(id: str, request: Request, services: ServicesDep, caller: Call
     """
     with services.db.reading() as session:
         row = catalog.find(session, caller.namespace, id)
-    tag = catalog.etag_of(row)
-    return not_modified(request, tag) or tagged(reply(catalog.show_row(row)), tag)
+    tag = catalog.etag_of(row, services.db.serve)
+    return not_modified(request, tag) or tagged(reply(catalog.show_row(row, services.db.serve)), tag)
 
 
 @router.post("/{id}/promote", summary="Promote an artifact")

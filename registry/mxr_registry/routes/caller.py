@@ -1,7 +1,7 @@
 """The authenticated caller of a request.
 
-There are no access tokens yet: every caller works in the namespace `default`, and `serve` listens on loopback only
-unless started with --insecure.
+There are no access tokens yet: every caller is the principal `local` in the namespace `default`, and `serve` listens on
+loopback only unless started with --insecure.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The identity behind a request, with the namespace that it works in."""
+    """The identity behind a request: its principal, and the namespace that it works in."""
 
     namespace: str = "default"
+    principal: str = "local"
 
 
 def caller_of(authorization: str | None) -> Caller:

@@ -260,7 +260,7 @@ async def finish(
 ) -> Response:
     """Publishes the artifact and closes the job in one transaction."""
     wanted = await run_in_threadpool(read, job_protocol.FinishJob, body)
-    known = (services.db, services.store, services.inspect, rules, caller.namespace)
+    known = (services.db, services.store, services.inspect, rules, caller.namespace, caller.principal)
     try:
         return reply(await services.checking.run(completion.finish, *known, id, wanted))
     finally:

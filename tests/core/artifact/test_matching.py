@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mxr.artifact.matching import Candidate, Match, choose, judge
 from mxr.artifact.qualities import Demands, Qualities
+from mxr.artifact.serving import SERVE_RULES
 from mxr.errors import Usage
 
 Says = tuple[set[str], set[str], dict[str, Any]]
@@ -90,25 +91,30 @@ def oracle(asked: Demands, candidate: Candidate) -> Says:
 
 
 def comes_before(asked: Demands, one: Candidate, other: Candidate) -> bool:
-    """The order of choice, once more and literally; of a family's program only where this arch has none."""
+    """The order of choice, once more and literally."""
 
     def worth(each: Candidate) -> tuple[Any, ...]:
-        has = each.qualities
+        has, built = each.qualities, each.origin == "built"
+
+        def known(name: str) -> bool:
+            return built or name in each.found
+
+        def same(name: str) -> float:
+            want, is_ = getattr(asked, name), getattr(has, name)
+            if known(name):
+                return 1 if want == is_ else 0
+            against = is_ is not None and is_ != want and (want is not None or name == "real_arch")
+            return -1 if against else 0
+
+        ladder = {"cross": 0, "eager": 1, "default": 2, "exhaustive": 3}[has.tuning]
         return (
-            each.generic is None,
             each.promoted,
-            has.real_arch == asked.real_arch,
-            has.num_cu == asked.num_cu,
-            has.chiplets == asked.chiplets,
-            (has.sramecc != "any") + (has.xnack != "any"),
-            -sum(
-                want is not None and want != is_
-                for want, is_ in (
-                    (asked.rocm_patch, has.rocm_patch),
-                    (asked.migraphx_patch, has.migraphx_patch),
-                    (asked.build, has.build),
-                )
-            ),
+            built,
+            each.generic is None,
+            *(same(name) for name in ("real_arch", "num_cu", "chiplets")),
+            (has.sramecc != "any" and known("sramecc")) + (has.xnack != "any" and known("xnack")),
+            sum(same(name) for name in ("rocm_patch", "migraphx_patch", "build") if getattr(asked, name) is not None),
+            ladder if known("tuning") else min(ladder, 2),
             -each.order,
         )
 
@@ -135,7 +141,7 @@ def test_the_judgement_is_that_of_the_rules(asked: Demands, has: Qualities, gene
 def test_a_match_is_never_made_against_a_rule(asked: Demands, found: list[Candidate]) -> None:
     found = strategies.agreeing(asked, found)
     serving = [each for each in found if not oracle(asked, each)[0]]
-    chosen = choose(asked, found)
+    chosen = choose(asked, found, serve="any")
     if chosen is None:
         assert serving == []
         return
@@ -152,23 +158,23 @@ def test_the_order_of_the_list_does_not_matter(asked: Demands, found: list[Candi
     found = strategies.agreeing(asked, found)
     mixed = list(found)
     shuffler.shuffle(mixed)
-    assert choose(asked, mixed) == choose(asked, found)
+    assert choose(asked, mixed, serve="any") == choose(asked, found, serve="any")
 
 
 @pytest.mark.parametrize("name", ["sramecc", "xnack"])
 @pytest.mark.parametrize("more", [{}, {"num_cu": 104}, {"exact": True}, {"allow": ("cu", "patch", "cross")}], ids=repr)
 def test_plus_and_minus_and_nothing_asked(name: str, more: dict[str, Any]) -> None:
     signs = [Qualities(**{"num_cu": 104, name: sign}) for sign in ("+", "any", "-")]
-    found = [Candidate(sign.sramecc + sign.xnack, sign, order=n) for n, sign in enumerate(signs)]
+    found = [Candidate(sign.sramecc + sign.xnack, sign, order=n, origin="built") for n, sign in enumerate(signs)]
     with pytest.raises(Usage, match=f"{name}\\+ and for {name}-") as caught:
-        choose(Demands(**more), found)
+        choose(Demands(**more), found, serve="any")
     assert caught.value.detail == {"field": name, "found": ["+", "-"], "ids": [each.id for each in found]}
     for at, sign in ((0, "+"), (2, "-")):
-        chosen = choose(Demands(**more, **{name: sign}), found)
+        chosen = choose(Demands(**more, **{name: sign}), found, serve="any")
         assert chosen is not None and chosen[0] == found[at]
     # What would not serve anyway has no say.
     wrong = replace(found[2], qualities=replace(signs[2], tuning="cross"))
-    chosen = choose(Demands(), [found[0], wrong])
+    chosen = choose(Demands(), [found[0], wrong], serve="any")
     assert chosen is not None and chosen[1].assumed == {name: "+", "num_cu": 104}
 
 
@@ -178,16 +184,17 @@ OPEN = st.sampled_from([Demands(), Demands(sramecc="+"), Demands(xnack="-"), Dem
 @given(OPEN | strategies.demands(), strategies.candidates())
 def test_signs_that_disagree_are_a_usage_error_and_nothing_else_is(asked: Demands, found: list[Candidate]) -> None:
     serving = [each for each in found if not oracle(asked, each)[0]]
+    serving = [each for each in serving if each.origin == "built" or each.promoted] or serving
     torn = [
         name
         for name in ("sramecc", "xnack")
         if getattr(asked, name) is None and {"+", "-"} <= {getattr(each.qualities, name) for each in serving}
     ]
     if not torn:
-        choose(asked, found)
+        choose(asked, found, serve="any")
         return
     with pytest.raises(Usage) as caught:
-        choose(asked, found)
+        choose(asked, found, serve="any")
     assert f"{torn[0]}+" in caught.value.message and f"{torn[0]}-" in caught.value.message
     assert f":{torn[0]}+" in caught.value.hint
     assert set(caught.value.detail["ids"]) == {each.id for each in serving}
@@ -196,16 +203,16 @@ def test_signs_that_disagree_are_a_usage_error_and_nothing_else_is(asked: Demand
 @given(strategies.demands(), strategies.candidates())
 def test_a_new_publication_never_replaces_an_equal_one(asked: Demands, found: list[Candidate]) -> None:
     found = strategies.agreeing(asked, found)
-    before = choose(asked, found)
+    before = choose(asked, found, serve="any")
     if before is None:
         return
     later = replace(before[0], id="later", promoted=0, order=max(each.order for each in found) + 1)
-    assert choose(asked, [*found, later]) == before
+    assert choose(asked, [*found, later], serve="any") == before
 
 
 def serves(asked: Demands, *found: Qualities, **more: Any) -> tuple[int, Match] | None:
     """Which of the qualities, published in this order, and how well it fits."""
-    chosen = choose(asked, [Candidate(str(n), has, order=n, **more) for n, has in enumerate(found)])
+    chosen = choose(asked, [Candidate(str(n), has, order=n, **more) for n, has in enumerate(found)], serve="any")
     return (int(chosen[0].id), chosen[1]) if chosen else None
 
 
@@ -269,22 +276,22 @@ def test_one_rule_each(asked: Demands, has: Qualities, relaxed: tuple[str, ...] 
 
 
 def test_a_family_serves_last_and_says_so() -> None:
-    own, family = Candidate("own", Qualities(), order=9), Candidate("family", Qualities(), 5, 0, "gfx11-generic")
-    assert choose(Demands(), [family, own]) == (own, Match())
-    assert choose(Demands(), [family]) == (family, Match(("arch",)))
-    assert choose(Demands(exact=True), [family]) is None
-    assert choose(Demands(), []) is None
+    own, family = Candidate("own", Qualities(), order=9), Candidate("family", Qualities(), 0, 0, "gfx11-generic")
+    assert choose(Demands(), [family, own], serve="any") == (own, Match())
+    assert choose(Demands(), [family], serve="any") == (family, Match(("arch",)))
+    assert choose(Demands(exact=True), [family], serve="any") is None
+    assert choose(Demands(), [], serve="any") is None
 
 
 def test_promotion_comes_first_and_the_latest_of_them() -> None:
     def row(number: int, promoted: float, has: Qualities) -> Candidate:
-        return Candidate(str(number), has, promoted, number)
+        return Candidate(str(number), has, promoted, number, origin="built")
 
     asked = Demands(num_cu=104)
     plain, old, new = row(0, 0, Qualities(num_cu=104)), row(1, 1, Qualities()), row(2, 2, Qualities())
-    assert choose(asked, [plain, old, new]) == (new, Match(assumed={"num_cu": 104}))
+    assert choose(asked, [plain, old, new], serve="any") == (new, Match(assumed={"num_cu": 104}))
     wrong = row(3, 9, Qualities(num_cu=110))
-    found = choose(asked, [plain, wrong])
+    found = choose(asked, [plain, wrong], serve="any")
     assert found is not None and found[0] == plain, "promotion must not let a wrong program pass"
 
 
@@ -298,3 +305,69 @@ def test_a_match_tells_all_of_it() -> None:
     fit = Match(("num_cu", "arch"), {"xnack": "-"})
     assert fit.to_json() == {"exact": False, "relaxed": ["num_cu", "arch"], "assumed": {"xnack": "-"}}
     assert Match().to_json() == {"exact": True, "relaxed": [], "assumed": {}}
+
+
+def test_promoted_then_built_then_this_arch() -> None:
+    pushed = Candidate("pushed", Qualities(), order=0)
+    built = replace(pushed, id="built", order=1, origin="built", generic="gfx11-generic")
+    promoted = replace(pushed, id="promoted", order=2, promoted=1, generic="gfx11-generic")
+    for rows in ([pushed, built, promoted], [pushed, built], [pushed]):
+        chosen = choose(Demands(), rows, serve="any")
+        assert chosen is not None and chosen[0] == rows[-1]
+
+
+@given(strategies.demands(), strategies.candidates(), st.sampled_from(SERVE_RULES))
+def test_what_the_rule_excludes_is_as_if_it_were_not_there(asked: Demands, found: list[Candidate], rule: str) -> None:
+    found = strategies.agreeing(asked, found)
+    left = [each for each in found if rule == "any" or each.promoted or (rule == "built" and each.origin == "built")]
+    assert choose(asked, found, serve=rule) == choose(asked, left, serve="any")
+    assert choose(asked, found, serve="everything") is None, "a rule of a newer registry"
+
+
+@given(strategies.demands(), strategies.candidates(), strategies.qualities)
+def test_claims_never_help(asked: Demands, found: list[Candidate], claims: Qualities) -> None:
+    """A push that only claims never comes before what is there, except where that admits to be something else."""
+    found = [replace(each, found=frozenset(strategies.FACTS)) for each in found]
+    agreeing = strategies.agreeing(asked, [*found, Candidate("late", claims, 0, 99)])
+    before = choose(asked, agreeing[:-1], serve="any")
+    if before is not None:
+        assert choose(asked, agreeing, serve="any") == before or (
+            before[0].generic is not None and before[0].origin == "pushed" and not before[0].promoted
+        )
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        Qualities(num_cu=104),
+        Qualities(chiplets=1),
+        Qualities(rocm_patch="7.2.1", build="b"),
+        Qualities(sramecc="+", xnack="-"),
+        Qualities(tuning="exhaustive"),
+    ],
+    ids=repr,
+)
+def test_a_later_publication_does_not_outrank_on_its_own_word(claims: Qualities) -> None:
+    asked = Demands("+", "-", 104, 1, "7.2.1", build="b")
+    first, late = Candidate("first", Qualities(), order=0), Candidate("late", claims, order=1)
+    assert choose(asked, [first, late], serve="any") == (first, judged(asked, first))
+    # The same facts count where the reader or a worker found them.
+    found = replace(late, found=frozenset(strategies.FACTS))
+    assert choose(asked, [first, found], serve="any") == (found, judged(asked, found))
+    # A claim counts against its own artifact.
+    worse = Candidate("first", Qualities(num_cu=60), order=0)
+    relaxed = replace(asked, allow=("cu",))
+    assert choose(relaxed, [worse, late], serve="any") == (late, judged(relaxed, late))
+
+
+def judged(asked: Demands, candidate: Candidate) -> Match:
+    verdict = judge(asked, candidate)
+    return Match(tuple(verdict.relaxed), verdict.assumed)
+
+
+def test_a_push_does_not_stop_what_was_built() -> None:
+    built = Candidate("built", Qualities(xnack="+"), order=0, origin="built")
+    pushed = Candidate("pushed", Qualities(xnack="-"), order=1)
+    assert choose(Demands(), [built, pushed], serve="any") == (built, Match(assumed={"xnack": "+"}))
+    with pytest.raises(Usage):
+        choose(Demands(), [replace(built, origin="pushed"), pushed], serve="any")

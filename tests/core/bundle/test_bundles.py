@@ -50,7 +50,7 @@ def record(cache: Cache, batch: int, precision: str) -> BundleRecord:
     final.parent.mkdir(parents=True, exist_ok=True)
     final.write_bytes(path.read_bytes())
     return BundleRecord(
-        key(batch, precision), Manifest((file,)), Qualities(), {"tool": "test"}, 1_700_000_000.25, (), STATED
+        key(batch, precision), Manifest((file,)), Qualities(), {"tool": "test"}, 1_700_000_000.25, STATED
     )
 
 

@@ -31,7 +31,9 @@ def artifact(data: bytes = b"program", key: Key = GPU, has: Qualities | None = N
     sha = sha256(data).hexdigest()
     manifest = Manifest((File("model.mxr", len(data), sha, (Blob(sha, len(data)),)),))
     id = artifact_id(key.digest, manifest.files)
-    return Artifact(id, key.digest, sha, len(data), key, has or Qualities(), {}, at, manifest=manifest)
+    return Artifact(
+        id, key.digest, sha, len(data), key, has or Qualities(), {}, at, "built", "built", manifest=manifest
+    )
 
 
 def put(cache: Cache, data: bytes) -> Path:

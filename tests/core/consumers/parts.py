@@ -39,6 +39,8 @@ def delivery(folder: Path, key: Key = GPU, data: bytes = b"program", **fields: A
         qualities=fields.pop("qualities", Qualities()),
         provenance={},
         published_at=0,
+        origin="built",
+        serve="built",
         description={"outputs": outputs},
         manifest=Manifest((file,)),
     )

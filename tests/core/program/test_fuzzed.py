@@ -50,7 +50,8 @@ def check_evidence(facts: dict) -> None:
     for key in (GPU, replace(GPU, kind="ref", precision=("fp16", "int8", "fp8"))):
         for difference in program_evidence.contradictions(key, Qualities(), facts):
             assert difference.asked != difference.found
-        assert set(program_evidence.stated(key, Qualities(), facts)) >= {"model", "fast_math"}
+        said = program_evidence.sources(key, Qualities(), [facts], "publisher")
+        assert {said["model"], said["fast_math"]} == {"publisher"}
     assert {name for name, _ in program_evidence.inputs_of(facts)} <= set(facts["inputs"])
     assert len(program_evidence.archs_of(facts)) <= len(facts["archs"])
 

@@ -40,7 +40,12 @@ ARTIFACT = artifact_protocol.Artifact(
     qualities=Qualities(libraries=("miopen",)),
     provenance={"file": "a.mxr"},
     published_at=1.7e9,
-    stated=("model",),
+    origin="built",
+    serve="built",
+    created_by="local",
+    job="ab" * 16,
+    worker="one",
+    sources={"model": "worker", "arch": "reader"},
     description={"compiled": True},
     manifest=MANIFEST,
 )

@@ -21,7 +21,8 @@ FILE = File("model.mxr", 1, "a" * 64, (Blob("a" * 64, 1),))
 def answer(has: Qualities) -> Answer:
     identity = artifact_id(KEY.digest, (FILE,))
     return Answer(
-        Artifact(identity, KEY.digest, FILE.sha256, 1, KEY, has, {}, 0.0, manifest=Manifest((FILE,))), Match()
+        Artifact(identity, KEY.digest, FILE.sha256, 1, KEY, has, {}, 0.0, "built", "built", manifest=Manifest((FILE,))),
+        Match(),
     )
 
 

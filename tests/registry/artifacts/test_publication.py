@@ -17,7 +17,7 @@ def test_a_publication_shows_what_it_is(server: Any, parts: Any) -> None:
     assert said["sha256"] == sha256(parts.gfx908).hexdigest() and said["size"] == len(parts.gfx908)
     assert said["provenance"] == {"by": "me"} and said["qualities"]["sramecc"] == "+"
     assert said["description"]["archs"] == ["gfx908:sramecc+:xnack-"]
-    assert "rocm" in said["stated"] and "arch" not in said["stated"]
+    assert said["sources"]["rocm"] == "publisher" and said["sources"]["arch"] == "reader"
     assert server.call("GET", f"/v1/artifacts/{said['id']}") == (200, said)
 
 

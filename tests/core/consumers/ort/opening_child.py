@@ -35,6 +35,8 @@ artifact = Artifact(
     qualities=Qualities(sramecc="+", xnack="-"),
     provenance={},
     published_at=0,
+    origin="built",
+    serve="built",
     manifest=Manifest((file,)),
 )
 cache.remember(asked.request, Answer(artifact, Match((), {})))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SAME, OTHER, GONE, UNSERVED, CHANGED, MISSING = "same", "other", "gone", "unserved", "changed", "missing"
 """The state of an entry. SAME: unchanged. OTHER: the registry resolves the request to another artifact now. GONE: the
-registry no longer has the artifact. UNSERVED: it has the artifact, but no artifact matches the request any more.
+registry no longer has the artifact. UNSERVED: it has the artifact, but no artifact answers the request any more.
 CHANGED: the model or the file has other content. MISSING: the file does not exist."""
 
 
@@ -231,7 +231,7 @@ def _digests(folder: Path) -> dict[str, Path]:
 WORDS = {
     OTHER: "the registry resolves it to another artifact now",
     GONE: "gone from the registry",
-    UNSERVED: "in the registry, but it no longer matches its request",
+    UNSERVED: "in the registry, but it no longer answers its request",
     CHANGED: "changed",
     MISSING: "missing",
 }

@@ -213,14 +213,19 @@ def not_pinned() -> Any:
     return ~exists().where(LockArtifactRow.artifact == ArtifactRow.seq)
 
 
+def touch_blobs(session: Session, artifacts: Sequence[int]) -> None:
+    """Restart the grace period of the blobs of these artifacts, given by `seq`."""
+    names = select(ArtifactBlobRow.sha256).where(ArtifactBlobRow.artifact.in_(artifacts))
+    touch = update(BlobRow).where(BlobRow.sha256.in_(names)).values(touched_at=now(session))
+    session.execute(touch.execution_options(synchronize_session=False))
+
+
 def delete_rows(session: Session, artifacts: Sequence[int]) -> int:
     """Delete these artifacts by `seq`, with all dependent rows, and return how many existed.
 
     This restarts the grace period of their blobs, so that running downloads can finish.
     """
-    names = select(ArtifactBlobRow.sha256).where(ArtifactBlobRow.artifact.in_(artifacts))
-    touch = update(BlobRow).where(BlobRow.sha256.in_(names)).values(touched_at=now(session))
-    session.execute(touch.execution_options(synchronize_session=False))
+    touch_blobs(session, artifacts)
     return session.execute(delete(ArtifactRow).where(ArtifactRow.seq.in_(artifacts))).rowcount
 
 

@@ -198,8 +198,8 @@ def _joined(files: Sequence[File], descriptions: Sequence[Description]) -> Descr
 def record(session: Session, namespace: str, checked: CheckedPublication) -> RecordedPublication:
     """Write a checked publication within the caller's transaction.
 
-    An existing artifact keeps its manifest, unless `checked.repairs`: then the new manifest replaces it. What happens
-    to its facts is in `amendment`.
+    An existing artifact keeps its manifest, unless `checked.repairs`, or a worker built what was pushed: a publisher can
+    cut a file into any number of blobs. What happens to its facts is in `amendment`.
     """
     if checked.wanted.model is not None:
         models.save(session, namespace, checked.wanted.model)
@@ -208,10 +208,8 @@ def record(session: Session, namespace: str, checked: CheckedPublication) -> Rec
     query = select(*amendment.COLUMNS).where(row.namespace == namespace, row.id == checked.id)
     existing = session.execute(query.with_for_update(key_share=True)).first()
     if existing is not None:
-        if checked.repairs:
-            manifest = canonical(checked.wanted.manifest.to_json())
-            session.execute(update(row).where(row.seq == existing.seq).values(manifest_json=manifest))
-            _bind(session, namespace, existing.seq, checked.wanted.manifest)
+        if checked.repairs or (checked.source.origin, existing.origin) == (serving.BUILT, serving.PUSHED):
+            _replace_manifest(session, namespace, existing.seq, checked.wanted.manifest)
         return RecordedPublication(False, amendment.amend(session, existing, checked))
     values = _values(session, namespace, checked) | amendment.facts_of(checked)
     seq = session.execute(insert(row).values(values).returning(row.seq)).scalar_one()
@@ -220,6 +218,14 @@ def record(session: Session, namespace: str, checked: CheckedPublication) -> Rec
     if inputs:
         session.execute(insert(ArtifactInputRow), inputs)
     return RecordedPublication(True)
+
+
+def _replace_manifest(session: Session, namespace: str, artifact: int, manifest: Manifest) -> None:
+    row = ArtifactRow
+    # Running downloads of the replaced blobs get the grace period to finish.
+    catalog.touch_blobs(session, [artifact])
+    session.execute(update(row).where(row.seq == artifact).values(manifest_json=canonical(manifest.to_json())))
+    _bind(session, namespace, artifact, manifest)
 
 
 def _bind(session: Session, namespace: str, artifact: int, manifest: Manifest) -> None:

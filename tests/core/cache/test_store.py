@@ -57,6 +57,21 @@ def test_what_was_answered_is_answered_again(cache: Cache, tmp_path: Path) -> No
     assert Cache(tmp_path).answer(REQUEST) == said, "another process"
 
 
+def test_what_the_namespace_does_not_serve_answers_nothing(cache: Cache) -> None:
+    """A lock or an id brings such a program into the cache, too."""
+    pushed = replace(artifact(), origin="pushed")
+    put(cache, b"program")
+    cache.keep(pushed)
+    assert cache.choose(REQUEST) is None
+    assert cache.known(pushed.digest, pushed.id) == pushed
+    cache.remember(REQUEST, Answer(pushed, Match()))
+    assert cache.answer(REQUEST) is None
+    for served in (replace(pushed, promoted_at=2.0), replace(pushed, serve="any")):
+        cache.keep(served)
+        assert cache.choose(REQUEST) == Answer(served, Match())
+        assert cache.answer(REQUEST) == Answer(served, Match())
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
 import pytest
 from strategies import MODEL
 
@@ -11,8 +18,11 @@ from mxr.artifact.matching import Match
 from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Answer
-from mxr.errors import Damaged
-from mxr.workflows.fetch import check_answer
+from mxr.client.registry import Client
+from mxr.errors import Damaged, MxrError
+from mxr.protocol.artifacts import document
+from mxr.settings import load
+from mxr.workflows.fetch import check_answer, resolve
 
 KEY = Key(model=MODEL, kind="gpu", arch="gfx90a", migraphx="2.15", rocm="7.2", inputs=(("x", (8, 3)),))
 FILE = File("model.mxr", 1, "a" * 64, (Blob("a" * 64, 1),))
@@ -32,3 +42,49 @@ def test_an_answer_that_the_demands_refuse_is_not_taken() -> None:
     for has in (Qualities(sramecc="-", num_cu=104), Qualities(sramecc="+", num_cu=110), Qualities(tuning="cross")):
         with pytest.raises(Damaged, match="does not match the request"):
             check_answer(request, answer(has))
+
+
+@contextmanager
+def lying_registry(reply: dict[str, Any]) -> Iterator[Client]:
+    """A client of a server that answers every request with this JSON."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            data = json.dumps(reply).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield Client(load({"MXR_REGISTRY": f"http://127.0.0.1:{server.server_port}"}))
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("serve", ["any", "built", "promoted", "all", None])
+@pytest.mark.parametrize("origin", ["built", "pushed", "trusted"])
+@pytest.mark.parametrize("promoted", [None, 1.5])
+def test_an_answer_that_its_own_facts_exclude_is_not_taken(
+    serve: str | None, origin: str, promoted: float | None
+) -> None:
+    said = document(answer(Qualities()).artifact) | {"serve": serve, "origin": origin, "promoted_at": promoted}
+    taken = promoted or serve == "any" or (serve, origin) == ("built", "built")
+    known = serve in ("any", "built", "promoted") and origin in ("built", "pushed")
+    with lying_registry({"artifact": said, "match": {}, "urls": {}, "etag": "x"}) as client:
+        if known and taken:
+            assert resolve(Request(KEY), client).artifact.answers_requests
+        elif known:
+            with pytest.raises(Damaged, match="its own rule excludes"):
+                resolve(Request(KEY), client)
+        else:
+            with pytest.raises(MxrError, match=r"reply of the registry .* is invalid"):
+                resolve(Request(KEY), client)

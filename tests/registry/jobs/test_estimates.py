@@ -70,7 +70,7 @@ def test_no_estimate_reads_a_whole_table(tmp_path: Path, statement: Any) -> None
     db = Database(f"sqlite:///{tmp_path / 'registry.db'}")
     schema.upgrade(db)
     values = {"namespace": "default", "model": "m", "arch": "gfx908"}
-    names = {"namespace_1": "default", "model_1": "m"} | {f"param_{n}": 20 for n in range(1, 5)}
+    names = {"namespace_1": "default", "model_1": "m", "origin_1": "built"} | {f"param_{n}": 20 for n in range(1, 5)}
     with db.reading() as session:
         plan = session.execute(text(f"EXPLAIN QUERY PLAN {PreparedQuery(statement).sqlite}"), values | names).all()
     db.close()

@@ -54,6 +54,7 @@ def facts_of(checked: CheckedPublication) -> dict[str, Any]:
         "qualities_json": canonical(wanted.qualities.to_json()),
         "provenance_json": canonical(dict(wanted.provenance)),
         "sources_json": canonical(dict(checked.sources)),
+        "description_json": canonical(dict(checked.description)),
     }
 
 

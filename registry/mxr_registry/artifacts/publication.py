@@ -198,8 +198,8 @@ def _joined(files: Sequence[File], descriptions: Sequence[Description]) -> Descr
 def record(session: Session, namespace: str, checked: CheckedPublication) -> RecordedPublication:
     """Write a checked publication within the caller's transaction.
 
-    An existing artifact keeps its manifest, unless `checked.repairs`, or a worker built what was pushed: a publisher can
-    cut a file into any number of blobs. What happens to its facts is in `amendment`.
+    An existing artifact keeps its manifest, unless `checked.repairs`, or a worker built what was pushed: a publisher
+    can cut a file into any number of blobs. What happens to its facts is in `amendment`.
     """
     if checked.wanted.model is not None:
         models.save(session, namespace, checked.wanted.model)
@@ -258,5 +258,4 @@ def _values(session: Session, namespace: str, checked: CheckedPublication) -> di
         "promoted_at": None,
         "promoted": 0,
         "manifest_json": canonical(wanted.manifest.to_json()),
-        "description_json": canonical(dict(checked.description)),
     }

@@ -26,7 +26,7 @@ def rule_of(session: Session, namespace: str) -> str:
 
 def change_command(namespace: str) -> str:
     """Return the advice that lets pushed artifacts answer requests, as the end of a hint."""
-    return f"let every artifact answer requests: `mxr-registry namespace set {namespace} --serve any`"
+    return f"serve every artifact: `mxr-registry namespace set {namespace} --serve any` on the registry's host"
 
 
 def listed(session: Session) -> dict[str, str]:

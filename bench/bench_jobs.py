@@ -43,7 +43,7 @@ from mxr_registry.database.session import Database
 from mxr_registry.database.tables import ModelRow
 from mxr_registry.jobs import leases, workers
 
-MODEL = "xxh3:" + "ab" * 16
+MODEL = "sha256:" + "ab" * 32
 ARCHS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1201", "gfx950", "gfx940")
 FILE = {"name": "model.onnx", "size": 1, "sha256": "0" * 64, "blobs": [{"sha256": "0" * 64, "size": 1}]}
 
@@ -65,7 +65,7 @@ def fill(db: Database, jobs: int, kinds: int) -> None:
     """Insert a model and queued jobs. One job in ten has a demand that its kind of worker does not meet."""
     with db.writing() as session:
         manifest = canonical({"v": 1, "files": [FILE]})
-        row = {"namespace": "default", "model": MODEL, "sha256": "0" * 64, "name": "m", "inputs_json": "[]"}
+        row = {"namespace": "default", "model": MODEL, "name": "m", "inputs_json": "[]"}
         session.execute(
             insert(ModelRow).values(**row, complete=True, onnx="model.onnx", manifest_json=manifest, created_at=0.0)
         )

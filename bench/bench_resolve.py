@@ -53,7 +53,7 @@ uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(s
 def request(number: int) -> Request:
     """The request for one of many artifacts, each of its own model."""
     key = Key(
-        model=f"xxh3:{number:032x}",
+        model=f"sha256:{number:064x}",
         kind="gpu",
         arch="gfx942",
         rocm="7.2",

@@ -50,7 +50,7 @@ def fill(db: Database, rows: int, expired: int) -> None:
             text(
                 "INSERT INTO artifacts (seq, namespace, id, digest, model, kind, migraphx, precision, sha256, size, "
                 "key_json, qualities_json, provenance_json, stated_json, names_json, published_at, used_at, promoted, "
-                f"manifest_json) SELECT n, 'default', {name}, {name}, 'xxh3:00', 'ref', '2.16', 'fp32', {name}, 1000, "
+                f"manifest_json) SELECT n, 'default', {name}, {name}, 'sha256:0', 'ref', '2.16', 'fp32', {name}, 1000, "
                 f"'{{}}', '{{}}', '{{}}', '[]', '[]', 0.0, {used}, 0, '{{}}' FROM {series}"
             )
         )

@@ -12,8 +12,8 @@ from mxr.artifact.matching import Candidate
 from mxr.artifact.qualities import Demands, Qualities
 from mxr.artifact.target import DynamicDim
 
-MODEL = "xxh3:" + "0123456789abcdef" * 2
-OTHER_MODEL = "xxh3:" + "f" * 32
+MODEL = "sha256:" + "0123456789abcdef" * 4
+OTHER_MODEL = "sha256:" + "f" * 64
 SHA = "ab" * 32
 
 GPU = Key(model=MODEL, kind="gpu", arch="gfx90a", rocm="7.2", migraphx="2.15", inputs=(("x", (8, 3, 224, 224)),))
@@ -43,7 +43,7 @@ def key_parts(draw: st.DrawFn) -> dict[str, Any]:
     values = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
     variables = st.sampled_from(["MIGRAPHX_A", "MIGRAPHX_B", "MIGRAPHX_DISABLE_MLIR", "MIGRAPHX_9_"])
     return {
-        "model": "xxh3:" + f"{draw(st.integers(0, 2**128 - 1)):032x}",
+        "model": "sha256:" + f"{draw(st.integers(0, 2**256 - 1)):064x}",
         "kind": draw(st.sampled_from(["gpu", "gpu", "ref"])),
         "vendor": draw(st.sampled_from(["amd", "hygon"])),
         "arch": draw(st.sampled_from(["gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx11-generic"])),
@@ -56,6 +56,7 @@ def key_parts(draw: st.DrawFn) -> dict[str, Any]:
         "offload_copy": draw(st.booleans()),
         "fast_math": draw(st.booleans()),
         "env": tuple(draw(st.dictionaries(variables, values, max_size=3)).items()),
+        "options": tuple(draw(st.dictionaries(st.sampled_from(["option_a", "b2"]), values, max_size=2)).items()),
     }
 
 

@@ -15,7 +15,7 @@ from .output import ErrorFormat, print_error
 
 COMMANDS = {
     "fetch": "Fetch the compiled program for a model and a target",
-    "key": "Show the key of a request, its digest and the model hash",
+    "key": "Show the key of a request, its digest and the identity of the model",
     "push": "Publish a compiled program to the registry",
     "inspect": "Show what a .mxr file was compiled for",
     "check": "Check whether a .mxr file loads on a host or target",

@@ -1,6 +1,6 @@
 """The worker's folder: models and calibration data, verified on download and kept for later jobs.
 
-<spool>/models/<32 hex digits of the model hash>/<file names of its manifest>
+<spool>/models/<64 hex digits of the model's identity>/<file names of its manifest>
 <spool>/calibration/<sha256>.npz
 <spool>/memo/                    digests of these files, by their stat
 <spool>/problems/                tuning caches, one for each device and toolchain build
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mxr.artifact.key import MODEL_PREFIX
 from mxr.artifact.manifest import File
 from mxr.client import transfer
 from mxr.client.registry import Client
@@ -111,4 +112,4 @@ class Spool:
 
 def _folder_name(lease: Lease) -> str:
     """The name of the folder of a lease's model."""
-    return lease.key.model.removeprefix("xxh3:")
+    return lease.key.model.removeprefix(MODEL_PREFIX)

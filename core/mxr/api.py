@@ -41,7 +41,8 @@ def fetch(
 ) -> Fetched:
     """Returns the right program for a model. `.path` is its file, in the cache or in `output`.
 
-    `model`: an ONNX file, or "xxh3:..." of a known model. `output`: a file, or a folder for the layout of the consumer.
+    `model`: an ONNX file, or "sha256:..." of a known model. `output`: a file, or a folder for the layout of the
+    consumer.
     `offline`: use the cache only. `refresh`: ask the registry even if the cache has the answer. `force`: replace files
     in `output` that mxr did not write. `consumer_options`: the options of `mxr fetch` that apply to one consumer only,
     by name: `{"ort": "1.27.1"}`. `inputs`: the shapes of inputs with dims other than the batch left open.
@@ -141,9 +142,9 @@ def prepare(
     """
     subject = models.find(model, cache, connect)
 
-    def toolchains(xxh3: str, arch: str | None) -> list[str]:
+    def toolchains(identity: str, arch: str | None) -> list[str]:
         try:
-            found = connect().artifacts(model=xxh3, arch=arch, limit=1000).artifacts if connect else ()
+            found = connect().artifacts(model=identity, arch=arch, limit=1000).artifacts if connect else ()
         except MxrError:
             return []
         rows = {(each.key.rocm, each.key.migraphx) for each in found}

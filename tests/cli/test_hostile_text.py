@@ -43,7 +43,7 @@ class HostileRegistry(RegistryUnderTest):
         """Fill it by requests as far as these are accepted, and by SQL for what they refuse."""
         self.model = self.register_model()
         explicit = {"qualities": {"sramecc": "+", "xnack": "-"}}
-        for data, key, more in ((REF, ref_key(self.model), {}), (GFX908, gpu_key("xxh3:" + "ab" * 16), explicit)):
+        for data, key, more in ((REF, ref_key(self.model), {}), (GFX908, gpu_key("sha256:" + "ab" * 32), explicit)):
             provenance = {"tool": EVIL, EVIL: [EVIL], "nested": {EVIL: 1}}
             status, said = self.publish(data, key, provenance=provenance, **more)
             assert status in (200, 201), said
@@ -270,7 +270,7 @@ def test_files_and_arguments(shown: Shown, tmp_path: Path) -> None:
         *(("host", "--host", "host.json"), ("verify", "bad.lock"), ("verify", name), ("explain", "--file", "log.txt")),
         *(("freeze", evil, "--batch", 2, "-o", f"{name}/out"), ("cache", "ls"), ("cache", "dir"), ("consumers",)),
         *(("explain", EVIL), ("import", program), ("fetch", EVIL), ("inspect", EVIL), ("kserve-init", EVIL, EVIL)),
-        *(("kserve-init", f"mxr://{EVIL}", "o"), ("kserve-init", "mxr://xxh3:" + "0" * 32 + f"?{EVIL}=1", "o")),
+        *(("kserve-init", f"mxr://{EVIL}", "o"), ("kserve-init", "mxr://sha256:" + "0" * 64 + f"?{EVIL}=1", "o")),
         *(
             ("fetch", "m.onnx", "--arch", EVIL),
             ("fetch", "m.onnx", f"--{EVIL}"),

@@ -11,7 +11,7 @@ from mxr.workflows.compile import JobProgress
 from mxr_cli.job_progress import progress_line
 from mxr_cli.output import format_duration
 
-KEY = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))
+KEY = Key("sha256:" + "0" * 64, "ref", "2.15", (("x", (1, 3)),))
 
 
 def job(state: str, **more: Any) -> job_protocol.Job:

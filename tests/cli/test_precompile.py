@@ -40,7 +40,7 @@ from mxr.request.model import ModelReference
 from mxr_cli import matrix_progress
 from mxr_cli.main import main
 
-KEY = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))
+KEY = Key("sha256:" + "0" * 64, "ref", "2.15", (("x", (1, 3)),))
 FILE = Path("ci/matrix.yaml")
 
 

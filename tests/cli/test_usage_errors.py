@@ -104,7 +104,8 @@ ARGUMENTS = [
     ("fetch", "m.onnx", *REF, "--batch", "4", "--host", "absent.json"),
     ("fetch", "m.onnx", *REF, "--batch", "4", "--calibration", "absent.bin"),
     ("fetch", "absent.onnx", *REF, "--batch", "4"),
-    ("fetch", "xxh3:abc", *REF, "--batch", "4"),
+    ("fetch", "sha256:abc", *REF, "--batch", "4"),
+    ("fetch", "xxh3:" + "0" * 32, *REF, "--batch", "4"),
     ("fetch", "--locked", "absent.lock"),
     ("fetch", "--locked", "mxr.lock", "--batch", "4"),
     ("fetch", "--locked", "mxr.lock", "--name", "x", "-o", "out/"),
@@ -246,9 +247,9 @@ def test_a_matrix_is_locked_without_options(fails: Fails) -> None:
     ("uri", "message"),
     [
         ("s3://bucket/model", "mxr://"),
-        ("mxr://xxh3:0?batch=64", "model"),
-        ("mxr://xxh3:" + "0" * 32 + "?output=/etc", "output=/etc"),
-        ("mxr://xxh3:" + "0" * 32 + "?batch=many", "--batch"),
+        ("mxr://sha256:0?batch=64", "model"),
+        ("mxr://sha256:" + "0" * 64 + "?output=/etc", "output=/etc"),
+        ("mxr://sha256:" + "0" * 64 + "?batch=many", "--batch"),
     ],
 )
 def test_a_kserve_uri(fails: Fails, uri: str, message: str) -> None:
@@ -260,7 +261,7 @@ def test_a_kserve_uri_is_no_option(fails: Fails, monkeypatch: pytest.MonkeyPatch
     """What begins with a dash is refused; if the operator allows paths, it is the name of a file."""
     Path("mxr.lock").write_text(EMPTY_LOCK)
     for uri in ("mxr://--locked", "mxr://--help", "mxr://-v", "mxr://--"):
-        assert "not a model hash" in fails("kserve-init", "--", uri, "out", code=7).err
+        assert "not the identity of a model" in fails("kserve-init", "--", uri, "out", code=7).err
         with monkeypatch.context() as patch:
             patch.setenv("MXR_KSERVE_ALLOW", "path")
             assert f"{uri.removeprefix('mxr://')}" in fails("kserve-init", uri, "out", "--json").error["message"]
@@ -269,7 +270,7 @@ def test_a_kserve_uri_is_no_option(fails: Fails, monkeypatch: pytest.MonkeyPatch
 
 def test_a_kserve_uri_uses_the_settings_of_its_command(fails: Fails) -> None:
     """They reach the fetch without its arguments: the refusal of the token shows that it got there."""
-    uri = "mxr://xxh3:" + "0" * 32 + "?batch=4&rocm=7.2&migraphx=2.15&arch=gfx908"
+    uri = "mxr://sha256:" + "0" * 64 + "?batch=4&rocm=7.2&migraphx=2.15&arch=gfx908"
     where = ("--registry", "http://registry.invalid", "--token", "hunter2")
     failed = fails("kserve-init", uri, "out", *where, "--json", code=7)
     assert "registry.invalid over plain http" in failed.error["message"] and "hunter2" not in failed.err + failed.out

@@ -23,7 +23,7 @@ from .graphs import GRAPHS, Graph
 from .in_process import InProcessInterpreter
 
 LIMITS = ChildLimits(seconds=60, memory=2 << 30)
-MODEL = "xxh3:" + "0" * 32
+MODEL = "sha256:" + "0" * 64
 
 
 @dataclass(frozen=True)

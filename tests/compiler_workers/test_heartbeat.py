@@ -20,7 +20,7 @@ EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
 def lease(**more: Any) -> job_protocol.Lease:
-    key = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))
+    key = Key("sha256:" + "0" * 64, "ref", "2.15", (("x", (1, 3)),))
     model = Manifest((File("model.onnx", 0, EMPTY, ()),))
     return job_protocol.Lease("ab" * 16, 7, 0.3, key, Demands(), model, "model.onnx", **more)
 

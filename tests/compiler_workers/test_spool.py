@@ -32,7 +32,7 @@ class FakeRegistry:
 
 def lease(number: int, data: bytes, name: str = "model.onnx") -> job_protocol.Lease:
     sha = sha256(data).hexdigest()
-    key = Key(f"xxh3:{number:032x}", "ref", "2.15", (("x", (1, 3)),))
+    key = Key(f"sha256:{number:064x}", "ref", "2.15", (("x", (1, 3)),))
     model = Manifest((File(name, len(data), sha, (Blob(sha, len(data)),)),))
     return job_protocol.Lease("ab" * 16, 1, 60.0, key, Demands(), model, name)
 

@@ -147,19 +147,6 @@ def test_a_bundle_cut_short_or_changed_leaves_nothing_behind(
     other("import", bundle, "--into", into)
 
 
-def test_the_other_registry_refuses_what_contradicts_it(
-    own_registry: Callable[..., Registry], host: Hosts, bundle: Path, model: Path, convnet: Path
-) -> None:
-    """Another model under the same hash there: refused as any publication is, and said."""
-    target = own_registry()
-    other = host("other", target.url)
-    key = other("key", convnet, *REF, "--json").json
-    body = {"model": key["model"], "sha256": "0" * 64, "name": "other.onnx", "inputs": []}
-    assert target.ask("POST", "/v1/models", body).status == 200
-    error = other("import", bundle, "--into", "registry", "--json", expect=6).error
-    assert error["code"] == "conflict"
-
-
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program of 48 MiB in blobs of 8 MiB and less."""

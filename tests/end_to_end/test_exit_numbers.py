@@ -60,7 +60,7 @@ def test_a_miss_ends_with_3_and_says_of_the_nearest_what_differs(
 
 
 def test_an_unknown_model_hash_and_an_unknown_id_end_with_3(mxr: Host, gpu: tuple[str, ...]) -> None:
-    assert mxr("fetch", "xxh3:" + "0" * 32, *gpu, "--json", expect=3).error["code"] == "no_such_model"
+    assert mxr("fetch", "sha256:" + "0" * 64, *gpu, "--json", expect=3).error["code"] == "no_such_model"
     assert mxr("show", "0" * 64, "--json", expect=3).error["code"] == "not_found"
 
 

@@ -72,7 +72,7 @@ def test_a_folder_gets_the_name_that_the_consumer_looks_for(
     assert other("fetch", model, *words, "--for", "amdinfer", "-o", f"{folder}/").out == f"{folder}/convrelu_b4.mxr\n"
     assert other("fetch", model, *words, "--for", "python", "-o", folder).out == f"{folder}/convrelu.mxr\n"
     by_hash = other("fetch", published["key"]["model"], *words, "--for", "python", "-o", folder).out
-    assert by_hash == f"{folder}/{published['key']['model'][5:21]}.mxr\n"
+    assert by_hash == f"{folder}/{published['key']['model'][7:23]}.mxr\n"
     assert len(list(folder.glob("*.mxr"))) == 3
 
 

@@ -74,7 +74,7 @@ IN_KEY: dict[str, Any] = {
     "true for a number": {"inputs": {"x": [True, 3]}},
     "a fraction": {"inputs": {"x": [1.5, 3]}},
     "an arch that is none": {"arch": "gfx908; drop table"},
-    "another version": {"v": 2},
+    "another version": {"v": 3},
     "no model": {"model": "convrelu.onnx"},
 }
 

@@ -19,7 +19,7 @@ from servers.postgresql import name_in
 from servers.rows import ENGINES, Databases, Rows
 
 SAME = ("layout_gfx90a", "miopen_solution")
-MODEL = "xxh3:" + "ab" * 16
+MODEL = "sha256:" + "ab" * 32
 
 
 @pytest.fixture(scope="module", params=ENGINES)

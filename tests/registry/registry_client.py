@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -13,15 +12,15 @@ from typing import Any
 
 import pytest
 import urllib3
-import xxhash
 from harness.registry import RegistryProcess, registry_environ
 from harness.waiting import PendingRequest, requests_read
+from identities import model_of
 from paths import DATA
 from servers.rows import Rows
 
 SPLICED = DATA / "mxr_spliced"
 ONNX = (DATA / "models" / "convnet.onnx").read_bytes()
-ONNX_MODEL = "xxh3:" + xxhash.xxh3_128(ONNX, seed=0).hexdigest()
+ONNX_MODEL = model_of(ONNX)
 REF = (DATA / "mxr_real" / "convnet_b4_fp16_ref.mxr").read_bytes()
 GFX908 = (SPLICED / "v7_gfx908_sramecc+_xnack-.cov5.mxr").read_bytes()
 
@@ -176,17 +175,14 @@ class RegistryUnderTest(RegistryState, RegistryProcess):
         """Status and JSON of the publication of a program."""
         return self.call("POST", "/v1/artifacts", {"key": key, "manifest": self.manifest(data, cut=cut), **more})
 
-    def registration(self, onnx: bytes = ONNX) -> dict[str, Any]:
-        """What registers a model, the example unless told otherwise; its file is uploaded."""
-        model = "xxh3:" + xxhash.xxh3_128(onnx, seed=0).hexdigest()
-        files = {"files": [["", sha256(onnx).hexdigest()]], "v": 1}
-        identity = sha256(json.dumps(files, separators=(",", ":")).encode()).hexdigest()
-        stated = {"model": model, "sha256": identity, "name": "convnet.onnx", "inputs": [], "onnx": "model.onnx"}
-        return stated | {"manifest": self.manifest(onnx, "model.onnx")}
+    def registration(self, onnx: bytes = ONNX, *, cut: int | None = None) -> dict[str, Any]:
+        """Upload the bytes of a model; what registers it."""
+        stated = {"model": model_of(onnx), "name": "convnet.onnx", "inputs": [], "onnx": "model.onnx"}
+        return stated | {"manifest": self.manifest(onnx, "model.onnx", cut)}
 
-    def register_model(self, onnx: bytes = ONNX) -> str:
-        """Upload and register a model, the example unless told otherwise, so that it can be compiled; its hash."""
-        return str(self.ok("POST", "/v1/models", self.registration(onnx))["model"])
+    def register_model(self, onnx: bytes = ONNX, *, cut: int | None = None) -> str:
+        """Upload and register a model, the example unless told otherwise, so that it can be compiled; its identity."""
+        return str(self.ok("POST", "/v1/models", self.registration(onnx, cut=cut))["model"])
 
     # Jobs and workers.
 

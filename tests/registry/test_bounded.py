@@ -90,7 +90,7 @@ def test_publications_do_not_stop_other_requests(start: Any) -> None:
     manifest = server.manifest(REF)
 
     def publication(number: int) -> dict[str, Any]:
-        return {"key": ref_key("xxh3:" + f"{number:032x}"), "manifest": manifest}
+        return {"key": ref_key(f"sha256:{number:064x}"), "manifest": manifest}
 
     waiting = [server.pending("POST", "/v1/artifacts", publication(number)) for number in range(62)]
     with StoppedInspectors(server.process.pid, 2):

@@ -9,7 +9,7 @@ import pytest
 from registry.registry_client import REF, RegistryUnderTest, ref_key
 from servers.rows import Databases
 
-MODEL = "xxh3:" + "ab" * 16
+MODEL = "sha256:" + "ab" * 32
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ def test_a_worker_registers_at_two_registries(both: Any) -> None:
 
 def test_a_new_model_is_registered(both: Any) -> None:
     for n in range(ROUNDS):
-        stated = {"model": f"xxh3:{n:032x}", "sha256": f"{n:064x}", "name": "m.onnx", "inputs": []}
+        stated = both[0].registration(b"model %d" % n)
         found = at_once(lambda number, stated=stated: both[number % 2].call("POST", "/v1/models", stated))
         assert {status for status, _ in found} == {200}, found
         known = [each["model"] for each in both[0].call("GET", "/v1/models")[1]["models"]]
@@ -57,8 +57,8 @@ def test_programs_of_one_new_model_are_published(both: Any, parts: Any) -> None:
     """Of different keys, and the same one twice: the model is new to all of them."""
     manifest = both[0].manifest(parts.ref)
     for n in range(2):
-        model = f"xxh3:{n + 100:032x}"
-        stated = {"model": model, "sha256": f"{n:064x}", "name": "m.onnx", "inputs": []}
+        model = f"sha256:{n + 100:064x}"
+        stated = {"name": "m.onnx", "inputs": []}
 
         def publish(number: int, model: str = model, stated: Any = stated) -> tuple[int, Any]:
             key = parts.ref_key(model=model, env={"MIGRAPHX_X": str(number // 2)})

@@ -68,13 +68,18 @@ def _used_at(status: os.stat_result) -> float:
 
 
 @cache.command("verify")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Compare the XXH3-128 recorded when the sha256 was verified: much faster, and finds accidental damage only.",
+)
 @common
-def verify(session: Session) -> None:
+def verify(session: Session, quick: bool) -> None:
     """Read every program in the cache and verify its sha256.
 
     Remove damaged programs, so that they are fetched again, and exit with 65 if there were any.
     """
-    found = list(session.cache().verify())
+    found = list(session.cache().verify(quick=quick))
     damaged = [path.name for path, intact in found if not intact]
     if damaged:
         raise Damaged(

@@ -68,8 +68,8 @@ def fetch(
     ort: OrtOptions,
     **values: Any,
 ) -> None:
-    """Fetch the compiled program for MODEL and print its path. MODEL is an ONNX file, or the hash (xxh3:...) of a model
-    that the registry knows.
+    """Fetch the compiled program for MODEL and print its path. MODEL is an ONNX file, or the identity (sha256:...) of a
+    model that the registry knows.
 
     Facts that you do not give are detected on this host (see `mxr host`). The program comes from the cache or else
     from the registry, and every byte is verified. If no program fits, the command fails and lists the closest ones with

@@ -1,4 +1,4 @@
-"""`mxr key`: the key of a request, its digest and the model hash."""
+"""`mxr key`: the key of a request, its digest and the identity of the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mxr_cli.output import echo, note, print_json
 @matching
 @common
 def key(session: Session, options: Options, model: str) -> None:
-    """Show the key of a request for MODEL, its digest and the model hash, without fetching anything."""
+    """Show the key of a request for MODEL, its digest and the identity of the model, without fetching anything."""
     from mxr.api import prepare
 
     subject, asked = prepare(options, model, session.cache(), session.client, session.host(options))

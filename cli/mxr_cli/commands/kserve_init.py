@@ -27,7 +27,7 @@ def kserve_init(session: Session, uri: str, folder: str) -> None:
     is fail or continue. MXR_KSERVE_ALLOW lists what it may: ask, wait, local, env, host, path.
 
     \b
-    mxr kserve-init "mxr://xxh3:0123...?for=amdinfer-repo&batch=64&rocm=7.2&migraphx=2.15" /mnt/models
+    mxr kserve-init "mxr://sha256:0123...?for=amdinfer-repo&batch=64&rocm=7.2&migraphx=2.15" /mnt/models
     """
     location = kserve.read(uri, session.settings.kserve_allow)
     note(f"mxr: fetch {' '.join(location.words)} {location.model}")

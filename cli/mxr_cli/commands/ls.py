@@ -14,7 +14,9 @@ from mxr_cli.output import note, print_json, print_table
 
 
 @click.command
-@click.option("--model", metavar="MODEL", help="Only artifacts of this model: an ONNX file, or its hash (xxh3:...).")
+@click.option(
+    "--model", metavar="MODEL", help="Only artifacts of this model: an ONNX file, or its identity (sha256:...)."
+)
 @click.option("--digest", metavar="DIGEST", help="Only artifacts with this key digest.")
 @click.option("--kind", metavar="KIND", help="Only artifacts for this kind of target: gpu or ref.")
 @click.option("--vendor", metavar="NAME", help="Only artifacts for GPUs of this vendor: amd or hygon.")
@@ -30,10 +32,11 @@ from mxr_cli.output import note, print_json, print_table
 def ls(session: Session, model: str | None, input_: str | None, limit: int, **filters: str | None) -> None:
     """List the artifacts in the registry, newest first. A * marks a promoted artifact."""
     client = session.client()
-    if model is not None and not model.startswith("xxh3:"):
-        from mxr.request.model import find
+    if model is not None:
+        from mxr.request.model import complete, find, is_identity
 
-        model = find(model, session.cache(), session.client).model
+        read = complete if is_identity(model) else lambda *given: find(*given).model
+        model = read(model, session.cache(), session.client)
     # The registry filters by base architecture only; features such as xnack are filtered here.
     arch = GfxArch.parse(filters["arch"]) if filters["arch"] else None
     filters["arch"] = arch.base if arch else None

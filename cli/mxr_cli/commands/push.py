@@ -16,7 +16,10 @@ from mxr_cli.output import echo, note, print_json, transfer_progress
 @click.command
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @click.option(
-    "--model", required=True, metavar="MODEL", help="The ONNX file that FILE was compiled from, or its hash (xxh3:...)."
+    "--model",
+    required=True,
+    metavar="MODEL",
+    help="The ONNX file that FILE was compiled from, or its identity (sha256:...).",
 )
 @click.option(
     "--amend",

@@ -34,6 +34,8 @@ def show(session: Session, identity: str) -> None:
     echo(f"promoted   {format_time(artifact.promoted_at)} UTC" if artifact.promoted_at else "promoted   no")
     rule = serving.DESCRIPTIONS[artifact.serve]
     echo(f"answers    {'yes' if artifact.answers_requests else 'no'}: the namespace serves {rule}")
+    compiled = "a worker compiled it from this model" if artifact.model == "verified" else "claimed by the publisher"
+    echo(f"model      {artifact.key.model}  ({compiled})")
     for title, rows in (("key", artifact.key.to_json()), ("qualities", artifact.qualities.to_json())):
         echo()
         echo(title)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxr import consumers
+from mxr.artifact.key import MODEL_PREFIX, OLD_MODEL
 from mxr.errors import Mismatch, Usage
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load
@@ -51,7 +52,7 @@ def lock_and_model(value: str, model: str | None) -> tuple[Path, str | None]:
 
 
 def _is_lock(value: str) -> bool:
-    if value.startswith("xxh3:"):
+    if value.startswith((MODEL_PREFIX, OLD_MODEL)):
         return False
     path = Path(value)
     if not path.is_file():

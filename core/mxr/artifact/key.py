@@ -19,12 +19,22 @@ from mxr.util.frozen import dataclass
 from . import limits, target
 from .target import BASE_ARCH, FAMILY_OF, GENERIC_ARCH, KINDS, VENDORS, DynamicDim, Inputs
 
-KEY_VERSION = 1
+KEY_VERSION = 2
 
-MODEL = re.compile(r"xxh3:[0-9a-f]{32}")
+MODEL_PREFIX = "sha256:"
+"""What the identity of a model begins with."""
+
+MODEL = re.compile(r"sha256:[0-9a-f]{64}")
+MODEL_SHORT = re.compile(r"sha256:[0-9a-f]{12,64}")
+"""A prefix of an identity that command lines accept."""
+
+OLD_MODEL = "xxh3:"
+"""What the identity of a model began with in key version 1."""
+
 SHA256 = re.compile(r"[0-9a-f]{64}")
 FORM = re.compile(r"whole|ort:[0-9A-Za-z._:=+,-]{1,200}")
 ENV_NAME = re.compile(r"MIGRAPHX_[A-Z0-9_]{1,100}")
+OPTION_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 GPU_FIELDS = ("vendor", "arch", "rocm")
 """Not part of the key of a `ref` program: the reference target runs on any CPU."""
@@ -53,11 +63,13 @@ def show(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The facts that must match exactly. Any order of `inputs` and `env` is accepted and stored in canonical form.
+    """The facts that must match exactly. Any order of `inputs`, `env` and `options` is accepted and stored in
+    canonical form.
 
-    `model`: "xxh3:" and 32 hex digits. `kind`: gpu or ref. `migraphx`, `rocm`: MAJOR.MINOR. `inputs`: (name, shape)
+    `model`: "sha256:" and 64 hex digits. `kind`: gpu or ref. `migraphx`, `rocm`: MAJOR.MINOR. `inputs`: (name, shape)
     pairs, sorted by name. `precision`: in the order applied, empty for fp32. `calibration`: sha256 of the calibration
-    data. `env`: the `MIGRAPHX_*` variables of the compile. Raises `Usage` for an invalid value.
+    data. `env`: the `MIGRAPHX_*` variables of the compile. `options`: MIGraphX's other compile options that change the
+    program. Raises `Usage` for an invalid value.
     """
 
     model: str
@@ -73,6 +85,7 @@ class Key:
     offload_copy: bool = True
     fast_math: bool = True
     env: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         for name, allowed in (("model", MODEL), ("form", FORM)):
@@ -83,6 +96,7 @@ class Key:
         put = object.__setattr__
         put(self, "inputs", _canonical_inputs(self.inputs))
         put(self, "env", tuple(sorted(self.env)))
+        put(self, "options", tuple(sorted(self.options)))
         if self.kind == "ref":
             for name in GPU_FIELDS:
                 put(self, name, None)
@@ -123,12 +137,8 @@ class Key:
                     "Calibration data requires the precision int8 or fp8.",
                     hint="Omit --calibration, or add --precision int8.",
                 )
-        limits.check_count(self.env, limits.MOST_VARIABLES, "env", "variables")
-        names = [name for name, _ in self.env]
-        for name, value in self.env:
-            if not ENV_NAME.fullmatch(name) or names.count(name) > 1:
-                raise refuse("env", "unique names that begin with MIGRAPHX_", name)
-            limits.check_length(text(value, f"env.{name}"), limits.LONGEST_VALUE, f"env.{name}")
+        _check_settings(self.env, "env", ENV_NAME, "unique names that begin with MIGRAPHX_")
+        _check_settings(self.options, "options", OPTION_NAME, "unique names of compile options")
 
     def to_json(self) -> dict[str, Any]:
         """Returns the key as a JSON object with all fields; a `ref` key has no vendor, arch and rocm."""
@@ -147,6 +157,7 @@ class Key:
             "offload_copy": self.offload_copy,
             "fast_math": self.fast_math,
             "env": dict(self.env),
+            "options": dict(self.options),
         }
         if self.kind == "ref":
             for name in GPU_FIELDS:
@@ -157,6 +168,12 @@ class Key:
     def from_json(cls, document: object, where: str = "key") -> Key:
         """Returns the key in a JSON object. Raises `Usage` for unknown or missing fields and invalid values."""
         written = decode(KeyDocument, document, where)
+        if written.v == 1:
+            raise Usage(
+                f"{where}.v: key version 1 identified models by XXH3 and is no longer used.",
+                hint="Make it again: `mxr lock MODEL...` writes a lock, `mxr export` a bundle.",
+                detail={"key_version": written.v},
+            )
         if written.v != KEY_VERSION:
             raise refuse(f"{where}.v", f"key version {KEY_VERSION}", written.v)
         return cls(
@@ -173,6 +190,7 @@ class Key:
             offload_copy=written.offload_copy,
             fast_math=written.fast_math,
             env=tuple(written.env.items()),
+            options=tuple(written.options.items()),
         )
 
     @property
@@ -216,6 +234,16 @@ class KeyDocument:
     precision: str = "fp32"
     calibration: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def _check_settings(settings: tuple[tuple[str, str], ...], where: str, form: re.Pattern[str], expected: str) -> None:
+    limits.check_count(settings, limits.MOST_VARIABLES, where, "entries")
+    names = [name for name, _ in settings]
+    for name, value in settings:
+        if not form.fullmatch(name) or names.count(name) > 1:
+            raise refuse(where, expected, name)
+        limits.check_length(text(value, f"{where}.{name}"), limits.LONGEST_VALUE, f"{where}.{name}")
 
 
 def _canonical_inputs(inputs: Inputs) -> Inputs:
@@ -248,7 +276,7 @@ def inputs_from_json(document: object, where: str) -> Inputs:
 def _flat(document: dict[str, Any]) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for name, value in document.items():
-        if name in ("inputs", "env"):
+        if name in ("inputs", "env", "options"):
             rows |= {f"{name}.{inner}": each for inner, each in value.items()}
         elif name != "v":
             rows[name] = value
@@ -256,10 +284,20 @@ def _flat(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_model(value: str, where: str = "model") -> str:
-    """Returns `value` if it is a model hash. Raises `Usage`."""
+    """Returns `value` if it is the identity of a model. Raises `Usage`."""
+    refuse_old_model(value)
     if not MODEL.fullmatch(value):
-        raise refuse(where, "a model hash: xxh3: and 32 hex digits", value)
+        raise refuse(where, "the identity of a model: sha256: and 64 hex digits", value)
     return value
+
+
+def refuse_old_model(value: str) -> None:
+    """Raises `Usage` for a model hash of key version 1, which is no identity: another model can have the same."""
+    if value.startswith(OLD_MODEL):
+        raise Usage(
+            f"{value[:60]!r} is a model hash of an older mxr. XXH3 does not identify a model.",
+            hint="Use its identity sha256:..., which `mxr key MODEL.onnx` prints.",
+        )
 
 
 def dynamic(inputs: Inputs) -> bool:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from mxr.util.codec import refuse
+from mxr.util.codec import encode, refuse
 from mxr.util.frozen import dataclass
 
-from . import serving
+from . import limits, serving
 from .key import Key
-from .manifest import Manifest, artifact_id
+from .manifest import Manifest, artifact_id, check_name
 from .qualities import Qualities
 
 
@@ -25,14 +25,30 @@ class ModelInput:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelClaim:
+    """What a publisher says about the model of a program: the name of its ONNX file, and its inputs."""
+
+    name: str
+    inputs: tuple[ModelInput, ...]
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        limits.check_count(self.inputs, limits.MOST_MODEL_INPUTS, "inputs", "inputs")
+        limits.check_document(encode(self.inputs), limits.MOST_MODEL_TEXT, limits.DEEPEST_PROVENANCE, "inputs")
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
-    """A registered model. `complete`: the registry has its bytes and has verified them."""
+    """A model that a registry knows. `complete`: the registry has its bytes.
+
+    `claimed`: it never had them, and name and inputs are what the publishers of programs say.
+    """
 
     model: str
-    sha256: str
     name: str
     inputs: tuple[ModelInput, ...]
     complete: bool = False
+    claimed: bool = False
     onnx: str | None = None
     manifest: Manifest | None = None
 
@@ -41,6 +57,7 @@ class Model:
 class Artifact:
     """A published artifact.
 
+    `model`: "verified" if a worker compiled the program from the bytes of the model in the key, otherwise "claimed".
     `sha256` and `size` (bytes) are those of the file, or of the canonical list of several files. Times are seconds
     since 1970 by the clock of the registry's database.
 
@@ -67,6 +84,7 @@ class Artifact:
     job: str | None = None
     worker: str | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
+    model: str = "claimed"
     description: Mapping[str, Any] | None = None
     manifest: Manifest | None = None
 

@@ -16,7 +16,7 @@ from mxr.artifact.manifest import Blob, Manifest, artifact_id
 from mxr.artifact.qualities import Qualities
 from mxr.artifact.records import Artifact
 from mxr.lockfiles.lockfile import FILE_NAME, LockFile, write
-from mxr.protocol.artifacts import Publish, RegisterModel
+from mxr.protocol.artifacts import ModelClaim, Publish
 from mxr.util import codec
 from mxr.util.frozen import dataclass
 
@@ -39,7 +39,7 @@ class BundleRecord:
     qualities: Qualities
     provenance: Mapping[str, Any]
     published_at: float
-    model: RegisterModel | None = None
+    model: ModelClaim | None = None
     v: int = VERSION
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class BundleRecord:
         self.publication()
 
     @classmethod
-    def of(cls, artifact: Artifact, model: RegisterModel | None) -> BundleRecord:
+    def of(cls, artifact: Artifact, model: ModelClaim | None) -> BundleRecord:
         """The record of an artifact, which must have its manifest."""
         assert artifact.manifest is not None
         return cls(

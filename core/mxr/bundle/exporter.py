@@ -20,7 +20,7 @@ from mxr.client import transfer
 from mxr.errors import Damaged, DiskFull, NotFound, Temporary, Usage
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import LockFile
-from mxr.protocol.artifacts import RegisterModel
+from mxr.protocol.artifacts import ModelClaim
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import read_chunks, sha256_chunks
@@ -76,13 +76,13 @@ def _named(identity: str, cache: Cache, client: Client) -> Artifact:
         return held
 
 
-def _model_description(model: str, client: Client) -> RegisterModel | None:
+def _model_description(model: str, client: Client) -> ModelClaim | None:
     """The registry's description of a model; None, because a program can be published without one."""
     try:
         known = client.model(model)
     except NotFound:
         return None
-    return RegisterModel(known.model, known.sha256, known.name, known.inputs)
+    return ModelClaim(known.name, known.inputs)
 
 
 def export(

@@ -102,7 +102,10 @@ def _contents(layout: ImageLayout) -> BundleContents:
     except Damaged:
         raise
     except MxrError as problem:
-        raise wrong(layout, problem.message.rstrip(".")) from None
+        error = wrong(layout, problem.message.rstrip("."))
+        if "key_version" in problem.detail:
+            error.hint = "Export it again with `mxr export`: its keys are those of an older mxr."
+        raise error from None
 
 
 def _manifests(layout: ImageLayout, index: list[Descriptor]) -> list[Descriptor]:
@@ -225,8 +228,7 @@ def into_cache(
         # Whoever imports a bundle wants its artifacts served, whatever the rule of a registry was.
         cache.keep(known if known is not None and known.answers_requests else record.artifact())
         if record.model is not None:
-            model = record.model
-            cache.remember_model(Model(model.model, model.sha256, model.name, model.inputs))
+            cache.remember_model(Model(record.key.model, record.model.name, record.model.inputs, claimed=True))
         done.append(ImportedArtifact(record.id, new))
     for entry, answer in answers(contents):
         cache.remember(entry.request, answer)

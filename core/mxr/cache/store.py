@@ -4,7 +4,7 @@
         files/ab/<sha256>                  a complete program, read-only, verified before it gets this name
         artifacts/<digest>/<id>.json       its record in the registry: key, qualities, manifest
         answers/ab/<request>.json          the artifact that a request got, and how well it matched
-        models/<xxh3>.json                 the inputs of a model, for requests by hash
+        models/<64 digits>.json                the inputs of a model, for requests by hash
         memo/                              digests of files by device, inode, size and times
         locks/<sha256>                     lets one process of a host download a file; an optimization only
 
@@ -21,6 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from mxr.artifact.key import MODEL, MODEL_PREFIX
 from mxr.artifact.manifest import File
 from mxr.artifact.matching import Candidate, Match, choose
 from mxr.artifact.qualities import Request
@@ -29,7 +30,7 @@ from mxr.artifact.serving import ANY
 from mxr.errors import MxrError
 from mxr.util import codec, disk
 from mxr.util.frozen import dataclass
-from mxr.util.hashing import StatMemo, sha256_file, sha256_memoised
+from mxr.util.hashing import StatMemo, is_intact, sha256_file, sha256_memoised
 
 VERSION = "v1"
 
@@ -140,17 +141,27 @@ class Cache:
         """Returns where the blobs of a cached file are: path and offset by sha256. Does not check that it exists."""
         return {blob.sha256: (self.file(file.sha256), offset) for offset, blob in file.spans()}
 
-    def model(self, xxh3: str) -> Model | None:
-        """Returns the record of a model by its hash, or None."""
+    def model(self, identity: str) -> Model | None:
+        """Returns the record of a model by its identity, or None."""
         try:
-            return codec.decode(Model, self._read(self._model_path(xxh3)), "model", lenient=True)
+            return codec.decode(Model, self._read(self._model_path(identity)), "model", lenient=True)
         except MxrError:
             return None
 
+    def models(self, prefix: str) -> list[str]:
+        """Returns the identities of the models that begin with `prefix`: "sha256:" and hex digits."""
+        pattern = f"{prefix.removeprefix(MODEL_PREFIX)}*.json"
+        found = [MODEL_PREFIX + path.stem for path in (self.root / "models").glob(pattern)]
+        return [identity for identity in found if MODEL.fullmatch(identity)]
+
     def remember_model(self, model: Model) -> None:
-        """Stores the inputs of a model for requests by hash. Does nothing if the cache is not writable."""
+        """Stores the inputs of a model for requests by identity. Does nothing if the cache is not writable.
+
+        What is only claimed never replaces what was read from the model.
+        """
         known = replace(model, complete=False, onnx=None, manifest=None)
-        if self.model(model.model) != known:
+        found = self.model(model.model)
+        if found != known and not (known.claimed and found is not None and not found.claimed):
             with suppress(MxrError):
                 self._write(self._model_path(model.model), codec.encode(known))
 
@@ -186,14 +197,14 @@ class Cache:
             if not path.name.startswith(disk.PARTIAL):
                 yield path, known.get(path.name)
 
-    def verify(self) -> Iterator[tuple[Path, bool]]:
-        """Reads every program again without the memo, and yields its path and whether it is intact.
+    def verify(self, *, quick: bool = False) -> Iterator[tuple[Path, bool]]:
+        """Reads every program again, and yields its path and whether it is intact. Removes damaged programs.
 
-        Removes damaged programs.
+        `quick`: compares the XXH3-128 recorded when the sha256 was checked, which finds accidental damage.
         """
         for path, _ in self.entries():
             with suppress(OSError):
-                good = sha256_file(path) == path.name
+                good = is_intact(path, path.name, self.memo) if quick else sha256_file(path) == path.name
                 if not good:
                     path.unlink(missing_ok=True)
                 yield path, good
@@ -217,8 +228,8 @@ class Cache:
         name = sha256(codec.canonical(request.to_json()).encode()).hexdigest()
         return self.root / "answers" / name[:2] / f"{name}.json"
 
-    def _model_path(self, xxh3: str) -> Path:
-        return self.root / "models" / f"{xxh3.removeprefix('xxh3:')}.json"
+    def _model_path(self, identity: str) -> Path:
+        return self.root / "models" / f"{identity.removeprefix(MODEL_PREFIX)}.json"
 
     def _read(self, path: Path) -> dict[str, Any]:
         try:

@@ -114,6 +114,11 @@ class Client:
         """Returns the registered description of a model."""
         return self.exchange(artifact_protocol.Model, "GET", f"/models/{quote(model, safe='')}")
 
+    def model_identities(self, prefix: str) -> tuple[str, ...]:
+        """Returns the identities of all models that begin with `prefix`: "sha256:" and at least 12 hex digits."""
+        found = self.exchange(artifact_protocol.Models, "GET", f"/models?prefix={quote(prefix, safe='')}")
+        return tuple(each.model for each in found.models)
+
     def register_model(self, statement: artifact_protocol.RegisterModel) -> artifact_protocol.Model:
         """Registers a model. It is complete where the statement has a manifest and every blob is uploaded."""
         return self.exchange(

@@ -2,9 +2,9 @@
 
     mxr://MODEL?for=amdinfer-repo&batch=64&rocm=7.2&migraphx=2.15
 
-MODEL is the hash `xxh3:...` of a model that the registry stores, or, if the operator allows it, a path in the image of
-the initializer. Each
-parameter is an option of `mxr fetch` without its dashes; what is missing is detected on the node, as on any host.
+MODEL is the identity `sha256:...` of a model that the registry knows, or, if the operator allows it, a path in the
+image of the initializer. Each parameter is an option of `mxr fetch` without its dashes; what is missing is detected on
+the node, as on any host.
 
 A URI comes from a tenant of the cluster, and the initializer works with the registry access of the operator. A URI sets
 only the parameters in this module; what costs or reads more is refused unless the operator allows it.
@@ -12,10 +12,10 @@ only the parameters in this module; what costs or reads more is refused unless t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import replace
 
+from mxr.artifact.key import MODEL_PREFIX, refuse_old_model
 from mxr.errors import NotAllowed, Usage
 from mxr.util.frozen import dataclass
 
@@ -48,7 +48,6 @@ RESTRICTED = ("env", "host")
 FREE_ACTIONS = ("fail", "continue")
 """The actions of on-miss that compile nothing and wait for nothing."""
 
-HASH = re.compile(r"[a-z0-9]+:[0-9a-f]+")
 SWITCHES = ("offload-copy", "fast-math", "exact", "refresh", "offline", "force")
 
 
@@ -68,15 +67,16 @@ def read(uri: str, allowed: Collection[str] = ()) -> KServeUri:
     from urllib.parse import parse_qsl, unquote
 
     if not uri.startswith(SCHEME):
-        raise Usage(f"{uri!r} is not an mxr:// URI.", hint=f"Write {SCHEME}xxh3:...?batch=64&rocm=7.2.")
+        raise Usage(f"{uri!r} is not an mxr:// URI.", hint=f"Write {SCHEME}sha256:...?batch=64&rocm=7.2.")
     model, _, query = uri.removeprefix(SCHEME).partition("?")
     model = unquote(model).rstrip("/")
     if not model:
-        raise Usage(f"{uri!r} names no model.", hint=f"Write {SCHEME}xxh3:... (`mxr key MODEL` prints the hash).")
-    if not HASH.fullmatch(model) and "path" not in allowed:
+        raise Usage(f"{uri!r} names no model.", hint=f"Write {SCHEME}sha256:... (`mxr key MODEL` prints it).")
+    refuse_old_model(model)
+    if not model.startswith(MODEL_PREFIX) and "path" not in allowed:
         raise NotAllowed(
-            f"{model!r} is not a model hash, and a URI may not name a file of the initializer.",
-            hint=f"Write {SCHEME}xxh3:... (`mxr key MODEL` prints the hash). {_operator('path')}",
+            f"{model!r} is not the identity of a model, and a URI may not name a file of the initializer.",
+            hint=f"Write {SCHEME}sha256:... (`mxr key MODEL` prints it). {_operator('path')}",
         )
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=200)

@@ -149,7 +149,7 @@ def record(
         manifest=Manifest(files),
         qualities=qualities,
         provenance={"tool": "mxr import --ort-cache", "onnxruntime": contract.version or "", "file": subject.stem},
-        model=subject.statement(),
+        model=subject.claim(),
     )
 
     def send() -> None:

@@ -179,7 +179,7 @@ def _place_file(fetched: Fetched, cache: Cache, asked: BuiltRequest, output: Out
 
 
 def _onnx_from_registry(model: str, cache: Cache, connect: Connect | None) -> OnnxModel:
-    """The ONNX description of a model that is known by its hash only, from the file that the registry stores.
+    """The ONNX description of a model that is known by its identity only, from the file that the registry stores.
 
     Raises `NoSuchModel` if the registry does not store it, `Unreachable` if it cannot be asked.
     """

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mxr import consumers
-from mxr.artifact.key import MODEL, Key
+from mxr.artifact.key import MODEL, MODEL_PREFIX, Key
 from mxr.artifact.manifest import check_sha256
 from mxr.artifact.qualities import Demands, Request
 from mxr.display.text import json_text
@@ -33,7 +33,7 @@ UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
 class LockEntry:
     """One request and the artifact that it is pinned to.
 
-    `model` is the path of the ONNX file relative to the folder of the lock, with slashes, or the hash of the model.
+    `model` is the path of the ONNX file relative to the folder of the lock, with slashes, or the identity of the model.
     `consumer` determines the name of the file in a folder. Raises `Usage` for invalid values.
     """
 
@@ -62,7 +62,7 @@ class LockEntry:
     def stem(self) -> str:
         """The name of this model in a folder."""
         hashed = MODEL.fullmatch(self.model)
-        return self.model.removeprefix("xxh3:")[:16] if hashed else PurePosixPath(self.model).stem
+        return self.model.removeprefix(MODEL_PREFIX)[:16] if hashed else PurePosixPath(self.model).stem
 
     @property
     def order(self) -> tuple[str, str, str, str]:

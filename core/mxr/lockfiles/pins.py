@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxr.artifact.key import MODEL
 from mxr.artifact.matching import Candidate, choose
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
@@ -170,7 +171,7 @@ def check(lock: LockFile, base: Path, cache: Cache, client: Client) -> Iterator[
 
 def _check(entry: LockEntry, base: Path, cache: Cache, client: Client) -> LockFinding:
     path = base / entry.model
-    if not entry.model.startswith("xxh3:") and path.exists():
+    if not MODEL.fullmatch(entry.model) and path.exists():
         found = subjects.find(str(path), cache, None).model
         if found != entry.request.key.model:
             return LockFinding(entry, CHANGED, path=path)

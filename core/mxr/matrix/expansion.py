@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mxr.artifact import precision_support, target
-from mxr.artifact.key import MODEL
+from mxr.artifact.key import MODEL, MODEL_PREFIX, OLD_MODEL
 from mxr.artifact.target import GfxArch, Inputs
 from mxr.request.builder import Options
 from mxr.util.frozen import dataclass
@@ -30,7 +30,7 @@ NOTHING = SourcedValue(None, DocumentNode("", 0))
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One program of the matrix. `model` is a path or `xxh3:...`; `line` is its line in the matrix.
+    """One program of the matrix. `model` is a path or `sha256:...`; `line` is its line in the matrix.
 
     `name` is the model as written in the matrix, `target_line` the line of the target, `runner` the CI runner labels of
     the target.
@@ -146,9 +146,9 @@ def _of_includes(matrix: Matrix) -> Iterator[_Row]:
 def _models(matrix: Matrix, entry: SectionValues) -> list[tuple[Path | str, str]]:
     path = entry.values["path"]
     text, node = path.value, path.node
-    if text.startswith("xxh3:"):
+    if text.startswith((MODEL_PREFIX, OLD_MODEL)):
         if not MODEL.fullmatch(text):
-            raise node.error(f"{text[:60]!r} is not a model hash.", "Write xxh3: and 32 hex digits.")
+            raise node.error(f"{text[:80]!r} is not the identity of a model.", "Write sha256: and all 64 hex digits.")
         return [(text, text)]
     # Also for a glob: its folders outside are not even listed.
     matrix.file(str(Path(*itertools.takewhile(lambda part: not glob.has_magic(part), Path(text).parts))), node)

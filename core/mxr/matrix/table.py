@@ -120,7 +120,12 @@ HARDWARE = {
     "migraphx": Field(kinds.MIGRAPHX, "MIGraphX version: 2.15, or 2.15.0."),
 }
 RUNNER = {"runner": Field(listing(kinds.TEXT), "CI runner labels for this target, for `mxr plan --format`.")}
-PATH = {"path": Field(kinds.TEXT, "An ONNX file or a glob, relative to this file; or the xxh3:... hash of a model.")}
+PATH = {
+    "path": Field(
+        kinds.TEXT,
+        "An ONNX file or a glob, relative to this file; or the identity sha256:... of a model, with all 64 digits.",
+    )
+}
 INPUTS = {
     "inputs": Field(
         FieldKind(

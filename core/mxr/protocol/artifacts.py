@@ -14,7 +14,7 @@ from mxr.artifact import limits
 from mxr.artifact.key import Key, check_model
 from mxr.artifact.manifest import Blob, Manifest, check_name, check_sha256
 from mxr.artifact.qualities import Qualities, Request
-from mxr.artifact.records import Artifact, Model, ModelInput
+from mxr.artifact.records import Artifact, Model, ModelClaim, ModelInput
 from mxr.errors import Json
 from mxr.util import codec
 from mxr.util.frozen import dataclass
@@ -33,6 +33,7 @@ __all__ = [
     "Missing",
     "MissingRequest",
     "Model",
+    "ModelClaim",
     "ModelInput",
     "Models",
     "Publish",
@@ -51,24 +52,23 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RegisterModel:
-    """Registers a model by its hash, with its identity (see `model_identity`) and inputs.
+    """Registers a model with its bytes, so that it can be compiled.
 
-    With `manifest` (the ONNX file under the name `onnx`, and its external files, all uploaded before), the registry
-    verifies the hash over the bytes and keeps them for compiles. Without it, the registration is only a statement.
+    `manifest` has the ONNX file under the name `onnx`, and the external files under their locations, in pieces of
+    64 MiB that were uploaded before. The registry computes the identity from the pieces; it must be `model`. The
+    registry reads the inputs from the ONNX file, and uses `inputs` only if it cannot read the file.
     """
 
     model: str
-    sha256: str
     name: str
     inputs: tuple[ModelInput, ...]
-    onnx: str | None = None
-    manifest: Manifest | None = None
+    onnx: str
+    manifest: Manifest
 
     def __post_init__(self) -> None:
         check_model(self.model)
-        check_sha256(self.sha256)
         check_name(self.name)
-        if (self.onnx is None) != (self.manifest is None):
+        if self.onnx not in {file.name for file in self.manifest.files}:
             raise codec.refuse("onnx", "the name of the ONNX file in the manifest", self.onnx)
         limits.check_count(self.inputs, limits.MOST_MODEL_INPUTS, "inputs", "inputs")
         limits.check_document(codec.encode(self.inputs), limits.MOST_MODEL_TEXT, limits.DEEPEST_PROVENANCE, "inputs")
@@ -85,22 +85,21 @@ class Models:
 class Publish:
     """An artifact to publish: its key, its qualities, its provenance, and its files by their blobs.
 
-    `model` describes the model that the hash in the key stands for, so that the registry can detect a second model with
-    the same hash. `amend` replaces qualities and provenance of an artifact with these bytes that the caller pushed.
+    `key.model` is the publisher's claim: no bytes of the model are needed. `model` says more about it, for requests
+    that name the model by its identity. It is part of the artifact and creates no model. `amend` replaces qualities and
+    provenance of an artifact with these bytes that the caller pushed.
     """
 
     key: Key
     manifest: Manifest
     qualities: Qualities = field(default_factory=Qualities)
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    model: RegisterModel | None = None
+    model: ModelClaim | None = None
     amend: bool = False
 
     def __post_init__(self) -> None:
         self.qualities.check(self.key)
         limits.check_document(self.provenance, limits.MOST_PROVENANCE, limits.DEEPEST_PROVENANCE, "provenance")
-        if self.model is not None and self.model.model != self.key.model:
-            raise codec.refuse("model.model", self.key.model, self.model.model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,18 +237,6 @@ class UsageReply:
     """The reply of `GET /v1/uses`, most used first."""
 
     uses: tuple[ArtifactUsage, ...]
-
-
-def model_identity(onnx: str, external: Mapping[str, str]) -> str:
-    """Returns the identity of a model: the sha256 of the canonical list of the sha256s of its files.
-
-    `onnx` is the sha256 of the ONNX file, whose name is not part of the identity. `external` maps the locations of the
-    external files to their sha256.
-    """
-    from hashlib import sha256
-
-    rows = [["", onnx], *sorted([name, value] for name, value in external.items())]
-    return sha256(codec.canonical({"v": 1, "files": rows}).encode()).hexdigest()
 
 
 def document(value: object) -> Json:

@@ -1,20 +1,19 @@
-"""Finds the model of a command: an ONNX file, or the hash `xxh3:...` of a model in the cache or the registry."""
+"""Finds the model of a command: an ONNX file, or the identity `sha256:...` of a model in the cache or the registry."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mxr import onnxfile
-from mxr.artifact.key import check_model
-from mxr.artifact.records import Model, ModelInput
+from mxr.artifact.key import MODEL, MODEL_PREFIX, MODEL_SHORT, refuse_old_model
+from mxr.artifact.model_hashing import model_identity
+from mxr.artifact.records import Model, ModelClaim, ModelInput
 from mxr.artifact.target import DynamicDim, Inputs, Shape
 from mxr.cache.store import Cache
-from mxr.errors import NoSuchModel
+from mxr.errors import NoSuchModel, Usage
 from mxr.onnxfile import OnnxInput, OnnxModel
-from mxr.util import hashing
 from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class ModelReference:
     @property
     def stem(self) -> str:
         """The base name for programs of this model: the stem of the ONNX file, or the first digits of the hash."""
-        return self.path.stem if self.path else self.model.removeprefix("xxh3:")[:16]
+        return self.path.stem if self.path else self.model.removeprefix(MODEL_PREFIX)[:16]
 
     def bind(self, batch: int | None, inputs: Inputs) -> Inputs:
         """Returns the shapes of all inputs without open dims. Raises `Usage`, listing the inputs."""
@@ -43,28 +42,19 @@ class ModelReference:
         bound = onnxfile.bind_inputs(self.onnx, batch=batch, inputs=given)
         return tuple((name, _shape(dims)) for name, dims in bound.items())
 
-    def statement(self) -> artifact_protocol.RegisterModel | None:
-        """Returns the publisher's statement about the model, None without the file. Reads all files to hash them."""
-        if self.path is None:
-            return None
-        found = hashing.hash_model(self.path, self.external, with_sha256=True)
-        onnx, *external = found.files
-        return self._stated(onnx.sha256 or "", {file.name: file.sha256 or "" for file in external})
+    def claim(self) -> ModelClaim | None:
+        """Returns what a publisher says about the model, None without the file."""
+        return None if self.path is None else ModelClaim(_name(self.path), self._inputs())
 
     def registration(self, manifest: Manifest, onnx: str) -> artifact_protocol.RegisterModel:
         """Returns the registration of this model with its bytes. `onnx`: name of the ONNX file in the manifest."""
-        shas = {file.name: file.sha256 for file in manifest.files}
-        return replace(self._stated(shas.pop(onnx), shas), onnx=onnx, manifest=manifest)
-
-    def _stated(self, onnx: str, external: Mapping[str, str]) -> artifact_protocol.RegisterModel:
         from mxr.protocol import artifacts as artifact_protocol
 
-        return artifact_protocol.RegisterModel(
-            model=self.model,
-            sha256=artifact_protocol.model_identity(onnx, external),
-            name=_name(self.path or Path()),
-            inputs=tuple(ModelInput(each.name, each.elem_type, each.dims) for each in self.onnx.inputs),
-        )
+        name = _name(self.path or Path())
+        return artifact_protocol.RegisterModel(self.model, name, self._inputs(), onnx, manifest)
+
+    def _inputs(self) -> tuple[ModelInput, ...]:
+        return tuple(ModelInput(each.name, each.elem_type, each.dims) for each in self.onnx.inputs)
 
 
 def find(text: str, cache: Cache, connect: Callable[[], Client] | None) -> ModelReference:
@@ -72,24 +62,61 @@ def find(text: str, cache: Cache, connect: Callable[[], Client] | None) -> Model
 
     Raises `Damaged` for a file that is not an ONNX model, and `NoSuchModel` for an unknown hash.
     """
-    if text.startswith("xxh3:"):
-        return _by_hash(check_model(text), cache, connect)
+    if is_identity(text):
+        return _by_identity(complete(text, cache, connect), cache, connect)
     path = Path(text)
     onnx = onnxfile.read_model(path)
     external = onnxfile.external_files(onnx)
-    model = hashing.model_hash_memoised(path, external, cache.memo)
+    model = model_identity(path, external, cache.memo)
     inputs = tuple(ModelInput(each.name, each.elem_type, each.dims) for each in onnx.inputs)
-    cache.remember_model(Model(model, "0" * 64, _name(path), inputs))
+    cache.remember_model(Model(model, _name(path), inputs))
     return ModelReference(model, onnx, path, external)
 
 
-def _by_hash(model: str, cache: Cache, connect: Callable[[], Client] | None) -> ModelReference:
+def is_identity(text: str) -> bool:
+    """Returns whether a command line names a model by its identity, and not by a path.
+
+    Raises `Usage` for a model hash of an older mxr.
+    """
+    refuse_old_model(text)
+    return text.startswith(MODEL_PREFIX)
+
+
+def complete(text: str, cache: Cache, connect: Callable[[], Client] | None) -> str:
+    """Returns the identity that begins with `text`: "sha256:" and at least 12 digits.
+
+    All 64 digits are returned as they are. For fewer, the models in the cache and in the registry are compared. Raises
+    `Usage` for fewer than 12 digits and for a prefix of several identities, `NoSuchModel` for a prefix of none.
+    """
+    if MODEL.fullmatch(text):
+        return text
+    if not MODEL_SHORT.fullmatch(text):
+        raise Usage(
+            f"{text[:100]!r} does not identify a model.",
+            hint="Give sha256: and 12 to 64 lower-case hex digits, as `mxr key MODEL.onnx` prints them.",
+        )
+    found = set(cache.models(text))
+    if connect is not None:
+        found |= set(connect().model_identities(text))
+    if not found:
+        raise NoSuchModel(f"No known model begins with {text}.")
+    if len(found) > 1:
+        raise Usage(
+            f"{len(found)} models begin with {text}.",
+            hint="Give more digits: " + ", ".join(sorted(found)[:5]) + ".",
+            detail={"models": sorted(found)},
+        )
+    return found.pop()
+
+
+def _by_identity(model: str, cache: Cache, connect: Callable[[], Client] | None) -> ModelReference:
     known = cache.model(model)
     if known is None:
         if connect is None:
             raise NoSuchModel(f"The model {model} is not in the cache.")
         known = connect().model(model)
-        cache.remember_model(known)
+        if not known.claimed:
+            cache.remember_model(known)
     inputs = tuple(OnnxInput(each.name, each.type, each.dims) for each in known.inputs)
     onnx = OnnxModel(Path(model), 0, inputs, (), (), None, 0, "")
     return ModelReference(model, onnx)

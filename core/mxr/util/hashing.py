@@ -1,37 +1,35 @@
-"""Hashes of models and files, the loop that reads and hashes, and a memo of digests by file status.
+"""Hashes of files, the loop that reads and hashes, and a memo of digests by file status.
 
-The model hash is XXH3-128 (seed 0, big-endian hex) over the bytes of the ONNX file, then for each external-data
-location in byte order of its UTF-8 name: length of the name (u32 LE), the name, size of the file (u64 LE), the whole
-file.
-
-The memo keeps one file per hashed file. Each of them can be deleted at any time; the digest is then computed again:
+The memo keeps one file per hashed file, in a folder that only this user can write. Each of them can be deleted at any
+time; the digest is then computed again:
 
     <folder>/<16 hex of device and inode>.json
-        {"v": 1, "file": [dev, ino, size, mtime_ns, ctime_ns], "digests": {kind: digest}, "check": hash of the rest}
+        {"v": 2, "boot": id of this boot, "file": [dev, ino, size, mtime_ns, ctime_ns], "digests": {kind: digest},
+         "check": hash of the rest}
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
+import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
 import xxhash
 
-from mxr.errors import Temporary, Usage
-
-from .frozen import dataclass
+from mxr.errors import Temporary
 
 CHUNK = 1 << 20
 """Bytes that are read, written or sent at once."""
 
 BLOCK = 4 << 20
-"""Bytes read at once where a whole model is hashed. One buffer of this size is all the memory that hashing takes."""
+"""Bytes read at once where a whole file is hashed. One buffer of this size is all the memory that hashing takes."""
 
 UNSETTLED_NS = 2_000_000_000
 """Nanoseconds for which a changed file can change again without a new time stamp (see `is_settled`)."""
@@ -42,9 +40,7 @@ MOST_DIGESTS = 16
 Data: TypeAlias = bytes | bytearray | memoryview
 D = TypeVar("D", bound=Data)
 Sink: TypeAlias = Callable[[Data, int], object]
-External: TypeAlias = Sequence[tuple[str, Path]]
 Identity: TypeAlias = tuple[int, int, int, int, int]
-_File: TypeAlias = tuple[str, Path, os.stat_result]
 
 
 class Hasher(Protocol):
@@ -103,24 +99,14 @@ def sha256_chunks(chunks: Iterable[Data]) -> str:
     return digest.hexdigest()
 
 
-# --- models and files ---
+def xxh3_chunks(chunks: Iterable[Data]) -> str:
+    """Returns the XXH3-128 of the chunks in hex: a quick check for accidental damage, never an identity."""
+    digest = xxhash.xxh3_128()
+    hash_chunks(chunks, digest)
+    return digest.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class FileDigest:
-    """One file of a model: the ONNX file under its own name, or external data under its location. `size` in bytes."""
-
-    name: str
-    size: int
-    sha256: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ModelHash:
-    """`xxh3` is "xxh3:" and 32 hex digits. `files` lists the ONNX file, then its external data in hash order."""
-
-    xxh3: str
-    files: tuple[FileDigest, ...]
+# --- files ---
 
 
 def sha256_hex(data: bytes) -> str:
@@ -134,53 +120,6 @@ def sha256_file(path: Path) -> str:
     Raises Temporary when the file changes during the reading. OSError passes through.
     """
     return _sha256(path, path.stat())
-
-
-def model_hash(onnx_path: Path, external: External) -> str:
-    """Returns the hash of a model as a key contains it. Raises as `hash_model` does."""
-    return hash_model(onnx_path, external).xxh3
-
-
-def hash_model(onnx_path: Path, external: External, *, with_sha256: bool = False) -> ModelHash:
-    """Hashes a model and, with `with_sha256`, each of its files with sha256 in the same pass.
-
-    The sha256 then determines the time that this takes. Raises Usage when a file cannot be read, Temporary when one
-    changes during the reading.
-    """
-    return _hash_all(_in_order(onnx_path, external), with_sha256=with_sha256)
-
-
-def _in_order(onnx_path: Path, external: External) -> list[_File]:
-    """Returns the files of a model in hash order, each with its status before the reading."""
-    by_name = sorted(dict(external).items(), key=lambda item: item[0].encode())
-    try:
-        return [(name, path, path.stat()) for name, path in [(onnx_path.name, onnx_path), *by_name]]
-    except OSError as error:
-        raise _unreadable(error) from None
-
-
-def _hash_all(files: Sequence[_File], *, with_sha256: bool) -> ModelHash:
-    whole, buffer, done = xxhash.xxh3_128(), memoryview(bytearray(BLOCK)), []
-    try:
-        for at, (name, path, status) in enumerate(files):
-            if at:
-                whole.update(external_header(name, status.st_size))
-            own = [hashlib.sha256()] if with_sha256 else []
-            _hash_file(path, status, [whole, *own], buffer)
-            done.append(FileDigest(name, status.st_size, own[0].hexdigest() if own else None))
-        # The first file can change while the last one is read.
-        for _, path, status in files:
-            if identity(path.stat()) != identity(status):
-                raise _changed(path)
-    except OSError as error:
-        raise _unreadable(error) from None
-    return ModelHash("xxh3:" + whole.hexdigest(), tuple(done))
-
-
-def external_header(name: str, size: int) -> bytes:
-    """Returns what the model hash covers in front of the bytes of an external-data file."""
-    encoded = name.encode()
-    return len(encoded).to_bytes(4, "little") + encoded + size.to_bytes(8, "little")
 
 
 def _sha256(path: Path, status: os.stat_result) -> str:
@@ -208,12 +147,6 @@ def _changed(path: Path) -> Temporary:
     return Temporary(f"{path} changed while it was being read.", hint="Wait until the file is written, then try again.")
 
 
-def _unreadable(error: OSError) -> Usage:
-    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        return Usage(f"There is no file {error.filename}.", hint="Check the path of the model.")
-    return Usage(f"Cannot read {error.filename or 'the model'}: {error.strerror}.", hint="Check the file permissions.")
-
-
 # --- the memo ---
 
 
@@ -234,7 +167,9 @@ def is_settled(status: os.stat_result, now_ns: int) -> bool:
 class StatMemo:
     """Digests of unchanged files, found by the file status. Best effort: no method raises; a lost digest is recomputed.
 
-    The digest of a file that is not settled (see `is_settled`) is neither stored nor returned.
+    The digest of a file that is not settled (see `is_settled`) is neither stored nor returned. A digest is valid until
+    the next boot, because device numbers can change then. A folder or a record that another user owns or can write,
+    and a symbolic link, count as empty: another user could claim that a file has a digest that it does not have.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -244,42 +179,96 @@ class StatMemo:
         """Returns the digest of this kind stored for exactly this state of the file, or None."""
         if not is_settled(path_stat, time.time_ns()):
             return None
-        return self._digests(path_stat).get(kind)
+        with self._opened() as folder:
+            return self._digests(folder, path_stat).get(kind)
 
-    def put(self, path_stat: os.stat_result, kind: str, digest: str, *, started_ns: int) -> None:
-        """Stores a digest.
+    def put(self, path_stat: os.stat_result, digests: Mapping[str, str], *, started_ns: int) -> None:
+        """Stores digests by their kind.
 
         `started_ns` is `time.time_ns()` before the reading began, when `path_stat` was taken. The caller has checked
         that the status was the same after the reading.
         """
         if not is_settled(path_stat, started_ns):
             return
-        digests = self._digests(path_stat)
-        digests.pop(kind, None)
-        kept = dict([*digests.items(), (kind, digest)][-MOST_DIGESTS:])
-        body = {"v": 1, "file": list(identity(path_stat)), "digests": kept}
-        final = self._path(path_stat)
-        temporary = final.with_name(f"{final.name}.{os.getpid()}.{time.monotonic_ns()}.tmp")
+        with contextlib.suppress(OSError):
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+        with self._opened() as folder:
+            if folder is None:
+                return
+            kept = {name: each for name, each in self._digests(folder, path_stat).items() if name not in digests}
+            kept = dict([*kept.items(), *digests.items()][-MOST_DIGESTS:])
+            body = {"v": 2, "boot": boot_id(), "file": list(identity(path_stat)), "digests": kept}
+            data = json.dumps(body | {"check": _check(body)}).encode()
+            final = _record_name(path_stat)
+            temporary = f"{final}.{os.getpid()}.{time.monotonic_ns()}.tmp"
+            try:
+                _write_new(folder, temporary, data)
+                os.rename(temporary, final, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int | None]:
+        """Yields a descriptor of the folder, or None if it does not exist or another user owns it or can write it."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(body | {"check": _check(body)}), encoding="utf-8")
-            temporary.replace(final)
+            folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-
-    def _path(self, status: os.stat_result) -> Path:
-        return self.folder / f"{xxhash.xxh3_64_hexdigest(f'{status.st_dev}:{status.st_ino}'.encode())}.json"
-
-    def _digests(self, status: os.stat_result) -> dict[str, str]:
+            yield None
+            return
         try:
-            body = json.loads(self._path(status).read_bytes())
+            yield folder if is_private(os.fstat(folder)) else None
+        finally:
+            os.close(folder)
+
+    def _digests(self, folder: int | None, status: os.stat_result) -> dict[str, str]:
+        try:
+            body = json.loads(_read_own(folder, _record_name(status)) if folder is not None else b"")
             check = body.pop("check")
-            if check == _check(body) and body["v"] == 1 and body["file"] == list(identity(status)):
+            found = (body["v"], body["boot"], body["file"])
+            if check == _check(body) and found == (2, boot_id(), list(identity(status))):
                 return dict(body["digests"])
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             pass  # an unreadable memo counts as empty
         return {}
+
+
+def is_private(status: os.stat_result) -> bool:
+    """Returns whether this user owns the file or folder, and no other user can write it."""
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+@functools.cache
+def boot_id() -> str:
+    """Returns the id that the kernel chose at this boot; empty if it tells none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _record_name(status: os.stat_result) -> str:
+    return f"{xxhash.xxh3_64_hexdigest(f'{status.st_dev}:{status.st_ino}'.encode())}.json"
+
+
+def _read_own(folder: int, name: str) -> bytes:
+    """Returns the content of a record. Raises OSError for a link, and for a record of another user."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or not is_private(status):
+            raise PermissionError(name)
+        return file.read()
+
+
+def _write_new(folder: int, name: str, data: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(name, flags, 0o600, dir_fd=folder)
+    try:
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
 
 
 def _check(body: object) -> str:
@@ -288,25 +277,29 @@ def _check(body: object) -> str:
 
 def sha256_memoised(path: Path, memo: StatMemo) -> str:
     """Works as `sha256_file`, without reading the file where the memo has its digest."""
+    known = memo.get(path.stat(), "sha256")
+    return known if known is not None else _hash_and_remember(path, memo)
+
+
+def is_intact(path: Path, sha256: str, memo: StatMemo) -> bool:
+    """Reads a file and returns whether it still has the bytes whose sha256 was checked before: a quick check.
+
+    The XXH3-128 that the memo recorded then is compared, which finds accidental damage only. A file without such a
+    record is compared by its sha256. Raises as `sha256_file` does.
+    """
+    status = path.stat()
+    if memo.get(status, "sha256") != sha256 or (recorded := memo.get(status, "xxh3")) is None:
+        return _hash_and_remember(path, memo) == sha256
+    digest = xxhash.xxh3_128()
+    _hash_file(path, status, [digest], memoryview(bytearray(BLOCK)))
+    return digest.hexdigest() == recorded
+
+
+def _hash_and_remember(path: Path, memo: StatMemo) -> str:
     started, status = time.time_ns(), path.stat()
-    known = memo.get(status, "sha256")
-    if known is None:
-        known = _sha256(path, status)
-        memo.put(status, "sha256", known, started_ns=started)
-    return known
-
-
-def model_hash_memoised(onnx_path: Path, external: External, memo: StatMemo) -> str:
-    """Works as `model_hash`, without reading the files where the memo has the hash for exactly these files."""
-    started = time.time_ns()
-    files = _in_order(onnx_path, external)
-    parts = [[name, *identity(status)] for name, _, status in files[1:]]
-    kind = "model:" + xxhash.xxh3_128_hexdigest(json.dumps(parts).encode())
-    settled = all(is_settled(status, started) for _, _, status in files)
-    onnx_stat = files[0][2]
-    known = memo.get(onnx_stat, kind) if settled else None
-    if known is None:
-        known = _hash_all(files, with_sha256=False).xxh3
-        if settled:
-            memo.put(onnx_stat, kind, known, started_ns=started)
-    return known
+    digest, quick = hashlib.sha256(), xxhash.xxh3_128()
+    _hash_file(path, status, [digest, quick], memoryview(bytearray(BLOCK)))
+    if identity(path.stat()) != identity(status):
+        raise _changed(path)
+    memo.put(status, {"sha256": digest.hexdigest(), "xxh3": quick.hexdigest()}, started_ns=started)
+    return digest.hexdigest()

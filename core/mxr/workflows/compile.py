@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.manifest import File, Manifest, split_file
+from mxr.artifact.model_files import PIECE
 from mxr.client import transfer
 from mxr.client.retry import OUTAGE, POLL, Attempts, retry
 from mxr.errors import CompileFailed, Damaged, MxrError, NoSuchBlob, NoSuchModel, NotCompiled
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from mxr.request.model import ModelReference
 
     from .fetch import Watch
-
-PIECE = 64 << 20
-"""Bytes of a blob of a model. The size is fixed, so that the same file always has the same blobs."""
 
 ONNX = "model.onnx"
 """The name of the ONNX file in the manifest of its model, whatever its name on this host."""

@@ -149,7 +149,7 @@ def push(
         manifest=Manifest((file,)),
         qualities=found.qualities,
         provenance={"file": path.name, **provenance},
-        model=subject.statement(),
+        model=subject.claim(),
         amend=amend,
     )
     return transfer.upload_and_publish(

@@ -59,8 +59,11 @@ def _touch(session: Session, namespace: str, names: set[str]) -> set[str]:
     return set(sizes(session, namespace, names))
 
 
-def record_upload(db: Database, store: Store, namespace: str, sha256: str, size: int) -> None:
-    """Write the row of an uploaded blob. Raises `Temporary` if a sweep has removed its bytes since."""
+def record_upload(db: Database, store: Store, namespace: str, sha256: str, size: int, xxh3: str) -> None:
+    """Write the row of an uploaded blob, with the XXH3-128 of its bytes in hex.
+
+    Raises `Temporary` if a sweep has removed its bytes since.
+    """
     with db.writing() as session:
         # The lock keeps a sweep from removing the bytes between this check and the commit of the row.
         advisory_lock(session, lock_name(sha256))
@@ -71,8 +74,8 @@ def record_upload(db: Database, store: Store, namespace: str, sha256: str, size:
             session,
             tables.BlobRow,
             {"namespace": namespace, "sha256": sha256},
-            {"size": size, "created_at": moment, "touched_at": moment},
-            {"size": size, "touched_at": moment},
+            {"size": size, "created_at": moment, "touched_at": moment, "xxh3": xxh3},
+            {"size": size, "touched_at": moment, "xxh3": xxh3},
         )
 
 

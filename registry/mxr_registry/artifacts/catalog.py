@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Candidate
 from mxr.artifact.qualities import Qualities
-from mxr.artifact.serving import PUBLISHER
+from mxr.artifact.serving import BUILT, PUBLISHER
 from mxr.errors import NotAllowed, NotFound, Usage
 from mxr.util.codec import decode
 from mxr.util.hashing import sha256_hex
@@ -27,6 +27,7 @@ from mxr_registry.database.tables import (
     BlobRow,
     LockArtifactRow,
     NamespaceRow,
+    ReplacedArtifactRow,
 )
 
 from . import locks
@@ -126,11 +127,12 @@ def fields_of(row: Row, default: str) -> str:
     """
     known = (row.promoted_at, row.changed_at, row.created_by, row.job, row.worker, row.origin, row.serve or default)
     promoted_at, changed_at, created_by, job, worker, origin, serve = (json.dumps(each) for each in known)
+    model = "verified" if row.origin == BUILT else "claimed"
     return (
         f'"id":"{row.id}","digest":"{row.digest}","sha256":"{row.sha256}","size":{row.size},"key":{row.key_json},'
         f'"qualities":{row.qualities_json},"provenance":{row.provenance_json},"published_at":{row.published_at},'
         f'"promoted_at":{promoted_at},"changed_at":{changed_at},"created_by":{created_by},"job":{job},'
-        f'"worker":{worker},"origin":{origin},"serve":{serve},"sources":{row.sources_json}'
+        f'"worker":{worker},"origin":{origin},"serve":{serve},"sources":{row.sources_json},"model":"{model}"'
     )
 
 
@@ -174,7 +176,7 @@ def find(session: Session, namespace: str, id: str) -> Row:
     query = select(*COLUMNS, row.manifest_json, row.description_json).where(row.namespace == namespace)
     rows = session.execute(query.where(row.id >= id, row.id < id + "g").limit(2)).all()
     if not rows:
-        raise NotFound(f"There is no artifact {id}.")
+        raise _no_artifact(session, namespace, id)
     if len(rows) > 1:
         raise Usage(
             f"More than one artifact id begins with {id}.",
@@ -182,6 +184,26 @@ def find(session: Session, namespace: str, id: str) -> Row:
             detail={"ids": [each.id for each in rows]},
         )
     return rows[0]
+
+
+def _no_artifact(session: Session, namespace: str, id: str) -> NotFound:
+    """The error for an id that no artifact has; for an id from before key version 2, it says what to do."""
+    row = ReplacedArtifactRow
+    query = select(row.id, row.replacement).where(row.namespace == namespace, row.id >= id, row.id < id + "g")
+    found = session.execute(query.limit(2)).all()
+    if len(found) != 1:
+        return NotFound(f"There is no artifact {id}.")
+    if found[0].replacement is None:
+        return NotFound(
+            f"Artifact {id[:12]} was published for an XXH3 model hash and could not get a key of version 2.",
+            hint="Publish the program again: mxr push FILE.mxr --model MODEL.onnx. Then write locks again: mxr lock.",
+            detail={"replaced": found[0].id},
+        )
+    return NotFound(
+        f"Artifact {id[:12]} got a key of version 2; its id is now {found[0].replacement}.",
+        hint="Use the new id, and write locks again: mxr lock MODEL.onnx.",
+        detail={"replaced": found[0].id, "replacement": found[0].replacement},
+    )
 
 
 def file_of(row: Row, name: str) -> File:

@@ -1,4 +1,4 @@
-"""Models: the ONNX models that hashes stand for, either declared by a publisher or verified from their bytes."""
+"""Models: the ONNX models that the registry has or had the bytes of, and what publishers say about others."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import xxhash
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from mxr.artifact.manifest import File, Manifest
-from mxr.errors import Conflict, Damaged, NoSuchBlob, NoSuchModel, Usage
+from mxr.artifact.key import MODEL_SHORT
+from mxr.artifact.manifest import File
+from mxr.artifact.model_files import ModelFiles
+from mxr.errors import Damaged, NoSuchBlob, NoSuchModel
 from mxr.onnxfile import OnnxInput, OnnxModel, OutputDim
-from mxr.protocol.artifacts import RegisterModel, check_model, model_identity
-from mxr.util.codec import canonical, encode
-from mxr.util.hashing import external_header, hash_chunks
+from mxr.protocol.artifacts import RegisterModel, check_model
+from mxr.util.codec import canonical, encode, refuse
 from mxr_registry.database.session import Database, Row, Session, now
-from mxr_registry.database.tables import ModelBlobRow, ModelRow
+from mxr_registry.database.tables import ArtifactRow, ModelBlobRow, ModelRow
 from mxr_registry.storage.store import Store
 
 from . import blobs
@@ -31,18 +31,15 @@ DescribeModel = Callable[[File], Description | None]
 
 
 def register(db: Database, store: Store, describe_model: DescribeModel, namespace: str, declared: RegisterModel) -> str:
-    """Register a model and return its JSON. With a manifest, verify its hash over its bytes first.
+    """Register a model with its bytes and return its JSON.
 
-    `describe_model` returns the description of an ONNX file, or None. Raises `NoSuchBlob`, `Damaged` if the bytes have
-    another hash, and `Conflict` if the hash already belongs to another model. Call it for one model at a time.
+    `describe_model` returns the description of an ONNX file, or None. Raises `NoSuchBlob`, and `Damaged` if the files
+    are another model. Call it for one model at a time.
     """
-    if declared.manifest is None:
-        return _write(db, namespace, declared, None)
     with db.reading() as session:
         row = _find(session, namespace, declared.model)
-    # The bytes of a complete model were verified when it was registered.
-    verified = row is not None and row.complete and row.sha256 == declared.sha256
-    verify(db, store, namespace, declared, read_bytes=not verified)
+    known = row is not None and row.complete and row.manifest_json == canonical(declared.manifest.to_json())
+    verify(db, store, namespace, declared, read_bytes=not known)
     description = None
     if row is None or row.graph is None or not _is_whole(json.loads(row.told_json or "{}")):
         description = describe_model(next(file for file in declared.manifest.files if file.name == declared.onnx))
@@ -64,84 +61,54 @@ def _write(db: Database, namespace: str, declared: RegisterModel, description: D
 
 
 def _save_description(session: Session, namespace: str, model: str, description: dict[str, Any]) -> None:
-    values = {"graph": description.pop("graph"), "told_json": canonical(description)}
+    inputs = [{"name": row["name"], "type": row["elem_type"], "dims": row["dims"]} for row in description["inputs"]]
+    values = {
+        "inputs_json": canonical(inputs),
+        "graph": description.pop("graph"),
+        "told_json": canonical(description),
+    }
     session.execute(update(ModelRow).where(ModelRow.namespace == namespace, ModelRow.model == model).values(values))
 
 
 def verify(db: Database, store: Store, namespace: str, declared: RegisterModel, *, read_bytes: bool = True) -> None:
-    """Verify a declared model with a manifest. `read_bytes`: also hash all of its bytes.
+    """Compare the identity of a declared model with its manifest. The bytes of each blob were checked when they came.
 
-    Raises `NoSuchBlob` and `Damaged`.
+    `read_bytes`: also read files of several blobs, because nobody hashed these files as a whole. Raises `NoSuchBlob`,
+    `Damaged`, and `Usage` for a manifest whose blobs are not the pieces of the identity.
     """
-    if declared.manifest is None:
-        return
-    files = {file.name: file for file in declared.manifest.files}
-    if declared.onnx not in files:
-        raise Usage(
-            f"onnx: there is no file {declared.onnx!r} in the manifest.", hint="Give the name of the ONNX file."
+    found = ModelFiles.of(declared.manifest, declared.onnx).model
+    if found != declared.model:
+        raise Damaged(
+            f"These files are the model {found}, not {declared.model}.",
+            hint="Push the model again. It may have changed while it was read.",
+            detail={"differences": [{"field": "model", "asked": declared.model, "found": found}]},
         )
     blobs.require_all(db, store, namespace, declared.manifest)
-    identity = model_identity(
-        files[declared.onnx].sha256, {name: file.sha256 for name, file in files.items() if name != declared.onnx}
-    )
-    if identity != declared.sha256:
-        raise _wrong_hash("sha256", declared.sha256, identity)
-    found = hash_of(store, declared.manifest, declared.onnx) if read_bytes else declared.model
-    if found != declared.model:
-        raise _wrong_hash("model", declared.model, found)
-
-
-def _wrong_hash(field: str, declared: str, found: str) -> Damaged:
-    return Damaged(
-        f"The files of this model have the {field} {found}, not {declared}.",
-        hint="Push the model again. It may have changed while it was read.",
-        detail={"differences": [{"field": field, "asked": declared, "found": found}]},
-    )
-
-
-def hash_of(store: Store, manifest: Manifest, onnx: str) -> str:
-    """Return the model's hash: XXH3-128 over the ONNX bytes, then for each external file its name, size and bytes."""
-    found = xxhash.xxh3_128(seed=0)
-    external = sorted((file for file in manifest.files if file.name != onnx), key=lambda file: file.name.encode())
-    for file in (*(file for file in manifest.files if file.name == onnx), *external):
-        if file.name != onnx:
-            found.update(external_header(file.name, file.size))
-        hash_chunks(blobs.contents(store, file), found)
-    return f"xxh3:{found.hexdigest()}"
+    for file in declared.manifest.files if read_bytes else ():
+        if len(file.blobs) > 1:
+            for _ in blobs.contents(store, file):
+                pass
 
 
 def save(session: Session, namespace: str, declared: RegisterModel) -> None:
-    """Save a model that `verify` accepted. A verified model replaces one that was only declared.
-
-    Raises `Conflict` if the hash already belongs to another model.
-    """
-    complete = declared.manifest is not None
+    """Save a model that `verify` accepted. A complete model stays as it is."""
     row = session.execute(_select(namespace).where(ModelRow.model == declared.model).with_for_update()).one_or_none()
-    if row is not None and row.sha256 != declared.sha256 and (row.complete or not complete):
-        raise Conflict(
-            f"{declared.model} already belongs to another model in this registry.",
-            hint="Two models have the same hash. Change one of them, for example its doc string, and compile it again.",
-            detail={"differences": [{"field": "sha256", "asked": declared.sha256, "found": row.sha256}]},
-        )
-    if row is not None and (row.complete or not complete):
+    if row is not None and row.complete:
         return
     values: dict[str, Any] = {
-        "sha256": declared.sha256,
-        "name": declared.name,
-        "inputs_json": canonical(encode(declared.inputs)),
-        "complete": complete,
+        "complete": True,
         "onnx": declared.onnx,
-        "manifest_json": canonical(declared.manifest.to_json()) if declared.manifest else None,
+        "manifest_json": canonical(declared.manifest.to_json()),
     }
     if row is None:
-        values |= {"namespace": namespace, "model": declared.model, "created_at": now(session)}
+        values |= {"namespace": namespace, "model": declared.model, "created_at": now(session), "name": declared.name}
+        values["inputs_json"] = canonical(encode(declared.inputs))
         session.execute(insert(ModelRow).values(values))
         row = _find(session, namespace, declared.model)
         assert row is not None
     else:
         session.execute(update(ModelRow).where(ModelRow.seq == row.seq).values(values))
-    if declared.manifest is not None:
-        _bind(session, namespace, row.seq, (blob.sha256 for blob in declared.manifest.blobs()))
+    _bind(session, namespace, row.seq, (blob.sha256 for blob in declared.manifest.blobs()))
 
 
 def _bind(session: Session, namespace: str, model: int, names: Iterable[str]) -> None:
@@ -191,22 +158,60 @@ def known(session: Session, namespace: str, model: str) -> bool:
 
 
 def show(session: Session, namespace: str, model: str) -> str:
-    """Return the JSON of one model with its manifest. Raises `NoSuchModel`."""
+    """Return the JSON of one model with its manifest.
+
+    A model whose bytes the registry never had is shown as the publishers of its programs describe it, if they agree.
+    Raises `NoSuchModel`.
+    """
     row = _find(session, namespace, check_model(model))
-    if row is None:
+    if row is not None:
+        return _to_json(row, row.manifest_json)
+    claims = [json.loads(text) for text in _claims(session, namespace, model)]
+    if not claims:
         raise NoSuchModel(f"The registry does not know the model {model}.")
-    return _to_json(row, row.manifest_json)
+    if any(each["inputs"] != claims[0]["inputs"] for each in claims):
+        raise NoSuchModel(
+            f"The publishers of programs of {model} describe different inputs.",
+            hint="Give the ONNX file instead of its identity, or upload the model: mxr fetch MODEL.onnx --on-miss ask.",
+        )
+    return canonical(_claimed(model, claims[0]))
 
 
-def listed(session: Session, namespace: str) -> str:
-    """Return the JSON of the newest models without their manifests."""
-    rows = session.execute(_select(namespace).order_by(ModelRow.seq.desc()).limit(MOST_LISTED))
-    return '{"models":[' + ",".join(_to_json(row, None) for row in rows) + "]}"
+def _claims(session: Session, namespace: str, model: str) -> list[str]:
+    """Return what publishers say about a model, each different text once, the first publication first."""
+    row = ArtifactRow
+    query = select(row.claim_json).where(row.namespace == namespace, row.model == model, row.claim_json.is_not(None))
+    query = query.group_by(row.claim_json).order_by(func.min(row.seq)).limit(MOST_LISTED)
+    return [text for text in session.execute(query).scalars() if text is not None]
+
+
+def _claimed(model: str, claim: dict[str, Any]) -> dict[str, Any]:
+    return {"model": model, "complete": False, "claimed": True, "onnx": None, "manifest": None, **claim}
+
+
+def listed(session: Session, namespace: str, prefix: str | None = None) -> str:
+    """Return the JSON of the newest models without manifests.
+
+    With `prefix`, of the models whose identity begins with it, those among them that are only claimed.
+    """
+    query = _select(namespace)
+    if prefix is not None:
+        if not MODEL_SHORT.fullmatch(prefix):
+            raise refuse("prefix", "sha256: and 12 to 64 hex digits", prefix)
+        query = query.where(ModelRow.model.startswith(prefix))
+    rows = session.execute(query.order_by(ModelRow.seq.desc()).limit(MOST_LISTED))
+    found = {row.model: _to_json(row, None) for row in rows}
+    if prefix is not None:
+        table = ArtifactRow
+        models = select(table.model).where(table.namespace == namespace, table.model.startswith(prefix))
+        for model in session.execute(models.distinct().limit(MOST_LISTED)).scalars():
+            found.setdefault(model, canonical(_claimed(model, {"name": "model.onnx", "inputs": []})))
+    return '{"models":[' + ",".join(found.values()) + "]}"
 
 
 def _to_json(row: Row, manifest: str | None) -> str:
     name, onnx, complete = (json.dumps(each) for each in (row.name, row.onnx, row.complete))
     return (
-        f'{{"model":"{row.model}","sha256":"{row.sha256}","name":{name},"inputs":{row.inputs_json},'
-        f'"complete":{complete},"onnx":{onnx},"manifest":{manifest or "null"}}}'
+        f'{{"model":"{row.model}","name":{name},"inputs":{row.inputs_json},"complete":{complete},"claimed":false,'
+        f'"onnx":{onnx},"manifest":{manifest or "null"}}}'
     )

@@ -20,7 +20,7 @@ from mxr.artifact.key import Difference
 from mxr.artifact.manifest import File, Manifest, artifact_id
 from mxr.errors import Mismatch, MxrError, NoSuchBlob, Usage
 from mxr.protocol.artifacts import Publish
-from mxr.util.codec import canonical
+from mxr.util.codec import canonical, encode
 from mxr_registry.database.session import Database, Session, now
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow
 from mxr_registry.storage.store import Store
@@ -112,8 +112,6 @@ def check(
             pass
     descriptions = inspect(files)
     refuse_contradictions(wanted, files, descriptions)
-    if wanted.model is not None:
-        models.verify(db, store, namespace, wanted.model)
     wanted = _with_libraries(wanted, descriptions)
     speaker = serving.WORKER if source.origin == serving.BUILT else serving.PUBLISHER
     sources = program_evidence.sources(wanted.key, wanted.qualities, descriptions, speaker)
@@ -201,8 +199,6 @@ def record(session: Session, namespace: str, checked: CheckedPublication) -> Rec
     An existing artifact keeps its manifest, unless `checked.repairs`, or a worker built what was pushed: a publisher
     can cut a file into any number of blobs. What happens to its facts is in `amendment`.
     """
-    if checked.wanted.model is not None:
-        models.save(session, namespace, checked.wanted.model)
     row = ArtifactRow
     # The row lock keeps other requests from removing or repairing the artifact before this transaction ends.
     query = select(*amendment.COLUMNS).where(row.namespace == namespace, row.id == checked.id)
@@ -258,4 +254,5 @@ def _values(session: Session, namespace: str, checked: CheckedPublication) -> di
         "promoted_at": None,
         "promoted": 0,
         "manifest_json": canonical(wanted.manifest.to_json()),
+        "claim_json": canonical(encode(wanted.model)) if wanted.model else None,
     }

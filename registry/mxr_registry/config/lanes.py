@@ -19,7 +19,7 @@ from mxr.protocol import capabilities
 from mxr.protocol.jobs import WorkerCapabilities
 from mxr.util.codec import decode, refuse
 
-NO_MODEL = "xxh3:" + 32 * "0"
+NO_MODEL = "sha256:" + 64 * "0"
 
 
 def lane_of(key: Key) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, LargeBinary, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from .tables import Base, Hash, Namespace, Serial, Word
+from .tables import Base, Hash, ModelIdentity, Namespace, Serial, Word
 
 OPEN = text("state IN ('queued', 'running')")
 LATER = text("next_at > 0")
@@ -35,7 +35,7 @@ class JobRow(Base):
     state: Mapped[str] = mapped_column(String(20))
     digest: Mapped[str] = mapped_column(Hash)
     terms: Mapped[str] = mapped_column(Hash)
-    model: Mapped[str] = mapped_column(String(37))
+    model: Mapped[str] = mapped_column(ModelIdentity)
     arch: Mapped[str | None] = mapped_column(Word)
     lane: Mapped[str] = mapped_column(String(600))
     rank: Mapped[int]

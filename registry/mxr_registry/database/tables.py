@@ -40,6 +40,8 @@ Serial = BigInteger().with_variant(Integer, "sqlite")
 Namespace = String(100)
 Hash = String(64)
 Word = String(250)
+ModelIdentity = String(71).with_variant(String(37), "sqlite")
+"""The identity of a model. SQLite ignores the length, and its columns keep the one of the first migration."""
 
 
 class Base(DeclarativeBase):
@@ -74,6 +76,8 @@ class NamespaceRow(Base):
 class BlobRow(Base):
     """A blob that a namespace uploaded.
 
+    `xxh3`: XXH3-128 of its bytes in hex, computed while its sha256 was checked. It finds accidental damage quickly and
+    identifies nothing.
     `touched_at`: when it was last reported as present or lost a reference. No sweep removes it within the grace period
     after that.
     """
@@ -85,12 +89,13 @@ class BlobRow(Base):
     size: Mapped[int]
     created_at: Mapped[float]
     touched_at: Mapped[float]
+    xxh3: Mapped[str | None] = mapped_column(String(32))
 
     __table_args__ = (Index(None, "sha256"),)
 
 
 class ModelRow(Base):
-    """A model, identified by `sha256`. `complete`: its bytes are in the store and match; otherwise only declared.
+    """A model whose bytes the namespace uploaded. `complete`: they are still in the store.
 
     `graph` is the digest of its graph without weights, `told_json` the description read from its ONNX file. Both are
     null if the file was not read.
@@ -100,8 +105,7 @@ class ModelRow(Base):
 
     seq: Mapped[int] = mapped_column(Serial, primary_key=True)
     namespace: Mapped[str] = mapped_column(Namespace)
-    model: Mapped[str] = mapped_column(String(37))
-    sha256: Mapped[str] = mapped_column(Hash)
+    model: Mapped[str] = mapped_column(ModelIdentity)
     name: Mapped[str] = mapped_column(Text)
     inputs_json: Mapped[str] = mapped_column(Text)
     complete: Mapped[bool]
@@ -137,8 +141,9 @@ class ArtifactRow(Base):
     """A published artifact. `seq` is the order of publication, `promoted` the order of promotion (0: not promoted).
 
     `origin`, `created_by`, `job` and `worker` are what the registry knows of the publication, `provenance_json` is what
-    the publisher said. `sources_json` tells who states each fact. `changed_at`: when the facts were last replaced.
-    `used_at`: the last use, accurate to some seconds, or the time of publication if it was never used.
+    the publisher said, and `claim_json` what the publisher says about the model. `sources_json` tells who states each
+    fact. `changed_at`: when the facts were last replaced. `used_at`: the last use, accurate to some seconds, or the
+    time of publication if it was never used.
     """
 
     __tablename__ = "artifacts"
@@ -147,7 +152,7 @@ class ArtifactRow(Base):
     namespace: Mapped[str] = mapped_column(Namespace)
     id: Mapped[str] = mapped_column(Hash)
     digest: Mapped[str] = mapped_column(Hash)
-    model: Mapped[str] = mapped_column(String(37))
+    model: Mapped[str] = mapped_column(ModelIdentity)
     kind: Mapped[str] = mapped_column(Word)
     vendor: Mapped[str | None] = mapped_column(Word)
     arch: Mapped[str | None] = mapped_column(Word)
@@ -172,6 +177,7 @@ class ArtifactRow(Base):
     promoted: Mapped[int]
     manifest_json: Mapped[str] = mapped_column(Text)
     description_json: Mapped[str | None] = mapped_column(Text)
+    claim_json: Mapped[str | None] = mapped_column(Text)
 
     __table_args__ = (
         UniqueConstraint("namespace", "id"),
@@ -183,6 +189,16 @@ class ArtifactRow(Base):
         Index(None, "namespace", "arch", "seq"),
         {"sqlite_autoincrement": True},
     )
+
+
+class ReplacedArtifactRow(Base):
+    """The former id of an artifact whose key changed its version. `replacement`: its new id, None if it was removed."""
+
+    __tablename__ = "replaced_artifacts"
+
+    namespace: Mapped[str] = mapped_column(Namespace, primary_key=True)
+    id: Mapped[str] = mapped_column(Hash, primary_key=True)
+    replacement: Mapped[str | None] = mapped_column(Hash)
 
 
 class ArtifactBlobRow(Base):

@@ -130,7 +130,11 @@ def move(data: Path | None, to_database: str, to_store: str | None, as_json: boo
 @click.command()
 @data_option
 @click.option("--repair", is_flag=True, help="Remove old leftovers, and move damaged blobs out of the way.")
-@click.option("--quick", is_flag=True, help="Compare sizes only, without reading the blobs.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Compare the XXH3-128 recorded at the upload, not the sha256: faster, and finds accidental damage only.",
+)
 @json_option
 def fsck(data: Path | None, repair: bool, quick: bool, as_json: bool) -> None:
     """Check that database and store are consistent and that no blob is damaged.

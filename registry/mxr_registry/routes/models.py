@@ -14,9 +14,9 @@ from .schemas import request_body
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
-@router.post("", summary="Register a model", openapi_extra=request_body(artifact_protocol.RegisterModel))
+@router.post("", summary="Register a model with its bytes", openapi_extra=request_body(artifact_protocol.RegisterModel))
 async def register(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
-    """With a manifest, the registry verifies the model's hash over its bytes and keeps them for compiling."""
+    """The registry computes the identity from the blobs, which it checked when they came, and keeps the bytes."""
     wanted = await run_in_threadpool(read, artifact_protocol.RegisterModel, body)
     # One request at a time verifies a model: a fleet may register the same model many times at once.
     async with services.checking.turn(f"{caller.namespace} {wanted.model}"):
@@ -27,14 +27,14 @@ async def register(body: BodyDep, services: ServicesDep, caller: CallerDep) -> R
 
 
 @router.get("", summary="List models, newest first")
-def list_models(services: ServicesDep, caller: CallerDep) -> Response:
-    """The models without their manifests."""
+def list_models(services: ServicesDep, caller: CallerDep, prefix: str | None = None) -> Response:
+    """The models without their manifests. `prefix`: only models whose identity begins with these digits."""
     with services.db.reading() as session:
-        return reply(models.listed(session, caller.namespace))
+        return reply(models.listed(session, caller.namespace, prefix))
 
 
 @router.get("/{model}", summary="Show one model with its manifest")
 def show_model(model: str, services: ServicesDep, caller: CallerDep) -> Response:
-    """`model` is the hash of the model: `xxh3:` and 32 hex digits."""
+    """`model` is the identity of the model: `sha256:` and 64 hex digits."""
     with services.db.reading() as session:
         return reply(models.show(session, caller.namespace, model))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import xxhash
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from mxr.errors import Interrupted, TooLarge, Usage
+from mxr.util.hashing import Hasher
 from mxr_registry.artifacts import blobs
 from mxr_registry.storage.store import Upload
 
@@ -29,6 +31,7 @@ async def receive(request: Request, services: Services, namespace: str, sha256: 
     limit = services.settings.limits.blob
     announced = _content_length(request, limit)
     upload: Upload | None = None
+    quick = xxhash.xxh3_128()
     try:
         with services.uploads as buffers:
             async for chunk in _chunks(request, buffers):
@@ -36,7 +39,7 @@ async def receive(request: Request, services: Services, namespace: str, sha256: 
                     upload = await run_in_threadpool(services.store.begin, sha256, announced)
                 if upload.received + len(chunk) > limit:
                     raise _too_large(limit)
-                await run_in_threadpool(upload.write, chunk)
+                await run_in_threadpool(_write, upload, quick, chunk)
         if upload is None:
             raise Usage("The blob is empty.", hint="Send the bytes of the blob as the request body.")
         size = await run_in_threadpool(upload.commit)
@@ -45,8 +48,14 @@ async def receive(request: Request, services: Services, namespace: str, sha256: 
     finally:
         if upload is not None:
             upload.discard()
-    await run_in_threadpool(blobs.record_upload, services.db, services.store, namespace, sha256, size)
+    xxh3 = quick.hexdigest()
+    await run_in_threadpool(blobs.record_upload, services.db, services.store, namespace, sha256, size, xxh3)
     return size
+
+
+def _write(upload: Upload, quick: Hasher, chunk: bytearray) -> None:
+    upload.write(chunk)
+    quick.update(chunk)
 
 
 async def _chunks(request: Request, buffers: UploadBuffers) -> AsyncIterator[bytearray]:

@@ -20,18 +20,18 @@ from mxr.errors import Usage
 PLAIN = (
     '{"arch":"gfx90a","calibration":null,"env":{},"fast_math":true,"form":"whole",'
     '"inputs":{"x":[8,3,224,224]},"kind":"gpu","migraphx":"2.15",'
-    '"model":"xxh3:0123456789abcdef0123456789abcdef","offload_copy":true,"precision":"fp32","rocm":"7.2",'
-    '"v":1,"vendor":"amd"}'
+    '"model":"sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef","offload_copy":true,"options":{},"precision":"fp32","rocm":"7.2",'
+    '"v":2,"vendor":"amd"}'
 )
 RICH = (
     '{"arch":"gfx906","calibration":"' + "ab" * 32 + '","env":{"MIGRAPHX_A":"1",'
     '"MIGRAPHX_MLIR_USE_SPECIFIC_OPS":"é\\""},"fast_math":false,"form":"ort:1.23:part_0","inputs":{"a":[],"ids":[[1,8,[1,4]],384]},"kind":"gpu",'
-    '"migraphx":"2.4","model":"xxh3:ffffffffffffffffffffffffffffffff","offload_copy":false,"precision":"int8+fp16",'
-    '"rocm":"25.04","v":1,"vendor":"hygon"}'
+    '"migraphx":"2.4","model":"sha256:ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff","offload_copy":false,"options":{"a_b":"2","c":""},"precision":"int8+fp16",'
+    '"rocm":"25.04","v":2,"vendor":"hygon"}'
 )
 REF = (
     '{"calibration":null,"env":{},"fast_math":true,"form":"whole","inputs":{"x":[8,3,224,224]},"kind":"ref",'
-    '"migraphx":"2.15","model":"xxh3:0123456789abcdef0123456789abcdef","offload_copy":true,"precision":"fp32","v":1}'
+    '"migraphx":"2.15","model":"sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef","offload_copy":true,"options":{},"precision":"fp32","v":2}'
 )
 RICH_KEY = Key(
     model=OTHER_MODEL,
@@ -47,17 +47,18 @@ RICH_KEY = Key(
     offload_copy=False,
     fast_math=False,
     env=(("MIGRAPHX_MLIR_USE_SPECIFIC_OPS", 'é"'), ("MIGRAPHX_A", "1")),
+    options=(("c", ""), ("a_b", "2")),
 )
 GOLDEN = [
-    (GPU, PLAIN, "c77605eb2ffa111c5a015a1bbec042291a6dbf6ba4c062585c49729e54140477"),
-    (RICH_KEY, RICH, "77e958e8fb5c97f97772525feaf9b07831ba7bcf448435edca2ac573de782927"),
-    (replace(GPU, kind="ref"), REF, "b639f35a735ad26b2bba62211ae33319129122e19393e527d217dffb1f75ac55"),
+    (GPU, PLAIN, "7be628607cb765205b26f14cacb05dcfa936d2c372dfa49854e5ddb048be172c"),
+    (RICH_KEY, RICH, "f50602fbf57671c64fe044accfc8dd7a498764cd2a7849f481fa41bec8030060"),
+    (replace(GPU, kind="ref"), REF, "9b58f07e6f49fbe7b186e6750f5e022677839846d62b5a95850e2f8acac30920"),
 ]
 
 
 @pytest.mark.parametrize(("key", "text", "digest"), GOLDEN)
-def test_the_digest_of_version_1_never_changes(key: Key, text: str, digest: str) -> None:
-    assert KEY_VERSION == 1
+def test_the_digest_of_version_2_never_changes(key: Key, text: str, digest: str) -> None:
+    assert KEY_VERSION == 2
     assert key.canonical == text
     assert key.digest == digest == sha256(text.encode()).hexdigest()
     assert Key.from_json(json.loads(text)) == key
@@ -67,7 +68,7 @@ def test_the_digest_of_version_1_never_changes(key: Key, text: str, digest: str)
 @settings(deadline=None, max_examples=80)
 def test_order_is_no_meaning(parts: dict[str, Any], shuffler: random.Random) -> None:
     mixed = dict(parts)
-    for name in ("inputs", "env"):
+    for name in ("inputs", "env", "options"):
         rows = list(parts[name])
         shuffler.shuffle(rows)
         mixed[name] = tuple(rows)
@@ -140,6 +141,7 @@ CHANGES: dict[str, list[Any]] = {
     "offload_copy": [False],
     "fast_math": [False],
     "env": [(("MIGRAPHX_A", "1"),), (("MIGRAPHX_A", "2"),), (("MIGRAPHX_B", "1"),), (("MIGRAPHX_A", ""),)],
+    "options": [(("a", "1"),), (("a", "2"),), (("b", "1"),), (("a", ""),), (("a", "1"), ("b", "1"))],
 }
 
 
@@ -157,7 +159,9 @@ def test_any_hard_change_is_another_digest() -> None:
 @given(keys, st.data())
 @settings(deadline=None, max_examples=60)
 def test_a_change_is_named_as_asked_and_as_found(key: Key, data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from(["model", "form", "migraphx", "offload_copy", "fast_math", "inputs", "env"]))
+    name = data.draw(
+        st.sampled_from(["model", "form", "migraphx", "offload_copy", "fast_math", "inputs", "env", "options"])
+    )
     value = data.draw(st.sampled_from(CHANGES[name]))
     assume(value != getattr(key, name))
     other = replace(key, **{name: value})
@@ -194,7 +198,15 @@ def test_the_generic_key() -> None:
     [
         *(
             {"model": model}
-            for model in ("", "xxh3:" + "A" * 32, "xxh3:" + "0" * 31, "0" * 32, MODEL + "\n", "model.onnx")
+            for model in (
+                "",
+                "sha256:" + "A" * 64,
+                "xxh3:" + "0" * 32,
+                "sha256:" + "0" * 63,
+                "0" * 64,
+                MODEL + "\n",
+                "model.onnx",
+            )
         ),
         *({"form": form} for form in ("", "Whole", "ort:", "ort:a b", "ort:" + "a" * 201)),
         *({"kind": kind} for kind in ("", "cpu", "GPU", "fpga")),
@@ -213,6 +225,9 @@ def test_the_generic_key() -> None:
         *({"env": ((name, "1"),)} for name in ("PATH", "MIGRAPHX_", "migraphx_a", "MIGRAPHX_A B", "MIGRAPHX_A=")),
         {"env": (("MIGRAPHX_A", "1"), ("MIGRAPHX_A", "1"))},
         *({"env": (("MIGRAPHX_A", value),)} for value in ("a\0b", "\udc80")),
+        *({"options": ((name, "1"),)} for name in ("", "A", "a-b", "1a", "a" * 65, "a=b")),
+        {"options": (("a", "1"), ("a", "1"))},
+        {"options": (("a", "a\0b"),)},
     ],
     ids=repr,
 )
@@ -224,12 +239,16 @@ def test_what_no_key_can_have(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        *({name: None} for name in ("model", "kind", "migraphx", "inputs", "offload_copy", "env", "precision", "v")),
-        *({"v": value} for value in (0, 2, "1", True)),
+        *(
+            {name: None}
+            for name in ("model", "kind", "migraphx", "inputs", "offload_copy", "env", "options", "precision", "v")
+        ),
+        *({"v": value} for value in (0, 1, 3, "2", True)),
         *({"inputs": inputs} for inputs in ([], {"x": None}, {"x": 4}, {"x": [1] * 65}, {"x": [0]}, {"x": ["N"]})),
         {"batch": 8},
         {"features": "+"},
         {"env": {"MIGRAPHX_A": 1}},
+        {"options": {"a": 1}},
         {"precision": ["fp16"]},
         {"model": 5},
         {"offload_copy": 1},

@@ -12,7 +12,7 @@ from mxr.artifact.qualities import Demands, Qualities
 from mxr.errors import Usage
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol import jobs as job_protocol
-from mxr.protocol.artifacts import Publish, RegisterModel
+from mxr.protocol.artifacts import ModelClaim, Publish
 from mxr.util import codec
 
 
@@ -42,7 +42,7 @@ def test_inputs(inputs: dict[str, Any], words: str) -> None:
 
 def test_a_key_made_in_a_program_has_the_same_limits() -> None:
     with pytest.raises(Usage, match="at most 1000 inputs"):
-        Key("xxh3:" + "0" * 32, "ref", "2.16", tuple((str(number), (1,)) for number in range(1001)))
+        Key("sha256:" + "0" * 64, "ref", "2.16", tuple((str(number), (1,)) for number in range(1001)))
 
 
 @pytest.mark.parametrize("kind", [Qualities, Demands])
@@ -58,7 +58,7 @@ def test_depth_of_provenance(kind: Any, levels: int) -> None:
     wrong = {"provenance": {"a": nested(levels)}}
     others = {"fence": 1, "failure": job_protocol.JobFailure("transient", "x")}
     if kind is Publish:
-        others = {"key": Key("xxh3:" + "0" * 32, "ref", "2.16", ()), "manifest": None}
+        others = {"key": Key("sha256:" + "0" * 64, "ref", "2.16", ()), "manifest": None}
     assert kind(**others, provenance={"a": nested(limits.DEEPEST_PROVENANCE - 1)})
     with pytest.raises(Usage, match="levels of lists"):
         kind(**others, **wrong)
@@ -85,13 +85,13 @@ def test_what_workers_send() -> None:
 
 def test_inputs_of_a_model() -> None:
     one = {"name": "x", "type": "float32", "dims": [1]}
-    document = {"model": "xxh3:" + "0" * 32, "sha256": "0" * 64, "name": "m.onnx"}
+    document = {"name": "m.onnx"}
     for inputs, words in (
         ([one] * 10_001, "at most 10000 inputs"),
         ([one | {"name": "x" * 300_000}] * 4, "bytes of JSON"),
     ):
         with pytest.raises(Usage, match=words):
-            codec.decode(RegisterModel, document | {"inputs": inputs})
+            codec.decode(ModelClaim, document | {"inputs": inputs})
 
 
 @pytest.mark.parametrize("levels", [codec.DEEPEST + 1, 500, 900, 100_000])

@@ -26,13 +26,13 @@ from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage
 from mxr.lockfiles.lockfile import LockEntry, LockFile, write
-from mxr.protocol.artifacts import RegisterModel
+from mxr.protocol.artifacts import ModelClaim
 from mxr.settings import Settings
 from mxr.workflows.push import cut
 
 REAL = DATA / "mxr_real"
-MODEL = "xxh3:" + "ab" * 16
-STATED = RegisterModel(MODEL, "cd" * 32, "convnet.onnx", (ModelInput("x", "float", ("N", 3, 32, 32)),))
+MODEL = "sha256:" + "ab" * 32
+STATED = ModelClaim("convnet.onnx", (ModelInput("x", "float", ("N", 3, 32, 32)),))
 NOBODY = Client(Settings(registry="http://127.0.0.1:9"))
 """A registry that does not answer: every call of it fails."""
 
@@ -229,11 +229,12 @@ def told(change: Callable[[dict[str, Any]], None], of: BundleRecord) -> dict[str
     [
         (lambda d: d.update(odd=1), Damaged, "unknown field"),
         (lambda d: d.update(v=2), Damaged, "version 1"),
+        (lambda d: d["key"].update(v=1), Damaged, "key version 1"),
         (lambda d: d["key"].update(migraphx="2.15"), Mismatch, "migraphx"),
         (lambda d: d["key"]["inputs"].update(x=[8, 3, 32, 32]), Mismatch, "inputs.x"),
         (lambda d: d["key"].update(kind="gpu", arch="gfx908", rocm="7.2"), Mismatch, "kind|arch"),
         (lambda d: d["qualities"].update(num_cu=-1), Damaged, "num_cu"),
-        (lambda d: d["model"].update(model="xxh3:" + "0" * 32), Damaged, "model.model"),
+        (lambda d: d["model"].update(model="sha256:" + "0" * 64), Damaged, "model.model"),
         (lambda d: d["manifest"]["files"][0].update(name="../model.mxr"), Damaged, "name"),
         (
             lambda d: d["manifest"]["files"][0].update(sha256="0" * 64),
@@ -254,8 +255,9 @@ def test_a_false_record_is_refused(
     records: list[BundleRecord], tmp_path: Path, change: Any, kind: type[MxrError], said: str
 ) -> None:
     path = repacked(told(change, records[0]), tmp_path)
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=said) as caught:
         check(path)
+    assert ("mxr export" in caught.value.hint) == (said == "key version 1")
 
 
 def test_an_unchanged_record_is_accepted(records: list[BundleRecord], tmp_path: Path) -> None:

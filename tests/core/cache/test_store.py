@@ -24,7 +24,7 @@ from mxr.protocol.artifacts import Artifact, Model, ModelInput
 from mxr.util import codec, disk
 
 REQUEST = Request(GPU)
-MODEL_SEEN = Model(MODEL, "0" * 64, "m.onnx", (ModelInput("x", "float32", ("N", 3)),))
+MODEL_SEEN = Model(MODEL, "m.onnx", (ModelInput("x", "float32", ("N", 3)),))
 
 
 def artifact(data: bytes = b"program", key: Key = GPU, has: Qualities | None = None, at: float = 1.0) -> Artifact:

@@ -289,7 +289,7 @@ def test_pythons_lines() -> None:
     assert "to_gpu" in tell(Path("/m.mxr"), FLAGS_OFF)[1]
 
 
-MODEL = "xxh3:" + "0" * 32
+MODEL = "sha256:" + "0" * 64
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from mxr.request.builder import Options, ask
 from mxr.request.model import ModelReference
 
 SUBJECT = ModelReference(
-    "xxh3:" + "0" * 32,
+    "sha256:" + "0" * 64,
     OnnxModel(Path("m.onnx"), 0, (OnnxInput("x", "float32", ("N", 3)),), (), (), None, 8, ""),
 )
 DCUS = [(90006, "gfx906"), (90206, "gfx926"), (90208, "gfx928"), (90306, "gfx936"), (90308, "gfx938")]

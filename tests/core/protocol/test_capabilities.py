@@ -16,7 +16,7 @@ from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol.capabilities import CompileMethod, able, made_across
 from mxr.protocol.jobs import WorkerCapabilities
 
-MODEL = "xxh3:" + "0" * 32
+MODEL = "sha256:" + "0" * 64
 REF = HostTarget("ref", kind="ref")
 MI100 = HostTarget("gfx908", "+", "-", num_cu=120, chiplets=1)
 TOOLS = HostToolchain("7.2.1", "2.15.0", "a1")

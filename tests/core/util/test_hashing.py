@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import random
-import struct
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,21 +14,19 @@ from typing import Any
 
 import pytest
 import xxhash
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from identities import model_of
 
-from mxr.errors import Temporary, Usage
+from mxr.artifact import model_hashing
+from mxr.artifact.model_hashing import model_identity
+from mxr.errors import Temporary
 from mxr.util import hashing
 from mxr.util.hashing import (
     BLOCK,
     MOST_DIGESTS,
-    FileDigest,
     StatMemo,
     hash_chunks,
-    hash_model,
     hash_through,
-    model_hash,
-    model_hash_memoised,
+    is_intact,
     read_chunks,
     sha256_chunks,
     sha256_file,
@@ -44,92 +42,18 @@ def written(path: Path, content: bytes) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for the many files that hypothesis makes."""
-    return tmp_path_factory.mktemp("hashing")
-
-
-# --- the hash ---
-
-
-def by_the_contract(onnx: bytes, external: dict[str, bytes]) -> str:
-    text = onnx
-    for name in sorted(external, key=str.encode):
-        text += struct.pack("<I", len(name.encode())) + name.encode() + struct.pack("<Q", len(external[name]))
-        text += external[name]
-    return "xxh3:" + xxhash.xxh3_128(text, seed=0).digest().hex()
-
-
 def test_known_answers(tmp_path: Path) -> None:
-    """Source of the first value: the XXH3-128 of no bytes in the test vectors of github.com/Cyan4973/xxHash."""
-    assert model_hash(written(tmp_path / "a", b""), ()) == "xxh3:99aa06d3014798d86001c324468d497f"
+    """Source: FIPS 180-2, appendix B.1."""
     assert sha256_hex(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert sha256_file(written(tmp_path / "b", b"abc")) == sha256_hex(b"abc")
-
-
-FILES = st.dictionaries(
-    st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5),
-    st.binary(max_size=9),
-    max_size=4,
-)
-
-
-@given(st.binary(max_size=20), FILES, st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
-def test_the_hash_is_as_the_contract_says_in_any_order(
-    room: Path, onnx: bytes, external: dict[str, bytes], rng: random.Random
-) -> None:
-    model = written(room / "model.onnx", onnx)
-    files = [(name, written(room / f"data{at}", content)) for at, (name, content) in enumerate(external.items())]
-    rng.shuffle(files)
-    found = hash_model(model, files, with_sha256=True)
-    assert found.xxh3 == model_hash(model, files) == by_the_contract(onnx, external)
-    expected = [("model.onnx", onnx), *sorted(external.items(), key=lambda item: item[0].encode())]
-    assert found.files == tuple(FileDigest(name, len(body), sha256_hex(body)) for name, body in expected)
-
-
-def test_names_and_places_of_bytes_matter(tmp_path: Path) -> None:
-    model, empty = written(tmp_path / "m", b"onnx"), written(tmp_path / "e", b"")
-    data, longer = written(tmp_path / "d", b"data"), written(tmp_path / "l", b"onnxdata")
-    hashes = [
-        model_hash(*asked)
-        for asked in (
-            (model, ()),
-            (longer, ()),
-            (model, [("d", data)]),
-            (model, [("e", data)]),
-            (model, [("d", data), ("e", empty)]),
-            (model, [("d", empty), ("e", data)]),
-            (longer, [("d", empty)]),
-        )
-    ]
-    assert len(set(hashes)) == len(hashes)
+    with pytest.raises(FileNotFoundError):
+        sha256_file(tmp_path / "absent")
 
 
 @pytest.mark.parametrize("size", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK])
 def test_files_of_about_a_block(tmp_path: Path, size: int) -> None:
     content = random.Random(size).randbytes(size)
-    model = written(tmp_path / "m", content)
-    assert model_hash(model, [("d", model)]) == by_the_contract(content, {"d": content})
-    assert sha256_file(model) == hashlib.sha256(content).hexdigest()
-
-
-def test_without_sha256_there_is_none(tmp_path: Path) -> None:
-    found = hash_model(written(tmp_path / "m", b"onnx"), [("d", written(tmp_path / "d", b"data"))])
-    assert found.files == (FileDigest("m", 4, None), FileDigest("d", 4, None))
-
-
-def test_files_that_cannot_be_read_are_usage(tmp_path: Path) -> None:
-    model = written(tmp_path / "m", b"onnx")
-    with pytest.raises(Usage, match="There is no file"):
-        model_hash(tmp_path / "absent", ())
-    with pytest.raises(Usage, match=r"There is no file .*absent"):
-        model_hash(model, [("d", tmp_path / "absent")])
-    with pytest.raises(Usage, match="Cannot read"):
-        model_hash(tmp_path, ())
-    with pytest.raises(FileNotFoundError):
-        sha256_file(tmp_path / "absent")
+    assert sha256_file(written(tmp_path / "m", content)) == hashlib.sha256(content).hexdigest()
 
 
 # --- files that change meanwhile ---
@@ -169,21 +93,6 @@ MEDDLINGS: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.parametrize("meddle", MEDDLINGS)
-@pytest.mark.parametrize("victim", ["model", "data"])
-def test_a_file_that_changes_while_it_is_hashed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddle: Callable[[Path], object], victim: str
-) -> None:
-    """The meddling is during the model's bytes: its data changes between stat and reading."""
-    files = {name: written(tmp_path / name, b"bytes") for name in ("model", "data")}
-    for path in files.values():
-        os.utime(path, ns=(1, 1))  # so that the change shows, however coarse the clock of the file system is
-    monkeypatch.setattr(hashing.xxhash, "xxh3_128", lambda: Meddler(lambda: meddle(files[victim])))
-    with pytest.raises(Temporary, match=f"{victim} changed while it was being read") as caught:
-        model_hash(files["model"], [("data", files["data"])])
-    assert caught.value.exit == 75
-
-
-@pytest.mark.parametrize("meddle", MEDDLINGS)
 def test_a_file_that_changes_while_it_is_digested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddle: Callable[[Path], object]
 ) -> None:
@@ -192,14 +101,6 @@ def test_a_file_that_changes_while_it_is_digested(
     monkeypatch.setattr(hashing.hashlib, "sha256", lambda: Meddler(lambda: meddle(path)))
     with pytest.raises(Temporary, match="changed while it was being read"):
         sha256_file(path)
-
-
-def test_the_model_changes_while_its_data_is_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, data = written(tmp_path / "model", b""), written(tmp_path / "data", b"bytes")
-    os.utime(model, ns=(1, 1))
-    monkeypatch.setattr(hashing.xxhash, "xxh3_128", lambda: Meddler(lambda: grow(model)))  # an empty file: no update
-    with pytest.raises(Temporary, match="model changed"):
-        model_hash(model, [("data", data)])
 
 
 # --- the memo ---
@@ -221,6 +122,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock that stands a minute in the future, where files of this test are settled."""
     made = Clock()
     monkeypatch.setattr(hashing, "time", made)
+    monkeypatch.setattr(model_hashing, "time", made)
     return made
 
 
@@ -231,11 +133,10 @@ def memo(tmp_path: Path) -> StatMemo:
 
 
 def forbid_hashing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden() -> Any:
+    def forbidden(*_: Any) -> Any:
         raise AssertionError("the file was read")
 
-    monkeypatch.setattr(hashing.xxhash, "xxh3_128", forbidden)
-    monkeypatch.setattr(hashing.hashlib, "sha256", forbidden)
+    monkeypatch.setattr(hashing.os, "preadv", forbidden)
 
 
 def last_change(path: Path) -> int:
@@ -256,15 +157,15 @@ def test_the_second_time_reads_nothing(
 ) -> None:
     model, data = written(tmp_path / "m", b"onnx"), written(tmp_path / "d", b"data")
     first = [
-        model_hash_memoised(model, (), memo),
-        model_hash_memoised(model, [("d", data)], memo),
+        model_identity(model, (), memo),
+        model_identity(model, [("d", data)], memo),
         sha256_memoised(model, memo),
     ]
-    assert first == [model_hash(model, ()), model_hash(model, [("d", data)]), sha256_file(model)]
+    assert first == [model_identity(model, ()), model_identity(model, [("d", data)]), sha256_file(model)]
     forbid_hashing(monkeypatch)
     again = StatMemo(memo.folder)
-    assert model_hash_memoised(model, (), again) == first[0]
-    assert model_hash_memoised(model, [("d", data)], again) == first[1]
+    assert model_identity(model, (), again) == first[0]
+    assert model_identity(model, [("d", data)], again) == first[1]
     assert sha256_memoised(model, again) == first[2]
 
 
@@ -274,7 +175,7 @@ def test_a_file_that_changed_within_two_seconds_is_not_remembered(
 ) -> None:
     model, data = written(tmp_path / "m", b"onnx"), written(tmp_path / "d", b"data")
     clock.now = max(map(last_change, (model, data))) + age
-    model_hash_memoised(model, [("d", data)], memo)
+    model_identity(model, [("d", data)], memo)
     sha256_memoised(data, memo)
     assert not memo.folder.exists()
     clock.now += 2 * SECOND + 1 - age
@@ -305,7 +206,7 @@ def test_a_time_stamp_in_the_future_is_never_trusted(tmp_path: Path, clock: Cloc
 def test_one_unsettled_data_file_is_enough_to_read_all_again(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
     model, data = written(tmp_path / "m", b"onnx"), written(tmp_path / "d", b"data")
     os.utime(data, ns=(clock.now, clock.now))
-    model_hash_memoised(model, [("d", data)], memo)
+    model_identity(model, [("d", data)], memo)
     assert not memo.folder.exists()
 
 
@@ -327,13 +228,13 @@ def test_the_age_counts_from_before_the_reading(
 
 def test_changed_files_are_read_again(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
     model, data = written(tmp_path / "m", b"onnx"), written(tmp_path / "d", b"data")
-    before = model_hash_memoised(model, [("d", data)], memo), sha256_memoised(data, memo)
+    before = model_identity(model, [("d", data)], memo), sha256_memoised(data, memo)
     rewrite(data, b"DATA")
-    after = model_hash_memoised(model, [("d", data)], memo), sha256_memoised(data, memo)
-    assert before == (by_the_contract(b"onnx", {"d": b"data"}), sha256_hex(b"data"))
-    assert after == (by_the_contract(b"onnx", {"d": b"DATA"}), sha256_hex(b"DATA"))
+    after = model_identity(model, [("d", data)], memo), sha256_memoised(data, memo)
+    assert before == (model_of(b"onnx", {"d": b"data"}), sha256_hex(b"data"))
+    assert after == (model_of(b"onnx", {"d": b"DATA"}), sha256_hex(b"DATA"))
     rewrite(model, b"ONNX")
-    assert model_hash_memoised(model, [("d", data)], memo) == by_the_contract(b"ONNX", {"d": b"DATA"})
+    assert model_identity(model, [("d", data)], memo) == model_of(b"ONNX", {"d": b"DATA"})
 
 
 def test_a_replaced_file_is_read_again(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
@@ -346,9 +247,9 @@ def test_a_replaced_file_is_read_again(tmp_path: Path, clock: Clock, memo: StatM
 def test_the_same_files_under_other_locations_are_another_model(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
     model, a, b = (written(tmp_path / name, name.encode()) for name in "mab")
     asked = [(), [("a", a)], [("b", a)], [("a", b)], [("a", a), ("b", b)], [("a", b), ("b", a)]]
-    first = [model_hash_memoised(model, external, memo) for external in asked]
-    assert first == [model_hash(model, external) for external in asked]
-    assert [model_hash_memoised(model, external, memo) for external in asked] == first
+    first = [model_identity(model, external, memo) for external in asked]
+    assert first == [model_identity(model, external) for external in asked]
+    assert [model_identity(model, external, memo) for external in asked] == first
     assert len(set(first)) == len(first)
 
 
@@ -368,14 +269,83 @@ def test_damage_to_the_memo_is_forgotten_and_never_believed(tmp_path: Path, cloc
         assert memo.get(path.stat(), "sha256") == digest
 
 
-def test_a_memo_of_another_version_is_not_read(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
+@pytest.mark.parametrize("change", [{"v": 1}, {"v": 3}, {"boot": "another boot"}, {"boot": ""}])
+def test_a_memo_of_another_version_or_boot_is_not_read(
+    tmp_path: Path, clock: Clock, memo: StatMemo, change: dict[str, Any]
+) -> None:
     path = written(tmp_path / "m", b"onnx")
     sha256_memoised(path, memo)
     (record,) = memo.folder.iterdir()
-    body = json.loads(record.read_bytes()) | {"v": 2}
+    body = json.loads(record.read_bytes()) | change
     del body["check"]
     record.write_text(json.dumps(body | {"check": hashing._check(body)}))
     assert memo.get(path.stat(), "sha256") is None
+
+
+def forged(memo: StatMemo, path: Path) -> Path:
+    """A valid record that says that the file has other bytes."""
+    memo.put(path.stat(), {"sha256": "f" * 64}, started_ns=hashing.time.time_ns())
+    (record,) = memo.folder.iterdir()
+    assert memo.get(path.stat(), "sha256") == "f" * 64
+    return record
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o702])
+def test_a_memo_that_others_can_write_is_neither_read_nor_written(
+    tmp_path: Path, clock: Clock, memo: StatMemo, mode: int
+) -> None:
+    path = written(tmp_path / "m", b"onnx")
+    record = forged(memo, path)
+    assert stat.S_IMODE(memo.folder.stat().st_mode) == 0o700 and stat.S_IMODE(record.stat().st_mode) == 0o600
+    memo.folder.chmod(mode)
+    before = record.read_bytes()
+    assert sha256_memoised(path, memo) == sha256_hex(b"onnx")
+    assert record.read_bytes() == before and list(memo.folder.iterdir()) == [record]
+    memo.folder.chmod(0o700)
+    record.chmod(0o666)
+    assert memo.get(path.stat(), "sha256") is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_a_memo_of_another_user_is_not_read(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
+    path = written(tmp_path / "m", b"onnx")
+    record = forged(memo, path)
+    os.chown(record, 12345, 12345)
+    assert memo.get(path.stat(), "sha256") is None
+    os.chown(record, 0, 0)
+    os.chown(memo.folder, 12345, 12345)
+    assert memo.get(path.stat(), "sha256") is None
+    assert sha256_memoised(path, memo) == sha256_hex(b"onnx")
+
+
+def test_links_in_place_of_the_memo_are_not_followed(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
+    path, victim = written(tmp_path / "m", b"onnx"), written(tmp_path / "victim", b"keep")
+    record = forged(memo, path)
+    record.rename(tmp_path / "elsewhere.json")
+    record.symlink_to(tmp_path / "elsewhere.json")
+    assert memo.get(path.stat(), "sha256") is None
+    record.unlink()
+    record.symlink_to(victim)
+    assert sha256_memoised(path, memo) == memo.get(path.stat(), "sha256") == sha256_hex(b"onnx")
+    assert victim.read_bytes() == b"keep" and not record.is_symlink()
+    moved = memo.folder.rename(tmp_path / "moved")
+    memo.folder.symlink_to(moved)
+    assert memo.get(path.stat(), "sha256") is None
+
+
+def test_the_quick_check_finds_damage_that_the_status_does_not_show(
+    tmp_path: Path, clock: Clock, memo: StatMemo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "m", b"onnx")
+    sha = sha256_memoised(path, memo)
+    assert is_intact(path, sha, memo) and not is_intact(path, "0" * 64, memo)
+    known = memo.get(path.stat(), "xxh3")
+    assert known == xxhash.xxh3_128_hexdigest(b"onnx")
+    # The bytes of a bad disk: other bytes, the same status.
+    memo.put(path.stat(), {"xxh3": xxhash.xxh3_128_hexdigest(b"ONNX")}, started_ns=clock.now)
+    assert not is_intact(path, sha, memo)
+    rewrite(path, b"ONNX")
+    assert not is_intact(path, sha, memo) and is_intact(path, sha256_hex(b"ONNX"), memo)
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, clock: Clock) -> None:
@@ -390,11 +360,10 @@ def test_a_full_disk_is_no_error_and_leaves_nothing(
 ) -> None:
     path = written(tmp_path / "m", b"onnx")
 
-    def full(place: Path, *_: object, **__: object) -> None:
-        place.touch()
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(hashing.os, "write", full)
     assert sha256_memoised(path, memo) == sha256_hex(b"onnx")
     assert list(memo.folder.iterdir()) == []
 
@@ -402,8 +371,8 @@ def test_a_full_disk_is_no_error_and_leaves_nothing(
 def test_the_memo_of_a_file_is_bounded_and_keeps_the_latest(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
     path = written(tmp_path / "m", b"onnx")
     for number in range(3 * MOST_DIGESTS):
-        memo.put(path.stat(), "sha256", "first", started_ns=clock.now)
-        memo.put(path.stat(), f"kind {number}", str(number), started_ns=clock.now)
+        memo.put(path.stat(), {"sha256": "first"}, started_ns=clock.now)
+        memo.put(path.stat(), {f"kind {number}": str(number)}, started_ns=clock.now)
     (record,) = memo.folder.iterdir()
     assert len(json.loads(record.read_bytes())["digests"]) == MOST_DIGESTS
     assert memo.get(path.stat(), "sha256") == "first"

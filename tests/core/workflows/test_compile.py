@@ -18,7 +18,7 @@ from mxr.protocol import jobs as job_protocol
 from mxr.workflows import compile as compile_workflow
 from mxr.workflows.fetch import unwatched
 
-KEY = Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (1, 3)),))
+KEY = Key("sha256:" + "0" * 64, "ref", "2.15", (("x", (1, 3)),))
 
 
 def job(state: str, version: int = 1, **more: Any) -> job_protocol.Job:

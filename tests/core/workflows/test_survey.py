@@ -16,7 +16,7 @@ from mxr.workflows import survey
 
 
 def request(number: int) -> Request:
-    return Request(Key("xxh3:" + "0" * 32, "ref", "2.15", (("x", (number, 3)),)))
+    return Request(Key("sha256:" + "0" * 64, "ref", "2.15", (("x", (number, 3)),)))
 
 
 class Registry:

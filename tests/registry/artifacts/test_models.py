@@ -1,16 +1,20 @@
-"""Models over HTTP: on a publisher's word, or with their bytes checked."""
+"""Models over HTTP: with their bytes, as publishers claim them, and under attack."""
 
 from __future__ import annotations
 
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
 import xxhash
+from identities import model_of
 from paths import DATA
 from registry.registry_client import on_sqlite
+from xxh3_preimage import second_preimage
 
-from mxr.protocol.artifacts import model_identity
+from mxr.artifact.model_files import ModelFiles, PiecedFile
+from mxr.onnxfile.reader import walk_model
 
 MODELS = DATA / "models"
 PROGRAMS = MODELS.parent / "mxr_real"
@@ -19,21 +23,8 @@ WEIGHTS = (MODELS / "mlp_ext.onnx.data").read_bytes()
 INPUTS = [{"name": "x", "type": "float32", "dims": ["N", 256]}, {"name": "y", "type": "int64", "dims": None}]
 
 
-def hash_of(onnx: bytes, **external: bytes) -> str:
-    """The hash by the words of the contract."""
-    found = xxhash.xxh3_128(onnx)
-    for name in sorted(external, key=str.encode):
-        found.update(len(name.encode()).to_bytes(4, "little") + name.encode())
-        found.update(len(external[name]).to_bytes(8, "little") + external[name])
-    return f"xxh3:{found.hexdigest()}"
-
-
-def identity(onnx: bytes, **external: bytes) -> str:
-    return model_identity(sha256(onnx).hexdigest(), {name: sha256(data).hexdigest() for name, data in external.items()})
-
-
 def manifest(server: Any, **files: bytes) -> dict[str, Any]:
-    parts = [server.manifest(data, name, cut=100_000)["files"][0] for name, data in files.items()]
+    parts = [server.manifest(data, name, cut=64 << 20)["files"][0] for name, data in files.items()]
     return {"v": 1, "files": parts}
 
 
@@ -41,24 +32,23 @@ def manifest(server: Any, **files: bytes) -> dict[str, Any]:
 def statement() -> dict[str, Any]:
     external = {"mlp_ext.onnx.data": WEIGHTS}
     return {
-        "model": hash_of(ONNX, **external),
-        "sha256": identity(ONNX, **external),
+        "model": model_of(ONNX, external),
         "name": "mlp.onnx",
         "inputs": INPUTS,
     }
 
 
 def test_a_model_with_its_bytes(start: Any, statement: Any) -> None:
+    """The registry reads the inputs from the ONNX file, whatever the registration says."""
     server = start()
-    status, said = server.call("POST", "/v1/models", statement)
-    assert (status, said["complete"], said["manifest"]) == (200, False, None)
     files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
-    status, said = server.call("POST", "/v1/models", {**statement, "onnx": "model.onnx", "manifest": files})
-    assert (status, said["complete"], said["onnx"]) == (200, True, "model.onnx")
-    assert said["inputs"] == INPUTS
+    whole = {**statement, "onnx": "model.onnx", "manifest": files}
+    status, said = server.call("POST", "/v1/models", whole)
+    assert (status, said["complete"], said["claimed"], said["onnx"]) == (200, True, False, "model.onnx")
+    assert said["inputs"] == [{"name": "x", "type": "float32", "dims": ["batch", 256]}]
     assert server.call("GET", f"/v1/models/{statement['model']}") == (200, said)
     assert server.call("GET", "/v1/models")[1]["models"] == [{**said, "manifest": None}]
-    assert server.call("POST", "/v1/models", statement)[1] == said
+    assert server.call("POST", "/v1/models", {**whole, "name": "other.onnx", "inputs": []})[1] == said
 
 
 @on_sqlite
@@ -83,51 +73,116 @@ def test_a_model_that_is_here_is_not_read_again(start: Any, statement: Any) -> N
 @on_sqlite
 def test_a_hash_that_the_bytes_do_not_give_is_refused(server: Any, statement: Any) -> None:
     files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
-    other = {**statement, "model": "xxh3:" + "0" * 32, "onnx": "model.onnx", "manifest": files}
+    other = {**statement, "model": "sha256:" + "0" * 64, "onnx": "model.onnx", "manifest": files}
     status, said = server.call("POST", "/v1/models", other)
     assert (status, said["error"]["code"]) == (422, "damaged")
     assert said["error"]["detail"]["differences"][0]["found"] == statement["model"]
-    other = {**statement, "sha256": "0" * 64, "onnx": "model.onnx", "manifest": files}
-    assert server.call("POST", "/v1/models", other)[1]["error"]["detail"]["differences"][0]["field"] == "sha256"
     other = {**statement, "onnx": "other.onnx", "manifest": files}
     assert server.call("POST", "/v1/models", other)[1]["error"]["code"] == "usage"
 
 
-def test_one_hash_for_two_models_is_a_conflict(server: Any, parts: Any) -> None:
-    one = {"model": parts.model, "sha256": "1" * 64, "name": "a.onnx", "inputs": []}
-    assert server.call("POST", "/v1/models", one)[0] == 200
-    status, said = server.call("POST", "/v1/models", {**one, "sha256": "2" * 64})
-    assert (status, said["error"]["code"]) == (409, "conflict")
-    status, said = server.publish(parts.gfx908, parts.gpu_key(), model={**one, "sha256": "2" * 64}, **parts.explicit)
-    assert (status, said["error"]["code"]) == (409, "conflict")
-    assert server.call("GET", "/v1/artifacts")[1]["artifacts"] == []
-    assert server.publish(parts.gfx908, parts.gpu_key(), model=one, **parts.explicit)[0] == 201
+def read_inputs(data: bytes) -> Any:
+    return walk_model(Path("m.onnx"), data).inputs
 
 
-def test_what_was_checked_replaces_what_was_only_said(server: Any) -> None:
-    onnx = (MODELS / "convnet.onnx").read_bytes()
-    said = {"model": hash_of(onnx), "sha256": "3" * 64, "name": "wrong.onnx", "inputs": []}
-    assert server.call("POST", "/v1/models", said)[0] == 200
-    files = manifest(server, **{"convnet.onnx": onnx})
-    checked = {**said, "sha256": identity(onnx), "name": "right.onnx", "onnx": "convnet.onnx", "manifest": files}
-    status, found = server.call("POST", "/v1/models", checked)
-    assert (status, found["name"], found["sha256"]) == (200, "right.onnx", identity(onnx))
-    assert server.call("POST", "/v1/models", said)[0] == 409
+def test_a_statement_without_bytes_creates_and_changes_nothing(start: Any, statement: Any, parts: Any) -> None:
+    server = start()
+    for bare in (statement, {**statement, "sha256": "0" * 64}, {**statement, "onnx": None, "manifest": None}):
+        assert server.call("POST", "/v1/models", bare)[0] == 422
+    # A publication may say something about its model. It stays part of the artifact, and is shown as a claim.
+    key = parts.gpu_key(model=statement["model"])
+    claim = {"name": "claimed.onnx", "inputs": [{"name": "evil", "type": "float32", "dims": [1]}]}
+    status, published = server.publish(parts.gfx908, key, model=claim, **parts.explicit)
+    assert (status, published["model"]) == (201, "claimed")
+    assert server.call("GET", "/v1/models")[1]["models"] == []
+    said = server.call("GET", f"/v1/models/{statement['model']}")[1]
+    assert (said["claimed"], said["complete"], said["inputs"]) == (True, False, claim["inputs"])
+    # Claims that contradict each other are not chosen from.
+    other = {**claim, "inputs": []}
+    assert server.publish(parts.ref, parts.ref_key(precision="fp16", model=statement["model"]), model=other)[0] == 201
+    status, error = server.call("GET", f"/v1/models/{statement['model']}")
+    assert (status, error["error"]["code"]) == (404, "no_such_model") and "different" in error["error"]["message"]
+    # The bytes decide, and no claim hinders them.
+    files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
+    whole = server.ok("POST", "/v1/models", {**statement, "onnx": "model.onnx", "manifest": files})
+    assert server.call("GET", f"/v1/models/{statement['model']}") == (200, whole)
+    assert whole["inputs"] == [{"name": "x", "type": "float32", "dims": ["batch", 256]}]
+
+
+@on_sqlite
+def test_the_sha256_of_a_whole_file_is_checked(server: Any) -> None:
+    """A wrong one would make every worker refuse the model."""
+    piece = b"0" * (64 << 20)
+    files = server.manifest(piece + b"1", "model.onnx", cut=64 << 20)
+    model = model_of(piece + b"1")
+    files["files"][0]["sha256"] = "0" * 64
+    stated = {"model": model, "name": "m.onnx", "inputs": [], "onnx": "model.onnx", "manifest": files}
+    status, said = server.call("POST", "/v1/models", stated)
+    assert (status, said["error"]["code"]) == (422, "damaged")
+    assert server.call("GET", f"/v1/models/{model}")[0] == 404
+    assert server.register_model(piece + b"1", cut=64 << 20) == model
+    whole = server.manifest(piece + b"1", "model.onnx", cut=32 << 20)
+    status, said = server.call("POST", "/v1/models", {**stated, "manifest": whole})
+    assert status == 422 and "64 MiB" in said["error"]["message"]
+
+
+@on_sqlite
+def test_models_with_one_xxh3_hash_are_two_models(start: Any, parts: Any) -> None:
+    """The evil model has the XXH3-128 and the size of the honest one. Nobody gets its program for the honest model."""
+    server, honest = start(), (MODELS / "convnet.onnx").read_bytes()
+    evil = second_preimage(honest, 200 * 1024, bytes.fromhex("0000803f") * 224)
+    assert xxhash.xxh3_128_digest(honest) == xxhash.xxh3_128_digest(evil) and len(honest) == len(evil)
+    assert read_inputs(evil) == read_inputs(honest), "it is a valid ONNX file"
+    mine, theirs = model_of(honest), server.register_model(evil)
+    assert server.publish(parts.ref, parts.ref_key(precision="fp16", model=theirs))[0] == 201
+    assert server.call("POST", "/v1/resolve", {"key": parts.ref_key(precision="fp16", model=theirs)})[0] == 200
+    assert server.call("GET", f"/v1/models/{mine}")[0] == 404
+    assert server.call("POST", "/v1/resolve", {"key": parts.ref_key(precision="fp16", model=mine)})[0] == 404
+    assert server.register_model(honest) == mine != theirs
+    assert server.call("POST", "/v1/resolve", {"key": parts.ref_key(precision="fp16", model=mine)})[0] == 404
+    # The evil bytes under the honest identity, and the other way round.
+    for said, data in ((mine, evil), (theirs, honest)):
+        status, error = server.call("POST", "/v1/models", {**server.registration(data), "model": said})
+        assert (status, error["error"]["code"]) == (422, "damaged")
+    manifests = [server.ok("GET", f"/v1/models/{model}")["manifest"] for model in (mine, theirs)]
+    assert [each["files"][0]["sha256"] for each in manifests] == [sha256(data).hexdigest() for data in (honest, evil)]
+
+
+@on_sqlite
+def test_prefixes_find_stored_and_claimed_models(start: Any, parts: Any) -> None:
+    server = start()
+    stored = server.register_model(ONNX)
+    claimed = stored[:19] + "0" * 52
+    assert server.publish(parts.gfx908, parts.gpu_key(model=claimed), **parts.explicit)[0] == 201
+    names = lambda prefix: {row["model"] for row in server.ok("GET", f"/v1/models?prefix={prefix}")["models"]}  # noqa: E731
+    assert names(stored[:19]) == {stored, claimed}
+    assert names(stored) == {stored} and names("sha256:" + "0" * 12) == set()
+    for bad in ("sha256:123", "%25", "xxh3:" + "0" * 32, stored + "0", stored[:20].upper()):
+        assert server.call("GET", f"/v1/models?prefix={bad}")[0] == 422
 
 
 def test_absent_bytes_and_unknown_models(server: Any, statement: Any) -> None:
     blob = {"sha256": "9" * 64, "size": 5}
     files = {"v": 1, "files": [{"name": "m.onnx", "size": 5, "sha256": "9" * 64, "blobs": [blob]}]}
-    status, said = server.call("POST", "/v1/models", {**statement, "onnx": "m.onnx", "manifest": files})
+    absent = {**statement, "model": ModelFiles(PiecedFile(5, ("9" * 64,))).model, "onnx": "m.onnx", "manifest": files}
+    status, said = server.call("POST", "/v1/models", absent)
     assert (status, said["error"]["code"]) == (404, "no_such_blob")
-    assert server.call("GET", "/v1/models/xxh3:" + "8" * 32)[1]["error"]["code"] == "no_such_model"
+    assert server.call("GET", "/v1/models/sha256:" + "8" * 64)[1]["error"]["code"] == "no_such_model"
     assert server.call("GET", "/v1/models/nothing")[1]["error"]["code"] == "usage"
 
 
 @on_sqlite
 @pytest.mark.parametrize(
     "change",
-    [{"inputs": "x"}, {"name": "../x"}, {"onnx": "x"}, {"size": 1}, {"model": "sha256:00"}, {"inputs": [{"name": 1}]}],
+    [
+        {"inputs": "x"},
+        {"name": "../x"},
+        {"onnx": "x"},
+        {"size": 1},
+        {"model": "sha256:00"},
+        {"inputs": [{"name": 1}]},
+        {},
+    ],
 )
 def test_statements_that_are_not_right_are_refused(server: Any, statement: Any, change: Any) -> None:
     assert server.call("POST", "/v1/models", {**statement, **change})[0] == 422
@@ -138,11 +193,10 @@ def test_a_program_of_another_model_or_precision_is_refused(start: Any, parts: A
     """Where the registry has the ONNX file; what is only stated proves nothing."""
     server, onnx = start(), (MODELS / "convnet.onnx").read_bytes()
     program, other = ((PROGRAMS / f"{name}_fp16_ref.mxr").read_bytes() for name in ("convnet_b4", "block_b8"))
-    stated = {"model": hash_of(onnx), "sha256": identity(onnx), "name": "m.onnx", "inputs": []}
+    stated = {"model": model_of(onnx), "name": "m.onnx", "inputs": []}
     right, wrong = (parts.ref_key(precision=word, model=stated["model"]) for word in ("fp16", "fp32"))
     wrong_model = parts.ref_key(precision="fp16", model=stated["model"], inputs={"x": [8, 32, 128]})
 
-    assert server.call("POST", "/v1/models", stated)[0] == 200
     assert server.publish(program, wrong)[0] == 201
     whole = {"onnx": "m.onnx", "manifest": manifest(server, **{"m.onnx": onnx})}
     assert server.call("POST", "/v1/models", stated | whole)[0] == 200
@@ -156,7 +210,7 @@ def test_a_program_of_another_model_or_precision_is_refused(start: Any, parts: A
 
     # The same input, precision and number of outputs: the weights show that it is another model.
     onnx = (MODELS / "convrelu.onnx").read_bytes()
-    stated = {"model": hash_of(onnx), "sha256": identity(onnx), "name": "m.onnx", "inputs": []}
+    stated = {"model": model_of(onnx), "name": "m.onnx", "inputs": []}
     whole = {"onnx": "m.onnx", "manifest": manifest(server, **{"m.onnx": onnx})}
     assert server.call("POST", "/v1/models", stated | whole)[0] == 200
     status, said = server.publish(program, parts.ref_key(precision="fp16", model=stated["model"]))
@@ -169,7 +223,7 @@ def test_declared_dims_of_outputs_that_differ_are_a_warning(start: Any, parts: A
     server, made = start(), onnx.load(MODELS / "convnet.onnx")
     made.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 99
     data = made.SerializeToString()
-    stated = {"model": hash_of(data), "sha256": identity(data), "name": "m.onnx", "inputs": []}
+    stated = {"model": model_of(data), "name": "m.onnx", "inputs": []}
     whole = {"onnx": "m.onnx", "manifest": manifest(server, **{"m.onnx": data})}
     assert server.call("POST", "/v1/models", stated | whole)[0] == 200
     program = (PROGRAMS / "convnet_b4_fp16_ref.mxr").read_bytes()

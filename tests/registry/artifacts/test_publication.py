@@ -144,7 +144,7 @@ def bad_bodies(parts: Any, manifest: Any) -> dict[str, Any]:
             "manifest": {"v": 1, "files": [*manifest["files"], {**manifest["files"][0], "name": "b"}]},
         },
         "manifest version 1": {"key": key, "manifest": {**manifest, "v": 2}},
-        "model.model": {**good, "model": {"model": "xxh3:" + "0" * 32, "sha256": "0" * 64, "name": "x", "inputs": []}},
+        "model.model": {**good, "model": {"model": "sha256:" + "0" * 64, "name": "x", "inputs": []}},
     }
 
 

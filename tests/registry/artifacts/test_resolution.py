@@ -73,7 +73,7 @@ def test_exact_is_what_refuses_and_the_hint_says_so(filled: Any, parts: Any) -> 
 
 
 def test_a_model_that_nobody_knows_is_said(filled: Any, parts: Any) -> None:
-    status, said = resolve(filled, parts.gpu_key(model="xxh3:" + "9" * 32))
+    status, said = resolve(filled, parts.gpu_key(model="sha256:" + "9" * 64))
     assert (status, said["error"]["detail"]["nearest"]) == (404, [])
     assert "does not know this model" in said["error"]["message"]
 
@@ -154,7 +154,7 @@ def test_lists_are_filtered_and_paged(filled: Any, parts: Any) -> None:
         "arch=gfx1200",
         "input=y",
         "kind=ref",
-        f"model=xxh3:{'0' * 32}",
+        f"model=sha256:{'0' * 64}",
         "precision=int8",
         f"digest={'0' * 64}",
     ):

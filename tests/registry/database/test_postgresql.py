@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -16,7 +15,6 @@ from typing import Any
 
 import psycopg
 import pytest
-import xxhash
 from harness.programs import run as run_program
 from harness.waiting import until
 from servers.postgresql import PostgreSQL, name_in
@@ -168,7 +166,7 @@ def test_a_request_that_a_restart_cuts_off_is_told_to_come_again(
     own: tuple[PostgreSQL, Any], parts: Any, how: signal.Signals
 ) -> None:
     database, server = own
-    stated = {"model": "xxh3:" + "5" * 32, "sha256": "5" * 64, "name": "m.onnx", "inputs": []}
+    stated = server.registration()
     with contextlib.closing(psycopg.connect(server.rows.url)) as other, ThreadPoolExecutor(1) as pool:
         other.execute("LOCK TABLE models")
         waiting = pool.submit(server.call, "POST", "/v1/models", stated)
@@ -201,7 +199,7 @@ def test_a_waiter_outlasts_a_restart(own: tuple[PostgreSQL, Any], parts: Any) ->
     # What it waits by: the looks for news, of which the first may come before the claim's own.
     until(lambda: database.log.read_text().count("jobs.touched >") >= looks + 4)
     database.restart(signal.SIGQUIT)
-    stated = model_of(server, parts)
+    stated = server.registration()
     assert server.call("POST", "/v1/models", stated)[0] == 200
     key = parts.gpu_key("gfx908", model=stated["model"])
     status, job = server.call("POST", "/v1/jobs", {"request": {"key": key}})
@@ -210,25 +208,14 @@ def test_a_waiter_outlasts_a_restart(own: tuple[PostgreSQL, Any], parts: Any) ->
     assert (status, lease["lease"]["job"]) == (200, job["id"])
 
 
-def model_of(server: Any, parts: Any) -> dict[str, Any]:
-    """What registers a model with its bytes."""
-    data = b"no real model, but bytes that have a hash"
-    whole = json.dumps({"files": [["", sha256(data).hexdigest()]], "v": 1}, separators=(",", ":"))
-    stated = {
-        "model": "xxh3:" + xxhash.xxh3_128(data, seed=0).hexdigest(),
-        "sha256": sha256(whole.encode()).hexdigest(),
-    }
-    return stated | {"name": "m.onnx", "inputs": [], "onnx": "m.onnx", "manifest": server.manifest(data, "m.onnx")}
-
-
 def test_a_read_only_database_still_serves(own: tuple[PostgreSQL, Any], parts: Any) -> None:
     database, server = own
+    stated = server.registration()
     name = name_in(server.rows.url)
     database.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     database.restart()
     assert resolve(server, parts)[0] == 200
     assert server.call("POST", "/v1/resolve", {"key": parts.gpu_key("gfx90a")})[0] == 404
-    stated = {"model": "xxh3:" + "6" * 32, "sha256": "6" * 64, "name": "m.onnx", "inputs": []}
     status, said = server.call("POST", "/v1/models", stated)
     assert (status, said["error"]["code"]) == (503, "temporary") and "read-only" in said["error"]["message"]
     database.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
@@ -243,7 +230,8 @@ def test_a_full_database_takes_nothing_more_and_recovers(own: tuple[PostgreSQL, 
     url = server.rows.url
     with pytest.raises(psycopg.Error, match="File too large"):
         database.execute(
-            "INSERT INTO blobs SELECT 'filler', lpad(n::text, 64, '0'), n, 1, 1 FROM generate_series(1, 400000) n",
+            "INSERT INTO blobs SELECT 'filler', lpad(n::text, 64, '0'), n, 1, 1, NULL "
+            "FROM generate_series(1, 400000) n",
             name_in(url),
         )
     data = b"one more"
@@ -292,7 +280,7 @@ def hasty(databases: Databases, tmp_path: Path, start: Any) -> Any:
 
 
 def test_nobody_waits_for_a_lock_or_a_statement_for_ever(hasty: Any) -> None:
-    stated = {"model": "xxh3:" + "7" * 32, "sha256": "7" * 64, "name": "m.onnx", "inputs": []}
+    stated = hasty.registration()
     with psycopg.connect(hasty.rows.url) as other:
         other.execute("LOCK TABLE models IN SHARE MODE")
         status, said = hasty.call("POST", "/v1/models", stated)

@@ -42,7 +42,7 @@ def test_a_survey_tells_each_request_apart_and_makes_nothing(registry: Any, part
 def test_a_survey_says_what_was_assumed(registry: Any, parts: Any) -> None:
     """An open feature is taken as all that would serve agree on it, as a resolve does."""
     # Of a model whose file is not here: the program was not made from the one that is.
-    key = parts.gpu_key(model="xxh3:" + "5a" * 16)
+    key = parts.gpu_key(model="sha256:" + "5a" * 32)
     manifest = registry.manifest(parts.gfx908)
     artifact = {"key": key, "manifest": manifest, "qualities": {"sramecc": "+", "xnack": "-"}}
     registry.ok("POST", "/v1/artifacts", artifact)

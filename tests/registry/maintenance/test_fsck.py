@@ -66,7 +66,9 @@ def test_lost_bytes_are_damage_whoever_repairs(stopped: Any, fsck: Any, flags: A
 @on_sqlite
 def test_changed_bytes_are_found_and_set_aside(stopped: Any, fsck: Any) -> None:
     stopped.corrupt(stopped.names[1])
-    assert fsck(stopped.data, "--quick")[0] == 0
+    assert kinds(fsck(stopped.data, "--quick")[1]) == ["bytes"], "by the XXH3-128 that was recorded at the upload"
+    stopped.rows.execute("UPDATE blobs SET xxh3 = NULL")
+    assert kinds(fsck(stopped.data, "--quick")[1]) == ["bytes"], "without a record, by the sha256"
     code, report = fsck(stopped.data)
     assert (code, kinds(report), report["findings"][0]["repaired"]) == (65, ["bytes"], False)
     assert stopped.blob_path(stopped.names[1]).exists()
@@ -99,7 +101,7 @@ def test_leftovers_are_no_damage_and_go_when_they_are_old(stopped: Any, fsck: An
 
 
 def test_a_row_that_nothing_needs_is_forgotten(stopped: Any, fsck: Any) -> None:
-    change(stopped, f"INSERT INTO blobs VALUES ('default', '{'0' * 64}', 5, 1.0, 1.0)")
+    change(stopped, f"INSERT INTO blobs VALUES ('default', '{'0' * 64}', 5, 1.0, 1.0, NULL)")
     assert fsck(stopped.data)[0] == 0
     assert kinds(fsck(stopped.data, "--repair")[1]) == ["unused"]
     assert fsck(stopped.data)[1]["findings"] == []

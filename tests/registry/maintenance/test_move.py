@@ -142,7 +142,7 @@ def test_a_move_that_broke_off_goes_on(source: Any, target: Rows, tmp_path: Path
 
 
 def test_a_target_with_rows_is_refused(source: Any, target: Rows) -> None:
-    target.execute("INSERT INTO blobs VALUES ('default', 'x', 5, 1.0, 1.0)")
+    target.execute("INSERT INTO blobs VALUES ('default', 'x', 5, 1.0, 1.0, NULL)")
     assert "not empty" in move(source, "--to-database", target.url, expect=6)["message"]
     assert target.execute("SELECT count(*) FROM artifacts") == [(0,)]
 

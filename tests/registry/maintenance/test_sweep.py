@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ def snapshot(snapshot_of: Any, parts: Any) -> Any:
     """A registry with three artifacts, two of one model; the facts are their ids in the order of publication."""
 
     def fill(server: Any) -> list[str]:
-        keys = [parts.gpu_key(), parts.gpu_key("gfx942"), parts.ref_key(model="xxh3:" + "cd" * 16)]
+        keys = [parts.gpu_key(), parts.gpu_key("gfx942"), parts.ref_key(model="sha256:" + "cd" * 32)]
         files = [parts.gfx908, parts.gfx942, parts.ref]
         qualities = [parts.explicit, parts.explicit, {}]
         ids = []
@@ -169,18 +168,7 @@ def test_bytes_that_were_said_to_be_here_stay_for_the_grace(start: Any) -> None:
 def test_bytes_of_idle_models_go_and_come_again(start: Any, fsck: Any) -> None:
     server = start()
     onnx = (ROOT / "examples" / "models" / "convnet.onnx").read_bytes()
-    import xxhash
-
-    from mxr.protocol import artifacts as artifact_protocol
-
-    model = {
-        "model": f"xxh3:{xxhash.xxh3_128(onnx).hexdigest()}",
-        "sha256": artifact_protocol.model_identity(sha256(onnx).hexdigest(), {}),
-        "name": "convnet",
-        "inputs": [],
-        "onnx": "model.onnx",
-        "manifest": server.manifest(onnx, "model.onnx"),
-    }
+    model = server.registration(onnx)
     assert server.call("POST", "/v1/models", model)[0] < 300
     config = "[retention]\ngrace_hours = 0\nmodel_days = 7\n"
     assert sweep(server, config=config)["models"] == 0

@@ -13,7 +13,7 @@ from mxr.display.github import annotation
 from mxr.display.streams import write_annotation
 from mxr.errors import MxrError, Usage
 
-from .options import F, PipelineEnvironment, Session
+from .options import FOLLOW_LINKS, F, PipelineEnvironment, Session
 
 if TYPE_CHECKING:
     from mxr.matrix import Cell
@@ -47,6 +47,7 @@ def matrix_options(command: F) -> F:
     """Add the options that limit a matrix, and those that allow it more."""
     command = matrix_access(command)
     for option in (
+        FOLLOW_LINKS,
         click.option(
             "--target",
             "targets",
@@ -77,7 +78,13 @@ def annotate_errors(environment: PipelineEnvironment) -> Iterator[None]:
 
 
 def read_requests(
-    session: Session, matrix: Path, environment: PipelineEnvironment, limit: int | None, targets: tuple[str, ...]
+    session: Session,
+    matrix: Path,
+    environment: PipelineEnvironment,
+    limit: int | None,
+    targets: tuple[str, ...],
+    *,
+    follow_links: bool,
 ) -> tuple[CellRequest, ...]:
     """The requests of a matrix. Errors name the line of the matrix."""
     from mxr.matrix import Variables, cells, read
@@ -85,7 +92,7 @@ def read_requests(
 
     variables = Variables(environment.variables, environment.env_from)
     selected = _select(cells(read(matrix, variables, limit, outside=environment.outside)), targets)
-    return prepare(selected, matrix, session.cache(), session.client)
+    return prepare(selected, matrix, session.cache(), session.client, follow_links=follow_links)
 
 
 def _select(cells: tuple[Cell, ...], targets: tuple[str, ...]) -> tuple[Cell, ...]:

@@ -144,7 +144,14 @@ TARGET = (
     click.option("--migraphx", metavar="VERSION", help="Version of MIGraphX, such as 2.15 or 2.15.0."),
 )
 
+FOLLOW_LINKS = click.option(
+    "--follow-links",
+    is_flag=True,
+    help="Follow external data that is a symbolic link, also outside a Hugging Face cache.",
+)
+
 COMPILE = (
+    FOLLOW_LINKS,
     click.option(
         "--input",
         "inputs",
@@ -210,6 +217,7 @@ REQUEST_FIELDS = (
     "fast_math",
     "tuning",
     "consumer",
+    "follow_links",
 )
 """The command line options that are fields of `mxr.request.builder.Options` under the same name."""
 

@@ -35,6 +35,7 @@ from mxr_workers.slots import CompileSlot
 from mxr_workers.spool import Spool
 
 from .heartbeat import LeaseHeartbeat
+from .job_input import RefusedInput, check_model
 from .ort_recording import RecordedFiles, RecordingTask, record
 
 PROGRAM = "model.mxr"
@@ -79,6 +80,8 @@ def run_job(context: SlotContext, lease: job_protocol.Lease) -> CompileFailure |
             outcome = _make(context, lease, heartbeat)
         except CompileAttemptFailed as problem:
             outcome = problem.failure
+        except RefusedInput as problem:
+            outcome = CompileFailure("permanent", "refused-input", problem.message)
         except (MxrError, OSError) as problem:
             # Errors outside the compile (a full disk, an unreachable registry) are not the model's fault.
             outcome = CompileFailure("transient", "worker", f"{type(problem).__name__}: {problem}")
@@ -133,6 +136,7 @@ def _make(context: SlotContext, lease: job_protocol.Lease, heartbeat: LeaseHeart
     models, calibration = retry(
         JOB_INPUT, lambda: context.spool.fetch(client, lease, _interruptible(observer)), stop=observer.stop
     )
+    check_model(models, lease)
     folder = context.spool.slot(slot.name) / "work"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -98,7 +98,8 @@ def fetch_set(
     cache = Cache(settings.cache_dir)
     connect = None if offline else connection(settings)
     wanted = make_options(inputs, options, settings.consumer)
-    subject, host = models.find(os.fspath(model), cache, connect), this_host(settings, wanted)
+    subject = models.find(os.fspath(model), cache, connect, follow_links=wanted.follow_links)
+    host = this_host(settings, wanted)
     requests = variant_set.ask(wanted, batches, subject, host)
     if output is not None:
         variant_set.check_output(output)
@@ -140,7 +141,7 @@ def prepare(
 
     Raises `Usage` for a missing fact; if the toolchain is unknown, the error lists those the registry has programs for.
     """
-    subject = models.find(model, cache, connect)
+    subject = models.find(model, cache, connect, follow_links=options.follow_links)
 
     def toolchains(identity: str, arch: str | None) -> list[str]:
         try:

@@ -8,7 +8,7 @@ import click
 
 from mxr.artifact.target import parse_input
 from mxr.errors import Usage
-from mxr_cli.options import Session, common
+from mxr_cli.options import FOLLOW_LINKS, Session, common
 from mxr_cli.output import echo, print_json
 
 
@@ -32,8 +32,18 @@ from mxr_cli.output import echo, print_json
     "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FOLDER", help="Write the files here."
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
+@FOLLOW_LINKS
 @common
-def freeze(session: Session, model: Path, batches: str, inputs: tuple[str, ...], output: Path, *, force: bool) -> None:
+def freeze(
+    session: Session,
+    model: Path,
+    batches: str,
+    inputs: tuple[str, ...],
+    output: Path,
+    *,
+    force: bool,
+    follow_links: bool,
+) -> None:
     """Write copies of MODEL with static shapes to FOLDER: MODEL.b1.onnx, MODEL.b4.onnx and so on.
 
     Use this for consumers that need static shapes: the MIGraphX execution provider of ONNX Runtime uses one cache file
@@ -46,7 +56,7 @@ def freeze(session: Session, model: Path, batches: str, inputs: tuple[str, ...],
     from mxr.workflows.freeze import freeze_batches
 
     shapes = tuple(parse_input(text) for text in inputs)
-    paths = freeze_batches(model, output, _parse_batches(batches), shapes, force=force)
+    paths = freeze_batches(model, output, _parse_batches(batches), shapes, force=force, follow_links=follow_links)
     if session.as_json:
         print_json({"files": [str(path) for path in paths]})
         return

@@ -86,7 +86,7 @@ def _publish_ort_cache(session: Session, folder: Path, model: str, options: Opti
     from mxr.install.ort_cache import record
     from mxr.request import model as models
 
-    subject = models.find(model, session.cache(), session.client)
+    subject = models.find(model, session.cache(), session.client, follow_links=options.follow_links)
     progress = transfer_progress("recording")
     artifact = record(folder, options, subject, ort.as_mapping(), session.client(), progress)
     files = [file.name for file in artifact.manifest.files] if artifact.manifest else []

@@ -104,7 +104,7 @@ def lock(session: Session, options: Options, batches: tuple[int, ...], **values:
     elif task.registered:
         _list_registered(session)
     elif task.check:
-        _check(session, task.file)
+        _check(session, task.file, follow_links=options.follow_links)
     else:
         _write(session, task, options, batches)
 
@@ -159,12 +159,12 @@ def _requests(session: Session, task: LockTask, options: Options, batches: tuple
     cache = session.cache()
     for model in task.models:
         if model.endswith((".yaml", ".yml")):
-            if batches or options != Options(consumer=options.consumer):
+            if batches or options != Options(consumer=options.consumer, follow_links=options.follow_links):
                 raise Usage(
                     f"{model} is a matrix, which contains the options of its requests.",
                     hint="Leave the options out, or lock models instead of a matrix.",
                 )
-            yield from _matrix_requests(session, task, Path(model))
+            yield from _matrix_requests(session, task, Path(model), follow_links=options.follow_links)
             continue
         for batch in batches or (options.batch,):
             each = replace(options, batch=batch)
@@ -172,12 +172,14 @@ def _requests(session: Session, task: LockTask, options: Options, batches: tuple
             yield LockRequest(model, subject, asked.request, asked.consumer.name)
 
 
-def _matrix_requests(session: Session, task: LockTask, matrix: Path) -> Iterator[LockRequest]:
+def _matrix_requests(
+    session: Session, task: LockTask, matrix: Path, *, follow_links: bool
+) -> Iterator[LockRequest]:
     from mxr.consumers import DEFAULT
 
     environment = pipeline_environment(task.env_from, task.allow_outside)
     with annotate_errors(environment):
-        for each in read_requests(session, matrix, environment, None, ()):
+        for each in read_requests(session, matrix, environment, None, (), follow_links=follow_links):
             yield LockRequest(each.cell.name, each.subject, each.request, each.cell.options.consumer or DEFAULT.name)
 
 
@@ -197,9 +199,9 @@ def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifact]], found: int) -
     )
 
 
-def _check(session: Session, file: Path) -> None:
+def _check(session: Session, file: Path, *, follow_links: bool) -> None:
     client, lock_file = session.client(), load(file)
-    findings = list(pins.check(lock_file, file.parent, session.cache(), client))
+    findings = list(pins.check(lock_file, file.parent, session.cache(), client, follow_links=follow_links))
     report_findings(session, findings)
     error = pins.drift(findings)
     if error is not None:

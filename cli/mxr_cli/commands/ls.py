@@ -9,7 +9,7 @@ import click
 from mxr.artifact.target import FEATURES, GfxArch
 from mxr.protocol.artifacts import Artifact
 from mxr_cli.artifact_rows import artifact_cells, artifact_row
-from mxr_cli.options import Session, common
+from mxr_cli.options import FOLLOW_LINKS, Session, common
 from mxr_cli.output import note, print_json, print_table
 
 
@@ -28,15 +28,21 @@ from mxr_cli.output import note, print_json, print_table
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", default=100, show_default=True, help="List at most N artifacts."
 )
+@FOLLOW_LINKS
 @common
-def ls(session: Session, model: str | None, input_: str | None, limit: int, **filters: str | None) -> None:
+def ls(
+    session: Session, model: str | None, input_: str | None, limit: int, *, follow_links: bool, **filters: str | None
+) -> None:
     """List the artifacts in the registry, newest first. A * marks a promoted artifact."""
     client = session.client()
     if model is not None:
         from mxr.request.model import complete, find, is_identity
 
-        read = complete if is_identity(model) else lambda *given: find(*given).model
-        model = read(model, session.cache(), session.client)
+        model = (
+            complete(model, session.cache(), session.client)
+            if is_identity(model)
+            else find(model, session.cache(), session.client, follow_links=follow_links).model
+        )
     # The registry filters by base architecture only; features such as xnack are filtered here.
     arch = GfxArch.parse(filters["arch"]) if filters["arch"] else None
     filters["arch"] = arch.base if arch else None

@@ -67,6 +67,7 @@ def plan(
     targets: tuple[str, ...],
     env_from: tuple[str, ...],
     allow_outside: bool,
+    follow_links: bool,
     **upgrade: Any,
 ) -> None:
     """Show what `mxr precompile MATRIX.yaml` would compile and for how long. Nothing is compiled, queued or uploaded.
@@ -99,7 +100,7 @@ def plan(
 
     environment = pipeline_environment(env_from, allow_outside)
     with annotate_errors(environment):
-        wanted = read_requests(session, matrix, environment, limit, targets)
+        wanted = read_requests(session, matrix, environment, limit, targets, follow_links=follow_links)
     planned = matrix_plan.plan(wanted, survey(session.client(), wanted))
     if output_format == "github":
         print_json(matrix_plan.github(planned))

@@ -49,6 +49,7 @@ def precompile(  # noqa: PLR0913 - a parameter for each option
     targets: tuple[str, ...],
     env_from: tuple[str, ...],
     allow_outside: bool,
+    follow_links: bool,
     schema: bool,
 ) -> None:
     """Compile every program of MATRIX.yaml that the registry does not have.
@@ -81,7 +82,7 @@ def precompile(  # noqa: PLR0913 - a parameter for each option
         raise Usage("No matrix is given.", hint="Run mxr precompile MATRIX.yaml.")
     policy, environment = _policy(on_miss, retry), pipeline_environment(env_from, allow_outside)
     with annotate_errors(environment):
-        wanted = read_requests(session, matrix, environment, limit, targets)
+        wanted = read_requests(session, matrix, environment, limit, targets, follow_links=follow_links)
         status = _survey(session, wanted, matrix)
     try:
         _compile(session, status, policy)

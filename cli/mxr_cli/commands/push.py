@@ -49,7 +49,7 @@ def push(session: Session, options: Options, file: Path, model: str, amend: bool
 
     description = describe_file(file).to_json()
     cache, client = session.cache(), session.client()
-    subject = models.find(model, cache, session.client)
+    subject = models.find(model, cache, session.client, follow_links=options.follow_links)
     labels = label(options, subject, description)
     provenance: dict[str, Any] = {"tool": "mxr push"} | ({"warnings": list(labels.warnings)} if labels.warnings else {})
     progress = transfer_progress("pushing")

@@ -77,7 +77,9 @@ def _fetch_one(session: Session, options: FetchOptions, lock: LockFile, model: s
 
 def _fetch_all(session: Session, options: FetchOptions, lock: LockFile, file: Path) -> dict[str, Any]:
     """Fetch all entries into the cache, then write them where `--output` says."""
-    if options.batches or options.request != Options(consumer=options.request.consumer):
+    if options.batches or options.request != Options(
+        consumer=options.request.consumer, follow_links=options.request.follow_links
+    ):
         raise Usage(
             "The options of a request need a MODEL; without one, --locked fetches all entries of the lock.",
             hint="Give MODEL as well, or leave the options out.",
@@ -116,7 +118,12 @@ def _check_layouts(
             continue
         locked = entry.request.key.model
         model = file.parent / entry.model
-        subject = models.find(str(model) if model.is_file() else locked, session.cache(), connect)
+        subject = models.find(
+            str(model) if model.is_file() else locked,
+            session.cache(),
+            connect,
+            follow_links=options.request.follow_links,
+        )
         if subject.model != locked:
             raise Mismatch(
                 f"{model} is not the model that was locked.",

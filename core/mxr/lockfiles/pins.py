@@ -163,16 +163,18 @@ def _absent(entry: LockEntry) -> Unreachable:
     )
 
 
-def check(lock: LockFile, base: Path, cache: Cache, client: Client) -> Iterator[LockFinding]:
+def check(
+    lock: LockFile, base: Path, cache: Cache, client: Client, *, follow_links: bool = False
+) -> Iterator[LockFinding]:
     """Compares each entry with the registry, and with the model file below `base` if it exists."""
     for entry in lock.entries:
-        yield _check(entry, base, cache, client)
+        yield _check(entry, base, cache, client, follow_links)
 
 
-def _check(entry: LockEntry, base: Path, cache: Cache, client: Client) -> LockFinding:
+def _check(entry: LockEntry, base: Path, cache: Cache, client: Client, follow_links: bool) -> LockFinding:
     path = base / entry.model
     if not MODEL.fullmatch(entry.model) and path.exists():
-        found = subjects.find(str(path), cache, None).model
+        found = subjects.find(str(path), cache, None, follow_links=follow_links).model
         if found != entry.request.key.model:
             return LockFinding(entry, CHANGED, path=path)
     try:

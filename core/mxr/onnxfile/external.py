@@ -159,7 +159,7 @@ def check_folder(model: OnnxModel, names: set[str]) -> None:
         step = model.path.parent
         for part in name.split("/"):
             step = step / part
-            if os.path.islink(step):  # noqa: PTH114 - pathlib raises for a long name
+            if _is_link(step):
                 raise _refused(model.path, name, "is a symbolic link", RESAVE)
         placed(model.path, name)
 
@@ -190,8 +190,7 @@ def placed(model: Path, location: str, *, follow_links: bool = False) -> Path:
     # must each folder on its path after links are resolved.
     if not fault and _is_outside(folder, location):
         fault = "is outside the model's folder (through a link)"
-    is_link = not fault and os.path.islink(place)  # noqa: PTH114
-    if is_link and not follow_links and not _in_one_hub_folder(folder, place):
+    if not fault and _is_link(place) and not follow_links and not _in_one_hub_folder(folder, place):
         fault = "is a symbolic link"
         hint = "Replace the link by the file that it names, or add --follow-links if you trust this folder."
     if not fault:
@@ -210,6 +209,13 @@ def placed(model: Path, location: str, *, follow_links: bool = False) -> Path:
 
 def _refused(model: Path, location: str, fault: str, hint: str) -> Damaged:
     return Damaged(f"The external data {location!r} of {model} {fault}.", hint=hint, detail={"location": location})
+
+
+def _is_link(path: Path) -> bool:
+    try:
+        return path.is_symlink()
+    except OSError:  # the name is too long; reading the file says so
+        return False
 
 
 def _in_one_hub_folder(folder: Path, link: Path) -> bool:

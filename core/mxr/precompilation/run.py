@@ -109,7 +109,9 @@ class MissPolicy:
     deadline: float | None = None
 
 
-def prepare(cells: Iterable[Cell], file: Path, cache: Cache, connect: Callable[[], Client]) -> tuple[CellRequest, ...]:
+def prepare(
+    cells: Iterable[Cell], file: Path, cache: Cache, connect: Callable[[], Client], *, follow_links: bool = False
+) -> tuple[CellRequest, ...]:
     """Builds the requests of all cells; reads each model once. Errors name the line of the matrix."""
     models: dict[str, ModelReference] = {}
     hashes: dict[Path, str | None] = {}
@@ -124,7 +126,7 @@ def prepare(cells: Iterable[Cell], file: Path, cache: Cache, connect: Callable[[
         name = str(cell.model)
         try:
             if name not in models:
-                models[name] = model.find(name, cache, connect)
+                models[name] = model.find(name, cache, connect, follow_links=follow_links)
             asked = builder.ask(cell.options, models[name], Host(), sha256_of=sha256)
         except MxrError as problem:
             raise at_line(problem, file, cell.line) from problem

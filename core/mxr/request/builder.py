@@ -24,7 +24,10 @@ from .model import ModelReference
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a request, as on the command line. None means not given."""
+    """The options of a request, as on the command line. None means not given.
+
+    `follow_links`: follow external data that is a symbolic link, wherever it leads.
+    """
 
     arch: str | None = None
     vendor: str | None = None
@@ -45,6 +48,7 @@ class Options:
     consumer: str | None = None
     exact: bool = False
     allow: tuple[str, ...] = ()
+    follow_links: bool = False
 
 
 class RequestOptions(TypedDict, total=False):
@@ -68,6 +72,7 @@ class RequestOptions(TypedDict, total=False):
     consumer: str | None
     exact: bool
     allow: Sequence[str]
+    follow_links: bool
 
 
 @dataclass(frozen=True, slots=True)

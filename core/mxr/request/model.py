@@ -57,7 +57,9 @@ class ModelReference:
         return tuple(ModelInput(each.name, each.elem_type, each.dims) for each in self.onnx.inputs)
 
 
-def find(text: str, cache: Cache, connect: Callable[[], Client] | None) -> ModelReference:
+def find(
+    text: str, cache: Cache, connect: Callable[[], Client] | None, *, follow_links: bool = False
+) -> ModelReference:
     """Returns the model for a path or a hash.
 
     Raises `Damaged` for a file that is not an ONNX model, and `NoSuchModel` for an unknown hash.
@@ -66,7 +68,7 @@ def find(text: str, cache: Cache, connect: Callable[[], Client] | None) -> Model
         return _by_identity(complete(text, cache, connect), cache, connect)
     path = Path(text)
     onnx = onnxfile.read_model(path)
-    external = onnxfile.external_files(onnx)
+    external = onnxfile.external_files(onnx, follow_links=follow_links)
     model = model_identity(path, external, cache.memo)
     inputs = tuple(ModelInput(each.name, each.elem_type, each.dims) for each in onnx.inputs)
     cache.remember_model(Model(model, _name(path), inputs))

@@ -14,7 +14,13 @@ from mxr.util import disk
 
 
 def freeze_batches(
-    model: Path, folder: Path, batches: Sequence[int], inputs: Inputs = (), *, force: bool = False
+    model: Path,
+    folder: Path,
+    batches: Sequence[int],
+    inputs: Inputs = (),
+    *,
+    force: bool = False,
+    follow_links: bool = False,
 ) -> tuple[Path, ...]:
     """Writes `<stem>.b<batch>.onnx` to `folder` for each batch size, and one copy of the external data.
 
@@ -31,7 +37,9 @@ def freeze_batches(
         files.append((folder / f"{model.stem}.b{batch}.onnx", dims))
     with disk.faults(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        beside = [(place, folder / location) for location, place in onnxfile.external_files(read)]
+        beside = [
+            (place, folder / location) for location, place in onnxfile.external_files(read, follow_links=follow_links)
+        ]
         for place, copy in beside:
             if copy.exists() and not copy.samefile(place) and not force and not _same(place, copy):
                 raise NotAllowed(f"{copy} exists with other content.", hint="Use another folder, or add --force.")

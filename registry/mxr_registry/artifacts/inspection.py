@@ -20,7 +20,7 @@ from typing import Any
 
 from mxr.artifact.limits import MOST_DESCRIPTION
 from mxr.artifact.manifest import File
-from mxr.errors import MxrError, Temporary, from_json
+from mxr.errors import Temporary, from_json
 from mxr_registry.config.limits import RequestLimits
 from mxr_registry.storage import Store
 
@@ -52,17 +52,18 @@ def inspect(store: Store, files: Sequence[File], limits: RequestLimits) -> tuple
     return tuple(reply["descriptions"])
 
 
-def describe_model(store: Store, onnx: File, limits: RequestLimits) -> Description | None:
-    """Return the description of an ONNX file: its `graph` (see `structure_of`), `inputs`, `outputs` and `types`.
+def describe_model(store: Store, onnx: File, limits: RequestLimits) -> Description:
+    """Return the description of an ONNX file.
 
-    Returns None if it cannot be read or exceeds the limits. The description is optional: no check depends on it alone.
+    It has `graph` (see `structure_of`), `inputs`, `outputs`, `types`, and `external`, the locations of external data.
+    Raises `Damaged` for a file that is not a model, names external data that no program may read, or exceeds the
+    limits, and `Temporary` as `inspect` does.
     """
     cpu, wall = min(MODEL_SECONDS, limits.inspect_cpu), min(float(MODEL_SECONDS), limits.inspect_wall)
-    try:
-        reply = _run(store, "model", [onnx], limits.inspect_memory, cpu, wall)
-    except MxrError:
-        return None
-    return None if "error" in reply else reply["descriptions"][0]
+    reply = _run(store, "model", [onnx], limits.inspect_memory, cpu, wall)
+    if "error" in reply:
+        raise from_json(reply)
+    return dict(reply["descriptions"][0])
 
 
 class BlobSource:

@@ -92,8 +92,8 @@ class ParentProcess:
 def unreadable(reason: str) -> Damaged:
     """Return the error for a file that cannot be read within the limits."""
     return Damaged(
-        f"The registry cannot read this file as a program: {reason}.",
-        hint="Check the file with `mxr inspect FILE`.",
+        f"The registry cannot read this file: {reason}.",
+        hint="Check a program with `mxr inspect FILE`, and a model with onnx.checker.",
         detail={"offset": None},
     )
 
@@ -155,6 +155,7 @@ def _describe_model(registry: ParentProcess) -> list[Mapping[str, Any]]:
             "types": sorted(model.types or ()),
             "operators": sorted(COMPUTED_IN_FP16 & (model.operators or frozenset())),
             "weight_dims": {name: [dim.axis, dim.size, dim.rank] for name, dim in model.weight_dims},
+            "external": model.external,
             **ends,
         }
     ]

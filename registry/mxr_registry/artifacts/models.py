@@ -14,7 +14,7 @@ from mxr.artifact.key import MODEL_SHORT
 from mxr.artifact.manifest import File
 from mxr.artifact.model_files import ModelFiles
 from mxr.errors import Damaged, NoSuchBlob, NoSuchModel
-from mxr.onnxfile import OnnxInput, OnnxModel, OutputDim
+from mxr.onnxfile import OnnxInput, OnnxModel, OutputDim, check_names
 from mxr.protocol.artifacts import RegisterModel, check_model
 from mxr.util.codec import canonical, encode, refuse
 from mxr_registry.database.session import Database, Row, Session, now
@@ -27,22 +27,24 @@ from .inspection import Description
 MOST_LISTED = 1_000
 ATTEMPTS = 3
 
-DescribeModel = Callable[[File], Description | None]
+DescribeModel = Callable[[File], Description]
 
 
 def register(db: Database, store: Store, describe_model: DescribeModel, namespace: str, declared: RegisterModel) -> str:
     """Register a model with its bytes and return its JSON.
 
-    `describe_model` returns the description of an ONNX file, or None. Raises `NoSuchBlob`, and `Damaged` if the files
-    are another model. Call it for one model at a time.
+    `describe_model` returns the description of an ONNX file, or raises `Damaged`. Raises `NoSuchBlob`, and `Damaged` if
+    the files are another model, or the ONNX file names other external data than the manifest. Call it for one model at
+    a time.
     """
     with db.reading() as session:
         row = _find(session, namespace, declared.model)
     known = row is not None and row.complete and row.manifest_json == canonical(declared.manifest.to_json())
     verify(db, store, namespace, declared, read_bytes=not known)
     description = None
-    if row is None or row.graph is None or not _is_whole(json.loads(row.told_json or "{}")):
+    if not known or row is None or row.graph is None or not _is_whole(json.loads(row.told_json or "{}")):
         description = describe_model(next(file for file in declared.manifest.files if file.name == declared.onnx))
+        check_external_data(declared, description)
     return _write(db, namespace, declared, description)
 
 
@@ -88,6 +90,16 @@ def verify(db: Database, store: Store, namespace: str, declared: RegisterModel, 
         if len(file.blobs) > 1:
             for _ in blobs.contents(store, file):
                 pass
+
+
+def check_external_data(declared: RegisterModel, description: Description) -> None:
+    """Check that the ONNX file names exactly the external data in the manifest. Raises `Damaged`.
+
+    A worker gives the model to MIGraphX, which opens each file that the ONNX file names.
+    """
+    names = {file.name for file in declared.manifest.files} - {declared.onnx}
+    onnx = OnnxModel(Path(declared.onnx), 0, (), (), tuple(description["external"]), None, 0, "")
+    check_names(onnx, names)
 
 
 def save(session: Session, namespace: str, declared: RegisterModel) -> None:

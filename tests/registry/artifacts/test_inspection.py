@@ -134,7 +134,6 @@ def test_a_look_at_a_model_says_what_the_walk_says(tmp_path: Path, cut: int) -> 
     path = DATA / "models" / "convnet.onnx"
     found = inspection.describe_model(LocalStore(tmp_path), keep(tmp_path, path.read_bytes(), cut), RequestLimits())
     model = read_model(path, weight_dims=True)
-    assert found is not None
     assert found["graph"] == structure_of(path.read_bytes())
     assert [each["name"] for each in found["inputs"]] == [each.name for each in model.inputs]
     assert [each["dims"] for each in found["outputs"]] == [list(each.dims or ()) for each in model.outputs]
@@ -144,11 +143,13 @@ def test_a_look_at_a_model_says_what_the_walk_says(tmp_path: Path, cut: int) -> 
 
 
 @pytest.mark.parametrize("data", [b"<!doctype html>" * 9, b"\x3a\xff\xff\xff\xff\x07", b"\x08\x08"])
-def test_a_look_at_what_is_no_model_tells_nothing(tmp_path: Path, data: bytes) -> None:
-    assert inspection.describe_model(LocalStore(tmp_path), keep(tmp_path, data, 40), RequestLimits()) is None
+def test_what_is_no_model_is_refused(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(Damaged):
+        inspection.describe_model(LocalStore(tmp_path), keep(tmp_path, data, 40), RequestLimits())
 
 
-def test_a_look_without_means_tells_nothing(tmp_path: Path, parts: Any) -> None:
+def test_a_model_beyond_the_limits_is_refused(tmp_path: Path, parts: Any) -> None:
     file = keep(tmp_path, (DATA / "models" / "convnet.onnx").read_bytes(), 10**6)
     for limits in (RequestLimits(inspect_memory=2**20), RequestLimits(inspect_wall=0.001)):
-        assert inspection.describe_model(LocalStore(tmp_path), file, limits) is None
+        with pytest.raises(Damaged):
+            inspection.describe_model(LocalStore(tmp_path), file, limits)

@@ -1,0 +1,27 @@
+"""Checks the input of a job before a child process gets any of it, without relying on the registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mxr.errors import Damaged, Usage
+from mxr.onnxfile import check_folder, read_model
+from mxr.protocol.jobs import Lease
+
+
+class RefusedInput(Damaged):
+    """The job has an input that no compile may read."""
+
+
+def check_model(folder: Path, lease: Lease) -> None:
+    """Check that the model in `folder` reads only the files of the lease, and no symbolic links. Raises `RefusedInput`.
+
+    MIGraphX and ONNX Runtime open every file that an ONNX file names, with the rights of this worker.
+    """
+    names = {file.name for file in lease.model.files}
+    if lease.onnx not in names:
+        raise RefusedInput(f"The model of this job has no file {lease.onnx!r}.")
+    try:
+        check_folder(read_model(folder / lease.onnx), names - {lease.onnx})
+    except (Damaged, Usage) as problem:
+        raise RefusedInput(problem.message, hint=problem.hint) from problem

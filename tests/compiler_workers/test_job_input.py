@@ -1,0 +1,59 @@
+"""What a worker refuses before any child gets a file, whatever the registry says."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from harness.hostile_models import attacks, model
+
+from mxr.artifact.key import Key
+from mxr.artifact.manifest import Blob, File, Manifest
+from mxr.artifact.qualities import Demands
+from mxr.protocol.jobs import Lease
+from mxr_workers.job_input import RefusedInput, check_model
+
+from .conftest import MODEL
+
+
+def lease(folder: Path, onnx: bytes, **external: bytes) -> Lease:
+    """A lease of a model whose files lie in `folder`."""
+    files = {"model.onnx": onnx, **external}
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    shas = {name: sha256(data).hexdigest() for name, data in files.items()}
+    manifest = Manifest(
+        tuple(File(name, len(data), shas[name], (Blob(shas[name], len(data)),)) for name, data in sorted(files.items()))
+    )
+    key = Key(MODEL, "ref", "2.15", (("x", (16,)),))
+    return Lease("ab" * 16, 1, 60.0, key, Demands(), manifest, "model.onnx")
+
+
+def test_a_model_that_reads_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "secret").write_bytes(b"token")
+    for what, onnx in attacks():
+        with pytest.raises(RefusedInput):
+            check_model(tmp_path / "spool", lease(tmp_path / "spool", onnx, **{"w.bin": bytes(16)}))
+            pytest.fail(what)
+
+
+def test_only_the_files_of_the_lease_are_read(tmp_path: Path) -> None:
+    onnx = model(("location", "w.bin"))
+    check_model(tmp_path, lease(tmp_path, onnx, **{"w.bin": bytes(16)}))
+    # The file is there, from another job, but it is not in this lease.
+    with pytest.raises(RefusedInput, match="manifest"):
+        check_model(tmp_path, lease(tmp_path, onnx))
+    (tmp_path / "w.bin").unlink()
+    (tmp_path / "w.bin").symlink_to("/etc/hostname")
+    honest = lease(tmp_path, onnx)
+    named = Manifest((*honest.model.files, File("w.bin", 0, sha256(b"").hexdigest(), ())))
+    wanted = Lease("ab" * 16, 1, 60.0, honest.key, Demands(), named, "model.onnx")
+    with pytest.raises(RefusedInput, match="symbolic link"):
+        check_model(tmp_path, wanted)
+    elsewhere = Lease("ab" * 16, 1, 60.0, honest.key, Demands(), named, "../model.onnx")
+    with pytest.raises(RefusedInput, match="has no file"):
+        check_model(tmp_path, elsewhere)
+    with pytest.raises(RefusedInput):
+        check_model(tmp_path, lease(tmp_path, b"<!doctype html>" * 9))

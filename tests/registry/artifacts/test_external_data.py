@@ -1,0 +1,68 @@
+"""Attacks by external data, sent straight to the API: no such model is ever complete."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import pytest
+import xxhash
+from harness.hostile_models import attacks, model
+from registry.registry_client import on_sqlite
+
+from mxr.protocol.artifacts import model_identity
+
+
+def register(server: Any, onnx: bytes, **external: bytes) -> tuple[int, Any, str]:
+    """Upload and register a model with its bytes: status, reply and the model's hash."""
+    found = xxhash.xxh3_128(onnx)
+    for name in sorted(external, key=str.encode):
+        found.update(len(name.encode()).to_bytes(4, "little") + name.encode())
+        found.update(len(external[name]).to_bytes(8, "little") + external[name])
+    named = f"xxh3:{found.hexdigest()}"
+    shas = {name: sha256(data).hexdigest() for name, data in external.items()}
+    parts = [server.manifest(data, name)["files"][0] for name, data in {"model.onnx": onnx, **external}.items()]
+    status, said = server.call(
+        "POST",
+        "/v1/models",
+        {
+            "model": named,
+            "sha256": model_identity(sha256(onnx).hexdigest(), shas),
+            "name": "m.onnx",
+            "inputs": [],
+            "onnx": "model.onnx",
+            "manifest": {"v": 1, "files": parts},
+        },
+    )
+    return status, said, named
+
+
+@on_sqlite
+@pytest.mark.parametrize("target", ["/proc/self/environ", "../secret"])
+def test_a_model_that_names_a_forbidden_file_is_refused(server: Any, target: str) -> None:
+    for what, onnx in attacks(targets=(target,)):
+        for external in ({}, {"w.bin": bytes(16)}):
+            status, said, named = register(server, onnx, **external)
+            assert (status, said["error"]["code"]) == (422, "damaged"), what
+            assert server.call("GET", f"/v1/models/{named}")[0] == 404, what
+
+
+@on_sqlite
+def test_the_external_data_must_be_that_in_the_manifest(server: Any) -> None:
+    onnx = model(("location", "w.bin"))
+    for external in ({}, {"v.bin": bytes(16)}, {"w.bin": bytes(16), "more.bin": b"more"}):
+        status, said, named = register(server, onnx, **external)
+        assert (status, said["error"]["code"]) == (422, "damaged"), external
+        assert "manifest" in said["error"]["message"]
+        assert server.call("GET", f"/v1/models/{named}")[0] == 404
+    # Without `data_location`, MIGraphX reads the file all the same: it belongs to the model.
+    for flag in (True, False):
+        status, said, _ = register(server, model(("location", "w.bin"), flag=flag), **{"w.bin": bytes(16)})
+        assert (status, said["complete"]) == (200, True)
+
+
+@on_sqlite
+def test_what_cannot_be_read_as_a_model_is_refused(server: Any) -> None:
+    """Nobody could tell which files it names."""
+    status, said, _ = register(server, b"<!doctype html>" * 9)
+    assert (status, said["error"]["code"]) == (422, "damaged")

@@ -44,7 +44,7 @@ def one(worker: WorkerClient, name: str, url: str, folder: Path, number: int) ->
     output = home / "model.mxr"
     home.mkdir()
     command = [str(Path(sys.executable).parent / "mxr"), "fetch", str(MODEL), "--kind", "ref", "--migraphx", "2.16"]
-    command += ["--batch", "4", "--for", "python", "--env", f"MIGRAPHX_TRACE_EVAL={number}", "--on-miss", "wait"]
+    command += ["--batch", "4", "--for", "python", "--env", f"MIGRAPHX_MLIR_TUNE_LIMIT={number}", "--on-miss", "wait"]
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("MXR_", "PYTHONDONT"))}
     environ |= {"HOME": str(home), "MXR_CACHE_DIR": str(home / "cache"), "MXR_REGISTRY": url}
     client = subprocess.Popen(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from mxr.artifact.compile_settings import VARIABLES
 from mxr.artifact.target import parse_input
 from mxr.errors import Usage
 from mxr.request.builder import Options
@@ -246,6 +247,7 @@ def common(command: F) -> F:
             if "batches" in parameters:
                 values["batches"] = values["batch"] if len(values["batch"] or ()) > 1 else ()
             values["options"] = _pop_options(values, default_consumer, several="batches" in parameters)
+            _note_ignored(os.environ, values["options"])
         return command(session, **values)
 
     return _decorate(cast(F, run), COMMON)
@@ -298,6 +300,14 @@ def _pop_options(values: dict[str, Any], default_consumer: str | None, *, severa
     allow = tuple(part.strip() for part in (values.pop("allow", None) or "").split(",") if part.strip())
     env = dict(_parse_variable(text) for text in values.pop("env"))
     return Options(**fields, inputs=inputs, env=env, allow=allow, exact=values.pop("exact", False))
+
+
+def _note_ignored(environ: Mapping[str, str], options: Options) -> None:
+    """Say that a variable of this environment is not part of the request, if it would change the program."""
+    for name in sorted(set(VARIABLES) & environ.keys() - options.env.keys()):
+        from mxr_cli.output import note
+
+        note(f"mxr: {name} is set in this environment and ignored: only --env makes it part of the request")
 
 
 def _parse_variable(text: str) -> tuple[str, str]:

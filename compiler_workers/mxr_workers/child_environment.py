@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from mxr.artifact.compile_settings import check_env
+
 ALLOWED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "ROCM_PATH", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 TUNING_PREFIXES = ("HSA_", "MIOPEN_", "ROCBLAS_", "HIPBLASLT_")
 """Prefixes of variables that can change the result or the speed of a compile: passed on, and recorded."""
@@ -17,14 +19,17 @@ def child_environment(
 ) -> dict[str, str]:
     """The complete environment of a child that runs in `folder`; `environ` is the worker's.
 
-    `migraphx` are the key's variables. The worker's own MIGRAPHX_* are never passed on, because the key does not
-    contain them.
+    `migraphx` are the key's variables, which are checked here once more: they come from the registry. They never
+    replace a variable that the worker sets. The worker's own MIGRAPHX_* are never passed on, because the key does not
+    contain them. Raises `Usage` for a variable that no key may set.
     """
+    check_env(migraphx.items())
     found = {name: value for name, value in environ.items() if name in ALLOWED or name.startswith(TUNING_PREFIXES)}
     found.setdefault("PATH", DEFAULT_PATH)
+    own = {"HOME": str(folder), "TMPDIR": str(folder)}
     if problem_cache is not None:
-        found["MIGRAPHX_PROBLEM_CACHE"] = str(problem_cache)
-    return found | dict(migraphx) | {"HOME": str(folder), "TMPDIR": str(folder)}
+        own["MIGRAPHX_PROBLEM_CACHE"] = str(problem_cache)
+    return dict(migraphx) | found | own
 
 
 def recorded_variables(environment: Mapping[str, str]) -> dict[str, str]:

@@ -50,7 +50,7 @@ def test_two_registries_sweep_while_hosts_publish_and_fetch(
         # On a busy machine, until something was published and fetched in spite of the sweeps.
         while time.monotonic() < end or (codes.count(0) < ENOUGH and time.monotonic() < latest):
             turn += 1
-            asked = ("--env", f"MIGRAPHX_N={turn % 3}", "--for", "python")
+            asked = ("--env", f"MIGRAPHX_MLIR_TUNE_LIMIT={turn % 3}", "--for", "python")
             host = Host(tmp_path / f"host{number}-{turn}", registry.url)
             push = ("push", programs.ref, "--model", convnet, *asked, "--precision", "fp16")
             _run(host, codes, {0, 75}, *push)

@@ -61,7 +61,7 @@ def test_programs_of_one_new_model_are_published(both: Any, parts: Any) -> None:
         stated = {"name": "m.onnx", "inputs": []}
 
         def publish(number: int, model: str = model, stated: Any = stated) -> tuple[int, Any]:
-            key = parts.ref_key(model=model, env={"MIGRAPHX_X": str(number // 2)})
+            key = parts.ref_key(model=model, env={"MIGRAPHX_MLIR_TUNE_LIMIT": str(number // 2)})
             body = {"key": key, "manifest": manifest, "model": stated}
             return both[number % 2].call("POST", "/v1/artifacts", body)
 

@@ -17,6 +17,7 @@ from mxr.util.codec import canonical, decode, fields, refuse, text
 from mxr.util.frozen import dataclass
 
 from . import limits, target
+from .compile_settings import check_env, check_options
 from .target import BASE_ARCH, FAMILY_OF, GENERIC_ARCH, KINDS, VENDORS, DynamicDim, Inputs
 
 KEY_VERSION = 2
@@ -33,8 +34,6 @@ OLD_MODEL = "xxh3:"
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 FORM = re.compile(r"whole|ort:[0-9A-Za-z._:=+,-]{1,200}")
-ENV_NAME = re.compile(r"MIGRAPHX_[A-Z0-9_]{1,100}")
-OPTION_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 GPU_FIELDS = ("vendor", "arch", "rocm")
 """Not part of the key of a `ref` program: the reference target runs on any CPU."""
@@ -137,8 +136,8 @@ class Key:
                     "Calibration data requires the precision int8 or fp8.",
                     hint="Omit --calibration, or add --precision int8.",
                 )
-        _check_settings(self.env, "env", ENV_NAME, "unique names that begin with MIGRAPHX_")
-        _check_settings(self.options, "options", OPTION_NAME, "unique names of compile options")
+        check_env(self.env)
+        check_options(self.options)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the key as a JSON object with all fields; a `ref` key has no vendor, arch and rocm."""
@@ -235,15 +234,6 @@ class KeyDocument:
     calibration: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
-
-
-def _check_settings(settings: tuple[tuple[str, str], ...], where: str, form: re.Pattern[str], expected: str) -> None:
-    limits.check_count(settings, limits.MOST_VARIABLES, where, "entries")
-    names = [name for name, _ in settings]
-    for name, value in settings:
-        if not form.fullmatch(name) or names.count(name) > 1:
-            raise refuse(where, expected, name)
-        limits.check_length(text(value, f"{where}.{name}"), limits.LONGEST_VALUE, f"{where}.{name}")
 
 
 def _canonical_inputs(inputs: Inputs) -> Inputs:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mxr import consumers
-from mxr.artifact import key as artifact_key
-from mxr.artifact import qualities, target
+from mxr.artifact import compile_settings, qualities, target
 from mxr.errors import Usage
 from mxr.util.frozen import dataclass
 
@@ -162,8 +161,7 @@ def check_known(arch: str, node: DocumentNode) -> None:
 
 
 def _env_name(text: str) -> None:
-    if not artifact_key.ENV_NAME.fullmatch(text):
-        raise Usage(f"{text[:60]!r} is not a variable for compiles.", hint="Names begin with MIGRAPHX_.")
+    compile_settings.check_name(text)
 
 
 def _input_name(text: str) -> None:

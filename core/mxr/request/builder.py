@@ -10,6 +10,7 @@ from typing import TypedDict
 
 from mxr import consumers
 from mxr.artifact import target
+from mxr.artifact.compile_settings import VARIABLES, unread
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Request
 from mxr.artifact.target import GfxArch, Inputs
@@ -141,6 +142,7 @@ def ask(
         fast_math=flags[1],
         env=tuple(options.env.items()),
     )
+    notes += [line for line in (unread(name, VARIABLES[name], migraphx_short) for name, _ in key.env) if line]
     demands = Demands(
         sramecc=hardware.sramecc,
         xnack=hardware.xnack,

@@ -24,9 +24,9 @@ PLAIN = (
     '"v":2,"vendor":"amd"}'
 )
 RICH = (
-    '{"arch":"gfx906","calibration":"' + "ab" * 32 + '","env":{"MIGRAPHX_A":"1",'
-    '"MIGRAPHX_MLIR_USE_SPECIFIC_OPS":"é\\""},"fast_math":false,"form":"ort:1.23:part_0","inputs":{"a":[],"ids":[[1,8,[1,4]],384]},"kind":"gpu",'
-    '"migraphx":"2.4","model":"sha256:ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff","offload_copy":false,"options":{"a_b":"2","c":""},"precision":"int8+fp16",'
+    '{"arch":"gfx906","calibration":"' + "ab" * 32 + '","env":{"MIGRAPHX_MLIR_USE_SPECIFIC_OPS":"attention,~dot",'
+    '"MIGRAPHX_NSTREAMS":"1"},"fast_math":false,"form":"ort:1.23:part_0","inputs":{"a":[],"ids":[[1,8,[1,4]],384]},"kind":"gpu",'
+    '"migraphx":"2.4","model":"sha256:ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff","offload_copy":false,"options":{"convolution_layout":"channels_last","split_sizes":"1,8"},"precision":"int8+fp16",'
     '"rocm":"25.04","v":2,"vendor":"hygon"}'
 )
 REF = (
@@ -46,12 +46,12 @@ RICH_KEY = Key(
     calibration=SHA,
     offload_copy=False,
     fast_math=False,
-    env=(("MIGRAPHX_MLIR_USE_SPECIFIC_OPS", 'é"'), ("MIGRAPHX_A", "1")),
-    options=(("c", ""), ("a_b", "2")),
+    env=(("MIGRAPHX_NSTREAMS", "1"), ("MIGRAPHX_MLIR_USE_SPECIFIC_OPS", "attention,~dot")),
+    options=(("split_sizes", "1,8"), ("convolution_layout", "channels_last")),
 )
 GOLDEN = [
     (GPU, PLAIN, "7be628607cb765205b26f14cacb05dcfa936d2c372dfa49854e5ddb048be172c"),
-    (RICH_KEY, RICH, "f50602fbf57671c64fe044accfc8dd7a498764cd2a7849f481fa41bec8030060"),
+    (RICH_KEY, RICH, "d776af82c15a847add1a4f9a5af3fa2f76271a2242820bcf85ad1f55af34dcd2"),
     (replace(GPU, kind="ref"), REF, "9b58f07e6f49fbe7b186e6750f5e022677839846d62b5a95850e2f8acac30920"),
 ]
 
@@ -140,8 +140,13 @@ CHANGES: dict[str, list[Any]] = {
     "calibration": [SHA, "cd" * 32],
     "offload_copy": [False],
     "fast_math": [False],
-    "env": [(("MIGRAPHX_A", "1"),), (("MIGRAPHX_A", "2"),), (("MIGRAPHX_B", "1"),), (("MIGRAPHX_A", ""),)],
-    "options": [(("a", "1"),), (("a", "2"),), (("b", "1"),), (("a", ""),), (("a", "1"), ("b", "1"))],
+    "env": [(("MIGRAPHX_NSTREAMS", "1"),), (("MIGRAPHX_NSTREAMS", "2"),), (("MIGRAPHX_ENABLE_CK", "1"),)],
+    "options": [
+        (("split_sizes", "1"),),
+        (("split_sizes", "2"),),
+        (("mlss_use_specific_ops", "conv"),),
+        (("split_sizes", "1"), ("mlss_use_specific_ops", "conv")),
+    ],
 }
 
 
@@ -173,12 +178,12 @@ def test_a_change_is_named_as_asked_and_as_found(key: Key, data: st.DataObject) 
 
 
 def test_differences_go_field_by_field() -> None:
-    other = replace(GPU, arch="gfx908", inputs=(("x", (1, 3, 224, 224)), ("y", ())), env=(("MIGRAPHX_A", "1"),))
+    other = replace(GPU, arch="gfx908", inputs=(("x", (1, 3, 224, 224)), ("y", ())), env=(("MIGRAPHX_NSTREAMS", "1"),))
     assert GPU.differences(other) == (
         Difference("arch", "gfx90a", "gfx908"),
         Difference("inputs.x", [8, 3, 224, 224], [1, 3, 224, 224]),
         Difference("inputs.y", None, []),
-        Difference("env.MIGRAPHX_A", None, "1"),
+        Difference("env.MIGRAPHX_NSTREAMS", None, "1"),
     )
     assert str(GPU.differences(other)[0]) == "arch: requested gfx90a, found gfx908"
     assert str(GPU.differences(other)[2]) == "inputs.y: requested unknown, found []"
@@ -222,9 +227,9 @@ def test_the_generic_key() -> None:
         {"precision": ("fp16",), "calibration": SHA},
         *({"offload_copy": value} for value in (1, None, "true")),
         *({"fast_math": value} for value in (0, None)),
-        *({"env": ((name, "1"),)} for name in ("PATH", "MIGRAPHX_", "migraphx_a", "MIGRAPHX_A B", "MIGRAPHX_A=")),
-        {"env": (("MIGRAPHX_A", "1"), ("MIGRAPHX_A", "1"))},
-        *({"env": (("MIGRAPHX_A", value),)} for value in ("a\0b", "\udc80")),
+        *({"env": ((name, "1"),)} for name in ("PATH", "MIGRAPHX_", "migraphx_nstreams", "MIGRAPHX_NSTREAMS=")),
+        {"env": (("MIGRAPHX_NSTREAMS", "1"), ("MIGRAPHX_NSTREAMS", "1"))},
+        *({"env": (("MIGRAPHX_NSTREAMS", value),)} for value in ("a\0b", "\udc80")),
         *({"options": ((name, "1"),)} for name in ("", "A", "a-b", "1a", "a" * 65, "a=b")),
         {"options": (("a", "1"), ("a", "1"))},
         {"options": (("a", "a\0b"),)},
@@ -247,7 +252,7 @@ def test_what_no_key_can_have(change: dict[str, Any]) -> None:
         *({"inputs": inputs} for inputs in ([], {"x": None}, {"x": 4}, {"x": [1] * 65}, {"x": [0]}, {"x": ["N"]})),
         {"batch": 8},
         {"features": "+"},
-        {"env": {"MIGRAPHX_A": 1}},
+        {"env": {"MIGRAPHX_NSTREAMS": 1}},
         {"options": {"a": 1}},
         {"precision": ["fp16"]},
         {"model": 5},

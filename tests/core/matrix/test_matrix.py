@@ -196,7 +196,7 @@ def test_variables(folder: Path) -> None:
     """From the environment or the default. An empty variable counts as unset if there is a default. `$$` is `$`."""
     text = """version: 1
 env_from: [ROCM, ARCH]
-defaults: {rocm: "${ROCM:-7.2}", migraphx: "${MGX}", env: {MIGRAPHX_A: "$${x} $5"}}
+defaults: {rocm: "${ROCM:-7.2}", migraphx: "${MGX}", env: {MIGRAPHX_NSTREAMS: "$${x} $5"}}
 models: [{path: "models/${NAME}.onnx", batch: "${BATCHES}"}]
 targets: [{arch: "${ARCH:-gfx908}"}]
 """
@@ -204,34 +204,38 @@ targets: [{arch: "${ARCH:-gfx908}"}]
     found = cells(folder, text, environ)
     assert [cell.options.batch for cell in found] == [1, 8]
     assert found[0].target == "gfx908/rocm7.2/migraphx2.15"
-    assert dict(found[0].options.env) == {"MIGRAPHX_A": "${x} $5"}
+    assert dict(found[0].options.env) == {"MIGRAPHX_NSTREAMS": "${x} $5"}
 
 
 def test_the_nearest_section_wins(folder: Path) -> None:
     """The model overrides its target, and the target overrides the defaults. `env` is merged."""
     text = """version: 1
 defaults:
-  {tuning: exhaustive, precision: fp16, for: ort, env: {MIGRAPHX_A: d, MIGRAPHX_B: d}, rocm: "7.2", migraphx: "2.15"}
+  {tuning: exhaustive, precision: fp16, for: ort, rocm: "7.2", migraphx: "2.15",
+   env: {MIGRAPHX_NSTREAMS: d, MIGRAPHX_ENABLE_CK: d}}
 models:
   - path: models/resnet50.onnx
     tuning: default
-    env: {MIGRAPHX_A: m}
+    env: {MIGRAPHX_NSTREAMS: m}
     calibration: samples.npz
     precision: [int8, fp32]
     targets: [{kind: ref}]
   - path: models/bert.onnx
 precision: bf16
 targets:
-  - {arch: gfx908, env: {MIGRAPHX_B: t, MIGRAPHX_C: t}, allow: "cu,patch"}
+  - {arch: gfx908, env: {MIGRAPHX_ENABLE_CK: t, MIGRAPHX_TUNE_CK: t}, allow: "cu,patch"}
 include:
   - {path: models/bert.onnx, batch: 3, arch: gfx942, exact: true, runner: [self-hosted, big]}
 """
     int8, fp32, bert, extra = cells(folder, text)
     assert int8.options.calibration == folder / "samples.npz" and fp32.options.calibration is None
-    assert int8.options.tuning == "default" and dict(int8.options.env) == {"MIGRAPHX_A": "m", "MIGRAPHX_B": "d"}
+    assert int8.options.tuning == "default" and dict(int8.options.env) == {
+        "MIGRAPHX_NSTREAMS": "m",
+        "MIGRAPHX_ENABLE_CK": "d",
+    }
     assert int8.options.kind == "ref" and int8.options.rocm is None
     assert bert.options.precision == "bf16" and bert.options.tuning == "exhaustive"
-    assert dict(bert.options.env) == {"MIGRAPHX_A": "d", "MIGRAPHX_B": "t", "MIGRAPHX_C": "t"}
+    assert dict(bert.options.env) == {"MIGRAPHX_NSTREAMS": "d", "MIGRAPHX_ENABLE_CK": "t", "MIGRAPHX_TUNE_CK": "t"}
     assert bert.options.allow == ("cu", "patch") and bert.options.consumer == "ort"
     assert (extra.options.precision, extra.options.batch, extra.options.exact) == ("fp16", 3, True)
     assert extra.runner == ("self-hosted", "big") and extra.line == 16

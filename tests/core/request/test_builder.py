@@ -214,10 +214,12 @@ def test_flags(said: dict[str, Any], flags: tuple[bool, bool]) -> None:
 def test_the_rest_of_the_key(tmp_path: Path) -> None:
     data = tmp_path / "calibration.npz"
     data.write_bytes(b"numbers")
-    found = asked(precision="int8+fp16", calibration=data, env={"MIGRAPHX_B": "2", "MIGRAPHX_A": "1"}).request.key
+    found = asked(
+        precision="int8+fp16", calibration=data, env={"MIGRAPHX_NSTREAMS": "2", "MIGRAPHX_ENABLE_CK": "1"}
+    ).request.key
     assert found.precision == ("int8", "fp16")
     assert found.calibration == sha256(b"numbers").hexdigest()
-    assert found.env == (("MIGRAPHX_A", "1"), ("MIGRAPHX_B", "2"))
+    assert found.env == (("MIGRAPHX_ENABLE_CK", "1"), ("MIGRAPHX_NSTREAMS", "2"))
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_another_file_for_the_same_key_is_another_artifact_and_the_first_stays_f
 
 
 def test_two_publishers_at_once_make_one_artifact(server: Any, parts: Any) -> None:
-    key = parts.gpu_key(env={"MIGRAPHX_X": "1"})
+    key = parts.gpu_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": "1"})
     body = {"key": key, "manifest": server.manifest(parts.gfx908, cut=3000), **parts.explicit}
     with ThreadPoolExecutor(8) as pool:
         said = list(pool.map(lambda _: server.call("POST", "/v1/artifacts", body), range(8)))

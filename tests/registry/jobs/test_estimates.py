@@ -56,12 +56,12 @@ def test_of_the_same_graph_with_other_weights(registry: Any, parts: Any) -> None
     assert estimate(registry, parts.ref_key(model=mine)) == (None, None)
     compile_once(registry, parts, sisters[0], 10.0)
     compile_once(registry, parts, sisters[1], 20.0)
-    compile_once(registry, parts, sisters[1], 60.0, env={"MIGRAPHX_ANOTHER": "1"})
+    compile_once(registry, parts, sisters[1], 60.0, env={"MIGRAPHX_ENABLE_CK": "1"})
     words = "3 compiles of the same graph with other weights for the ref target"
     assert estimate(registry, parts.ref_key(model=mine)) == (20.0, words)
     assert estimate(registry, parts.gpu_key(model=mine)) == (None, None), "another arch tells nothing"
     compile_once(registry, parts, mine, 5.0)
-    found = estimate(registry, parts.ref_key(model=mine, env={"MIGRAPHX_MINE": "1"}))
+    found = estimate(registry, parts.ref_key(model=mine, env={"MIGRAPHX_ENABLE_NHWC": "1"}))
     assert found == (5.0, "one compile of this model for the ref target"), "its own go first"
 
 

@@ -37,7 +37,7 @@ def test_a_compile_from_ask_to_resolve(registry: Any, parts: Any) -> None:
 
 
 def test_askers_share_a_job_only_where_every_result_would_serve(registry: Any, parts: Any) -> None:
-    key = parts.gpu_key(env={"MIGRAPHX_SHARED": "1"})
+    key = parts.gpu_key(env={"MIGRAPHX_ENABLE_CK": "1"})
     any_cu = registry.submit(key)
     exact = registry.submit(key, demands={"num_cu": 304})
     assert exact["id"] != any_cu["id"], "a job that permits any count may end with a program of another"

@@ -20,7 +20,7 @@ def survey(registry: Any, *keys: dict[str, Any], demands: dict[str, Any] | None 
 
 def test_a_survey_tells_each_request_apart_and_makes_nothing(registry: Any, parts: Any) -> None:
     """One is there, one is queued, one could be compiled, one failed before, and one nobody can do."""
-    there, queued, free, failed = (parts.ref_key(env={"MIGRAPHX_S": str(at)}) for at in range(4))
+    there, queued, free, failed = (parts.ref_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": str(at)}) for at in range(4))
     worker = registry.register_worker()
     registry.submit(there)
     made = registry.finish(registry.claim(worker))["artifact"]
@@ -59,7 +59,7 @@ def test_a_survey_has_a_size(registry: Any, parts: Any) -> None:
 
 def test_a_watch_tells_what_changed_and_what_is_gone(registry: Any, parts: Any) -> None:
     """It answers at once where something is news, by the versions that the asker knows."""
-    jobs = [registry.submit(parts.ref_key(env={"MIGRAPHX_W": str(at)})) for at in range(3)]
+    jobs = [registry.submit(parts.ref_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": str(at)})) for at in range(3)]
     known = {job["id"]: job["version"] for job in jobs}
     assert registry.ok("POST", "/v1/jobs/watch", {"jobs": known}) == {"jobs": [], "gone": []}
     registry.ok("POST", f"/v1/jobs/{jobs[1]['id']}/cancel")
@@ -70,7 +70,7 @@ def test_a_watch_tells_what_changed_and_what_is_gone(registry: Any, parts: Any) 
 
 def test_a_watch_waits_for_the_first_change_of_many(registry: Any, parts: Any) -> None:
     """One connection for all of them; what happens after it began is told."""
-    jobs = [registry.submit(parts.ref_key(env={"MIGRAPHX_W": str(at)})) for at in range(crowd(50))]
+    jobs = [registry.submit(parts.ref_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": str(at)})) for at in range(crowd(50))]
     known = {job["id"]: job["version"] for job in jobs}
     waiting = registry.pending("POST", "/v1/jobs/watch", {"jobs": known, "wait": 60})
     registry.handled(waiting)

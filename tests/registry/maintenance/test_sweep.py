@@ -143,7 +143,9 @@ def test_by_size_what_was_used_longest_ago_goes(three: Any) -> None:
 
 def test_shared_bytes_are_counted_once_and_kept_while_needed(start: Any, parts: Any, fsck: Any) -> None:
     server = start()
-    ids = [server.publish(parts.ref, parts.ref_key(env={"MIGRAPHX_N": str(n)}))[1]["id"] for n in range(3)]
+    ids = [
+        server.publish(parts.ref, parts.ref_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": str(n)}))[1]["id"] for n in range(3)
+    ]
     use(server, ids[0], 9)
     assert sweep(server, "--total-size", str(len(parts.ref)))["artifacts"] == 0
     sweep(server, "--unused-days", "5", config="[retention]\ngrace_hours = 0\n")
@@ -222,7 +224,7 @@ def test_two_sweeps_beside_uploads_lose_nothing(start: Any, parts: Any, fsck: An
     published: dict[str, bytes] = {}
     many = crowd(40, 16)
     for number in range(many):
-        key = parts.ref_key(env={"MIGRAPHX_N": str(number % (many // 2))})
+        key = parts.ref_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": str(number % (many // 2))})
         while True:
             status, said = server.publish(parts.ref, key, cut=40_000 + number % (many // 2))
             if status in (200, 201):

@@ -182,7 +182,9 @@ COMPILE = (
         help="A MIGRAPHX_* environment variable that the compile sees. Repeatable.",
     ),
     click.option(
-        "--tuning", metavar="TUNING", help="default, exhaustive, or cross (compiled on a machine without the GPU)."
+        "--tuning",
+        metavar="TUNING",
+        help="default, exhaustive, eager (fast compile, slow program), or cross (compiled on a machine without the GPU).",
     ),
     click.option(
         "--for",
@@ -198,7 +200,7 @@ COMPILE = (
 MATCHING = (
     click.option("--exact", is_flag=True, help="Accept only artifacts that match every given quality exactly."),
     click.option(
-        "--allow", metavar="LIST", help="Differences to accept: cu, patch, cross, spoof, separated by commas."
+        "--allow", metavar="LIST", help="Differences to accept: cu, patch, cross, eager, spoof, separated by commas."
     ),
 )
 

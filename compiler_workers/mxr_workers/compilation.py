@@ -57,7 +57,7 @@ class CompileTask:
             "cross": dict(self.cross) if self.cross else None,
             "offload_copy": key.offload_copy,
             "fast_math": key.fast_math,
-            "exhaustive": self.qualities.tuning == "exhaustive",
+            "tuning": self.qualities.tuning,
             "output": str(output),
         }
 

@@ -59,6 +59,7 @@ class CompileSlot:
 def find_slots(host: Host, info: InterpreterInfo, kinds: tuple[str, ...], name: str) -> tuple[CompileSlot, ...]:
     """The slots of a host with this interpreter. Raises `NoWorker` where nothing can be compiled."""
     toolchain, cross = toolchain_of(host, info), info.features.get("cross_compile", False)
+    eager = info.features.get("compile_mode", False)
     found: list[CompileSlot] = []
     if "gpu" in info.targets and "gpu" not in _excluded_kinds(kinds) and toolchain.rocm:
         places = {id(target): index for index, target in enumerate(host.targets)}
@@ -67,10 +68,10 @@ def find_slots(host: Host, info: InterpreterInfo, kinds: tuple[str, ...], name: 
             chosen = {target.choice(): target for target in reversed(group)}
             devices = tuple(places[id(target)] for target in chosen.values())
             label = group[0].unique_id or f"gpu{number}"
-            can = WorkerCapabilities(tuple(chosen), toolchain, cross, info.ort)
+            can = WorkerCapabilities(tuple(chosen), toolchain, cross, info.ort, eager)
             found.append(CompileSlot(f"{name}/{label}", can, devices, tuple(chosen.values())))
     if "ref" in info.targets and "ref" not in _excluded_kinds(kinds):
-        found.append(CompileSlot(f"{name}/ref", WorkerCapabilities((REF,), toolchain), (None,), (REF,)))
+        found.append(CompileSlot(f"{name}/ref", WorkerCapabilities((REF,), toolchain, eager=eager), (None,), (REF,)))
     if found and toolchain.migraphx is None:
         raise NoWorker(
             "The MIGraphX version is unknown: neither the module, nor its files, nor the ROCm installation contain it.",

@@ -46,6 +46,7 @@ def test_an_old_release_compiles_what_it_supports(tmp_path: Path) -> None:
     [
         ({"inputs": {"x": (DynamicDim(1, 4), 16)}}, "no-dynamic"),
         ({"task": {"qualities": {"tuning": "exhaustive"}}}, "no-exhaustive"),
+        ({"task": {"qualities": {"tuning": "eager"}}}, "no-eager"),
         ({"precision": ("bf16",)}, "no-bf16"),
         ({"precision": ("fp8",)}, "no-fp8"),
         ({"task": {"qualities": {"tuning": "cross"}, "cross": RDNA}, "arch": "gfx1100"}, "no-cross"),
@@ -63,6 +64,15 @@ def test_exhaustive_tuning_is_on_only_when_requested(tmp_path: Path) -> None:
     compiled = compiler.compile("gemm", task={"qualities": {"tuning": "exhaustive"}})
     assert b"exhaustive_tune=True" in compiled.log.kept
     assert b"exhaustive_tune=False" in compiler.compile("gemm").log.kept
+
+
+def test_an_eager_compile_uses_the_compile_mode(tmp_path: Path) -> None:
+    compiler = double(tmp_path, modes=True)
+    assert describe(compiler.target.interpreter, tmp_path / "describe").features["compile_mode"]
+    compiled = compiler.compile("gemm", task={"qualities": {"tuning": "eager"}})
+    assert b"compile_mode=<compile_modes.eager: 0>" in compiled.log.kept and compiled.qualities.tuning == "eager"
+    assert b"compile_mode=None" in compiler.compile("gemm").log.kept
+    assert not describe(double_interpreter(tmp_path / "without"), tmp_path / "describe").features["compile_mode"]
 
 
 def test_a_cross_compile_makes_a_program_for_another_gpu_and_does_not_run_it(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from .report import ChildRefusal, ChildReport
 
 def compile_model(request: dict[str, Any], report: ChildReport) -> dict[str, Any]:
     """Handle the request `{"model","inputs","precision","calibration","kind","cross","offload_copy","fast_math",
-    "exhaustive","output"}`. Raises `ChildRefusal` and any exception of MIGraphX.
+    "tuning","output"}`. Raises `ChildRefusal` and any exception of MIGraphX.
     """
     migraphx = import_migraphx()
     version, build = version_of(migraphx)
@@ -71,10 +71,13 @@ def quantize(migraphx: Any, program: Any, target: Any, request: dict[str, Any], 
             quantizer(program)
 
 
-def compile_flags(migraphx: Any, request: dict[str, Any]) -> dict[str, bool]:
-    """The arguments of `compile`. `exhaustive_tune` is passed only when requested: MIGraphX before 2.6 lacks it."""
+def compile_flags(migraphx: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `compile`. Those that an older MIGraphX lacks are passed only when requested.
+
+    Source: ROCm/AMDMIGraphX, src/py/migraphx_py.cpp; `compile_mode`: pull 4770, test/py/test_compile_modes.py.
+    """
     flags = {"offload_copy": request["offload_copy"], "fast_math": request["fast_math"]}
-    if request["exhaustive"]:
+    if request["tuning"] == "exhaustive":
         if not features(migraphx)["exhaustive_tune"]:
             raise ChildRefusal(
                 "permanent",
@@ -82,4 +85,8 @@ def compile_flags(migraphx: Any, request: dict[str, Any]) -> dict[str, bool]:
                 "This MIGraphX does not support exhaustive tuning: it needs MIGraphX 2.6.",
             )
         flags["exhaustive_tune"] = True
+    if request["tuning"] == "eager":
+        if not features(migraphx)["compile_mode"]:
+            raise ChildRefusal("permanent", "no-eager", "This MIGraphX does not support compile modes.")
+        flags["compile_mode"] = migraphx.compile_modes.eager
     return flags

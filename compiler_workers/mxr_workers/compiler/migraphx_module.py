@@ -53,6 +53,7 @@ def features(migraphx: Any) -> dict[str, bool]:
     return {
         "dynamic_dims": dynamic,
         "exhaustive_tune": accepts(migraphx.program.compile, "exhaustive_tune"),
+        "compile_mode": hasattr(migraphx, "compile_modes") and accepts(migraphx.program.compile, "compile_mode"),
         # Requires an explicit signature: without one, a worker must not claim that it can compile for absent GPUs.
         "cross_compile": "**kwargs" in (migraphx.get_target.__doc__ or ""),
         "loop_limit": accepts(migraphx.parse_onnx, "limit_max_iterations"),

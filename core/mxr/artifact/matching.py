@@ -16,10 +16,10 @@ from mxr.util.frozen import dataclass
 from .key import Difference
 from .qualities import Demands, Qualities
 from .serving import BUILT, PUSHED, allows
-from .target import FEATURES
+from .target import ALLOWED_TUNINGS, FEATURES, TUNINGS
 
 PATCHES = ("rocm_patch", "migraphx_patch", "build")
-TUNING_LADDER = ("exhaustive", "default", "eager", "cross")
+TUNING_LADDER = TUNINGS[::-1]
 """Best first."""
 
 
@@ -129,10 +129,11 @@ def _patches(demands: Demands, has: Qualities, verdict: Verdict) -> None:
 
 
 def _tuning(demands: Demands, has: Qualities, verdict: Verdict) -> None:
-    """`cross` must be allowed. Otherwise the tuning must be the demanded one; without a demand, any matches."""
-    if (has.tuning == "cross" and "cross" not in demands.allow) or demands.tuning not in (None, has.tuning):
-        verdict.refused.append(Difference("tuning", demands.tuning or "not cross", has.tuning))
-    elif has.tuning == "cross" and demands.tuning != "cross":
+    """`cross` and `eager` must be allowed. Otherwise the tuning must be the demanded one; without a demand, any matches."""
+    barred = has.tuning in ALLOWED_TUNINGS and has.tuning not in demands.allow
+    if barred or demands.tuning not in (None, has.tuning):
+        verdict.refused.append(Difference("tuning", demands.tuning or f"not {has.tuning}", has.tuning))
+    elif has.tuning in ALLOWED_TUNINGS and demands.tuning != has.tuning:
         verdict.relaxed.append("tuning")
 
 

@@ -13,7 +13,7 @@ from mxr.util.frozen import dataclass
 from . import limits, target
 from .key import Key
 
-ALLOWANCES = ("cu", "patch", "cross", "spoof")
+ALLOWANCES = ("cu", "patch", "cross", "eager", "spoof")
 PATCH = r"\.[0-9A-Za-z.+~-]{1,60}"
 LIBRARIES = ("miopen", "rocblas", "hipblaslt")
 
@@ -79,7 +79,7 @@ class Qualities:
 class Demands:
     """What a request demands of the qualities of an artifact. None means no demand.
 
-    `exact`: refuse every relaxation and assumption. `allow`: any of cu, patch, cross and spoof.
+    `exact`: refuse every relaxation and assumption. `allow`: any of cu, patch, cross, eager and spoof.
     """
 
     sramecc: str | None = None
@@ -107,8 +107,8 @@ class Demands:
         limits.check_length(self.build, limits.LONGEST_WORD, "demands.build")
         if self.exact and self.allow:
             raise Usage("--exact and --allow cannot be used together.", hint="Omit one of them.")
-        if self.tuning == "cross" and "cross" not in self.allow:
-            raise Usage("--tuning cross requires --allow cross.", hint="Add --allow cross.")
+        if self.tuning in target.ALLOWED_TUNINGS and self.tuning not in self.allow:
+            raise Usage(f"--tuning {self.tuning} requires --allow {self.tuning}.", hint=f"Add --allow {self.tuning}.")
         _check_counts(self.num_cu, self.chiplets, "demands")
         _check_arch(self.real_arch, "demands")
 

@@ -14,7 +14,12 @@ from .limits import MOST_OPTIMALS, check_count
 KINDS = ("gpu", "ref")
 VENDORS = ("amd", "hygon")
 PRECISIONS = ("fp16", "bf16", "int8", "fp8", "int4w")
-TUNINGS = ("default", "exhaustive", "cross")
+TUNINGS = ("cross", "eager", "default", "exhaustive")
+"""From the least to the most tuned. `eager`: MIGraphX's compile_mode 0, which skips most optimizations and the timing of
+kernels. Source: ROCm/AMDMIGraphX pull 4770 (2026-04)."""
+
+ALLOWED_TUNINGS = ("cross", "eager")
+"""Tunings that serve only a request that allows them: faster to compile, and slower to run."""
 FEATURES = ("sramecc", "xnack")
 
 BASE_ARCH = re.compile(r"gfx[1-9][0-9]?[0-9a-f]{2}")

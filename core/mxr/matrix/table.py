@@ -102,7 +102,7 @@ AXES = {
     "for": Field(listing(kinds.CONSUMER), f"The consumer that loads the programs: {', '.join(consumers.CONSUMERS)}."),
 }
 OPTIONS = {
-    "tuning": Field(kinds.TUNING, "default, exhaustive, or cross (with allow: cross)."),
+    "tuning": Field(kinds.TUNING, "default, exhaustive, eager (with allow: eager) or cross (with allow: cross)."),
     "calibration": Field(kinds.TEXT, "Calibration data for int8 and fp8, relative to this file."),
     "offload_copy": Field(kinds.FLAG, "Whether the program copies its own buffers. Default: as the consumer requires."),
     "fast_math": Field(kinds.FLAG, "Whether the program uses fast math. Default: as the consumer requires."),

@@ -67,6 +67,9 @@ def able(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
     key, demands = request.key, request.demands
     if not _has(can.toolchain, key) or runtime_in(key.form) != _records(can, key):
         return None
+    eager = tuning_for(demands) == "eager"
+    if eager and not (can.eager and key.form == "whole"):
+        return None
     for index, target in enumerate(can.targets):
         if target.kind != key.kind or (key.kind == "gpu" and (target.vendor, target.arch) != (key.vendor, key.arch)):
             continue
@@ -102,7 +105,7 @@ def _across(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
 
 def tuning_for(demands: Demands) -> str:
     """Returns the tuning of a job with these demands that is compiled on the GPU itself."""
-    return demands.tuning if demands.tuning in ("default", "exhaustive") else "default"
+    return demands.tuning if demands.tuning in ("eager", "default", "exhaustive") else "default"
 
 
 def serves(demands: Demands, target: HostTarget, toolchain: HostToolchain, tuning: str | None = None) -> bool:

@@ -106,13 +106,14 @@ class WorkerCapabilities:
     """What a worker or a declared pool can compile: its targets, with one toolchain.
 
     `cross`: its MIGraphX can cross-compile for AMD GPUs that it does not have. `ort`: the ONNX Runtime whose files it
-    can record.
+    can record. `eager`: its MIGraphX has compile modes.
     """
 
     targets: tuple[HostTarget, ...]
     toolchain: HostToolchain
     cross: bool = False
     ort: OrtRuntime | None = None
+    eager: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= limits.MOST_TARGETS:

@@ -156,7 +156,7 @@ def description_of(session: Session, namespace: str, model: str) -> OnnxModel | 
 
 def _is_whole(found: dict[str, Any]) -> bool:
     """Whether a description has all facts. A model with an older one is described again when it is registered again."""
-    return {"inputs", "outputs", "types", "operators", "weight_dims"} <= found.keys()
+    return {"inputs", "outputs", "types", "operators", "weight_dims", "external"} <= found.keys()
 
 
 def _onnx_value(found: dict[str, Any]) -> OnnxInput:

@@ -79,7 +79,7 @@ class JobRules:
             work["lease"] = _seconds(environ["MXR_LEASE_SECONDS"])
         fields = decode(_Work, work, "work")
         pools = tuple(
-            DeclaredPool(each.name, WorkerCapabilities(each.targets, each.toolchain, each.cross, each.ort))
+            DeclaredPool(each.name, WorkerCapabilities(each.targets, each.toolchain, each.cross, each.ort, each.eager))
             for each in config.pools
         )
         return cls(**{name: getattr(fields, name) for name in _Work.__slots__}, pools=pools)
@@ -104,6 +104,7 @@ class _Pool:
     toolchain: HostToolchain
     cross: bool = False
     ort: OrtRuntime | None = None
+    eager: bool = False
 
 
 @dataclass(frozen=True, slots=True)

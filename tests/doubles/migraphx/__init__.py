@@ -1,7 +1,7 @@
 """A double of MIGraphX's Python module: the same functions and error texts, readable program files, faults on request.
 
 It is found through PYTHONPATH, like the real module. It reads its settings from `migraphx_double.json` in any folder of
-PYTHONPATH: {"arch", "migraphx", "file_version", "version_text", "quick", "cross", "old"}. Faults are set in the model's
+PYTHONPATH: {"arch", "migraphx", "file_version", "version_text", "quick", "cross", "modes", "old"}. Faults are set in the model's
 metadata: "double.parse", "double.compile", "double.save", "double.load" and "double.run" each hold the name of a
 function of `faults`, a colon, and its text. Programs run in ONNX's reference evaluator, because the file contains the
 model after the program, where readers do not look; with "quick" they return zeros.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,10 +119,17 @@ class program:
     def add_return(self, names: list) -> None:
         self.source["sum"] = True
 
-    def compile(self, t: target, offload_copy: bool = True, fast_math: bool = True, exhaustive_tune: bool = False):
+    def compile(
+        self,
+        t: target,
+        offload_copy: bool = True,
+        fast_math: bool = True,
+        exhaustive_tune: bool = False,
+        compile_mode: object = None,
+    ):
         """compile(self: migraphx.program, t: migraphx.target, offload_copy: bool = True, fast_math: bool = True,
         exhaustive_tune: bool = False) -> None"""
-        faults.say(f"compile {offload_copy=} {fast_math=} {exhaustive_tune=}")
+        faults.say(f"compile {offload_copy=} {fast_math=} {exhaustive_tune=} {compile_mode=}")
         faults.apply(self.source["marks"].get("double.compile"))
         self.flags = {"kind": t.name, "arch": t.arch, "offload_copy": offload_copy}
 
@@ -227,6 +235,14 @@ def gpu_sync() -> None:
 
 if SETTINGS.get("cross"):
     get_target.__doc__ = "get_target(name: str, **kwargs) -> migraphx.target"
+if SETTINGS.get("modes"):
+
+    class compile_modes(Enum):
+        """How much a compile optimizes."""
+
+        eager, balanced, max = 0, 50, 100
+
+    program.compile.__doc__ = program.compile.__doc__.replace(" = False) ->", " = False, compile_mode = 50) ->")
 if SETTINGS.get("old"):
     parse_onnx.__doc__ = "parse_onnx(filename: str, default_dim_value: int = 1, map_input_dims: Dict = {}) -> program"
     program.compile.__doc__ = "compile(self: program, t: target, offload_copy: bool = True, fast_math: bool = True)"

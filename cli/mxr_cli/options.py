@@ -182,9 +182,16 @@ COMPILE = (
         help="A MIGRAPHX_* environment variable that the compile sees. Repeatable.",
     ),
     click.option(
+        "--option",
+        "options_",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An option of MIGraphX's GPU backend, such as convolution_layout=channels_last. Repeatable.",
+    ),
+    click.option(
         "--tuning",
         metavar="TUNING",
-        help="default, exhaustive, eager (fast compile, slow program), or cross (compiled on a machine without the GPU).",
+        help="default, exhaustive, eager (compiles fast, runs slowly), or cross (compiled on a machine without the GPU).",
     ),
     click.option(
         "--for",
@@ -300,8 +307,9 @@ def _pop_options(values: dict[str, Any], default_consumer: str | None, *, severa
     if len(set(names)) != len(names):
         raise Usage("An input is given twice.", hint="Give --input once for each input.")
     allow = tuple(part.strip() for part in (values.pop("allow", None) or "").split(",") if part.strip())
-    env = dict(_parse_variable(text) for text in values.pop("env"))
-    return Options(**fields, inputs=inputs, env=env, allow=allow, exact=values.pop("exact", False))
+    env = _parse_settings("env", values.pop("env"), "--env MIGRAPHX_NAME=VALUE")
+    backend = _parse_settings("option", values.pop("options_"), "--option NAME=VALUE")
+    return Options(**fields, inputs=inputs, env=env, options=backend, allow=allow, exact=values.pop("exact", False))
 
 
 def _note_ignored(environ: Mapping[str, str], options: Options) -> None:
@@ -312,8 +320,14 @@ def _note_ignored(environ: Mapping[str, str], options: Options) -> None:
         note(f"mxr: {name} is set in this environment and ignored: only --env makes it part of the request")
 
 
-def _parse_variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise Usage(f"{text!r} is not a NAME=VALUE pair.", hint="Write --env MIGRAPHX_NAME=VALUE.")
-    return name, value
+def _parse_settings(what: str, given: Sequence[str], form: str) -> dict[str, str]:
+    """The settings of a compile, as names and values. Raises `Usage`."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise Usage(f"{text!r} is not a NAME=VALUE pair.", hint=f"Write {form}.")
+        if name in found:
+            raise Usage(f"--{what} {name} is given twice.", hint="Give each name once.")
+        found[name] = value
+    return found

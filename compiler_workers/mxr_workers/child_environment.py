@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from mxr.artifact.compile_settings import check_env
+from mxr.artifact.compile_settings import backend_options, check_env
 
 ALLOWED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "ROCM_PATH", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 TUNING_PREFIXES = ("HSA_", "MIOPEN_", "ROCBLAS_", "HIPBLASLT_")
@@ -15,13 +15,18 @@ DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def child_environment(
-    environ: Mapping[str, str], folder: Path, migraphx: Mapping[str, str], problem_cache: Path | None = None
+    environ: Mapping[str, str],
+    folder: Path,
+    migraphx: Mapping[str, str],
+    problem_cache: Path | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The complete environment of a child that runs in `folder`; `environ` is the worker's.
 
     `migraphx` are the key's variables, which are checked here once more: they come from the registry. They never
     replace a variable that the worker sets. The worker's own MIGRAPHX_* are never passed on, because the key does not
-    contain them. Raises `Usage` for a variable that no key may set.
+    contain them. `options` are the key's, for MIGraphX's GPU backend. Raises `Usage` for a variable or an option that
+    no key may set.
     """
     check_env(migraphx.items())
     found = {name: value for name, value in environ.items() if name in ALLOWED or name.startswith(TUNING_PREFIXES)}
@@ -29,6 +34,8 @@ def child_environment(
     own = {"HOME": str(folder), "TMPDIR": str(folder)}
     if problem_cache is not None:
         own["MIGRAPHX_PROBLEM_CACHE"] = str(problem_cache)
+    if options:
+        own["MIGRAPHX_GPU_OPTIONS"] = backend_options(options)
     return dict(migraphx) | found | own
 
 

@@ -58,6 +58,7 @@ class CompileTask:
             "offload_copy": key.offload_copy,
             "fast_math": key.fast_math,
             "tuning": self.qualities.tuning,
+            "options": sorted(dict(key.options)),
             "output": str(output),
         }
 
@@ -161,7 +162,9 @@ def _compile(
     folder.mkdir(parents=True, exist_ok=True)
     output.unlink(missing_ok=True)
     cache = _copy_problem_cache(environment.problem_cache, folder)
-    variables = child_environment(environment.interpreter.environ, folder, dict(task.key.env), cache)
+    variables = child_environment(
+        environment.interpreter.environ, folder, dict(task.key.env), cache, dict(task.key.options)
+    )
     ending = environment.interpreter.run(
         "compile",
         task.compile_request(models, output),

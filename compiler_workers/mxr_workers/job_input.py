@@ -18,6 +18,8 @@ def check_model(folder: Path, lease: Lease) -> None:
 
     MIGraphX and ONNX Runtime open every file that an ONNX file names, with the rights of this worker.
     """
+    if lease.key.options and lease.key.form != "whole":
+        raise RefusedInput("ONNX Runtime does not pass options to MIGraphX: its files cannot be recorded with any.")
     names = {file.name for file in lease.model.files}
     if lease.onnx not in names:
         raise RefusedInput(f"The model of this job has no file {lease.onnx!r}.")

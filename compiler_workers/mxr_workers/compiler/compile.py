@@ -6,19 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from .calibration import calibration_samples
-from .migraphx_module import QUANTIZERS, features, get_target, import_migraphx, version_of
+from .migraphx_module import QUANTIZERS, check_backend_options, features, get_target, import_migraphx, version_of
 from .report import ChildRefusal, ChildReport
 
 
 def compile_model(request: dict[str, Any], report: ChildReport) -> dict[str, Any]:
     """Handle the request `{"model","inputs","precision","calibration","kind","cross","offload_copy","fast_math",
-    "tuning","output"}`. Raises `ChildRefusal` and any exception of MIGraphX.
+    "tuning","options","output"}`. Raises `ChildRefusal` and any exception of MIGraphX.
     """
     migraphx = import_migraphx()
     version, build = version_of(migraphx)
     report.phase("parse")
     program = parse(migraphx, request)
     target = get_target(migraphx, request)
+    check_backend_options(request["options"])
     if request["precision"]:
         report.phase("quantise")
         quantize(migraphx, program, target, request, report)

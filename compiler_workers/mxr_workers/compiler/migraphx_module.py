@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 import sys
 from pathlib import Path
@@ -116,3 +117,26 @@ def get_target(migraphx: Any, request: dict[str, Any]) -> Any:
     if not features(migraphx)["cross_compile"]:
         raise ChildRefusal("permanent", "no-cross", "This MIGraphX can compile only for the GPUs of its own host.")
     return migraphx.get_target(request["kind"], **cross)
+
+
+def check_backend_options(names: list[str]) -> None:
+    """Raise `ChildRefusal` unless this MIGraphX reads these options of the GPU backend.
+
+    It ignores unknown options without a word, and the program would not be the one that the key describes. A library
+    that reads an option contains its name. Call this after `get_target`, which loads the library.
+    """
+    if not names:
+        return
+    missing = {"MIGRAPHX_GPU_OPTIONS", *names}
+    for path in _mapped_libraries():
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            missing -= {name for name in missing if data.find(name.encode()) >= 0}
+    if missing:
+        message = f"This MIGraphX does not read the option {' or '.join(sorted(missing.intersection(names) or names))}."
+        raise ChildRefusal("permanent", "no-option", message)
+
+
+def _mapped_libraries() -> list[Path]:
+    """MIGraphX's library for GPUs, as far as this process has loaded it."""
+    found = {line.split(maxsplit=5)[5].strip() for line in Path("/proc/self/maps").open() if "migraphx_gpu" in line}
+    return [path for path in map(Path, sorted(found)) if path.name.startswith("libmigraphx_gpu") and path.is_file()]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 from mxr.errors import Usage
-from mxr.util.codec import refuse, text
+from mxr.util.codec import canonical, refuse, text
 from mxr.util.frozen import dataclass
 
 LONGEST_VALUE = 500
@@ -179,9 +179,10 @@ def check_options(options: Iterable[tuple[str, str]], where: str = "options") ->
 
 
 def check_name(name: str, where: str = "env") -> None:
-    """Raises `Usage` for an environment variable that is not allowed."""
-    if name not in VARIABLES:
-        raise _not_allowed(name, where, VARIABLES, "environment variable")
+    """Raises `Usage` for the name of an environment variable (or with `where` "options", an option) not allowed."""
+    allowed, what = (VARIABLES, "environment variable") if where == "env" else (OPTIONS, "option")
+    if name not in allowed:
+        raise _not_allowed(name, where, allowed, what)
 
 
 def _check(given: Iterable[tuple[str, str]], where: str, allowed: Mapping[str, CompileSetting], what: str) -> None:
@@ -207,6 +208,20 @@ def _not_allowed(name: str, where: str, allowed: Mapping[str, CompileSetting], w
         hint=f"{known}docs/keys.md lists those that change a program; --json shows them in the error.",
         detail={"name": name[:100], "allowed": sorted(allowed)},
     )
+
+
+def backend_options(options: Mapping[str, str]) -> str:
+    """Returns options as the JSON object that MIGraphX reads in MIGRAPHX_GPU_OPTIONS. Raises as `check_options`.
+
+    Source: ROCm/AMDMIGraphX, develop of 2026-10, src/targets/gpu/target.cpp, get_backend_options.
+    """
+    check_options(options.items())
+    made: dict[str, object] = {}
+    for name, value in options.items():
+        form = OPTIONS[name].form
+        words = value.split(",")
+        made[name] = [int(word) for word in words] if form is COUNTS else words if form is WORDS else value
+    return canonical(made)
 
 
 def unread(name: str, setting: CompileSetting, migraphx: str) -> str | None:

@@ -129,7 +129,7 @@ def _patches(demands: Demands, has: Qualities, verdict: Verdict) -> None:
 
 
 def _tuning(demands: Demands, has: Qualities, verdict: Verdict) -> None:
-    """`cross` and `eager` must be allowed. Otherwise the tuning must be the demanded one; without a demand, any matches."""
+    """`cross` and `eager` must be allowed. The tuning must be the demanded one; without a demand, any other matches."""
     barred = has.tuning in ALLOWED_TUNINGS and has.tuning not in demands.allow
     if barred or demands.tuning not in (None, has.tuning):
         verdict.refused.append(Difference("tuning", demands.tuning or f"not {has.tuning}", has.tuning))

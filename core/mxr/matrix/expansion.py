@@ -65,7 +65,7 @@ class Cell:
             for name, value in (("offload_copy", options.offload_copy), ("fast_math", options.fast_math))
             if value is not None
         ]
-        env = [f"{name}={value}" for name, value in options.env.items()]
+        env = [f"{name}={value}" for name, value in (*options.env.items(), *options.options.items())]
         tuning = options.tuning if options.tuning != "default" else None
         return " ".join(part for part in (batch, options.precision, options.consumer, tuning, *flags, *env) if part)
 
@@ -243,18 +243,24 @@ def _flags(matrix: Matrix, layers: _Layers, precision: str | None) -> dict[str, 
     """The compile options that are not axes. Calibration data applies only to precisions that use it."""
     found = {name: given.value for name in FLAGS if (given := _first(layers.all, name)) is not None}
     allow, exact = _first(layers.all, "allow"), _first(layers.all, "exact")
-    env = {}
-    for entry in reversed(layers.all):
-        given = entry.get("env")
-        env.update({name: each.value for name, each in given.value.items()} if given else {})
     data = _first(layers.all, "calibration")
     if data is not None and {"int8", "fp8"} & set((precision or "").split("+")):
         found["calibration"] = _calibration(matrix, data)
     return found | {
-        "env": dict(sorted(env.items())),
+        "env": _merged(layers, "env"),
+        "options": _merged(layers, "options"),
         "exact": bool(exact and exact.value),
         "allow": tuple(dict.fromkeys(each.value for each in allow.value)) if allow else (),
     }
+
+
+def _merged(layers: _Layers, field: str) -> dict[str, str]:
+    """A mapping of the matrix, to which each layer adds names; the nearest value of a name counts."""
+    found: dict[str, str] = {}
+    for entry in reversed(layers.all):
+        given = entry.get(field)
+        found.update({name: each.value for name, each in given.value.items()} if given else {})
+    return dict(sorted(found.items()))
 
 
 def _calibration(matrix: Matrix, data: SourcedValue) -> Path:

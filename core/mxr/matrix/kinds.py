@@ -164,6 +164,10 @@ def _env_name(text: str) -> None:
     compile_settings.check_name(text)
 
 
+def _option_name(text: str) -> None:
+    compile_settings.check_name(text, "options")
+
+
 def _input_name(text: str) -> None:
     if not text:
         raise Usage("The name of an input is empty.", hint="Write NAME: [N, 3, 224, 224].")
@@ -201,3 +205,4 @@ PRECISION = scalar(
 DIM = scalar("a dim such as 4 or N", _dim, {"type": ["integer", "string"]})
 SHAPES = mapping("the inputs as NAME: [N, 3, 224, 224]", _input_name, listing(DIM, empty=True), ".")
 ENV = mapping("variables as MIGRAPHX_NAME: VALUE", _env_name, scalar("a text", str, {"type": "string"}), "^MIGRAPHX_")
+BACKEND_OPTIONS = mapping("options as NAME: VALUE", _option_name, scalar("a text", str, {"type": "string"}), "^[a-z]")

@@ -107,6 +107,7 @@ OPTIONS = {
     "offload_copy": Field(kinds.FLAG, "Whether the program copies its own buffers. Default: as the consumer requires."),
     "fast_math": Field(kinds.FLAG, "Whether the program uses fast math. Default: as the consumer requires."),
     "env": Field(kinds.ENV, "MIGRAPHX_* environment variables for the compile."),
+    "options": Field(kinds.BACKEND_OPTIONS, "Options of MIGraphX's GPU backend."),
     "exact": Field(kinds.FLAG, "Require every given quality to be equal."),
     "allow": Field(listing(kinds.ALLOW), f"Differences to accept: {', '.join(qualities.ALLOWANCES)}."),
 }

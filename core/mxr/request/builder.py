@@ -45,6 +45,7 @@ class Options:
     offload_copy: bool | None = None
     fast_math: bool | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
     tuning: str | None = None
     consumer: str | None = None
     exact: bool = False
@@ -69,6 +70,7 @@ class RequestOptions(TypedDict, total=False):
     offload_copy: bool | None
     fast_math: bool | None
     env: Mapping[str, str]
+    options: Mapping[str, str]
     tuning: str | None
     consumer: str | None
     exact: bool
@@ -141,6 +143,7 @@ def ask(
         offload_copy=flags[0],
         fast_math=flags[1],
         env=tuple(options.env.items()),
+        options=tuple(options.options.items()),
     )
     notes += [line for line in (unread(name, VARIABLES[name], migraphx_short) for name, _ in key.env) if line]
     demands = Demands(

@@ -76,6 +76,7 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
         offload_copy=offload_copy,
         fast_math=fast_math,
         env=tuple(options.env.items()),
+        options=tuple(options.options.items()),
     )
     qualities = Qualities(
         sramecc=(arch and gpu and arch.sramecc) or "any",

@@ -181,5 +181,7 @@ def push_command(request: Request) -> str:
     words += ["--fast-math" if key.fast_math else "--no-fast-math"]
     for name, value in key.env:
         words += ["--env", f"{name}={value}"]
+    for name, value in key.options:
+        words += ["--option", f"{name}={value}"]
     words += ["--tuning", demands.tuning] if demands.tuning else []
     return "`" + " ".join(shlex.quote(word) for word in words) + "`"

@@ -10,7 +10,7 @@ from mxr.artifact.compile_settings import OPTIONS, VARIABLES, check_env, check_o
 from mxr.artifact.key import Key
 from mxr.errors import Usage
 
-KEY = Key("xxh3:" + "0" * 32, "gpu", "2.15", (("x", (1, 3)),), arch="gfx90a", rocm="7.2")
+KEY = Key("sha256:" + "0" * 64, "gpu", "2.15", (("x", (1, 3)),), arch="gfx90a", rocm="7.2")
 
 PATHS = (
     "MIGRAPHX_PROBLEM_CACHE",

@@ -83,9 +83,9 @@ def oracle(asked: Demands, candidate: Candidate) -> Says:
         (relaxed if "spoof" in asked.allow else refused).add("real_arch")
 
     wrong_tuning = asked.tuning is not None and asked.tuning != has.tuning
-    if wrong_tuning or (has.tuning == "cross" and "cross" not in asked.allow):
+    if wrong_tuning or (has.tuning in ("cross", "eager") and has.tuning not in asked.allow):
         refused.add("tuning")
-    elif has.tuning == "cross" and asked.tuning is None:
+    elif has.tuning in ("cross", "eager") and asked.tuning is None:
         relaxed.add("tuning")
     return refused, relaxed, assumed
 
@@ -255,6 +255,12 @@ def test_an_open_patch_is_said_where_library_calls_tie_the_program_to_it() -> No
         (Demands(allow=("cross",)), Qualities(tuning="cross"), ("tuning",)),
         (Demands(tuning="cross", allow=("cross",)), Qualities(tuning="cross"), ()),
         (Demands(tuning="default", allow=("cross",)), Qualities(tuning="cross"), None),
+        (Demands(), Qualities(tuning="eager"), None),
+        (Demands(allow=("cross",)), Qualities(tuning="eager"), None),
+        (Demands(allow=("eager",)), Qualities(tuning="eager"), ("tuning",)),
+        (Demands(allow=("eager",)), Qualities(tuning="cross"), None),
+        (Demands(tuning="eager", allow=("eager",)), Qualities(tuning="eager"), ()),
+        (Demands(tuning="eager", allow=("eager",)), Qualities(), None),
         (Demands(tuning="exhaustive"), Qualities(tuning="default"), None),
         (Demands(), Qualities(tuning="exhaustive"), ()),
         (Demands(sramecc="+"), Qualities(sramecc="-"), None),

@@ -73,6 +73,8 @@ def test_orders_and_repeats_mean_nothing() -> None:
         *({"allow": words} for words in (("all",), ("cu", ""), ("exact",))),
         {"exact": True, "allow": ("cu",)},
         {"tuning": "cross"},
+        {"tuning": "eager"},
+        {"tuning": "eager", "allow": ("cross",)},
         {"tuning": "cross", "allow": ("cu",)},
     ],
     ids=repr,

@@ -13,7 +13,7 @@ from mxr.artifact.qualities import Demands, Request
 from mxr.consumers.ort.contract import Contract
 from mxr.consumers.ort.recording_form import OrtRuntime, form_of
 from mxr.host_facts import HostTarget, HostToolchain
-from mxr.protocol.capabilities import CompileMethod, able, made_across
+from mxr.protocol.capabilities import CompileMethod, able, made_across, tuning_for
 from mxr.protocol.jobs import WorkerCapabilities
 
 MODEL = "sha256:" + "0" * 64
@@ -46,6 +46,13 @@ def test_silicon_that_passes_for_another_compiles_for_its_like_alone() -> None:
     assert able(WorkerCapabilities((spoofed,), TOOLS), request("gfx1100", allow=("spoof",))) == CompileMethod(0)
     described = request("gfx1100", num_cu=6, chiplets=1, real_arch="gfx1103", allow=("cross",))
     assert able(WorkerCapabilities((MI100,), TOOLS, cross=True), described) is None, "across, it is made for a true one"
+
+
+def test_eager_only_where_migraphx_has_compile_modes() -> None:
+    asked = request("gfx908", tuning="eager", allow=("eager",))
+    assert able(WorkerCapabilities((MI100,), TOOLS, eager=True), asked) == CompileMethod(0)
+    assert able(WorkerCapabilities((MI100,), TOOLS), asked) is None
+    assert tuning_for(asked.demands) == "eager" and tuning_for(request("gfx908", allow=("eager",)).demands) == "default"
 
 
 def test_across_only_where_it_is_allowed_and_can_be_done() -> None:

@@ -1,7 +1,8 @@
 """A double of MIGraphX's Python module: the same functions and error texts, readable program files, faults on request.
 
 It is found through PYTHONPATH, like the real module. It reads its settings from `migraphx_double.json` in any folder of
-PYTHONPATH: {"arch", "migraphx", "file_version", "version_text", "quick", "cross", "modes", "old"}. Faults are set in the model's
+PYTHONPATH: {"arch", "migraphx", "file_version", "version_text", "quick", "cross", "modes",
+"library", "old"}. Faults are set in the model's
 metadata: "double.parse", "double.compile", "double.save", "double.load" and "double.run" each hold the name of a
 function of `faults`, a colon, and its text. Programs run in ONNX's reference evaluator, because the file contains the
 model after the program, where readers do not look; with "quick" they return zeros.
@@ -10,6 +11,7 @@ model after the program, where readers do not look; with "quick" they return zer
 from __future__ import annotations
 
 import json
+import mmap
 import sys
 from enum import Enum
 from pathlib import Path
@@ -235,6 +237,10 @@ def gpu_sync() -> None:
 
 if SETTINGS.get("cross"):
     get_target.__doc__ = "get_target(name: str, **kwargs) -> migraphx.target"
+if SETTINGS.get("library"):
+    # A mapped file, as the real module maps libmigraphx_gpu.so: its bytes tell which options MIGraphX reads.
+    with Path(SETTINGS["library"]).open("rb") as _file:
+        LIBRARY = mmap.mmap(_file.fileno(), 0, access=mmap.ACCESS_READ)
 if SETTINGS.get("modes"):
 
     class compile_modes(Enum):

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any
 
 import pytest
-import xxhash
 from harness.hostile_models import attacks, model
 from registry.registry_client import on_sqlite
 
-from mxr.protocol.artifacts import model_identity
+from mxr.artifact.manifest import Manifest
+from mxr.artifact.model_files import ModelFiles
 
 
 def register(server: Any, onnx: bytes, **external: bytes) -> tuple[int, Any, str]:
-    """Upload and register a model with its bytes: status, reply and the model's hash."""
-    found = xxhash.xxh3_128(onnx)
-    for name in sorted(external, key=str.encode):
-        found.update(len(name.encode()).to_bytes(4, "little") + name.encode())
-        found.update(len(external[name]).to_bytes(8, "little") + external[name])
-    named = f"xxh3:{found.hexdigest()}"
-    shas = {name: sha256(data).hexdigest() for name, data in external.items()}
+    """Upload and register a model with its bytes: status, reply and the model's identity."""
     parts = [server.manifest(data, name)["files"][0] for name, data in {"model.onnx": onnx, **external}.items()]
+    manifest = {"v": 1, "files": parts}
+    named = ModelFiles.of(Manifest.from_json(manifest), "model.onnx").model
     status, said = server.call(
         "POST",
         "/v1/models",
         {
             "model": named,
-            "sha256": model_identity(sha256(onnx).hexdigest(), shas),
+            "sha256": named.removeprefix("sha256:"),
             "name": "m.onnx",
             "inputs": [],
             "onnx": "model.onnx",
-            "manifest": {"v": 1, "files": parts},
+            "manifest": manifest,
         },
     )
     return status, said, named

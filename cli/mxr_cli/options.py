@@ -191,7 +191,7 @@ COMPILE = (
     click.option(
         "--tuning",
         metavar="TUNING",
-        help="default, exhaustive, eager (compiles fast, runs slowly), or cross (compiled on a machine without the GPU).",
+        help="default, exhaustive, eager (compiles fast, runs slowly), or cross (compiled without the GPU).",
     ),
     click.option(
         "--for",

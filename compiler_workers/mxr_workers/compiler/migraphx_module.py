@@ -138,5 +138,6 @@ def check_backend_options(names: list[str]) -> None:
 
 def _mapped_libraries() -> list[Path]:
     """MIGraphX's library for GPUs, as far as this process has loaded it."""
-    found = {line.split(maxsplit=5)[5].strip() for line in Path("/proc/self/maps").open() if "migraphx_gpu" in line}
+    lines = Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines()
+    found = {line.split(maxsplit=5)[5] for line in lines if "migraphx_gpu" in line}
     return [path for path in map(Path, sorted(found)) if path.name.startswith("libmigraphx_gpu") and path.is_file()]

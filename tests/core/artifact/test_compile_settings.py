@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from paths import DOCS
 
 from mxr.artifact.compile_settings import OPTIONS, VARIABLES, check_env, check_options, unread
 from mxr.artifact.key import Key
@@ -112,3 +113,13 @@ def test_each_row_has_a_source_and_releases_in_order() -> None:
     assert unread("X", VARIABLES["MIGRAPHX_ENABLE_LAYERNORM_FUSION"], "2.12")
     assert unread("X", VARIABLES["MIGRAPHX_DISABLE_LAYERNORM_FUSION"], "2.15")
     assert unread("X", VARIABLES["MIGRAPHX_DISABLE_MLIR"], "2.15") is None
+
+
+def test_the_documentation_lists_exactly_these_settings() -> None:
+    text = (DOCS / "keys.md").read_text()
+    part = text[text.index("### Settings of a compile") : text.index("## Qualities")]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line.startswith("| `")
+    ]
+    documented = {row[0].strip("`"): row[1] for row in rows}
+    assert documented == {name: each.form.shown for name, each in (VARIABLES | OPTIONS).items()}

@@ -17,7 +17,7 @@ from mxr.errors import Usage
 from mxr.util.codec import canonical, refuse, text
 from mxr.util.frozen import dataclass
 
-LONGEST_VALUE = 500
+from . import limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ValueForm:
 
     def accepts(self, value: str) -> bool:
         """Returns whether `value` has this form."""
-        return len(value) <= LONGEST_VALUE and re.fullmatch(self.pattern, value) is not None
+        return len(value) <= limits.LONGEST_VALUE and re.fullmatch(self.pattern, value) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +186,9 @@ def check_name(name: str, where: str = "env") -> None:
 
 
 def _check(given: Iterable[tuple[str, str]], where: str, allowed: Mapping[str, CompileSetting], what: str) -> None:
-    seen = set()
-    for name, value in given:
+    pairs, seen = tuple(given), set()
+    limits.check_count(pairs, limits.MOST_VARIABLES, where, "entries")
+    for name, value in pairs:
         text(value, f"{where}.{name}")
         if name in seen:
             raise refuse(where, "unique names", name)

@@ -56,7 +56,7 @@ class RegisterModel:
 
     `manifest` has the ONNX file under the name `onnx`, and the external files under their locations, in pieces of
     64 MiB that were uploaded before. The registry computes the identity from the pieces; it must be `model`. The
-    registry reads the inputs from the ONNX file, and uses `inputs` only if it cannot read the file.
+    registry reads the ONNX file: it must name exactly the other files of the manifest as its external data.
     """
 
     model: str

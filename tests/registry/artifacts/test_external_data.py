@@ -22,7 +22,6 @@ def register(server: Any, onnx: bytes, **external: bytes) -> tuple[int, Any, str
         "/v1/models",
         {
             "model": named,
-            "sha256": named.removeprefix("sha256:"),
             "name": "m.onnx",
             "inputs": [],
             "onnx": "model.onnx",

@@ -50,6 +50,9 @@ class LyingRegistry(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
+    def handle_error(self, *_: object) -> None:
+        """A worker that is killed resets its connections."""
+
     def answer(self, method: str, path: str, body: Any) -> Any:
         """The JSON of a reply, or bytes."""
         path = path.removeprefix("/v1")
@@ -65,8 +68,8 @@ class LyingRegistry(ThreadingHTTPServer):
         if path.endswith("/fail"):
             self.failures.append(body["failure"])
             self.ended.set()
-        if path.startswith("/blobs/"):
-            return self.blobs[path.rpartition("/")[2]]
+        if (found := self.blobs.get(path.removeprefix("/blobs/"))) is not None:
+            return found
         return {"error": {"code": "not_found", "message": "This registry does nothing else."}}
 
 

@@ -10,6 +10,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
+from registry.registry_client import ONNX
 
 MANY = 8
 ROUNDS = 4
@@ -46,7 +47,7 @@ def test_a_worker_registers_at_two_registries(both: Any) -> None:
 
 def test_a_new_model_is_registered(both: Any) -> None:
     for n in range(ROUNDS):
-        stated = both[0].registration(b"model %d" % n)
+        stated = both[0].registration(ONNX + b"\x32\x03%03d" % n)  # with a doc_string of its own
         found = at_once(lambda number, stated=stated: both[number % 2].call("POST", "/v1/models", stated))
         assert {status for status, _ in found} == {200}, found
         known = [each["model"] for each in both[0].call("GET", "/v1/models")[1]["models"]]

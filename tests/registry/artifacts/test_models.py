@@ -112,16 +112,18 @@ def test_a_statement_without_bytes_creates_and_changes_nothing(start: Any, state
 @on_sqlite
 def test_the_sha256_of_a_whole_file_is_checked(server: Any) -> None:
     """A wrong one would make every worker refuse the model."""
-    piece = b"0" * (64 << 20)
-    files = server.manifest(piece + b"1", "model.onnx", cut=64 << 20)
-    model = model_of(piece + b"1")
+    size = 64 << 20
+    # A doc_string of 64 MiB.
+    data = (MODELS / "convnet.onnx").read_bytes() + b"\x32\x80\x80\x80\x20" + b"0" * size
+    files = server.manifest(data, "model.onnx", cut=size)
+    model = model_of(data)
     files["files"][0]["sha256"] = "0" * 64
     stated = {"model": model, "name": "m.onnx", "inputs": [], "onnx": "model.onnx", "manifest": files}
     status, said = server.call("POST", "/v1/models", stated)
     assert (status, said["error"]["code"]) == (422, "damaged")
     assert server.call("GET", f"/v1/models/{model}")[0] == 404
-    assert server.register_model(piece + b"1", cut=64 << 20) == model
-    whole = server.manifest(piece + b"1", "model.onnx", cut=32 << 20)
+    assert server.register_model(data, cut=size) == model
+    whole = server.manifest(data, "model.onnx", cut=size // 2)
     status, said = server.call("POST", "/v1/models", {**stated, "manifest": whole})
     assert status == 422 and "64 MiB" in said["error"]["message"]
 

@@ -94,7 +94,7 @@ def test_many_who_ask_at_once_make_one_job(registry: Any, parts: Any, wait: bool
 def test_the_model_and_the_calibration_data_must_be_there(registry: Any, parts: Any) -> None:
     stranger = registry.submit_error(own(parts, "stranger") | {"model": "sha256:" + "0" * 64})
     assert stranger["code"] == "no_such_model" and "upload" in stranger["hint"]
-    swept = registry.register_model(b"a model whose bytes are removed")
+    swept = registry.register_model(parts.onnx + b"\x32\x07removed")
     registry.rows.execute(f"UPDATE models SET complete = false WHERE model = '{swept}'")
     without_bytes = registry.submit_error(own(parts, "said") | {"model": swept})
     assert without_bytes["code"] == "no_such_model" and "bytes" in without_bytes["message"]

@@ -131,7 +131,12 @@ BAD = [
         "N has no value",
         "batch",
     ),
-    ("version: 1\nmodels:\n  - path: models/bert.onnx\n    env: {PATH: x}\n" + TAIL, 4, "not a variable", "MIGRAPHX_"),
+    (
+        "version: 1\nmodels:\n  - path: models/bert.onnx\n    env: {PATH: x}\n" + TAIL,
+        4,
+        "not an environment variable",
+        "keys.md",
+    ),
     (
         "version: 1\nmodels:\n  - path: models/bert.onnx\nprecision: int8\ndefaults: {calibration: x.npz}\n" + TAIL,
         5,

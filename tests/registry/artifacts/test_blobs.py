@@ -166,7 +166,7 @@ def test_the_same_bytes_from_many_at_once_are_fine(server: Any) -> None:
 
 
 def test_damage_is_found_at_fetch_and_a_new_push_repairs_it(server: Any, parts: Any) -> None:
-    key = parts.gpu_key(env={"MIGRAPHX_DAMAGE": "1"})
+    key = parts.gpu_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": "11"})
     said = server.publish(parts.gfx908, key, cut=4444, **parts.explicit)[1]
     path, name = f"/v1/artifacts/{said['id']}/files/model.mxr", said["manifest"]["files"][0]["blobs"][1]["sha256"]
     assert server.get(path).data == parts.gfx908
@@ -182,7 +182,7 @@ def test_damage_is_found_at_fetch_and_a_new_push_repairs_it(server: Any, parts: 
 
 
 def test_a_push_that_is_cut_otherwise_repairs_as_well(server: Any, parts: Any) -> None:
-    key = parts.gpu_key(env={"MIGRAPHX_DAMAGE": "2"})
+    key = parts.gpu_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": "12"})
     said = server.publish(parts.gfx908, key, cut=3333, **parts.explicit)[1]
     server.blob_path(said["manifest"]["files"][0]["blobs"][0]["sha256"]).unlink()
     status, repaired = server.publish(parts.gfx908, key, cut=7777, **parts.explicit)

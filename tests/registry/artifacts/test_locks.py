@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from zlib import crc32
 
 import pytest
-from registry.registry_client import on_sqlite
+from registry.registry_client import marked, on_sqlite
 from sqlalchemy.exc import IntegrityError
 
 
 def published(server: Any, parts: Any, mark: str) -> str:
     status, said = server.publish(
         parts.gfx908,
-        parts.gpu_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": str(crc32(mark.encode()) % 10**9)}),
+        parts.gpu_key(env=marked(mark)),
         **parts.explicit,
     )
     assert status in (200, 201)

@@ -107,7 +107,7 @@ def test_a_file_that_is_not_what_its_blobs_make_is_refused(server: Any, parts: A
 
 @on_sqlite
 def test_damage_in_the_store_is_found_at_publishing(server: Any, parts: Any) -> None:
-    key = parts.gpu_key(env={"MIGRAPHX_SPOILT": "1"})
+    key = parts.gpu_key(env={"MIGRAPHX_MLIR_TUNE_LIMIT": "13"})
     manifest = server.manifest(parts.gfx908, cut=2222)
     name = manifest["files"][0]["blobs"][3]["sha256"]
     server.corrupt(name)

@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 import pytest
-from registry.registry_client import on_sqlite
+from registry.registry_client import marked, on_sqlite
 
 from mxr_registry.jobs import transitions
 
 
 def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
-    return parts.ref_key(env={"MIGRAPHX_" + name.upper(): "1"}, **other)
+    return parts.ref_key(env=marked(name), **other)
 
 
 def other_can(parts: Any, build: str) -> dict[str, Any]:

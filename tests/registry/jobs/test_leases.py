@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from harness.scale import crowd
 from harness.waiting import until
-from registry.registry_client import on_sqlite
+from registry.registry_client import marked, on_sqlite
 
 
 def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
-    return parts.ref_key(env={"MIGRAPHX_" + name.upper(): "1"}, **other)
+    return parts.ref_key(env=marked(name), **other)
 
 
 def test_who_lost_a_lease_can_do_nothing_over_its_successor(registry: Any, parts: Any) -> None:

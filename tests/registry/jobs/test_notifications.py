@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from harness.scale import crowd
 from harness.waiting import PendingRequest
-from registry.registry_client import on_sqlite
+from registry.registry_client import marked, on_sqlite
 
 
 def own(parts: Any, name: str) -> dict[str, Any]:
-    return parts.ref_key(env={"MIGRAPHX_" + name.upper(): "1"})
+    return parts.ref_key(env=marked(name))
 
 
 def stream(registry: Any, path: str, **headers: str) -> Iterator[tuple[str, Any, str]]:

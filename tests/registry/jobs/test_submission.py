@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from harness.scale import crowd
-from registry.registry_client import on_sqlite
+from registry.registry_client import marked, on_sqlite
 
 
 def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
     """A key that no other test has."""
-    return parts.ref_key(env={"MIGRAPHX_" + name.upper(): "1"}, **other)
+    return parts.ref_key(env=marked(name), **other)
 
 
 def test_a_compile_from_ask_to_resolve(registry: Any, parts: Any) -> None:
@@ -55,7 +55,7 @@ def test_askers_share_a_job_only_where_every_result_would_serve(registry: Any, p
 
 @on_sqlite
 def test_a_running_job_is_shared_only_where_the_worker_knows_the_fact(registry: Any, parts: Any) -> None:
-    key = parts.gpu_key(env={"MIGRAPHX_UNKNOWN_COUNT": "1"})
+    key = parts.gpu_key(env={"MIGRAPHX_ENABLE_NHWC": "1"})
     job = registry.submit(key)
     worker = registry.register_worker("no-count", parts.gpu_capabilities(num_cu=None))
     assert registry.claim(worker, job=job["id"])["job"] == job["id"]
@@ -64,7 +64,7 @@ def test_a_running_job_is_shared_only_where_the_worker_knows_the_fact(registry: 
 
 @on_sqlite
 def test_an_asker_of_another_rocm_patch_shares_no_job_that_may_call_libraries(registry: Any, parts: Any) -> None:
-    key = parts.gpu_key(env={"MIGRAPHX_PATCHED": "1"})
+    key = parts.gpu_key(env={"MIGRAPHX_REWRITE_LRN": "1"})
     job = registry.submit(key)
     worker = registry.register_worker("patched", parts.gpu_capabilities())
     assert registry.claim(worker, job=job["id"])["job"] == job["id"]

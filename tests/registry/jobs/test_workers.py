@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from harness.waiting import until
-from registry.registry_client import on_sqlite
+from registry.registry_client import marked, on_sqlite
 
 
 def own(parts: Any, name: str, **other: Any) -> dict[str, Any]:
-    return parts.ref_key(env={"MIGRAPHX_" + name.upper(): "1"}, **other)
+    return parts.ref_key(env=marked(name), **other)
 
 
 def test_a_log_keeps_its_head_and_its_tail(registry: Any, parts: Any) -> None:

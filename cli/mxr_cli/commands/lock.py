@@ -172,9 +172,7 @@ def _requests(session: Session, task: LockTask, options: Options, batches: tuple
             yield LockRequest(model, subject, asked.request, asked.consumer.name)
 
 
-def _matrix_requests(
-    session: Session, task: LockTask, matrix: Path, *, follow_links: bool
-) -> Iterator[LockRequest]:
+def _matrix_requests(session: Session, task: LockTask, matrix: Path, *, follow_links: bool) -> Iterator[LockRequest]:
     from mxr.consumers import DEFAULT
 
     environment = pipeline_environment(task.env_from, task.allow_outside)

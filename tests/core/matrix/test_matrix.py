@@ -243,7 +243,7 @@ include:
     assert dict(bert.options.env) == {"MIGRAPHX_NSTREAMS": "d", "MIGRAPHX_ENABLE_CK": "t", "MIGRAPHX_TUNE_CK": "t"}
     assert bert.options.allow == ("cu", "patch") and bert.options.consumer == "ort"
     assert (extra.options.precision, extra.options.batch, extra.options.exact) == ("fp16", 3, True)
-    assert extra.runner == ("self-hosted", "big") and extra.line == 16
+    assert extra.runner == ("self-hosted", "big") and extra.line == 17
 
 
 MODEL = "models: [{path: models/bert.onnx}]\n"

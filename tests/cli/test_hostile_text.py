@@ -59,7 +59,7 @@ class HostileRegistry(RegistryUnderTest):
         with contextlib.closing(sqlite3.connect(self.data / "registry.db", timeout=30)) as session, session:
             session.create_function("evil", 1, lambda value: value.replace('"x"', text) if value else value)
             session.execute("UPDATE artifacts SET key_json = evil(key_json), description_json = evil(description_json)")
-            session.execute("UPDATE artifacts SET names_json = ?, stated_json = ?", (json.dumps([EVIL]), f"[{text}]"))
+            session.execute("UPDATE artifacts SET names_json = ?, worker = ?", (json.dumps([EVIL]), EVIL))
             session.execute("UPDATE jobs SET worker_name = ?, phase = ?, key_json = evil(key_json)", (EVIL, EVIL))
             session.execute("UPDATE job_events SET worker = ?, note = ?", (EVIL, EVIL))
             session.execute("UPDATE workers SET name = ?", (EVIL,))

@@ -12,6 +12,7 @@ only the parameters in this module; what costs or reads more is refused unless t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -24,6 +25,9 @@ from .consumer import Consumer
 from .layout import Delivery, Layout
 
 SCHEME = "mxr://"
+IDENTITY_LIKE = re.compile(MODEL_PREFIX + "[0-9A-Za-z]*")
+"""Cannot be a path or an option. Whether it is an identity is checked where a model is named."""
+
 REPEATED = ("input", "env")
 SINGLE = (
     *(
@@ -73,7 +77,7 @@ def read(uri: str, allowed: Collection[str] = ()) -> KServeUri:
     if not model:
         raise Usage(f"{uri!r} names no model.", hint=f"Write {SCHEME}sha256:... (`mxr key MODEL` prints it).")
     refuse_old_model(model)
-    if not model.startswith(MODEL_PREFIX) and "path" not in allowed:
+    if not IDENTITY_LIKE.fullmatch(model) and "path" not in allowed:
         raise NotAllowed(
             f"{model!r} is not the identity of a model, and a URI may not name a file of the initializer.",
             hint=f"Write {SCHEME}sha256:... (`mxr key MODEL` prints it). {_operator('path')}",

@@ -279,10 +279,11 @@ def test_a_matrix_reads_no_variable_that_nobody_named(
 def test_the_command_line_allows_any_variable(folder: Path) -> None:
     path = folder / "m.yaml"
     path.write_text(
-        f"version: 1\n{MODEL}targets: [{{kind: ref, migraphx: '${{MGX}}', env: {{MIGRAPHX_A: '${{MXR_TOKEN}}'}}}}]\n"
+        f"version: 1\n{MODEL}targets: [{{kind: ref, migraphx: '${{MGX}}',"
+        " env: {MIGRAPHX_DISABLE_PASSES: '${MXR_TOKEN}'}}]\n"
     )
     (cell,) = matrix.cells(matrix.read(path, matrix.Variables(SECRETS, ("MGX", "MXR_TOKEN"))))
-    assert dict(cell.options.env) == {"MIGRAPHX_A": "hunter2"} and cell.options.migraphx == "2.15"
+    assert dict(cell.options.env) == {"MIGRAPHX_DISABLE_PASSES": "hunter2"} and cell.options.migraphx == "2.15"
 
 
 OUTSIDE = (

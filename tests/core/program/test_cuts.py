@@ -139,4 +139,5 @@ def test_cut_points_imports_only_what_it_needs():
     assert set(loaded) <= {
         *("mxr", "mxr.errors", "mxr.program", "mxr.program.cuts", "mxr.program.container"),
         *("mxr.program.tokens", "mxr.program.source", "mxr.program.number_types"),
+        *("mxr.display", "mxr.display.redaction", "mxr.display.text"),
     }

@@ -101,9 +101,10 @@ def test_settings_that_are_not_right_are_said_in_two_lines(tmp_path: Path, envir
     assert done.returncode in (2, 75) and words in lines[0] and len(lines) == 2, done.stderr
 
 
-def test_many_may_start_on_one_new_folder_at_once(start: Any, tmp_path: Path) -> None:
+def test_many_may_start_on_one_new_folder_at_once(start: Any, databases: Any, tmp_path: Path) -> None:
+    rows = databases(tmp_path / "shared", migrated=False)
     with ThreadPoolExecutor(4) as pool:
-        servers = list(pool.map(lambda _: start(data=tmp_path / "shared"), range(4)))
+        servers = list(pool.map(lambda _: start(data=tmp_path / "shared", rows=rows), range(4)))
     data = b"through one, out of another"
     name = servers[0].upload(data)["sha256"]
     assert {server.get(f"/v1/blobs/{name}").data for server in servers} == {data}

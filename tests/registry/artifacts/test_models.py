@@ -153,7 +153,7 @@ def test_models_with_one_xxh3_hash_are_two_models(start: Any, parts: Any) -> Non
 @on_sqlite
 def test_prefixes_find_stored_and_claimed_models(start: Any, parts: Any) -> None:
     server = start()
-    stored = server.register_model(ONNX)
+    stored = server.register_model()
     claimed = stored[:19] + "0" * 52
     assert server.publish(parts.gfx908, parts.gpu_key(model=claimed), **parts.explicit)[0] == 201
     names = lambda prefix: {row["model"] for row in server.ok("GET", f"/v1/models?prefix={prefix}")["models"]}  # noqa: E731

@@ -13,10 +13,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import onnx
 import psycopg
 import pytest
 from harness.programs import run as run_program
 from harness.waiting import until
+from paths import DATA
 from servers.postgresql import PostgreSQL, name_in
 from servers.rows import Databases, Rows
 
@@ -270,6 +272,13 @@ def test_a_small_pool_is_enough_for_many(databases: Databases, tmp_path: Path, s
     assert rows.execute(count)[0][0] <= 2
 
 
+def onnx_named(name: str) -> bytes:
+    """A model that differs from others in its name only."""
+    model = onnx.load(str(DATA / "models" / "convnet.onnx"))
+    model.graph.name = name
+    return bytes(model.SerializeToString())
+
+
 @pytest.fixture
 def hasty(databases: Databases, tmp_path: Path, start: Any) -> Any:
     """A registry that waits for nobody."""
@@ -281,11 +290,13 @@ def hasty(databases: Databases, tmp_path: Path, start: Any) -> Any:
 
 def test_nobody_waits_for_a_lock_or_a_statement_for_ever(hasty: Any) -> None:
     stated = hasty.registration()
+    # Registrations of one model follow one another: these are of several.
+    others = [hasty.registration(onnx_named(name)) for name in ("one", "two", "three")]
     with psycopg.connect(hasty.rows.url) as other:
         other.execute("LOCK TABLE models IN SHARE MODE")
         status, said = hasty.call("POST", "/v1/models", stated)
         assert (status, said["error"]["message"]) == (503, "The registry's database is busy.")
         with ThreadPoolExecutor(3) as pool:
-            replies = list(pool.map(lambda _: hasty.call("POST", "/v1/models", stated), range(3)))
+            replies = list(pool.map(lambda each: hasty.call("POST", "/v1/models", each), others))
         assert any("too many requests" in said["error"]["message"] for _, said in replies), replies
     assert hasty.call("POST", "/v1/models", stated)[0] == 200

@@ -36,7 +36,7 @@ HEARD = 15.0
 HOUR = 3600.0
 TABLES = (
     *("job_logs", "job_events", "jobs", "workers", "failures"),
-    *("artifact_blobs", "artifact_inputs", "artifacts", "misses"),
+    *("lock_artifacts", "locks", "artifact_blobs", "artifact_inputs", "artifacts", "misses"),
 )
 """What `clear` empties, in the order that references allow."""
 

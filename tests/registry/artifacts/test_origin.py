@@ -26,7 +26,7 @@ def namespace(server: RegistryUnderTest, *words: str, expect: int = 0) -> Any:
 def registry(server: RegistryUnderTest) -> Any:
     """The registry of the module, empty and with its default rule, which is `any` on loopback."""
     server.clear()
-    server.rows.execute("DELETE FROM lock_artifacts", "DELETE FROM locks", "DELETE FROM namespaces")
+    server.rows.execute("DELETE FROM namespaces")
     return server
 
 

@@ -42,7 +42,7 @@ class Session:
         """The local cache."""
         from mxr.cache.store import Cache
 
-        return Cache(self.settings.cache_dir)
+        return Cache.of(self.settings)
 
     def client(self) -> Client:
         """A client of the registry. It connects with its first request."""

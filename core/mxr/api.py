@@ -56,12 +56,12 @@ def fetch(
         path = mxr.fetch("model.onnx", arch="gfx908", rocm="7.2", migraphx="2.15", batch=8).path
     """
     settings = settings or load(os.environ)
-    cache = Cache(settings.cache_dir)
+    cache = Cache.of(settings)
     connect = None if offline else connection(settings)
     wanted = make_options(inputs, options, settings.consumer)
     subject, built = prepare(wanted, os.fspath(model), cache, connect, this_host(settings, wanted))
     if output is None:
-        return fetch_workflow.fetch(built.request, cache, connect, refresh=refresh)
+        return warned(fetch_workflow.fetch(built.request, cache, connect, refresh=refresh))
     from .install.installer import installer_for
     from .install.placement import OutputRequest
 
@@ -73,7 +73,7 @@ def fetch(
         installer.check_unrecorded(built, subject, where)
         found = fetch_workflow.fetch(built.request, cache, connect, refresh=refresh)
     placed = installer.deliver(found, cache, built, subject, where, connect)
-    return Fetched(placed.path, found.source, found.answer)
+    return warned(Fetched(placed.path, found.source, found.answer, found.warnings))
 
 
 def fetch_set(
@@ -95,7 +95,7 @@ def fetch_set(
     from .install import variant_set
 
     settings = settings or load(os.environ)
-    cache = Cache(settings.cache_dir)
+    cache = Cache.of(settings)
     connect = None if offline else connection(settings)
     wanted = make_options(inputs, options, settings.consumer)
     subject = models.find(os.fspath(model), cache, connect, follow_links=wanted.follow_links)
@@ -105,10 +105,22 @@ def fetch_set(
         variant_set.check_output(output)
         variant_set.file_names(requests, subject.stem)
     found = variant_set.fetch(requests, cache, connect, refresh=refresh)
+    for each in found.values():
+        warned(each)
     if output is None:
         return found
     files = variant_set.place(found, requests, subject, output, cache).files
-    return {batch: Fetched(files[batch], each.source, each.answer) for batch, each in found.items()}
+    return {batch: Fetched(files[batch], each.source, each.answer, each.warnings) for batch, each in found.items()}
+
+
+def warned(fetched: Fetched) -> Fetched:
+    """Logs the warnings of a fetch, and returns it."""
+    if fetched.warnings:
+        import logging
+
+        for line in fetched.warnings:
+            logging.getLogger("mxr").warning("%s", line)
+    return fetched
 
 
 def make_options(

@@ -12,6 +12,7 @@
     ├── Mismatch              6  mismatch             refused as incompatible; detail.differences lists the fields
     │   └── Conflict          6  conflict             the registry holds different data under this name
     ├── NotAllowed            7  not_allowed          permission denied
+    │   └── WouldOverwrite    7  would_overwrite      a file is in the way, and it may not be replaced
     ├── NoWorker              8  no_worker            no live worker and no declared pool can compile the program
     ├── Damaged              65  damaged              a file or a message body is corrupt
     │   └── DamagedBlob      65  damaged_blob         stored bytes do not match their sha256
@@ -150,6 +151,13 @@ class NotAllowed(MxrError):
 
     code, status, exit = "not_allowed", 403, 7
     usual_hint = "Pass a token with the required permission: --token or MXR_TOKEN."
+
+
+class WouldOverwrite(NotAllowed):
+    """A file is in the way, and it may not be replaced."""
+
+    code = "would_overwrite"
+    usual_hint = "Move it away, or give another path."
 
 
 class NoWorker(MxrError):

@@ -23,19 +23,28 @@ VARIABLES = {
     "timeout": "MXR_TIMEOUT",
     "plaintext": "MXR_PLAINTEXT",
     "kserve_allow": "MXR_KSERVE_ALLOW",
+    "max_age": "MXR_MAX_AGE",
+    "max_stale": "MXR_MAX_STALE",
+    "cache_owners": "MXR_CACHE_OWNERS",
+    "state_dir": "MXR_STATE_DIR",
 }
 """The environment variable of each setting. The configuration file uses the names of the settings themselves."""
-
-KINDS: Mapping[str, tuple[Any, str]] = {
-    "timeout": ((int, float), "a number"),
-    "plaintext": (bool, "true or false"),
-}
-"""The types of settings in the configuration file that are not strings."""
 
 SWITCH = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
 
 KSERVE_CHOICES = ("ask", "wait", "local", "env", "host", "path")
 """What an operator can allow to the URIs of `kserve-init`: actions of on-miss, env, host facts and models by path."""
+
+KINDS: Mapping[str, tuple[Any, str]] = {
+    "timeout": ((int, float), "a number"),
+    "plaintext": (bool, "true or false"),
+    "max_age": ((int, float, str), "a number of seconds, or a time such as '1h'"),
+    "max_stale": ((int, float, str), "a number of seconds, or a time such as '7d'"),
+    "cache_owners": (list, "a list of user ids"),
+}
+"""The types of the settings in the configuration file that are not strings, and how messages name them."""
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,10 @@ class Settings:
     `consumer`: default of `--for`. `host_file`: recorded host facts (`mxr host --json`). `timeout`: seconds without a
     byte received. `plaintext`: send the token also over plain http to another machine. `kserve_allow`: what the URIs of
     `kserve-init` may set beyond the default, of `KSERVE_CHOICES`.
+
+    `max_age`: seconds after which the registry confirms a cached answer. `max_stale`: seconds for which it serves while
+    the registry is away. `cache_owners`: user ids whose cache folder is read, besides this user's and root's.
+    `state_dir`: folder for what this user keeps about the caches of others.
     """
 
     registry: str = DEFAULT_REGISTRY
@@ -56,6 +69,10 @@ class Settings:
     timeout: float = 60.0
     plaintext: bool = False
     kserve_allow: tuple[str, ...] = ()
+    max_age: float = 3600.0
+    max_stale: float = 7 * 86400.0
+    cache_owners: tuple[int, ...] = ()
+    state_dir: Path | None = None
 
 
 def load(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Settings:
@@ -66,12 +83,18 @@ def load(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> 
     home = Path(environ.get("HOME") or "/")
     default_cache = Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "mxr"
     config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "mxr" / "config.toml"
-    found: dict[str, Any] = {"cache_dir": default_cache, **_read_file(config)}
+    state = Path(environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "mxr"
+    found: dict[str, Any] = {"cache_dir": default_cache, "state_dir": state, **_read_file(config)}
     found |= {name: environ[variable] for name, variable in VARIABLES.items() if environ.get(variable)}
     found |= {name: value for name, value in (given or {}).items() if value is not None}
-    for name in ("cache_dir", "host_file"):
+    for name in ("cache_dir", "host_file", "state_dir"):
         if found.get(name) is not None:
             found[name] = _path(found[name])
+    for name in ("max_age", "max_stale"):
+        if name in found:
+            found[name] = _duration(name, found[name])
+    if "cache_owners" in found:
+        found["cache_owners"] = _user_ids(found["cache_owners"])
     read = {"registry": _url(found), "timeout": _seconds(found)}
     return Settings(**found | read | {"plaintext": _switch(found), "kserve_allow": _kserve_allow(found)})
 
@@ -95,8 +118,8 @@ def _read_file(path: Path) -> dict[str, Any]:
     for name, value in found.items():
         if name not in known:
             raise Usage(f"{path}: unknown setting {name!r}.", hint="Known settings: " + ", ".join(sorted(known)) + ".")
-        kind, expected = KINDS.get(name, (str, "a string"))
-        if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
+        kinds, expected = KINDS.get(name, (str, "a string"))
+        if not isinstance(value, kinds) or isinstance(value, bool) != (kinds is bool):
             raise Usage(f"{path}: {name} must be {expected}.", hint=f"Correct {name} in this file.")
     return found
 
@@ -158,3 +181,31 @@ def _kserve_allow(found: Mapping[str, Any]) -> tuple[str, ...]:
             hint = f"Use a list such as env,wait. Known: {', '.join(KSERVE_CHOICES)}."
             raise Usage(f"MXR_KSERVE_ALLOW: {word!r} is not known.", hint=hint)
     return words
+
+
+def _duration(name: str, value: object) -> float:
+    """Returns a time in seconds from a number of seconds or a text such as `90`, `30m`, `1h` or `7d`."""
+    text = str(value).strip()
+    try:
+        seconds = float(text[:-1]) * UNITS[text[-1]] if text[-1:] in UNITS else float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e10:
+        raise Usage(f"{name} is {text[:40]!r}, which is not a time.", hint=f"Write MXR_{name.upper()}=1h, 30m or 7d.")
+    return seconds
+
+
+def _user_ids(value: object) -> tuple[int, ...]:
+    """Returns user ids from a list, or from a text with commas."""
+    parts = (
+        list(value) if isinstance(value, (list, tuple)) else [part for part in str(value).split(",") if part.strip()]
+    )
+    try:
+        found = tuple(int(part) for part in parts)
+    except (TypeError, ValueError):
+        found = (-1,)
+    if any(not 0 <= each < 2**32 for each in found):
+        raise Usage(
+            f"cache_owners has a value that is not a user id: {str(value)[:80]}.", hint="Write MXR_CACHE_OWNERS=1000,0."
+        )
+    return found

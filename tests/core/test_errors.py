@@ -12,6 +12,7 @@ from mxr.errors import MxrError
 EXITS = {
     "internal": 70,
     "usage": 2,
+    "too_large": 2,
     "not_found": 3,
     "no_such_artifact": 3,
     "no_such_model": 3,
@@ -21,6 +22,7 @@ EXITS = {
     "mismatch": 6,
     "conflict": 6,
     "not_allowed": 7,
+    "would_overwrite": 7,
     "no_worker": 8,
     "damaged": 65,
     "damaged_blob": 65,

@@ -19,9 +19,24 @@ host_file = "/file/host.json"
 timeout = 11
 plaintext = false
 kserve_allow = "env"
+max_age = 5
+max_stale = "2d"
+cache_owners = [7]
+state_dir = "/file/state"
 """
 FROM_FILE = Settings(
-    "http://file:1", "file", Path("/file/cache"), "driver", Path("/file/host.json"), 11.0, False, ("env",)
+    "http://file:1",
+    "file",
+    Path("/file/cache"),
+    "driver",
+    Path("/file/host.json"),
+    11.0,
+    False,
+    ("env",),
+    5.0,
+    172800.0,
+    (7,),
+    Path("/file/state"),
 )
 ENVIRON = {
     "MXR_REGISTRY": "http://env:2/",
@@ -32,9 +47,24 @@ ENVIRON = {
     "MXR_TIMEOUT": "22",
     "MXR_PLAINTEXT": "1",
     "MXR_KSERVE_ALLOW": "ask, wait",
+    "MXR_MAX_AGE": "30m",
+    "MXR_MAX_STALE": "8",
+    "MXR_CACHE_OWNERS": "8, 9",
+    "MXR_STATE_DIR": "/env/state",
 }
 FROM_ENVIRON = Settings(
-    "http://env:2", "env", Path("/env/cache"), "ort", Path("/env/host.json"), 22.0, True, ("ask", "wait")
+    "http://env:2",
+    "env",
+    Path("/env/cache"),
+    "ort",
+    Path("/env/host.json"),
+    22.0,
+    True,
+    ("ask", "wait"),
+    1800.0,
+    8.0,
+    (8, 9),
+    Path("/env/state"),
 )
 GIVEN = {
     "registry": "https://flag:3",
@@ -45,9 +75,24 @@ GIVEN = {
     "timeout": 33,
     "plaintext": False,
     "kserve_allow": "path",
+    "max_age": "1h",
+    "max_stale": 0,
+    "cache_owners": [0],
+    "state_dir": "/flag/state",
 }
 FROM_FLAGS = Settings(
-    "https://flag:3", "flag", Path("/flag/cache"), "python", Path("/flag/host.json"), 33.0, False, ("path",)
+    "https://flag:3",
+    "flag",
+    Path("/flag/cache"),
+    "python",
+    Path("/flag/host.json"),
+    33.0,
+    False,
+    ("path",),
+    3600.0,
+    0.0,
+    (0,),
+    Path("/flag/state"),
 )
 
 
@@ -63,7 +108,9 @@ def write(home: dict[str, str], text: str | bytes) -> None:
 
 
 def test_nothing_said(home: dict[str, str]) -> None:
-    assert load(home) == Settings(DEFAULT_REGISTRY, None, Path(home["HOME"]) / ".cache" / "mxr", None, None, 60.0)
+    state = Path(home["HOME"]) / ".local" / "state" / "mxr"
+    cache = Path(home["HOME"]) / ".cache" / "mxr"
+    assert load(home) == Settings(DEFAULT_REGISTRY, None, cache, state_dir=state)
 
 
 def test_every_setting_has_a_variable() -> None:
@@ -109,6 +156,7 @@ def test_the_usual_places_can_be_moved(tmp_path: Path) -> None:
         *("registry =", "= 1", b"\xff\xfe", "[registry]\nurl = 'http://a'", "registri = 'http://a'", "registry = 5"),
         *("timeout = '60'", "timeout = true", "timeout = 0", "timeout = nan", "timeout = inf", "token = ['a']"),
         *("plaintext = 1", "plaintext = 'on'", "kserve_allow = ['env']", "kserve_allow = 'all'"),
+        *("max_age = true", "max_age = 'soon'", "max_stale = [1]", "cache_owners = 5", "cache_owners = ['x']"),
         *("cache_dir = false", "registry = 'file:1'", "token = 'a'\ntoken = 'b'"),
     ],
 )
@@ -125,6 +173,8 @@ def test_a_bad_file_is_named(home: dict[str, str], text: str | bytes) -> None:
         *({"registry": url} for url in ("", "localhost:8765", "http://", "http:///x", "ftp://a", "/a", "http:a")),
         *({"timeout": value} for value in (0, -1, "soon", "", float("nan"), float("inf"), 86400, [])),
         *({"plaintext": "maybe"}, {"kserve_allow": "env,registry"}),
+        *({"max_age": value} for value in ("soon", "", -1, "1y", "nan", "inf")),
+        *({"cache_owners": value} for value in ("me", [-1], [2**32], [None])),
         {"cache_dir": "~nobody-of-this-name/cache"},
         {"host_file": "~nobody-of-this-name/host.json"},
     ],

@@ -157,7 +157,7 @@ class Host:
 
     def held(self) -> list[Path]:
         """Programs in the cache, under their final names."""
-        return [path for path in self.cache.glob("v1/files/*/*") if re.fullmatch("[0-9a-f]{64}", path.name)]
+        return [path for path in self.cache.glob("v2/files/*/*") if re.fullmatch("[0-9a-f]{64}", path.name)]
 
 
 def finish(process: subprocess.Popen[str], timeout: float = PATIENCE) -> Done:
@@ -226,6 +226,7 @@ class Registry(RegistryProcess):
         like: Registry | None = None,
         environ: Mapping[str, str] | None = None,
         spoil: Callable[[str], None] | None = None,
+        port: int = 0,
     ) -> None:
         """`through`: the command that runs it. `like`: the registry whose data it takes over.
 
@@ -236,7 +237,7 @@ class Registry(RegistryProcess):
         data = like.data if like else home / "data"
         self._spoil = spoil or partial(stack.spoil, data)
         found = clean_environ(home) | stack.behind(data) | dict(environ or {})
-        super().__init__(data, found, "--verbose", through=through, log=home / "registry.log")
+        super().__init__(data, found, "--verbose", port=port, through=through, log=home / "registry.log")
 
     def fsck(self, *flags: str, expect: int = 0) -> dict[str, Any]:
         """The document of `mxr-registry fsck --json`."""

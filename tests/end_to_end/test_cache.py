@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -42,6 +43,124 @@ def test_without_a_registry_the_cache_serves_what_was_exact(
     assert by_hash["path"] == path
     mxr(*exact, "--refresh", expect=69)
     mxr(*exact[:-1], "--batch", "8", "--offline", expect=69)
+
+
+def age(mxr: Host, seconds: float) -> None:
+    """What the registry confirmed was confirmed so many seconds earlier."""
+    for path in mxr.cache.glob("v2/registries/*/*/artifacts/*/*.json"):
+        row = json.loads(path.read_text())
+        path.write_text(json.dumps(row | {"confirmed_at": row["confirmed_at"] - seconds}))
+
+
+HOUR, DAY = 3600.0, 86400.0
+
+
+def test_an_old_answer_is_confirmed_by_one_conditional_request(
+    mxr: Host, registry: Registry, model: Path, published: Published, gpu: tuple[str, ...]
+) -> None:
+    mxr("fetch", model, *gpu)
+    confirmed, resolved = f"GET /v1/artifacts/{published['id']}", "POST /v1/resolve"
+    before = registry.requests(confirmed), registry.requests(resolved)
+    for seconds, more in ((HOUR / 2, 0), (HOUR, 1), (0, 1), (-2 * DAY, 2), (2 * DAY, 3)):
+        age(mxr, seconds)
+        assert mxr("fetch", model, *gpu, "--json").json["source"] == "cache"
+        assert (registry.requests(confirmed), registry.requests(resolved)) == (before[0] + more, before[1])
+    mxr("fetch", model, *gpu, env={"MXR_MAX_AGE": "0"})
+    assert registry.requests(confirmed) == before[0] + 4
+    mxr("promote", published["id"])
+    age(mxr, 2 * HOUR)
+    assert mxr("fetch", model, *gpu, "--json").json["source"] == "cache"
+    assert registry.requests(resolved) == before[1] + 1, "it changed, so the registry chooses anew"
+
+
+def test_while_the_registry_is_away_old_answers_serve_with_a_warning_up_to_max_stale(
+    own_registry: Callable[..., Registry], host: Hosts, model: Path, programs: Programs, gpu: tuple[str, ...]
+) -> None:
+    registry = own_registry()
+    mxr = host("away", registry.url)
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
+    exact = ("fetch", model, *gpu, "--json")
+    path = mxr(*exact).json["path"]
+    mxr("lock", model, *gpu)
+    locked = ("fetch", model, *gpu, "--locked", "--json")
+    registry.stop()
+    for words in (exact, locked):
+        assert mxr(*words).json["warnings"] == []
+    age(mxr, 3 * DAY)
+    for words in (exact, locked):
+        found = mxr(*words)
+        assert found.json["path"] == path and "3 days" in found.json["warnings"][0] and "warning" in found.err
+    library = mxr.python(LIBRARY, model)
+    assert path in library.out and "has not confirmed" in library.err
+    age(mxr, 5 * DAY)
+    for words in (exact, locked):
+        assert mxr(*words, expect=69).error["hint"]
+        assert mxr(*words, "--offline").json["path"] == path
+    age(mxr, 1000 * DAY)
+    assert mxr(*exact, "--offline").json["path"] == path
+    assert mxr(*exact, env={"MXR_MAX_STALE": "2000d"}).json["path"] == path
+
+
+LIBRARY = """
+import sys, mxr
+print(mxr.fetch(sys.argv[1], arch="gfx908:sramecc+:xnack-", rocm="7.2", migraphx="2.15", batch=4).path)
+"""
+
+
+def test_a_removed_artifact_is_not_served_after_max_age_neither_online_nor_away_nor_offline(
+    own_registry: Callable[..., Registry], host: Hosts, model: Path, programs: Programs, gpu: tuple[str, ...]
+) -> None:
+    registry = own_registry()
+    mxr, other = host("one", registry.url), host("two", registry.url)
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
+    exact = ("fetch", model, *gpu, "--json")
+    mxr("lock", model, *gpu)
+    identity = mxr(*exact).json["id"]
+    other(*exact)
+    other("rm", identity, "--yes")
+    assert mxr(*exact).json["id"] == identity, "within max_age nobody asks"
+    age(mxr, 2 * HOUR)
+    mxr("fetch", model, *gpu, "--locked", expect=3)
+    for words in (exact, exact, (*exact, "--refresh")):
+        mxr(*words, expect=3)
+    age(other, 2 * HOUR)
+    other(*exact, expect=3)
+    registry.stop()
+    for each in (mxr, other):
+        each(*exact, expect=69)
+        each(*exact, "--offline", expect=69)
+        each(*exact, "--offline", "--allow", "cu", expect=69)
+    mxr("fetch", model, *gpu, "--locked", "--offline", expect=3)
+    registry.start()
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
+    assert mxr(*exact).json["id"] == identity, "published again, it serves again"
+    registry.stop()
+    assert mxr(*exact, "--offline").json["id"] == identity
+
+
+def test_another_registry_at_the_same_url_does_not_get_what_the_first_one_answered(
+    own_registry: Callable[..., Registry], host: Hosts, model: Path, programs: Programs, gpu: tuple[str, ...]
+) -> None:
+    first = own_registry()
+    mxr = host("own", first.url)
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
+    exact = ("fetch", model, *gpu, "--json")
+    path = mxr(*exact).json["path"]
+    mxr("lock", model, *gpu)
+    first.stop()
+    second = own_registry(port=first.port)
+    assert mxr(*exact).json["path"] == path, "within max_age nobody asks"
+    age(mxr, 2 * HOUR)
+    mxr(*exact, expect=3)
+    for words in (exact, (*exact[:-1], "--locked", "--json")):
+        mxr(*words, "--offline", expect=69)
+    mxr("fetch", model, *gpu, "--locked", expect=3)
+    second.stop()
+    mxr(*exact, expect=69)
+    first.start()
+    assert mxr(*exact).json["path"] == path, "the first one confirms what it answered"
+    elsewhere = mxr(*exact, "--offline", env={"MXR_REGISTRY": "http://127.0.0.1:1"}, expect=69)
+    assert "no program for this request" in elsewhere.error["message"]
 
 
 def test_refresh_asks_where_the_cache_would_answer(

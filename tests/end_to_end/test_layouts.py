@@ -48,10 +48,36 @@ def test_what_is_not_ours_stays(
     words = ("fetch", model, *ARCH, "--for", "amdinfer", "-o", f"{folder}/")
     error = other(*words, "--json", expect=7).error
     assert str(theirs) in error["message"] and "--force" in error["hint"]
+    assert "Nothing was written" in other(*words, "--on-miss", "continue").err
     assert theirs.read_bytes() == b"compiled here last year"
     other(*words, "--force")
     assert theirs.read_bytes() == programs.gfx908.read_bytes()
     assert other(*words, "--name", "resnet50").out == f"{folder}/resnet50_b4.mxr\n"
+    assert other(*words, "--name", "yolo-v2.7.onnx").out == f"{folder}/yolo-v2.7_b4.mxr\n"
+
+
+def test_no_command_writes_over_the_model(
+    host: Hosts, model: Path, published: dict[str, Any], programs: Programs, tmp_path: Path
+) -> None:
+    other, before = host("other"), model.read_bytes()
+    (tmp_path / "hard.onnx").hardlink_to(model)
+    (tmp_path / "soft.onnx").symlink_to(model)
+    other("lock", model, *ARCH, "--for", "python", "-o", tmp_path / "mxr.lock")
+    for name in (model, tmp_path / "hard.onnx", tmp_path / "soft.onnx"):
+        for words in (
+            ("fetch", model, *ARCH, "--for", "python", "-o", name),
+            ("fetch", model, *ARCH, "--for", "python", "-o", name, "--force"),
+            ("fetch", model, *ARCH, "--for", "python", "-o", name, "--link", "--force"),
+            ("lock", model, *ARCH, "--for", "python", "-o", name),
+            ("export", published["id"], "-o", name),
+        ):
+            assert str(name) in other(*words, "--json", expect=7).error["message"]
+    assert model.read_bytes() == before and (tmp_path / "hard.onnx").samefile(model)
+    program = tmp_path / "out" / "m.mxr"
+    for _ in range(2):
+        other("fetch", model, *ARCH, "--for", "python", "-o", program)
+    assert program.read_bytes() == programs.gfx908.read_bytes()
+    assert other("verify", tmp_path / "out", "--json").json["files"] == ["m.mxr"]
 
 
 def test_a_folder_is_verified_after_its_consumer_has_run(

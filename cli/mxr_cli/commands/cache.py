@@ -6,11 +6,14 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from pathlib import Path
+from typing import Any
 
 import click
 
-from mxr.errors import Damaged
+from mxr.cache import contents
+from mxr.cache.contents import CacheEntry
+from mxr.cache.partition import CachedArtifact
+from mxr.errors import Damaged, NotAllowed
 from mxr.util import disk
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_size, format_time, note, print_json, print_table
@@ -32,34 +35,50 @@ def dir_(session: Session) -> None:
 @cache.command("ls")
 @common
 def ls(session: Session) -> None:
-    """List the programs in the cache."""
-    entries = [(path, path.stat(), artifact) for path, artifact in session.cache().entries()]
+    """List the programs in the cache, and the registry that answered with them."""
+    rows = [(each, each.path.stat()) for each in contents.entries(session.cache())]
     if session.as_json:
-        rows = [
-            {
-                "sha256": path.name,
-                "size": status.st_size,
-                "used_at": _used_at(status),
-                "id": artifact.id if artifact else None,
-                "key": artifact.key.to_json() if artifact else None,
-            }
-            for path, status, artifact in entries
-        ]
-        print_json({"files": rows})
+        print_json({"files": [_document(each, status) for each, status in rows]})
         return
     print_table(
         [
             (
-                path.name[:12],
+                each.path.name[:12],
                 artifact.id[:12] if artifact else "?",
                 (artifact.key.arch or artifact.key.kind) if artifact else "?",
                 format_size(status.st_size),
                 format_time(_used_at(status)),
+                each.source or "?",
+                _confirmed(each.record),
             )
-            for path, status, artifact in entries
+            for each, status in rows
+            for artifact in [each.record.artifact if each.record else None]
         ],
-        ("SHA256", "ARTIFACT", "TARGET", "SIZE", "USED"),
+        ("SHA256", "ARTIFACT", "TARGET", "SIZE", "USED", "FROM", "CONFIRMED"),
     )
+
+
+def _document(entry: CacheEntry, status: os.stat_result) -> dict[str, Any]:
+    record = entry.record
+    return {
+        "sha256": entry.path.name,
+        "size": status.st_size,
+        "used_at": _used_at(status),
+        "id": record.artifact.id if record else None,
+        "key": record.artifact.key.to_json() if record else None,
+        "source": entry.source or None,
+        "age": record.age if record else None,
+        "gone": record.gone if record else None,
+    }
+
+
+def _confirmed(record: CachedArtifact | None) -> str:
+    """When the registry confirmed an artifact last, or that it removed it."""
+    if record is None:
+        return "?"
+    if record.gone:
+        return record.gone
+    return "-" if record.age is None else format_time(time.time() - record.age)
 
 
 def _used_at(status: os.stat_result) -> float:
@@ -79,7 +98,7 @@ def verify(session: Session, quick: bool) -> None:
 
     Remove damaged programs, so that they are fetched again, and exit with 65 if there were any.
     """
-    found = list(session.cache().verify(quick=quick))
+    found = list(contents.verify(session.cache(), quick=quick))
     damaged = [path.name for path, intact in found if not intact]
     if damaged:
         raise Damaged(
@@ -104,19 +123,22 @@ def verify(session: Session, quick: bool) -> None:
 )
 @common
 def prune(session: Session, older_than: float) -> None:
-    """Remove programs that were not used recently, and the partial files of interrupted fetches."""
+    """Remove programs that were not used recently, the partial files of interrupted fetches, and the answers of
+    registries that no longer answer at their URL."""
     store = session.cache()
     limit = time.time() - older_than * 86400
     removed, freed = [], 0
-    for path in [*(path for path, _ in store.entries()), *(store.root / "files").glob(f"*/{disk.PARTIAL}*")]:
+    programs = [store.file(sha) for sha in store.programs()]
+    for path in [*programs, *(store.root / "files").glob(f"*/{disk.PARTIAL}*")]:
         with suppress(OSError):
             status = path.stat()
             if _used_at(status) < limit:
                 path.unlink()
                 removed.append(path.name)
                 freed += status.st_size
+    superseded = contents.remove_superseded(store)
     if session.as_json:
-        print_json({"removed": removed, "freed": freed})
+        print_json({"removed": removed, "freed": freed, "registries": superseded})
     else:
         echo(f"removed {len(removed)} files, {format_size(freed)}")
 
@@ -125,7 +147,10 @@ def prune(session: Session, older_than: float) -> None:
 @common
 def clear(session: Session) -> None:
     """Remove the whole cache."""
-    root: Path = session.cache().root
+    cache = session.cache()
+    root = cache.root
+    if root.exists() and not cache.folder.writable:
+        raise NotAllowed(f"{root} belongs to someone else.", hint="Give your own cache with --cache-dir.")
     with disk.faults(root, "remove"):
         if root.exists():
             shutil.rmtree(root)

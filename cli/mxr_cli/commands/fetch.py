@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mxr.errors import MxrError, NoSuchArtifact, Usage
+from mxr.errors import MxrError, NoSuchArtifact, Usage, WouldOverwrite
 from mxr.request.builder import Options
 from mxr_cli.fetching.dispatch import fetch as run_fetch
 from mxr_cli.fetching.fetch_options import FetchOptions
@@ -27,8 +27,17 @@ from mxr_cli.output import echo, note, print_json
 @click.option(
     "-o", "--output", type=click.Path(path_type=str), metavar="PATH", help="Write a copy to this file or folder."
 )
-@click.option("--force", is_flag=True, help="With -o: overwrite files that mxr did not write.")
-@click.option("--name", metavar="NAME", help="With -o FOLDER: name of the model there [default: its file name].")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="With -o: replace files that mxr did not write, or wrote for something else; never a model.",
+)
+@click.option(
+    "--name",
+    metavar="NAME",
+    callback=lambda _context, _parameter, value: value and (value.removesuffix(".onnx") or value),
+    help="With -o FOLDER: name of the model there, without .onnx [default: its file name].",
+)
 @click.option(
     "--link", is_flag=True, help="With -o: create a hard link into the cache instead of a copy. Do not write to it."
 )
@@ -47,7 +56,7 @@ from mxr_cli.output import echo, note, print_json
     metavar="ACTION",
     help="What to do if there is no program. fail (default): exit with 3. ask: queue a compile, exit with 4. "
     "wait[=TIME]: queue a compile and wait (wait=90s, 10m, 2h). local: compile on this host and publish. "
-    "continue: print a warning, write nothing, exit with 0.",
+    "continue: print a warning, write nothing, exit with 0; also if another program's file is in the way.",
 )
 @click.option("--retry", is_flag=True, help="With --on-miss ask, wait or local: compile despite a cached failure.")
 @click.option(
@@ -98,7 +107,7 @@ def fetch(
     _check(wanted)
     try:
         document = run_fetch(session, wanted)
-    except NoSuchArtifact as error:
+    except (NoSuchArtifact, WouldOverwrite) as error:
         if action.action != "continue":
             raise
         _warn(session, error)

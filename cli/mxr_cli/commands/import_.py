@@ -8,9 +8,8 @@ from pathlib import Path
 import click
 
 from mxr.errors import Usage
-from mxr.lockfiles.lockfile import write
+from mxr.lockfiles.lockfile import save
 from mxr.request.builder import Options
-from mxr.util import disk
 from mxr_cli.fetching.ort_options import OrtOptions, ort_options
 from mxr_cli.options import Session, common, request
 from mxr_cli.output import echo, note, print_json, transfer_progress
@@ -112,7 +111,7 @@ def _import_bundle(session: Session, bundle: Path, into: str, lock_file: Path | 
         else:
             done = importer.into_registry(layout, contents, session.client(), progress)
     if lock_file is not None and contents.lock is not None:
-        disk.write_whole(lock_file, write(contents.lock).encode())
+        save(contents.lock, lock_file)
     if session.as_json:
         print_json(
             {

@@ -11,9 +11,8 @@ import click
 
 from mxr.errors import NoSuchArtifact, Usage
 from mxr.lockfiles import pins
-from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load, write
+from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load, save
 from mxr.request.builder import Options
-from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr_cli.lock_report import report_findings
 from mxr_cli.matrix_input import annotate_errors, matrix_access, read_requests
@@ -114,7 +113,7 @@ def _write(session: Session, task: LockTask, options: Options, batches: tuple[in
     if task.models:
         base = load(task.file) if task.add and task.file.exists() else LockFile(())
         lock_file = base.merged(_entries(session, task, options, batches))
-        disk.write_whole(task.file, write(lock_file).encode())
+        save(lock_file, task.file)
     else:
         lock_file = load(task.file)
     if task.register is not None:

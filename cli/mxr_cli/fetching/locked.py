@@ -86,20 +86,32 @@ def _fetch_all(session: Session, options: FetchOptions, lock: LockFile, file: Pa
         )
     if options.name:
         raise Usage("--name needs a MODEL.", hint="Give MODEL as well, or leave --name out.")
+    from mxr.install.placement import place_files
+
     cache, connect = session.cache(), session.connect(offline=options.offline)
-    names = lock.file_names() if options.output is not None else ()
+    names = lock.file_names(placing=True) if options.output is not None else ()
     layouts = _check_layouts(session, options, lock, file) if options.output is not None else {}
     fetched = [pins.fetch_entry(entry, cache, connect, watch=transfer_progress("fetching")) for entry in lock.entries]
+    for line in (line for each in fetched for line in each.warnings):
+        note(f"mxr: warning: {line}")
     rows = [_row(entry, each) for entry, each in zip(lock.entries, fetched, strict=True)]
     if options.output is not None:
         for index, placed in _place_layouts(session, layouts, fetched, connect).items():
             rows[index]["path"] = str(placed.path)
             rows[index]["settings"] = list(placed.settings)
         folder = Path(options.output)
-        copy = disk.link_whole if options.link else disk.copy_whole
-        for row, name, each in zip(rows, names, fetched, strict=True):
+        plain = {
+            name: (each.answer.artifact, entry.request.key, entry.consumer)
+            for entry, name, each in zip(lock.entries, names, fetched, strict=True)
+            if name is not None
+        }
+        if plain:
+            models = [file.parent / entry.model for entry in lock.entries]
+            place_files(
+                folder, plain, session.cache(), link=options.link, force=options.force, model_files=[*models, file]
+            )
+        for row, name in zip(rows, names, strict=True):
             if name is not None:
-                copy(each.path, folder / name)
                 row["path"] = str(folder / name)
     return {"lock": str(file), "entries": rows}
 
@@ -155,7 +167,7 @@ def _place_layouts(
                     f"Two entries of the lock need a different file {piece.name} in one folder ({each.consumer}).",
                     hint="Fetch them one by one: mxr fetch MODEL ... --locked --name NAME -o FOLDER/.",
                 )
-    return {index: placement.put(each, cache, layouts[index][2]) for index, each in plans.items()}
+    return {index: placement.put(each, cache, layouts[index][2], layouts[index][1]) for index, each in plans.items()}
 
 
 def _row(entry: LockEntry, fetched: Fetched) -> dict[str, Any]:

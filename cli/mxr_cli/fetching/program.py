@@ -97,6 +97,8 @@ def deliver(
     """Report accepted differences and write the program where `output` says. Returns the JSON document."""
     from mxr.workflows import fetch as fetch_workflow
 
+    for line in fetched.warnings:
+        note(f"mxr: warning: {line}")
     if not fetched.answer.match.exact:
         note(f"mxr: not an exact match: {fetch_workflow.shortfall(asked.request, fetched.answer)}")
     if output is None:

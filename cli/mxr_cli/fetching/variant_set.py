@@ -45,6 +45,8 @@ def fetch_set(session: Session, options: FetchOptions, lock: LockFile | None = N
     else:
         fetched = _fetch_or_compile(session, options, wanted, subject)
     for batch, each in fetched.items():
+        for line in each.warnings:
+            note(f"mxr: warning: batch {batch}: {line}")
         if not each.answer.match.exact:
             differences = fetch_workflow.shortfall(wanted[batch].request, each.answer)
             note(f"mxr: batch {batch}: not an exact match: {differences}")

@@ -17,16 +17,16 @@ from mxr.artifact.manifest import Blob
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.client import transfer
-from mxr.errors import Damaged, DiskFull, NotFound, Temporary, Usage
+from mxr.errors import Damaged, DiskFull, NoSuchArtifact, NotFound, Temporary, Usage
 from mxr.lockfiles import pins
-from mxr.lockfiles.lockfile import LockFile
+from mxr.lockfiles.lockfile import LockEntry, LockFile
 from mxr.protocol.artifacts import ModelClaim
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import read_chunks, sha256_chunks
 from mxr.workflows.fetch import Watch, unwatched
 
-from . import tarball
+from . import oci, tarball
 from .contents import BundleLayout, BundleRecord, lay_out
 from .oci import BLOBS
 
@@ -52,7 +52,7 @@ def gather(lock: LockFile | None, identities: Iterable[str], cache: Cache, clien
     """
     found: dict[str, Artifact] = {}
     for entry in lock.entries if lock else ():
-        found[entry.id] = pins.artifact_of(entry, cache, lambda: client)
+        found[entry.id] = _locked(entry, cache, client)
     for identity in identities:
         artifact = _named(identity, cache, client)
         if not artifact.sound:
@@ -64,6 +64,16 @@ def gather(lock: LockFile | None, identities: Iterable[str], cache: Cache, clien
     models = {artifact.key.model for artifact in found.values()}
     descriptions = {model: _model_description(model, client) for model in sorted(models)}
     return [BundleRecord.of(artifact, descriptions[artifact.key.model]) for artifact in found.values()]
+
+
+def _locked(entry: LockEntry, cache: Cache, client: Client) -> Artifact:
+    """The artifact of an entry from the registry or the cache, also one that the registry no longer has."""
+    try:
+        return pins.find(entry, cache, lambda: client).artifact
+    except NoSuchArtifact:
+        if (held := cache.named(entry.id)) is None:
+            raise
+        return held
 
 
 def _named(identity: str, cache: Cache, client: Client) -> Artifact:
@@ -105,6 +115,8 @@ def export(
     if len(layout.documents) + len(layout.blobs) > tarball.MOST_MEMBERS:
         raise Usage("The artifacts have too many blobs for one bundle.", hint="Export them in several bundles.")
     heads, size = _heads(layout)
+    if not final.is_dir():
+        disk.refuse_other(final, "a bundle", _is_bundle)
     with _partial(final, heads, size) as (descriptor, fresh):
         missing = [(blob, at) for blob, at in _offsets(layout) if fresh or not _is_correct(descriptor, blob, at)]
         moving = sum(blob.size for blob, _ in missing)
@@ -112,6 +124,11 @@ def export(
     whole = sum(blob.size for blob in layout.blobs)
     ids = tuple(sorted(record.id for record in records))
     return ExportResult(final, size, ids, len(layout.blobs), whole - moving)
+
+
+def _is_bundle(head: bytes) -> bool:
+    """Whether a file begins as a bundle does."""
+    return head.startswith(oci.LAYOUT_FILE.encode() + b"\0") and head[257:262] == b"ustar"
 
 
 def _heads(layout: BundleLayout) -> tuple[list[tuple[int, bytes]], int]:
@@ -205,7 +222,7 @@ def _cached(records: list[BundleRecord], cache: Cache) -> dict[str, tuple[Path, 
     found: dict[str, tuple[Path, int]] = {}
     for record in records:
         for file in record.manifest.files:
-            if cache.file(file.sha256).exists():
+            if cache.has(file.sha256):
                 found |= cache.places(file)
     return found
 

@@ -224,19 +224,18 @@ def into_cache(
             if not cache.holds(file.sha256):
                 _write_file(layout, file, cache, watch)
                 new = True
-        known = cache.known(record.key.digest, record.id)
-        # Whoever imports a bundle wants its artifacts served, whatever the rule of a registry was.
-        cache.keep(known if known is not None and known.answers_requests else record.artifact())
+        cache.imported.keep(record.artifact())
         if record.model is not None:
-            cache.remember_model(Model(record.key.model, record.model.name, record.model.inputs, claimed=True))
+            model = Model(record.key.model, record.model.name, record.model.inputs, claimed=True)
+            cache.imported.remember_model(model)
         done.append(ImportedArtifact(record.id, new))
     for entry, answer in answers(contents):
-        cache.remember(entry.request, answer)
+        cache.imported.remember(entry.request, answer)
     return done
 
 
 def _write_file(layout: ImageLayout, file: File, cache: Cache, watch: Watch) -> None:
-    final, digest = cache.file(file.sha256), sha256()
+    final, digest = cache.place(file.sha256), sha256()
     progress = watch(file.size)
     with disk.landing(final, mode=0o444) as descriptor:
 

@@ -1,126 +1,280 @@
-"""The local cache: programs by sha256, answers of the registry by request, and digests of files.
+"""The local cache: programs by sha256, and what each registry answered, in partitions of their own.
 
-    <cache_dir>/v1/                        an incompatible layout gets a new version folder
-        files/ab/<sha256>                  a complete program, read-only, verified before it gets this name
-        artifacts/<digest>/<id>.json       its record in the registry: key, qualities, manifest
-        answers/ab/<request>.json          the artifact that a request got, and how well it matched
-        models/<64 digits>.json                the inputs of a model, for requests by hash
-        memo/                              digests of files by device, inode, size and times
-        locks/<sha256>                     lets one process of a host download a file; an optimization only
+    <cache_dir>/v2/                            an incompatible layout gets a new version folder
+        files/ab/<sha256>                      a complete program, read-only, verified before it gets this name
+        registries/<name>/registry.json        a registry URL with a namespace, and the UUID that answered there last
+        registries/<name>/<uuid>/              the partition of that registry, see `partition`
+        imported/                              the partition of imported bundles, whose records have no age
+        local/models/<hash>.json               the inputs of models that were read on this host
+        memo/                                  digests of files by device, inode, size and times
+        locks/<sha256>                         lets one process of a host download a file; an optimization only
 
-A cache that is not writable still serves its content.
+A cache that is not writable still serves its content. `folder` says whose content is used.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from hashlib import sha256
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from mxr.artifact.key import MODEL, MODEL_PREFIX
 from mxr.artifact.manifest import File
-from mxr.artifact.matching import Candidate, Match, choose
+from mxr.artifact.matching import Candidate, choose
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact, Model
 from mxr.artifact.serving import ANY
-from mxr.errors import MxrError
+from mxr.errors import Damaged, MxrError
 from mxr.util import codec, disk
-from mxr.util.frozen import dataclass
-from mxr.util.hashing import StatMemo, is_intact, sha256_file, sha256_memoised
+from mxr.util.hashing import StatMemo, sha256_memoised
 
-VERSION = "v1"
+from . import usage_log
+from .folder import CacheFolder
+from .partition import REMOVED, Answer, CachedAnswer, CachedArtifact, Partition
+from .policy import CachePolicy
 
+if TYPE_CHECKING:
+    from mxr.client.registry import Client
+    from mxr.settings import Settings
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The artifact that a request got, and how well it matched."""
+__all__ = ["Answer", "Cache", "CachePolicy", "CachedAnswer", "CachedArtifact"]
 
-    artifact: Artifact
-    match: Match
+VERSION = "v2"
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Cache:
-    """The cache in one folder. Reading never fails: damaged and unreadable entries count as missing."""
+    """The cache in one folder. Damaged and unreadable entries count as missing.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.root = folder / VERSION
-        self.memo = StatMemo(self.root / "memo")
+    Every method raises `NotAllowed` if others can write to the folder.
+    """
+
+    def __init__(self, folder: Path, policy: CachePolicy | None = None) -> None:
+        self.policy = policy or CachePolicy()
+        self.folder = CacheFolder(folder, VERSION, self.policy.owners)
+        self.root = self.folder.path
+        self.imported = Partition(self.folder, "imported", ageless=True)
+        self._local = Partition(self.folder, "local", ageless=True)
+        self._home = f"registries/{self.policy.home}"
+        self._met: str | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Cache:
+        """Returns the cache of a client with these settings."""
+        return cls(settings.cache_dir, CachePolicy.of(settings))
+
+    # --- the registry ---
+
+    def meet(self, uuid: str) -> None:
+        """Notes which registry answered. From now on, its partition serves, and no other. Raises `Damaged`."""
+        if uuid == self._met:
+            return
+        if not UUID.fullmatch(uuid):
+            raise Damaged(
+                f"The registry identifies itself as {uuid[:80]!r}, which is not a UUID.",
+                hint="Check that --registry is the URL of an mxr registry.",
+            )
+        if uuid != self._last_met():
+            row = {"url": self.policy.url, "namespace": self.policy.namespace, "uuid": uuid}
+            with suppress(MxrError):
+                self.folder.write(f"{self._home}/registry.json", codec.canonical(row).encode())
+        self._met = uuid
+
+    @property
+    def partition(self) -> Partition | None:
+        """The partition of the registry that answered last at the URL; None before any answer."""
+        uuid = self._met or self._last_met()
+        return Partition(self.folder, f"{self._home}/{uuid}") if uuid else None
+
+    def _last_met(self) -> str | None:
+        uuid = self._document(f"{self._home}/registry.json").get("uuid")
+        return uuid if isinstance(uuid, str) and UUID.fullmatch(uuid) else None
+
+    # --- programs ---
+
+    @cached_property
+    def memo(self) -> StatMemo:
+        """The digests of files, in a folder that only this user writes."""
+        own = self.folder
+        if not own.writable and self.policy.private is not None:
+            own = CacheFolder(self.policy.private, "memo")
+        with suppress(MxrError):
+            return StatMemo(own.ready("memo/x").parent)
+        return StatMemo(None)
 
     def file(self, sha: str) -> Path:
         """Returns the path of the program with this sha256, whether it exists or not."""
-        return self.root / "files" / sha[:2] / sha
+        return self.root / _file_name(sha)
+
+    def place(self, sha: str) -> Path:
+        """Returns the path for a new program, in a folder that exists. Raises as `CacheFolder.ready` does."""
+        return self.folder.ready(_file_name(sha))
+
+    def has(self, sha: str) -> bool:
+        """Returns whether there is a file for this sha256 that nobody else can write. Its bytes are not verified."""
+        return self.folder.trusts(_file_name(sha))
 
     def holds(self, sha: str) -> bool:
         """Returns whether the program exists and matches its sha256. Removes it if it does not match."""
-        path = self.file(sha)
+        if not self.has(sha):
+            return False
         try:
-            if sha256_memoised(path, self.memo) == sha:
+            if sha256_memoised(self.file(sha), self.memo) == sha:
                 return True
         except (MxrError, OSError):
             return False
-        with suppress(OSError):
-            path.unlink()
+        self.discard(sha)
         return False
 
-    def answer(self, request: Request) -> Answer | None:
-        """Returns the last answer of the registry to exactly this request, or None."""
-        found = self._read(self._answer_path(request))
+    @contextmanager
+    def turn(self, sha: str) -> Iterator[None]:
+        """Locks the download of a file, so that one process of a host does it. Continues if locks do not work."""
+        import fcntl
+
+        name = f"locks/{sha}"
+        lock = self.folder.open_to_write(name, os.O_RDWR)
         try:
-            artifact = self._artifact(self._artifact_path(request_digest(found), str(found["id"])))
-            match = found["match"]
-            if artifact is None or artifact.digest not in _digests(request) or not artifact.answers_requests:
-                return None
-            return Answer(artifact, Match(tuple(match["relaxed"]), dict(match["assumed"])))
-        except (KeyError, TypeError, ValueError, MxrError):
-            return None
+            descriptor = lock.__enter__()
+        except (OSError, MxrError):
+            yield
+            return
+        try:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            self.folder.remove(name)
+            lock.__exit__(None, None, None)
 
-    def choose(self, request: Request) -> Answer | None:
-        """Returns the best cached artifact for a request by the rules of the registry, or None."""
-        held: dict[str, Artifact] = {}
+    # --- answers ---
+
+    def answer(self, request: Request) -> CachedAnswer | None:
+        """Returns the last word on exactly this request: the registry's, else that of an imported bundle, or None."""
+        partition = self.partition
+        found = None if partition is None else partition.answer(request)
+        return self.imported.answer(request) if found is None else found
+
+    def choose(self, request: Request) -> CachedAnswer | None:
+        """Returns the best cached artifact for a request by the rules of the registry, or None.
+
+        Artifacts that are gone do not count. Where the registry's last word on the request was that it has nothing,
+        only imported ones do.
+        """
+        held: dict[str, CachedArtifact] = {}
         candidates = []
+        partition = self.partition
+        sources = [self.imported]
+        if partition is not None:
+            last = partition.answer(request)
+            sources += [partition] if last is None or last.answer is not None else []
         for key, generic in ((request.key, None), (request.key.generic(), True)):
-            if key is None:
-                continue
-            for artifact in filter(lambda each: each.answers_requests, self._artifacts(key.digest)):
-                held[artifact.id] = artifact
-                candidates.append(
-                    Candidate(
-                        artifact.id,
-                        artifact.qualities,
-                        artifact.promoted_at or 0,
-                        round(artifact.published_at * 1000),
-                        key.arch if generic else None,
-                        artifact.origin,
-                        artifact.found,
+            for record in (each for source in sources if key is not None for each in source.records(key.digest)):
+                artifact = record.artifact
+                if record.gone is None and artifact.answers_requests and artifact.id not in held:
+                    held[artifact.id] = record
+                    candidates.append(
+                        Candidate(
+                            artifact.id,
+                            artifact.qualities,
+                            artifact.promoted_at or 0,
+                            round(artifact.published_at * 1000),
+                            artifact.key.arch if generic else None,
+                            artifact.origin,
+                            artifact.found,
+                        )
                     )
-                )
         found = choose(request.demands, candidates, serve=ANY)
-        return Answer(held[found[0].id], found[1]) if found else None
+        if not found:
+            return None
+        record = held[found[0].id]
+        return CachedAnswer(Answer(record.artifact, found[1]), record)
 
-    def remember(self, request: Request, answer: Answer) -> None:
-        """Stores an answer of the registry. Raises as `disk.faults` does."""
-        artifact = answer.artifact
-        self.keep(artifact)
-        row = {"digest": artifact.digest, "id": artifact.id, "match": answer.match.to_json()}
-        self._write(self._answer_path(request), row)
+    def is_fresh(self, record: CachedArtifact | None) -> bool:
+        """Returns whether a record serves without asking the registry."""
+        return record is not None and (record.age is None or 0 <= record.age <= self.policy.max_age)
 
-    def keep(self, artifact: Artifact) -> None:
-        """Stores the record of an artifact, without an answer. Raises as `disk.faults` does."""
-        self._write(self._artifact_path(artifact.digest, artifact.id), codec.encode(artifact))
+    def survives(self, record: CachedArtifact | None) -> bool:
+        """Returns whether a record serves while the registry is away."""
+        return record is not None and (record.age is None or 0 <= record.age <= self.policy.max_stale)
 
-    def known(self, digest: str, identity: str) -> Artifact | None:
-        """Returns the record of an artifact by the digest of its key and its id, or None."""
-        return self._artifact(self._artifact_path(digest, identity))
+    def remember(self, request: Request, answer: Answer, etag: str = "") -> None:
+        """Stores an answer of the registry. Raises as `CacheFolder.ready` does."""
+        if self.partition is not None:
+            self.partition.remember(request, answer, etag)
+
+    def remember_miss(self, request: Request) -> None:
+        """Stores that the registry has nothing for a request, where the cache would serve something else."""
+        with suppress(MxrError):
+            if self.partition is not None and (self.partition.answer(request) or self.choose(request)):
+                self.partition.remember_miss(request)
+
+    def keep(self, artifact: Artifact, etag: str = "") -> None:
+        """Stores that the registry has an artifact. Raises as `CacheFolder.ready` does."""
+        if self.partition is not None:
+            self.partition.keep(artifact, etag)
+
+    def drop(self, record: CachedArtifact) -> None:
+        """Stores that the registry no longer has an artifact. It is no longer served then."""
+        if self.partition is not None:
+            self.partition.keep(record.artifact, record.etag, gone=REMOVED)
+
+    def known(self, digest: str, identity: str) -> CachedArtifact | None:
+        """Returns the record of an artifact by the digest of its key and its id: of a bundle, else the registry's."""
+        found = self.imported.known(digest, identity)
+        if found is None and self.partition is not None:
+            found = self.partition.known(digest, identity)
+        return found
 
     def named(self, identity: str) -> Artifact | None:
-        """Returns the record of an artifact by its id or a unique prefix of it, or None."""
-        found = {path.stem: path for path in (self.root / "artifacts").glob(f"*/{identity}*.json")}
-        return self._artifact(next(iter(found.values()))) if len(found) == 1 else None
+        """Returns the record of an artifact by its id or a unique prefix of it, or None. It can be a removed one."""
+        found = {each.id: each for each in self.artifacts() if each.id.startswith(identity)}
+        return next(iter(found.values())) if len(found) == 1 else None
+
+    def artifacts(self, model: str | None = None) -> Iterator[Artifact]:
+        """Yields the records of this registry and of bundles, all or those of one model."""
+        for source in (self.imported, self.partition):
+            for record in source.records(model=model) if source is not None else ():
+                yield record.artifact
+
+    def note_use(self, identity: str) -> None:
+        """Logs a use that no resolve counted."""
+        if self.partition is not None:
+            usage_log.note(self.partition, identity)
+
+    def tell_uses(self, client: Client) -> None:
+        """Reports the logged uses to the registry, if there are any."""
+        if self.partition is not None:
+            usage_log.tell(self.partition, client)
+
+    # --- models ---
+
+    def model(self, model: str) -> Model | None:
+        """Returns the record of a model by its hash, or None."""
+        for source in (self._local, self.partition, self.imported):
+            if source is not None and (found := source.model(model)):
+                return found
+        return None
+
+    def models(self, prefix: str) -> list[str]:
+        """Returns the identities of the models that begin with `prefix`: "sha256:" and hex digits."""
+        sources = (self._local, self.partition, self.imported)
+        return sorted({each for source in sources if source is not None for each in source.models(prefix)})
+
+    def remember_model(self, model: Model, *, told: bool = False) -> None:
+        """Stores the inputs of a model for requests by hash; `told`: by the registry, and not read from the model.
+
+        Does nothing if the cache is not writable.
+        """
+        partition = self.partition if told else self._local
+        with suppress(MxrError):
+            if partition is not None:
+                partition.remember_model(model)
+
+    # --- contents ---
 
     def pieces(self, model: str, file: File) -> dict[str, tuple[Path, int]]:
         """Returns where cached programs of the same model contain blobs of `file`: path and offset by sha256.
@@ -129,126 +283,34 @@ class Cache:
         """
         found: dict[str, tuple[Path, int]] = {}
         wanted = {blob.sha256 for blob in file.blobs}
-        for path in (self.root / "artifacts").glob("*/*.json") if len(wanted) > 1 else ():
-            with suppress(OSError):
-                artifact = self._artifact(path) if model.encode() in path.read_bytes() else None
-                for each in artifact.manifest.files if artifact and artifact.manifest else ():
-                    if self.file(each.sha256).exists():
-                        found |= {sha: place for sha, place in self.places(each).items() if sha in wanted}
+        for artifact in self.artifacts(model) if len(wanted) > 1 else ():
+            for each in artifact.manifest.files if artifact.manifest else ():
+                if self.has(each.sha256):
+                    found |= {sha: place for sha, place in self.places(each).items() if sha in wanted}
         return found
 
     def places(self, file: File) -> dict[str, tuple[Path, int]]:
         """Returns where the blobs of a cached file are: path and offset by sha256. Does not check that it exists."""
         return {blob.sha256: (self.file(file.sha256), offset) for offset, blob in file.spans()}
 
-    def model(self, identity: str) -> Model | None:
-        """Returns the record of a model by its identity, or None."""
+    def programs(self) -> Iterator[str]:
+        """Yields the sha256 in the name of each cached program."""
+        for above in self.folder.names("files"):
+            for name in self.folder.names(f"files/{above}"):
+                if not name.startswith(disk.PARTIAL) and self.folder.trusts(f"files/{above}/{name}"):
+                    yield name
+
+    def discard(self, sha: str) -> None:
+        """Removes a program. Does nothing where that is not possible."""
+        self.folder.remove(_file_name(sha))
+
+    def _document(self, name: str) -> dict[str, object]:
         try:
-            return codec.decode(Model, self._read(self._model_path(identity)), "model", lenient=True)
-        except MxrError:
-            return None
-
-    def models(self, prefix: str) -> list[str]:
-        """Returns the identities of the models that begin with `prefix`: "sha256:" and hex digits."""
-        pattern = f"{prefix.removeprefix(MODEL_PREFIX)}*.json"
-        found = [MODEL_PREFIX + path.stem for path in (self.root / "models").glob(pattern)]
-        return [identity for identity in found if MODEL.fullmatch(identity)]
-
-    def remember_model(self, model: Model) -> None:
-        """Stores the inputs of a model for requests by identity. Does nothing if the cache is not writable.
-
-        What is only claimed never replaces what was read from the model.
-        """
-        known = replace(model, complete=False, onnx=None, manifest=None)
-        found = self.model(model.model)
-        if found != known and not (known.claimed and found is not None and not found.claimed):
-            with suppress(MxrError):
-                self._write(self._model_path(model.model), codec.encode(known))
-
-    @contextmanager
-    def turn(self, sha: str) -> Iterator[None]:
-        """Locks the download of a file, so that one process of a host does it. Continues if locks do not work."""
-        import fcntl
-
-        path = self.root / "locks" / sha
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle = path.open("w")
-        except OSError:
-            yield
-            return
-        with handle:
-            with suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            try:
-                yield
-            finally:
-                with suppress(OSError):
-                    path.unlink()
-
-    def entries(self) -> Iterator[tuple[Path, Artifact | None]]:
-        """Yields the path of each cached program and its record, None without one."""
-        known = {
-            file.sha256: each
-            for each in self._artifacts("*")
-            for file in (each.manifest.files if each.manifest else ())
-        }
-        for path in sorted((self.root / "files").glob("*/*")):
-            if not path.name.startswith(disk.PARTIAL):
-                yield path, known.get(path.name)
-
-    def verify(self, *, quick: bool = False) -> Iterator[tuple[Path, bool]]:
-        """Reads every program again, and yields its path and whether it is intact. Removes damaged programs.
-
-        `quick`: compares the XXH3-128 recorded when the sha256 was checked, which finds accidental damage.
-        """
-        for path, _ in self.entries():
-            with suppress(OSError):
-                good = is_intact(path, path.name, self.memo) if quick else sha256_file(path) == path.name
-                if not good:
-                    path.unlink(missing_ok=True)
-                yield path, good
-
-    def _artifacts(self, digest: str) -> Iterator[Artifact]:
-        for path in sorted((self.root / "artifacts").glob(f"{digest}/*.json")):
-            if artifact := self._artifact(path):
-                yield artifact
-
-    def _artifact(self, path: Path) -> Artifact | None:
-        try:
-            artifact = codec.decode(Artifact, self._read(path), "artifact", lenient=True)
-        except MxrError:
-            return None
-        return artifact if artifact.sound and path == self._artifact_path(artifact.digest, artifact.id) else None
-
-    def _artifact_path(self, digest: str, identity: str) -> Path:
-        return self.root / "artifacts" / digest / f"{identity}.json"
-
-    def _answer_path(self, request: Request) -> Path:
-        name = sha256(codec.canonical(request.to_json()).encode()).hexdigest()
-        return self.root / "answers" / name[:2] / f"{name}.json"
-
-    def _model_path(self, identity: str) -> Path:
-        return self.root / "models" / f"{identity.removeprefix(MODEL_PREFIX)}.json"
-
-    def _read(self, path: Path) -> dict[str, Any]:
-        try:
-            found = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError):
+            found = json.loads(self.folder.read(name) or b"")
+        except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
-    def _write(self, path: Path, row: dict[str, Any]) -> None:
-        disk.write_whole(path, codec.canonical(row).encode())
 
-
-def _digests(request: Request) -> set[str]:
-    """Returns the digests of the keys whose artifacts can serve a request: its own, and that of its generic family."""
-    return {key.digest for key in (request.key, request.key.generic()) if key is not None}
-
-
-def request_digest(answer: dict[str, Any]) -> str:
-    """Returns the digest of the key in a stored answer, which is the name of the folder of its artifact."""
-    from mxr.artifact.manifest import check_sha256
-
-    return check_sha256(str(answer["digest"]))
+def _file_name(sha: str) -> str:
+    return f"files/{sha[:2]}/{sha}"

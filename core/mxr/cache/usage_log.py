@@ -1,7 +1,7 @@
 """The log of program uses that the cache served, reported to the registry with the next request of this host.
 
-    <cache_dir>/v1/uses                    one line for each use: the artifact's id, seconds since 1970
-    <cache_dir>/v1/uses-<pid>-<random>     the same, while one process reports them
+    <partition>/uses                    one line for each use: the artifact's id, seconds since 1970
+    <partition>/uses-<pid>-<random>     the same, while one process reports them
 
 A registry that removes unused programs must know which programs hosts use from their caches. The counts are statistics:
 a lost or repeated report does no harm. Nothing in this module may fail or delay a fetch.
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mxr.client.registry import Client
     from mxr.protocol.artifacts import Use
 
+    from .partition import Partition
+
 MOST = 1 << 20
 """Maximum size of the log in bytes: more than ten thousand uses."""
 
@@ -29,49 +31,48 @@ LATE = 3600.0
 """Seconds after which another process takes over the log of a process that did not finish its report."""
 
 
-def note(root: Path, identity: str) -> None:
-    """Logs a use of an artifact. `root` is the version folder of the cache."""
-    path = root / "uses"
-    with suppress(OSError):
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            if os.fstat(handle).st_size < MOST:
-                # A single write of a short line: lines of several processes do not mix.
-                os.write(handle, f"{identity} {int(time.time())}\n".encode())
-        finally:
-            os.close(handle)
+def note(partition: Partition, identity: str) -> None:
+    """Logs a use of an artifact of the registry of this partition."""
+    with (
+        suppress(OSError, MxrError),
+        partition.folder.open_to_write(f"{partition.name}/uses", os.O_WRONLY | os.O_APPEND) as handle,
+    ):
+        if os.fstat(handle).st_size < MOST:
+            # A single write of a short line: lines of several processes do not mix.
+            os.write(handle, f"{identity} {int(time.time())}\n".encode())
 
 
-def tell(root: Path, client: Client) -> None:
+def tell(partition: Partition, client: Client) -> None:
     """Reports the logged uses to the registry, if there are any. After a failure, a later call reports them."""
-    for path in _waiting(root):
-        mine = root / f"uses-{os.getpid()}-{os.urandom(4).hex()}"
+    folder, home = partition.folder, partition.folder.path / partition.name
+    for name in _waiting(home, folder.names(partition.name)):
+        mine = f"uses-{os.getpid()}-{os.urandom(4).hex()}"
         with suppress(OSError, MxrError):
-            path.rename(mine)
-            some = _read(mine)
+            (home / name).rename(home / mine)
+            some = _read(folder.read(f"{partition.name}/{mine}") or b"")
             if some:
                 client.tell_uses(some)
-            mine.unlink()
+            folder.remove(f"{partition.name}/{mine}")
 
 
-def _waiting(root: Path) -> list[Path]:
+def _waiting(home: Path, names: list[str]) -> list[str]:
     """Returns the logs that no process is reporting: the current one, and those of processes that ended early."""
     found = []
-    with suppress(OSError):
-        for entry in os.scandir(root):
-            late = entry.name.startswith("uses-") and entry.stat().st_ctime < time.time() - LATE
-            if late or entry.name == "uses":
-                found.append(Path(entry.path))
+    for name in names:
+        with suppress(OSError):
+            late = name.startswith("uses-") and (home / name).lstat().st_ctime < time.time() - LATE
+            if late or name == "uses":
+                found.append(name)
     return found
 
 
-def _read(path: Path) -> tuple[Use, ...]:
+def _read(data: bytes) -> tuple[Use, ...]:
     from mxr.artifact.limits import MOST_USES
     from mxr.protocol.artifacts import Use
 
     counts: dict[str, int] = {}
     latest: dict[str, int] = {}
-    for line in path.read_text("ascii", "replace").splitlines():
+    for line in data.decode("ascii", "replace").splitlines():
         with suppress(MxrError, ValueError):
             identity, written = line.split(" ")
             moment = int(check_sha256(identity) and written)

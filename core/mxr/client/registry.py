@@ -35,6 +35,8 @@ T = TypeVar("T")
 CONNECT = 10.0
 """Seconds to connect, where the timeout of the client is not shorter."""
 
+NOT_MODIFIED = 304
+
 CHECKING = 900.0
 """Additional seconds for a request during which the registry reads a whole model or program."""
 
@@ -52,6 +54,8 @@ class Client:
         self._settings = settings
         self._connections = connections
         self._redirect_host = RedirectHost()
+        self.identity = ""
+        """The UUID of the registry that sent the last reply; empty before, and where the reply did not say."""
 
     @cached_property
     def _pool(self) -> urllib3.PoolManager:
@@ -83,6 +87,18 @@ class Client:
     def artifact(self, identity: str) -> artifact_protocol.Artifact:
         """Returns one artifact with its manifest, by its id or a unique prefix of it."""
         return self.exchange(artifact_protocol.Artifact, "GET", f"/artifacts/{quote(identity, safe='')}")
+
+    def confirm(self, identity: str, etag: str) -> tuple[artifact_protocol.Artifact | None, str]:
+        """Returns one artifact if its entity tag is not `etag` any more, else None, and its entity tag now.
+
+        Raises `NotFound` if the registry no longer has it. Sent once: where the registry is away, the cache serves.
+        """
+        headers = {"If-None-Match": etag} if etag else {}
+        with self._reply("GET", f"/artifacts/{quote(identity, safe='')}", None, headers, policy=ONCE) as reply:
+            data = self._read(reply)
+            tag = reply.headers.get("etag", "")
+        self._require_identity()
+        return None if reply.status == NOT_MODIFIED else self._decode(artifact_protocol.Artifact, data), tag
 
     def publish(self, body: artifact_protocol.Publish) -> artifact_protocol.Artifact:
         """Publishes an artifact. All its blobs must be uploaded. Publishing the same artifact twice is not an error."""
@@ -261,6 +277,11 @@ class Client:
         headers = {} if body is None else {"Content-Type": "application/json"}
         with self._reply(method, path, body, headers, policy=policy, wait=wait) as reply:
             data = self._read(reply)
+        found = self._decode(kind, data)
+        self._require_identity()
+        return found
+
+    def _decode(self, kind: type[T], data: bytes) -> T:
         try:
             return codec.decode(kind, codec.parse(data, "The reply"), lenient=True)
         except MxrError as problem:
@@ -268,6 +289,14 @@ class Client:
                 f"The reply of the registry at {self.url} is invalid: {problem.message}",
                 hint="Check that --registry is the URL of an mxr registry, and run one version of mxr on both sides.",
             ) from problem
+
+    def _require_identity(self) -> None:
+        if not self.identity:
+            raise MxrError(
+                f"The registry at {self.url} did not say which registry it is: its reply has no header "
+                f"{artifact_protocol.REGISTRY_HEADER}.",
+                hint="Let the proxy in front of it pass this header, and run one version of mxr on both sides.",
+            )
 
     def _read(self, reply: urllib3.BaseHTTPResponse) -> bytes:
         return b"".join(self._chunks(reply))
@@ -316,6 +345,7 @@ class Client:
             )
         except (urllib3.exceptions.HTTPError, OSError) as problem:
             raise Unreachable(f"The registry at {self.url} does not answer: {_reason(problem)}.") from problem
+        self.identity = reply.headers.get(artifact_protocol.REGISTRY_HEADER, "")
         if reply.status >= 400:
             with returned_connection(reply):
                 raise self._error(reply)

@@ -12,27 +12,35 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from mxr.artifact.key import Key
 from mxr.artifact.manifest import check_name
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.consumers import Delivery, Layout, LayoutFile
-from mxr.errors import MxrError, NotAllowed, Temporary, Usage
+from mxr.errors import MxrError, NotAllowed, Temporary, Usage, WouldOverwrite
 from mxr.util import disk
 from mxr.util.hashing import sha256_memoised
 
-from . import ledger
-from .ledger import Ledger, LedgerEntry, LedgerSlot
+from . import ledger, overwriting
+from .ledger import Ledger, LedgerEntry, LedgerSlot, LedgerSubject
 
 LONGEST_PART = 255
 """Maximum bytes of one part of a path. Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""
 
 
 def put(
-    layout: Layout, delivery: Delivery, consumer: str, cache: Cache, *, link: bool = False, force: bool = False
+    layout: Layout,
+    delivery: Delivery,
+    consumer: str,
+    cache: Cache,
+    *,
+    link: bool = False,
+    force: bool = False,
+    model_files: Sequence[Path] = (),
 ) -> None:
-    """Writes a layout into its folder and replaces what mxr placed there before.
+    """Writes a layout into its folder and replaces what mxr placed there before for the same consumer and subject.
 
-    Raises `NotAllowed` if it would replace files that mxr did not place (unless `force`), or a disk fault.
+    Raises `WouldOverwrite` if it would replace anything else (unless `force`) or one of `model_files`, or a disk fault.
     """
     for piece in layout.pieces:
         for part in piece.name.split("/"):
@@ -40,15 +48,21 @@ def put(
         check_name(piece.name)
     files = tuple(LedgerEntry(piece.name, piece.sha256) for piece in layout.pieces)
     folder, name = delivery.folder, layout.pieces[-1].name
+    overwriting.refuse_models((folder / piece.name for piece in layout.pieces), model_files)
     with _locked(folder):
         known = ledger.read(folder)
-        differing = _differing(layout, folder, cache, known, link=link, force=force)
+        subject = LedgerSubject.of(delivery.key)
+        slot = LedgerSlot(consumer, delivery.artifact.id, delivery.artifact.digest, subject, files)
         before = known.slots.get(name)
-        if not differing and before is not None and before.files == files:
-            return
         old = before.files if before else ()
+        conflict = known.conflict(name, slot)
+        if conflict and not force and any(os.path.lexists(folder / entry.name) for entry in old):
+            raise _refusal(folder / name, conflict)
+        differing = _differing(layout, folder, cache, known, slot, link=link, force=force)
+        if not differing and before is not None and before.files == files and not conflict:
+            return
         kept = _without((*old, *(before.before if before else ())), files)
-        slot = LedgerSlot(consumer, delivery.artifact.id, delivery.artifact.digest, files, kept)
+        slot = replace(slot, before=kept)
         # The ledger is written first, so that after a crash every file that was already placed is known to be mxr's.
         ledger.write(folder, known.with_slot(name, slot))
         _place(layout, folder, cache, differing, link=link)
@@ -60,51 +74,85 @@ def put(
 
 @contextmanager
 def locked_and_recorded(
-    folder: Path, consumer: str, rows: Mapping[str, Artifact], cache: Cache, *, force: bool = False
+    folder: Path,
+    rows: Mapping[str, LedgerSlot],
+    cache: Cache,
+    *,
+    force: bool = False,
+    model_files: Sequence[Path] = (),
 ) -> Iterator[None]:
-    """Locks an existing folder for the block and records these plain files, by name, as placed by mxr.
+    """Locks a folder for the block and records these plain files, one slot by file name, as placed by mxr.
 
-    `rows` maps each file name to its artifact. Raises `NotAllowed` if one of them is a file that mxr did not place.
+    Raises `WouldOverwrite` for a file that may not be replaced, as `put` does.
     """
+    overwriting.refuse_models((folder / name for name in rows), model_files)
     with _locked(folder):
         known = ledger.read(folder)
-        found = {name: _found(folder / name, cache) for name in rows}
-        foreign = [
-            name
-            for name, sha in found.items()
-            if sha is not None and sha != rows[name].sha256 and not known.owns(name, sha)
-        ]
-        if not force:
-            _refuse(folder, foreign, [], known)
-        for name, slot in slots(consumer, rows).items():
-            known = known.with_slot(name, slot)
-        ledger.write(folder, known)
+        for name, slot in rows.items():
+            check_part(name)
+            found = _found(folder / name, cache)
+            if found is None or found == slot.files[0].sha256:
+                continue
+            if force:
+                if not known.owns(name, found):
+                    overwriting.refuse_forced(folder / name)
+            else:
+                _refuse_other(folder, name, found, known, slot)
+        changed = known
+        for name, slot in rows.items():
+            changed = changed.with_slot(name, slot)
+        if changed != known:
+            try:
+                ledger.write(folder, changed)
+            except NotAllowed:
+                # Another user's ledger, as in /tmp: the files are not recorded, so they are not replaced later.
+                if (folder / ledger.NAME).stat().st_uid == os.geteuid():
+                    raise
         yield
 
 
-def slots(consumer: str, rows: Mapping[str, Artifact]) -> dict[str, LedgerSlot]:
-    """The ledger slots of plain files: one slot for each file."""
-    return {
-        name: LedgerSlot(consumer, each.id, each.digest, (LedgerEntry(name, each.sha256),))
-        for name, each in rows.items()
-    }
+def plain_slot(consumer: str, name: str, artifact: Artifact, key: Key) -> LedgerSlot:
+    """The ledger slot of one plain file; `key` is that of the request."""
+    entry = LedgerEntry(name, artifact.sha256)
+    return LedgerSlot(consumer, artifact.id, artifact.digest, LedgerSubject.of(key), (entry,))
+
+
+def _refuse_other(folder: Path, name: str, found: str, known: Ledger, slot: LedgerSlot) -> None:
+    """Raises `WouldOverwrite` unless mxr placed this file for the same consumer and subject."""
+    if not known.owns(name, found):
+        _refuse(folder, [name], [], known)
+    if conflict := known.conflict(name, slot):
+        raise _refusal(folder / name, conflict)
+
+
+def _refusal(path: Path, conflict: str) -> WouldOverwrite:
+    return WouldOverwrite(
+        f"{path} was placed for something else ({conflict}). Nothing was written.",
+        hint="Give another folder, another --name, or replace it with --force.",
+    )
 
 
 def _differing(
-    layout: Layout, folder: Path, cache: Cache, known: Ledger, *, link: bool, force: bool
+    layout: Layout, folder: Path, cache: Cache, known: Ledger, slot: LedgerSlot, *, link: bool, force: bool
 ) -> tuple[LayoutFile, ...]:
-    """The pieces that are missing or differ. Raises `NotAllowed` for files that mxr did not place."""
-    differing, foreign = [], []
+    """The pieces that are missing or differ. Raises `WouldOverwrite` for files that may not be replaced."""
+    differing = []
     for piece in layout.pieces:
         path = folder / piece.name
         found = _found(path, cache)
         if found == piece.sha256 and (link or not _shared(path, piece, cache)):
             continue
         differing.append(piece)
-        if found is not None and found != piece.sha256 and not known.owns(piece.name, found):
-            foreign.append(piece.name)
+        if found is None or found == piece.sha256:
+            continue
+        if force:
+            # A layout can hold an ONNX file that mxr made.
+            if not known.owns(piece.name, found):
+                overwriting.refuse_forced(path)
+        else:
+            _refuse_other(folder, piece.name, found, known, slot)
     if not force:
-        _refuse(folder, foreign, _rivals(layout, folder, known), known)
+        _refuse(folder, [], _rivals(layout, folder, known), known)
     return tuple(differing)
 
 
@@ -122,13 +170,14 @@ def _escaped(pattern: str) -> str:
 def _refuse(folder: Path, foreign: list[str], rivals: list[str], known: Ledger) -> None:
     if foreign:
         changed = " (it changed after mxr placed it)" if known.knows(foreign[0]) else ""
-        raise NotAllowed(
-            f"{folder / foreign[0]} exists and is not what mxr placed{changed}. Nothing was written.",
+        path = folder / foreign[0]
+        raise WouldOverwrite(
+            f"{path} exists{_kind(path)} and is not what mxr placed{changed}. Nothing was written.",
             hint="Move it away, give another folder, or replace it with --force.",
             detail={"files": foreign},
         )
     if rivals:
-        raise NotAllowed(
+        raise WouldOverwrite(
             f"mxr did not place {folder / rivals[0]}, and the consumer would read it beside or instead of mxr's files.",
             hint="Move it away, give another folder, or keep it with --force.",
             detail={"files": rivals},
@@ -146,9 +195,18 @@ def _found(path: Path, cache: Cache) -> str | None:
             raise Usage(
                 f"{path} is a folder, but a file must be written there.", hint="Move it away, or give another folder."
             )
-        if not path.is_file():
+        if path.is_symlink() or not path.is_file():
             return "not a file"
         return sha256_memoised(path, cache.memo)
+
+
+def _kind(path: Path) -> str:
+    """What is at a path, for a message, where it is not a plain file."""
+    if path.is_symlink():
+        return f" (a symbolic link to {path.readlink()})"
+    if not path.is_file():
+        return " (a device or a pipe)"
+    return " (an ONNX model)" if overwriting.is_model(path) else ""
 
 
 def _shared(path: Path, piece: LayoutFile, cache: Cache) -> bool:

@@ -1,20 +1,24 @@
 """The ledger: the record of what mxr placed in a folder, stored in the folder itself as `.mxr-layout.json`.
 
-    {"v": 1, "slots": {"resnet50/config.pbtxt": {
+    {"v": 2, "slots": {"resnet50/config.pbtxt": {
         "consumer": "triton", "id": "<artifact id>", "digest": "<of the key>",
+        "subject": {"model": "...", "arch": "gfx908", "shapes": {"x": [4, 3, 224, 224]}, "precision": "fp16"},
         "files": [{"name": "resnet50/123/resnet50.mxr", "sha256": "..."}, ...],
         "before": [...]}}}
 
-A file belongs to mxr only if the ledger lists it with the sha256 that the file has now. `before` lists the files of the
+A file belongs to mxr only if the ledger lists it with the sha256 that the file has now. Another artifact replaces that
+of a slot only if it is for the same consumer and subject; its toolchain may differ. `before` lists the files of the
 previous layout: a running program may still read them, so the next layout removes them, not this one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, fields
 from pathlib import Path
+from typing import Any
 
+from mxr.artifact.key import Key
 from mxr.artifact.manifest import check_name, check_sha256
 from mxr.errors import Damaged, Usage
 from mxr.util import disk
@@ -22,6 +26,7 @@ from mxr.util.codec import canonical, decode, encode, parse
 from mxr.util.frozen import dataclass
 
 NAME = ".mxr-layout.json"
+VERSION = 2
 LARGEST = 16 * 1024 * 1024
 """Bytes."""
 
@@ -39,12 +44,33 @@ class LedgerEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerSubject:
+    """What a slot is for. `arch`: the GPU architecture, or the kind of another target. `shapes`: dims by input name."""
+
+    model: str
+    arch: str
+    shapes: Mapping[str, Any]
+    precision: str
+
+    @classmethod
+    def of(cls, key: Key) -> LedgerSubject:
+        """Returns the subject of a request with this key."""
+        return cls(key.model, key.arch or key.kind, key.to_json()["inputs"], "+".join(key.precision) or "fp32")
+
+    def differences(self, other: LedgerSubject) -> list[str]:
+        """Returns what differs in the subject of a request, in words."""
+        rows = [(row.name, getattr(self, row.name), getattr(other, row.name)) for row in fields(self)]
+        return [f"{name} {_shown(one)} there, {_shown(two)} requested" for name, one, two in rows if one != two]
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerSlot:
-    """What was placed for one consumer and one model: the artifact, its files, and the files of the artifact before."""
+    """What was placed for one consumer and one subject: the artifact, its files, and the files of the one before."""
 
     consumer: str
     id: str
     digest: str
+    subject: LedgerSubject
     files: tuple[LedgerEntry, ...]
     before: tuple[LedgerEntry, ...] = ()
 
@@ -54,11 +80,22 @@ class Ledger:
     """All slots of a folder, by name."""
 
     slots: Mapping[str, LedgerSlot] = field(default_factory=dict)
-    v: int = 1
+    v: int = VERSION
 
     def owns(self, name: str, sha256: str) -> bool:
         """Whether mxr placed a file of this name with this content."""
         return any(LedgerEntry(name, sha256) in (*slot.files, *slot.before) for slot in self.slots.values())
+
+    def conflict(self, name: str, slot: LedgerSlot) -> str:
+        """Why what is recorded about the file or slot `name` is not for `slot`; empty if it is, or nothing is known."""
+        there = [self.slots[name]] if name in self.slots else []
+        there += [each for each in self.slots.values() if name in {file.name for file in (*each.files, *each.before)}]
+        for each in there:
+            if each.consumer != slot.consumer:
+                return f"consumer {each.consumer} there, {slot.consumer} requested"
+            if found := each.subject.differences(slot.subject):
+                return "; ".join(found)
+        return ""
 
     def knows(self, name: str) -> bool:
         """Whether mxr placed a file of this name, regardless of its content now."""
@@ -81,7 +118,7 @@ def read(folder: Path) -> Ledger:
         raise disk.fault(problem, path, "read") from problem
     try:
         found = decode(Ledger, parse(data, str(path)), NAME)
-        if found.v != 1:
+        if found.v != VERSION:
             raise Usage(f"version {found.v}")
     except Usage as problem:
         raise Damaged(
@@ -94,3 +131,8 @@ def read(folder: Path) -> Ledger:
 def write(folder: Path, ledger: Ledger) -> None:
     """Writes the ledger of a folder. Raises a disk fault."""
     disk.write_whole(folder / NAME, canonical(encode(ledger)).encode())
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else canonical(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -240,7 +240,15 @@ def _place_recorded(
             *_difference(delivery, contract, options, files),
         ),
     )
-    consumer_folder.put(layout, delivery, asked.consumer.name, cache, link=output.link, force=output.force)
+    consumer_folder.put(
+        layout,
+        delivery,
+        asked.consumer.name,
+        cache,
+        link=output.link,
+        force=output.force,
+        model_files=subject.files,
+    )
     return Placement(
         folder / home, tuple(folder / piece.name for piece in layout.pieces), layout.settings, layout.notes
     )

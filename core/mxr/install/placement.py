@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
 from mxr import onnxfile
+from mxr.artifact.key import Key
 from mxr.artifact.manifest import check_name
+from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.consumers import Delivery, Layout
-from mxr.errors import NoSuchModel, NotAllowed, Usage
+from mxr.errors import NoSuchModel, Usage, WouldOverwrite
 from mxr.onnxfile import OnnxModel
 from mxr.request.builder import BuiltRequest
 from mxr.request.model import ModelReference
@@ -20,7 +22,7 @@ from mxr.util.frozen import dataclass
 from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Connect, Fetched
 
-from . import consumer_folder
+from . import consumer_folder, overwriting
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,10 @@ def check(asked: BuiltRequest, subject: ModelReference, output: OutputRequest, *
     if not os.fspath(output.path):
         raise Usage("The output path is empty.", hint="Give -o PATH, or leave it out.")
     if not lays_out(asked, output):
+        final = Path(output.path)
         if is_folder(output.path):
-            consumer.file_name(output.stem(subject), asked.request.key)
+            final /= consumer.file_name(output.stem(subject), asked.request.key)
+        overwriting.refuse_models([final], subject.files)
         return
     if Path(output.path).exists() and not Path(output.path).is_dir():
         raise Usage(f"{consumer.name} needs a folder, and {output.path} is a file.", hint="Give -o FOLDER/.")
@@ -97,8 +101,8 @@ def deliver(
 ) -> Placement:
     """Places an artifact in the layout of its consumer. Raises `Usage`, `NotAllowed`, or a disk fault."""
     if lays_out(asked, output):
-        return put(plan(fetched, cache, asked, subject, output, connect), cache, output)
-    path = _place_file(fetched, cache, asked, output, output.stem(subject))
+        return put(plan(fetched, cache, asked, subject, output, connect), cache, output, subject)
+    path = _place_file(fetched, cache, asked, output, subject)
     tell = asked.consumer.tell
     return Placement(path, (path,), tell(path.absolute(), asked.request.key) if tell else ())
 
@@ -133,10 +137,18 @@ def plan(
     return PlacementPlan(consumer.lay_out(delivery), delivery, consumer.name)
 
 
-def put(planned: PlacementPlan, cache: Cache, output: OutputRequest) -> Placement:
-    """Writes a planned layout. Raises `NotAllowed` if it would replace files of others, or a disk fault."""
+def put(planned: PlacementPlan, cache: Cache, output: OutputRequest, subject: ModelReference) -> Placement:
+    """Writes a planned layout. Raises `WouldOverwrite` for files that may not be replaced, or a disk fault."""
     layout, folder = planned.layout, Path(output.path)
-    consumer_folder.put(layout, planned.delivery, planned.consumer, cache, link=output.link, force=output.force)
+    consumer_folder.put(
+        layout,
+        planned.delivery,
+        planned.consumer,
+        cache,
+        link=output.link,
+        force=output.force,
+        model_files=subject.files,
+    )
     files = tuple(folder / piece.name for piece in layout.pieces)
     return Placement(folder / layout.path, files, layout.settings, layout.notes)
 
@@ -157,7 +169,9 @@ def is_folder(output: str | os.PathLike[str]) -> bool:
     return os.fspath(output).endswith("/") or Path(output).is_dir()
 
 
-def _place_file(fetched: Fetched, cache: Cache, asked: BuiltRequest, output: OutputRequest, stem: str) -> Path:
+def _place_file(
+    fetched: Fetched, cache: Cache, asked: BuiltRequest, output: OutputRequest, subject: ModelReference
+) -> Path:
     """Places a program at the path itself, or in that folder under the name that the consumer reads.
 
     It places a reflink or a copy, so that a program that writes to it cannot damage the cache, unless a hard link is
@@ -168,14 +182,34 @@ def _place_file(fetched: Fetched, cache: Cache, asked: BuiltRequest, output: Out
         raise Usage(f"This artifact has {len(files)} files, and the output path can take one.", hint="Leave -o out.")
     final = Path(output.path)
     if is_folder(output.path):
-        final /= asked.consumer.file_name(stem, asked.request.key)
-    source = cache.file(files[0].sha256)
-    if final.exists() and final.samefile(source):
-        if output.link:
-            return final
-        raise NotAllowed(f"{final} is the file in the cache itself.", hint="Give another path with -o.")
-    (disk.link_whole if output.link else disk.copy_whole)(source, final)
+        final /= asked.consumer.file_name(output.stem(subject), asked.request.key)
+    row = (fetched.answer.artifact, asked.request.key, asked.consumer.name)
+    place_files(final.parent, {final.name: row}, cache, link=output.link, force=output.force, model_files=subject.files)
     return final
+
+
+def place_files(
+    folder: Path,
+    rows: Mapping[str, tuple[Artifact, Key, str]],
+    cache: Cache,
+    *,
+    link: bool = False,
+    force: bool = False,
+    model_files: Sequence[Path] = (),
+) -> None:
+    """Places programs with one file each as plain files in a folder, and records them in its ledger.
+
+    `rows`: the artifact, the key of the request, and the consumer, by file name. Nothing is written if one of them may
+    not be replaced: then raises `WouldOverwrite`. Raises a disk fault.
+    """
+    if folder.resolve().is_relative_to(cache.root.resolve()):
+        raise WouldOverwrite(f"{folder} is inside the cache.", hint="Give another path with -o.")
+    slots = {
+        name: consumer_folder.plain_slot(consumer, name, each, key) for name, (each, key, consumer) in rows.items()
+    }
+    with consumer_folder.locked_and_recorded(folder, slots, cache, force=force, model_files=model_files):
+        for name, (artifact, _, _) in rows.items():
+            (disk.link_whole if link else disk.copy_whole)(cache.file(artifact.sha256), folder / name)
 
 
 def _onnx_from_registry(model: str, cache: Cache, connect: Connect | None) -> OnnxModel:
@@ -194,5 +228,5 @@ def _onnx_from_registry(model: str, cache: Cache, connect: Connect | None) -> On
     if not cache.holds(file.sha256):
         from mxr.client import transfer
 
-        transfer.download(connect(), file, cache.file(file.sha256))
+        transfer.download(connect(), file, cache.place(file.sha256))
     return onnxfile.read_model(cache.file(file.sha256))

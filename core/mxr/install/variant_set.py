@@ -13,12 +13,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr.errors import MxrError, NoSuchArtifact, NotAllowed, Usage
+from mxr.errors import MxrError, NoSuchArtifact, Usage, WouldOverwrite
 from mxr.request import builder
 from mxr.request.builder import BuiltRequest, Options
 from mxr.util import disk
@@ -26,7 +25,7 @@ from mxr.util.frozen import dataclass
 from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Connect, Fetched, FoundArtifact, Watch, unwatched
 
-from . import consumer_folder, ledger
+from . import consumer_folder, ledger, overwriting
 
 if TYPE_CHECKING:
     from mxr.cache.store import Cache
@@ -135,8 +134,8 @@ def place(
     """Places a complete set in the folder `output`; the module docstring says how it stays consistent.
 
     Files are reflinks or copies of those in the cache, or hard links with `link`. `name` replaces the name of the
-    model. If the consumer has a ledger, files that mxr did not place are replaced only with `force`. Raises `Usage`,
-    `NotAllowed`, or a disk fault.
+    model. Files that mxr did not place for the same consumer and subject are replaced only with `force`. Raises
+    `Usage`, `WouldOverwrite`, or a disk fault.
     """
     folder = Path(output)
     check_output(output)
@@ -150,21 +149,47 @@ def place(
         for batch, each in fetched.items():
             put(each.path, stage / names[batch])
         disk.write_whole(stage / LIST, _listing(fetched, names, subject))
-        rows = {names[batch]: each.answer.artifact for batch, each in fetched.items()}
-        consumer = next(iter(wanted.values())).consumer
-        recorded = consumer.lay_out is not None
-        if recorded and not exists:
-            ledger.write(stage, ledger.Ledger(consumer_folder.slots(consumer.name, rows)))
-        claim = (
-            consumer_folder.locked_and_recorded(folder, consumer.name, rows, cache, force=force)
-            if recorded and exists
-            else nullcontext()
-        )
-        with claim, disk.faults(folder):
-            _into(stage, folder, [*names.values(), LIST]) if exists else _whole(stage, folder)
+        rows = {
+            names[batch]: consumer_folder.plain_slot(
+                wanted[batch].consumer.name, names[batch], each.answer.artifact, wanted[batch].request.key
+            )
+            for batch, each in fetched.items()
+        }
+        overwriting.refuse_models([folder / LIST], subject.files)
+        if exists:
+            if force:
+                overwriting.refuse_forced(folder / LIST)
+            else:
+                _refuse_other_list(folder / LIST, subject)
+            claim = consumer_folder.locked_and_recorded(folder, rows, cache, force=force, model_files=subject.files)
+            with claim, disk.faults(folder):
+                _into(stage, folder, [*names.values(), LIST])
+        else:
+            ledger.write(stage, ledger.Ledger(rows))
+            with disk.faults(folder):
+                _whole(stage, folder)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
     return PlacedSet(folder, folder / LIST, {batch: folder / names[batch] for batch in fetched})
+
+
+def _refuse_other_list(path: Path, subject: ModelReference) -> None:
+    """Raises `WouldOverwrite` if the list is not that of a set of the same model."""
+    import json
+
+    with disk.faults(path, "read"):
+        if not os.path.lexists(path):
+            return
+        try:
+            plain = path.is_file() and not path.is_symlink()
+            model = json.loads(path.read_bytes())["model"] if plain else "(not a plain file)"
+        except (ValueError, LookupError, TypeError, RecursionError):
+            model = "(not a list of a set)"
+    if model != subject.model:
+        raise WouldOverwrite(
+            f"{path} exists and belongs to something else: {str(model)[:60]}. Nothing was written.",
+            hint="Move it away, give another folder, or replace it with --force.",
+        )
 
 
 def check_output(output: str | os.PathLike[str]) -> None:
@@ -178,7 +203,7 @@ def check_output(output: str | os.PathLike[str]) -> None:
 def _into(stage: Path, folder: Path, names: Sequence[str]) -> None:
     for name in names:
         if (folder / name).is_dir():
-            raise NotAllowed(
+            raise WouldOverwrite(
                 f"{folder / name} is a folder, but a file must be written there.", hint="Remove or rename it."
             )
     for name in names:

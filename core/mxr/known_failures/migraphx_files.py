@@ -14,7 +14,7 @@ MIGRAPHX_FILES: tuple[KnownFailure, ...] = (
         needles=(b"failure opening file",),
         pattern=rf"(?:read\w{{0,20}}: |^)failure opening file: {FILE}",
         means="MIGraphX cannot open `{file}`: the file does not exist, or this user has no permission to read it.",
-        fix="Check the path with `ls -l {file}`. `mxr fetch MODEL -o {file}` writes the file there.",
+        fix="Check the path with `ls -l {file}`. `mxr fetch MODEL -o FOLDER/` gets a compiled program.",
         source="MIGraphX src/file_buffer.cpp, generic_read_file; run",
     ),
     KnownFailure(
@@ -25,7 +25,7 @@ MIGRAPHX_FILES: tuple[KnownFailure, ...] = (
         needles=(b"invalid size for: ",),
         pattern=rf"(?:read\w{{0,20}}: |file_buffer\.cpp.{{0,40}}?|^)invalid size for: {FILE}",
         means="`{file}` is empty: a download or save was interrupted before the first byte, or the disk was full.",
-        fix="Delete it and fetch it again with `mxr fetch MODEL -o {file}`.",
+        fix="Move it away, and fetch it again with `mxr fetch MODEL -o FILE`.",
         source="MIGraphX src/file_buffer.cpp, generic_read_file; run",
     ),
     KnownFailure(

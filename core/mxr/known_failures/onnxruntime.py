@@ -235,7 +235,7 @@ ONNXRUNTIME: tuple[KnownFailure, ...] = (
             "ONNX Runtime gives the name {file} to the first shape of any model with dynamic dimensions. The "
             "file may hold a program for other shapes, and ONNX Runtime does not check it."
         ),
-        fix="Delete the file and fix the shapes in the ONNX model: one model and one cache folder per batch size.",
+        fix="Move the file away and fix the shapes in the ONNX model: one model and one cache folder per batch size.",
         source="observed with ONNX Runtime 1.27.1; ROCm/onnxruntime pull request 235",
     ),
     KnownFailure(

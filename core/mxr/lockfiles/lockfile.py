@@ -136,16 +136,22 @@ class LockFile:
         found = {entry.order: entry for entry in (*self.entries, *more)}
         return LockFile(tuple(found.values()))
 
-    def file_names(self) -> tuple[str | None, ...]:
+    def file_names(self, *, placing: bool = False) -> tuple[str | None, ...]:
         """The file name of each entry in one folder: the name that its consumer reads, or None if it needs a layout.
 
         If two different programs would have the same name, the first digits of the id are appended to each. Raises
-        `Usage` for a request that a consumer cannot use.
+        `Usage` for a request that a consumer cannot use; with `placing` also where a consumer would not find the longer
+        name.
         """
         plain = [_file_name(entry) for entry in self.entries]
         owners: dict[str | None, set[str]] = {}
         for name, entry in zip(plain, self.entries, strict=True):
             owners.setdefault(name, set()).add(entry.id)
+            if placing and name is not None and len(owners[name]) > 1 and consumers.find(entry.consumer).lay_out:
+                raise Usage(
+                    f"Two entries of the lock need a different file {name} in one folder ({entry.consumer}).",
+                    hint="Fetch them one by one: mxr fetch MODEL ... --locked -o FOLDER/, with one folder for each.",
+                )
         return tuple(
             name if name is None or len(owners[name]) == 1 else f"{name.removesuffix('.mxr')}-{entry.id[:12]}.mxr"
             for name, entry in zip(plain, self.entries, strict=True)
@@ -167,6 +173,12 @@ def write(lock: LockFile) -> str:
     """The text of a lock: JSON with one field per line. Equal locks have equal texts."""
     body = ",\n".join(_entry_text(entry) for entry in lock.entries)
     return f'{{\n "version": {VERSION},\n "entries": [\n{body}\n ]\n}}\n' if body else EMPTY
+
+
+def save(lock: LockFile, path: Path) -> None:
+    """Writes a lock, in the place of an earlier one if there is one. Raises `WouldOverwrite` for any other file."""
+    disk.refuse_other(path, "a lock file", lambda head: head[:1] == b"{" and b'"entries"' in head)
+    disk.write_whole(path, write(lock).encode())
 
 
 EMPTY = f'{{\n "version": {VERSION},\n "entries": []\n}}\n'

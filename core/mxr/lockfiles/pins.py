@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import ANY
 from mxr.cache.store import Answer, Cache
-from mxr.errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Unreachable, Usage
+from mxr.errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Temporary, Unreachable, Usage
 from mxr.request import model as subjects
 from mxr.request.model import ModelReference
 from mxr.util import disk
@@ -76,17 +77,17 @@ def fetch(
             hint="Request what was locked (`mxr key` shows the request), or add this request: `mxr lock --add`.",
             detail={"digest": request.key.digest, "nearest": lock.nearest(request)},
         )
-    artifacts = [artifact_of(entry, cache, connect) for entry in entries]
-    at = 0 if len(artifacts) == 1 else _first(request, artifacts)
-    answer = fetch_workflow.judged(request, artifacts[at], "The locked artifact")
-    return _bring(answer, entries[at], cache, connect, watch)
+    found = [find(entry, cache, connect) for entry in entries]
+    at = 0 if len(found) == 1 else _first(request, [each.artifact for each in found])
+    answer = fetch_workflow.judged(request, found[at].artifact, "The locked artifact")
+    return _bring(answer, found[at], entries[at], cache, connect, watch)
 
 
 def fetch_entry(entry: LockEntry, cache: Cache, connect: Connect | None, *, watch: Watch = unwatched) -> Fetched:
     """Fetches the program of one entry. Raises what `fetch` raises."""
-    artifact = artifact_of(entry, cache, connect)
-    answer = fetch_workflow.judged(entry.request, artifact, f"The locked artifact for {entry.model}")
-    return _bring(answer, entry, cache, connect, watch)
+    found = find(entry, cache, connect)
+    answer = fetch_workflow.judged(entry.request, found.artifact, f"The locked artifact for {entry.model}")
+    return _bring(answer, found, entry, cache, connect, watch)
 
 
 def _first(request: Request, artifacts: list[Artifact]) -> int:
@@ -106,44 +107,75 @@ def _first(request: Request, artifacts: list[Artifact]) -> int:
     return rows.index(found[0]) if found else 0
 
 
-def artifact_of(entry: LockEntry, cache: Cache, connect: Connect | None) -> Artifact:
-    """The record of the pinned artifact, from the cache or from the registry.
+@dataclass(frozen=True, slots=True)
+class PinnedArtifact:
+    """The artifact of an entry. `etag`: its entity tag if the registry answered. `warnings`: as in `Fetched`."""
+
+    artifact: Artifact
+    etag: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def find(entry: LockEntry, cache: Cache, connect: Connect | None) -> PinnedArtifact:
+    """Finds the pinned artifact, in the cache if its record is young enough or the registry confirms it.
 
     Raises `Damaged` if it contradicts the entry, `NoSuchArtifact` if it is gone, `Unreachable`.
     """
-    artifact = cache.known(entry.digest, entry.id)
-    if artifact is None:
-        if connect is None:
-            raise _absent(entry)
-        try:
-            artifact = connect().artifact(entry.id)
-        except NotFound as gone:
-            raise _gone(entry) from gone
+    found = _find(entry, cache, connect)
+    artifact = found.artifact
     if not artifact.sound or (artifact.id, artifact.digest, artifact.sha256) != (entry.id, entry.digest, entry.sha256):
         raise Damaged(
             f"{entry.model}: the lock and artifact {entry.id[:12]} disagree on digest, id, or sha256.",
             hint="Write the lock again with `mxr lock`. If the error persists, run `mxr-registry fsck`.",
             detail={"id": entry.id, "found": {"digest": artifact.digest, "sha256": artifact.sha256}},
         )
-    return artifact
+    return found
+
+
+def _find(entry: LockEntry, cache: Cache, connect: Connect | None) -> PinnedArtifact:
+    record = cache.known(entry.digest, entry.id)
+    usable = record is not None and record.gone is None
+    if record is not None and usable and (connect is None or cache.is_fresh(record)):
+        return PinnedArtifact(record.artifact)
+    if connect is None:
+        raise _absent(entry) if record is None else _gone(entry)
+    client = connect()
+    try:
+        if record is not None and usable and fetch_workflow.confirm(record, cache, client):
+            return PinnedArtifact(record.artifact)
+        artifact, etag = client.confirm(entry.id, "")
+        cache.meet(client.identity)
+        assert artifact is not None
+        return PinnedArtifact(artifact, etag)
+    except NotFound as gone:
+        raise _gone(entry) from gone
+    except (Unreachable, Temporary) as problem:
+        if record is not None and usable and cache.survives(record):
+            return PinnedArtifact(record.artifact, warnings=(fetch_workflow.stale_warning(record, problem),))
+        raise
 
 
 def _gone(entry: LockEntry) -> NoSuchArtifact:
     return NoSuchArtifact(
-        f"{entry.model}: the locked artifact {entry.id} is gone from the registry and not in the cache.",
+        f"{entry.model}: the locked artifact {entry.id} is gone from the registry.",
         hint="Publish it again (from a bundle: `mxr import --into registry`), or write a new lock with `mxr lock`.",
         detail={"id": entry.id, "digest": entry.digest},
     )
 
 
-def _bring(answer: Answer, entry: LockEntry, cache: Cache, connect: Connect | None, watch: Watch) -> Fetched:
+def _bring(
+    answer: Answer, found: PinnedArtifact, entry: LockEntry, cache: Cache, connect: Connect | None, watch: Watch
+) -> Fetched:
     """Brings the files of a pinned artifact into the cache.
 
     The answer is not cached for later fetches without a lock: the registry may resolve the request differently.
     """
     if fetch_workflow.held(answer, cache):
+        if found.etag:
+            with suppress(MxrError):
+                cache.keep(answer.artifact, found.etag)
         fetch_workflow.use(answer, cache, None)
-        return Fetched(fetch_workflow.path_of(answer, cache), "cache", answer)
+        return Fetched(fetch_workflow.path_of(answer, cache), "cache", answer, found.warnings)
     if connect is None:
         raise _absent(entry)
     client = connect()
@@ -151,9 +183,10 @@ def _bring(answer: Answer, entry: LockEntry, cache: Cache, connect: Connect | No
         fetch_workflow.complete(answer, cache, client, watch)
     except NotFound as gone:
         raise _gone(entry) from gone
-    cache.keep(answer.artifact)
+    if found.etag:
+        cache.keep(answer.artifact, found.etag)
     fetch_workflow.use(answer, cache, client)
-    return Fetched(fetch_workflow.path_of(answer, cache), "registry", answer)
+    return Fetched(fetch_workflow.path_of(answer, cache), "registry", answer, found.warnings)
 
 
 def _absent(entry: LockEntry) -> Unreachable:

@@ -36,6 +36,11 @@ class ModelReference:
         """The base name for programs of this model: the stem of the ONNX file, or the first digits of the hash."""
         return self.path.stem if self.path else self.model.removeprefix(MODEL_PREFIX)[:16]
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of the model on this host: the ONNX file and its external data; empty if it is known by hash."""
+        return () if self.path is None else (self.path, *(path for _, path in self.external))
+
     def bind(self, batch: int | None, inputs: Inputs) -> Inputs:
         """Returns the shapes of all inputs without open dims. Raises `Usage`, listing the inputs."""
         given = {name: tuple(_plain(dim) for dim in shape) for name, shape in inputs}
@@ -116,9 +121,11 @@ def _by_identity(model: str, cache: Cache, connect: Callable[[], Client] | None)
     if known is None:
         if connect is None:
             raise NoSuchModel(f"The model {model} is not in the cache.")
-        known = connect().model(model)
+        client = connect()
+        known = client.model(model)
+        cache.meet(client.identity)
         if not known.claimed:
-            cache.remember_model(known)
+            cache.remember_model(known, told=True)
     inputs = tuple(OnnxInput(each.name, each.type, each.dims) for each in known.inputs)
     onnx = OnnxModel(Path(model), 0, inputs, (), (), None, 0, "")
     return ModelReference(model, onnx)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr.api import connection, make_options, prepare, this_host
+from mxr.api import connection, make_options, prepare, this_host, warned
 from mxr.artifact.target import DynamicDim
 from mxr.cache.store import Cache
 from mxr.consumers.ort import contract, verification
@@ -56,7 +56,7 @@ def ort_session(
     """
     settings = settings or load(os.environ)
     _refuse_variable()
-    cache = Cache(settings.cache_dir)
+    cache = Cache.of(settings)
     connect = None if offline else connection(settings)
     wanted = make_options(inputs, {**options, "consumer": "ort"}, None)
     subject, asked = prepare(wanted, os.fspath(model), cache, connect, this_host(settings, wanted))
@@ -75,7 +75,7 @@ def ort_session(
     found = installer.find_recorded(asked, subject, output, cache, connect)
     if found is None:
         installer.check_unrecorded(asked, subject, output)
-        found = fetch_workflow.fetch(asked.request, cache, connect)
+        found = warned(fetch_workflow.fetch(asked.request, cache, connect))
     home = installer.deliver(found, cache, asked, subject, output, connect).path
     given = {**provider_options(str(home), _precisions(asked.request.key.precision)), **(provider or {})}
     return open_session(subject.path, home, given, session_options)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mxr.errors import DiskFull, MxrError, NotAllowed, Temporary, Usage
+from mxr.errors import DiskFull, MxrError, NotAllowed, Temporary, Usage, WouldOverwrite
 
 PARTIAL = ".mxr-partial-"
 """Prefix of the names of incomplete files."""
@@ -86,6 +87,33 @@ def write_whole(final: Path, data: bytes, mode: int = 0o644) -> None:
     """Writes a small file atomically: it exists completely or not at all. Raises as `faults` does."""
     with landing(final, mode) as descriptor, faults(final):
         write_at(descriptor, data, 0)
+
+
+def refuse_other(path: Path, what: str, recognize: Callable[[bytes], bool]) -> None:
+    """Raises `WouldOverwrite` if something is at `path` that is not an earlier document of the same kind.
+
+    `what` names the kind with its article. `recognize` gets the first 64 KiB of a file.
+    """
+    with faults(path, "read"):
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            return
+        there = "something else"
+        if stat.S_ISLNK(mode):
+            there = f"a symbolic link to {path.readlink()}"
+        elif stat.S_ISDIR(mode):
+            there = "a folder"
+        elif not stat.S_ISREG(mode):
+            there = "a device or a pipe"
+        else:
+            with path.open("rb") as file:
+                head = file.read(1 << 16)
+            if not head or recognize(head):
+                return
+    raise WouldOverwrite(
+        f"{path} exists and is {there}, not {what}. Nothing was written.", hint="Move it away, or give another path."
+    )
 
 
 def write_at(descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:

@@ -172,7 +172,8 @@ class StatMemo:
     and a symbolic link, count as empty: another user could claim that a file has a digest that it does not have.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
+        """`folder`: one that only this user can write, None for a memo that keeps nothing."""
         self.folder = folder
 
     def get(self, path_stat: os.stat_result, kind: str) -> str | None:
@@ -188,7 +189,7 @@ class StatMemo:
         `started_ns` is `time.time_ns()` before the reading began, when `path_stat` was taken. The caller has checked
         that the status was the same after the reading.
         """
-        if not is_settled(path_stat, started_ns):
+        if self.folder is None or not is_settled(path_stat, started_ns):
             return
         with contextlib.suppress(OSError):
             self.folder.parent.mkdir(parents=True, exist_ok=True)

@@ -17,9 +17,8 @@ from mxr.artifact.matching import Candidate, Match, Verdict, judge
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import DESCRIPTIONS
-from mxr.cache import usage_log
-from mxr.cache.store import Answer, Cache
-from mxr.errors import Damaged, Mismatch, MxrError, NoSuchArtifact, Unreachable
+from mxr.cache.store import Answer, Cache, CachedArtifact
+from mxr.errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Temporary, Unreachable
 from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -40,12 +39,14 @@ class Fetched:
     """A fetched program.
 
     `path`: its file, or the folder of several files. `source`: `cache`, `registry` or `compiled`. `answer`: its
-    artifact, and how well it matches the request.
+    artifact, and how well it matches the request. `warnings`: what the user must know, such as that the registry could
+    not confirm the answer.
     """
 
     path: Path
     source: str
     answer: Answer
+    warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the document of `mxr fetch --json`."""
@@ -59,6 +60,7 @@ class Fetched:
             "key": artifact.key.to_json(),
             "qualities": artifact.qualities.to_json(),
             "match": self.answer.match.to_json(),
+            "warnings": list(self.warnings),
         }
 
 
@@ -69,10 +71,15 @@ def unwatched(_: int) -> Progress:
 
 @dataclass(frozen=True, slots=True)
 class FoundArtifact:
-    """An answer to a request. `client`: the registry that gave it; None if the cache gave it and has its files."""
+    """An answer to a request. `client`: the registry that gave it; None if the cache gave it and has its files.
+
+    `etag`: the entity tag of the artifact, where the registry gave the answer.
+    """
 
     answer: Answer
     client: Client | None = None
+    etag: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 def fetch(
@@ -85,9 +92,9 @@ def fetch(
 ) -> Fetched:
     """Returns the right program for a request, in the cache.
 
-    Does not ask the registry if the cache has an exact answer to the same request, or without `connect` (offline).
-    `refresh`: always ask the registry. Raises `NoSuchArtifact` with the nearest artifacts, `Unreachable` if the cache
-    has no answer either, and `Damaged` if the answer or the downloaded bytes are wrong.
+    Does not ask the registry if the cache has an exact answer to the same request that is younger than `max_age`, or
+    without `connect` (offline). `refresh`: always ask the registry. Raises `NoSuchArtifact` with the nearest artifacts,
+    `Unreachable` if the cache has no answer either, and `Damaged` if the answer or the downloaded bytes are wrong.
     """
     return bring(request, look(request, cache, connect, refresh=refresh), cache, watch=watch)
 
@@ -95,19 +102,70 @@ def fetch(
 def look(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> FoundArtifact:
     """Finds the program for a request without downloading it. Arguments and errors are those of `fetch`."""
     before = None if refresh else cache.answer(request)
-    if before is not None and before.match.exact and held(before, cache):
-        return FoundArtifact(before)
+    answer = None if before is None else before.answer
+    record = None if before is None else before.record
+    if answer is not None and not (answer.match.exact and held(answer, cache)):
+        record = None
+    if answer is not None and cache.is_fresh(record):
+        return FoundArtifact(answer)
     if connect is None:
-        return FoundArtifact(_offline(request, before, cache))
+        return FoundArtifact(_offline(request, answer, cache))
     client = connect()
     try:
-        return FoundArtifact(resolve(request, client), client)
-    except Unreachable as problem:
-        raise _unserved(request, before, cache, problem) from problem
+        if answer is not None and record is not None and confirm(record, cache, client):
+            return FoundArtifact(answer)
+        found, etag = resolve_tagged(request, client)
+        cache.meet(client.identity)
+        return FoundArtifact(found, client, etag)
+    except NoSuchArtifact:
+        if client.identity:
+            cache.meet(client.identity)
+            cache.remember_miss(request)
+        raise
+    except (Unreachable, Temporary) as problem:
+        if answer is not None and record is not None and cache.survives(record):
+            return FoundArtifact(answer, warnings=(stale_warning(record, problem),))
+        raise _unserved(request, answer, cache, problem) from problem
+
+
+def confirm(record: CachedArtifact, cache: Cache, client: Client) -> bool:
+    """Asks the registry whether an artifact is still there and unchanged, and notes what it says.
+
+    Returns false if it is gone or changed, or if another registry answers. Raises `Unreachable` or `Temporary`.
+    """
+    identity, before = record.artifact.id, cache.partition
+    try:
+        changed, etag = client.confirm(identity, record.etag)
+        gone = False
+    except NotFound:
+        changed, etag, gone = None, "", True
+    if not client.identity:
+        return False
+    cache.meet(client.identity)
+    if before is None or cache.partition is None or cache.partition.name != before.name:
+        return False
+    with suppress(MxrError):
+        if gone:
+            cache.drop(record)
+        else:
+            cache.keep(changed or record.artifact, etag or record.etag)
+    return not gone and changed is None
+
+
+def stale_warning(record: CachedArtifact, problem: MxrError) -> str:
+    """Returns the warning for an artifact that serves although the registry could not confirm it."""
+    hours = (record.age or 0) / 3600
+    age = f"{hours:.0f} hours" if hours < 48 else f"{hours / 24:.0f} days"
+    return f"the registry has not confirmed artifact {record.artifact.id[:12]} for {age}: {problem.message}"
 
 
 def resolve(request: Request, client: Client) -> Answer:
     """Returns the verified answer of the registry. Raises `NoSuchArtifact`, `Unreachable`, `Damaged`."""
+    return resolve_tagged(request, client)[0]
+
+
+def resolve_tagged(request: Request, client: Client) -> tuple[Answer, str]:
+    """Returns the verified answer of the registry and the entity tag of the artifact. Raises as `resolve` does."""
     hit = client.resolve(request)
     if not hit.artifact.answers_requests:
         raise Damaged(
@@ -119,7 +177,7 @@ def resolve(request: Request, client: Client) -> Answer:
     match = Match(tuple(hit.match.get("relaxed", ())), dict(hit.match.get("assumed", {})))
     answer = Answer(hit.artifact, match)
     check_answer(request, answer)
-    return answer
+    return answer, hit.etag
 
 
 def bring(request: Request, found: FoundArtifact, cache: Cache, *, watch: Watch = unwatched) -> Fetched:
@@ -127,12 +185,12 @@ def bring(request: Request, found: FoundArtifact, cache: Cache, *, watch: Watch 
     answer = found.answer
     if found.client is None:
         use(answer, cache, None)
-        return Fetched(path_of(answer, cache), "cache", answer)
+        return Fetched(path_of(answer, cache), "cache", answer, found.warnings)
     moved = complete(answer, cache, found.client, watch)
     # A cache that is not writable still serves its content: only a download requires writing.
     with nullcontext() if moved else suppress(MxrError):
-        cache.remember(request, answer)
-    usage_log.tell(cache.root, found.client)
+        cache.remember(request, answer, found.etag)
+    cache.tell_uses(found.client)
     return Fetched(path_of(answer, cache), "registry" if moved else "cache", answer)
 
 
@@ -144,7 +202,10 @@ def fetch_compiled(
     Raises `Mismatch` if the artifact does not match the request, `NoSuchArtifact` if the namespace serves only promoted
     artifacts, and `Damaged` if it does not match its id.
     """
-    answer = judged(request, client.artifact(identity), "The compiled program")
+    artifact, etag = client.confirm(identity, "")
+    assert artifact is not None
+    cache.meet(client.identity)
+    answer = judged(request, artifact, "The compiled program")
     if not answer.artifact.answers_requests:
         raise NoSuchArtifact(
             f"The program is compiled as artifact {identity[:12]}, but the namespace serves "
@@ -154,16 +215,16 @@ def fetch_compiled(
         )
     moved = complete(answer, cache, client, watch)
     with nullcontext() if moved else suppress(MxrError):
-        cache.remember(request, answer)
+        cache.remember(request, answer, etag)
     use(answer, cache, client)
     return Fetched(path_of(answer, cache), "compiled", answer)
 
 
 def use(answer: Answer, cache: Cache, client: Client | None) -> None:
     """Logs a use that no resolve counted, and reports it with `client`; without one, a later fetch reports it."""
-    usage_log.note(cache.root, answer.artifact.id)
+    cache.note_use(answer.artifact.id)
     if client is not None:
-        usage_log.tell(cache.root, client)
+        cache.tell_uses(client)
 
 
 def judged(request: Request, artifact: Artifact, what: str) -> Answer:
@@ -196,7 +257,7 @@ def complete(answer: Answer, cache: Cache, client: Client, watch: Watch = unwatc
             with cache.turn(file.sha256):
                 if not cache.holds(file.sha256):
                     here = cache.pieces(answer.artifact.key.model, file)
-                    transfer.download(client, file, cache.file(file.sha256), watch(file.size), here)
+                    transfer.download(client, file, cache.place(file.sha256), watch(file.size), here)
                     moved = True
     return moved
 
@@ -268,7 +329,8 @@ def path_of(answer: Answer, cache: Cache) -> Path:
 
 
 def _offline(request: Request, before: Answer | None, cache: Cache) -> Answer:
-    answer = before if before is not None and held(before, cache) else cache.choose(request)
+    chosen = cache.choose(request) if before is None or not held(before, cache) else None
+    answer = before if chosen is None else chosen.answer
     if answer is None or not held(answer, cache):
         raise Unreachable(
             "The cache has no program for this request, and --offline is set.",
@@ -277,12 +339,16 @@ def _offline(request: Request, before: Answer | None, cache: Cache) -> Answer:
     return answer
 
 
-def _unserved(request: Request, before: Answer | None, cache: Cache, problem: Unreachable) -> Unreachable:
+def _unserved(request: Request, before: Answer | None, cache: Cache, problem: MxrError) -> MxrError:
     """Returns the error, extended by whether --offline would find a program in the cache."""
-    answer = before or cache.choose(request)
+    chosen = cache.choose(request) if before is None else None
+    answer = before if chosen is None else chosen.answer
     if answer is None or not held(answer, cache):
-        return Unreachable(problem.message, hint=f"{problem.hint} The cache has no program for this request.")
-    return Unreachable(
-        f"{problem.message} The cache has a program that is not an exact match ({shortfall(request, answer)}).",
-        hint=f"Add --offline to use it. {problem.hint}",
+        hint = f"{problem.hint} The cache has no program for this request."
+        return type(problem)(problem.message, hint=hint)
+    why = f"is not an exact match ({shortfall(request, answer)})"
+    if answer.match.exact:
+        why = "the registry has not confirmed for longer than max_stale"
+    return type(problem)(
+        f"{problem.message} The cache has a program that {why}.", hint=f"Add --offline to use it. {problem.hint}"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mxr import onnxfile
 from mxr.artifact.target import Inputs
-from mxr.errors import NotAllowed, Usage
+from mxr.errors import Usage, WouldOverwrite
 from mxr.onnxfile.freezing import freeze
 from mxr.util import disk
 
@@ -25,8 +25,8 @@ def freeze_batches(
     """Writes `<stem>.b<batch>.onnx` to `folder` for each batch size, and one copy of the external data.
 
     The batch size replaces open first dims, also those in `inputs`; `inputs` gives the other dims. Raises `Usage` for
-    dims that remain open, `NotAllowed` for existing files without `force`, `Damaged` for an invalid model, and a disk
-    error as `disk.faults` does.
+    dims that remain open, `WouldOverwrite` for existing files without `force` and for files of the model, `Damaged` for
+    an invalid model, and a disk error as `disk.faults` does.
     """
     read = onnxfile.read_model(model)
     given = {name: tuple(_plain(dim) for dim in shape) for name, shape in inputs}
@@ -40,12 +40,7 @@ def freeze_batches(
         beside = [
             (place, folder / location) for location, place in onnxfile.external_files(read, follow_links=follow_links)
         ]
-        for place, copy in beside:
-            if copy.exists() and not copy.samefile(place) and not force and not _same(place, copy):
-                raise NotAllowed(f"{copy} exists with other content.", hint="Use another folder, or add --force.")
-    for path, _ in files:
-        if path.exists() and not force:
-            raise NotAllowed(f"{path} already exists.", hint="Use another folder, or add --force.")
+        _refuse_existing(model, beside, [path for path, _ in files], force=force)
     for place, copy in beside:
         if not (copy.exists() and copy.samefile(place)):
             disk.copy_whole(place, copy)
@@ -53,6 +48,21 @@ def freeze_batches(
         with disk.landing(path) as descriptor, os.fdopen(os.dup(descriptor), "wb") as target:
             freeze(model, target, dims)
     return tuple(path for path, _ in files)
+
+
+def _refuse_existing(model: Path, beside: list[tuple[Path, Path]], files: list[Path], *, force: bool) -> None:
+    """Raises `WouldOverwrite` for a file of the model, and without `force` for other files with other content."""
+    originals = (model, *(place for place, _ in beside))
+    for path in (*files, *(copy for place, copy in beside if not _is_same(copy, place))):
+        if any(_is_same(path, each) for each in originals):
+            raise WouldOverwrite(f"{path} is a file of the model itself.", hint="Give another folder with -o.")
+    for place, copy in beside:
+        differs = os.path.lexists(copy) and not (copy.exists() and (_is_same(copy, place) or _same(place, copy)))
+        if differs and not force:
+            raise WouldOverwrite(f"{copy} exists with other content.", hint="Use another folder, or add --force.")
+    for path in files:
+        if os.path.lexists(path) and not force:
+            raise WouldOverwrite(f"{path} already exists.", hint="Use another folder, or add --force.")
 
 
 def _with_batch(
@@ -70,6 +80,10 @@ def _plain(dim: object) -> int:
     if not isinstance(dim, int):
         raise Usage("A frozen model cannot have dynamic dims.", hint="Use numbers: --batch 1,4,8 --input x=1,3,8,8.")
     return dim
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one.exists() and one.samefile(other)
 
 
 def _same(one: Path, other: Path) -> bool:

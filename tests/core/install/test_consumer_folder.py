@@ -119,7 +119,7 @@ def test_triton_never_sees_a_partial_state(cache: Cache, folder: Path) -> None:
     seen: set[str] = set()
     with watched(lambda: look_as_triton(folder, programs, seen)):
         for n, each in zip((1, 2, 4, 8), made, strict=True):
-            place(TRITON, cache, each, f"p{n}".encode())
+            place(TRITON, cache, each, f"p{n}".encode(), force=True)
     assert seen == set(programs)
     versions = [path.name for path in (folder / "m").iterdir() if path.is_dir()]
     assert len(versions) == 2, "the one before stays for who reads it, older ones go"
@@ -131,7 +131,7 @@ def test_amdinfer_never_sees_a_partial_state(cache: Cache, folder: Path) -> None
     with watched(lambda: look_as_amdinfer(folder, shapes, seen)):
         for data, n in shapes.items():
             key = replace(BATCH_64, inputs=(("x", (64, 3, n, n)),))
-            place(REPO, cache, delivery(folder, key, data), data)
+            place(REPO, cache, delivery(folder, key, data), data, force=True)
     assert seen == {"p224", "p256", "p320"}
     assert sorted(tree(folder)) == ["m/1/m_b64.mxr", "m/config.toml"]
 
@@ -142,7 +142,7 @@ def test_onnxruntime_never_sees_a_partial_state(cache: Cache, folder: Path) -> N
     with watched(lambda: look_as_onnxruntime(folder, programs, seen)):
         for n, data in programs.items():
             key = replace(FLAGS_OFF, inputs=(("x", (8, 3, n, n)),))
-            place(EPCONTEXT, cache, delivery(folder, key, data, qualities=DEVICE), data)
+            place(EPCONTEXT, cache, delivery(folder, key, data, qualities=DEVICE), data, force=True)
     assert len(seen) == 3
     assert len(tree(folder)) == 3
 
@@ -273,7 +273,7 @@ def test_placed_files_are_not_hard_links_unless_requested(cache: Cache, folder: 
     assert (folder / "m_b8.mxr").stat().st_nlink == 1
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"v":2}', '{"slots":{"a":{"consumer":1}}}', '{"slots":{},"more":1}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"v":1}', '{"slots":{"a":{"consumer":1}}}', '{"slots":{},"more":1}'])
 def test_a_damaged_ledger(cache: Cache, folder: Path, text: str) -> None:
     folder.mkdir()
     (folder / ledger.NAME).write_text(text)

@@ -581,3 +581,10 @@ def test_fixes_name_only_commands_that_exist() -> None:
     commands = {"fetch", "check", "inspect", "host", "cache", "explain"}
     for failure in FAILURES:
         assert set(re.findall(r"`mxr (\w+)", failure.fix + failure.means)) <= commands
+
+
+def test_no_advice_can_destroy_a_file() -> None:
+    """What is in the way is moved, not deleted, and no path from a text becomes the target of a command."""
+    harmful = r"\bdelete\b|\brm\b|\boverwrite\b|--force|remove (the|this) file|-o \{"
+    for failure in FAILURES:
+        assert not re.search(harmful, failure.fix.lower()), failure.name

@@ -133,6 +133,11 @@ def test_file_names_distinguish_programs() -> None:
     assert LockFile((one, two)).file_names() == (f"a-{one.id[:12]}.mxr", f"a-{two.id[:12]}.mxr")
     amd = [replace(each, consumer="amdinfer") for each in (one, two)]
     assert LockFile(tuple(amd)).file_names() == ("a_b1.mxr", "a_b2.mxr")
+    archs = [
+        replace(entry(n, key=batch(1, arch=arch)), consumer="amdinfer") for n, arch in ((1, "gfx908"), (2, "gfx90a"))
+    ]
+    with pytest.raises(Usage, match=r"a different file a_b1.mxr in one folder"):
+        LockFile(tuple(archs)).file_names(placing=True)
     by_hash = entry(1, model=GPU.model)
     assert LockFile((by_hash,)).file_names() == (f"{GPU.model[7:23]}.mxr",)
     same = LockFile((one, replace(one, request=Request(batch(1), Demands(num_cu=104)))))

@@ -39,9 +39,8 @@ artifact = Artifact(
     serve="built",
     manifest=Manifest((file,)),
 )
-cache.remember(asked.request, Answer(artifact, Match((), {})))
-cache.file(sha).parent.mkdir(parents=True, exist_ok=True)
-cache.file(sha).write_bytes(data)
+cache.imported.remember(asked.request, Answer(artifact, Match((), {})))
+cache.place(sha).write_bytes(data)
 reply = {}
 try:
     session = mxr.ort_session(

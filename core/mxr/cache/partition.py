@@ -1,0 +1,178 @@
+"""A partition of the cache: what one registry answered in one namespace, or what bundles brought.
+
+    <partition>/artifacts/<digest>/<id>.json    {"artifact", "etag", "confirmed_at", "gone"}
+    <partition>/answers/ab/<request>.json       {"digest", "id", "match", "etag"}, or {"miss": true}
+    <partition>/models/<hash>.json              the inputs of a model, for requests by hash
+
+Programs themselves are not in partitions: their sha256 is their name. What a partition says decides what is served.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+from mxr.artifact.key import MODEL, MODEL_PREFIX
+from mxr.artifact.manifest import check_sha256
+from mxr.artifact.matching import Match
+from mxr.artifact.qualities import Request
+from mxr.artifact.records import Artifact, Model
+from mxr.errors import MxrError
+from mxr.util import codec
+from mxr.util.frozen import dataclass
+
+from .folder import CacheFolder
+
+REMOVED = "removed"
+"""The registry's last word on an artifact that it no longer has. Other words follow with `yank` and `revoke`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The artifact that a request got, and how well it matched."""
+
+    artifact: Artifact
+    match: Match
+
+
+@dataclass(frozen=True, slots=True)
+class CachedArtifact:
+    """The record of an artifact. `age`: seconds since the registry confirmed it last; None if it came by a bundle.
+
+    `etag`: its entity tag at that time. `gone`: why the registry no longer serves it; None if it does.
+    """
+
+    artifact: Artifact
+    etag: str = ""
+    age: float | None = None
+    gone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CachedAnswer:
+    """The last word of a partition on a request. `answer` is None where the registry had no artifact for it."""
+
+    answer: Answer | None
+    record: CachedArtifact | None = None
+
+
+class Partition:
+    """The records below one folder of the cache. Reading never fails: damaged and unreadable records count as missing.
+
+    Records have an age, unless the partition is `ageless`. Writing raises as `CacheFolder.write` does.
+    """
+
+    def __init__(self, folder: CacheFolder, name: str, *, ageless: bool = False) -> None:
+        self.folder, self.name, self.ageless = folder, name, ageless
+
+    def answer(self, request: Request) -> CachedAnswer | None:
+        """Returns the last word on exactly this request, or None.
+
+        An answer about an artifact that changed since, that is gone, or that its namespace does not serve counts as
+        missing.
+        """
+        found = self._read(self._answer_name(request))
+        if found.get("miss") is True:
+            return CachedAnswer(None)
+        try:
+            record = self.known(check_sha256(str(found["digest"])), str(found["id"]))
+            if record is None or record.gone or found.get("etag", "") != record.etag:
+                return None
+            if record.artifact.digest not in digests(request) or not record.artifact.answers_requests:
+                return None
+            match = found["match"]
+            return CachedAnswer(Answer(record.artifact, Match(tuple(match["relaxed"]), dict(match["assumed"]))), record)
+        except (KeyError, TypeError, ValueError, MxrError):
+            return None
+
+    def remember(self, request: Request, answer: Answer, etag: str = "") -> None:
+        """Stores an answer and the record of its artifact."""
+        artifact = answer.artifact
+        self.keep(artifact, etag)
+        row = {"digest": artifact.digest, "id": artifact.id, "match": answer.match.to_json(), "etag": etag}
+        self._write(self._answer_name(request), row)
+
+    def remember_miss(self, request: Request) -> None:
+        """Stores that the registry has nothing for a request."""
+        self._write(self._answer_name(request), {"miss": True})
+
+    def keep(self, artifact: Artifact, etag: str = "", gone: str | None = None) -> None:
+        """Stores the record of an artifact, confirmed now."""
+        row = {"artifact": codec.encode(artifact), "etag": etag, "confirmed_at": time.time(), "gone": gone}
+        self._write(_artifact_name(artifact.digest, artifact.id), row)
+
+    def known(self, digest: str, identity: str) -> CachedArtifact | None:
+        """Returns the record of an artifact by the digest of its key and its id, or None."""
+        try:
+            name = _artifact_name(digest, identity)
+            row = self._read(name)
+            artifact = codec.decode(Artifact, row["artifact"], "artifact", lenient=True)
+            age = None if self.ageless else time.time() - float(row["confirmed_at"])
+            if not artifact.sound or name != _artifact_name(artifact.digest, artifact.id):
+                return None
+            return CachedArtifact(artifact, str(row["etag"]), age, row["gone"])
+        except (KeyError, TypeError, ValueError, MxrError):
+            return None
+
+    def records(self, digest: str | None = None, *, model: str | None = None) -> Iterator[CachedArtifact]:
+        """Yields the records with this digest of the key, those of this model, or all."""
+        for each in self._names("artifacts") if digest is None else (digest,):
+            for name in self._names(f"artifacts/{each}"):
+                # Most records are of other models: looking for the name in the bytes is faster than decoding them.
+                data = self.folder.read(f"{self.name}/artifacts/{each}/{name}") if model is not None else None
+                if model is not None and model.encode() not in (data or b""):
+                    continue
+                if record := self.known(each, name.removesuffix(".json")):
+                    yield record
+
+    def model(self, model: str) -> Model | None:
+        """Returns the record of a model by its hash, or None."""
+        try:
+            return codec.decode(Model, self._read(_model_name(model)), "model", lenient=True)
+        except MxrError:
+            return None
+
+    def models(self, prefix: str) -> list[str]:
+        """Returns the identities of the models that begin with `prefix`: "sha256:" and hex digits."""
+        found = [MODEL_PREFIX + name.removesuffix(".json") for name in self._names("models")]
+        return [identity for identity in found if identity.startswith(prefix) and MODEL.fullmatch(identity)]
+
+    def remember_model(self, model: Model) -> None:
+        """Stores the inputs of a model."""
+        known = replace(model, complete=False, onnx=None, manifest=None)
+        if self.model(model.model) != known:
+            self._write(_model_name(model.model), codec.encode(known))
+
+    def _names(self, name: str) -> list[str]:
+        return self.folder.names(f"{self.name}/{name}")
+
+    def _answer_name(self, request: Request) -> str:
+        name = sha256(codec.canonical(request.to_json()).encode()).hexdigest()
+        return f"answers/{name[:2]}/{name}.json"
+
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            found = json.loads(self.folder.read(f"{self.name}/{name}") or b"")
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _write(self, name: str, row: dict[str, Any]) -> None:
+        self.folder.write(f"{self.name}/{name}", codec.canonical(row).encode())
+
+
+def digests(request: Request) -> set[str]:
+    """Returns the digests of the keys whose artifacts can serve a request: its own, and that of its generic family."""
+    return {key.digest for key in (request.key, request.key.generic()) if key is not None}
+
+
+def _artifact_name(digest: str, identity: str) -> str:
+    return f"artifacts/{check_sha256(digest)}/{check_sha256(identity)}.json"
+
+
+def _model_name(model: str) -> str:
+    return f"models/{model.rpartition(':')[2]}.json"

@@ -1,0 +1,236 @@
+"""No data loss: what `-o` and other commands write never takes the place of a model or of someone else's file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from core.cache.test_store import opened
+from core.consumers.parts import BATCH_64, delivery, held, place
+from paths import DATA
+from strategies import GPU
+
+from mxr import consumers
+from mxr.artifact.key import Key
+from mxr.artifact.matching import Match
+from mxr.artifact.qualities import Request
+from mxr.cache.store import Answer, Cache
+from mxr.errors import MxrError, WouldOverwrite
+from mxr.install import ledger, variant_set
+from mxr.install.placement import OutputRequest, deliver
+from mxr.onnxfile import read_model
+from mxr.request.builder import BuiltRequest
+from mxr.request.model import ModelReference
+from mxr.util import disk
+from mxr.workflows.fetch import Fetched
+from mxr.workflows.freeze import freeze_batches
+
+ONNX = (DATA / "models" / "convnet.onnx").read_bytes()
+PYTHON, AMDINFER, TRITON, REPO = map(consumers.find, ("python", "amdinfer", "triton", "amdinfer-repo"))
+OTHERS = {
+    "model": replace(GPU, model="xxh3:" + "ab" * 16),
+    "arch": replace(GPU, arch="gfx908"),
+    "shapes": replace(GPU, inputs=(("x", (8, 3, 96, 96)),)),
+    "precision": replace(GPU, precision=("fp16",)),
+}
+NEWER = replace(GPU, migraphx="2.16", rocm="7.3")
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return opened(tmp_path / "cache")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ModelReference:
+    """A model with external data."""
+    path = tmp_path / "home" / "m.onnx"
+    path.parent.mkdir()
+    path.write_bytes(ONNX)
+    (path.parent / "m.data").write_bytes(b"weights")
+    return ModelReference(GPU.model, read_model(path), path, (("m.data", path.parent / "m.data"),))
+
+
+def fetch(
+    cache: Cache, model: ModelReference, where: object, key: Key = GPU, data: bytes = b"program", **how: bool
+) -> Path:
+    """`mxr fetch m.onnx -o WHERE` for the consumer python."""
+    held(cache, data)
+    made = delivery(Path("/"), key, data)
+    fetched = Fetched(cache.file(made.program), "cache", Answer(made.artifact, Match()))
+    asked = BuiltRequest(Request(key), PYTHON, ())
+    return deliver(fetched, cache, asked, model, OutputRequest(str(where), **how)).path
+
+
+def other_names(path: Path, tmp_path: Path) -> Iterator[Path]:
+    """Further names of a file: as it is, other spellings, links."""
+    yield from (path, Path(f"{path.parent}/../{path.parent.name}/./{path.name}"))
+    for name, make in (("hard", os.link), ("soft", os.symlink)):
+        make(path, tmp_path / f"{name}-{path.name}")
+        yield tmp_path / f"{name}-{path.name}"
+    (tmp_path / f"folder-{path.name}").symlink_to(path.parent)
+    yield tmp_path / f"folder-{path.name}" / path.name
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_model_is_never_replaced_by_whatever_name(
+    cache: Cache, model: ModelReference, tmp_path: Path, force: bool
+) -> None:
+    for file in model.files:
+        before = file.read_bytes()
+        for name in (*other_names(file, tmp_path), Path(os.path.relpath(file))):
+            with pytest.raises(WouldOverwrite, match="the model"):
+                fetch(cache, model, name, force=force)
+            assert file.read_bytes() == before and file.samefile(name)
+    lone = ModelReference(GPU.model, model.onnx)
+    with pytest.raises(WouldOverwrite, match="an ONNX model"):
+        fetch(cache, lone, model.files[0], force=force)
+    assert model.files[0].read_bytes() == ONNX, "a model by hash has no file, but this is one"
+    assert not (tmp_path / "home" / ledger.NAME).exists()
+
+
+def test_a_plain_file_replaces_only_what_was_placed_for_the_same_subject(
+    cache: Cache, model: ModelReference, tmp_path: Path
+) -> None:
+    out = tmp_path / "out" / "m.mxr"
+    for key, data in ((GPU, b"program"), (GPU, b"program"), (NEWER, b"newer toolchain")):
+        assert fetch(cache, model, out, key, data).read_bytes() == data
+    for what, key in OTHERS.items():
+        with pytest.raises(WouldOverwrite, match=f"{what} .* there") as caught:
+            fetch(cache, model, out, key, what.encode())
+        assert str(out) in caught.value.message and "--force" in caught.value.hint
+    assert out.read_bytes() == b"newer toolchain"
+    fetch(cache, model, out, OTHERS["arch"], b"forced", force=True)
+    with pytest.raises(WouldOverwrite, match="arch"):
+        fetch(cache, model, out)
+    out.write_bytes(b"edited")
+    with pytest.raises(WouldOverwrite, match="changed after mxr placed it"):
+        fetch(cache, model, out, OTHERS["arch"], b"again")
+    assert out.read_bytes() == b"edited"
+    (out.parent / ledger.NAME).unlink()
+    with pytest.raises(WouldOverwrite, match="is not what mxr placed"):
+        fetch(cache, model, out)
+
+
+def test_strangers_files_links_pipes_and_folders_are_named_and_stay(
+    cache: Cache, model: ModelReference, tmp_path: Path
+) -> None:
+    stranger = tmp_path / "precious.txt"
+    stranger.write_bytes(b"precious")
+    (tmp_path / "link").symlink_to(stranger)
+    (tmp_path / "broken").symlink_to(tmp_path / "nothing")
+    os.mkfifo(tmp_path / "pipe")
+    for name, says in (
+        ("precious.txt", "exists and is not"),
+        ("link", "a symbolic link to"),
+        ("broken", "a symbolic link to"),
+        ("pipe", "a device or a pipe"),
+    ):
+        with pytest.raises(WouldOverwrite, match=says):
+            fetch(cache, model, tmp_path / name)
+    with pytest.raises(WouldOverwrite, match="a device or a pipe"):
+        fetch(cache, model, tmp_path / "pipe", force=True)
+    fetch(cache, model, tmp_path / "link", force=True)
+    assert stranger.read_bytes() == b"precious" and not (tmp_path / "link").is_symlink()
+    held(cache, b"program")
+    inside = cache.file(sha256(b"program").hexdigest())
+    with pytest.raises(WouldOverwrite, match="inside the cache"):
+        fetch(cache, model, inside, force=True)
+    assert inside.read_bytes() == b"program"
+
+
+@pytest.mark.parametrize("name", ["amdinfer", "triton", "amdinfer-repo"])
+def test_two_archs_in_one_consumer_folder_do_not_replace_one_another(cache: Cache, tmp_path: Path, name: str) -> None:
+    consumer, folder = consumers.find(name), tmp_path / "o"
+    place(consumer, cache, delivery(folder, BATCH_64))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for what, key in OTHERS.items():
+        if what == "shapes":
+            key = replace(GPU, inputs=(("x", (64, 3, 96, 96)),))
+        else:
+            key = replace(key, inputs=BATCH_64.inputs)
+        with pytest.raises(WouldOverwrite, match=f"{what} .* there"):
+            place(consumer, cache, delivery(folder, key, b"other"), b"other")
+        assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    newer = replace(BATCH_64, migraphx="2.16")
+    place(consumer, cache, delivery(folder, newer, b"newer"), b"newer")
+    place(consumer, cache, delivery(folder, replace(newer, arch="gfx908"), b"forced"), b"forced", force=True)
+
+
+def test_a_layout_never_replaces_the_model(cache: Cache, model: ModelReference) -> None:
+    home = model.files[0].parent
+    program = home / "m_b8.mxr"
+    model.files[0].rename(program)
+    assert AMDINFER.lay_out is not None
+    made = delivery(home)
+    held(cache, b"program")
+    from mxr.install.consumer_folder import put
+
+    with pytest.raises(WouldOverwrite, match="the model"):
+        put(AMDINFER.lay_out(made), made, "amdinfer", cache, force=True, model_files=(program,))
+    assert program.read_bytes() == ONNX
+
+
+def test_a_set_replaces_neither_another_set_nor_strangers(cache: Cache, model: ModelReference, tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+
+    def put(key: Key = GPU, force: bool = False) -> None:
+        held(cache, b"program")
+        made = delivery(Path("/"), key, b"program")
+        fetched = {8: Fetched(cache.file(made.program), "cache", Answer(made.artifact, Match()))}
+        subject = replace(model, model=key.model)
+        variant_set.place(
+            fetched, {8: BuiltRequest(Request(key), PYTHON, ())}, subject, str(folder), cache, force=force
+        )
+
+    folder.mkdir()
+    (folder / variant_set.LIST).write_text("mine")
+    with pytest.raises(WouldOverwrite, match="belongs to something else"):
+        put()
+    assert (folder / variant_set.LIST).read_text() == "mine" and len(list(folder.iterdir())) == 1
+    put(force=True)
+    put()
+    with pytest.raises(WouldOverwrite, match="belongs to something else"):
+        put(OTHERS["model"])
+    (folder / "m.mxr").write_bytes(b"edited")
+    with pytest.raises(WouldOverwrite, match="changed after"):
+        put()
+    assert (folder / "m.mxr").read_bytes() == b"edited"
+
+
+def test_freeze_never_writes_over_the_model(tmp_path: Path) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(ONNX)
+    (tmp_path / "m.b4.onnx").hardlink_to(model)
+    with pytest.raises(WouldOverwrite, match="the model itself"):
+        freeze_batches(model, tmp_path, [4], force=True)
+    (tmp_path / "m.b2.onnx").symlink_to(tmp_path / "nothing")
+    with pytest.raises(WouldOverwrite, match="already exists"):
+        freeze_batches(model, tmp_path, [2])
+    assert model.read_bytes() == ONNX
+
+
+def test_documents_replace_only_documents_of_their_kind(tmp_path: Path) -> None:
+    from mxr.bundle.exporter import _is_bundle
+    from mxr.lockfiles.lockfile import LockFile, save
+
+    def kept(path: Path, write: Callable[[], object]) -> None:
+        before = path.read_bytes() if path.is_file() else None
+        with pytest.raises((WouldOverwrite, MxrError)):
+            write()
+        assert before is None or path.read_bytes() == before
+
+    save(LockFile(()), tmp_path / "mxr.lock")
+    save(LockFile(()), tmp_path / "mxr.lock")
+    (tmp_path / "m.onnx").write_bytes(ONNX)
+    (tmp_path / "link.lock").symlink_to(tmp_path / "m.onnx")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("m.onnx", "link.lock", "folder", "pipe"):
+        kept(tmp_path / name, lambda name=name: save(LockFile(()), tmp_path / name))  # type: ignore[misc]
+        kept(tmp_path / name, lambda name=name: disk.refuse_other(tmp_path / name, "a bundle", _is_bundle))  # type: ignore[misc]
+    assert (tmp_path / "m.onnx").read_bytes() == ONNX

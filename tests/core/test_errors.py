@@ -30,7 +30,6 @@ EXITS = {
     "temporary": 75,
     "disk_full": 75,
     "interrupted": 130,
-    "too_large": 2,
 }
 """What scripts rely on: each code and the number that a program ends with."""
 

@@ -15,6 +15,8 @@ from .relay import Relay
 from .stack import Host, Registry, finish
 
 Hosts = Callable[..., Host]
+LISTS = {"mxr-set.json", ".mxr-layout.json"}
+PLACED = {"convnet-b1.mxr", "convnet-b4.mxr", *LISTS}
 REF = ("--kind", "ref", "--migraphx", "2.16", "--for", "python")
 
 
@@ -35,7 +37,7 @@ def test_a_set_is_a_folder_with_a_list(
     said = other("fetch", convnet, *REF, "--batch", "4,1,4", "-o", f"{folder}/", "--json").json
     assert said["set"] == str(folder / "mxr-set.json")
     assert [(each["batch"], each["id"]) for each in said["entries"]] == [(at, variants[at]["id"]) for at in (1, 4)]
-    assert {path.name for path in folder.iterdir()} == {"convnet-b1.mxr", "convnet-b4.mxr", "mxr-set.json"}
+    assert {path.name for path in folder.iterdir()} == PLACED
     listed = json.loads((folder / "mxr-set.json").read_text())
     assert (listed["version"], listed["model"], list(listed["batches"])) == (1, said["model"], ["1", "4"])
     for batch, row in listed["batches"].items():
@@ -111,17 +113,24 @@ def test_a_folder_that_is_there_is_renewed(
     other, folder = host("other"), tmp_path / "set"
     folder.mkdir()
     (folder / "mine.txt").write_text("stays")
-    (folder / "convnet-b1.mxr").write_text("of an earlier set")
-    other("fetch", convnet, *REF, "--batch", "1,4", "-o", folder)
-    assert {path.name for path in folder.iterdir()} == {"mine.txt", "convnet-b1.mxr", "convnet-b4.mxr", "mxr-set.json"}
+    (folder / "convnet-b1.mxr").write_text("of someone else")
+    words = ("fetch", convnet, *REF, "--batch", "1,4", "-o", folder)
+    assert "convnet-b1.mxr exists and is not what mxr placed" in other(*words, expect=7).err
+    assert {path.name for path in folder.iterdir()} == {"mine.txt", "convnet-b1.mxr"}
+    assert (folder / "convnet-b1.mxr").read_text() == "of someone else"
+    other(*words, "--force")
+    assert {path.name for path in folder.iterdir()} == {"mine.txt", *PLACED}
+    assert hashlib.sha256((folder / "convnet-b1.mxr").read_bytes()).hexdigest() == variants[1]["sha256"]
+    (folder / "convnet-b1.mxr").unlink()
+    other(*words)
     assert hashlib.sha256((folder / "convnet-b1.mxr").read_bytes()).hexdigest() == variants[1]["sha256"]
     (folder / "convnet-b4.mxr").unlink()
     (folder / "convnet-b4.mxr").mkdir()
     listed = (folder / "mxr-set.json").read_bytes()
-    (folder / "convnet-b1.mxr").write_text("of an earlier set")
-    other("fetch", convnet, *REF, "--batch", "1,4", "-o", folder, expect=7)
-    assert (folder / "convnet-b1.mxr").read_text() == "of an earlier set"
-    assert (folder / "mxr-set.json").read_bytes() == listed
+    for force in ((), ("--force",)):
+        other(*words, *force, expect=7)
+        assert hashlib.sha256((folder / "convnet-b1.mxr").read_bytes()).hexdigest() == variants[1]["sha256"]
+        assert (folder / "mxr-set.json").read_bytes() == listed
     assert other.leftovers() == []
 
 
@@ -130,12 +139,7 @@ def test_a_set_for_a_consumer_that_names_by_batch(
 ) -> None:
     words = ("--kind", "ref", "--migraphx", "2.16", "--for", "amdinfer", "--batch", "1,4")
     host("other")("fetch", convnet, *words, "-o", tmp_path / "set")
-    assert {path.name for path in (tmp_path / "set").iterdir()} == {
-        "convnet_b1.mxr",
-        "convnet_b4.mxr",
-        "mxr-set.json",
-        ".mxr-layout.json",
-    }
+    assert {path.name for path in (tmp_path / "set").iterdir()} == {"convnet_b1.mxr", "convnet_b4.mxr", *LISTS}
     (tmp_path / "set" / "convnet_b4.mxr").write_bytes(b"compiled here")
     refused = host("other")("fetch", convnet, *words, "-o", tmp_path / "set", expect=7).err
     assert "convnet_b4.mxr exists and is not what mxr placed" in refused
@@ -153,7 +157,7 @@ def test_a_set_is_verified_and_takes_another_name(
     other, folder = host("other"), tmp_path / "set"
     words = ("fetch", convnet, *REF, "--batch", "1,4", "-o", folder)
     other(*words, "--name", "net")
-    assert {path.name for path in folder.iterdir()} == {"net-b1.mxr", "net-b4.mxr", "mxr-set.json"}
+    assert {path.name for path in folder.iterdir()} == {"net-b1.mxr", "net-b4.mxr", *LISTS}
     assert other("verify", folder, "--json").json["files"] == ["net-b1.mxr", "net-b4.mxr"]
     (folder / "net-b4.mxr").write_bytes(b"")
     (finding,) = other("verify", folder, "--json", expect=6).error["detail"]["findings"]
@@ -176,7 +180,7 @@ def test_the_registry_dies_in_the_middle_and_nothing_appears(
         assert relay.reached.is_set() and not folder.exists()
     registry.start()
     other("fetch", convnet, *REF, "--batch", "1,4", "-o", folder, env={"MXR_REGISTRY": registry.url})
-    assert len(list(folder.iterdir())) == 3
+    assert {path.name for path in folder.iterdir()} == PLACED
     registry.kill9()
     offline = other("fetch", convnet, *REF, "--batch", "1,4", "--offline", "--json").json
     assert [each["source"] for each in offline["entries"]] == ["cache", "cache"] and offline["set"] is None
@@ -190,7 +194,7 @@ def test_two_hosts_write_one_folder(
     started = [host(f"h{number}").start(*words) for number in range(4)]
     codes = [finish(each).code for each in started]
     assert 0 in codes and set(codes) <= {0, 75}
-    assert {path.name for path in folder.iterdir()} == {"convnet-b1.mxr", "convnet-b4.mxr", "mxr-set.json"}
+    assert {path.name for path in folder.iterdir()} == PLACED
     listed = json.loads((folder / "mxr-set.json").read_text())
     for row in listed["batches"].values():
         assert hashlib.sha256((folder / row["file"]).read_bytes()).hexdigest() == row["sha256"]

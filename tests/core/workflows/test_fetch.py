@@ -20,7 +20,7 @@ from mxr.artifact.records import Artifact
 from mxr.cache.store import Answer
 from mxr.client.registry import Client
 from mxr.errors import Damaged, MxrError
-from mxr.protocol.artifacts import document
+from mxr.protocol.artifacts import REGISTRY_HEADER, document
 from mxr.settings import load
 from mxr.workflows.fetch import check_answer, resolve
 
@@ -54,6 +54,7 @@ def lying_registry(reply: dict[str, Any]) -> Iterator[Client]:
             data = json.dumps(reply).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(data)))
+            self.send_header(REGISTRY_HEADER, "11111111-1111-4111-8111-111111111111")
             self.end_headers()
             self.wfile.write(data)
 

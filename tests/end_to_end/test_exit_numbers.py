@@ -181,7 +181,7 @@ def test_ctrl_c_ends_with_130_while_the_registry_says_nothing(
     with silent.frozen():
         running = waiting.start("fetch", model, *gpu)
         # The model is remembered right before the registry is asked.
-        while not list(waiting.cache.glob("v1/models/*")):
+        while not list(waiting.cache.glob("v2/local/models/*")):
             assert running.poll() is None
         running.send_signal(signal.SIGINT)
         done = finish(running, 60)

@@ -45,8 +45,9 @@ def test_link_shares_the_file_of_the_cache(
     for _ in range(2):
         other("fetch", model, *gpu, "-o", final, "--link")
         assert final.samefile(other.held()[0])
-    assert "the cache itself" in other("fetch", model, *gpu, "-o", final, expect=7).err
-    assert final.samefile(other.held()[0])
+    other("fetch", model, *gpu, "-o", final)
+    assert not final.samefile(other.held()[0]), "without --link, a copy replaces the link"
+    assert final.read_bytes() == other.held()[0].read_bytes()
     assert {path.name for path in tmp_path.iterdir()} >= {"model.mxr"}
     assert other.leftovers() == []
 
@@ -58,10 +59,12 @@ def test_an_output_that_exists_is_replaced_as_one(
     final.parent.mkdir()
     final.write_bytes(b"the old program" * 9999)
     with final.open("rb") as reader:
-        other("fetch", model, *gpu, "-o", final)
+        other("fetch", model, *gpu, "-o", final, expect=7)
+        assert final.read_bytes() == b"the old program" * 9999
+        other("fetch", model, *gpu, "-o", final, "--force")
         assert reader.read() == b"the old program" * 9999, "who has it open keeps the old one whole"
     assert final.read_bytes() == programs.gfx908.read_bytes()
-    assert [path.name for path in final.parent.iterdir()] == ["model.mxr"]
+    assert {path.name for path in final.parent.iterdir()} == {"model.mxr", ".mxr-layout.json"}
 
 
 def test_a_folder_gets_the_name_that_the_consumer_looks_for(

@@ -106,7 +106,7 @@ def locked_and_recorded(
                 ledger.write(folder, changed)
             except NotAllowed:
                 # Another user's ledger, as in /tmp: the files are not recorded, so they are not replaced later.
-                if (folder / ledger.NAME).stat().st_uid == os.geteuid():
+                if not _is_foreign(folder / ledger.NAME):
                     raise
         yield
 
@@ -198,6 +198,14 @@ def _found(path: Path, cache: Cache) -> str | None:
         if path.is_symlink() or not path.is_file():
             return "not a file"
         return sha256_memoised(path, cache.memo)
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether another user owns what is at a path."""
+    try:
+        return path.lstat().st_uid != os.geteuid()
+    except OSError:
+        return False
 
 
 def _kind(path: Path) -> str:

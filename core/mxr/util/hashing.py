@@ -213,6 +213,9 @@ class StatMemo:
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int | None]:
         """Yields a descriptor of the folder, or None if it does not exist or another user owns it or can write it."""
+        if self.folder is None:
+            yield None
+            return
         try:
             folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:

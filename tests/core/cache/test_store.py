@@ -26,12 +26,8 @@ from mxr.protocol.artifacts import Artifact, Model, ModelInput
 from mxr.util import codec, disk
 
 REQUEST = Request(GPU)
-<<<<<<< HEAD
-MODEL_SEEN = Model(MODEL, "m.onnx", (ModelInput("x", "float32", ("N", 3)),))
-=======
 ONE = "11111111-1111-4111-8111-111111111111"
-MODEL_SEEN = Model(MODEL, "0" * 64, "m.onnx", (ModelInput("x", "float32", ("N", 3)),))
->>>>>>> 0afdbce (The cache keeps registries apart, confirms old answers, and uses nobody else's folder)
+MODEL_SEEN = Model(MODEL, "m.onnx", (ModelInput("x", "float32", ("N", 3)),))
 
 
 def artifact(data: bytes = b"program", key: Key = GPU, has: Qualities | None = None, at: float = 1.0) -> Artifact:

@@ -32,7 +32,7 @@ from mxr.workflows.freeze import freeze_batches
 ONNX = (DATA / "models" / "convnet.onnx").read_bytes()
 PYTHON, AMDINFER, TRITON, REPO = map(consumers.find, ("python", "amdinfer", "triton", "amdinfer-repo"))
 OTHERS = {
-    "model": replace(GPU, model="xxh3:" + "ab" * 16),
+    "model": replace(GPU, model="sha256:" + "ab" * 32),
     "arch": replace(GPU, arch="gfx908"),
     "shapes": replace(GPU, inputs=(("x", (8, 3, 96, 96)),)),
     "precision": replace(GPU, precision=("fp16",)),

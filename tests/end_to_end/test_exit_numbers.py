@@ -122,7 +122,7 @@ def test_an_output_that_cannot_be_written_ends_with_7(
     # Nobody may make files in sysfs, not even root. Source: Linux, fs/sysfs and fs/kernfs have no create.
     said = mxr("fetch", model, *gpu, "-o", "/sys/kernel/model.mxr", "--json", expect=7)
     assert said.error["code"] == "not_allowed"
-    assert "/sys/kernel/model.mxr" in said.error["message"]
+    assert "Cannot write /sys/kernel/" in said.error["message"]
 
 
 def test_no_registry_and_nothing_in_the_cache_end_with_69(host: Hosts, model: Path, gpu: tuple[str, ...]) -> None:

@@ -95,8 +95,23 @@ def load(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> 
             found[name] = _duration(name, found[name])
     if "cache_owners" in found:
         found["cache_owners"] = _user_ids(found["cache_owners"])
+    if found.get("token") is not None:
+        found["token"] = _token(found["token"])
     read = {"registry": _url(found), "timeout": _seconds(found)}
     return Settings(**found | read | {"plaintext": _switch(found), "kserve_allow": _kserve_allow(found)})
+
+
+def _token(value: object) -> str | None:
+    """A token without the newline that a mounted secret ends with. The error does not quote it."""
+    text = str(value).strip()
+    if not text:
+        return None
+    if not all("!" <= letter <= "~" for letter in text):
+        raise Usage(
+            "The token has characters that a header cannot carry.",
+            hint="Set MXR_TOKEN to the token alone: visible ASCII characters, without spaces and quotes.",
+        )
+    return text
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -217,3 +217,11 @@ def test_no_settings_show_a_secret(tmp_path: Path) -> None:
             open_store(url)
         errors.append(caught.value)
     assert not [error for error in errors if "://" in str(error) and secret in str(error.to_json()) + repr(error)]
+
+
+def test_a_token_of_a_mounted_secret() -> None:
+    assert load({"MXR_TOKEN": "p@ss!w0rd\n"}).token == "p@ss!w0rd"
+    for wrong in ("p@ss w0rd", "p@ss\nw0rd", "é€"):
+        with pytest.raises(Usage) as caught:
+            load({"MXR_TOKEN": wrong})
+        assert wrong not in str(caught.value.to_json())

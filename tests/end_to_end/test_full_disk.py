@@ -35,7 +35,7 @@ def test_a_host_without_room(
 
     final = tmp_path / "out" / "model.mxr"
     other("fetch", model, *ASKED, "-o", final, through=at_most(1), expect=75)
-    assert list(final.parent.iterdir()) == []
+    assert [each.name for each in final.parent.iterdir()] in ([], [".mxr-layout.json"])
     other("fetch", model, *ASKED, "-o", final)
     assert final.read_bytes() == program.read_bytes()
 

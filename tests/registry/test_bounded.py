@@ -161,3 +161,17 @@ def test_forwarded_addresses_are_believed_from_trusted_proxies_only(start: Any, 
         until(lambda log=server.log: "/healthz?seen" in log.read_text())
         (line,) = [each for each in server.log.read_text().splitlines() if "/healthz?seen" in each]
         assert shown in line and (name == "behind") == ("192.0.2.7" in line)
+
+
+def test_numbers_of_any_length_are_refused_and_not_computed(server: Any) -> None:
+    for name in ("limit", "days"):
+        assert server.call("GET", f"/v1/uses?{name}={'0' * 9}{'9' * 31}")[0] == 422
+    length = {"content-length": "0" * 5_000 + "2", "content-type": "application/json"}
+    assert server.http.request("POST", server.url + "/v1/resolve", body=b"{}", headers=length).status == 422
+
+
+def test_the_name_of_an_onnx_file_moves_no_other_file(server: Any) -> None:
+    stated = server.registration()
+    stated["manifest"]["files"] = [file | {"name": f"sub/{file['name']}"} for file in stated["manifest"]["files"]]
+    status, said = server.call("POST", "/v1/models", stated | {"onnx": f"sub/{stated['onnx']}"})
+    assert status == 422 and "without a folder" in said["error"]["message"]

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -17,7 +18,7 @@ from mxr.artifact.manifest import Blob
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.client import transfer
-from mxr.errors import Damaged, DiskFull, NoSuchArtifact, NotFound, Temporary, Usage
+from mxr.errors import Damaged, DiskFull, NoSuchArtifact, NotAllowed, NotFound, Temporary, Usage
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import LockEntry, LockFile
 from mxr.protocol.artifacts import ModelClaim
@@ -186,7 +187,17 @@ def _opened(path: Path, size: int) -> tuple[int, bool]:
     import fcntl
 
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # The name can be known to others: what another user put there is neither followed nor written to.
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        with disk.faults(path):
+            descriptor = os.open(path, flags, 0o600)
+        own = os.fstat(descriptor)
+        if not stat.S_ISREG(own.st_mode) or own.st_uid != os.geteuid() or own.st_nlink > 1 or own.st_mode & 0o022:
+            os.close(descriptor)
+            raise NotAllowed(
+                f"{path} is not a file that only this user can write, so that the bundle cannot be written there.",
+                hint="Remove it, or give another folder with -o.",
+            )
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -198,7 +209,7 @@ def _opened(path: Path, size: int) -> tuple[int, bool]:
             pass  # the file system has no locks; two processes with the same layout write the same bytes
         status = os.fstat(descriptor)
         with suppress(OSError):
-            if path.stat().st_ino == status.st_ino:
+            if path.lstat().st_ino == status.st_ino:
                 return descriptor, status.st_size != size
         os.close(descriptor)  # another process has just completed and renamed this file
 

@@ -283,7 +283,8 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _remove(folder: Path, entries: Sequence[LedgerEntry], cache: Cache) -> None:
-    """Removes the unchanged files of an earlier layout, and the folders that become empty."""
+    """Removes the unchanged files of an earlier layout, and the folders that become empty. Follows no link."""
+    entries = [entry for entry in entries if not _is_through_link(folder, entry.name)]
     for home in dict.fromkeys((folder / entry.name).parent for entry in entries):
         inside = {Path(entry.name).name: entry.sha256 for entry in entries if (folder / entry.name).parent == home}
         with suppress(OSError, MxrError):
@@ -295,6 +296,11 @@ def _remove(folder: Path, entries: Sequence[LedgerEntry], cache: Cache) -> None:
                 (home / name).unlink()
             if home != folder:
                 home.rmdir()
+
+
+def _is_through_link(folder: Path, name: str) -> bool:
+    """Whether a folder on the way to a file below `folder` is a symbolic link: what it leads to is not ours."""
+    return any((folder / parent).is_symlink() for parent in Path(name).parents if parent != Path())
 
 
 @contextmanager

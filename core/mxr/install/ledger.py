@@ -13,6 +13,8 @@ previous layout: a running program may still read them, so the next layout remov
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import field, fields
 from pathlib import Path
@@ -84,7 +86,8 @@ class Ledger:
 
     def owns(self, name: str, sha256: str) -> bool:
         """Whether mxr placed a file of this name with this content."""
-        return any(LedgerEntry(name, sha256) in (*slot.files, *slot.before) for slot in self.slots.values())
+        entries = (entry for slot in self.slots.values() for entry in (*slot.files, *slot.before))
+        return any((entry.name, entry.sha256) == (name, sha256) for entry in entries)
 
     def conflict(self, name: str, slot: LedgerSlot) -> str:
         """Why what is recorded about the file or slot `name` is not for `slot`; empty if it is, or nothing is known."""
@@ -107,10 +110,20 @@ class Ledger:
 
 
 def read(folder: Path) -> Ledger:
-    """Reads the ledger of a folder; it is empty if there is none. Raises `Damaged` or a disk fault."""
+    """Reads the ledger of a folder. It is empty if there is none that only this user or root can have written.
+
+    What another user wrote must not decide which files mxr replaces and removes. Raises `Damaged` or a disk fault.
+    """
     path = folder / NAME
     try:
-        with path.open("rb") as file:
+        # A link is not followed, and a pipe that somebody put there does not stop the open.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise Damaged(f"{path}, the record of what mxr placed there, is no regular file.", hint="Remove it.")
+            if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
+                return Ledger()
             data = file.read(LARGEST)
     except FileNotFoundError:
         return Ledger()

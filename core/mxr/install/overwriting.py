@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from mxr import onnxfile
@@ -29,6 +30,10 @@ def refuse_forced(path: Path) -> None:
             mode = path.lstat().st_mode
         except FileNotFoundError:
             return
+    if stat.S_ISLNK(mode):
+        # A link to nothing is replaced like a file.
+        with suppress(OSError):
+            mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
         raise WouldOverwrite(f"{path} is a device or a pipe. Nothing was written.", hint="Give the path of a file.")
     if is_model(path):

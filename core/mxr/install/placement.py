@@ -71,6 +71,8 @@ def check(asked: BuiltRequest, subject: ModelReference, output: OutputRequest, *
         raise Usage("The output path is empty.", hint="Give -o PATH, or leave it out.")
     if not lays_out(asked, output):
         final = Path(output.path)
+        if output.name is not None:
+            check_stem(output.name)
         if is_folder(output.path):
             final /= consumer.file_name(output.stem(subject), asked.request.key)
         overwriting.refuse_models([final], subject.files)
@@ -182,7 +184,7 @@ def _place_file(
         raise Usage(f"This artifact has {len(files)} files, and the output path can take one.", hint="Leave -o out.")
     final = Path(output.path)
     if is_folder(output.path):
-        final /= asked.consumer.file_name(output.stem(subject), asked.request.key)
+        final /= asked.consumer.file_name(check_stem(output.stem(subject)), asked.request.key)
     row = (fetched.answer.artifact, asked.request.key, asked.consumer.name)
     place_files(final.parent, {final.name: row}, cache, link=output.link, force=output.force, model_files=subject.files)
     return final

@@ -70,6 +70,10 @@ class RegisterModel:
         check_name(self.name)
         if self.onnx not in {file.name for file in self.manifest.files}:
             raise codec.refuse("onnx", "the name of the ONNX file in the manifest", self.onnx)
+        if "/" in self.onnx:
+            # External data is relative to the ONNX file, whose name is no part of the identity: the first one to
+            # register a model must not decide where its other files are looked for.
+            raise codec.refuse("onnx", "a file name without a folder", self.onnx)
         limits.check_count(self.inputs, limits.MOST_MODEL_INPUTS, "inputs", "inputs")
         limits.check_document(codec.encode(self.inputs), limits.MOST_MODEL_TEXT, limits.DEEPEST_PROVENANCE, "inputs")
 

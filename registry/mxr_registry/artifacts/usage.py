@@ -150,7 +150,7 @@ _LIMITS = {"days": OLDEST, "limit": MOST_LISTED}
 
 
 def _number(name: str, text: str, limit: int) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= limit):
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= limit):
         raise Usage(f"{name}: expected 1 to {limit}, found {text[:20]!r}.", hint=f"Correct the parameter {name}.")
     return int(text)
 

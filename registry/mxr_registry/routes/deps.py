@@ -12,8 +12,9 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect
 
-from mxr.errors import TooLarge
+from mxr.errors import Interrupted, TooLarge, Usage
 from mxr.util import codec
 from mxr_registry.artifacts.models import DescribeModel
 from mxr_registry.artifacts.publication import Inspect
@@ -57,14 +58,19 @@ async def _body(request: Request) -> bytes:
     services = await _services(request)
     limit = services.settings.limits.body
     declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit:
+    if declared and not (declared.isascii() and declared.isdigit() and len(declared) < 20):
+        raise Usage("Content-Length is not a number.", hint="Send the size of the body in bytes, or no such header.")
+    if declared and int(declared) > limit:
         raise _too_large(limit)
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise _too_large(limit)
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                raise _too_large(limit)
+            parts.append(part)
+    except ClientDisconnect as gone:
+        raise Interrupted("The client closed the connection before the body was complete.") from gone
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

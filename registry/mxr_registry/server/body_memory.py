@@ -48,7 +48,7 @@ class BodyMemory:
             return 0
         for name, value in scope["headers"]:
             if name == b"content-length":
-                return min(int(value), self._largest) if value.isdigit() else self._largest
+                return min(int(value), self._largest) if value.isdigit() and len(value) < 20 else self._largest
             if name == b"transfer-encoding":
                 return self._largest
         return 0

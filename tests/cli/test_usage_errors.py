@@ -268,6 +268,22 @@ def test_a_kserve_uri_is_no_option(fails: Fails, monkeypatch: pytest.MonkeyPatch
     assert not Path("out").exists()
 
 
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", ".."])
+def test_a_name_leaves_no_folder(fails: Fails, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Neither a name in a URI nor --name, whether the consumer takes a file or a layout."""
+    # The name of a file needs no registry to find the model.
+    monkeypatch.setenv("MXR_KSERVE_ALLOW", "path")
+    Path("mnt").mkdir()
+    before = sorted(Path().rglob("*"))
+    facts = "batch=4&rocm=7.2&migraphx=2.15&arch=gfx908"
+    for consumer in ("python", "triton", "amdinfer"):
+        uri = f"mxr://m.onnx?{facts}&for={consumer}&name={name}&force=1"
+        assert "name" in fails("kserve-init", uri, "mnt").err
+        options = ("--arch", "gfx908", "--rocm", "7.2", "--migraphx", "2.15", "--batch", "4", "--for", consumer)
+        assert "name" in fails("fetch", "m.onnx", *options, "-o", "mnt/", "--name", name, "--force").err
+    assert sorted(path for path in Path().rglob("*") if path.parts[0] != "cache") == before
+
+
 def test_a_kserve_uri_uses_the_settings_of_its_command(fails: Fails) -> None:
     """They reach the fetch without its arguments: the refusal of the token shows that it got there."""
     uri = "mxr://sha256:" + "0" * 64 + "?batch=4&rocm=7.2&migraphx=2.15&arch=gfx908"

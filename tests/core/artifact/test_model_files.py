@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.meddling import Meddler, grow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from identities import files_of, model_of
@@ -105,26 +106,6 @@ def test_files_that_cannot_be_read_are_usage(tmp_path: Path) -> None:
             model_identity(*asked)
     with pytest.raises(Usage, match="Cannot read"):
         model_identity(tmp_path, ())
-
-
-class Meddler:
-    """A digest that does something to a file when it is first given bytes."""
-
-    def __init__(self, meddle: Callable[[], object]) -> None:
-        self.meddle: Callable[[], object] | None = meddle
-
-    def update(self, data: object) -> None:
-        if self.meddle:
-            self.meddle()
-            self.meddle = None
-
-    def hexdigest(self) -> str:
-        return "0" * 64
-
-
-def grow(path: Path) -> None:
-    with path.open("ab") as file:
-        file.write(b"more")
 
 
 MEDDLINGS: list[Callable[[Path], object]] = [

@@ -132,8 +132,11 @@ def test_strangers_files_links_pipes_and_folders_are_named_and_stay(
     ):
         with pytest.raises(WouldOverwrite, match=says):
             fetch(cache, model, tmp_path / name)
-    with pytest.raises(WouldOverwrite, match="a device or a pipe"):
-        fetch(cache, model, tmp_path / "pipe", force=True)
+    (tmp_path / "link-to-pipe").symlink_to(tmp_path / "pipe")
+    for name in ("pipe", "link-to-pipe"):
+        with pytest.raises(WouldOverwrite, match="a device or a pipe"):
+            fetch(cache, model, tmp_path / name, force=True)
+    assert (tmp_path / "link-to-pipe").is_symlink()
     fetch(cache, model, tmp_path / "link", force=True)
     assert stranger.read_bytes() == b"precious" and not (tmp_path / "link").is_symlink()
     held(cache, b"program")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from harness.onnx_files import read, saved
 from onnx import helper
 
 from mxr.errors import Damaged
@@ -28,16 +29,6 @@ def tensor(name: str, location: str | None = None) -> onnx.TensorProto:
     made = with_entries(*([("location", location), ("offset", "0")] if location else []), raw=location is None)
     made.name = name
     return made
-
-
-def saved(folder: Path, model: onnx.ModelProto | bytes, name: str = "model.onnx") -> Path:
-    path = folder / name
-    path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
-    return path
-
-
-def read(folder: Path, model: onnx.ModelProto | bytes) -> OnnxModel:
-    return read_model(saved(folder, model))
 
 
 def with_location(folder: Path, location: str) -> OnnxModel:

@@ -11,6 +11,7 @@ from typing import Any
 
 import onnx
 import pytest
+from harness.onnx_files import read, saved
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import external_data_helper, helper
@@ -45,16 +46,6 @@ def tensor(name: str, location: str | None = None) -> onnx.TensorProto:
         for key, value in (("location", location), ("offset", "0"), ("length", "4")):
             made.external_data.add(key=key, value=value)
     return made
-
-
-def saved(folder: Path, model: onnx.ModelProto | bytes, name: str = "model.onnx") -> Path:
-    path = folder / name
-    path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
-    return path
-
-
-def read(folder: Path, model: onnx.ModelProto | bytes) -> OnnxModel:
-    return read_model(saved(folder, model))
 
 
 @pytest.fixture(scope="session")

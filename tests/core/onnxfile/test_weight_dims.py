@@ -6,12 +6,11 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from paths import DATA
 
 from mxr.onnxfile import OutputDim, read_model
-
-onnx = pytest.importorskip("onnx")
 
 
 def model_of(nodes: str, weights: str, more_outputs: str = "") -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import xxhash
+from harness.meddling import Meddler, grow
 from identities import model_of
 
 from mxr.artifact import model_hashing
@@ -57,26 +58,6 @@ def test_files_of_about_a_block(tmp_path: Path, size: int) -> None:
 
 
 # --- files that change meanwhile ---
-
-
-class Meddler:
-    """A digest that does something to a file when it is first given bytes."""
-
-    def __init__(self, meddle: Callable[[], object]) -> None:
-        self.meddle: Callable[[], object] | None = meddle
-
-    def update(self, data: object) -> None:
-        if self.meddle:
-            self.meddle()
-            self.meddle = None
-
-    def hexdigest(self) -> str:
-        return "0" * 32
-
-
-def grow(path: Path) -> None:
-    with path.open("ab") as file:
-        file.write(b"more")
 
 
 def replace(path: Path) -> None:

@@ -6,6 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import xxhash
 from identities import model_of
@@ -221,7 +222,6 @@ def test_a_program_of_another_model_or_precision_is_refused(start: Any, parts: A
 
 @on_sqlite
 def test_declared_dims_of_outputs_that_differ_are_a_warning(start: Any, parts: Any) -> None:
-    onnx = pytest.importorskip("onnx")
     server, made = start(), onnx.load(MODELS / "convnet.onnx")
     made.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 99
     data = made.SerializeToString()

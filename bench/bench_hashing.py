@@ -1,6 +1,6 @@
 """Hashing a 2 GiB model, compared with sha256 in one thread; the quick check, compared with a plain loop over xxh3_128.
 
-    python bench/bench_hashing.py [--gib N] [--folder DIR]
+    python bench/bench_hashing.py [--mib 2048] [--folder DIR] [--no-limits]
 
 The last line is one JSON document. The file must fit into the page cache; otherwise the disk is measured. On a machine
 with other load, threads do not get a CPU each: `first_of_loops_at_once` compares with as many plain loops at the same
@@ -41,11 +41,11 @@ print(peak() - before)
 """
 
 
-def write_model(path: Path, gib: int) -> None:
+def write_model(path: Path, mib: int) -> None:
     """Write a file of random bytes: one random block, rotated by a byte for each position, which is fast to write."""
     block = os.urandom(BLOCK)
     with path.open("wb") as file:
-        for turn in range(gib * (1 << 30) // BLOCK):
+        for turn in range((mib << 20) // BLOCK):
             file.write(block[turn:] + block[:turn])
 
 
@@ -88,10 +88,10 @@ def settled(model: Path) -> None:
     time.sleep(max(0.0, UNSETTLED_NS / 1e9 + 0.1 - (time.time() - model.stat().st_ctime)))
 
 
-def measure(folder: Path, gib: int) -> dict[str, float]:
+def measure(folder: Path, mib: int) -> dict[str, float]:
     """Measure all figures for one file in `folder`."""
     model, memo = folder / "model.onnx", StatMemo(folder / "memo")
-    write_model(model, gib)
+    write_model(model, mib)
     settled(model)
     sha = sha256_memoised(model, memo)
     if sha != plain_loop(model, hashlib.sha256()) or not is_intact(model, sha, memo):
@@ -110,7 +110,7 @@ def measure(folder: Path, gib: int) -> dict[str, float]:
     ).stdout
     model_identity(model, (), memo)
     return {
-        "gib": gib,
+        "mib": mib,
         "threads": threads(),
         "first_of_threads_times_sha256": times["sha256"] / times["first"] / threads(),
         "first_of_loops_at_once": times["at_once"] / times["first"] / threads(),
@@ -125,18 +125,19 @@ def measure(folder: Path, gib: int) -> dict[str, float]:
 def main() -> None:
     """Measure and print; fail if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gib", type=int, default=2)
+    parser.add_argument("--mib", type=int, default=2048)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--no-limits", action="store_true", help="measure only")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        figures = measure(Path(folder), asked.gib)
+        figures = measure(Path(folder), asked.mib)
     print(json.dumps({name: round(figure, 5) for name, figure in figures.items()}))
     kept = (
         figures["first_of_threads_times_sha256"] >= 0.9,
         figures["quick_of_plain_xxh3"] >= 0.8,
         figures["rss_growth_mib"] < 32,
     )
-    if not all(kept):
+    if not (all(kept) or asked.no_limits):
         raise SystemExit(
             "limits exceeded: the first hash at least 0.9 of threads x sha256, the quick check at least 0.8 of a plain "
             "loop over xxh3_128, memory growth less than 32 MiB"

@@ -1,6 +1,6 @@
 """Resolve on PostgreSQL: latency with a thousand and a million artifacts; throughput of one and two registries.
 
-    python bench/bench_postgresql.py [--seconds 5] [--many 1000000]
+    python bench/bench_postgresql.py [--seconds 4] [--many 1000000] [--samples 3000]
 
 The PostgreSQL server is that of the tests: Debian's, or the one of the wheel. Two registries are faster than one only
 if the machine has cores for both, the database and the load; otherwise the output says so. The last line is one JSON
@@ -15,50 +15,34 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
-from bench_resolve import _row, p95, request, throughput
+from bench_resolve import EACH, fill, p95, request, throughput
 from registry_process import registry
 
 from mxr.util.codec import canonical
+from mxr_registry.database.session import Database
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from servers.postgresql import PostgreSQL
-
-EACH = 50
-"""One of this many artifacts is requested; the others lie between the requested ones in the table and its indexes."""
 
 CORES = 6
 """The cores that two registries, their database processes and the load need to run in parallel."""
 
 
 @contextmanager
-def filled(server: PostgreSQL, count: int, each: int) -> Iterator[str]:
-    """The URL of a database with `count` artifacts; one in `each` of them is what `request` requests."""
+def filled(server: PostgreSQL, folder: Path, count: int, copies: int) -> Iterator[str]:
+    """The URL of a database with the artifacts of `count` requests, each followed by `copies - 1` others."""
     url = server.migrated()
-    with psycopg.connect(url) as session:
-        session.execute("CREATE TEMP TABLE asked (LIKE artifacts)")
-        names = [row[0] for row in session.execute("SELECT * FROM asked").description or ()]
-        with session.cursor().copy(f"COPY asked ({','.join(names)}) FROM STDIN") as copy:  # type: ignore[arg-type]
-            for number in range(count // each):
-                copy.write_row(_row(number, names))
-        made = {
-            "seq": "n",
-            "id": f"CASE WHEN n % {each} = 0 THEN id ELSE md5('i' || n) || md5('j' || n) END",
-            "digest": f"CASE WHEN n % {each} = 0 THEN digest ELSE md5('d' || n) || md5('e' || n) END",
-        }
-        session.execute(
-            f"INSERT INTO artifacts ({','.join(names)}) SELECT {','.join(made.get(name, name) for name in names)} "  # type: ignore[arg-type]
-            f"FROM generate_series(0, {count - 1}) n JOIN asked ON asked.seq = n / {each} + 1 ORDER BY n"
-        )
-        session.commit()
-        session.autocommit = True
+    db = Database(url)
+    fill(db, folder, count, copies)
+    db.close()
+    with psycopg.connect(url, autocommit=True) as session:
         session.execute("VACUUM ANALYZE artifacts")
     yield url
     server.drop(url)
@@ -76,10 +60,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--many", type=int, default=1_000_000)
+    parser.add_argument("--samples", type=int, default=3_000)
+    parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
     server = PostgreSQL(shared_buffers="512MB", max_wal_size="4GB")
     try:
-        found = measure(server, options.many, options.seconds)
+        found = measure(server, options.many, options.seconds, options.samples, options.rounds)
     finally:
         server.remove()
     print(
@@ -96,22 +82,22 @@ def main() -> None:
     print(json.dumps(found | {"cores": cores}))
 
 
-def measure(server: PostgreSQL, many: int, seconds: float) -> dict[str, float]:
+def measure(server: PostgreSQL, many: int, seconds: int, samples: int, rounds: int) -> dict[str, float]:
     """Measure all figures."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mxr-bench-")))
-        few = stack.enter_context(filled(server, 1_000, 1))
-        large = stack.enter_context(filled(server, many, EACH))
+        few = stack.enter_context(filled(server, folder / "fill-few", 1_000, 1))
+        large = stack.enter_context(filled(server, folder / "fill-many", many // EACH, EACH))
         urls = []
         for name, database in (("few", few), ("large", large), ("second", large)):
             environ = {"MXR_DATABASE_URL": database}
             urls.append(stack.enter_context(registry(folder / name, environ)))
-        time.sleep(2)
+        asked = min(200, many // EACH)
         for url in urls:
-            p95(url, 1_000, 500)
-        slow = [(p95(urls[1], many // EACH), p95(urls[0], 1_000)) for _ in range(5)]
-        bodies = [canonical(request(n).to_json()).encode() for n in range(200)]
-        pairs = [(rates(urls[1:2], bodies, seconds), rates(urls[1:], bodies, seconds)) for _ in range(3)]
+            p95(url, asked, samples // 6)
+        slow = [(p95(urls[1], many // EACH, samples), p95(urls[0], 1_000, samples)) for _ in range(rounds)]
+        bodies = [canonical(request(n).to_json()).encode() for n in range(asked)]
+        pairs = [(rates(urls[1:2], bodies, seconds), rates(urls[1:], bodies, seconds)) for _ in range(rounds)]
     return {
         "p95_many": statistics.median(a for a, _ in slow),
         "p95_few": statistics.median(b for _, b in slow),

@@ -88,18 +88,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--folder", help="folder for the generated files (sparse; less than 30 MiB on disk)")
+    parser.add_argument("--kernels", type=int, default=5000)
+    parser.add_argument("--no-limits", action="store_true", help="measure only")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         weights, kernels = Path(folder, "weights.mxr"), Path(folder, "kernels.mxr")
         write_weights(weights, 8, 64 * MIB)
-        write_kernels(kernels, 5000)
+        write_kernels(kernels, arguments.kernels)
         rows = [
             ("header of 512 MiB", weights, "header", 0.005, 32.0),
             ("describe 512 MiB of weights", weights, "describe", 0.060, 32.0),
             ("cut points of 512 MiB", weights, "cut points", 0.060, 32.0),
-            ("describe 5000 code objects", kernels, "describe", 1.0, 32.0),
-            ("cut points of 5000 code objects", kernels, "cut points", 1.0, 32.0),
+            (f"describe {arguments.kernels} code objects", kernels, "describe", 1.0, 32.0),
+            (f"cut points of {arguments.kernels} code objects", kernels, "cut points", 1.0, 32.0),
         ]
         found = []
         for title, path, task, most_seconds, most_mib in rows:
@@ -115,7 +117,7 @@ def main() -> None:
             print(f"{row['what']:34} {1000 * row['seconds']:8.1f} ms of {1000 * row['limit']:5.0f}", end="")
             print(f" ({1000 * row['cpu']:6.1f} ms CPU)", end="")
             print(f" {row['extra_mib']:6.1f} MiB extra  {state}")
-    sys.exit(0 if all(row["kept"] for row in found) else 1)
+    sys.exit(0 if arguments.no_limits or all(row["kept"] for row in found) else 1)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Resolve: hits per second, compared with an empty endpoint; latency with 200 and with 200,000 artifacts.
 
-    python bench/bench_resolve.py [--seconds 5] [--many 200000]
+    python bench/bench_resolve.py [--seconds 4] [--many 200000] [--samples 3000]
 
 The load comes from `wrk` if it is installed, because it uses little of the cores that it shares with the server, or
 else from threads of this process; the output says which. The last line is one JSON document.
@@ -14,26 +14,31 @@ import json
 import re
 import shutil
 import socket
-import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
+from filling import multiply, number_as_hex, publish, templates, upload_content
 from registry_process import registry
 
 from mxr.artifact.key import Key
-from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.util.codec import canonical
+from mxr_registry.database import schema
+from mxr_registry.database.session import Database
+from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow
 
 CONNECTIONS = 16
+EACH = 50
+"""One of this many artifacts is requested."""
+QUALITIES = Qualities(sramecc="+", xnack="-", num_cu=304, rocm_patch="7.2.1")
 JSON = {"content-type": "application/json"}
 
 EMPTY = """
@@ -64,47 +69,23 @@ def request(number: int) -> Request:
     return Request(key, Demands(sramecc="+", xnack="-", num_cu=304, rocm_patch="7.2.1"))
 
 
-def fill(database: Path, count: int) -> None:
-    """Insert artifacts directly into the registry's database."""
-    with sqlite3.connect(database) as session:
-        columns = [row[1] for row in session.execute("PRAGMA table_info(artifacts)")]
-        rows = (_row(number, columns) for number in range(count))
-        places = ",".join("?" * len(columns))
-        session.executemany(f"INSERT INTO artifacts ({','.join(columns)}) VALUES ({places})", rows)
+def fill(db: Database, folder: Path, count: int, copies: int) -> None:
+    """Publish the artifacts of `count` requests; `copies - 1` artifacts that nobody requests follow each of them.
 
-
-def _row(number: int, columns: list[str]) -> list[object]:
-    asked = request(number)
-    key, sha = asked.key, f"{number:064x}"
-    manifest = Manifest((File("model.mxr", 1000, sha, (Blob(sha, 1000),)),))
-    qualities = Qualities(sramecc="+", xnack="-", num_cu=304, rocm_patch="7.2.1")
-    known: dict[str, object] = {
-        "seq": number + 1,
-        "namespace": "default",
-        "id": artifact_id(key.digest, manifest.files),
-        "digest": key.digest,
-        "model": key.model,
-        "kind": key.kind,
-        "vendor": key.vendor,
-        "arch": key.arch,
-        "migraphx": key.migraphx,
-        "rocm": key.rocm,
-        "precision": "fp16",
-        "sha256": sha,
-        "size": 1000,
-        "key_json": key.canonical,
-        "qualities_json": canonical(qualities.to_json()),
-        "provenance_json": "{}",
-        "stated_json": "[]",
-        "names_json": '["model.mxr"]',
-        "published_at": 1.0,
-        "used_at": 1.0,
-        "promoted_at": None,
-        "promoted": 0,
-        "manifest_json": canonical(manifest.to_json()),
-        "description_json": "{}",
+    The others lie between the requested ones in the table and its indexes.
+    """
+    _, file = upload_content(db, folder)
+    rest = {
+        name: f"CASE WHEN n = 0 THEN {name} ELSE substr({name}, 1, 56) || {number_as_hex(db, 'n', 8)} END"
+        for name in ("id", "digest")
     }
-    return [known.get(name) for name in columns]
+    with db.writing() as session:
+        publish(session, map(request, range(count)), QUALITIES, file)
+        if copies > 1:
+            with templates(session, ArtifactRow, ArtifactInputRow, ArtifactBlobRow):
+                multiply(session, ArtifactRow, copies, seq=f"(seq - 1) * {copies} + n + 1", **rest)
+                for table in (ArtifactInputRow, ArtifactBlobRow):
+                    multiply(session, table, copies, artifact=f"(artifact - 1) * {copies} + n + 1")
 
 
 @contextmanager
@@ -166,7 +147,7 @@ def _by_wrk(url: str, method: str, bodies: list[bytes], seconds: float) -> float
     return float(re.search(r"Requests/sec:\s+([0-9.]+)", text)[1])  # type: ignore[index]
 
 
-def p95(url: str, count: int, samples: int = 3000) -> float:
+def p95(url: str, count: int, samples: int) -> float:
     """The 95th percentile in seconds of sequential resolves of random artifacts by one client."""
     host = url.removeprefix("http://")
     connection = http.client.HTTPConnection(host)
@@ -183,33 +164,34 @@ def p95(url: str, count: int, samples: int = 3000) -> float:
     return statistics.quantiles(took[samples // 10 :], n=20)[-1]
 
 
-def median_of(rounds: int, measure: Callable[[], float]) -> float:
-    """The median of several runs."""
-    return statistics.median(measure() for _ in range(rounds))
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--many", type=int, default=200_000)
+    parser.add_argument("--samples", type=int, default=3_000)
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mxr-bench-") as name:
         few, many = Path(name, "few"), Path(name, "many")
-        for data, count in ((few, 200), (many, options.many)):
-            with registry(data):
-                pass
-            fill(data / "registry.db", count)
+        for data, count, copies in ((few, 200, 1), (many, options.many // EACH, EACH)):
+            data.mkdir()
+            db = Database(f"sqlite:///{data / 'registry.db'}")
+            schema.upgrade(db)
+            fill(db, data, count, copies)
+            db.close()
         bodies = [canonical(request(n).to_json()).encode() for n in range(200)]
         with empty_endpoint() as empty, registry(few) as small, registry(many) as large:
-            time.sleep(2)
             pairs = []
-            for _ in range(3):
+            for _ in range(options.rounds):
                 ours = throughput(f"{small}/v1/resolve", "POST", bodies, options.seconds)
                 pairs.append((ours, throughput(f"{empty}/empty", "GET", [b""], options.seconds)))
             ratio = statistics.median(a / b for a, b in pairs)
             ours, bare = (statistics.median(side) for side in zip(*pairs, strict=True))
-            slow = [(p95(large, options.many), p95(small, 200)) for _ in range(3)]
+            slow = [
+                (p95(large, options.many // EACH, options.samples), p95(small, 200, options.samples))
+                for _ in range(options.rounds)
+            ]
             growth = statistics.median(a / b for a, b in slow)
             with_many, with_few = (statistics.median(side) for side in zip(*slow, strict=True))
     by = "wrk" if shutil.which("wrk") else "Python threads"

@@ -27,7 +27,7 @@ from registry_process import registry
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from servers.swift import Bucket, start  # noqa: E402
+from servers.swift import Bucket, Swift  # noqa: E402
 
 from mxr.artifact.manifest import Blob, File  # noqa: E402
 from mxr.client import transfer  # noqa: E402
@@ -49,7 +49,7 @@ def timed(action: Callable[[], object]) -> float:
 def bucket(folder: Path) -> Iterator[Bucket]:
     """A bucket on a real server."""
     (folder / "swift").mkdir()
-    server = start(folder / "swift")
+    server = Swift(folder / "swift")
     try:
         yield server.bucket()
     finally:

@@ -16,47 +16,33 @@ import time
 from pathlib import Path
 from typing import Any
 
+from filling import multiply, number_as_hex, publish, templates, upload_content
 from sqlalchemy import text
 
+from mxr.artifact.key import Key
+from mxr.artifact.qualities import Qualities, Request
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.config.retention import RetentionRules
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database
+from mxr_registry.database.tables import ArtifactBlobRow, ArtifactRow, BlobRow
 from mxr_registry.maintenance.sweep import Sweep, SweepReport
 from mxr_registry.storage import open_store
 from mxr_registry.storage.store import Store
 
-SQLITE_HASH = "printf('%064x', {0})"
-SERVER_HASH = "lpad(to_hex({0}), 64, '0')"
 
-
-def fill(db: Database, rows: int, expired: int) -> None:
+def fill(db: Database, folder: Path, rows: int, expired: int) -> None:
     """Insert artifacts with one blob each; the first `expired` of them were last used long ago."""
-    name = (SQLITE_HASH if db.embedded else SERVER_HASH).format("n")
-    series = (
-        f"(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {rows}) SELECT n FROM s) AS numbers"
-        if db.embedded
-        else f"generate_series(1, {rows}) AS numbers(n)"
-    )
-    used = f"CASE WHEN n <= {expired} THEN 1000.0 ELSE 4000000000.0 END"
+    _, file = upload_content(db, folder)
+    request = Request(Key("sha256:" + "0" * 64, "ref", "2.16", ()))
+    name = number_as_hex(db, "n", 64)
+    used = f"CASE WHEN n < {expired} THEN 1000.0 ELSE 4000000000.0 END"
     with db.writing() as session:
-        session.execute(
-            text(
-                "INSERT INTO blobs (namespace, sha256, size, created_at, touched_at) "
-                f"SELECT 'default', {name}, 1000, 0.0, 0.0 FROM {series}"
-            )
-        )
-        session.execute(
-            text(
-                "INSERT INTO artifacts (seq, namespace, id, digest, model, kind, migraphx, precision, sha256, size, "
-                "key_json, qualities_json, provenance_json, stated_json, names_json, published_at, used_at, promoted, "
-                f"manifest_json) SELECT n, 'default', {name}, {name}, 'sha256:0', 'ref', '2.16', 'fp32', {name}, 1000, "
-                f"'{{}}', '{{}}', '{{}}', '[]', '[]', 0.0, {used}, 0, '{{}}' FROM {series}"
-            )
-        )
-        session.execute(
-            text(f"INSERT INTO artifact_blobs (artifact, sha256, namespace) SELECT n, {name}, 'default' FROM {series}")
-        )
+        publish(session, [request], Qualities(), file)
+        with templates(session, BlobRow, ArtifactRow, ArtifactBlobRow):
+            multiply(session, BlobRow, rows, sha256=name, created_at="0.0", touched_at="0.0")
+            multiply(session, ArtifactRow, rows, seq="n + 1", id=name, digest=name, published_at="0.0", used_at=used)
+            multiply(session, ArtifactBlobRow, rows, artifact="n + 1", sha256=name)
         if not db.embedded:
             session.execute(text("ANALYZE"))
 
@@ -71,15 +57,15 @@ def sweep(db: Database, store: Store, grace: float) -> tuple[float, SweepReport]
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--expired", type=int, default=10_000)
     parser.add_argument("--database")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="mxr-bench-") as folder:
         db = Database(given.database or f"sqlite:///{folder}/registry.db")
         schema.upgrade(db)
-        fill(db, given.rows, given.expired)
+        fill(db, Path(folder, "fill"), given.rows, given.expired)
         store = open_store(f"file://{Path(folder)}/store")
         first, removed = sweep(db, store, 86_400.0)
         second, dropped = sweep(db, store, 0.0)

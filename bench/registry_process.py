@@ -13,13 +13,20 @@ from harness.registry import RegistryProcess, registry_environ
 
 
 @contextmanager
-def registry(data: Path, more: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Start a registry and give its URL; stop it at the end. `more` is added to its environment."""
+def registry_process(data: Path, more: Mapping[str, str] | None = None) -> Iterator[RegistryProcess]:
+    """Start a registry; stop it at the end. `more` is added to its environment."""
     environ = registry_environ(more)
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # By way of `env`, so that the installed command is executed: a forked program would have its imports for free.
     server = RegistryProcess(data, environ, through=("env",))
     try:
-        yield server.url
+        yield server
     finally:
         server.stop()
+
+
+@contextmanager
+def registry(data: Path, more: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Start a registry and give its URL, as `registry_process`."""
+    with registry_process(data, more) as server:
+        yield server.url

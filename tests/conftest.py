@@ -43,7 +43,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[SERVERS].stop()
 
 
-PROCESS_FOLDERS = ("compiler_workers", "end_to_end", "migrations", "registry")
+PROCESS_FOLDERS = ("bench", "compiler_workers", "end_to_end", "migrations", "registry")
 PROCESS_FIXTURES = frozenset({"bucket", "judge", "own_postgresql", "postgresql", "swift"})
 
 

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from mxr.errors import Temporary, Usage
 from mxr.util.frozen import dataclass
-from mxr.util.hashing import StatMemo, hash_chunks, identity, is_settled, read_chunks
+from mxr.util.hashing import StatMemo, has_writer, hash_chunks, identity, is_settled, read_chunks
 
 from .model_files import PIECE, ModelFiles, PiecedFile
 
@@ -58,8 +58,9 @@ def model_identity(onnx_path: Path, external: External, memo: StatMemo | None = 
     settled = memo is not None and all(is_settled(file.status, started) for file in files)
     known = memo.get(files[0].status, kind) if memo is not None and settled else None
     if known is None:
+        unwritten = settled and not any(has_writer(file.path, file.status) for file in files)
         known = _hash_all(files).model
-        if memo is not None and settled:
+        if memo is not None and unwritten:
             memo.put(files[0].status, {kind: known}, started_ns=started)
     return known
 

@@ -11,10 +11,12 @@ time; the digest is then computed again:
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import json
 import os
+import signal
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -164,10 +166,42 @@ def is_settled(status: os.stat_result, now_ns: int) -> bool:
     return now_ns - max(status.st_mtime_ns, status.st_ctime_ns) > UNSETTLED_NS
 
 
+def has_writer(path: Path, status: os.stat_result) -> bool:
+    """Return whether a process may change this file without a new time stamp: it has the file open or mapped to write.
+
+    A page of a mapping gets its time stamp when it is first written to, and not at later writes. Ask before the file is
+    read: whoever opens it later leaves a time stamp that differs from that of `status`, if the file was settled. True
+    also if the file at `path` is not the one of `status`. False where the kernel gives no lease: for a file of another
+    user (without CAP_LEASE), on network file systems and on overlayfs. Source: fcntl(2), F_SETLEASE; the time stamps of
+    mappings: mmap(2), MAP_SHARED.
+    """
+    import fcntl
+
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        if identity(os.fstat(descriptor)) != identity(status):
+            return True
+        # Who opens the file in this moment has the kernel send a signal, which would end the process if it were SIGIO.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as problem:
+        return problem.errno in (errno.EAGAIN, errno.EWOULDBLOCK)
+    except AttributeError:  # not Linux
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
 class StatMemo:
     """Digests of unchanged files, found by the file status. Best effort: no method raises; a lost digest is recomputed.
 
-    The digest of a file that is not settled (see `is_settled`) is neither stored nor returned. A digest is valid until
+    The digest of a file that is not settled (see `is_settled`) is neither stored nor returned, and that of a file that
+    somebody has open for writing (see `has_writer`) is not stored. A digest is valid until
     the next boot, because device numbers can change then. A folder or a record that another user owns or can write,
     and a symbolic link, count as empty: another user could claim that a file has a digest that it does not have.
     """
@@ -187,7 +221,7 @@ class StatMemo:
         """Stores digests by their kind.
 
         `started_ns` is `time.time_ns()` before the reading began, when `path_stat` was taken. The caller has checked
-        that the status was the same after the reading.
+        that the file had no writer then (`has_writer`), and that the status was the same after the reading.
         """
         if self.folder is None or not is_settled(path_stat, started_ns):
             return
@@ -301,9 +335,11 @@ def is_intact(path: Path, sha256: str, memo: StatMemo) -> bool:
 
 def _hash_and_remember(path: Path, memo: StatMemo) -> str:
     started, status = time.time_ns(), path.stat()
+    unwritten = not has_writer(path, status)
     digest, quick = hashlib.sha256(), xxhash.xxh3_128()
     _hash_file(path, status, [digest, quick], memoryview(bytearray(BLOCK)))
     if identity(path.stat()) != identity(status):
         raise _changed(path)
-    memo.put(status, {"sha256": digest.hexdigest(), "xxh3": quick.hexdigest()}, started_ns=started)
+    if unwritten:
+        memo.put(status, {"sha256": digest.hexdigest(), "xxh3": quick.hexdigest()}, started_ns=started)
     return digest.hexdigest()

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import hashlib
 import json
+import mmap
 import os
 import random
 import stat
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +31,7 @@ from mxr.util.hashing import (
     BLOCK,
     MOST_DIGESTS,
     StatMemo,
+    has_writer,
     hash_chunks,
     hash_through,
     is_intact,
@@ -173,6 +180,77 @@ def test_what_is_remembered_is_not_used_when_the_clock_is_set_back(
     assert memo.get(path.stat(), "sha256") == digest
     clock.now = last_change(path) + age
     assert memo.get(path.stat(), "sha256") is None
+
+
+def demand_leases(folder: Path) -> None:
+    """Skip the test where the file system gives no leases, as overlayfs."""
+    descriptor = os.open(written(folder / "leased", b""), os.O_RDONLY)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as problem:
+        pytest.skip(f"the file system of {folder} gives no leases: {problem}")
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def opened_to_write(path: Path) -> Iterator[Callable[[bytes], object]]:
+    """Writes through a descriptor that was open before."""
+    with path.open("r+b", buffering=0) as file:
+        yield lambda data: os.pwrite(file.fileno(), data, 0)
+
+
+@contextlib.contextmanager
+def mapped(path: Path) -> Iterator[Callable[[bytes], object]]:
+    """Writes through a mapping whose page was written before: neither mtime nor ctime changes."""
+    with path.open("r+b") as file:
+        mapping = mmap.mmap(file.fileno(), 0)
+    mapping[:] = mapping[:]
+    with mapping:
+        yield lambda data: mapping.__setitem__(slice(None), data)
+
+
+@pytest.mark.parametrize("way", [opened_to_write, mapped])
+def test_a_file_that_somebody_can_still_write_is_not_remembered(
+    tmp_path: Path, clock: Clock, memo: StatMemo, way: Callable[[Path], Any]
+) -> None:
+    demand_leases(tmp_path)
+    model, data = written(tmp_path / "m", b"onnx"), written(tmp_path / "d", b"data")
+    for path in (model, data):
+        with way(path) as write:
+            model_identity(model, [("d", data)], memo)
+            before = sha256_memoised(path, memo)
+            write(b"ONNX")
+            assert sha256_memoised(path, memo) == sha256_file(path) == sha256_hex(b"ONNX") != before
+        # The writer is gone: what it wrote counts, and is remembered from here on.
+        assert model_identity(model, [("d", data)], memo) == model_identity(model, [("d", data)])
+        assert sha256_memoised(path, memo) == memo.get(path.stat(), "sha256") == sha256_hex(b"ONNX")
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EINVAL, errno.ENOLCK])
+def test_where_there_are_no_leases_the_time_stamps_decide(
+    tmp_path: Path, clock: Clock, memo: StatMemo, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr("fcntl.fcntl", refuse)
+    path = written(tmp_path / "m", b"onnx")
+    assert sha256_memoised(path, memo) == memo.get(path.stat(), "sha256")
+
+
+def test_a_writer_that_comes_while_it_is_asked_neither_waits_nor_ends_the_process(tmp_path: Path) -> None:
+    path = written(tmp_path / "m", b"onnx")
+    script = "import sys\nfor _ in range(3000): open(sys.argv[1], 'r+b').close()"
+    with subprocess.Popen([sys.executable, "-c", script, str(path)]) as writer:
+        while writer.poll() is None:
+            has_writer(path, path.stat())
+    assert writer.returncode == 0 and not has_writer(path, path.stat())
+
+
+def test_a_replaced_file_counts_as_written(tmp_path: Path) -> None:
+    path, other = written(tmp_path / "m", b"onnx"), written(tmp_path / "n", b"onnx")
+    assert has_writer(path, other.stat()) and has_writer(tmp_path / "none", other.stat())
 
 
 @pytest.mark.parametrize("offset", [60, 24 * 3600])

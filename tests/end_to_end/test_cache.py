@@ -138,6 +138,35 @@ def test_a_removed_artifact_is_not_served_after_max_age_neither_online_nor_away_
     assert mxr(*exact, "--offline").json["id"] == identity
 
 
+def test_a_removed_artifact_is_not_served_from_a_bundle_either(
+    own_registry: Callable[..., Registry], host: Hosts, model: Path, programs: Programs, gpu: tuple[str, ...]
+) -> None:
+    registry = own_registry()
+    mxr, carried, late = (host(name, registry.url) for name in ("one", "carried", "late"))
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
+    exact, locked = ("fetch", model, *gpu, "--json"), ("fetch", model, *gpu, "--locked", "--json")
+    mxr("lock", model, *gpu)
+    mxr("export", "mxr.lock", "-o", "bundle.tar")
+    for each in (mxr, carried, late):
+        each("import", mxr.home / "bundle.tar", "--lock", "mxr.lock")
+    identity = mxr(*exact).json["id"]
+    before = registry.requests("GET /v1/artifacts/")
+    for words in (exact, locked, exact, locked):
+        assert carried(*words).json["id"] == identity
+    assert registry.requests("GET /v1/artifacts/") == before + 1, "what was only imported is asked about once"
+    mxr("rm", identity, "--yes")
+    age(mxr, 2 * HOUR)
+    age(carried, 2 * HOUR)
+    for each, first, second in ((mxr, exact, locked), (carried, locked, exact), (late, locked, exact)):
+        each(*first, expect=3)
+        each(*second, expect=3)
+    registry.stop()
+    for each in (mxr, carried, late):
+        each(*exact, "--offline", expect=69)
+        each(*locked, "--offline", expect=3)
+        each(*exact, "--offline", "--allow", "cu", expect=69)
+
+
 def test_another_registry_at_the_same_url_does_not_get_what_the_first_one_answered(
     own_registry: Callable[..., Registry], host: Hosts, model: Path, programs: Programs, gpu: tuple[str, ...]
 ) -> None:

@@ -41,15 +41,17 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class CachedArtifact:
-    """The record of an artifact. `age`: seconds since the registry confirmed it last; None if it came by a bundle.
+    """The record of an artifact. `age`: seconds since the registry confirmed it last; None if it never did.
 
-    `etag`: its entity tag at that time. `gone`: why the registry no longer serves it; None if it does.
+    `etag`: its entity tag at that time. `gone`: why the registry no longer serves it; None if it does. `imported`: a
+    bundle brought it, so that it serves without a registry, whatever its age.
     """
 
     artifact: Artifact
     etag: str = ""
     age: float | None = None
     gone: str | None = None
+    imported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class Partition:
             age = None if self.ageless else time.time() - float(row["confirmed_at"])
             if not artifact.sound or name != _artifact_name(artifact.digest, artifact.id):
                 return None
-            return CachedArtifact(artifact, str(row["etag"]), age, row["gone"])
+            return CachedArtifact(artifact, str(row["etag"]), age, row["gone"], imported=self.ageless)
         except (KeyError, TypeError, ValueError, MxrError):
             return None
 

@@ -19,6 +19,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -153,10 +154,24 @@ class Cache:
     # --- answers ---
 
     def answer(self, request: Request) -> CachedAnswer | None:
-        """Returns the last word on exactly this request: the registry's, else that of an imported bundle, or None."""
+        """Returns the last word on exactly this request: the registry's, else that of an imported bundle, or None.
+
+        The answer of a bundle counts as missing if the registry said since that the artifact is gone, or is another.
+        """
         partition = self.partition
         found = None if partition is None else partition.answer(request)
-        return self.imported.answer(request) if found is None else found
+        if found is not None or (brought := self.imported.answer(request)) is None or brought.record is None:
+            return found
+        record = self._with_registrys_word(brought.record)
+        if record.gone or not is_same_offer(record.artifact, brought.record.artifact):
+            return None
+        return CachedAnswer(brought.answer, record)
+
+    def _with_registrys_word(self, brought: CachedArtifact) -> CachedArtifact:
+        """Returns what the registry said about an artifact that a bundle brought, else the record of the bundle."""
+        artifact, partition = brought.artifact, self.partition
+        said = None if partition is None else partition.known(artifact.digest, artifact.id)
+        return brought if said is None else replace(said, imported=True)
 
     def choose(self, request: Request) -> CachedAnswer | None:
         """Returns the best cached artifact for a request by the rules of the registry, or None.
@@ -173,6 +188,8 @@ class Cache:
             sources += [partition] if last is None or last.answer is not None else []
         for key, generic in ((request.key, None), (request.key.generic(), True)):
             for record in (each for source in sources if key is not None for each in source.records(key.digest)):
+                if record.imported:
+                    record = self._with_registrys_word(record)
                 artifact = record.artifact
                 if record.gone is None and artifact.answers_requests and artifact.id not in held:
                     held[artifact.id] = record
@@ -195,11 +212,13 @@ class Cache:
 
     def is_fresh(self, record: CachedArtifact | None) -> bool:
         """Returns whether a record serves without asking the registry."""
-        return record is not None and (record.age is None or 0 <= record.age <= self.policy.max_age)
+        return record is not None and record.age is not None and 0 <= record.age <= self.policy.max_age
 
     def survives(self, record: CachedArtifact | None) -> bool:
         """Returns whether a record serves while the registry is away."""
-        return record is not None and (record.age is None or 0 <= record.age <= self.policy.max_stale)
+        if record is None or record.age is None:
+            return record is not None
+        return record.imported or 0 <= record.age <= self.policy.max_stale
 
     def remember(self, request: Request, answer: Answer, etag: str = "") -> None:
         """Stores an answer of the registry. Raises as `CacheFolder.ready` does."""
@@ -223,11 +242,11 @@ class Cache:
             self.partition.keep(record.artifact, record.etag, gone=REMOVED)
 
     def known(self, digest: str, identity: str) -> CachedArtifact | None:
-        """Returns the record of an artifact by the digest of its key and its id: of a bundle, else the registry's."""
-        found = self.imported.known(digest, identity)
-        if found is None and self.partition is not None:
-            found = self.partition.known(digest, identity)
-        return found
+        """Returns the record of an artifact by the digest of its key and its id: the registry's, else of a bundle."""
+        brought = self.imported.known(digest, identity)
+        if brought is not None:
+            return self._with_registrys_word(brought)
+        return None if self.partition is None else self.partition.known(digest, identity)
 
     def named(self, identity: str) -> Artifact | None:
         """Returns the record of an artifact by its id or a unique prefix of it, or None. It can be a removed one."""
@@ -310,6 +329,12 @@ class Cache:
         except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
+
+
+def is_same_offer(one: Artifact, other: Artifact) -> bool:
+    """Returns whether two records of an artifact answer the same requests: the same facts, and served."""
+    same = (one.id, one.digest, one.qualities) == (other.id, other.digest, other.qualities)
+    return same and one.sound and one.answers_requests
 
 
 def _file_name(sha: str) -> str:

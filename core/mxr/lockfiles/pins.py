@@ -151,7 +151,7 @@ def _find(entry: LockEntry, cache: Cache, connect: Connect | None) -> PinnedArti
         raise _gone(entry) from gone
     except (Unreachable, Temporary) as problem:
         if record is not None and usable and cache.survives(record):
-            return PinnedArtifact(record.artifact, warnings=(fetch_workflow.stale_warning(record, problem),))
+            return PinnedArtifact(record.artifact, warnings=fetch_workflow.stale_warnings(record, problem))
         raise
 
 

@@ -17,7 +17,7 @@ from mxr.artifact.matching import Candidate, Match, Verdict, judge
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import DESCRIPTIONS
-from mxr.cache.store import Answer, Cache, CachedArtifact
+from mxr.cache.store import Answer, Cache, CachedArtifact, is_same_offer
 from mxr.errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Temporary, Unreachable
 from mxr.util.frozen import dataclass
 
@@ -124,14 +124,15 @@ def look(request: Request, cache: Cache, connect: Connect | None, *, refresh: bo
         raise
     except (Unreachable, Temporary) as problem:
         if answer is not None and record is not None and cache.survives(record):
-            return FoundArtifact(answer, warnings=(stale_warning(record, problem),))
+            return FoundArtifact(answer, warnings=stale_warnings(record, problem))
         raise _unserved(request, answer, cache, problem) from problem
 
 
 def confirm(record: CachedArtifact, cache: Cache, client: Client) -> bool:
     """Asks the registry whether an artifact is still there and unchanged, and notes what it says.
 
-    Returns false if it is gone or changed, or if another registry answers. Raises `Unreachable` or `Temporary`.
+    Returns false if it is gone or changed, or if another registry answers than the one that gave the record. A record
+    that only a bundle brought is compared by its facts. Raises `Unreachable` or `Temporary`.
     """
     identity, before = record.artifact.id, cache.partition
     try:
@@ -142,21 +143,28 @@ def confirm(record: CachedArtifact, cache: Cache, client: Client) -> bool:
     if not client.identity:
         return False
     cache.meet(client.identity)
-    if before is None or cache.partition is None or cache.partition.name != before.name:
+    if record.age is not None and (before is None or cache.partition is None or cache.partition.name != before.name):
         return False
     with suppress(MxrError):
         if gone:
             cache.drop(record)
         else:
             cache.keep(changed or record.artifact, etag or record.etag)
+    if changed is not None and record.age is None:
+        return is_same_offer(changed, record.artifact)
     return not gone and changed is None
 
 
-def stale_warning(record: CachedArtifact, problem: MxrError) -> str:
-    """Returns the warning for an artifact that serves although the registry could not confirm it."""
-    hours = (record.age or 0) / 3600
+def stale_warnings(record: CachedArtifact, problem: MxrError) -> tuple[str, ...]:
+    """Returns the warning for an artifact that serves although the registry could not confirm it.
+
+    There is none for what only a bundle brought: its host may have no registry.
+    """
+    if record.age is None:
+        return ()
+    hours = record.age / 3600
     age = f"{hours:.0f} hours" if hours < 48 else f"{hours / 24:.0f} days"
-    return f"the registry has not confirmed artifact {record.artifact.id[:12]} for {age}: {problem.message}"
+    return (f"the registry has not confirmed artifact {record.artifact.id[:12]} for {age}: {problem.message}",)
 
 
 def resolve(request: Request, client: Client) -> Answer:

@@ -48,7 +48,7 @@ def freeze(
 
     Use this for consumers that need static shapes: the MIGraphX execution provider of ONNX Runtime uses one cache file
     name for all shapes of a model with open dimensions. Only dimensions change. Weights are copied unchanged, and
-    external data is written once for all files.
+    external data is written once for all files, as MODEL.data; in the folder of MODEL, its own data is used.
 
     \b
     mxr freeze resnet50.onnx --batch 1,4,8 -o frozen/

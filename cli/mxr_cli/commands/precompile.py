@@ -145,8 +145,8 @@ def _write_reports(status: MatrixStatus, matrix: Path, junit: Path | None, envir
     from mxr.util import disk
 
     if junit is not None:
-        disk.refuse_other(junit, "a JUnit report", lambda head: b"<testsuite" in head)
-        disk.write_whole(junit, reports.junit(status, matrix))
+        before = disk.refuse_other(junit, "a JUnit report", lambda head: b"<testsuite" in head)
+        disk.write_whole(junit, reports.junit(status, matrix), before=before)
     if environment.step_summary is not None:
         with disk.faults(environment.step_summary), environment.step_summary.open("a", encoding="utf-8") as stream:
             stream.write(reports.step_summary(status, matrix))

@@ -116,9 +116,10 @@ def export(
     if len(layout.documents) + len(layout.blobs) > tarball.MOST_MEMBERS:
         raise Usage("The artifacts have too many blobs for one bundle.", hint="Export them in several bundles.")
     heads, size = _heads(layout)
-    if not final.is_dir():
-        disk.refuse_other(final, "a bundle", _is_bundle)
-    with _partial(final, heads, size) as (descriptor, fresh):
+    if final.is_dir():
+        raise Usage(f"{final} is a folder.", hint="Give the path of a file: -o FOLDER/bundle.tar.")
+    before = disk.refuse_other(final, "a bundle", _is_bundle)
+    with _partial(before, heads, size) as (descriptor, fresh):
         missing = [(blob, at) for blob, at in _offsets(layout) if fresh or not _is_correct(descriptor, blob, at)]
         moving = sum(blob.size for blob, _ in missing)
         _copy_blobs(missing, descriptor, final, _cached(records, cache), client, watch(moving))
@@ -152,16 +153,15 @@ def _offsets(layout: BundleLayout) -> Iterator[tuple[Blob, int]]:
 
 
 @contextmanager
-def _partial(final: Path, heads: list[tuple[int, bytes]], size: int) -> Iterator[tuple[int, bool]]:
+def _partial(before: disk.FileState, heads: list[tuple[int, bytes]], size: int) -> Iterator[tuple[int, bool]]:
     """Opens the file that becomes the bundle, locked for this process. Yields its descriptor and whether it is new.
 
-    If the block fails, the file stays, so that the next export resumes; on a full disk it is removed.
+    `before`: what is at the path of the bundle, and may be replaced. If the block fails, the file stays, so that the
+    next export resumes; on a full disk it is removed.
     """
-    digest = sha256(b"".join(data for _, data in heads)).hexdigest()[:16]
+    final, digest = before.path, sha256(b"".join(data for _, data in heads)).hexdigest()[:16]
     path = final.parent / f"{disk.PARTIAL}{final.name[:40]}-{digest}"
     with disk.faults(final):
-        if final.is_dir():
-            raise Usage(f"{final} is a folder.", hint="Give the path of a file: -o FOLDER/bundle.tar.")
         final.parent.mkdir(parents=True, exist_ok=True)
         descriptor, fresh = _opened(path, size)
     try:
@@ -173,7 +173,7 @@ def _partial(final: Path, heads: list[tuple[int, bytes]], size: int) -> Iterator
         with disk.faults(final):
             os.fchmod(descriptor, 0o644)
             os.fsync(descriptor)
-            path.replace(final)
+            before.replace_by(path)
             disk.sync_folder(final.parent)
     except DiskFull:
         path.unlink(missing_ok=True)

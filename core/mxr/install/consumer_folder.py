@@ -19,6 +19,7 @@ from mxr.cache.store import Cache
 from mxr.consumers import Delivery, Layout, LayoutFile
 from mxr.errors import MxrError, NotAllowed, Temporary, Usage, WouldOverwrite
 from mxr.util import disk
+from mxr.util.disk import FileState
 from mxr.util.hashing import sha256_memoised
 
 from . import ledger, overwriting
@@ -80,16 +81,18 @@ def locked_and_recorded(
     *,
     force: bool = False,
     model_files: Sequence[Path] = (),
-) -> Iterator[None]:
+) -> Iterator[dict[str, FileState]]:
     """Locks a folder for the block and records these plain files, one slot by file name, as placed by mxr.
 
-    Raises `WouldOverwrite` for a file that may not be replaced, as `put` does.
+    Yields what is at each name, which the block may replace. Raises `WouldOverwrite` for a file that may not be
+    replaced, as `put` does.
     """
     overwriting.refuse_models((folder / name for name in rows), model_files)
     with _locked(folder):
-        known = ledger.read(folder)
+        known, before = ledger.read(folder), {}
         for name, slot in rows.items():
             check_part(name)
+            before[name] = FileState.of(folder / name)
             found = _found(folder / name, cache)
             if found is None or found == slot.files[0].sha256:
                 continue
@@ -108,7 +111,7 @@ def locked_and_recorded(
                 # Another user's ledger, as in /tmp: the files are not recorded, so they are not replaced later.
                 if not _is_foreign(folder / ledger.NAME):
                     raise
-        yield
+        yield before
 
 
 def plain_slot(consumer: str, name: str, artifact: Artifact, key: Key) -> LedgerSlot:
@@ -134,15 +137,19 @@ def _refusal(path: Path, conflict: str) -> WouldOverwrite:
 
 def _differing(
     layout: Layout, folder: Path, cache: Cache, known: Ledger, slot: LedgerSlot, *, link: bool, force: bool
-) -> tuple[LayoutFile, ...]:
-    """The pieces that are missing or differ. Raises `WouldOverwrite` for files that may not be replaced."""
-    differing = []
+) -> dict[str, FileState]:
+    """What is at the names of the pieces that are missing or differ.
+
+    Raises `WouldOverwrite` for files that may not be replaced.
+    """
+    differing = {}
     for piece in layout.pieces:
         path = folder / piece.name
+        before = FileState.of(path)
         found = _found(path, cache)
         if found == piece.sha256 and (link or not _shared(path, piece, cache)):
             continue
-        differing.append(piece)
+        differing[piece.name] = before
         if found is None or found == piece.sha256:
             continue
         if force:
@@ -153,7 +160,7 @@ def _differing(
             _refuse_other(folder, piece.name, found, known, slot)
     if not force:
         _refuse(folder, [], _rivals(layout, folder, known), known)
-    return tuple(differing)
+    return differing
 
 
 def _rivals(layout: Layout, folder: Path, known: Ledger) -> list[str]:
@@ -222,13 +229,16 @@ def _shared(path: Path, piece: LayoutFile, cache: Cache) -> bool:
     return piece.data is None and source.exists() and path.samefile(source)
 
 
-def _place(layout: Layout, folder: Path, cache: Cache, differing: Sequence[LayoutFile], *, link: bool) -> None:
+def _place(layout: Layout, folder: Path, cache: Cache, differing: dict[str, FileState], *, link: bool) -> None:
     *parts, last = layout.pieces
     final = folder / last.name
-    if any(piece != last and os.path.lexists(folder / piece.name) for piece in differing) and final.exists():
+    others = [piece.name for piece in parts if piece.name in differing]
+    if any(os.path.lexists(folder / name) for name in others) and final.exists():
         # The last piece refers to files that change: a watcher must not see it before all of them are in place.
+        differing.get(last.name, FileState.of(final)).check()
         with disk.faults(final, "remove"):
             final.unlink()
+        differing[last.name] = FileState(final, None)
     done: dict[Path, tuple[int, int]] = {}
     for whole in layout.whole:
         inside = [piece for piece in parts if piece.name.startswith(f"{whole}/")]
@@ -237,9 +247,9 @@ def _place(layout: Layout, folder: Path, cache: Cache, differing: Sequence[Layou
             done |= {folder / piece.name: _identity(folder / piece.name) for piece in inside}
     for piece in (*parts, last):
         path = folder / piece.name
-        if path in done or (piece not in differing and path.exists()):
+        if path in done or (piece.name not in differing and path.exists()):
             continue
-        _place_file(piece, path, cache, link=link)
+        _place_file(piece, path, cache, differing.get(piece.name, FileState(path, None)), link=link)
         done[path] = _identity(path)
     for path, identity in done.items():
         if _identity(path) != identity:
@@ -256,7 +266,8 @@ def _place_folder(final: Path, whole: str, pieces: Sequence[LayoutFile], cache: 
         partial.mkdir()
     try:
         for piece in pieces:
-            _place_file(piece, partial / piece.name.removeprefix(f"{whole}/"), cache, link=link)
+            path = partial / piece.name.removeprefix(f"{whole}/")
+            _place_file(piece, path, cache, FileState(path, None), link=link)
         with disk.faults(final):
             partial.rename(final)
         disk.sync_folder(final.parent)
@@ -267,11 +278,11 @@ def _place_folder(final: Path, whole: str, pieces: Sequence[LayoutFile], cache: 
         raise
 
 
-def _place_file(piece: LayoutFile, path: Path, cache: Cache, *, link: bool) -> None:
+def _place_file(piece: LayoutFile, path: Path, cache: Cache, before: FileState, *, link: bool) -> None:
     if piece.data is not None:
-        disk.write_whole(path, piece.data)
+        disk.write_whole(path, piece.data, before=before)
     else:
-        (disk.link_whole if link else disk.copy_whole)(cache.file(piece.sha256), path)
+        (disk.link_whole if link else disk.copy_whole)(cache.file(piece.sha256), path, before)
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -288,7 +299,10 @@ def _remove(folder: Path, entries: Sequence[LedgerEntry], cache: Cache) -> None:
     for home in dict.fromkeys((folder / entry.name).parent for entry in entries):
         inside = {Path(entry.name).name: entry.sha256 for entry in entries if (folder / entry.name).parent == home}
         with suppress(OSError, MxrError):
+            states = {name: FileState.of(home / name) for name in inside}
             ours = [name for name, sha in inside.items() if _found(home / name, cache) == sha]
+            for name in ours:
+                states[name].check()
             if home != folder and {path.name for path in home.iterdir()} == set(ours):
                 # A folder in a watched repository must disappear at once, not file by file.
                 home = home.rename(disk.partial_name(home.parent, home.name))

@@ -24,7 +24,7 @@ def refuse_models(paths: Iterable[Path], model_files: Sequence[Path]) -> None:
 
 
 def refuse_forced(path: Path) -> None:
-    """Raises `WouldOverwrite` for what even --force does not replace: a device, a pipe, or any ONNX model."""
+    """Raises `WouldOverwrite` for what even --force does not replace: a device, a pipe, or a file of an ONNX model."""
     with disk.faults(path, "read"):
         try:
             mode = path.lstat().st_mode
@@ -40,6 +40,11 @@ def refuse_forced(path: Path) -> None:
         raise WouldOverwrite(
             f"{path} is an ONNX model, which --force does not replace. Nothing was written.",
             hint="Move it away, or give another path.",
+        )
+    if model := onnxfile.model_with_data(path):
+        raise WouldOverwrite(
+            f"{path} is the external data of {model}, which --force does not replace. Nothing was written.",
+            hint="Move the model and its data away, or give another path.",
         )
 
 

@@ -209,9 +209,9 @@ def place_files(
     slots = {
         name: consumer_folder.plain_slot(consumer, name, each, key) for name, (each, key, consumer) in rows.items()
     }
-    with consumer_folder.locked_and_recorded(folder, slots, cache, force=force, model_files=model_files):
+    with consumer_folder.locked_and_recorded(folder, slots, cache, force=force, model_files=model_files) as before:
         for name, (artifact, _, _) in rows.items():
-            (disk.link_whole if link else disk.copy_whole)(cache.file(artifact.sha256), folder / name)
+            (disk.link_whole if link else disk.copy_whole)(cache.file(artifact.sha256), folder / name, before[name])
 
 
 def _onnx_from_registry(model: str, cache: Cache, connect: Connect | None) -> OnnxModel:

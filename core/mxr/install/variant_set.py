@@ -157,13 +157,14 @@ def place(
         }
         overwriting.refuse_models([folder / LIST], subject.files)
         if exists:
+            listing = disk.FileState.of(folder / LIST)
             if force:
                 overwriting.refuse_forced(folder / LIST)
             else:
                 _refuse_other_list(folder / LIST, subject)
             claim = consumer_folder.locked_and_recorded(folder, rows, cache, force=force, model_files=subject.files)
-            with claim, disk.faults(folder):
-                _into(stage, folder, [*names.values(), LIST])
+            with claim as before, disk.faults(folder):
+                _into(stage, [*before.values(), listing])
         else:
             ledger.write(stage, ledger.Ledger(rows))
             with disk.faults(folder):
@@ -200,15 +201,16 @@ def check_output(output: str | os.PathLike[str]) -> None:
         raise Usage(f"{output} is a file, but several programs need a folder.", hint="Give -o FOLDER/.")
 
 
-def _into(stage: Path, folder: Path, names: Sequence[str]) -> None:
-    for name in names:
-        if (folder / name).is_dir():
+def _into(stage: Path, places: Sequence[disk.FileState]) -> None:
+    for place in places:
+        if place.path.is_dir():
             raise WouldOverwrite(
-                f"{folder / name} is a folder, but a file must be written there.", hint="Remove or rename it."
+                f"{place.path} is a folder, but a file must be written there.", hint="Remove or rename it."
             )
-    for name in names:
-        (stage / name).replace(folder / name)
-    disk.sync_folder(folder)
+        place.check()
+    for place in places:
+        place.replace_by(stage / place.path.name)
+    disk.sync_folder(places[0].path.parent)
 
 
 def _whole(stage: Path, folder: Path) -> None:

@@ -177,8 +177,8 @@ def write(lock: LockFile) -> str:
 
 def save(lock: LockFile, path: Path) -> None:
     """Writes a lock, in the place of an earlier one if there is one. Raises `WouldOverwrite` for any other file."""
-    disk.refuse_other(path, "a lock file", lambda head: head[:1] == b"{" and b'"entries"' in head)
-    disk.write_whole(path, write(lock).encode())
+    before = disk.refuse_other(path, "a lock file", lambda head: head[:1] == b"{" and b'"entries"' in head)
+    disk.write_whole(path, write(lock).encode(), before=before)
 
 
 EMPTY = f'{{\n "version": {VERSION},\n "entries": []\n}}\n'

@@ -9,13 +9,13 @@ onnx/onnx.proto of github.com/onnx/onnx (tests compare them with the onnx packag
     graph       inputs, outputs, opset            structure   digest of the graph without its weights
     writer      writes a model of one node        window      bytes that are read on demand
     values      data types                        foreign     identifies other file types
-    weight_dims dims of outputs from the weights
+    weight_dims dims of outputs from the weights    relocation  other names for external data
 """
 
 from __future__ import annotations
 
 from .binding import bind_inputs
-from .external import DEEPEST_SUBGRAPH, check_folder, check_names, external_files
+from .external import DEEPEST_SUBGRAPH, check_folder, check_names, external_files, model_with_data
 from .reader import read_model
 from .values import LARGEST_DIM, Dim, OnnxInput, OnnxModel, OutputDim
 
@@ -30,5 +30,6 @@ __all__ = [
     "check_folder",
     "check_names",
     "external_files",
+    "model_with_data",
     "read_model",
 ]

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from mxr.errors import Damaged
+from mxr.errors import Damaged, MxrError
 
 from .protobuf import Bytes, MalformedProtobuf, Span, merged, message, text_of, varint_of
 from .values import OnnxModel
@@ -23,8 +23,7 @@ from .values import OnnxModel
 DEEPEST_SUBGRAPH = 64
 """Maximum nesting depth of graphs. Protobuf's own parsers stop at 100 nested messages."""
 
-# By message: the fields whose messages can contain tensors.
-_SUBMESSAGES: dict[str, dict[int, str]] = {
+SUBMESSAGES: dict[str, dict[int, str]] = {
     "model": {message(7): "graph", message(20): "training", message(25): "function"},
     "training": {message(1): "graph", message(2): "graph"},
     "function": {message(7): "node", message(11): "attribute"},
@@ -34,6 +33,7 @@ _SUBMESSAGES: dict[str, dict[int, str]] = {
     | {message(22): "sparse", message(23): "sparse"},
     "sparse": {message(1): "tensor", message(2): "tensor"},
 }
+"""By message: the fields whose messages can contain tensors."""
 
 # Fields that are not repeated. Protobuf merges their occurrences into one message, whose repeated fields are those of
 # all occurrences in order.
@@ -43,6 +43,9 @@ _MERGED = {
     "attribute": {message(5), message(6), message(22)},
     "sparse": {message(1), message(2)},
 }
+
+MAX_LEVELS = 3
+"""Folders above a file in which models that name it as external data are looked for."""
 
 EXTERNAL_DATA = message(13)
 IN_MEMORY = "*"
@@ -85,7 +88,7 @@ def tensors_in(data: Bytes) -> tuple[set[str], set[int], set[str]]:
 
 def _submessages(data: Bytes, kind: str, spans: tuple[Span, ...]) -> Iterator[tuple[str, tuple[Span, ...]]]:
     """Yield the messages in a message that can contain tensors, each with its spans."""
-    submessages, merging = _SUBMESSAGES[kind], _MERGED.get(kind, ())
+    submessages, merging = SUBMESSAGES[kind], _MERGED.get(kind, ())
     several: dict[int, tuple[Span, ...]] = {}
     for tag, start, stop in merged(data, spans):
         inner = submessages.get(tag)
@@ -147,6 +150,38 @@ def external_files(model: OnnxModel, *, follow_links: bool = False) -> tuple[tup
     a symbolic link that `placed` does not follow.
     """
     return tuple((location, placed(model.path, location, follow_links=follow_links)) for location in model.external)
+
+
+def model_with_data(path: Path, besides: Collection[Path] = ()) -> Path | None:
+    """Return an ONNX file, none of those in `besides`, that names `path` as its external data, or None.
+
+    Looks for files `*.onnx` in the folder of `path` and in `MAX_LEVELS` folders above it.
+    """
+    folder = path.absolute().parent
+    for above in (folder, *folder.parents)[: MAX_LEVELS + 1]:
+        for onnx in sorted(above.glob("*.onnx")):
+            if any(_is_same(onnx, each) for each in besides):
+                continue
+            if any(_is_same(above / location, path) for location in _locations(onnx)):
+                return onnx
+    return None
+
+
+def _locations(onnx: Path) -> tuple[str, ...]:
+    """The external data of an ONNX file; empty for a file that no program may read."""
+    from .reader import read_model
+
+    try:
+        return read_model(onnx).external if onnx.is_file() else ()
+    except (MxrError, OSError):
+        return ()
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):
+        return False
 
 
 def check_folder(model: OnnxModel, names: set[str]) -> None:

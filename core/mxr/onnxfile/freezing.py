@@ -12,17 +12,19 @@ from typing import BinaryIO
 
 from mxr.errors import Damaged
 
-from .protobuf import Bytes, MalformedProtobuf, fields, message, text, text_of, varint_of
+from .external import SUBMESSAGES
+from .protobuf import Bytes, MalformedProtobuf, Span, fields, message, text, text_of, varint_of
+from .relocation import relocated
 from .writing import field, head, number_field, reencoded
 
-Span = tuple[int, int]
 Dims = tuple[int, ...]
 
 
-def freeze(source: Path, target: BinaryIO, inputs: Mapping[str, Dims]) -> None:
+def freeze(source: Path, target: BinaryIO, inputs: Mapping[str, Dims], locations: Mapping[str, str]) -> None:
     """Write the model at `source` to `target`, with the dims of every input from `inputs`.
 
-    The number of an input's symbol replaces that symbol everywhere. Other shapes with unknown dims are removed, because
+    `locations`: the new location of each external data that the copy names differently: all of them, or none. The
+    number of an input's symbol replaces that symbol everywhere. Other shapes with unknown dims are removed, because
     they were inferred and are inferred again. Raises `Damaged`, `OSError`.
     """
     with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -31,7 +33,9 @@ def freeze(source: Path, target: BinaryIO, inputs: Mapping[str, Dims]) -> None:
             symbols = _symbols(data, graphs, inputs)
             for tag, start, stop in fields(data, 0, len(data)):
                 if tag == message(7):
-                    _write(target, 7, list(_graph(data, start, stop, inputs, symbols)), data)
+                    _write(target, 7, list(_graph(data, start, stop, inputs, symbols, locations)), data)
+                elif (new := _relocated(data, "model", tag, (start, stop), locations)) is not None:
+                    target.write(field(tag >> 3, new))
                 else:
                     _copy(target, data, tag, start, stop)
         except MalformedProtobuf as broken:
@@ -64,9 +68,17 @@ def _copy(target: BinaryIO, data: Bytes, tag: int, start: int, stop: int) -> Non
 
 
 def _graph(
-    data: Bytes, start: int, stop: int, inputs: Mapping[str, Dims], symbols: Mapping[str, int]
+    data: Bytes,
+    start: int,
+    stop: int,
+    inputs: Mapping[str, Dims],
+    symbols: Mapping[str, int],
+    locations: Mapping[str, str],
 ) -> Iterator[bytes | tuple[int, int, int]]:
     for tag, a, b in fields(data, start, stop):
+        if (new := _relocated(data, "graph", tag, (a, b), locations)) is not None:
+            yield field(tag >> 3, new)
+            continue
         if tag == message(11) and (name := text_of(data, [(a, b)], 1)) in inputs:
             yield field(11, _value(data, (a, b), symbols, inputs[name]) or b"")
         elif tag in (message(12), message(13)):
@@ -79,6 +91,11 @@ def _graph(
             yield (tag, a, b)
         else:
             yield reencoded(data, tag, a, b)
+
+
+def _relocated(data: Bytes, kind: str, tag: int, span: Span, locations: Mapping[str, str]) -> bytes | None:
+    inner = SUBMESSAGES[kind].get(tag) if locations else None
+    return None if inner is None else relocated(data, inner, span, locations)
 
 
 def _symbols(data: Bytes, graphs: Sequence[Span], inputs: Mapping[str, Dims]) -> dict[str, int]:

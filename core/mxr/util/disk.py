@@ -11,11 +11,17 @@ from pathlib import Path
 
 from mxr.errors import DiskFull, MxrError, NotAllowed, Temporary, Usage, WouldOverwrite
 
+from .frozen import dataclass
+from .hashing import Identity, identity
+
 PARTIAL = ".mxr-partial-"
 """Prefix of the names of incomplete files."""
 
 FICLONE = 0x40049409
 """The ioctl that creates a reflink. Source: Linux, include/uapi/linux/fs.h."""
+
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES)
+"""The errors of file systems that have no hard links. Source: link(2)."""
 
 
 @contextmanager
@@ -46,11 +52,58 @@ def partial_name(folder: Path, name: str = "") -> Path:
     return folder / f"{PARTIAL}{name[:40]}-{os.getpid()}-{os.urandom(6).hex()}"
 
 
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What was at a path when somebody checked that it may be replaced; `identity` is None for nothing.
+
+    Writing a program takes seconds to minutes. A file that appears or changes meanwhile is not replaced.
+    """
+
+    path: Path
+    identity: Identity | None
+
+    @classmethod
+    def of(cls, path: Path) -> FileState:
+        """Returns the state of a path now. Does not follow a symbolic link. Raises as `faults` does."""
+        with faults(path, "read"):
+            try:
+                return cls(path, identity(path.lstat()))
+            except FileNotFoundError:
+                return cls(path, None)
+
+    def check(self) -> None:
+        """Raises `WouldOverwrite` if something else is at the path now."""
+        if FileState.of(self.path) != self:
+            did = "appeared" if self.identity is None else "changed"
+            raise WouldOverwrite(
+                f"{self.path} {did} while its replacement was being written. It was left as it is.",
+                hint="Another program writes there. Move the file away, or give another path, and try again.",
+            )
+
+    def replace_by(self, partial: Path) -> None:
+        """Gives the file at `partial` this name. Raises `WouldOverwrite` if something else is there now, or OSError."""
+        if self.identity is None:
+            # A link, unlike a rename, never replaces anything.
+            try:
+                os.link(partial, self.path, follow_symlinks=False)
+            except FileExistsError:
+                self.check()
+            except OSError as problem:
+                if problem.errno not in NO_LINKS:
+                    raise
+            else:
+                partial.unlink()
+                return
+        self.check()
+        partial.replace(self.path)
+
+
 @contextmanager
-def landing(final: Path, mode: int = 0o644) -> Iterator[int]:
+def landing(final: Path, mode: int = 0o644, before: FileState | None = None) -> Iterator[int]:
     """Yields a file descriptor to write to.
 
-    On success, the complete file appears as `final`; on any error, nothing does. Raises as `faults` does.
+    On success, the complete file appears as `final`; on any error, nothing does. With `before`, it replaces only what
+    was there then. Raises as `faults` does, and as `FileState.check` does.
     """
     with faults(final):
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -65,12 +118,19 @@ def landing(final: Path, mode: int = 0o644) -> Iterator[int]:
         finally:
             os.close(descriptor)
         with faults(final):
-            partial.replace(final)
+            _give_name(partial, final, before)
             sync_folder(final.parent)
     except BaseException:
         with suppress(OSError):
             partial.unlink()
         raise
+
+
+def _give_name(partial: Path, final: Path, before: FileState | None) -> None:
+    if before is None:
+        partial.replace(final)
+    else:
+        before.replace_by(partial)
 
 
 def sync_folder(folder: Path) -> None:
@@ -83,22 +143,24 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def write_whole(final: Path, data: bytes, mode: int = 0o644) -> None:
-    """Writes a small file atomically: it exists completely or not at all. Raises as `faults` does."""
-    with landing(final, mode) as descriptor, faults(final):
+def write_whole(final: Path, data: bytes, mode: int = 0o644, before: FileState | None = None) -> None:
+    """Writes a small file atomically: it exists completely or not at all. Raises as `landing` does."""
+    with landing(final, mode, before) as descriptor, faults(final):
         write_at(descriptor, data, 0)
 
 
-def refuse_other(path: Path, what: str, recognize: Callable[[bytes], bool]) -> None:
-    """Raises `WouldOverwrite` if something is at `path` that is not an earlier document of the same kind.
+def refuse_other(path: Path, what: str, recognize: Callable[[bytes], bool]) -> FileState:
+    """Returns what is at `path`: nothing, or an earlier document of the same kind.
 
-    `what` names the kind with its article. `recognize` gets the first 64 KiB of a file.
+    `what` names the kind with its article. `recognize` gets the first 64 KiB of a file. Raises `WouldOverwrite` for
+    anything else.
     """
+    before = FileState.of(path)
     with faults(path, "read"):
         try:
             mode = path.lstat().st_mode
         except FileNotFoundError:
-            return
+            return before
         there = "something else"
         if stat.S_ISLNK(mode):
             there = f"a symbolic link to {path.readlink()}"
@@ -110,7 +172,7 @@ def refuse_other(path: Path, what: str, recognize: Callable[[bytes], bool]) -> N
             with path.open("rb") as file:
                 head = file.read(1 << 16)
             if not head or recognize(head):
-                return
+                return before
     raise WouldOverwrite(
         f"{path} exists and is {there}, not {what}. Nothing was written.", hint="Move it away, or give another path."
     )
@@ -124,13 +186,13 @@ def write_at(descriptor: int, data: bytes | bytearray | memoryview, offset: int)
         view, offset = view[done:], offset + done
 
 
-def copy_whole(source: Path, final: Path) -> None:
-    """Creates `final` as a reflink or a copy of `source`, never as a hard link. Raises as `faults` does."""
+def copy_whole(source: Path, final: Path, before: FileState | None = None) -> None:
+    """Creates `final` as a reflink or a copy of `source`, never as a hard link. Raises as `landing` does."""
     import fcntl
 
     with faults(source, "read"):
         origin = source.open("rb")
-    with origin, landing(final) as descriptor, faults(final):
+    with origin, landing(final, before=before) as descriptor, faults(final):
         try:
             fcntl.ioctl(descriptor, FICLONE, origin.fileno())
         except OSError:
@@ -155,14 +217,14 @@ def _copy(source: int, target: int) -> None:
         left, at = left - done, at + done
 
 
-def link_whole(source: Path, final: Path) -> None:
-    """Creates `final` as a hard link to `source`, and replaces an existing file. Raises as `faults` does."""
+def link_whole(source: Path, final: Path, before: FileState | None = None) -> None:
+    """Creates `final` as a hard link to `source`, and replaces an existing file. Raises as `landing` does."""
     with faults(final, "link"):
         final.parent.mkdir(parents=True, exist_ok=True)
         partial = partial_name(final.parent, final.name)
         os.link(source, partial)
         try:
-            partial.replace(final)
+            _give_name(partial, final, before)
         finally:
             # Renaming a link over another link to the same inode does nothing and keeps both. Source: rename(2).
             with suppress(OSError):

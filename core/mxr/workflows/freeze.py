@@ -24,9 +24,11 @@ def freeze_batches(
 ) -> tuple[Path, ...]:
     """Writes `<stem>.b<batch>.onnx` to `folder` for each batch size, and one copy of the external data.
 
-    The batch size replaces open first dims, also those in `inputs`; `inputs` gives the other dims. Raises `Usage` for
-    dims that remain open, `WouldOverwrite` for existing files without `force` and for files of the model, `Damaged` for
-    an invalid model, and a disk error as `disk.faults` does.
+    The copy is `<stem>.data`, or `<stem>.0.data` and so on for several files: the names in the model come from its
+    author, and must not decide what is written. In the model's own folder, its data is used as it is. The batch size
+    replaces open first dims, also those in `inputs`; `inputs` gives the other dims. Raises `Usage` for dims that remain
+    open, `WouldOverwrite` for existing files without `force` and for files of a model, `Damaged` for an invalid model,
+    and a disk error as `disk.faults` does.
     """
     read = onnxfile.read_model(model)
     given = {name: tuple(_plain(dim) for dim in shape) for name, shape in inputs}
@@ -37,32 +39,52 @@ def freeze_batches(
         files.append((folder / f"{model.stem}.b{batch}.onnx", dims))
     with disk.faults(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        beside = [
-            (place, folder / location) for location, place in onnxfile.external_files(read, follow_links=follow_links)
-        ]
-        _refuse_existing(model, beside, [path for path, _ in files], force=force)
-    for place, copy in beside:
-        if not (copy.exists() and copy.samefile(place)):
-            disk.copy_whole(place, copy)
+    external = onnxfile.external_files(read, follow_links=follow_links)
+    locations, copies = _copies(model, folder, external)
+    originals, written = (model, *(place for _, place in external)), [path for path, _ in files]
+    before = {path: _replaceable(path, originals, written, force=force) for path in written}
+    for place, copy in list(copies.items()):
+        if copy.is_file() and not copy.is_symlink() and not _is_same(copy, place) and _has_same_content(place, copy):
+            del copies[place]
+        else:
+            before[copy] = _replaceable(copy, originals, written, force=force)
+    for place, copy in copies.items():
+        disk.copy_whole(place, copy, before[copy])
     for path, dims in files:
-        with disk.landing(path) as descriptor, os.fdopen(os.dup(descriptor), "wb") as target:
-            freeze(model, target, dims)
+        with disk.landing(path, before=before[path]) as descriptor, os.fdopen(os.dup(descriptor), "wb") as target:
+            freeze(model, target, dims, locations)
     return tuple(path for path, _ in files)
 
 
-def _refuse_existing(model: Path, beside: list[tuple[Path, Path]], files: list[Path], *, force: bool) -> None:
-    """Raises `WouldOverwrite` for a file of the model, and without `force` for other files with other content."""
-    originals = (model, *(place for place, _ in beside))
-    for path in (*files, *(copy for place, copy in beside if not _is_same(copy, place))):
-        if any(_is_same(path, each) for each in originals):
-            raise WouldOverwrite(f"{path} is a file of the model itself.", hint="Give another folder with -o.")
-    for place, copy in beside:
-        differs = os.path.lexists(copy) and not (copy.exists() and (_is_same(copy, place) or _same(place, copy)))
-        if differs and not force:
-            raise WouldOverwrite(f"{copy} exists with other content.", hint="Use another folder, or add --force.")
-    for path in files:
-        if os.path.lexists(path) and not force:
-            raise WouldOverwrite(f"{path} already exists.", hint="Use another folder, or add --force.")
+def _copies(model: Path, folder: Path, external: Sequence[tuple[str, Path]]) -> tuple[dict[str, str], dict[Path, Path]]:
+    """Returns the new location of each external data, and the copy of each file; nothing in the model's own folder."""
+    if _is_same(folder, model.parent):
+        return {}, {}
+    places = list(dict.fromkeys(Path(os.path.realpath(place)) for _, place in external))
+    names = [f"{model.stem}.data"] if len(places) == 1 else [f"{model.stem}.{n}.data" for n in range(len(places))]
+    named = dict(zip(places, names, strict=True))
+    locations = {location: named[Path(os.path.realpath(place))] for location, place in external}
+    return locations, {place: folder / name for place, name in named.items()}
+
+
+def _replaceable(path: Path, originals: Sequence[Path], written: Sequence[Path], *, force: bool) -> disk.FileState:
+    """Returns what is at a path. Raises `WouldOverwrite` for what may not be replaced.
+
+    That is every file without `force`, and with it a file of the model, a device, and the external data of a model that
+    is not among the files `written` anew.
+    """
+    before = disk.FileState.of(path)
+    if any(_is_same(path, each) for each in originals):
+        raise WouldOverwrite(f"{path} is a file of the model itself.", hint="Give another folder with -o.")
+    if before.identity is not None and not force:
+        raise WouldOverwrite(f"{path} already exists.", hint="Use another folder, or add --force.")
+    if before.identity is not None and not (path.is_symlink() or path.is_file()):
+        raise WouldOverwrite(f"{path} is not a file.", hint="Use another folder.")
+    if before.identity is not None and (other := onnxfile.model_with_data(path, written)):
+        raise WouldOverwrite(
+            f"{path} is the external data of {other}, which is not written anew.", hint="Use another folder."
+        )
+    return before
 
 
 def _with_batch(
@@ -83,10 +105,11 @@ def _plain(dim: object) -> int:
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    return one.exists() and one.samefile(other)
+    return one.exists() and other.exists() and one.samefile(other)
 
 
-def _same(one: Path, other: Path) -> bool:
+def _has_same_content(one: Path, other: Path) -> bool:
     from mxr.util.hashing import sha256_file
 
-    return one.stat().st_size == other.stat().st_size and sha256_file(one) == sha256_file(other)
+    with disk.faults(other, "read"):
+        return one.stat().st_size == other.stat().st_size and sha256_file(one) == sha256_file(other)

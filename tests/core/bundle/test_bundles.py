@@ -24,7 +24,7 @@ from mxr.bundle.contents import BundleRecord, lay_out, titled
 from mxr.bundle.image_layout import TarLayout, open_layout
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
-from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage
+from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage, WouldOverwrite
 from mxr.lockfiles.lockfile import LockEntry, LockFile, write
 from mxr.protocol.artifacts import ModelClaim
 from mxr.settings import Settings
@@ -346,6 +346,21 @@ def test_an_interrupted_export_resumes(
     assert 0 < done.kept < sum(blobs.values())
     assert final.read_bytes() == bundle.read_bytes()
     assert list(tmp_path.glob(".mxr-partial-*")) == []
+
+
+def test_a_file_that_appears_during_an_export_stays(
+    records: list[BundleRecord], lock: LockFile, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    final, real = tmp_path / "bundle.tar", exporter._copy_blobs
+
+    def slow(*arguments: Any) -> None:
+        real(*arguments)
+        final.write_bytes(b"precious")
+
+    monkeypatch.setattr(exporter, "_copy_blobs", slow)
+    with pytest.raises(WouldOverwrite, match="appeared while"):
+        exporter.export(records, lock, final, cache, NOBODY)
+    assert final.read_bytes() == b"precious"
 
 
 def test_two_exports_of_one_bundle_do_not_mix(

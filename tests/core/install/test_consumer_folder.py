@@ -331,8 +331,8 @@ def test_a_concurrent_writer_is_detected(cache: Cache, folder: Path, monkeypatch
 
     real = consumer_folder._place_file
 
-    def slow(piece: Any, path: Path, cache: Cache, *, link: bool) -> None:
-        real(piece, path, cache, link=link)
+    def slow(piece: Any, path: Path, cache: Cache, before: Any, *, link: bool) -> None:
+        real(piece, path, cache, before, link=link)
         if path.name == "config.toml":
             other = folder / "other"
             other.write_bytes(b"another program")

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
+import onnx
 import pytest
 from core.cache.test_store import opened
 from core.consumers.parts import BATCH_64, delivery, held, place
+from onnx import TensorProto, helper
 from paths import DATA
 from strategies import GPU
 
@@ -178,7 +185,110 @@ def test_a_layout_never_replaces_the_model(cache: Cache, model: ModelReference) 
     assert program.read_bytes() == ONNX
 
 
-def test_a_set_replaces_neither_another_set_nor_strangers(cache: Cache, model: ModelReference, tmp_path: Path) -> None:
+@contextmanager
+def meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> Iterator[None]:
+    """Do something once, after mxr checked what it may replace and before it writes the first byte."""
+    real, waiting = disk.partial_name, [action]
+
+    def meddled(*arguments: Any) -> Path:
+        while waiting:
+            waiting.pop()()
+        return real(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "partial_name", meddled)
+        yield
+    assert not waiting
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+@pytest.mark.parametrize("how", [{}, {"force": True}, {"link": True}], ids=str)
+def test_a_file_that_appears_while_a_program_is_copied_stays(
+    cache: Cache,
+    model: ModelReference,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: dict[str, bool],
+    links: bool,
+) -> None:
+    if not links and how.get("link"):
+        return
+    if not links:
+        monkeypatch.setattr(os, "link", Mock(side_effect=OSError(errno.EPERM, "no links here")))
+    out = tmp_path / "o" / "m.mxr"
+    with (
+        meanwhile(monkeypatch, lambda: out.write_bytes(b"precious")),
+        pytest.raises(WouldOverwrite, match="appeared while"),
+    ):
+        fetch(cache, model, out, **how)
+    assert out.read_bytes() == b"precious"
+    out.unlink()
+    fetch(cache, model, out, **how)
+    with (
+        meanwhile(monkeypatch, lambda: disk.write_whole(out, b"precious")),
+        pytest.raises(WouldOverwrite, match="changed while"),
+    ):
+        fetch(cache, model, out, NEWER, b"newer", **how)
+    assert out.read_bytes() == b"precious"
+    assert [path.name for path in out.parent.iterdir() if path.name.startswith(disk.PARTIAL)] == []
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("name", ["amdinfer", "triton", "amdinfer-repo"])
+def test_files_that_appear_or_change_while_a_layout_is_written_stay(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, force: bool
+) -> None:
+    consumer = consumers.find(name)
+    newer = replace(BATCH_64, migraphx="2.16")
+    whole = place(consumer, cache, delivery(tmp_path / "whole", BATCH_64))
+    for piece in whole.pieces:
+        folder = tmp_path / "new" / piece.name.replace("/", "-")
+        stranger = folder / piece.name
+
+        def appear(stranger: Path = stranger) -> None:
+            stranger.parent.mkdir(parents=True, exist_ok=True)
+            stranger.write_bytes(b"precious")
+
+        with meanwhile(monkeypatch, appear), suppress(MxrError):
+            place(consumer, cache, delivery(folder, BATCH_64), force=force)
+        assert stranger.read_bytes() == b"precious"
+        if piece.data is None:
+            folder = tmp_path / "old" / piece.name.replace("/", "-")
+            stranger = folder / piece.name
+            place(consumer, cache, delivery(folder, BATCH_64))
+            # Triton gets a new version in a folder of its own.
+            refused = nullcontext() if name == "triton" else pytest.raises(WouldOverwrite, match="changed while")
+            with (
+                meanwhile(monkeypatch, lambda stranger=stranger: disk.write_whole(stranger, b"precious")),  # type: ignore[misc]
+                refused,
+            ):
+                place(consumer, cache, delivery(folder, newer, b"newer"), b"newer", force=force)
+            assert stranger.read_bytes() == b"precious"
+
+
+def test_force_replaces_no_external_data_of_another_model(cache: Cache, model: ModelReference, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    (other / "data").mkdir(parents=True)
+    weights = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL)
+    weights.external_data.add(key="location", value="data/w.mxr")
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])
+    graph = helper.make_graph([helper.make_node("Identity", ["w"], ["y"])], "g", [], [y], initializer=[weights])
+    onnx.save(helper.make_model(graph), other / "other.onnx")
+    (other / "broken.onnx").write_bytes(b"not a model")
+    os.mkfifo(other / "pipe.onnx")
+    (other / "data" / "w.mxr").write_bytes(b"weights")
+    for force in (False, True):
+        with pytest.raises(WouldOverwrite, match=r"external data of .*other\.onnx" if force else "is not what mxr"):
+            fetch(cache, model, other / "data" / "w.mxr", force=force)
+    (other / "link.mxr").symlink_to(other / "data" / "w.mxr")
+    with pytest.raises(WouldOverwrite, match="external data of"):
+        fetch(cache, model, other / "link.mxr", force=True)
+    assert (other / "data" / "w.mxr").read_bytes() == b"weights"
+
+
+def test_a_set_replaces_neither_another_set_nor_strangers(
+    cache: Cache, model: ModelReference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "set"
 
     def put(key: Key = GPU, force: bool = False) -> None:
@@ -199,6 +309,24 @@ def test_a_set_replaces_neither_another_set_nor_strangers(cache: Cache, model: M
     put()
     with pytest.raises(WouldOverwrite, match="belongs to something else"):
         put(OTHERS["model"])
+    for name in ("m.mxr", variant_set.LIST):
+        shutil.rmtree(folder)
+        folder.mkdir()
+        for expected in ("appeared while", "changed while"):
+            path = folder / name
+            real = ledger.write
+
+            def slow(*arguments: Any, path: Path = path, real: Any = real) -> None:
+                real(*arguments)
+                disk.write_whole(path, b"precious")
+
+            with monkeypatch.context() as patched, pytest.raises(WouldOverwrite, match=expected):
+                patched.setattr(ledger, "write", slow)
+                put(NEWER)
+            assert path.read_bytes() == b"precious"
+            shutil.rmtree(folder)
+            folder.mkdir()
+            put()
     (folder / "m.mxr").write_bytes(b"edited")
     with pytest.raises(WouldOverwrite, match="changed after"):
         put()

@@ -75,18 +75,79 @@ def test_an_input_without_a_shape(tmp_path: Path) -> None:
     assert dims_of(onnx.load(path).graph.input[0]) == [2, 4]
 
 
-def test_external_data_lies_once_beside_the_files(tmp_path: Path) -> None:
+def weights_of(path: Path) -> np.ndarray:
+    return numpy_helper.to_array(onnx.load(path).graph.initializer[0]).ravel()
+
+
+def test_external_data_lies_once_beside_the_files_under_a_name_of_our_own(tmp_path: Path) -> None:
     source = model(tmp_path / "m.onnx", ["N", 4], external=True)
-    paths = freeze_batches(source, tmp_path / "out", [1, 2])
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["m.b1.onnx", "m.b2.onnx", "w.bin"]
+    out = tmp_path / "out"
+    paths = freeze_batches(source, out, [1, 2])
+    assert sorted(path.name for path in out.iterdir()) == ["m.b1.onnx", "m.b2.onnx", "m.data"]
     for path in paths:
-        np.testing.assert_array_equal(
-            numpy_helper.to_array(onnx.load(path).graph.initializer[0]).ravel(), np.arange(24, dtype=np.float32)
-        )
-    assert [path.name for path in freeze_batches(source, tmp_path, [1])] == ["m.b1.onnx"]
-    (tmp_path / "out" / "w.bin").write_bytes(b"other")
-    with pytest.raises(NotAllowed, match="exists with other content"):
-        freeze_batches(source, tmp_path / "out", [8])
+        np.testing.assert_array_equal(weights_of(path), np.arange(24, dtype=np.float32))
+        assert onnxfile.read_model(path).external == ("m.data",)
+    assert [path.name for path in freeze_batches(source, out, [3])] == ["m.b3.onnx"], "the same data is used"
+    (out / "m.data").write_bytes(b"other")
+    with pytest.raises(NotAllowed, match="already exists"):
+        freeze_batches(source, out, [8])
+    with pytest.raises(NotAllowed, match=r"external data of .*m\.b1\.onnx"):
+        freeze_batches(source, out, [2, 3], force=True)
+    freeze_batches(source, out, [1, 2, 3], force=True)
+    np.testing.assert_array_equal(weights_of(out / "m.b2.onnx"), np.arange(24, dtype=np.float32))
+
+
+def test_in_the_folder_of_the_model_its_own_data_is_used(tmp_path: Path) -> None:
+    source = model(tmp_path / "m.onnx", ["N", 4], external=True)
+    (path,) = freeze_batches(source, tmp_path, [1])
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["m.b1.onnx", "m.onnx", "w.bin"]
+    assert onnxfile.read_model(path).external == ("w.bin",)
+
+
+HARMFUL = (".bash_profile", ".git/hooks/pre-commit", "conftest.py", "m.b1.onnx")
+
+
+def test_the_author_of_a_model_names_no_file_that_is_written(tmp_path: Path) -> None:
+    """Also in subgraphs, attributes, sparse tensors, functions and training graphs, and by several names."""
+    home, out = tmp_path / "home", tmp_path / "out"
+    for location in HARMFUL:
+        (home / location).parent.mkdir(parents=True, exist_ok=True)
+        (home / location).write_bytes(location.encode().ljust(96, b"."))
+    source = model(home / "m.onnx", ["N", 4])
+    made = onnx.load(source)
+
+    def tensor(location: str) -> onnx.TensorProto:
+        found = TensorProto(name="t", data_type=TensorProto.FLOAT, dims=[24], data_location=TensorProto.EXTERNAL)
+        for key, value in (("location", location), ("offset", "0"), ("length", "96")):
+            found.external_data.add(key=key, value=value)
+        return found
+
+    inner = helper.make_graph([], "inner", [], [], initializer=[tensor(HARMFUL[0])])
+    made.graph.node.append(helper.make_node("If", ["c"], [], then_branch=inner, else_branch=inner))
+    made.graph.node.append(helper.make_node("Constant", [], ["k"], value=tensor(HARMFUL[1])))
+    made.graph.initializer.append(tensor(f"./{HARMFUL[1]}"))
+    made.graph.sparse_initializer.add().values.CopyFrom(tensor(HARMFUL[2]))
+    made.functions.add(name="f").node.append(helper.make_node("Constant", [], ["k"], value=tensor(HARMFUL[3])))
+    made.training_info.add().algorithm.CopyFrom(inner)
+    onnx.save(made, source)
+    (path,) = freeze_batches(source, out, [1])
+    assert sorted(str(each.relative_to(out)) for each in out.rglob("*")) == [
+        "m.0.data", "m.1.data", "m.2.data", "m.3.data", "m.b1.onnx"
+    ]  # fmt: skip
+    locations = sorted(onnxfile.read_model(source).external)
+    assert len(locations) == 5 and sorted(onnxfile.read_model(path).external) == [f"m.{n}.data" for n in range(4)]
+    frozen = onnx.load(path, load_external_data=False)
+    for found, location in (
+        (frozen.graph.node[-2].attribute[0].g.initializer[0], HARMFUL[0]),
+        (frozen.graph.node[-1].attribute[0].t, HARMFUL[1]),
+        (frozen.graph.initializer[-1], HARMFUL[1]),
+        (frozen.graph.sparse_initializer[0].values, HARMFUL[2]),
+        (frozen.functions[0].node[0].attribute[0].t, HARMFUL[3]),
+        (frozen.training_info[0].algorithm.initializer[0], HARMFUL[0]),
+    ):
+        entries = {row.key: row.value for row in found.external_data}
+        assert entries.keys() == {"location", "offset", "length"}
+        assert (out / entries["location"]).read_bytes() == (home / location).read_bytes()
 
 
 def test_what_is_there_stays_without_force(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ HOST_FAULTS = frozenset(
 )
 """Known failures (`mxr explain`) that this host causes, not the model: another worker may succeed."""
 
-_THROWN = re.compile(r"[\w./+-]+\.[ch]pp:\d+: \w+: ")
+_THROWN = re.compile(r"[\w./+-]{1,300}\.[ch]pp:\d+: \w+: ")
 """The beginning of MIGraphX's exception texts. Source: ROCm/AMDMIGraphX, errors.hpp, make_exception."""
 
 _DECISIVE_LEVELS = ("cause", "symptom")

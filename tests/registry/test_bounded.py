@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +35,18 @@ def deep(levels: int) -> Any:
 
 
 def test_a_request_with_100000_inputs_is_refused_and_not_kept(server: Any) -> None:
-    key = ref_key(ONNX_MODEL, inputs={str(number): [1] for number in range(100_000)})
-    for path, body in (
-        ("/v1/resolve", {"key": key, "demands": {}}),
-        ("/v1/survey", {"requests": [{"key": key, "demands": {}}]}),
-        ("/v1/jobs", {"request": {"key": key, "demands": {}}}),
-    ):
-        error = server.error("POST", path, body)
-        assert error["code"] == "usage" and "at most 1000 inputs" in error["message"], path
+    for count in (10_000, 100_000):
+        key = ref_key(ONNX_MODEL, inputs={str(number): [1] for number in range(count)})
+        for path, body in (
+            ("/v1/survey", {"requests": [{"key": key, "demands": {}}]}),
+            ("/v1/resolve", {"key": key, "demands": {}}),
+            ("/v1/jobs", {"request": {"key": key, "demands": {}}}),
+        ):
+            error = server.error("POST", path, body)
+            if count == 10_000 or path == "/v1/survey":
+                assert error["code"] == "usage" and "at most 1000 inputs" in error["message"], path
+            else:
+                assert error["code"] == "too_large", "a request about one program is no large document"
     assert server.ok("GET", "/v1/misses")["misses"] == []
 
 
@@ -55,6 +61,30 @@ def test_deep_documents_are_refused_everywhere(server: Any) -> None:
     for path in ("/v1/resolve", "/v1/jobs", "/v1/workers", "/v1/models", "/v1/uses", "/v1/jobs/watch"):
         assert server.error("POST", path, {"a": deep(900)})["code"] == "usage"
     assert server.ok("GET", "/v1/artifacts")["artifacts"] == []
+
+
+def memory_of(pid: int, field: str) -> float:
+    """MiB of memory of a process: `VmRSS` now, `VmHWM` at most so far."""
+    line = re.search(rf"^{field}:\s+([0-9]+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert line is not None
+    return int(line[1]) / 1024
+
+
+def test_values_are_bounded_before_they_are_built(server: Any) -> None:
+    """2,800,000 empty objects in 8 MiB would take 230 MB, 16 times at once 3.7 GB."""
+    empty, scattered = b"[" + b"{}," * 2_796_000 + b"{}]", b'{"a":[' + b'"\xf0\x9f\x98\x80",' * 380_000 + b"1]}"
+
+    def posted(path: str, body: bytes) -> int:
+        return int(server.request("POST", path, body, {"content-type": "application/json"}).status)
+
+    assert posted("/v1/resolve", b"[" + b"{}," * 100_000 + b"{}]") == 413
+    bodies = [empty if number % 4 else scattered for number in range(16)]
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda body: posted("/v1/survey", body), bodies))
+    assert set(found) <= {413, 422, 503} and 413 in found
+    assert memory_of(server.process.pid, "VmHWM") < 600
+    assert posted("/v1/survey", scattered) == 422, "alone, it finds the memory"
+    assert posted("/v1/survey", empty) == 413
 
 
 def children(pid: int) -> list[int]:

@@ -50,6 +50,10 @@ def test_a_foreign_host_is_refused_everywhere(port: int, path: str) -> None:
     assert "evil.example" in error["message"] and "--allowed-host" in error["hint"]
 
 
+def test_a_long_host_is_refused(port: int) -> None:
+    assert status(port, "GET /healthz HTTP/1.1", "host: " + "a" * 60_000) == 403
+
+
 def test_exactly_one_host(port: int) -> None:
     assert status(port, "GET /healthz HTTP/1.1") == 400
     assert status(port, "GET /healthz HTTP/1.0") == 400
@@ -124,13 +128,15 @@ def test_a_large_body_is_refused_before_it_is_sent(port: int) -> None:
 
 
 def test_large_bodies_share_one_memory(start: Any) -> None:
-    server = start(config="[limits]\nbody = 200000\nbody_memory = 300000\n")
+    server = start(config="[limits]\nbody = 200000\nbody_memory = 1500000\n")
     lines = ("POST /v1/survey HTTP/1.1", "host: localhost", JSON)
     with RawConnection(server.port, *lines, "content-length: 200000", body=b"[") as first:
         with RawConnection(server.port, *lines, "content-length: 200000") as second:
             found, error = second.error()
         assert (found, error["retry"]) == (503, True)
         assert status(server.port, *lines, "content-length: 2", body=b"[]") == 422
-        first.send(b"]" * 199_999)
+        first.send(b"-" * 199_999)
         assert first.status() == 422
-    assert status(server.port, *lines, "content-length: 200000", body=b"[" * 200_000) == 422
+    assert status(server.port, *lines, "content-length: 200000", body=b"-" * 200_000) == 422
+    # What the values would take counts as well.
+    assert status(server.port, *lines, "content-length: 200000", body=b"[" * 200_000) == 413

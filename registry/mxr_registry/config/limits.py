@@ -22,7 +22,7 @@ from .job_rules import read_config
 class RequestLimits:
     """Limits of one registry process, in bytes, seconds and counts.
 
-    `body` limits a JSON body, `blob` an uploaded blob. `body_memory` limits all larger JSON bodies in memory together.
+    `body` limits a JSON body, `blob` an uploaded blob. `body_memory` limits what all larger JSON bodies take in memory.
     `connections` is the maximum number of open connections. A connection is closed if the header of a request does not
     arrive within `header_seconds`, or if no data moves for `idle_seconds` while a body or a response is incomplete.
 
@@ -33,7 +33,7 @@ class RequestLimits:
 
     body: int = 8 * 2**20
     blob: int = 64 * 2**30
-    body_memory: int = 128 * 2**20
+    body_memory: int = 256 * 2**20
     connections: int = 4096
     header_seconds: float = 20.0
     idle_seconds: float = 60.0

@@ -11,7 +11,8 @@ from fastapi.concurrency import run_in_threadpool
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import blobs, catalog, publication
 
-from .deps import BodyDep, CallerDep, ServicesDep, read, reply
+from .bodies import LargeBodyDep, read
+from .deps import CallerDep, ServicesDep, reply
 from .ranges import bytes_response, not_modified, tagged
 from .schemas import request_body
 
@@ -32,7 +33,7 @@ def list_artifacts(request: Request, services: ServicesDep, caller: CallerDep) -
 
 
 @router.post("", summary="Publish an artifact", openapi_extra=request_body(artifact_protocol.Publish), status_code=201)
-async def publish(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
+async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """Returns 201 for a new artifact, and 200 if the same bytes are already published for this key.
 
     409 if they were published with other qualities; `amend` replaces the qualities of an artifact that you pushed.

@@ -13,7 +13,8 @@ from mxr.util import codec
 from mxr_registry.artifacts import blobs
 from mxr_registry.storage.s3_settings import is_loopback
 
-from .deps import BodyDep, CallerDep, ServicesDep, read, reply
+from .bodies import LargeBodyDep, read
+from .deps import CallerDep, ServicesDep, reply
 from .ranges import bytes_response
 from .schemas import request_body
 from .uploads import receive
@@ -26,7 +27,7 @@ router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
     summary="List which of these blobs the registry lacks",
     openapi_extra=request_body(artifact_protocol.MissingRequest),
 )
-def missing(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
+def missing(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """The blobs to upload. The registry keeps the other requested blobs for at least `grace` seconds."""
     wanted = read(artifact_protocol.MissingRequest, body)
     found = blobs.missing(services.db, services.store, caller.namespace, wanted.blobs)

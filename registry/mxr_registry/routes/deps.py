@@ -1,4 +1,4 @@
-"""Dependencies of the routes (services, caller, size-limited body) and the one form of a JSON reply.
+"""Dependencies of the routes (services, caller; bodies are in `bodies`) and the one form of a JSON reply.
 
 The dependencies are `async` although they do not block: FastAPI runs each plain function in a thread.
 """
@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
-from starlette.requests import ClientDisconnect
 
-from mxr.errors import Interrupted, TooLarge, Usage
-from mxr.util import codec
 from mxr_registry.artifacts.models import DescribeModel
 from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.artifacts.usage import UsageCounter
@@ -23,11 +20,10 @@ from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.session import Database
 from mxr_registry.storage.store import Store
 
+from .bodies import small_body
 from .caller import Caller, caller_of
 from .checking_pool import CheckingPool
 from .upload_buffers import UploadBuffers
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,38 +50,8 @@ async def _caller(request: Request) -> Caller:
     return caller_of(request.headers.get("authorization"))
 
 
-async def _body(request: Request) -> bytes:
-    services = await _services(request)
-    limit = services.settings.limits.body
-    declared = request.headers.get("content-length", "")
-    if declared and not (declared.isascii() and declared.isdigit() and len(declared) < 20):
-        raise Usage("Content-Length is not a number.", hint="Send the size of the body in bytes, or no such header.")
-    if declared and int(declared) > limit:
-        raise _too_large(limit)
-    parts, size = [], 0
-    try:
-        async for part in request.stream():
-            size += len(part)
-            if size > limit:
-                raise _too_large(limit)
-            parts.append(part)
-    except ClientDisconnect as gone:
-        raise Interrupted("The client closed the connection before the body was complete.") from gone
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The request body exceeds {limit} bytes.", hint="Split the request into smaller ones.")
-
-
 ServicesDep = Annotated[Services, Depends(_services)]
 CallerDep = Annotated[Caller, Depends(_caller)]
-BodyDep = Annotated[bytes, Depends(_body)]
-
-
-def read(kind: type[T], body: bytes) -> T:
-    """Decode the JSON body of a request. Raises `Usage`, which names the invalid field."""
-    return codec.decode(kind, codec.parse(body, "The body"))
 
 
 def reply(text: str, status: int = 200) -> Response:
@@ -106,7 +72,7 @@ class DirectRoute(APIRoute):
         endpoint = self.endpoint
 
         async def handle(request: Request) -> Response:
-            body, services, caller = await _body(request), await _services(request), await _caller(request)
+            body, services, caller = await small_body(request), await _services(request), await _caller(request)
             found = await run_in_threadpool(endpoint, body, services, caller)
             assert isinstance(found, Response)
             return found

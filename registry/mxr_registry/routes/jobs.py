@@ -25,7 +25,8 @@ from mxr_registry.config.job_rules import JobRules
 from mxr_registry.jobs import completion, lease_endings, leases, logs, submission, tracking, transitions
 from mxr_registry.jobs.notifications import JobNotifier
 
-from .deps import BodyDep, CallerDep, Services, ServicesDep, read, reply
+from .bodies import BodyDep, LargeBodyDep, read
+from .deps import CallerDep, Services, ServicesDep, reply
 from .schemas import request_body
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -246,7 +247,7 @@ def cancel(id: str, services: ServicesDep, caller: CallerDep, rules: JobRulesDep
 
 @router.post("/{id}/heartbeat", summary="Renew the lease of a job", openapi_extra=request_body(job_protocol.Heartbeat))
 def heartbeat(
-    id: str, body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+    id: str, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Returns the remaining seconds of the lease, and whether the job was cancelled."""
     text = leases.heartbeat(services.db, rules, caller.namespace, id, read(job_protocol.Heartbeat, body))
@@ -256,7 +257,7 @@ def heartbeat(
 
 @router.post("/{id}/finish", summary="Finish a job", openapi_extra=request_body(job_protocol.FinishJob))
 async def finish(
-    id: str, body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+    id: str, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Publishes the artifact and closes the job in one transaction."""
     wanted = await run_in_threadpool(read, job_protocol.FinishJob, body)
@@ -269,7 +270,7 @@ async def finish(
 
 @router.post("/{id}/fail", summary="Report that a job failed", openapi_extra=request_body(job_protocol.FailJob))
 def fail(
-    id: str, body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+    id: str, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Closes the job, or queues it again for a later retry."""
     text = lease_endings.fail(services.db, rules, caller.namespace, id, read(job_protocol.FailJob, body))

@@ -8,7 +8,8 @@ from mxr.protocol import artifacts as artifact_protocol
 from mxr.util.hashing import sha256_hex
 from mxr_registry.artifacts import locks
 
-from .deps import BodyDep, CallerDep, ServicesDep, read, reply
+from .bodies import LargeBodyDep, read
+from .deps import CallerDep, ServicesDep, reply
 from .ranges import not_modified, tagged
 from .schemas import request_body
 
@@ -34,7 +35,7 @@ def show_lock(name: str, request: Request, services: ServicesDep, caller: Caller
 @router.put(
     "/{name}", summary="Register a lock, or replace what it pins", openapi_extra=request_body(artifact_protocol.PutLock)
 )
-def put_lock(name: str, body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
+def put_lock(name: str, body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """Pinned artifacts cannot be removed or swept. 404 names the artifacts that do not exist; nothing changes then."""
     return reply(locks.put(services.db, caller.namespace, name, read(artifact_protocol.PutLock, body).artifacts))
 

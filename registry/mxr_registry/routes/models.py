@@ -8,14 +8,15 @@ from fastapi.concurrency import run_in_threadpool
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import models
 
-from .deps import BodyDep, CallerDep, ServicesDep, read, reply
+from .bodies import LargeBodyDep, read
+from .deps import CallerDep, ServicesDep, reply
 from .schemas import request_body
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
 @router.post("", summary="Register a model with its bytes", openapi_extra=request_body(artifact_protocol.RegisterModel))
-async def register(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
+async def register(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """The registry computes the identity from the blobs, which it checked when they came, and keeps the bytes."""
     wanted = await run_in_threadpool(read, artifact_protocol.RegisterModel, body)
     # One request at a time verifies a model: a fleet may register the same model many times at once.

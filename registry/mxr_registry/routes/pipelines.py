@@ -10,7 +10,8 @@ from fastapi.concurrency import run_in_threadpool
 from mxr.protocol import surveys
 from mxr_registry.jobs import changed_jobs, survey
 
-from .deps import BodyDep, CallerDep, Services, ServicesDep, read, reply
+from .bodies import LargeBodyDep, read
+from .deps import CallerDep, Services, ServicesDep, reply
 from .jobs import JobRulesDep, NotifierDep
 from .schemas import request_body
 
@@ -18,7 +19,7 @@ router = APIRouter(prefix="/v1", tags=["pipelines"])
 
 
 @router.post("/survey", summary="Survey the status of many requests", openapi_extra=request_body(surveys.Survey))
-def look(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
+def look(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
     """For each request: the artifact, the open job, whether a worker can compile it, and an estimated duration.
 
     Read-only: it creates no job and counts no miss.
@@ -30,7 +31,7 @@ def look(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRule
 
 @router.post("/jobs/watch", summary="Watch many jobs", openapi_extra=request_body(surveys.WatchJobs))
 async def watch(
-    body: BodyDep, request: Request, services: ServicesDep, caller: CallerDep, notifier: NotifierDep
+    body: LargeBodyDep, request: Request, services: ServicesDep, caller: CallerDep, notifier: NotifierDep
 ) -> Response:
     """The jobs whose version exceeds the given one. `wait` (seconds, at most 60) waits until there is such a job.
 

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Response
 from mxr.artifact.qualities import Request as ArtifactRequest
 from mxr_registry.artifacts import misses, resolution
 
-from .deps import BodyDep, CallerDep, DirectRoute, ServicesDep, reply
+from .bodies import BodyDep
+from .deps import CallerDep, DirectRoute, ServicesDep, reply
 from .schemas import request_body
 
 router = APIRouter(tags=["resolve"])

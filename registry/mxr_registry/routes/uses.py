@@ -7,7 +7,8 @@ from fastapi import APIRouter, Request, Response
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import usage
 
-from .deps import BodyDep, CallerDep, ServicesDep, read, reply
+from .bodies import LargeBodyDep, read
+from .deps import CallerDep, ServicesDep, reply
 from .schemas import request_body
 
 router = APIRouter(prefix="/v1/uses", tags=["artifacts"])
@@ -20,7 +21,7 @@ FILTERS = [
 
 
 @router.post("", summary="Report uses of cached artifacts", openapi_extra=request_body(artifact_protocol.Uses))
-def report(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
+def report(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """Returns how many artifacts were recorded. Artifacts that no longer exist are ignored."""
     noted = usage.record(services.db, caller.namespace, read(artifact_protocol.Uses, body).uses)
     return reply(f'{{"noted":{noted}}}')

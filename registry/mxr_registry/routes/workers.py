@@ -7,7 +7,8 @@ from fastapi import APIRouter, Response
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.jobs import workers
 
-from .deps import BodyDep, CallerDep, ServicesDep, read, reply
+from .bodies import BodyDep, read
+from .deps import CallerDep, ServicesDep, reply
 from .jobs import JobRulesDep
 from .schemas import request_body
 

@@ -1,20 +1,23 @@
 """Bounds the memory of the request bodies that one process holds at the same time.
 
-Each request with a JSON body above `FREE` bytes reserves its size until it is answered. Smaller bodies, such as those
-of resolves, are never refused; the number of connections bounds them. Uploaded blobs are written as they arrive.
+A JSON body above `FREE` bytes reserves `WIRE_FACTOR` times its size until its request is answered. The route that reads
+it reserves more for the values in it, before it builds them (`routes.bodies`). Smaller bodies, such as those of
+resolves, are never refused for their size; the number of connections bounds them. Uploaded blobs are written as they
+arrive.
 """
 
 from __future__ import annotations
 
 from mxr.errors import Temporary
+from mxr_registry.memory_budget import RESERVATION, MemoryBudget, Reservation
 
 from .asgi import App, Receive, Scope, Send, send_error
 
 FREE = 64 << 10
 """Bytes up to which a body reserves nothing."""
 
-RETRY_AFTER = 5
-"""Seconds after which a client is asked to try again."""
+WIRE_FACTOR = 5
+"""Bytes of memory for each byte of a body: the bytes themselves, and the text, whose letters take up to four bytes."""
 
 
 class BodyMemory:
@@ -24,24 +27,25 @@ class BodyMemory:
     """
 
     def __init__(self, app: App, total: int, largest: int) -> None:
-        self.app, self._total, self._largest = app, max(total, largest), largest
-        self._reserved = 0
+        self.app, self._largest = app, largest
+        self._budget = MemoryBudget(max(total, WIRE_FACTOR * largest))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
-        size = self._size(scope) if scope["type"] == "http" else 0
-        if size <= FREE:
+        if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if self._reserved + size > self._total:
-            error = Temporary("The registry is handling too many large requests.", hint="Try again in some seconds.")
-            await send_error(send, error, error.status, (b"retry-after", str(RETRY_AFTER).encode()))
+        reservation, size = Reservation(self._budget), self._size(scope)
+        try:
+            reservation.grow(WIRE_FACTOR * size if size > FREE else 0)
+        except Temporary as error:
+            await send_error(send, error, error.status, (b"retry-after", f"{error.retry_after:.0f}".encode()))
             return
-        self._reserved += size
+        scope[RESERVATION] = reservation
         try:
             await self.app(scope, receive, send)
         finally:
-            self._reserved -= size
+            reservation.release()
 
     def _size(self, scope: Scope) -> int:
         if scope["method"] == "PUT" and scope["path"].startswith("/v1/blobs/"):

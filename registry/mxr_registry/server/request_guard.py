@@ -24,6 +24,8 @@ from .asgi import App, Receive, Scope, Send, send_error
 AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\s\[\]:@/?#]+)(?::[0-9]{1,5})?", re.ASCII)
 HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,252}[a-z0-9_])?")
 BODY_TYPES = ("application/json", "application/octet-stream")
+MAX_HOST = 300
+"""Characters of a Host header: a name of 253 characters with a port, or an address with a zone."""
 NAMES = (b"host", b"origin", b"content-type", b"content-length", b"transfer-encoding")
 BROWSER = b"sec-fetch-"
 
@@ -58,7 +60,7 @@ class RequestGuard:
             return Usage(
                 "A request needs exactly one Host header.", hint="Send the address of the registry as Host."
             ), 400
-        if not self._is_own_host(hosts[0]):
+        if len(hosts[0]) > MAX_HOST or not self._is_own_host(hosts[0]):
             return _foreign_host(hosts[0]), 403
         origins = headers.get(b"origin", [])
         own = (f"http://{hosts[0]}".lower(), f"https://{hosts[0]}".lower())

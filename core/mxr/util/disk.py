@@ -12,7 +12,7 @@ from pathlib import Path
 from mxr.errors import DiskFull, MxrError, NotAllowed, Temporary, Usage, WouldOverwrite
 
 from .frozen import dataclass
-from .hashing import Identity, identity
+from .hashing import identity
 
 PARTIAL = ".mxr-partial-"
 """Prefix of the names of incomplete files."""
@@ -54,20 +54,21 @@ def partial_name(folder: Path, name: str = "") -> Path:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What was at a path when somebody checked that it may be replaced; `identity` is None for nothing.
+    """What was at a path when somebody checked that it may be replaced: device, inode, size and mtime, or None.
 
-    Writing a program takes seconds to minutes. A file that appears or changes meanwhile is not replaced.
+    The ctime does not count: a new hard link to the file changes it. Writing a program takes seconds to minutes. A file
+    that appears or changes meanwhile is not replaced.
     """
 
     path: Path
-    identity: Identity | None
+    identity: tuple[int, int, int, int] | None
 
     @classmethod
     def of(cls, path: Path) -> FileState:
         """Returns the state of a path now. Does not follow a symbolic link. Raises as `faults` does."""
         with faults(path, "read"):
             try:
-                return cls(path, identity(path.lstat()))
+                return cls(path, identity(path.lstat())[:4])
             except FileNotFoundError:
                 return cls(path, None)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from harness.waiting import until
-from registry.registry_client import HEARD, ONNX_MODEL, REF, ref_key
+from registry.registry_client import HEARD, ONNX_MODEL, REF, gpu_key, ref_key
 
 from mxr.artifact.key import Key
 from mxr.artifact.limits import MOST_MISS
@@ -19,6 +19,7 @@ from mxr.artifact.qualities import Request
 from mxr_registry.artifacts import misses
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database
+from mxr_registry.decoding_cache import DecodingCache
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,56 @@ def test_values_are_bounded_before_they_are_built(server: Any) -> None:
     assert memory_of(server.process.pid, "VmHWM") < 600
     assert posted("/v1/survey", scattered) == 422, "alone, it finds the memory"
     assert posted("/v1/survey", empty) == 413
+
+
+def test_a_survey_costs_little_whatever_workers_register(server: Any) -> None:
+    """300 workers with 64 targets each, and 1,000 requests with demands of their own that none of them meets."""
+    refused = 0
+    for number in range(120):
+        targets = [{"arch": "gfx908", "num_cu": 1 + 64 * number + each} for each in range(64)]
+        can = {"targets": targets, "toolchain": {"rocm": "7.2.1", "migraphx": "2.15.0"}}
+        refused += server.call("POST", "/v1/workers", {"name": f"w{number}", "can": can})[0] == 503
+    assert refused, "the different capabilities of all workers are bounded"
+    requests = [{"key": gpu_key(ONNX_MODEL), "demands": {"num_cu": 20_000 + each}} for each in range(1_000)]
+    before = cpu_seconds(server.process.pid)
+    error = server.error("POST", "/v1/survey", {"requests": requests})
+    assert (error["code"], error["hint"]) == ("too_large", "Send fewer requests at once.")
+    assert server.ok("POST", "/v1/survey", {"requests": requests[:2]})["standings"][1]["able"] is False
+    assert "num_cu" not in server.submit_error(gpu_key(ONNX_MODEL), demands=requests[0]["demands"], wait=True)["hint"]
+    assert cpu_seconds(server.process.pid) - before < 20, "it took a minute"
+    others = [{"key": gpu_key(ONNX_MODEL, "gfx90a"), "demands": {"num_cu": each}} for each in range(1, 1_000)]
+    standings = server.ok("POST", "/v1/survey", {"requests": others})["standings"]
+    assert not any(each["able"] for each in standings), "workers of other lanes cost nothing"
+    assert memory_of(server.process.pid, "VmRSS") < 400
+    server.rows.execute("DELETE FROM workers")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor seconds that a process has used."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_decoded_texts_are_kept_within_their_bytes() -> None:
+    decoded: list[bytes] = []
+
+    def decode(text: bytes) -> int:
+        decoded.append(text)
+        if text == b"wrong":
+            raise ValueError
+        return len(text)
+
+    cache = DecodingCache(decode, 1_600)
+    texts = [b"%d" % number * 25 for number in range(10, 50)]
+    for _ in range(2):
+        assert [cache.get(text) for text in texts] == [50] * 40
+    assert decoded == texts * 2, "32 of them fit"
+    assert [cache.get(text) for text in texts[-32:]] == [50] * 32 and decoded == texts * 2
+    for _ in range(2):
+        assert cache.get(b"x" * 101) == 101, "a large one is not kept"
+        with pytest.raises(ValueError):
+            cache.get(b"wrong")
+    assert decoded[80:] == [b"x" * 101, b"wrong"] * 2
 
 
 def children(pid: int) -> list[int]:

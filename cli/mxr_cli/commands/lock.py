@@ -208,7 +208,7 @@ def _check(session: Session, file: Path, *, follow_links: bool) -> None:
 
 
 def _list_registered(session: Session) -> None:
-    locks = session.client().locks().locks
+    locks = session.client().locks()
     if session.as_json:
         from mxr.protocol.artifacts import document
 

@@ -58,8 +58,10 @@ MOST_WATCHED = 20_000
 
 # Workers and jobs.
 MOST_TARGETS = 64
-MOST_CAPABILITIES = 64 * 1024
+MOST_CAPABILITIES = 16 * 1024
 """Bytes of the JSON of what a worker can compile."""
+MAX_ALL_CAPABILITIES = 1024 * 1024
+"""Bytes of the different capabilities of all workers of a namespace."""
 MOST_LOG = 256 * 1024
 """Characters of log in one message of a worker."""
 LONGEST_PHASE = 40

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote
 
 from mxr.artifact.manifest import Blob
@@ -31,6 +31,20 @@ if TYPE_CHECKING:
     from mxr.protocol import surveys
 
 T = TypeVar("T")
+
+
+class Page(Protocol):
+    """A page of a list."""
+
+    @property
+    def next(self) -> str | None:
+        """Where the next page begins; None after the last one."""
+
+
+P = TypeVar("P", bound=Page)
+
+MAX_PAGES = 1_000
+"""Pages of one list that are read."""
 
 CONNECT = 10.0
 """Seconds to connect, where the timeout of the client is not shorter."""
@@ -118,9 +132,10 @@ class Client:
         body = artifact_protocol.document(artifact_protocol.PutLock(tuple(identities)))
         return self.exchange(artifact_protocol.RegisteredLock, "PUT", f"/locks/{quote(name, safe='')}", body)
 
-    def locks(self) -> artifact_protocol.Locks:
-        """Returns the registered locks."""
-        return self.exchange(artifact_protocol.Locks, "GET", "/locks")
+    def locks(self) -> tuple[artifact_protocol.RegisteredLock, ...]:
+        """Returns all registered locks."""
+        pages = self._pages(artifact_protocol.Locks, "/locks", {})
+        return tuple(each for page in pages for each in page.locks)
 
     def remove_lock(self, name: str) -> artifact_protocol.RegisteredLock:
         """Removes a registered lock and returns its last state."""
@@ -132,8 +147,8 @@ class Client:
 
     def model_identities(self, prefix: str) -> tuple[str, ...]:
         """Returns the identities of all models that begin with `prefix`: "sha256:" and at least 12 hex digits."""
-        found = self.exchange(artifact_protocol.Models, "GET", f"/models?prefix={quote(prefix, safe='')}")
-        return tuple(each.model for each in found.models)
+        pages = self._pages(artifact_protocol.Models, "/models", {"prefix": prefix})
+        return tuple(each.model for page in pages for each in page.models)
 
     def register_model(self, statement: artifact_protocol.RegisterModel) -> artifact_protocol.Model:
         """Registers a model. It is complete where the statement has a manifest and every blob is uploaded."""
@@ -194,10 +209,11 @@ class Client:
             return self._read(reply), int(reply.headers.get("mxr-log-next", offset))
 
     def workers(self) -> job_protocol.Workers:
-        """Returns the workers and the declared pools."""
+        """Returns all workers and the declared pools."""
         from mxr.protocol import jobs as job_protocol
 
-        return self.exchange(job_protocol.Workers, "GET", "/workers")
+        pages = list(self._pages(job_protocol.Workers, "/workers", {}))
+        return replace(pages[0], workers=tuple(each for page in pages for each in page.workers), next=None)
 
     def tell_uses(self, some: tuple[artifact_protocol.Use, ...]) -> artifact_protocol.UsesAccepted:
         """Reports uses of programs that a local cache served. Sent once: a later report includes them again."""
@@ -209,12 +225,17 @@ class Client:
             policy=ONCE,
         )
 
-    def usage(self, **filters: str | int | None) -> artifact_protocol.UsageReply:
-        """Returns the artifacts used in the last `days`, most used first.
+    def usage(self, most: int, **filters: str | int | None) -> tuple[artifact_protocol.ArtifactUsage, ...]:
+        """Returns the artifacts used in the last `days`, most used first, at most so many.
 
-        Filters: model, kind, vendor, arch, migraphx, rocm; and limit.
+        Filters: model, kind, vendor, arch, migraphx, rocm.
         """
-        return self.exchange(artifact_protocol.UsageReply, "GET", "/uses" + _query(filters))
+        found: list[artifact_protocol.ArtifactUsage] = []
+        for page in self._pages(artifact_protocol.UsageReply, "/uses", filters):
+            found += page.uses
+            if len(found) >= most:
+                break
+        return tuple(found[:most])
 
     def missing(self, blobs: Iterable[Blob]) -> artifact_protocol.Missing:
         """Returns which of these blobs the registry does not have."""
@@ -261,6 +282,20 @@ class Client:
             raise Unreachable(
                 f"The connection to the registry at {self.url} broke during a transfer: {problem}."
             ) from problem
+
+    def _pages(self, kind: type[P], path: str, filters: Mapping[str, str | int | None]) -> Iterator[P]:
+        """Yields the pages of a list, at most `MAX_PAGES`."""
+        after: str | None = None
+        for _ in range(MAX_PAGES):
+            page = self.exchange(kind, "GET", path + _query({**filters, "after": after}))
+            yield page
+            if page.next is None:
+                return
+            after = page.next
+        raise MxrError(
+            f"A list of the registry at {self.url} does not end.",
+            hint="Check that --registry is the URL of an mxr registry.",
+        )
 
     def exchange(
         self,

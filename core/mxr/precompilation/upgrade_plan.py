@@ -128,7 +128,7 @@ def plan(client: Client, old: Versions, new: Versions, days: int) -> tuple[Rebui
         raise Usage(
             "Only one of the two toolchains has a ROCm version.", hint="Give it in both, or in none (ref target)."
         )
-    used = client.usage(days=days, migraphx=old.migraphx, rocm=old.rocm, limit=MOST).uses
+    used = client.usage(MOST, days=days, migraphx=old.migraphx, rocm=old.rocm)
     wanted: dict[str, tuple[Artifact, Request, int]] = {}
     for each in used:
         if old.rocm is None and each.artifact.key.kind != "ref":

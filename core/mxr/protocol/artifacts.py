@@ -80,9 +80,10 @@ class RegisterModel:
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The reply of `GET /v1/models`."""
+    """The reply of `GET /v1/models`: a page, and where the next page begins."""
 
     models: tuple[Model, ...]
+    next: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,7 @@ class Locks:
     """The reply of `GET /v1/locks`, sorted by name."""
 
     locks: tuple[RegisteredLock, ...]
+    next: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,7 @@ class Misses:
     """The reply of `GET /v1/misses`, latest first."""
 
     misses: tuple[RecordedMiss, ...]
+    next: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +244,7 @@ class UsageReply:
     """The reply of `GET /v1/uses`, most used first."""
 
     uses: tuple[ArtifactUsage, ...]
+    next: str | None = None
 
 
 def document(value: object) -> Json:

@@ -161,6 +161,7 @@ class Workers:
 
     workers: tuple[WorkerInfo, ...]
     pools: tuple[DeclaredPool, ...] = ()
+    next: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mxr.artifact.qualities import Request
 from mxr.client.retry import OUTAGE, retry
+from mxr.errors import TooLarge
 from mxr.protocol.surveys import RequestStatus
 from mxr.util.codec import canonical
 
@@ -19,15 +20,23 @@ AT_ONCE = 200
 
 
 def request_statuses(client: Client, requests: Sequence[Request]) -> list[RequestStatus]:
-    """Returns the status of each request, in order. Equal requests are sent once.
+    """Returns the status of each request, in order. Equal requests are sent once, in smaller parts if the registry wants so.
 
     Raises `Unreachable`: soon if the registry does not answer at all, and after `retry.OUTAGE` once it has answered.
     """
     distinct = {canonical(request.to_json()): request for request in requests}
     names, found = list(distinct), dict[str, RequestStatus]()
-    for begin in range(0, len(names), AT_ONCE):
-        batch = names[begin : begin + AT_ONCE]
+    batches = [names[begin : begin + AT_ONCE] for begin in range(0, len(names), AT_ONCE)]
+    while batches:
+        batch = batches.pop(0)
         survey = partial(client.survey, [distinct[name] for name in batch])
-        reply = retry(OUTAGE, survey) if begin else survey()
+        try:
+            reply = retry(OUTAGE, survey) if found else survey()
+        except TooLarge:
+            if len(batch) == 1:
+                raise
+            middle = len(batch) // 2
+            batches[:0] = [batch[:middle], batch[middle:]]
+            continue
         found |= dict(zip(batch, reply.standings, strict=True))
     return [found[canonical(request.to_json())] for request in requests]

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import delete, exists, func, select, update
@@ -19,6 +18,7 @@ from mxr.artifact.serving import BUILT, PUBLISHER
 from mxr.errors import NotAllowed, NotFound, Usage
 from mxr.util.codec import decode
 from mxr.util.hashing import sha256_hex
+from mxr_registry.database.paging import read_page
 from mxr_registry.database.session import Row, Session, advisory_lock, default_serve, now
 from mxr_registry.database.tables import (
     ArtifactBlobRow,
@@ -29,6 +29,7 @@ from mxr_registry.database.tables import (
     NamespaceRow,
     ReplacedArtifactRow,
 )
+from mxr_registry.decoding_cache import DecodingCache
 
 from . import locks
 
@@ -102,11 +103,12 @@ def listed(session: Session, namespace: str, filters: ArtifactFilters) -> str:
         )
     if filters.after is not None:
         query = query.where(row.seq < int(filters.after))
-    rows = session.execute(query.order_by(row.seq.desc()).limit(filters.limit + 1)).all()
-    page = rows[: filters.limit]
-    next_page = json.dumps(str(page[-1].seq)) if len(rows) > len(page) else "null"
     rule = default_serve(session)
-    return '{"artifacts":[' + ",".join(f"{{{fields_of(each, rule)}}}" for each in page) + f'],"next":{next_page}}}'
+    page, last = read_page(
+        session, query.order_by(row.seq.desc()), lambda each: f"{{{fields_of(each, rule)}}}", filters.limit
+    )
+    next_page = "null" if last is None else f'"{last.seq}"'
+    return '{"artifacts":[' + ",".join(page) + f'],"next":{next_page}}}'
 
 
 def show(session: Session, namespace: str, id: str) -> str:
@@ -147,16 +149,26 @@ def candidate_of(row: Row, generic: str | None) -> Candidate:
     return Candidate(row.id, qualities, row.promoted, row.seq, generic, row.origin, found)
 
 
-@lru_cache(maxsize=4_096)
-def found_in(text: str) -> frozenset[str]:
-    """Return the names of the facts that the reader or a worker found, from stored sources."""
+MAX_CACHED = 1 << 20
+"""Bytes of the texts in each of the two caches: the artifacts of a fleet share few different values."""
+
+
+def _decode_found(text: bytes) -> frozenset[str]:
     return frozenset(name for name, source in json.loads(text).items() if source != PUBLISHER)
 
 
-@lru_cache(maxsize=4_096)
+_FOUND = DecodingCache(_decode_found, MAX_CACHED)
+_QUALITIES = DecodingCache(lambda text: decode(Qualities, json.loads(text), lenient=True), MAX_CACHED)
+
+
+def found_in(text: str) -> frozenset[str]:
+    """Return the names of the facts that the reader or a worker found, from stored sources."""
+    return _FOUND.get(text.encode())
+
+
 def qualities_of(text: str) -> Qualities:
-    """Decode stored qualities. Cached: the artifacts of a fleet share few different values."""
-    return decode(Qualities, json.loads(text), lenient=True)
+    """Decode stored qualities."""
+    return _QUALITIES.get(text.encode())
 
 
 def has(session: Session, namespace: str, id: str) -> bool:

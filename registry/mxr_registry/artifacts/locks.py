@@ -15,13 +15,13 @@ from mxr.artifact.limits import MOST_LOCKS
 from mxr.artifact.serving import DESCRIPTIONS, allows
 from mxr.errors import Conflict, NoSuchArtifact, NotAllowed, NotFound, Usage
 from mxr.util.codec import canonical
+from mxr_registry.database.paging import MAX_PAGE, MAX_ROWS
 from mxr_registry.database.session import Database, Row, Session, now, upsert
 from mxr_registry.database.tables import ArtifactRow, LockArtifactRow, LockRow
 
 from . import namespaces
 
 NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
-MOST_LISTED = 1_000
 BATCH = 500
 MOST_NAMED = 20
 
@@ -47,7 +47,7 @@ def put(db: Database, namespace: str, name: str, ids: Sequence[str]) -> str:
                     hint="Remove locks that nobody needs with `mxr lock --unregister NAME`.",
                 )
             row = find(session, namespace, name)
-            _refuse_unserved(session, namespace, rows, {*_ids(session, [row.seq]).get(row.seq, [])})
+            _refuse_unserved(session, namespace, rows, set(_ids(session, row.seq)))
             wanted = sorted(each.seq for each in rows)
             session.execute(delete(LockArtifactRow).where(LockArtifactRow.lock == row.seq))
             if wanted:
@@ -116,26 +116,31 @@ def find(session: Session, namespace: str, name: str) -> Row:
 def show(session: Session, namespace: str, name: str) -> str:
     """Return the JSON of one lock with the ids of its artifacts. Raises `NotFound`."""
     row = find(session, namespace, name)
-    return _to_json(row, _ids(session, [row.seq]).get(row.seq, []))
+    return _to_json(row, _ids(session, row.seq))
 
 
-def listed(session: Session, namespace: str) -> str:
-    """Return the JSON of all locks, sorted by name."""
+def listed(session: Session, namespace: str, after: str | None = None) -> str:
+    """Return the JSON of one page of locks, sorted by name. `after`: `next` of the previous page."""
     row = LockRow
     query = select(row.seq, row.name, row.created_at, row.updated_at).where(row.namespace == namespace)
-    rows = session.execute(query.order_by(row.name).limit(MOST_LISTED)).all()
-    ids = _ids(session, [each.seq for each in rows])
-    return '{"locks":[' + ",".join(_to_json(each, ids.get(each.seq, [])) for each in rows) + "]}"
+    if after is not None:
+        query = query.where(row.name > check_name(after))
+    rows = session.execute(query.order_by(row.name).limit(MAX_ROWS + 1)).all()
+    page: list[str] = []
+    size = 0
+    for each in rows[:MAX_ROWS]:
+        text = _to_json(each, _ids(session, each.seq))
+        size += len(text)
+        if page and size > MAX_PAGE:
+            break
+        page.append(text)
+    next_page = canonical(rows[len(page) - 1].name) if len(page) < len(rows) else "null"
+    return '{"locks":[' + ",".join(page) + f'],"next":{next_page}}}'
 
 
-def _ids(session: Session, locks: Sequence[int]) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    joined = select(LockArtifactRow.lock, ArtifactRow.id).join(ArtifactRow, ArtifactRow.seq == LockArtifactRow.artifact)
-    for at in range(0, len(locks), BATCH):
-        query = joined.where(LockArtifactRow.lock.in_(locks[at : at + BATCH])).order_by(ArtifactRow.id)
-        for lock, id in session.execute(query):
-            found.setdefault(lock, []).append(id)
-    return found
+def _ids(session: Session, lock: int) -> Sequence[str]:
+    joined = select(ArtifactRow.id).join(LockArtifactRow, ArtifactRow.seq == LockArtifactRow.artifact)
+    return session.execute(joined.where(LockArtifactRow.lock == lock).order_by(ArtifactRow.id)).scalars().all()
 
 
 def _to_json(row: Row, ids: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
@@ -14,17 +15,15 @@ from sqlalchemy.exc import SQLAlchemyError
 from mxr.artifact.limits import MOST_MISS, MOST_MISSES
 from mxr.artifact.qualities import Request
 from mxr.errors import MxrError
-from mxr.util.codec import canonical
-from mxr_registry.database.session import Database, Session, now, upsert
+from mxr.util.codec import canonical, refuse
+from mxr_registry.database.paging import read_page
+from mxr_registry.database.session import Database, Row, Session, now, upsert
 from mxr_registry.database.tables import MissRow
 
 log = logging.getLogger("mxr_registry")
 
 LOCK_TIMEOUT = 0.25
 """Seconds to wait for a busy database before a miss is left unrecorded."""
-
-MOST_LISTED = 1_000
-
 
 WRITTEN = itertools.count(1)
 """Misses recorded by this process."""
@@ -76,17 +75,27 @@ def _trim(session: Session, namespace: str) -> None:
         session.execute(delete(row).where(row.namespace == namespace, row.last_at < oldest))
 
 
-def listed(session: Session, namespace: str) -> str:
-    """Return the JSON of the latest misses."""
-    rows = session.execute(
-        select(*MissRow.__table__.c)
-        .where(MissRow.namespace == namespace)
-        .order_by(MissRow.last_at.desc())
-        .limit(MOST_LISTED)
-    )
-    parts = (
+def listed(session: Session, namespace: str, after: str | None = None) -> str:
+    """Return the JSON of one page of misses, latest first. `after`: `next` of the previous page. Raises `Usage`."""
+    query = select(*MissRow.__table__.c).where(MissRow.namespace == namespace)
+    if after is not None:
+        last_at, request = _cursor(after)
+        earlier = (MissRow.last_at == last_at) & (MissRow.request > request)
+        query = query.where((MissRow.last_at < last_at) | earlier)
+    page, last = read_page(session, query.order_by(MissRow.last_at.desc(), MissRow.request), _to_json)
+    next_page = "null" if last is None else f'"{last.last_at}-{last.request}"'
+    return '{"misses":[' + ",".join(page) + f'],"next":{next_page}}}'
+
+
+def _to_json(row: Row) -> str:
+    return (
         f'{{"digest":"{row.digest}","request":{row.request_json},"count":{row.count},"first_at":{row.first_at},'
         f'"last_at":{row.last_at},"nearest":{row.nearest_json}}}'
-        for row in rows
     )
-    return '{"misses":[' + ",".join(parts) + "]}"
+
+
+def _cursor(after: str) -> tuple[float, str]:
+    found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)-([0-9a-f]{64})", after)
+    if found is None:
+        raise refuse("after", "the value of `next` in the previous page", after[:40])
+    return float(found[1]), found[2]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from mxr.artifact import limits
 from mxr.artifact.key import MODEL_SHORT
 from mxr.artifact.manifest import File
 from mxr.artifact.model_files import ModelFiles
@@ -17,6 +19,7 @@ from mxr.errors import Damaged, NoSuchBlob, NoSuchModel
 from mxr.onnxfile import OnnxInput, OnnxModel, OutputDim, check_names
 from mxr.protocol.artifacts import RegisterModel, check_model
 from mxr.util.codec import canonical, encode, refuse
+from mxr_registry.database.paging import PREFETCHED, check_number, read_page
 from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import ArtifactRow, ModelBlobRow, ModelRow
 from mxr_registry.storage.store import Store
@@ -64,6 +67,7 @@ def _write(db: Database, namespace: str, declared: RegisterModel, description: D
 
 def _save_description(session: Session, namespace: str, model: str, description: dict[str, Any]) -> None:
     inputs = [{"name": row["name"], "type": row["elem_type"], "dims": row["dims"]} for row in description["inputs"]]
+    limits.check_inputs([(row["name"], row["dims"] or ()) for row in inputs], "inputs")
     values = {
         "inputs_json": canonical(inputs),
         "graph": description.pop("graph"),
@@ -178,47 +182,63 @@ def show(session: Session, namespace: str, model: str) -> str:
     row = _find(session, namespace, check_model(model))
     if row is not None:
         return _to_json(row, row.manifest_json)
-    claims = [json.loads(text) for text in _claims(session, namespace, model)]
-    if not claims:
+    first: dict[str, Any] | None = None
+    for claim in _claims(session, namespace, model):
+        first = first or claim
+        if claim["inputs"] != first["inputs"]:
+            raise NoSuchModel(
+                f"The publishers of programs of {model} describe different inputs.",
+                hint="Give the ONNX file instead of its identity, or upload the model: "
+                "mxr fetch MODEL.onnx --on-miss ask.",
+            )
+    if first is None:
         raise NoSuchModel(f"The registry does not know the model {model}.")
-    if any(each["inputs"] != claims[0]["inputs"] for each in claims):
-        raise NoSuchModel(
-            f"The publishers of programs of {model} describe different inputs.",
-            hint="Give the ONNX file instead of its identity, or upload the model: mxr fetch MODEL.onnx --on-miss ask.",
-        )
-    return canonical(_claimed(model, claims[0]))
+    return canonical(_claimed(model, first))
 
 
-def _claims(session: Session, namespace: str, model: str) -> list[str]:
-    """Return what publishers say about a model, each different text once, the first publication first."""
+def _claims(session: Session, namespace: str, model: str) -> Iterator[dict[str, Any]]:
+    """Yield what publishers say about a model, the first publication first, at most `MOST_LISTED` of them."""
     row = ArtifactRow
     query = select(row.claim_json).where(row.namespace == namespace, row.model == model, row.claim_json.is_not(None))
-    query = query.group_by(row.claim_json).order_by(func.min(row.seq)).limit(MOST_LISTED)
-    return [text for text in session.execute(query).scalars() if text is not None]
+    result = session.execute(query.order_by(row.seq).limit(MOST_LISTED).execution_options(yield_per=PREFETCHED))
+    with closing(result):
+        before = None
+        for text in result.scalars():
+            if text is not None and text != before:
+                yield json.loads(text)
+            before = text
 
 
 def _claimed(model: str, claim: dict[str, Any]) -> dict[str, Any]:
     return {"model": model, "complete": False, "claimed": True, "onnx": None, "manifest": None, **claim}
 
 
-def listed(session: Session, namespace: str, prefix: str | None = None) -> str:
-    """Return the JSON of the newest models without manifests.
+def listed(session: Session, namespace: str, prefix: str | None = None, after: str | None = None) -> str:
+    """Return the JSON of one page of models without manifests, newest first. `after`: `next` of the previous page.
 
-    With `prefix`, of the models whose identity begins with it, those among them that are only claimed.
+    With `prefix`, of the models whose identity begins with it; the last page also has those that are only claimed.
     """
-    query = _select(namespace)
+    row = ModelRow
+    query = select(row.seq, row.model, row.name, row.inputs_json, row.complete, row.onnx).where(
+        row.namespace == namespace
+    )
+    if after is not None:
+        query = query.where(row.seq < check_number(after))
     if prefix is not None:
         if not MODEL_SHORT.fullmatch(prefix):
             raise refuse("prefix", "sha256: and 12 to 64 hex digits", prefix)
-        query = query.where(ModelRow.model.startswith(prefix))
-    rows = session.execute(query.order_by(ModelRow.seq.desc()).limit(MOST_LISTED))
-    found = {row.model: _to_json(row, None) for row in rows}
-    if prefix is not None:
+        query = query.where(row.model.startswith(prefix))
+    page, last = read_page(session, query.order_by(row.seq.desc()), lambda each: _to_json(each, None))
+    if prefix is not None and last is None:
         table = ArtifactRow
-        models = select(table.model).where(table.namespace == namespace, table.model.startswith(prefix))
+        stored = select(row.model).where(row.namespace == namespace)
+        models = select(table.model).where(
+            table.namespace == namespace, table.model.startswith(prefix), table.model.not_in(stored)
+        )
         for model in session.execute(models.distinct().limit(MOST_LISTED)).scalars():
-            found.setdefault(model, canonical(_claimed(model, {"name": "model.onnx", "inputs": []})))
-    return '{"models":[' + ",".join(found.values()) + "]}"
+            page.append(canonical(_claimed(model, {"name": "model.onnx", "inputs": []})))
+    next_page = "null" if last is None else f'"{last.seq}"'
+    return '{"models":[' + ",".join(page) + f'],"next":{next_page}}}'
 
 
 def _to_json(row: Row, manifest: str | None) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from urllib.parse import quote
 
 from sqlalchemy import bindparam, or_, select
@@ -22,6 +21,7 @@ from mxr.protocol.artifacts import API
 from mxr.util import codec
 from mxr_registry.database.session import Database, PreparedQuery, Row, Session, default_serve
 from mxr_registry.database.tables import ArtifactRow
+from mxr_registry.decoding_cache import DecodingCache
 
 from . import catalog, miss_report, misses, namespaces
 from .usage import UsageCounter
@@ -32,6 +32,9 @@ MATCHING_DIGEST = (
     .where(or_(ArtifactRow.digest == bindparam("digest"), ArtifactRow.digest == bindparam("generic")))
 )
 """All artifacts that could satisfy a request. Parameters: `namespace`, `digest`, `generic` (or `digest` again)."""
+
+MAX_CACHED = 1 << 20
+"""Bytes of the bodies whose decoded requests are kept."""
 
 PREPARED = PreparedQuery(MATCHING_DIGEST)
 
@@ -62,14 +65,14 @@ class ResolveResult:
 
 def read(body: bytes) -> ResolveRequest:
     """Decode the request in the body of a resolve. Raises `Usage`."""
-    return _cached_read(body) if len(body) <= 4_096 else _read(body)
+    return _REQUESTS.get(body)
 
 
 def _read(body: bytes) -> ResolveRequest:
     return ResolveRequest.of(codec.decode(Request, codec.parse(body, "The body")))
 
 
-_cached_read = lru_cache(maxsize=4_096)(_read)
+_REQUESTS = DecodingCache(_read, MAX_CACHED)
 
 
 def resolve(db: Database, usage: UsageCounter, namespace: str, wanted: ResolveRequest) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from mxr.errors import MxrError, Usage
 from mxr.protocol.artifacts import Use
-from mxr_registry.database.session import Database, Session, default_serve, now
+from mxr.util.codec import refuse
+from mxr_registry.database.paging import read_page
+from mxr_registry.database.session import Database, Row, Session, default_serve, now
 from mxr_registry.database.tables import ArtifactRow, UseRow
 
 from . import catalog
@@ -124,7 +127,10 @@ def _add(session: Session, seq: int, count: int, used_at: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class UsageFilters:
-    """Filters of a list of used artifacts: uses in the last `days`, at most `limit` artifacts."""
+    """Filters of a list of used artifacts: uses in the last `days`, at most `limit` artifacts.
+
+    `after`: `next` of the previous page.
+    """
 
     days: int = 30
     limit: int = 1_000
@@ -134,6 +140,7 @@ class UsageFilters:
     arch: str | None = None
     migraphx: str | None = None
     rocm: str | None = None
+    after: str | None = None
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> UsageFilters:
@@ -143,6 +150,8 @@ class UsageFilters:
             known = ", ".join(cls.__dataclass_fields__)
             raise Usage(f"{unknown[0][:40]}: unknown filter.", hint=f"Use one of these filters: {known}.")
         numbers = {name: _number(name, query[name], limit) for name, limit in _LIMITS.items() if name in query}
+        if "after" in query and not re.fullmatch(r"[0-9]{1,18}-[0-9]{1,18}", query["after"], re.ASCII):
+            raise refuse("after", "the value of `next` in the previous page", query["after"][:40])
         return cls(**{**query, **numbers})  # type: ignore[arg-type]
 
 
@@ -167,11 +176,17 @@ def listed(session: Session, namespace: str, filters: UsageFilters) -> str:
         value = getattr(filters, name)
         if value is not None:
             query = query.where(getattr(row, name) == value)
-    query = query.where(row.namespace == namespace).order_by(sums.c.total.desc(), row.seq).limit(filters.limit)
+    query = query.where(row.namespace == namespace).order_by(sums.c.total.desc(), row.seq)
+    if filters.after is not None:
+        total, _, seq = filters.after.partition("-")
+        query = query.where((sums.c.total < int(total)) | ((sums.c.total == int(total)) & (row.seq > int(seq))))
     rule = default_serve(session)
-    parts = (
-        f'{{"artifact":{{{catalog.fields_of(each, rule)}}},'
-        f'"count":{int(each.total)},"used_at":{json.dumps(each.last)}}}'
-        for each in session.execute(query)
+    page, last = read_page(session, query, lambda each: _to_json(each, rule), filters.limit)
+    next_page = "null" if last is None else f'"{int(last.total)}-{last.seq}"'
+    return '{"uses":[' + ",".join(page) + f'],"next":{next_page}}}'
+
+
+def _to_json(row: Row, rule: str) -> str:
+    return (
+        f'{{"artifact":{{{catalog.fields_of(row, rule)}}},"count":{int(row.total)},"used_at":{json.dumps(row.last)}}}'
     )
-    return '{"uses":[' + ",".join(parts) + "]}"

@@ -2,14 +2,13 @@
 
 A lane consists of the kind, for GPUs vendor and arch, and the short versions: `gpu amd gfx908 2.15 7.2`, `ref 2.16`.
 For jobs that record ONNX Runtime's cache files it also names that runtime: `gpu amd gfx908 2.15 7.2 ort:B:1.27.1`.
-Lane and demands of a job alone determine whether a worker can compile it; the result is cached for equal inputs.
+Lane and demands of a job alone determine whether a worker can compile it; the result is remembered by a digest.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable
-from functools import lru_cache
 
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Qualities, Request
@@ -18,6 +17,7 @@ from mxr.consumers.ort.recording_form import runtime_in
 from mxr.protocol import capabilities
 from mxr.protocol.jobs import WorkerCapabilities
 from mxr.util.codec import decode, refuse
+from mxr_registry.decoding_cache import DecodingCache, digest_of
 
 NO_MODEL = "sha256:" + 64 * "0"
 
@@ -71,30 +71,47 @@ def key_of(lane: str) -> Key:
     return Key(NO_MODEL, "gpu", parts[3], (), vendor=parts[1], arch=parts[2], rocm=parts[4], form=form)
 
 
-@lru_cache(maxsize=4_096)
+MAX_CACHED = 1 << 20
+"""Bytes of the texts in each cache of this module."""
+
+MAX_METHODS = 65_536
+"""Remembered answers of `compile_method`: each a digest and a small value."""
+
+_CAPABILITIES = DecodingCache(lambda text: decode(WorkerCapabilities, json.loads(text), lenient=True), MAX_CACHED)
+_DEMANDS = DecodingCache(lambda text: decode(Demands, json.loads(text), lenient=True), MAX_CACHED)
+
+
 def capabilities_of(text: str) -> WorkerCapabilities:
     """Decode the capabilities of a worker from JSON."""
-    return decode(WorkerCapabilities, json.loads(text), lenient=True)
+    return _CAPABILITIES.get(text.encode())
 
 
-@lru_cache(maxsize=4_096)
 def demands_of(text: str) -> Demands:
     """Decode the demands of a job from JSON."""
-    return decode(Demands, json.loads(text), lenient=True)
+    return _DEMANDS.get(text.encode())
 
 
-@lru_cache(maxsize=65_536)
+def request_of(lane: str, demands: Demands) -> Request:
+    """Return a request with the target and versions of a lane, these demands, and placeholders for all other fields."""
+    return Request(key_of(lane), demands)
+
+
 def compile_method(can: str, lane: str, demands: str) -> capabilities.CompileMethod | None:
     """Return how a worker compiles a job with this lane and demands, or None if it cannot.
 
-    `can` and `demands` are the JSON of the worker's capabilities and of the job's demands.
+    `can` and `demands` are the JSON of the worker's capabilities and of the job's demands. The answer is remembered by
+    a digest: a worker looks at the same jobs again and again.
     """
-    return capabilities.able(capabilities_of(can), Request(key_of(lane), demands_of(demands)))
+    name = digest_of(can.encode(), lane.encode(), demands.encode())
+    if name not in _METHODS:
+        while len(_METHODS) >= MAX_METHODS:
+            with contextlib.suppress(KeyError, StopIteration):  # another thread was faster
+                del _METHODS[next(iter(_METHODS))]
+        _METHODS[name] = capabilities.able(capabilities_of(can), request_of(lane, demands_of(demands)))
+    return _METHODS.get(name)
 
 
-def any_compiles_natively(cans: Iterable[str], lane: str, demands: str) -> bool:
-    """Whether a worker with one of these capabilities can compile a job on the GPU itself, not as a cross-compile."""
-    return any((method := compile_method(can, lane, demands)) is not None and not method.cross for can in cans)
+_METHODS: dict[bytes, capabilities.CompileMethod | None] = {}
 
 
 def expected_qualities(can: WorkerCapabilities, method: capabilities.CompileMethod, demands: Demands) -> Qualities:

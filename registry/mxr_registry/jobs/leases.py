@@ -25,6 +25,7 @@ from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import ModelRow
 
 from . import availability, failures, lease_endings, logs, tracking, transitions, workers
+from .live_capabilities import LiveCapabilities
 
 PAGES = (20, 200, 2_000)
 """Sizes of the first page of rows, the second, and all later ones."""
@@ -151,15 +152,15 @@ def _suitable_jobs(session: Session, rules: JobRules, worker: Row, lane: str) ->
     A job is cross-compiled only if no known worker can compile it on the GPU itself. A worker on which a job failed
     last gets it again only after the head start of other workers, or if no other worker can take it.
     """
-    known: tuple[str, ...] | None = None
+    live: LiveCapabilities | None = None
     for row in _due_jobs(session, worker, lane):
         method = lanes.compile_method(worker.can_json, lane, row.demands_json)
         if method is None:
             continue
-        if method.cross and known is None:
-            known = workers.known_capabilities(session, rules, worker.namespace)
-        if method.cross and lanes.any_compiles_natively(known or (), lane, row.demands_json):
-            continue
+        if method.cross:
+            live = live or LiveCapabilities(session, rules, worker.namespace)
+            if live.any_natively(lane, row.demands_json):
+                continue
         if (
             row.avoid != worker.id
             or _head_start_over(session, row)

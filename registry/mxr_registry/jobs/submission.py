@@ -37,6 +37,7 @@ from mxr_registry.database.tables import ModelRow
 from mxr_registry.storage.store import Store
 
 from . import availability, failures, lease_endings, tracking, transitions, workers
+from .live_capabilities import LiveCapabilities
 
 ATTEMPTS = 3
 
@@ -165,7 +166,8 @@ def _require_worker(
 ) -> list[Mapping[str, Any]]:
     if row is not None and (row.state == job_protocol.RUNNING or not submission.wanted.wait):
         return []
-    able = workers.able_toolchains(session, rules, namespace, submission.lane, submission.demands)
+    live = LiveCapabilities(session, rules, namespace)
+    able = live.able_toolchains(submission.lane, submission.request.demands)
     if submission.wanted.wait and not able:
         raise workers.no_worker_error(submission.request)
     return able

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mxr.artifact.qualities import Request
+from mxr.artifact.qualities import Demands, Request
 from mxr.errors import Usage
 from mxr.protocol.jobs import JobFailure
 from mxr.protocol.surveys import RequestStatus, Survey, SurveyReply
@@ -19,11 +19,12 @@ from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.session import Session
 
-from . import estimates, failures, submission, workers
+from . import estimates, failures, submission
+from .live_capabilities import LiveCapabilities
 
 
 def survey(session: Session, rules: JobRules, namespace: str, wanted: Survey) -> str:
-    """Return the JSON of a `SurveyReply`."""
+    """Return the JSON of a `SurveyReply`. Raises `TooLarge` as `LiveCapabilities.able` does."""
     surveyor = _Surveyor(session, rules, namespace)
     return canonical(encode(SurveyReply(tuple(surveyor.status_of(request) for request in wanted.requests))))
 
@@ -32,7 +33,8 @@ class _Surveyor:
     """Determines the status of requests, and caches results that several requests share."""
 
     def __init__(self, session: Session, rules: JobRules, namespace: str) -> None:
-        self._session, self._rules, self._namespace = session, rules, namespace
+        self._session, self._namespace = session, namespace
+        self._live = LiveCapabilities(session, rules, namespace)
         self._able: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         self._estimates: dict[tuple[str, str | None], tuple[float | None, str | None]] = {}
 
@@ -47,7 +49,7 @@ class _Surveyor:
 
     def _status_without_artifact(self, request: Request, digest: str) -> RequestStatus:
         demands = canonical(request.to_json()["demands"])
-        able = self._toolchains(lanes.lane_of(request.key), demands)
+        able = self._toolchains(lanes.lane_of(request.key), demands, request.demands)
         job = submission.open_job(self._session, self._namespace, request)
         failure = None
         if job is None:
@@ -64,12 +66,10 @@ class _Surveyor:
             estimate_from=rests_on,
         )
 
-    def _toolchains(self, lane: str, demands: str) -> list[Mapping[str, Any]]:
-        if (lane, demands) not in self._able:
-            self._able[lane, demands] = workers.able_toolchains(
-                self._session, self._rules, self._namespace, lane, demands
-            )
-        return self._able[lane, demands]
+    def _toolchains(self, lane: str, text: str, demands: Demands) -> list[Mapping[str, Any]]:
+        if (lane, text) not in self._able:
+            self._able[lane, text] = self._live.able_toolchains(lane, demands)
+        return self._able[lane, text]
 
     def _estimate(self, request: Request) -> tuple[float | None, str | None]:
         model_and_arch = (request.key.model, request.key.arch)

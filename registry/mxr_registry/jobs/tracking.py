@@ -15,6 +15,7 @@ from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow
+from mxr_registry.database.paging import read_page
 from mxr_registry.database.session import Row, Session
 
 from . import estimates, transitions, workers
@@ -162,10 +163,11 @@ def listed(session: Session, namespace: str, filters: JobFilters) -> str:
             query = query.where(getattr(JobRow, name) == (value.partition(":")[0] if name == "arch" else value))
     if filters.after is not None:
         query = query.where(JobRow.seq < int(filters.after))
-    rows = session.execute(query.order_by(JobRow.seq.desc()).limit(filters.limit + 1)).all()
-    page = rows[: filters.limit]
-    next_page = str(page[-1].seq) if len(rows) > len(page) else None
-    return canonical({"jobs": [document(row) for row in page], "next": next_page})
+    page, last = read_page(
+        session, query.order_by(JobRow.seq.desc()), lambda row: canonical(document(row)), filters.limit
+    )
+    next_page = "null" if last is None else f'"{last.seq}"'
+    return '{"jobs":[' + ",".join(page) + f'],"next":{next_page}}}'
 
 
 def cancel(session: Session, rules: JobRules, namespace: str, id: str) -> JobDocument:

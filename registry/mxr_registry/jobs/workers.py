@@ -4,38 +4,33 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, select, update
 
 from mxr.artifact.key import Key
-from mxr.artifact.limits import MOST_WORKERS
+from mxr.artifact.limits import MAX_ALL_CAPABILITIES, MOST_WORKERS
 from mxr.artifact.qualities import Demands, Request
 from mxr.consumers.ort.recording_form import runtime_in
 from mxr.errors import NotFound, NoWorker, Temporary
 from mxr.protocol import jobs as job_protocol
+from mxr.util import codec
 from mxr.util.codec import canonical, encode
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow, WorkerRow
+from mxr_registry.database.paging import read_page
 from mxr_registry.database.session import Row, Session, now, upsert
 
 from . import failures
+from .live_capabilities import REGISTERED, LiveCapabilities
 
 DELETE_AFTER = 7 * 86400.0
 """Seconds without contact after which a worker is deleted."""
 
-MOST_LISTED = 2_000
-
 BY_ID = select(*WorkerRow.__table__.c).where(
     WorkerRow.namespace == bindparam("namespace"), WorkerRow.id == bindparam("of")
-)
-REGISTERED = WorkerRow.left_at.is_(None)
-LIVE_CAPABILITIES = (
-    select(WorkerRow.can_json)
-    .where(WorkerRow.namespace == bindparam("namespace"), REGISTERED, WorkerRow.seen_at >= bindparam("since"))
-    .distinct()
 )
 MARK_SEEN = (
     update(WorkerRow)
@@ -65,6 +60,12 @@ def register(session: Session, rules: JobRules, namespace: str, wanted: job_prot
         raise Temporary(
             f"{MOST_WORKERS} workers are registered, which is the limit.",
             hint="Give a worker the same name again when it restarts; names that are not used expire after 7 days.",
+        )
+    texts = select(WorkerRow.can_json).where(WorkerRow.namespace == namespace).distinct().subquery()
+    if (session.execute(select(func.sum(func.length(texts.c.can_json)))).scalar() or 0) > MAX_ALL_CAPABILITIES:
+        raise Temporary(
+            f"The workers have more than {MAX_ALL_CAPABILITIES} bytes of different capabilities, which is the limit.",
+            hint="Workers that are not used expire after 7 days. Equal workers count once.",
         )
     row = session.execute(_select(namespace).where(WorkerRow.name == wanted.name)).one()
     return canonical(_document(row, moment, rules))
@@ -137,12 +138,20 @@ def shift_last_seen(session: Session, rules: JobRules, downtime: float) -> None:
     session.execute(update(WorkerRow).where(REGISTERED, live_before).values(seen_at=WorkerRow.seen_at + downtime))
 
 
-def listed(session: Session, rules: JobRules, namespace: str) -> str:
-    """Return the JSON of the workers by name, and of the pools with their queued and running jobs."""
+def listed(session: Session, rules: JobRules, namespace: str, after: str | None = None) -> str:
+    """Return the JSON of one page of workers by name, and of the pools with their queued and running jobs.
+
+    `after`: `next` of the previous page.
+    """
     from . import queue
 
     moment = now(session)
-    rows = session.execute(_select(namespace).where(REGISTERED).order_by(WorkerRow.name).limit(MOST_LISTED))
+    query = _select(namespace).where(REGISTERED)
+    if after is not None:
+        query = query.where(WorkerRow.name > codec.text(after, "after"))
+    page, last = read_page(
+        session, query.order_by(WorkerRow.name), lambda row: canonical(_document(row, moment, rules))
+    )
     counts = queue.by_pool(session, rules, namespace)
     pools = [
         {
@@ -152,7 +161,8 @@ def listed(session: Session, rules: JobRules, namespace: str) -> str:
         }
         for pool in rules.pools
     ]
-    return canonical({"workers": [_document(row, moment, rules) for row in rows], "pools": pools})
+    next_page = "null" if last is None else canonical(last.name)
+    return '{"workers":[' + ",".join(page) + f'],"pools":{canonical(pools)},"next":{next_page}}}'
 
 
 def live(session: Session, rules: JobRules, namespace: str) -> list[Row]:
@@ -162,39 +172,12 @@ def live(session: Session, rules: JobRules, namespace: str) -> list[Row]:
     )
 
 
-def able_toolchains(
-    session: Session, rules: JobRules, namespace: str, lane: str, demands: str
-) -> list[Mapping[str, Any]]:
-    """Return the toolchains of the live workers and declared pools that can compile such a job."""
-    return [
-        json.loads(failures.toolchain_text(can.toolchain))
-        for can, text in _capabilities(session, rules, namespace)
-        if lanes.compile_method(text, lane, demands) is not None
-    ]
-
-
-def _capabilities(
-    session: Session, rules: JobRules, namespace: str
-) -> Iterator[tuple[job_protocol.WorkerCapabilities, str]]:
-    """The capabilities of all live workers and declared pools, decoded and as JSON."""
-    values = {"namespace": namespace, "since": now(session) - rules.lost_after}
-    for text in session.execute(LIVE_CAPABILITIES, values).scalars().all():
-        yield lanes.capabilities_of(text), text
-    for pool in rules.pools:
-        yield pool.can, canonical(encode(pool.can))
-
-
-def known_capabilities(session: Session, rules: JobRules, namespace: str) -> tuple[str, ...]:
-    """Return the capabilities of all live workers and declared pools as JSON."""
-    return tuple(text for _, text in _capabilities(session, rules, namespace))
-
-
 def needed_worker(session: Session, rules: JobRules, job: Row) -> str | None:
     """Describe the worker that a queued job needs, or return None if a live worker or declared pool can compile it."""
-    for _, text in _capabilities(session, rules, job.namespace):
-        if lanes.compile_method(text, job.lane, job.demands_json) is not None:
-            return None
-    return _needed(lanes.key_of(job.lane), lanes.demands_of(job.demands_json))
+    demands = lanes.demands_of(job.demands_json)
+    if any(LiveCapabilities(session, rules, job.namespace).able(job.lane, demands)):
+        return None
+    return _needed(lanes.key_of(job.lane), demands)
 
 
 def another_can_take(session: Session, rules: JobRules, worker: Row, job: Row) -> bool:

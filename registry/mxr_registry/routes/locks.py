@@ -17,10 +17,10 @@ router = APIRouter(prefix="/v1/locks", tags=["locks"])
 
 
 @router.get("", summary="List registered locks by name")
-def list_locks(services: ServicesDep, caller: CallerDep) -> Response:
+def list_locks(services: ServicesDep, caller: CallerDep, after: str | None = None) -> Response:
     """Each lock comes with the ids of the artifacts that it pins."""
     with services.db.reading() as session:
-        return reply(locks.listed(session, caller.namespace))
+        return reply(locks.listed(session, caller.namespace, after))
 
 
 @router.get("/{name}", summary="Show one registered lock")

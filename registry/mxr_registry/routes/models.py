@@ -28,10 +28,12 @@ async def register(body: LargeBodyDep, services: ServicesDep, caller: CallerDep)
 
 
 @router.get("", summary="List models, newest first")
-def list_models(services: ServicesDep, caller: CallerDep, prefix: str | None = None) -> Response:
+def list_models(
+    services: ServicesDep, caller: CallerDep, prefix: str | None = None, after: str | None = None
+) -> Response:
     """The models without their manifests. `prefix`: only models whose identity begins with these digits."""
     with services.db.reading() as session:
-        return reply(models.listed(session, caller.namespace, prefix))
+        return reply(models.listed(session, caller.namespace, prefix, after))
 
 
 @router.get("/{model}", summary="Show one model with its manifest")

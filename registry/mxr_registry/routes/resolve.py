@@ -24,7 +24,7 @@ def resolve(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response
 
 
 @router.get("/v1/misses", summary="List requests that found no artifact, latest first")
-def list_misses(services: ServicesDep, caller: CallerDep) -> Response:
+def list_misses(services: ServicesDep, caller: CallerDep, after: str | None = None) -> Response:
     """Each request with its count, its first and last time, and the nearest artifacts at the last time."""
     with services.db.reading() as session:
-        return reply(misses.listed(session, caller.namespace))
+        return reply(misses.listed(session, caller.namespace, after))

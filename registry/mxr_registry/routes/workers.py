@@ -31,7 +31,7 @@ def leave(id: str, services: ServicesDep, caller: CallerDep, rules: JobRulesDep)
 
 
 @router.get("", summary="List workers and declared pools")
-def list_workers(services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
+def list_workers(services: ServicesDep, caller: CallerDep, rules: JobRulesDep, after: str | None = None) -> Response:
     """Each worker with its state (idle, busy or lost), each pool with its number of queued and running jobs."""
     with services.db.reading() as session:
-        return reply(workers.listed(session, rules, caller.namespace))
+        return reply(workers.listed(session, rules, caller.namespace, after))

@@ -160,7 +160,7 @@ def test_bodies_that_are_not_right_name_the_field(server: Any, parts: Any) -> No
 
 @on_sqlite
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b'{"key":1,"key":2}', b"[" * 100_000, b"\xff\xfe", b'{"v": NaN}', b"1" * 5000]
+    "body", [b"", b"{", b"[]", b'{"key":1,"key":2}', b"[" * 30_000, b"\xff\xfe", b'{"v": NaN}', b"1" * 5000]
 )
 def test_what_is_no_json_document_is_said(server: Any, body: bytes) -> None:
     for path in ("/v1/artifacts", "/v1/resolve", "/v1/blobs/missing", "/v1/models"):

@@ -1,0 +1,77 @@
+"""What the live workers and declared pools of a namespace can compile, read once for many questions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import bindparam, select
+
+from mxr.artifact.qualities import Demands
+from mxr.errors import TooLarge
+from mxr.protocol import capabilities
+from mxr.protocol.jobs import WorkerCapabilities
+from mxr.util.codec import canonical, encode
+from mxr_registry.config import lanes
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.database.job_tables import WorkerRow
+from mxr_registry.database.session import Session, now
+
+from . import failures
+
+REGISTERED = WorkerRow.left_at.is_(None)
+LIVE_CAPABILITIES = (
+    select(WorkerRow.can_json)
+    .where(WorkerRow.namespace == bindparam("namespace"), REGISTERED, WorkerRow.seen_at >= bindparam("since"))
+    .distinct()
+)
+
+MAX_COMPARISONS = 20_000
+"""Targets of workers that one request of a client is compared with. Each takes about 40 microseconds."""
+
+
+class LiveCapabilities:
+    """The distinct capabilities of the live workers and declared pools, by the lanes that they can compile."""
+
+    def __init__(self, session: Session, rules: JobRules, namespace: str) -> None:
+        values = {"namespace": namespace, "since": now(session) - rules.lost_after}
+        texts = session.execute(LIVE_CAPABILITIES, values).scalars().all()
+        self._by_lane: dict[str, list[WorkerCapabilities]] = {}
+        self._comparisons = 0
+        self._texts: dict[int, str] = {}
+        decoded = [(text, lanes.capabilities_of(text)) for text in texts]
+        for text, can in (*decoded, *((canonical(encode(pool.can)), pool.can) for pool in rules.pools)):
+            self._texts[id(can)] = text
+            for lane in (*lanes.lanes_of(can), *lanes.cross_lanes_of(can)):
+                self._by_lane.setdefault(lane, []).append(can)
+
+    def able(self, lane: str, demands: Demands) -> Iterator[tuple[WorkerCapabilities, capabilities.CompileMethod]]:
+        """Yield the capabilities that can compile such a job, and how.
+
+        Raises `TooLarge` if all questions together need more than `MAX_COMPARISONS`.
+        """
+        request = lanes.request_of(lane, demands)
+        candidates = self._by_lane.get(lane, []) + self._by_lane.get(lanes.cross_lane(lane) or "", [])
+        for can in {id(each): each for each in candidates}.values():
+            self._comparisons += len(can.targets)
+            if self._comparisons > MAX_COMPARISONS:
+                raise TooLarge(
+                    "These requests have to be compared with too many different workers.",
+                    hint="Send fewer requests at once.",
+                )
+            method = capabilities.able(can, request)
+            if method is not None:
+                yield can, method
+
+    def any_natively(self, lane: str, demands: str) -> bool:
+        """Return whether one of them can compile a job on the GPU itself, not as a cross-compile.
+
+        A claim asks this for the same jobs again and again, so the answers are remembered.
+        """
+        methods = (lanes.compile_method(self._texts[id(can)], lane, demands) for can in self._by_lane.get(lane, []))
+        return any(method is not None and not method.cross for method in methods)
+
+    def able_toolchains(self, lane: str, demands: Demands) -> list[Mapping[str, Any]]:
+        """Return the toolchains of the workers and pools that can compile such a job. Raises as `able` does."""
+        return [json.loads(failures.toolchain_text(can.toolchain)) for can, _ in self.able(lane, demands)]

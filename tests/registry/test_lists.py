@@ -1,0 +1,160 @@
+"""Lists come in pages, bounded in bytes: each row once, whatever size clients gave it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onnx import TensorProto, helper
+from registry.registry_client import REF, RegistryUnderTest, gpu_capabilities, gpu_key, marked, ref_key
+
+from mxr.client.registry import Client
+from mxr.errors import MxrError, Usage
+from mxr.settings import Settings
+from mxr_registry.artifacts import catalog, locks, misses, models, usage
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.database import paging
+from mxr_registry.database.session import Database, Session
+from mxr_registry.jobs import tracking, workers
+
+NAMESPACE = "default"
+COUNT = 5
+
+
+@pytest.fixture(scope="module")
+def filled(server: RegistryUnderTest) -> RegistryUnderTest:
+    """Five of everything that is listed."""
+    for number in range(COUNT):
+        onnx = (Path(__file__).parents[1] / "data" / "models" / "convnet.onnx").read_bytes() + b"\x32\x01x" * number
+        model = server.register_model(onnx)
+        server.submit(ref_key(model))
+        server.register_worker(f"w{number} & co", gpu_capabilities(num_cu=100 + number))
+        _, artifact = server.publish(REF, ref_key(model, env=marked(str(number))))
+        server.ok("PUT", f"/v1/locks/lock-{number}", {"artifacts": [artifact["id"]]})
+        server.ok("POST", "/v1/uses", {"uses": [{"id": artifact["id"], "count": 1 + number // 2}]})
+        server.error("POST", "/v1/resolve", {"key": gpu_key(model), "demands": {}})
+    return server
+
+
+def listed_artifacts(session: Session, after: str | None) -> str:
+    return catalog.listed(session, NAMESPACE, catalog.ArtifactFilters(after=after))
+
+
+def listed_jobs(session: Session, after: str | None) -> str:
+    return tracking.listed(session, NAMESPACE, tracking.JobFilters(after=after))
+
+
+def listed_models(session: Session, after: str | None) -> str:
+    return models.listed(session, NAMESPACE, None, after)
+
+
+def listed_workers(session: Session, after: str | None) -> str:
+    return workers.listed(session, JobRules(), NAMESPACE, after)
+
+
+def listed_uses(session: Session, after: str | None) -> str:
+    query = {} if after is None else {"after": after}
+    return usage.listed(session, NAMESPACE, usage.UsageFilters.read(query))
+
+
+LISTS: dict[str, Callable[[Session, str | None], str]] = {
+    "artifacts": listed_artifacts,
+    "jobs": listed_jobs,
+    "models": listed_models,
+    "workers": listed_workers,
+    "uses": listed_uses,
+    "locks": lambda session, after: locks.listed(session, NAMESPACE, after),
+    "misses": lambda session, after: misses.listed(session, NAMESPACE, after),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("size", [1, 1_500])
+def test_a_page_ends_at_its_size_and_the_pages_have_each_row_once(
+    filled: RegistryUnderTest, monkeypatch: pytest.MonkeyPatch, name: str, size: int
+) -> None:
+    db = Database(filled.rows.url)
+
+    def pages() -> Iterator[list[Any]]:
+        after: str | None = None
+        for _ in range(2 * COUNT):
+            with db.reading() as session:
+                page = json.loads(LISTS[name](session, after))
+            yield page[name]
+            after = page["next"]
+            if after is None:
+                return
+        raise AssertionError("the list does not end")
+
+    whole = [row for page in pages() for row in page]
+    assert len(whole) == COUNT
+    monkeypatch.setattr(paging, "MAX_PAGE", size)
+    monkeypatch.setattr(locks, "MAX_PAGE", size)
+    cut = list(pages())
+    assert [row for page in cut for row in page] == whole
+    assert all(len(page) == 1 or len(json.dumps(page)) < 1.2 * size + 200 for page in cut)
+    if size == 1:
+        assert [len(page) for page in cut] == [1] * COUNT
+    db.close()
+
+
+def test_pages_over_http(filled: RegistryUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(Settings(registry=filled.url))
+    assert [each.name for each in client.workers().workers] == [f"w{number} & co" for number in range(COUNT)]
+    assert [each.name for each in client.locks()] == [f"lock-{number}" for number in range(COUNT)]
+    assert [each.count for each in client.usage(3)] == [3, 2, 2]
+    assert len(client.usage(100)) == COUNT
+    for path in ("artifacts", "jobs", "models", "uses", "misses"):
+        assert filled.error("GET", f"/v1/{path}?after=x")["code"] == "usage"
+    assert filled.error("GET", "/v1/workers?after=%00")["code"] == "usage"
+
+
+def test_a_list_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(Settings())
+    monkeypatch.setattr("mxr.client.registry.MAX_PAGES", 7)
+    asked: list[str] = []
+
+    def exchange(kind: Any, method: str, path: str) -> Any:
+        asked.append(path)
+        return kind((), next=f"{len(asked)}&x")
+
+    monkeypatch.setattr(client, "exchange", exchange)
+    with pytest.raises(MxrError, match="does not end"):
+        client.locks()
+    assert asked[:2] == ["/locks", "/locks?after=1%26x"] and len(asked) == 7
+
+
+def test_names_of_inputs_of_a_model_are_bounded(server: RegistryUnderTest) -> None:
+    inputs = [helper.make_tensor_value_info("x" * 70_000, TensorProto.FLOAT, [1])]
+    output = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])]
+    node = helper.make_node("Identity", ["x" * 70_000], ["y"])
+    made = helper.make_model(helper.make_graph([node], "g", inputs, output))
+    error = server.error("POST", "/v1/models", server.registration(made.SerializeToString()))
+    assert error["code"] == "usage" and "65536 characters" in error["message"]
+
+
+def test_a_page_of_large_rows_is_small(server: RegistryUnderTest) -> None:
+    """300 misses of 30 KB: three pages of at most 4 MiB."""
+    server.rows.execute("DELETE FROM misses")
+    name = "x" * 26_000
+    for number in range(300):
+        key = ref_key("sha256:" + sha256(b"%d" % number).hexdigest(), inputs={name: [1]})
+        server.error("POST", "/v1/resolve", {"key": key, "demands": {}})
+    found, after = [], ""
+    while after is not None:
+        reply = server.request("GET", f"/v1/misses{after and '?after='}{after}")
+        assert len(reply.data) <= paging.MAX_PAGE + 1_000
+        page = json.loads(reply.data)
+        found += [row["digest"] for row in page["misses"]]
+        after = page["next"]
+    assert len(found) == len(set(found)) == 300
+
+
+def test_cursors_are_checked() -> None:
+    for wrong in ("", "-1", "1" * 19, "1;DROP", "٣"):
+        with pytest.raises(Usage):
+            paging.check_number(wrong)

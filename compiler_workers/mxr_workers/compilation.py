@@ -15,13 +15,13 @@ from mxr.artifact.key import Key
 from mxr.artifact.program_evidence import contradictions
 from mxr.artifact.qualities import Qualities
 from mxr.errors import CompileFailed, Damaged, Usage
-from mxr.program.reader import describe_file
 from mxr_workers.failures import CompileFailure, classify
 from mxr_workers.interpreter import Interpreter
 from mxr_workers.sandbox import ChildLimits, ChildObserver, ChildResult
 
 from .child_environment import child_environment, recorded_variables
 from .child_log import ChildLog
+from .reading import describe_program
 
 SEED = 1
 """The random seed of the inputs of every verification run, so that two runs can be compared."""
@@ -184,18 +184,18 @@ def _compile(
 def checked_description(task: CompileTask, output: Path, log: ChildLog, ending: ChildResult) -> Mapping[str, Any]:
     """The reader's description of a program that matches the key. Raises `CompileAttemptFailed` where it does not."""
     try:
-        description = describe_file(output)
+        description = describe_program(output)
     except (Damaged, Usage) as error:
         message = f"MIGraphX saved an incomplete program: {error.message}"
         raise CompileAttemptFailed(CompileFailure("transient", "damaged-program", message), log, ending) from error
     # The precision is not compared: it was passed to MIGraphX, and a program without arithmetic (only a concat, say)
     # shows no trace of it.
-    found = contradictions(task.key, task.qualities, description.to_json())
+    found = contradictions(task.key, task.qualities, description)
     wrong = [str(difference) for difference in found if difference.field != "precision"]
-    if wrong or description.warnings:
-        message = f"The program does not match the key: {'; '.join([*wrong, *description.warnings])}"
+    if wrong or description["warnings"]:
+        message = f"The program does not match the key: {'; '.join([*wrong, *description['warnings']])}"
         raise CompileAttemptFailed(CompileFailure("transient", "other-program", message), log, ending)
-    return description.to_json()
+    return description
 
 
 def _verify(task: CompileTask, output: Path, environment: CompileEnvironment, log: ChildLog) -> ChildResult:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from mxr.errors import Damaged, Usage
-from mxr.onnxfile import check_folder, read_model
 from mxr.protocol.jobs import Lease
+
+from .reading import check_external_data
 
 
 class RefusedInput(Damaged):
@@ -24,6 +25,6 @@ def check_model(folder: Path, lease: Lease) -> None:
     if lease.onnx not in names:
         raise RefusedInput(f"The model of this job has no file {lease.onnx!r}.")
     try:
-        check_folder(read_model(folder / lease.onnx), names - {lease.onnx})
+        check_external_data(folder / lease.onnx, names - {lease.onnx})
     except (Damaged, Usage) as problem:
         raise RefusedInput(problem.message, hint=problem.hint) from problem

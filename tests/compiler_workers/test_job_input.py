@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from harness.hostile_models import attacks, model
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.artifact.qualities import Demands
+from mxr.errors import Damaged
+from mxr.onnxfile.writing import field
 from mxr.protocol.jobs import Lease
+from mxr_workers import reading
 from mxr_workers.job_input import RefusedInput, check_model
 
 from .conftest import MODEL
@@ -37,6 +41,26 @@ def test_a_model_that_reads_other_files_is_refused(tmp_path: Path) -> None:
         with pytest.raises(RefusedInput):
             check_model(tmp_path / "spool", lease(tmp_path / "spool", onnx, **{"w.bin": bytes(16)}))
             pytest.fail(what)
+
+
+def test_a_model_that_takes_memory_or_time_ends_a_child_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx = field(7, field(1, field(4, "Relu")) * 990_000)
+    check_model(tmp_path, lease(tmp_path, onnx))
+    for name, value in (("MEMORY", 1 << 20), ("CPU_SECONDS", 1), ("WALL_SECONDS", 0.01)):
+        with monkeypatch.context() as patched, pytest.raises(RefusedInput, match=r"Reading|memory"):
+            patched.setattr(reading, name, value)
+            check_model(tmp_path, lease(tmp_path, onnx))
+
+
+def test_the_child_that_reads_gets_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MXR_TOKEN", "secret")
+    monkeypatch.setattr(reading, "COMMAND", (sys.executable, "-c", "import os; print([*os.environ]); 1/0"))
+    with pytest.raises(Damaged) as caught:
+        reading.describe_program(Path("x"))
+    assert "ZeroDivisionError" in caught.value.message
+    script = "import os, json; print(json.dumps({'result': dict(os.environ)}))"
+    monkeypatch.setattr(reading, "COMMAND", (sys.executable, "-c", script))
+    assert set(reading.describe_program(Path("x"))) <= {*reading.ENVIRONMENT, "LC_CTYPE"}
 
 
 def test_only_the_files_of_the_lease_are_read(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from mxr.errors import Damaged, MxrError
 
-from .protobuf import Bytes, MalformedProtobuf, Span, merged, message, text_of, varint_of
+from .protobuf import Bytes, MalformedProtobuf, Span, append_part, merged, message, text_of, varint_of
 from .values import OnnxModel
 
 DEEPEST_SUBGRAPH = 64
@@ -47,6 +47,15 @@ _MERGED = {
 MAX_LEVELS = 3
 """Folders above a file in which models that name it as external data are looked for."""
 
+MAX_MESSAGES = 1_000_000
+"""Nodes, attributes, graphs and tensors of a model. Large language models have some ten thousand."""
+
+MAX_LOCATIONS = 20_000
+MAX_OPERATORS = 10_000
+
+UNKNOWN_TYPE = 255
+"""Stands for all larger numbers of element types, of which ONNX defines less than 30."""
+
 EXTERNAL_DATA = message(13)
 IN_MEMORY = "*"
 """The first part of the locations by which ONNX Runtime refers to addresses in its memory, such as
@@ -69,66 +78,79 @@ def tensors_in(data: Bytes) -> tuple[set[str], set[int], set[str]]:
     found: set[str] = set()
     types: set[int] = set()
     operators: set[str] = set()
-    waiting: list[tuple[str, tuple[Span, ...], int]] = [("model", ((0, len(data)),), 0)]
-    while waiting:
-        kind, spans, depth = waiting.pop()
+    # Of each message on the way to the current one, what is left to read: a list of all messages would take a hundred
+    # times the size of a file of empty nodes.
+    stack: list[tuple[str, int, Iterator[tuple[str, Sequence[Span]]]]] = []
+    stack.append(("model", 0, _submessages(data, "model", [(0, len(data))])))
+    for _ in range(MAX_MESSAGES):
+        while stack and (item := next(stack[-1][2], None)) is None:
+            stack.pop()
+        if not stack or item is None:
+            return found, types, operators
+        inner, parts = item
+        if inner == "tensor":
+            _add(found, _location(data, parts, types), MAX_LOCATIONS, "locations of external data")
+            continue
+        depth = stack[-1][1] + (inner == "graph")
         if depth > DEEPEST_SUBGRAPH:
             raise MalformedProtobuf(f"Its graphs are nested more than {DEEPEST_SUBGRAPH} deep")
-        if kind == "attribute":
-            types |= _selected_type(data, spans)
-        if kind == "node":
-            operators.add(text_of(data, spans, 4))
-        for inner, parts in _submessages(data, kind, spans):
-            if inner == "tensor":
-                found |= _location(data, parts, types)
-            else:
-                waiting.append((inner, parts, depth + (inner == "graph")))
-    return found, types, operators
+        if inner == "attribute":
+            types |= _selected_type(data, parts)
+        if inner == "node":
+            _add(operators, {text_of(data, parts, 4)}, MAX_OPERATORS, "different operators")
+        stack.append((inner, depth, _submessages(data, inner, parts)))
+    raise MalformedProtobuf(f"It has more than {MAX_MESSAGES} nodes, attributes and tensors")
 
 
-def _submessages(data: Bytes, kind: str, spans: tuple[Span, ...]) -> Iterator[tuple[str, tuple[Span, ...]]]:
+def _add(found: set[str], new: set[str], most: int, what: str) -> None:
+    found |= new
+    if len(found) > most:
+        raise MalformedProtobuf(f"It has more than {most} {what}")
+
+
+def _submessages(data: Bytes, kind: str, spans: Sequence[Span]) -> Iterator[tuple[str, Sequence[Span]]]:
     """Yield the messages in a message that can contain tensors, each with its spans."""
     submessages, merging = SUBMESSAGES[kind], _MERGED.get(kind, ())
-    several: dict[int, tuple[Span, ...]] = {}
+    several: dict[int, list[Span]] = {}
     for tag, start, stop in merged(data, spans):
         inner = submessages.get(tag)
         if inner is None:
             continue
         if tag in merging:
-            several[tag] = (*several.get(tag, ()), (start, stop))
+            append_part(several.setdefault(tag, []), (start, stop))
         else:
             yield inner, ((start, stop),)
     for tag, parts in several.items():
         yield submessages[tag], parts
 
 
-def _selected_type(data: Bytes, spans: tuple[Span, ...]) -> set[int]:
-    """The element type number that an attribute selects; empty if it selects none."""
-    numbers = {a for tag, a, _ in merged(data, spans) if tag == varint_of(3)}
+def _selected_type(data: Bytes, spans: Sequence[Span]) -> set[int]:
+    """The element type numbers that an attribute selects; empty if it selects none."""
+    numbers = {min(a, UNKNOWN_TYPE) for tag, a, _ in merged(data, spans) if tag == varint_of(3)}
     return numbers if numbers and text_of(data, spans, 1) in _TYPE_NAMES else set()
 
 
-def _location(data: Bytes, spans: tuple[Span, ...], types: set[int]) -> set[str]:
+def _location(data: Bytes, spans: Sequence[Span], types: set[int]) -> set[str]:
     """The location of a tensor's external data; empty if it has none."""
-    external, entries = False, []
+    external, entries = False, list[Span]()
     for tag, a, b in merged(data, spans):
         if tag == EXTERNAL_DATA:
-            entries.append([(a, b)])
+            append_part(entries, (a, b))
         elif tag == varint_of(2):
-            types.add(a)
+            types.add(min(a, UNKNOWN_TYPE))
         elif tag == varint_of(14) and a & 0xFFFFFFFF < 2:  # protobuf ignores unknown values of a closed enum
             external = a & 0xFFFFFFFF == 1
     if not entries:
         if external:
             raise MalformedProtobuf("A tensor has external data but no location")
         return set()
-    keys = [text_of(data, entry, 1) for entry in entries]
+    keys = [text_of(data, [entry], 1) for entry in entries]
     if keys[0] != "location" or keys.count("location") > 1:
         raise ForbiddenExternalData(
             "A tensor has external data whose first entry is not its only location, so that MIGraphX would read"
             " another file than the one named"
         )
-    location = text_of(data, entries[0], 2)
+    location = text_of(data, entries[:1], 2)
     fault = _invalid_location(location)
     if fault:
         raise ForbiddenExternalData(f"The external data {location!r} {fault}")

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .protobuf import Bytes, MalformedProtobuf, Span, fields, merged, message, signed, text, text_of, varint_of
+from .protobuf import (
+    Bytes,
+    MalformedProtobuf,
+    Span,
+    append_part,
+    fields,
+    merged,
+    message,
+    parts_of,
+    signed,
+    text,
+    text_of,
+    varint_of,
+)
 from .values import OnnxInput
 
 # fmt: off
@@ -25,6 +38,9 @@ _KINDS = {
     message(9): "optional",
 }
 
+MAX_VALUES = 20_000
+"""Inputs and outputs of a graph. A key has at most 1,000 inputs."""
+
 
 def default_opset(data: Bytes, span: Span, before: int | None) -> int | None:
     """Return the version in an opset import if it is that of the default domain, otherwise `before`."""
@@ -35,29 +51,39 @@ def default_opset(data: Bytes, span: Span, before: int | None) -> int | None:
 
 def ends(data: Bytes, graph: Sequence[Span]) -> tuple[tuple[OnnxInput, ...], tuple[OnnxInput, ...]]:
     """Return the inputs without initializers, and the outputs. Raises `MalformedProtobuf`."""
-    inputs, outputs, initializers = [], [], set()
+    inputs: list[OnnxInput] = []
+    outputs: list[OnnxInput] = []
     for tag, start, stop in merged(data, graph):
-        if tag == message(11):
-            inputs.append(_value(data, (start, stop)))
-        elif tag == message(12):
-            outputs.append(_value(data, (start, stop)))
-        elif tag == message(5):
-            initializers.add(text_of(data, [(start, stop)], 8))
+        if tag in (message(11), message(12)):
+            (inputs if tag == message(11) else outputs).append(_value(data, (start, stop)))
+            if len(inputs) + len(outputs) > MAX_VALUES:
+                raise MalformedProtobuf(f"Its graph has more than {MAX_VALUES} inputs and outputs")
+    # A file of some MB can have a million initializers: only those that are inputs are looked at.
+    names = {item.name for item in inputs}
+    given: set[str] = set()
+    for tag, start, stop in merged(data, graph):
+        if tag == message(5):
+            name = text_of(data, [(start, stop)], 8)
         elif tag == message(15):
-            values = [(a, b) for inner, a, b in fields(data, start, stop) if inner == message(1)]
-            initializers.add(text_of(data, values, 8))
-    real = tuple(item for item in inputs if item.name not in initializers)
+            name = text_of(data, parts_of(data, [(start, stop)], 1), 8)
+        else:
+            continue
+        if name in names:
+            given.add(name)
+    real = tuple(item for item in inputs if item.name not in given)
     if len({item.name for item in real}) < len(real):
         raise MalformedProtobuf("Its graph has two inputs with the same name")
     return real, tuple(outputs)
 
 
 def _value(data: Bytes, span: Span) -> OnnxInput:
-    types = [(a, b) for tag, a, b in fields(data, *span) if tag == message(2)]
+    types = parts_of(data, [span], 2)
     kind, spans = "undefined", list[Span]()
     for tag, start, stop in merged(data, types):
         if tag in _KINDS:
-            spans = [*spans, (start, stop)] if _KINDS[tag] == kind else [(start, stop)]
+            if _KINDS[tag] != kind:
+                spans = []
+            append_part(spans, (start, stop))
             kind = _KINDS[tag]
     if kind != "tensor":
         return OnnxInput(text_of(data, [span], 1), kind, None)
@@ -66,8 +92,8 @@ def _value(data: Bytes, span: Span) -> OnnxInput:
         if tag == varint_of(1):
             elem = start
         elif tag == message(2):
-            shapes.append((start, stop))
-    dims = tuple(_dim(data, (a, b)) for tag, a, b in merged(data, shapes) if tag == message(1)) if shapes else None
+            append_part(shapes, (start, stop))
+    dims = tuple(_dim(data, span) for span in parts_of(data, shapes, 1)) if shapes else None
     return OnnxInput(text_of(data, [span], 1), type_name(elem), dims)
 
 

@@ -17,6 +17,9 @@ Span: TypeAlias = tuple[int, int]
 
 LARGEST_TAG = 2**32 - 1
 
+MAX_PARTS = 1_000
+"""Occurrences of a field that is not meant to be repeated, in one message. Every writer writes one."""
+
 
 class MalformedProtobuf(Exception):
     """The bytes are not a ModelProto. The message is a sentence without a full stop. Never leaves the package."""
@@ -93,7 +96,27 @@ def text(data: Bytes, start: int, stop: int) -> str:
 
 def text_of(data: Bytes, spans: Iterable[Span], number: int) -> str:
     """Return the string field `number` of a message, empty if there is none; the last one counts."""
-    return next((text(data, a, b) for tag, a, b in reversed(list(merged(data, spans))) if tag == message(number)), "")
+    last, wanted = None, message(number)
+    for tag, start, stop in merged(data, spans):
+        if tag == wanted:
+            last = (start, stop)
+    return "" if last is None else text(data, *last)
+
+
+def parts_of(data: Bytes, spans: Iterable[Span], number: int) -> list[Span]:
+    """Return the spans of a message field that protobuf merges. Raises `MalformedProtobuf` for too many."""
+    found: list[Span] = []
+    for tag, start, stop in merged(data, spans):
+        if tag == message(number):
+            append_part(found, (start, stop))
+    return found
+
+
+def append_part(parts: list[Span], span: Span) -> None:
+    """Append a span to the parts of one message. Raises `MalformedProtobuf` for too many."""
+    if len(parts) >= MAX_PARTS:
+        raise MalformedProtobuf(f"One of its messages is in more than {MAX_PARTS} parts")
+    parts.append(span)
 
 
 def signed(value: int) -> int:

@@ -11,7 +11,7 @@ from mxr.errors import Damaged, Usage
 from .external import ForbiddenExternalData, forbidden, tensors_in
 from .foreign import identify
 from .graph import default_opset, ends, type_name
-from .protobuf import Bytes, MalformedProtobuf, fields, message, signed, text, varint_of
+from .protobuf import Bytes, MalformedProtobuf, Span, append_part, fields, message, signed, text, varint_of
 from .values import OnnxModel
 from .weight_dims import dims_from_weights
 
@@ -59,10 +59,11 @@ def walk_model(path: Path, data: Bytes) -> OnnxModel:
 
 
 def _read(path: Path, data: Bytes, *, weight_dims: bool) -> OnnxModel:
-    spans, opset, ir_version, producer = [], None, 0, ""
+    spans: list[Span] = []
+    opset, ir_version, producer = None, 0, ""
     for tag, start, stop in fields(data, 0, len(data)):
         if tag == message(7):
-            spans.append((start, stop))
+            append_part(spans, (start, stop))
         elif tag == message(8):
             opset = default_opset(data, (start, stop), opset)
         elif tag == varint_of(1):

@@ -18,6 +18,12 @@ _KEEP_DIMS = frozenset(
 ) | {"Mish", "Relu", "Selu", "Sigmoid", "Softmax", "Softplus", "Softsign", "Tanh"}
 """Operators whose first output has the dims of their first input."""
 
+MAX_FOLLOWED = 50_000
+"""Nodes and initializers of a graph that is read for such dims."""
+
+MAX_RANK = 64
+"""Dims of weights."""
+
 _BROADCAST = frozenset(("Add", "Sub", "Mul", "Div"))
 _WEIGHTED = frozenset(("Gemm", "MatMul", "Conv"))
 
@@ -31,8 +37,7 @@ class _Node:
 
 def dims_from_weights(data: Bytes, graph: Sequence[Span], outputs: Sequence[str]) -> dict[str, OutputDim]:
     """Return a dim of each output that the weights determine. Raises `MalformedProtobuf`."""
-    nodes = [(a, b) for tag, a, b in merged(data, graph) if tag == message(1)]
-    initializers = {text_of(data, [(a, b)], 8): (a, b) for tag, a, b in merged(data, graph) if tag == message(5)}
+    nodes, initializers = _nodes_and_initializers(data, graph)
     followed = {name: name for name in outputs}  # the value that is followed, of each output
     found: dict[str, OutputDim] = {}
     for span in reversed(nodes):
@@ -51,6 +56,19 @@ def dims_from_weights(data: Bytes, graph: Sequence[Span], outputs: Sequence[str]
             elif value:
                 followed[name] = value
     return found
+
+
+def _nodes_and_initializers(data: Bytes, graph: Sequence[Span]) -> tuple[list[Span], dict[str, Span]]:
+    """The nodes and the initializers by name; nothing of a graph with more than `MAX_FOLLOWED` of them."""
+    nodes, initializers = list[Span](), dict[str, Span]()
+    for tag, a, b in merged(data, graph):
+        if tag == message(1):
+            nodes.append((a, b))
+        elif tag == message(5):
+            initializers[text_of(data, [(a, b)], 8)] = (a, b)
+        if len(nodes) + len(initializers) > MAX_FOLLOWED:
+            return [], {}
+    return nodes, initializers
 
 
 def _node(data: Bytes, span: Span) -> _Node:
@@ -92,12 +110,14 @@ def _followed(data: Bytes, node: _Node, initializers: Mapping[str, Span]) -> str
 
 def _dims(data: Bytes, tensor: Span) -> list[int]:
     """Return the dims of a tensor, which are packed or not."""
-    found = []
+    found: list[int] = []
     for tag, a, b in fields(data, *tensor):
         if tag == varint_of(1):
             found.append(signed(a))
         elif tag == message(1):
-            found += _packed(data, a, b)
+            found += _packed(data, a, min(b, a + 10 * MAX_RANK))
+        if len(found) > MAX_RANK:
+            return []
     return found
 
 

@@ -20,9 +20,10 @@ AT_ONCE = 200
 
 
 def request_statuses(client: Client, requests: Sequence[Request]) -> list[RequestStatus]:
-    """Returns the status of each request, in order. Equal requests are sent once, in smaller parts if the registry wants so.
+    """Returns the status of each request, in order. Equal requests are sent once.
 
-    Raises `Unreachable`: soon if the registry does not answer at all, and after `retry.OUTAGE` once it has answered.
+    A batch that the registry finds too large is sent in halves. Raises `Unreachable`: soon if the registry does not
+    answer at all, and after `retry.OUTAGE` once it has answered.
     """
     distinct = {canonical(request.to_json()): request for request in requests}
     names, found = list(distinct), dict[str, RequestStatus]()

@@ -10,7 +10,7 @@ import pytest
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
 from mxr.client import retry as retry_module
-from mxr.errors import MxrError, Unreachable
+from mxr.errors import MxrError, TooLarge, Unreachable
 from mxr.protocol.surveys import RequestStatus, SurveyReply
 from mxr.workflows import survey
 
@@ -48,6 +48,15 @@ def test_equal_requests_are_sent_once_and_answered_in_order() -> None:
     found = survey.request_statuses(client, [request(number) for number in numbers])
     assert [each.artifact for each in found] == [str(number) for number in numbers]
     assert client.batches == [survey.AT_ONCE, 50]
+
+
+def test_a_batch_that_is_too_large_is_sent_in_halves() -> None:
+    client: Any = Registry(None, TooLarge(), TooLarge())
+    found = survey.request_statuses(client, [request(number) for number in range(1, survey.AT_ONCE + 101)])
+    assert [each.artifact for each in found] == [str(number) for number in range(1, survey.AT_ONCE + 101)]
+    assert client.batches == [survey.AT_ONCE, 25, 25, 50]
+    with pytest.raises(TooLarge):
+        survey.request_statuses(Registry(TooLarge()), [request(1)])  # type: ignore[arg-type]
 
 
 def test_an_outage_between_two_batches_is_survived(pauses: list[float]) -> None:

@@ -1,0 +1,64 @@
+"""Reads the files of strangers in a child process with limits: a worker must survive whatever a model contains."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from mxr.errors import Damaged, from_json
+
+MEMORY = 1 << 30
+"""Bytes of memory of the child, apart from the file, which it maps."""
+
+CPU_SECONDS = 60
+WALL_SECONDS = 300.0
+"""Seconds until the child is killed: a file of some GB on a slow disk takes a while."""
+
+COMMAND = (sys.executable, "-m", "mxr_workers.reading_child")
+
+ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+"""The variables of the child: what Python needs to start and to find its modules. Secrets stay here."""
+
+
+def check_external_data(onnx: Path, external: Collection[str]) -> None:
+    """Check that an ONNX file reads exactly these files of its folder, and no links. Raises `Damaged` and `Usage`."""
+    _run({"what": "model", "path": str(onnx), "external": sorted(external)})
+
+
+def describe_program(path: Path) -> Mapping[str, Any]:
+    """Return the description of a program (the document of `mxr inspect --json`). Raises `Damaged` and `Usage`."""
+    found: Mapping[str, Any] = _run({"what": "program", "path": str(path)})
+    return found
+
+
+def _run(task: Mapping[str, Any]) -> Any:
+    order = json.dumps({**task, "memory": MEMORY, "cpu": CPU_SECONDS})
+    environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    try:
+        child = subprocess.run(
+            COMMAND,
+            input=order.encode(),
+            capture_output=True,
+            env=environment,
+            timeout=WALL_SECONDS,
+            start_new_session=True,
+            check=False,
+        )
+        reply = json.loads(child.stdout)
+    except subprocess.TimeoutExpired:
+        raise _unreadable(task, f"took more than {WALL_SECONDS:g} seconds") from None
+    except ValueError:
+        said = child.stderr.decode(errors="replace").strip().rpartition("\n")[2][:200]
+        raise _unreadable(task, f"ended its process with status {child.returncode}. {said}".rstrip(". ")) from None
+    if "error" in reply:
+        raise from_json(reply)
+    return reply["result"]
+
+
+def _unreadable(task: Mapping[str, Any], why: str) -> Damaged:
+    return Damaged(f"Reading {task['path']} {why}.")

@@ -1,0 +1,96 @@
+"""Files of some MB that consist of as many messages as possible: refused or read with memory of a bounded size."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mxr.errors import Damaged
+from mxr.onnxfile import read_model
+from mxr.onnxfile.external import MAX_LOCATIONS, MAX_MESSAGES, MAX_OPERATORS
+from mxr.onnxfile.graph import MAX_VALUES
+from mxr.onnxfile.protobuf import MAX_PARTS
+from mxr.onnxfile.writing import field, number_field
+
+SIZE = 1 << 20
+
+
+def graph(content: bytes) -> bytes:
+    return field(7, content)
+
+
+def repeated(part: bytes) -> bytes:
+    return part * (SIZE // len(part))
+
+
+def numbered(make: object, count: int) -> bytes:
+    return b"".join(make(b"%06d" % number) for number in range(count))  # type: ignore[operator]
+
+
+ATTACKS = {
+    "nodes": graph(repeated(field(1, b""))),
+    "initializers": graph(repeated(field(5, b""))),
+    "names of initializers": graph(numbered(lambda name: field(5, field(8, name)), SIZE // 10)),
+    "inputs": graph(repeated(field(11, b""))),
+    "outputs": graph(repeated(field(12, b""))),
+    "graphs": repeated(field(7, b"")),
+    "attributes": graph(field(1, repeated(field(5, b"")))),
+    "parts of an attribute": graph(field(1, field(5, repeated(field(5, b""))))),
+    "integers of an attribute": graph(field(1, field(5, repeated(b"\x18\x01")))),
+    "numbers of types": graph(b"".join(field(5, number_field(2, number)) for number in range(SIZE // 8))),
+    "operators": graph(numbered(lambda name: field(1, field(4, name)), SIZE // 10)),
+    "names of a node": graph(field(1, repeated(field(4, b"")))),
+    "external data": graph(field(5, repeated(field(13, b"")))),
+    "locations": graph(numbered(lambda name: field(5, field(13, field(1, "location") + field(2, name))), SIZE // 30)),
+    "types of an input": graph(field(11, repeated(field(2, b"")))),
+    "shapes of an input": graph(field(11, field(2, field(1, repeated(field(2, b"")))))),
+    "dims of an input": graph(field(11, field(2, field(1, field(2, repeated(field(1, b""))))))),
+}
+
+PROBE = """
+import re, resource, sys
+from pathlib import Path
+from mxr.errors import Damaged
+from mxr.onnxfile import read_model
+from mxr.onnxfile.structure import structure_of
+def peak(): return int(re.search(r"VmHWM:\\s+([0-9]+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+before = peak()
+for path in sys.argv[1:]:
+    try:
+        read_model(Path(path), weight_dims=True)
+    except Damaged:
+        pass
+    structure_of(Path(path).read_bytes())
+    print(peak() - before)
+"""
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_memory_is_at_most_20_times_the_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(ATTACKS[name])
+    done = subprocess.run([sys.executable, "-c", PROBE, path], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 20 * path.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (graph(field(1, b"") * (MAX_MESSAGES + 1)), f"more than {MAX_MESSAGES} nodes"),
+        (graph(field(11, b"") * (MAX_VALUES + 1)), f"more than {MAX_VALUES} inputs"),
+        (graph(b"") * (MAX_PARTS + 1), f"more than {MAX_PARTS} parts"),
+        (graph(numbered(lambda name: field(1, field(4, name)), MAX_OPERATORS + 1)), "different operators"),
+        (
+            graph(numbered(lambda name: field(5, field(13, field(1, "location") + field(2, name))), MAX_LOCATIONS + 1)),
+            "locations of external data",
+        ),
+    ],
+)
+def test_what_is_beyond_a_bound_is_said(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "m.onnx").write_bytes(content)
+    with pytest.raises(Damaged, match=says):
+        read_model(tmp_path / "m.onnx")

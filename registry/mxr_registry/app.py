@@ -24,12 +24,15 @@ from mxr_registry.jobs.notifications import JobNotifier
 
 from . import metrics
 from .artifacts import inspection
+from .artifacts.refusals import RefusalMemory
 from .routes import artifacts, blobs, health, jobs, locks, models, pipelines, queue, resolve, uses, workers
 from .routes import metrics as metrics_routes
 from .routes.checking_pool import CheckingPool
 from .routes.deps import Services
+from .routes.download_buffers import DownloadBuffers
 from .routes.identity import IdentifiedApp
 from .server.body_memory import BodyMemory
+from .server.reply_memory import ReplyMemory
 from .server.request_guard import RequestGuard
 from .storage import open_store
 
@@ -48,8 +51,8 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     )
     db = Database(settings.database_url, settings.connections, settings.serve)
     store = open_store(settings.store_url, settings.s3)
-    inspect = partial(inspection.inspect, store, limits=settings.limits)
-    describe_model = partial(inspection.describe_model, store, limits=settings.limits)
+    inspect = partial(inspection.inspect, store, limits=settings.limits, refusals=RefusalMemory())
+    describe_model = partial(inspection.describe_model, store, limits=settings.limits, refusals=RefusalMemory())
     app.state.services = Services(
         settings=settings,
         db=db,
@@ -58,11 +61,13 @@ def create_app(settings: RegistrySettings) -> FastAPI:
         describe_model=describe_model,
         usage=UsageCounter(db),
         checking=CheckingPool(settings.limits.inspections, settings.limits.inspections_waiting),
+        downloads=DownloadBuffers(settings.limits.download_memory),
     )
     app.state.rules = settings.rules or JobRules()
     app.state.notifier = JobNotifier(db, app.state.rules)
     app.state.counters = metrics.Counters()
     app.add_middleware(metrics_routes.CountedApp, counters=app.state.counters)
+    app.add_middleware(ReplyMemory, total=settings.limits.reply_memory)
     app.add_middleware(BodyMemory, total=settings.limits.body_memory, largest=settings.limits.body)
     app.state.identity = RegistryIdentity(db)
     app.add_middleware(IdentifiedApp, identity=app.state.identity)

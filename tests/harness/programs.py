@@ -110,7 +110,8 @@ class Program(subprocess.Popen):  # type: ignore[type-arg]
         sent = socket.send_fds(
             self._connection, [data], [number if end == -1 else end for number, end in enumerate(ends)]
         )
-        self._connection.sendall(data[sent:])
+        if sent < len(data):  # where nothing is left, the program may have ended already
+            self._connection.sendall(data[sent:])
         answer = self._line(None)
         assert answer is not None
         self.pid = json.loads(answer)["pid"]

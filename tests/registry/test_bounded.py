@@ -167,7 +167,7 @@ class StoppedInspectors:
 
 
 def test_publications_do_not_stop_other_requests(start: Any) -> None:
-    server = start(config="[limits]\ninspections = 2\ninspections_waiting = 60\n")
+    server = start(config="[limits]\ninspections = 3\ninspections_waiting = 80\n")
     manifest = server.manifest(REF)
 
     def publication(number: int) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def test_publications_do_not_stop_other_requests(start: Any) -> None:
 
 
 def test_registrations_of_one_model_wait_without_a_thread(start: Any) -> None:
-    server = start(config="[limits]\ninspections = 2\n")
+    server = start(config="[limits]\ninspections = 3\n")
     model = server.registration()
     waiting = [server.pending("POST", "/v1/models", model) for _ in range(50)]
     with StoppedInspectors(server.process.pid, 1) as inspectors:

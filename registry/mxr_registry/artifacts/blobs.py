@@ -17,7 +17,7 @@ from mxr.errors import Damaged, DamagedBlob, NoSuchBlob, Temporary
 from mxr.util.hashing import hash_through
 from mxr_registry.database import tables
 from mxr_registry.database.session import Database, Session, advisory_lock, now, upsert
-from mxr_registry.storage.store import Store
+from mxr_registry.storage.store import ChunkSize, Store, full_chunk
 
 MOST_REPORTED = 1_000
 """Maximum number of missing blobs in the details of an error."""
@@ -128,10 +128,13 @@ def contents(store: Store, file: File) -> Iterator[bytes]:
         )
 
 
-def present(store: Store, blob: Blob, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+def present(
+    store: Store, blob: Blob, offset: int = 0, length: int | None = None, chunk: ChunkSize = full_chunk
+) -> Iterator[bytes]:
     """Yield verified bytes of a blob that has a row. Raises `DamagedBlob` if they are missing or damaged."""
     check(store, blob)
     reader = store.open(blob.sha256, offset, length)
+    reader.chunk = chunk
     try:
         yield from reader
     finally:
@@ -156,7 +159,7 @@ def _batches(names: Iterable[str], size: int = 500) -> Iterator[list[str]]:
         yield batch
 
 
-def file_range(store: Store, file: File, start: int, length: int) -> Iterator[bytes]:
+def file_range(store: Store, file: File, start: int, length: int, chunk: ChunkSize) -> Iterator[bytes]:
     """Return an iterator over `length` bytes of a file from `start`, after verifying every blob in this range.
 
     Raises `DamagedBlob` when called, not at the first `next`.
@@ -164,4 +167,4 @@ def file_range(store: Store, file: File, start: int, length: int) -> Iterator[by
     parts = list(file.spans().ranges(start, length))
     for part in parts:
         check(store, part.blob)
-    return (data for part in parts for data in present(store, part.blob, part.offset, part.length))
+    return (data for part in parts for data in present(store, part.blob, part.offset, part.length, chunk))

@@ -21,10 +21,12 @@ from typing import Any
 from mxr.artifact.limits import MOST_DESCRIPTION
 from mxr.artifact.manifest import File
 from mxr.errors import Temporary, from_json
+from mxr.util.codec import canonical
 from mxr_registry.config.limits import RequestLimits
 from mxr_registry.storage import Store
 
 from .inspector import unreadable
+from .refusals import TIMED_OUT, RefusalMemory
 
 Description = Mapping[str, Any]
 
@@ -40,19 +42,23 @@ ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHO
 """The variables of the child: what Python needs to start and to find its modules. All others stay here."""
 
 
-def inspect(store: Store, files: Sequence[File], limits: RequestLimits) -> tuple[Description, ...]:
+def inspect(
+    store: Store, files: Sequence[File], limits: RequestLimits, refusals: RefusalMemory
+) -> tuple[Description, ...]:
     """Return the description of each program (the document of `mxr inspect --json`), in order.
 
-    Raises `Damaged` for a file that is not a program or exceeds the limits, and `Temporary` if the child cannot be
-    started or the store does not answer.
+    Raises `Damaged` for a file that is not a program or exceeds the limits, also for one that was refused before, and
+    `Temporary` if the child cannot be started or the store does not answer.
     """
-    reply = _run(store, "programs", files, limits.inspect_memory, limits.inspect_cpu, limits.inspect_wall)
-    if "error" in reply:
-        raise from_json(reply)
-    return tuple(reply["descriptions"])
+
+    def read() -> tuple[Description, ...]:
+        reply = _run(store, "programs", files, limits.inspect_memory, limits.inspect_cpu, limits.inspect_wall)
+        return tuple(reply["descriptions"])
+
+    return refusals.run(_names(files), read)
 
 
-def describe_model(store: Store, onnx: File, limits: RequestLimits) -> Description:
+def describe_model(store: Store, onnx: File, limits: RequestLimits, refusals: RefusalMemory) -> Description:
     """Return the description of an ONNX file.
 
     It has `graph` (see `structure_of`), `inputs`, `outputs`, `types`, and `external`, the locations of external data.
@@ -60,10 +66,16 @@ def describe_model(store: Store, onnx: File, limits: RequestLimits) -> Descripti
     limits, and `Temporary` as `inspect` does.
     """
     cpu, wall = min(MODEL_SECONDS, limits.inspect_cpu), min(float(MODEL_SECONDS), limits.inspect_wall)
-    reply = _run(store, "model", [onnx], limits.inspect_memory, cpu, wall)
-    if "error" in reply:
-        raise from_json(reply)
-    return dict(reply["descriptions"][0])
+
+    def read() -> Description:
+        return dict(_run(store, "model", [onnx], limits.inspect_memory, cpu, wall)["descriptions"][0])
+
+    return refusals.run(_names([onnx]), read)
+
+
+def _names(files: Sequence[File]) -> str:
+    """What identifies the content of these files, whose sha256 was checked."""
+    return canonical([[file.name, file.sha256] for file in files])
 
 
 class BlobSource:
@@ -95,6 +107,8 @@ def _run(store: Store, what: str, files: Sequence[File], memory: int, cpu: int, 
         timer.start()
         try:
             reply = _serve(child, order, sources)
+            if reply is not None and "error" in reply:
+                raise from_json(reply)
             if reply is not None:
                 return reply
             child.wait()
@@ -102,7 +116,9 @@ def _run(store: Store, what: str, files: Sequence[File], memory: int, cpu: int, 
             timer.cancel()
             _kill(child)
         if timed_out.is_set():
-            raise unreadable(f"reading it took more than {wall:g} seconds")
+            problem = unreadable(f"reading it took more than {wall:g} seconds")
+            problem.detail = {**problem.detail, TIMED_OUT: True}
+            raise problem
         stderr.seek(0)
         raise unreadable(_exit_reason(child.returncode, stderr.read()))
 

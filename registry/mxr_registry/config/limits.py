@@ -22,7 +22,8 @@ from .job_rules import read_config
 class RequestLimits:
     """Limits of one registry process, in bytes, seconds and counts.
 
-    `body` limits a JSON body, `blob` an uploaded blob. `body_memory` limits what all larger JSON bodies take in memory.
+    `body` limits a JSON body, `blob` an uploaded blob. `body_memory` limits what all larger JSON bodies take in memory,
+    `reply_memory` all large JSON replies that wait for their clients, `download_memory` the chunks of all downloads.
     `connections` is the maximum number of open connections. A connection is closed if the header of a request does not
     arrive within `header_seconds`, or if no data moves for `idle_seconds` while a body or a response is incomplete.
 
@@ -34,6 +35,8 @@ class RequestLimits:
     body: int = 8 * 2**20
     blob: int = 64 * 2**30
     body_memory: int = 256 * 2**20
+    reply_memory: int = 128 * 2**20
+    download_memory: int = 64 * 2**20
     connections: int = 4096
     header_seconds: float = 20.0
     idle_seconds: float = 60.0
@@ -44,7 +47,16 @@ class RequestLimits:
     inspect_wall: float = 120.0
 
     def __post_init__(self) -> None:
-        for name in ("body", "blob", "body_memory", "connections", "inspections", "inspect_memory"):
+        for name in (
+            "body",
+            "blob",
+            "body_memory",
+            "reply_memory",
+            "download_memory",
+            "connections",
+            "inspections",
+            "inspect_memory",
+        ):
             if getattr(self, name) < 1:
                 raise refuse(f"limits.{name}", "an integer of 1 or more", getattr(self, name))
         for name in ("inspections_waiting", "inspect_cpu"):

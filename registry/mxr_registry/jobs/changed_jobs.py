@@ -21,11 +21,11 @@ BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class WatchResult:
-    """The JSON of the reply, whether it contains a change, and whether any of the jobs can still change."""
+    """The JSON of the reply, whether it contains a change, and the ids of the jobs that can still change."""
 
     text: str
     has_changes: bool
-    can_change: bool
+    open: frozenset[str]
 
 
 def changed(session: Session, namespace: str, known: Mapping[str, int]) -> WatchResult:
@@ -45,8 +45,8 @@ def changed(session: Session, namespace: str, known: Mapping[str, int]) -> Watch
     gone = [id for id in ids if id not in existing]
     newer = sorted((row for row in found if row.version > known[row.id]), key=lambda row: row.version)
     documents = ",".join(_document(session, row.seq) for row in newer[:MOST_TOLD])
-    can_change = any(row.state in job_protocol.OPEN for row in found)
-    return WatchResult(f'{{"jobs":[{documents}],"gone":{canonical(gone)}}}', bool(newer or gone), can_change)
+    still_open = frozenset(row.id for row in found if row.state in job_protocol.OPEN)
+    return WatchResult(f'{{"jobs":[{documents}],"gone":{canonical(gone)}}}', bool(newer or gone), still_open)
 
 
 def _document(session: Session, seq: int) -> str:

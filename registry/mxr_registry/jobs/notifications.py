@@ -54,6 +54,17 @@ class Subscription:
         self.document: JobDocument | None = None
         self.worker: tuple[str, str] | None = None
         self.disconnected = False
+        self._topics: set[str] = set()
+
+    def wake(self, topic: str) -> None:
+        """Set the event, and note the topic that it is about."""
+        self._topics.add(topic)
+        self.event.set()
+
+    def take_topics(self) -> set[str]:
+        """Return the topics with an event since the last call."""
+        topics, self._topics = self._topics, set()
+        return topics
 
     async def wait(self, seconds: float) -> bool:
         """Wait for an event. Returns False after the timeout, or if the client has disconnected."""
@@ -209,7 +220,7 @@ class JobNotifier:
     def _wake(self, topic: str, document: JobDocument | None = None) -> None:
         for subscription in self._subscriptions.get(topic, ()):
             subscription.document = document or subscription.document
-            subscription.event.set()
+            subscription.wake(topic)
 
 
 async def _wait_for(event: asyncio.Event, seconds: float) -> bool:

@@ -10,6 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import blobs, catalog, publication
+from mxr_registry.storage.store import ChunkSize
 
 from .bodies import LargeBodyDep, read
 from .deps import CallerDep, ServicesDep, reply
@@ -40,7 +41,7 @@ async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) 
     """
     wanted = await run_in_threadpool(read, artifact_protocol.Publish, body)
     known = (services.db, services.store, services.inspect, caller.namespace, caller.principal)
-    text, new = await services.checking.run(publication.publish, *known, wanted)
+    text, new = await services.checking.run(caller.address, publication.publish, *known, wanted)
     return reply(text, 201 if new else 200)
 
 
@@ -80,10 +81,9 @@ def file_bytes(id: str, name: str, request: Request, services: ServicesDep, call
     if request.method == "GET" and "range" not in request.headers:
         services.usage.count(caller.namespace, row.id)
 
-    def chunks(start: int, length: int) -> Iterator[bytes]:
-        return blobs.file_range(services.store, file, start, length)
+    def chunks(start: int, length: int, chunk: ChunkSize) -> Iterator[bytes]:
+        return blobs.file_range(services.store, file, start, length, chunk)
 
     base_name = quote(file.name.rpartition("/")[2])
-    return bytes_response(
-        request, file.sha256, file.size, chunks, {"content-disposition": f"attachment; filename*=UTF-8''{base_name}"}
-    )
+    headers = {"content-disposition": f"attachment; filename*=UTF-8''{base_name}"}
+    return bytes_response(request, file.sha256, file.size, chunks, headers, services.downloads)

@@ -12,6 +12,7 @@ from mxr.protocol import artifacts as artifact_protocol
 from mxr.util import codec
 from mxr_registry.artifacts import blobs
 from mxr_registry.storage.s3_settings import is_loopback
+from mxr_registry.storage.store import ChunkSize
 
 from .bodies import LargeBodyDep, read
 from .deps import CallerDep, ServicesDep, reply
@@ -52,11 +53,14 @@ def blob_bytes(sha256: str, request: Request, services: ServicesDep, caller: Cal
         if signed_url is not None:
             return RedirectResponse(signed_url, 307, {"cache-control": "private, no-store"})
 
-    def chunks(start: int, length: int) -> Iterator[bytes]:
+    def chunks(start: int, length: int, chunk: ChunkSize) -> Iterator[bytes]:
         blobs.check(services.store, Blob(sha256, size))
-        return iter(services.store.open(sha256, start, length))
+        reader = services.store.open(sha256, start, length)
+        reader.chunk = chunk
+        return iter(reader)
 
-    return bytes_response(request, sha256, size, chunks, {"cache-control": "private, max-age=31536000, immutable"})
+    headers = {"cache-control": "private, max-age=31536000, immutable"}
+    return bytes_response(request, sha256, size, chunks, headers, services.downloads)
 
 
 def _is_local(request: Request) -> bool:

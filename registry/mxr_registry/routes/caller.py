@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The identity behind a request: its principal, and the namespace that it works in."""
+    """The identity behind a request: its principal, the namespace that it works in, and the address of the client."""
 
     namespace: str = "default"
     principal: str = "local"
+    address: str = ""
 
 
-def caller_of(authorization: str | None) -> Caller:
+def caller_of(authorization: str | None, address: str) -> Caller:
     """Return the caller that an Authorization header identifies. The header is accepted and ignored for now."""
     del authorization
-    return Caller()
+    return Caller(address=address)

@@ -23,6 +23,7 @@ from mxr_registry.storage.store import Store
 from .bodies import small_body
 from .caller import Caller, caller_of
 from .checking_pool import CheckingPool
+from .download_buffers import DownloadBuffers
 from .upload_buffers import UploadBuffers
 
 
@@ -37,6 +38,7 @@ class Services:
     describe_model: DescribeModel
     usage: UsageCounter
     checking: CheckingPool
+    downloads: DownloadBuffers
     uploads: UploadBuffers = field(default_factory=UploadBuffers)
 
 
@@ -47,7 +49,7 @@ async def _services(request: Request) -> Services:
 
 
 async def _caller(request: Request) -> Caller:
-    return caller_of(request.headers.get("authorization"))
+    return caller_of(request.headers.get("authorization"), request.client.host if request.client else "")
 
 
 ServicesDep = Annotated[Services, Depends(_services)]

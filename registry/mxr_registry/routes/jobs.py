@@ -263,7 +263,7 @@ async def finish(
     wanted = await run_in_threadpool(read, job_protocol.FinishJob, body)
     known = (services.db, services.store, services.inspect, rules, caller.namespace, caller.principal)
     try:
-        return reply(await services.checking.run(completion.finish, *known, id, wanted))
+        return reply(await services.checking.run(caller.address, completion.finish, *known, id, wanted))
     finally:
         notifier.notify()
 

@@ -19,12 +19,10 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 async def register(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """The registry computes the identity from the blobs, which it checked when they came, and keeps the bytes."""
     wanted = await run_in_threadpool(read, artifact_protocol.RegisterModel, body)
+    known = (services.db, services.store, services.describe_model, caller.namespace)
     # One request at a time verifies a model: a fleet may register the same model many times at once.
-    async with services.checking.turn(f"{caller.namespace} {wanted.model}"):
-        text = await services.checking.run(
-            models.register, services.db, services.store, services.describe_model, caller.namespace, wanted
-        )
-    return reply(text)
+    turn = f"{caller.namespace} {wanted.model}"
+    return reply(await services.checking.run(caller.address, models.register, *known, wanted, turn=turn))
 
 
 @router.get("", summary="List models, newest first")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -38,21 +39,23 @@ async def watch(
     Without an open job, there is nothing to wait for, and the reply comes at once.
     """
     wanted = await run_in_threadpool(read, surveys.WatchJobs, body)
-    result = await run_in_threadpool(_changed, services, caller.namespace, wanted)
-    if result.has_changes or not wanted.wait or not result.can_change:
+    result = await run_in_threadpool(_changed, services, caller.namespace, wanted.jobs)
+    if result.has_changes or not wanted.wait or not result.open:
         return reply(result.text)
     deadline = asyncio.get_running_loop().time() + wanted.wait
     async with notifier.subscribe(wanted.jobs, request.receive) as subscription:
-        while True:
-            result = await run_in_threadpool(_changed, services, caller.namespace, wanted)
-            if (
-                result.has_changes
-                or not result.can_change
-                or not await subscription.wait(deadline - asyncio.get_running_loop().time())
-            ):
-                return reply(result.text)
+        result = await run_in_threadpool(_changed, services, caller.namespace, wanted.jobs)
+        still_open = set(result.open)
+        while not result.has_changes and still_open:
+            if not await subscription.wait(deadline - asyncio.get_running_loop().time()):
+                break
+            # Only what changed is read: many clients watch hundreds of jobs, one of which changes.
+            some = {id: wanted.jobs[id] for id in subscription.take_topics()}
+            result = await run_in_threadpool(_changed, services, caller.namespace, some)
+            still_open = still_open.difference(some) | result.open
+    return reply(result.text)
 
 
-def _changed(services: Services, namespace: str, wanted: surveys.WatchJobs) -> changed_jobs.WatchResult:
+def _changed(services: Services, namespace: str, known: Mapping[str, int]) -> changed_jobs.WatchResult:
     with services.db.reading() as session:
-        return changed_jobs.changed(session, namespace, wanted.jobs)
+        return changed_jobs.changed(session, namespace, known)

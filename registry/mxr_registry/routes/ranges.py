@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from fastapi import Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from mxr.errors import Usage
+from mxr_registry.storage.store import ChunkSize
+
+from .download_buffers import DownloadBuffers
 
 _GAP = r"[ \t]{0,8}"
 RANGE = re.compile(rf"bytes{_GAP}={_GAP}([0-9]{{0,18}}){_GAP}-{_GAP}([0-9]{{0,18}})", re.ASCII | re.IGNORECASE)
@@ -22,16 +27,30 @@ RANGE = re.compile(rf"bytes{_GAP}={_GAP}([0-9]{{0,18}}){_GAP}-{_GAP}([0-9]{{0,18
 MAX_RANGE = 200
 """Characters of a Range header. A longer one asks for several ranges, or is wrong, and counts as none."""
 
-Chunks = Callable[[int, int], Iterator[bytes]]
-"""Given an offset and a length, returns those bytes in chunks. Raises before the first chunk if they are damaged."""
+Chunks = Callable[[int, int, ChunkSize], Iterator[bytes]]
+"""Given an offset, a length and the size of chunks, returns those bytes in chunks.
+
+Raises before the first chunk if they are damaged.
+"""
 
 
 class FileResponse(StreamingResponse):
-    """A response that closes its chunks, and with them the file, also if the client leaves before the end."""
+    """A response with the bytes of a file, in chunks whose size follows the memory that all downloads share.
 
-    def __init__(self, chunks: Iterator[bytes], status: int, headers: Mapping[str, str]) -> None:
-        super().__init__(chunks, status, headers, media_type="application/octet-stream")
-        self._chunks = chunks
+    Closes its chunks, and with them the file, also if the client leaves before the end.
+    """
+
+    def __init__(
+        self,
+        chunks: Callable[[ChunkSize], Iterator[bytes]],
+        status: int,
+        headers: Mapping[str, str],
+        buffers: DownloadBuffers,
+    ) -> None:
+        self._size = 0
+        self._chunks = chunks(lambda: self._size)
+        self._buffers = buffers
+        super().__init__(self._chunks, status, headers, media_type="application/octet-stream")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
@@ -41,6 +60,23 @@ class FileResponse(StreamingResponse):
             close = getattr(self._chunks, "close", None)
             if close is not None:
                 close()
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the chunks. The server keeps a chunk until the next one is sent, and so it counts until then."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        held = [0]
+        try:
+            while held:
+                self._size = self._buffers.take()
+                held.append(self._size)
+                chunk = await run_in_threadpool(next, self._chunks, b"")
+                await send({"type": "http.response.body", "body": chunk, "more_body": bool(chunk)})
+                self._buffers.give_back(held.pop(0))
+                if not chunk:
+                    return
+        finally:
+            for size in held:
+                self._buffers.give_back(size)
 
 
 class Unsatisfiable(Exception):
@@ -67,7 +103,9 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     return start, stop - start
 
 
-def bytes_response(request: Request, sha256: str, size: int, chunks: Chunks, extra: Mapping[str, str]) -> Response:
+def bytes_response(
+    request: Request, sha256: str, size: int, chunks: Chunks, extra: Mapping[str, str], buffers: DownloadBuffers
+) -> Response:
     """Return the response to GET or HEAD for immutable bytes with this sha256 and size."""
     tag = f'"{sha256}"'
     headers = {"etag": tag, "accept-ranges": "bytes", **extra}
@@ -88,7 +126,7 @@ def bytes_response(request: Request, sha256: str, size: int, chunks: Chunks, ext
     if request.method == "HEAD" or length == 0:
         return Response(status_code=200, headers=headers, media_type="application/octet-stream")
     status = 206 if part else 200
-    return FileResponse(chunks(start, length), status, headers)
+    return FileResponse(partial(chunks, start, length), status, headers, buffers)
 
 
 def not_modified(request: Request, tag: str) -> Response | None:

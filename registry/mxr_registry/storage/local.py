@@ -26,9 +26,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mxr.errors import DiskFull, MxrError, Temporary
-from mxr.util.hashing import CHUNK, read_chunks, sha256_chunks
+from mxr.util.hashing import read_chunks, sha256_chunks
 
-from .store import STALE, Reader, StoredItem, Upload, damaged_blob, no_such_blob
+from .store import STALE, ChunkSize, Reader, StoredItem, Upload, damaged_blob, full_chunk, no_such_blob
 
 log = logging.getLogger("mxr_registry")
 
@@ -211,6 +211,7 @@ class LocalReader:
 
     def __init__(self, descriptor: int, offset: int, length: int | None) -> None:
         self.descriptor = descriptor
+        self.chunk: ChunkSize = full_chunk
         self._at = offset
         self._left = length
 
@@ -218,7 +219,7 @@ class LocalReader:
         return self
 
     def __next__(self) -> bytes:
-        wanted = CHUNK if self._left is None else min(CHUNK, self._left)
+        wanted = self.chunk() if self._left is None else min(self.chunk(), self._left)
         data = os.pread(self.descriptor, wanted, self._at) if wanted and self.descriptor >= 0 else b""
         if not data:
             self.close()

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256 as new_sha256
 
 from mxr.errors import Temporary
-from mxr.util.hashing import CHUNK
 
 from .s3 import Bucket, ObjectBody, ObjectVersion
-from .store import damaged_blob, no_such_blob
+from .store import ChunkSize, damaged_blob, full_chunk, no_such_blob
 
 RESUMES = 3
 """How often one reader requests the rest of an interrupted body."""
@@ -24,6 +23,7 @@ class ObjectReader:
     def __init__(self, bucket: Bucket, key: str, sha256: str, offset: int, length: int | None) -> None:
         self._bucket, self._key, self._sha256 = bucket, key, sha256
         self._at, self._left = offset, length
+        self.chunk: ChunkSize = full_chunk
         self._resumes = RESUMES
         self.version: ObjectVersion | None = None
         self._body = self._request()
@@ -58,7 +58,7 @@ class ObjectReader:
     def _read(self) -> bytes:
         while self._body is not None:
             try:
-                return self._body.read(CHUNK)
+                return self._body.read(self.chunk())
             except Temporary:
                 self.close()
                 if not self._resumes:
@@ -81,12 +81,24 @@ class VerifiedReader:
         """`on_mismatch` is called with the sha256 of a blob whose bytes do not match it."""
         self._reader, self._sha256, self._on_mismatch = reader, sha256, on_mismatch
         self._hash = new_sha256()
-        self._next_chunk = next(reader, None)
+        self._next_chunk: bytes | None = None
+        self._begun = False
+
+    @property
+    def chunk(self) -> ChunkSize:
+        """See `Reader`."""
+        return self._reader.chunk
+
+    @chunk.setter
+    def chunk(self, size: ChunkSize) -> None:
+        self._reader.chunk = size
 
     def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
+        if not self._begun:
+            self._begun, self._next_chunk = True, next(self._reader, None)
         data = self._next_chunk
         if data is None:
             raise StopIteration

@@ -7,12 +7,13 @@ conformance tests.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256 as new_sha256
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from mxr.errors import Damaged, DamagedBlob, NoSuchBlob
+from mxr.util.hashing import CHUNK
 
 STALE = 86_400.0
 """Age in seconds at which an unfinished upload is removed when the registry starts."""
@@ -67,8 +68,19 @@ class Upload(ABC):
         """Remove the bytes. Does nothing after `commit` or when called again."""
 
 
+ChunkSize: TypeAlias = Callable[[], int]
+"""Returns the bytes of the next chunk."""
+
+
+def full_chunk() -> int:
+    """The size of a chunk where nothing else bounds it."""
+    return CHUNK
+
+
 class Reader(Protocol):
-    """Chunks of one blob. Close the reader unless it was read to its end."""
+    """Chunks of one blob. Close the reader unless it was read to its end. `chunk` can be replaced before reading."""
+
+    chunk: ChunkSize
 
     def __iter__(self) -> Iterator[bytes]: ...
 

@@ -105,14 +105,14 @@ FAULT = """
 import sys
 if any(word.endswith("mxr-worker") for word in sys.orig_argv):
     from mxr_workers import compilation
-    right, faults = compilation.describe_file, iter(range(2))
+    right, faults = compilation.describe_program, iter(range(2))
 
-    def describe_file(path):
+    def describe_program(path):
         if next(faults, None) is not None:
             raise RecursionError("as a fault of the reader would")
         return right(path)
 
-    compilation.describe_file = describe_file
+    compilation.describe_program = describe_program
 """
 
 

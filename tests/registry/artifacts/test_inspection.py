@@ -21,6 +21,7 @@ from mxr.program import describe
 from mxr.program.source import BytesSource
 from mxr_registry.artifacts import inspection
 from mxr_registry.artifacts.inspector import PagedSource
+from mxr_registry.artifacts.refusals import RefusalMemory
 from mxr_registry.config.limits import RequestLimits
 from mxr_registry.storage.local import LocalStore
 
@@ -44,27 +45,29 @@ def keep(root: Path, data: bytes, cut: int) -> File:
 @pytest.mark.parametrize("cut", [1000, 4096, 10**6])
 def test_the_child_says_what_the_reader_says(tmp_path: Path, parts: Any, cut: int) -> None:
     file = keep(tmp_path, parts.gfx908, cut)
-    (found,) = inspection.inspect(LocalStore(tmp_path), [file], RequestLimits())
+    (found,) = inspection.inspect(LocalStore(tmp_path), [file], RequestLimits(), RefusalMemory())
     assert found == json.loads(json.dumps(describe(BytesSource(parts.gfx908)).to_json()))
 
 
 def test_a_foreign_file_is_the_readers_error_with_its_offset(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match=r"m\.mxr") as caught:
-        inspection.inspect(LocalStore(tmp_path), [keep(tmp_path, b"<!doctype html>" * 9, 40)], RequestLimits())
+        inspection.inspect(
+            LocalStore(tmp_path), [keep(tmp_path, b"<!doctype html>" * 9, 40)], RequestLimits(), RefusalMemory()
+        )
     assert "offset" in caught.value.detail
 
 
 def test_a_reader_that_takes_too_long_is_ended(tmp_path: Path, parts: Any) -> None:
     file = keep(tmp_path, parts.gfx908, 10**6)
     with pytest.raises(Damaged, match="seconds"):
-        inspection.inspect(LocalStore(tmp_path), [file], RequestLimits(inspect_wall=0.001))
+        inspection.inspect(LocalStore(tmp_path), [file], RequestLimits(inspect_wall=0.001), RefusalMemory())
 
 
 @pytest.mark.parametrize("limits", [RequestLimits(inspect_memory=2**20), RequestLimits(inspect_cpu=0)])
 def test_a_reader_without_means_fails_alone(tmp_path: Path, parts: Any, limits: RequestLimits) -> None:
     file = keep(tmp_path, parts.gfx908, 10**6)
     with pytest.raises(Damaged):
-        inspection.inspect(LocalStore(tmp_path), [file], limits)
+        inspection.inspect(LocalStore(tmp_path), [file], limits, RefusalMemory())
 
 
 @pytest.mark.parametrize("page", [1, 50, 77, 128, 5000])
@@ -98,7 +101,9 @@ def test_a_child_that_asks_for_what_is_not_its_own_gets_nothing(
     code = f"import sys,json; sys.stdin.readline(); print(json.dumps({said}), flush=True); sys.stdin.read()"
     monkeypatch.setattr(inspection, "COMMAND", (sys.executable, "-c", code))
     with pytest.raises(Damaged, match="signal 9"):
-        inspection.inspect(LocalStore(tmp_path), [keep(tmp_path, parts.gfx908, 10**6)], RequestLimits())
+        inspection.inspect(
+            LocalStore(tmp_path), [keep(tmp_path, parts.gfx908, 10**6)], RequestLimits(), RefusalMemory()
+        )
 
 
 def test_a_child_has_no_key_to_the_store(tmp_path: Path, parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +112,9 @@ def test_a_child_has_no_key_to_the_store(tmp_path: Path, parts: Any, monkeypatch
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("MXR_DATABASE_URL", "postgresql://mxr:secret@/mxr")
     monkeypatch.setenv("WHATEVER_THE_OPERATOR_KEEPS_HERE", "secret")
-    (found,) = inspection.inspect(LocalStore(tmp_path), [keep(tmp_path, parts.gfx908, 10**6)], RequestLimits())
+    (found,) = inspection.inspect(
+        LocalStore(tmp_path), [keep(tmp_path, parts.gfx908, 10**6)], RequestLimits(), RefusalMemory()
+    )
     assert "PATH" in found and "secret" not in str(found)
     # The C library and Python add these by themselves.
     assert set(found) <= {*inspection.ENVIRONMENT, "LC_CTYPE", "__CF_USER_TEXT_ENCODING"}
@@ -117,7 +124,7 @@ def test_a_store_that_does_not_answer_is_not_the_files_fault(tmp_path: Path, par
     file = keep(tmp_path, parts.gfx908, 10_000)
     LocalStore(tmp_path).delete(file.blobs[-1].sha256)
     with pytest.raises(NoSuchBlob):
-        inspection.inspect(LocalStore(tmp_path), [file], RequestLimits())
+        inspection.inspect(LocalStore(tmp_path), [file], RequestLimits(), RefusalMemory())
 
 
 def test_the_child_starts_without_the_registrys_heavy_parts() -> None:
@@ -132,7 +139,9 @@ def test_the_child_starts_without_the_registrys_heavy_parts() -> None:
 @pytest.mark.parametrize("cut", [5000, 10**7])
 def test_a_look_at_a_model_says_what_the_walk_says(tmp_path: Path, cut: int) -> None:
     path = DATA / "models" / "convnet.onnx"
-    found = inspection.describe_model(LocalStore(tmp_path), keep(tmp_path, path.read_bytes(), cut), RequestLimits())
+    found = inspection.describe_model(
+        LocalStore(tmp_path), keep(tmp_path, path.read_bytes(), cut), RequestLimits(), RefusalMemory()
+    )
     model = read_model(path, weight_dims=True)
     assert found["graph"] == structure_of(path.read_bytes())
     assert [each["name"] for each in found["inputs"]] == [each.name for each in model.inputs]
@@ -145,11 +154,11 @@ def test_a_look_at_a_model_says_what_the_walk_says(tmp_path: Path, cut: int) -> 
 @pytest.mark.parametrize("data", [b"<!doctype html>" * 9, b"\x3a\xff\xff\xff\xff\x07", b"\x08\x08"])
 def test_what_is_no_model_is_refused(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(Damaged):
-        inspection.describe_model(LocalStore(tmp_path), keep(tmp_path, data, 40), RequestLimits())
+        inspection.describe_model(LocalStore(tmp_path), keep(tmp_path, data, 40), RequestLimits(), RefusalMemory())
 
 
 def test_a_model_beyond_the_limits_is_refused(tmp_path: Path, parts: Any) -> None:
     file = keep(tmp_path, (DATA / "models" / "convnet.onnx").read_bytes(), 10**6)
     for limits in (RequestLimits(inspect_memory=2**20), RequestLimits(inspect_wall=0.001)):
         with pytest.raises(Damaged):
-            inspection.describe_model(LocalStore(tmp_path), file, limits)
+            inspection.describe_model(LocalStore(tmp_path), file, limits, RefusalMemory())

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mxr.display.text import shell_quoted
 from mxr.errors import MxrError, NotAllowed, Usage
 from mxr.util import disk
 
@@ -230,8 +231,12 @@ class CacheFolder:
             f"Other users can write to {path} (mode {stat.S_IMODE(status.st_mode):04o}). Nothing was read from it."
         )
         if status.st_mode & stat.S_ISVTX or status.st_uid != self._user:
-            return NotAllowed(message, hint=f"Give a folder that only you can write: --cache-dir {path / 'mxr'}.")
-        return NotAllowed(message, hint=f"Run `chmod go-w {path}`. What others put there is not used afterwards.")
+            return NotAllowed(
+                message, hint=f"Give a folder that only you can write: --cache-dir {shell_quoted(path / 'mxr')}."
+            )
+        return NotAllowed(
+            message, hint=f"Run `chmod go-w {shell_quoted(path)}`. What others put there is not used afterwards."
+        )
 
     def _check_path(self) -> None:
         """Checks what is above the cache folder. Raises `NotAllowed`.
@@ -254,7 +259,11 @@ class CacheFolder:
                 continue
             open_to_all = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
             if path != self.base and open_to_all and status.st_uid != 0:
-                mend = f"run `chmod o-w {path}`" if status.st_uid == self._user else "ask its owner to close it"
+                mend = (
+                    f"run `chmod o-w {shell_quoted(path)}`"
+                    if status.st_uid == self._user
+                    else "ask its owner to close it"
+                )
                 raise NotAllowed(
                     f"Every user can write to {path}, and so replace the cache {self.base}.",
                     hint=f"Give another cache folder with --cache-dir, or {mend}.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from mxr.artifact.key import Key
+from mxr.display.text import shell_quoted
 from mxr.errors import Usage
 
 from .consumer import Consumer
@@ -79,7 +80,10 @@ def lay_out_repository(delivery: Delivery) -> Layout:
             written(config, _config(delivery)),
         ),
         path=stem,
-        settings=(f"amdinfer-server --model-repository={delivery.folder}", f'the name of the model is "{stem}"'),
+        settings=(
+            f"amdinfer-server --model-repository={shell_quoted(delivery.folder)}",
+            f'the name of the model is "{stem}"',
+        ),
         notes=_dotted(stem),
         whole=(f"{stem}/1",),
         rivals=(f"{stem}/*.toml", f"{stem}/{stem}/*.toml"),

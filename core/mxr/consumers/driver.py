@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mxr.artifact.key import Key
+from mxr.display.text import shell_quoted
 
 from .consumer import Consumer, plain
 
@@ -15,7 +16,7 @@ def tell(path: Path, key: Key) -> tuple[str, ...]:
     Source: ROCm/AMDMIGraphX issue 2478.
     """
     flag = " --enable-offload-copy" if key.offload_copy else ""
-    return (f"migraphx-driver run {path}{flag}{' --ref' if key.kind == 'ref' else ''}",)
+    return (f"migraphx-driver run {shell_quoted(path)}{flag}{' --ref' if key.kind == 'ref' else ''}",)
 
 
 DRIVER = Consumer(

@@ -6,6 +6,7 @@ The built-in provider (onnxruntime-migraphx up to 1.27.1) rejects such models.
 from __future__ import annotations
 
 from mxr.artifact.key import Key
+from mxr.display.text import python_quoted
 from mxr.errors import Usage
 from mxr.onnxfile import OnnxInput
 from mxr.onnxfile.writer import WrittenNode, model_bytes
@@ -45,7 +46,8 @@ def lay_out(delivery: Delivery) -> Layout:
         pieces=(LayoutFile(program, delivery.program), written(context, _model(delivery, program))),
         path=context,
         settings=(
-            f'onnxruntime.InferenceSession("{delivery.folder / context}", with the plugin provider {PROVIDER})',
+            f"onnxruntime.InferenceSession({python_quoted(delivery.folder / context)}, "
+            f"with the plugin provider {PROVIDER})",
             "leave cache_dir unset: the provider would search it first",
         ),
         notes=notes if delivery.key.fast_math else (),

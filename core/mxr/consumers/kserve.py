@@ -17,6 +17,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from mxr.artifact.key import MODEL_PREFIX, refuse_old_model
+from mxr.display.text import shell_quoted
 from mxr.errors import NotAllowed, Usage
 from mxr.util.frozen import dataclass
 
@@ -127,7 +128,7 @@ def _option(name: str, value: str) -> tuple[str, ...]:
 def lay_out(delivery: Delivery) -> Layout:
     """An amdinfer model repository at the root of the volume, where KServe's runtime for amdinfer reads it."""
     made = lay_out_repository(delivery)
-    return replace(made, settings=(f"--model-repository={delivery.folder} in the ServingRuntime",))
+    return replace(made, settings=(f"--model-repository={shell_quoted(delivery.folder)} in the ServingRuntime",))
 
 
 KSERVE = Consumer(

@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 
 from mxr.artifact.key import Key
+from mxr.display.text import shell_quoted
 from mxr.errors import Usage
 
 from .consumer import Consumer
@@ -49,7 +50,7 @@ def lay_out(delivery: Delivery) -> Layout:
         ),
         path=stem,
         settings=(
-            f"tritonserver --model-repository={delivery.folder}",
+            f"tritonserver --model-repository={shell_quoted(delivery.folder)}",
             "PYTHONPATH=/opt/rocm/lib (the folder that holds the migraphx Python module)",
         ),
         notes=()

@@ -6,7 +6,9 @@ import re
 
 from .text import printable
 
-MARKDOWN = re.compile(r"([\\|`*_<>\[\]&#~!@:$()])")
+MARKDOWN = re.compile(r"([\\|`*_<>\[\]&#~!:$()]|(?<=[wW]{3})\.)")
+APART = "<!-- -->"
+"""Keeps two texts apart: GitHub finds addresses and names by their `@` after backslashes are gone."""
 
 
 def annotation(message: str, file: object, line: object) -> str:
@@ -25,6 +27,9 @@ def _data(text: object) -> str:
 def markdown(text: object) -> str:
     """Returns text for one cell of a Markdown table: shown as it is, without links, mentions, HTML or formulas.
 
-    Source: CommonMark 0.31, section 2.4: a backslash before ASCII punctuation shows that character.
+    Source: CommonMark 0.31, section 2.4: a backslash before ASCII punctuation shows that character; GitHub Flavored
+    Markdown, "Autolinks (extension)": `www.`, `https://` and mail addresses become links, and cmark-gfm finds the last
+    of them in the finished text.
     """
-    return MARKDOWN.sub(r"\\\1", printable(" ".join(str(text).split())))
+    escaped = MARKDOWN.sub(r"\\\1", printable(" ".join(str(text).split())))
+    return escaped.replace("@", f"{APART}@{APART}")

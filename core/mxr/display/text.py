@@ -21,6 +21,15 @@ MARKUP = re.compile(r"<(?=[/!])")
 LINE_ENDS = re.compile("\r\n|\n|\r")
 
 
+INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U000e0100-\U000e01ef]"
+)
+"""Letters and marks that Python counts as printable and nobody sees: fillers, joiners, variation selectors.
+
+Source: Unicode 15.1, DerivedCoreProperties.txt, Default_Ignorable_Code_Point; U+2800 and U+16FE4 are blank, too.
+"""
+
+
 def printable(text: object) -> str:
     r"""Returns `text` as one line that no terminal and no CI system interprets, without secrets of URLs.
 
@@ -28,7 +37,7 @@ def printable(text: object) -> str:
     Printing the result again changes nothing.
     """
     shown = redact(str(text))
-    if not shown.isprintable():
+    if not shown.isprintable() or (not shown.isascii() and INVISIBLE.search(shown)):
         shown = "".join(each if _is_shown(each) else _escape(each) for each in shown)
     if "##" in shown:
         shown = CI_COMMAND.sub(r"\\x23#", shown)
@@ -56,8 +65,22 @@ def json_escape(letter: str) -> str:
     return "\\u007f" if letter == "\x7f" else json.dumps(letter)[1:-1]
 
 
+def shell_quoted(text: object) -> str:
+    """Returns `text` as one word of a command line to copy: names of files come from other people."""
+    import shlex
+
+    return shlex.quote(str(text))
+
+
+def python_quoted(text: object) -> str:
+    """Returns `text` as a string of Python or JSON to copy."""
+    return json.dumps(str(text), ensure_ascii=False)
+
+
 def _is_shown(letter: str) -> bool:
-    return letter.isprintable() or unicodedata.category(letter) == "Zs"
+    if letter.isprintable():
+        return letter.isascii() or not INVISIBLE.match(letter)
+    return unicodedata.category(letter) == "Zs"
 
 
 def _escape(letter: str) -> str:

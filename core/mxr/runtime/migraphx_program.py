@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mxr import api
 from mxr.artifact import target
 from mxr.artifact.target import DynamicDim
+from mxr.display.text import shell_quoted
 from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage
 from mxr.request import compatibility as checks
 from mxr.request.builder import Options, choose_hardware, choose_toolchain
@@ -128,7 +129,7 @@ def _explained(problem: Exception, found: Fetched) -> MxrError:
     if not known:
         return Mismatch(
             f"MIGraphX cannot load {found.path}: {problem}.",
-            hint=f"Compare its requirements with this host: `mxr check {found.path}`.",
+            hint=f"Compare its requirements with this host: `mxr check {shell_quoted(found.path)}`.",
             detail=detail,
         )
     first = known[0]

@@ -16,6 +16,7 @@ from mxr.cache.store import Cache
 from mxr.consumers.ort import contract, verification
 from mxr.consumers.ort.layout import provider_options
 from mxr.consumers.ort.options import OrtSessionOptions
+from mxr.display.text import shell_quoted
 from mxr.errors import Mismatch, Usage
 from mxr.install.installer import installer_for
 from mxr.install.placement import OutputRequest
@@ -119,7 +120,7 @@ def open_session(model: Path, home: Path, options: Mapping[str, str], session_op
 
 
 def _compiled_hint(home: Path) -> str:
-    return f"`mxr verify {home}` shows details; remove the files that it lists before you try again."
+    return f"`mxr verify {shell_quoted(home)}` shows details; remove the files that it lists before you try again."
 
 
 def _precisions(words: Sequence[str]) -> list[str]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import re
+import shlex
+from pathlib import Path
 from xml.etree import ElementTree
 
+import cmarkgfm
 import pytest
 from harness.harmless import is_harmless
 from hypothesis import example, given
@@ -14,7 +18,7 @@ from hypothesis import strategies as st
 
 from mxr.display import github, logs, streams
 from mxr.display.redaction import redact
-from mxr.display.text import json_text, printable, printable_lines
+from mxr.display.text import json_text, printable, printable_lines, python_quoted, shell_quoted
 from mxr.errors import MxrError, from_json
 
 HOSTILE = (
@@ -95,11 +99,34 @@ def test_an_annotation_is_one_command(text: str) -> None:
 
 
 @given(TEXT)
+@example("www.evil.example https://evil.example a@evil.example xmpp:a@evil.example/b mailto:a@evil.example @user")
+@example("[x](https://evil.example) <b> ![i](j) a|b `c` _d_ *e* ~~f~~ $g$ &lt; <https://evil.example> :smile: #1")
 def test_a_markdown_cell_is_text(text: str) -> None:
-    """Every character with a meaning in Markdown has a backslash before it."""
-    cell = github.markdown(text)
-    assert re.sub(r"\\(.)", r"\1", cell) == printable(" ".join(text.split()))
-    assert not re.search(r"[|`*_<>\[\]&#~!@:$()]", re.sub(r"\\.", "", cell))
+    """GitHub's own renderer shows the same text, without links, images and formatting."""
+    shown = printable(" ".join(text.split()))
+    table = f"| a |\n|---|\n| {github.markdown(text)} |\n"
+    html = cmarkgfm.github_flavored_markdown_to_html(table)
+    cell = ElementTree.fromstring(re.sub(r"<!--.*?-->", "", html)).find("tbody/tr/td")
+    assert cell is not None and len(cell) == 0 and (cell.text or "") == shown
+    assert not re.search(r"\w@\w|@\w", github.markdown(text)), "nor does a later pass find names"
+
+
+INVISIBLE = ["\u3164", "\u115f", "\u034f", "\ufe0f", "\u2800", "\U000e0101"]
+
+
+@pytest.mark.parametrize("letter", INVISIBLE)
+def test_what_nobody_sees_is_escaped(letter: str) -> None:
+    escaped = letter.encode("unicode_escape").decode()
+    assert printable(f"a{letter}b") == f"a{escaped}b"
+    assert json.loads(json_text(letter)) == letter and json_text(letter).isascii()
+    assert printable("한글 ❤ ｱ é́") == "한글 ❤ ｱ é́"
+
+
+def test_words_of_commands_to_copy_are_quoted() -> None:
+    hostile = "/models/$(touch x); '\"x.mxr"
+    assert shlex.split(f"run {shell_quoted(hostile)}") == ["run", hostile]
+    assert shell_quoted(Path("/models/a-b_c.mxr")) == "/models/a-b_c.mxr"
+    assert ast.literal_eval(python_quoted(hostile)) == hostile
 
 
 @given(TEXT)

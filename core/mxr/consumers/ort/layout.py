@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mxr.artifact.key import Key
 from mxr.consumers.layout import Delivery, Layout, LayoutFile, whole_arch, written
+from mxr.display.text import python_quoted, shell_quoted
 from mxr.errors import Usage
 from mxr.util.codec import canonical
 
@@ -112,11 +113,11 @@ def settings(generation: str, folder: str, key: Key) -> tuple[str, ...]:
     precisions = _precisions(key)
     if generation == "D":
         more = [f"ORT_MIGRAPHX_{word.upper()}_ENABLE=1" for word in precisions]
-        option = f"ep.migraphxexecutionprovider.cache_dir={folder}"
-        return (f"ORT_MIGRAPHX_CACHE_DIR={folder}", *more, f"or by session configuration: {option}")
-    lines = [f"{name}={value}" for name, value in variables(generation, folder, key).items()]
+        option = f"ep.migraphxexecutionprovider.cache_dir={shell_quoted(folder)}"
+        return (f"ORT_MIGRAPHX_CACHE_DIR={shell_quoted(folder)}", *more, f"or by session configuration: {option}")
+    lines = [f"{name}={shell_quoted(value)}" for name, value in variables(generation, folder, key).items()]
     options = provider_options(folder, precisions)
-    shown = ", ".join(f'"{name}": "{value}"' for name, value in options.items())
+    shown = ", ".join(f'"{name}": {python_quoted(value)}' for name, value in options.items())
     return (*lines, f"or by provider options: {{{shown}}}")
 
 

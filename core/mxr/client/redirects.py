@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -27,12 +27,11 @@ class RedirectHost:
         self,
         pool: urllib3.PoolManager,
         first: urllib3.BaseHTTPResponse,
-        part: Mapping[str, str],
         timeout: float,
     ) -> Iterator[urllib3.BaseHTTPResponse | None]:
         """Follows the redirect in `first` and yields the reply, or None when the registry has to send the bytes.
 
-        `part`: the Range header if one was sent. `timeout`: seconds without a byte received.
+        `timeout`: seconds without a byte received.
         """
         import urllib3
 
@@ -40,11 +39,12 @@ class RedirectHost:
             reply = pool.request(
                 "GET",
                 first.headers.get("location", "") if first.status == 307 else "",
-                headers={**PLAIN, **part},
+                headers=PLAIN,
                 retries=False,
                 redirect=False,
                 timeout=urllib3.Timeout(connect=min(CONNECT, timeout), read=timeout),
                 preload_content=False,
+                decode_content=False,
             )
         except (urllib3.exceptions.HTTPError, OSError):
             # All blobs are on the same host: without this, each of them would wait for the timeout.
@@ -52,7 +52,7 @@ class RedirectHost:
             yield None
             return
         with returned_connection(reply):
-            yield reply if reply.status == (206 if part else 200) else None
+            yield reply if reply.status == 200 else None
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from mxr.artifact.manifest import Blob
 from mxr.artifact.qualities import Request
-from mxr.errors import Json, MxrError, Unreachable, from_json
+from mxr.errors import Json, MxrError, Unreachable, Usage, from_json
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.settings import Settings
 from mxr.util import codec
@@ -22,6 +22,7 @@ from mxr.util.hashing import CHUNK
 
 from .plain_http import check_token
 from .redirects import PLAIN, RedirectHost, returned_connection
+from .reply_limits import MAX_ERROR, MAX_REPLY, MAX_VALUES, MIN_RATE, REPLY_SECONDS, pool_manager, shut_down_after
 from .retry import ONCE, REQUEST, RetryPolicy, retry
 
 if TYPE_CHECKING:
@@ -73,15 +74,11 @@ class Client:
 
     @cached_property
     def _pool(self) -> urllib3.PoolManager:
-        import urllib3
-
         check_token(self._settings)
         headers = dict(PLAIN)
         if self._settings.token:
             headers["Authorization"] = f"Bearer {self._settings.token}"
-        return urllib3.PoolManager(
-            maxsize=self._connections, headers=headers, retries=False, socket_options=_keepalive()
-        )
+        return pool_manager()(maxsize=self._connections, headers=headers, retries=False, socket_options=_keepalive())
 
     def with_timeout(self, seconds: float) -> Client:
         """Returns a client with its own connection and a timeout of at most `seconds` without a byte received."""
@@ -253,31 +250,37 @@ class Client:
             self._read(reply)
 
     @contextmanager
-    def blob(self, sha: str, offset: int = 0, *, direct: bool = True) -> Iterator[Iterator[bytes]]:
-        """Yields an iterator over the chunks of a blob from `offset`. A broken connection raises `Unreachable` in it.
+    def blob(self, sha: str, size: int | None = None, *, direct: bool = True) -> Iterator[Iterator[bytes]]:
+        """Yields an iterator over the chunks of a blob. A broken connection raises `Unreachable` in it.
 
-        The registry can redirect to a signed URL of its object store. If that host does not answer, or with
-        `direct=False`, the registry sends the bytes itself.
+        `size`: the bytes of the blob, which must arrive at `MIN_RATE` on average; without it, a day is allowed. The
+        caller checks that there are not more bytes. The registry can redirect to a signed URL of its object store. If
+        that host does not answer, or with `direct=False`, the registry sends the bytes itself.
         """
         path = f"/blobs/{sha}"
-        part = {"Range": f"bytes={offset}-"} if offset else {}
+        seconds = self._settings.timeout + REPLY_SECONDS + (86_400.0 if size is None else size / MIN_RATE)
         with ExitStack() as stack:
             found = None
             if direct and self._redirect_host.serves:
-                found = stack.enter_context(self._reply("GET", path, None, part, redirect=False))
+                found = stack.enter_context(self._reply("GET", path, redirect=False))
                 if found.status >= 300:
-                    found = stack.enter_context(
-                        self._redirect_host.follow(self._pool, found, part, self._settings.timeout)
-                    )
+                    found = stack.enter_context(self._redirect_host.follow(self._pool, found, self._settings.timeout))
             if found is None:
-                found = stack.enter_context(self._reply("GET", path + "?direct=no", None, part))
+                found = stack.enter_context(self._reply("GET", path + "?direct=no"))
+            stack.enter_context(shut_down_after(seconds, found.shutdown))
             yield self._chunks(found)
 
     def _chunks(self, reply: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
         import urllib3
 
+        encoding = reply.headers.get("content-encoding", "identity")
+        if encoding.lower() != "identity":
+            raise MxrError(
+                f"The registry at {self.url} sent a reply with the encoding {encoding[:40]!r}, which nobody asked for.",
+                hint="Let the proxy in front of it not compress replies.",
+            )
         try:
-            yield from reply.stream(CHUNK)
+            yield from reply.stream(CHUNK, decode_content=False)
         except (urllib3.exceptions.HTTPError, OSError) as problem:
             raise Unreachable(
                 f"The connection to the registry at {self.url} broke during a transfer: {problem}."
@@ -318,6 +321,8 @@ class Client:
 
     def _decode(self, kind: type[T], data: bytes) -> T:
         try:
+            if codec.count_values(data) > MAX_VALUES:
+                raise Usage(f"It has more than {MAX_VALUES} values.")
             return codec.decode(kind, codec.parse(data, "The reply"), lenient=True)
         except MxrError as problem:
             raise MxrError(
@@ -333,8 +338,18 @@ class Client:
                 hint="Let the proxy in front of it pass this header, and run one version of mxr on both sides.",
             )
 
-    def _read(self, reply: urllib3.BaseHTTPResponse) -> bytes:
-        return b"".join(self._chunks(reply))
+    def _read(self, reply: urllib3.BaseHTTPResponse, most: int = MAX_REPLY) -> bytes:
+        parts, size = [], 0
+        with shut_down_after(self._settings.timeout + REPLY_SECONDS, reply.shutdown):
+            for chunk in self._chunks(reply):
+                size += len(chunk)
+                if size > most:
+                    raise MxrError(
+                        f"A reply of the registry at {self.url} has more than {most} bytes.",
+                        hint="Check that --registry is the URL of an mxr registry.",
+                    )
+                parts.append(chunk)
+        return b"".join(parts)
 
     @contextmanager
     def _reply(
@@ -377,6 +392,7 @@ class Client:
                 redirect=redirect,
                 timeout=urllib3.Timeout(connect=min(CONNECT, timeout), read=timeout + wait),
                 preload_content=False,
+                decode_content=False,
             )
         except (urllib3.exceptions.HTTPError, OSError) as problem:
             raise Unreachable(f"The registry at {self.url} does not answer: {_reason(problem)}.") from problem
@@ -389,7 +405,7 @@ class Client:
     def _error(self, reply: urllib3.BaseHTTPResponse) -> MxrError:
         """Returns the error in a reply, rebuilt from its code."""
         try:
-            document: Any = codec.parse(self._read(reply), "The reply")
+            document: Any = codec.parse(self._read(reply, MAX_ERROR), "The reply")
         except MxrError:
             document = None
         error = from_json(document, status=reply.status)

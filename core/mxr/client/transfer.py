@@ -172,7 +172,7 @@ def _download_once(client: Client, blob: Blob, target: DownloadTarget, progress:
         progress(len(data))
 
     try:
-        with client.blob(blob.sha256, direct=direct) as chunks:
+        with client.blob(blob.sha256, blob.size, direct=direct) as chunks:
             hash_chunks(chunks, digest, sink=sink)
         if digest.hexdigest() != blob.sha256:
             raise _damaged(blob)

@@ -62,18 +62,25 @@ class FileResponse(StreamingResponse):
                 close()
 
     async def stream_response(self, send: Send) -> None:
-        """Send the chunks. The server keeps a chunk until the next one is sent, and so it counts until then."""
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        held = [0]
+        """Send the chunks. The server keeps a chunk until the next one is sent, and so it counts until then.
+
+        The first chunk is read before the response begins, so that damaged bytes are an error and not a cut.
+        """
+        held: list[int] = []
+        begun = False
         try:
-            while held:
+            while True:
                 self._size = self._buffers.take()
                 held.append(self._size)
                 chunk = await run_in_threadpool(next, self._chunks, b"")
+                if not begun:
+                    begun = True
+                    await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
                 await send({"type": "http.response.body", "body": chunk, "more_body": bool(chunk)})
-                self._buffers.give_back(held.pop(0))
                 if not chunk:
                     return
+                if len(held) > 1:
+                    self._buffers.give_back(held.pop(0))
         finally:
             for size in held:
                 self._buffers.give_back(size)

@@ -17,6 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 NAMES = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
 TINY = {
+    "attacks": "--seconds 1 --downloads 8 --watches 2 --jobs 4",
     "cuts": "--mib 2 --rounds 1 --weights small --no-limits",
     "fetch": "--mib 32 --rounds 1",
     "handover": "--rounds 1",

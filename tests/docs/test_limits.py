@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 from paths import ROOT
 
 from mxr.artifact import limits
 from mxr.util import codec
+from mxr_registry.artifacts import catalog, resolution
+from mxr_registry.artifacts.refusals import MAX_REFUSALS
+from mxr_registry.artifacts.usage import MOST_COUNTED
+from mxr_registry.config import lanes
 from mxr_registry.config.limits import RequestLimits
+from mxr_registry.database.paging import MAX_PAGE
+from mxr_registry.decoding_cache import OBJECT_FACTOR
 from mxr_registry.jobs.logs import HEAD, TAIL
 from mxr_registry.jobs.transitions import MOST_EVENTS
+from mxr_registry.routes.bodies import FREE_VALUES, LARGE, SMALL, VALUE
+from mxr_registry.routes.upload_buffers import MOST_BUFFERED
+from mxr_registry.server.body_memory import FREE as BODY_FREE
 from mxr_registry.server.connections import MAX_HEADER, MIN_RATE
+from mxr_registry.server.reply_memory import LISTS_AT_ONCE
 
 API = (ROOT / "docs" / "api.md").read_text()
 OPERATE = (ROOT / "docs" / "operate.md").read_text()
+SECURITY = (ROOT / "docs" / "security.md").read_text()
 
 DEFAULTS = RequestLimits()
 STATED = {
@@ -36,6 +48,9 @@ STATED = {
     f"one report of uses | {limits.MOST_USES:,} |",
     f"requests in one survey | {limits.MOST_SURVEYED:,} |",
     f"jobs in one watch | {limits.MOST_WATCHED:,} |",
+    f"{SMALL.size >> 10} KiB and {SMALL.values:,} values; of large documents {LARGE.values:,} values",
+    f"one page of a list | {MAX_PAGE >> 20} MiB",
+    f"of all workers together | {limits.MAX_ALL_CAPABILITIES:,} bytes of JSON",
     f"{limits.MOST_TARGETS} targets, {limits.MOST_CAPABILITIES:,} bytes of JSON",
     f"{limits.MOST_LOG:,} characters; of a job, the first {HEAD >> 10} KiB and the last {TAIL >> 20} MiB",
     f"a message of {limits.LONGEST_MESSAGE:,} characters",
@@ -55,3 +70,38 @@ def test_the_limits_of_requests_are_those_of_the_code() -> None:
 @pytest.mark.parametrize("field", dataclasses.fields(DEFAULTS), ids=lambda field: field.name)
 def test_the_settings_of_limits_are_those_of_the_code(field: dataclasses.Field[object]) -> None:
     assert f"| `{field.name}` | {field.default} |" in OPERATE
+
+
+THREADS = 40
+"""Threads of the routes. Source: AnyIO, "Working with threads": the default limiter has 40 tokens."""
+
+KIB, MIB = 1 << 10, 1 << 20
+CONNECTION = MAX_HEADER + BODY_FREE + 40 * KIB
+PAGE_COPIES = 3
+
+
+def connections_mib(count: int) -> float:
+    return count * CONNECTION / MIB
+
+
+def test_the_memory_of_a_registry_adds_up() -> None:
+    """Each row of the table is what the constants of the code give, and the sum is the figure to plan with."""
+    caches = len((lanes._CAPABILITIES, lanes._DEMANDS, catalog._FOUND, catalog._QUALITIES, resolution._REQUESTS))
+    rows = {
+        "the process at rest": 90,
+        "connections: each": connections_mib(DEFAULTS.connections),
+        "large bodies, with": DEFAULTS.body_memory / MIB,
+        "values of small bodies": THREADS * FREE_VALUES * VALUE / MIB,
+        "replies that are built": (LISTS_AT_ONCE * PAGE_COPIES * MAX_PAGE + THREADS * 5 * MIB) / MIB,
+        "large replies that wait": DEFAULTS.reply_memory / MIB,
+        "chunks of downloads": DEFAULTS.download_memory / MIB,
+        "chunks of uploads": MOST_BUFFERED / MIB,
+        "what was decoded": (caches * lanes.MAX_CACHED * OBJECT_FACTOR + lanes.MAX_METHODS * 200) / MIB,
+        "refusals and counts": (2 * MAX_REFUSALS * 2 * KIB + MOST_COUNTED * 200) / MIB,
+    }
+    found = {row: int(re.search(rf"\| {re.escape(row)}.*\| \**([0-9]+)\** \|", SECURITY)[1]) for row in rows}  # type: ignore[index]
+    assert {row: round(value) for row, value in rows.items()} == found
+    assert f"| **together** | | **{sum(found.values())}** |" in SECURITY
+    assert f"× `inspect_memory` | {DEFAULTS.inspections * DEFAULTS.inspect_memory // MIB} |" in SECURITY
+    assert sum(found.values()) < 1.8 * 1024 and sum(found.values()) - connections_mib(4096 - 512) < 1.2 * 1024
+    assert lanes.MAX_CACHED == catalog.MAX_CACHED == resolution.MAX_CACHED

@@ -109,12 +109,13 @@ def test_few_lists_are_built_at_once_and_those_that_wait_hold_nothing() -> None:
             building -= 1
 
         memory = ReplyMemory(app, MIB)
-        lists = [Taker(memory, "/v1/misses") for _ in range(3 * LISTS_AT_ONCE)]
+        lists = [Taker(memory, path) for path in ("/v1/misses", "/v1/artifacts/ab", "/v1/models") * LISTS_AT_ONCE]
         await settle()
         assert building == LISTS_AT_ONCE
-        Taker(memory, "/v1/resolve")
-        await settle()
-        assert building == LISTS_AT_ONCE + 1, "other requests do not wait"
+        for count, path in enumerate(("/v1/resolve", "/v1/jobs/ab", "/v1/artifacts/ab/files/m.mxr"), 1):
+            Taker(memory, path)
+            await settle()
+            assert building == LISTS_AT_ONCE + count, "other requests do not wait"
         let_go.set()
         await settle()
         # A client that does not take its list keeps no other from being built.

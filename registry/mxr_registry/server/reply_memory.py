@@ -21,9 +21,9 @@ FREE = 64 << 10
 PIECE = 256 << 10
 """Bytes of a reply that are handed to the connection at once: it keeps a copy of them until the client takes them."""
 
-LISTS = re.compile(r"/v1/(artifacts|models|jobs|workers|locks|misses|uses|queue)/?")
+LISTS = re.compile(r"/v1/((artifacts|models|locks)(/[^/]+)?|jobs|workers|misses|uses|queue)")
 LISTS_AT_ONCE = 8
-"""Lists that are built at the same time. Each takes up to three times the size of a page."""
+"""Lists, artifacts, models and locks that are built at the same time, each with up to three times its size."""
 
 
 class ReplyMemory:

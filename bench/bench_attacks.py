@@ -1,0 +1,253 @@
+"""A registry under all known attacks of one client at once: its memory, and the time of a resolve meanwhile.
+
+    python bench/bench_attacks.py [--seconds 20] [--downloads 400] [--watches 60] [--jobs 801]
+
+The attackers are threads of one process, which shares the machine's cores with the registry. The figure for the memory
+of the process is that of docs/security.md. The last line is one JSON document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from filling import NAMESPACE, register_model, upload_content
+from registry_process import RegistryProcess, registry_process
+
+from mxr.artifact.key import Key
+from mxr.artifact.manifest import Blob, File, Manifest
+from mxr.artifact.model_files import ModelFiles
+from mxr.artifact.qualities import Request
+from mxr.onnxfile.writing import field
+from mxr.protocol import jobs as job_protocol
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.database.session import Database
+from mxr_registry.jobs import submission
+
+MOST_MIB = 1_800
+"""MiB of the process with its default settings: the sum in docs/security.md."""
+
+RESOLVE_SECONDS = 1.0
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "ref" / "convnet-b4-fp16.mxr"
+MIB = 1 << 20
+JSON = {"content-type": "application/json"}
+UNKNOWN = "sha256:" + "00" * 32
+
+
+class Attackers:
+    """Threads that send requests until they are told to stop, and connections that take no reply."""
+
+    def __init__(self, server: RegistryProcess) -> None:
+        self.server = server
+        self.sent: dict[str, int] = {}
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._sockets: list[socket.socket] = []
+
+    def repeat(self, name: str, count: int, act: Callable[[], object]) -> None:
+        """Do something again and again, in so many threads."""
+        self.sent[name] = 0
+
+        def work() -> None:
+            while not self._stop.is_set():
+                with contextlib.suppress(Exception):
+                    act()
+                self.sent[name] += 1
+
+        for _ in range(count):
+            self._threads.append(threading.Thread(target=work, daemon=True))
+            self._threads[-1].start()
+
+    def hold(self, head: str, body: bytes = b"") -> None:
+        """Send a request, and take no reply."""
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(30)
+        with contextlib.suppress(OSError):
+            client.connect(("127.0.0.1", self.server.port))
+            client.sendall(f"{head} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n".encode())
+            client.sendall(b"content-type: application/json\r\n\r\n" + body)
+            self._sockets.append(client)
+
+    def post(self, path: str, body: bytes) -> int:
+        """Send a JSON body; the status of the reply."""
+        return int(self.server.request("POST", path, body, JSON).status)
+
+    def close(self) -> None:
+        """Stop."""
+        self._stop.set()
+        self.server.http.clear()
+        for client in self._sockets:
+            client.close()
+        for thread in self._threads:
+            thread.join(30)
+
+
+def submit_jobs(data: Path, folder: Path, count: int) -> list[str]:
+    """Queue jobs directly; their ids."""
+    db = Database(f"sqlite:///{data / 'registry.db'}")
+    store, file = upload_content(db, folder)
+    model, ids = register_model(db, file), []
+    for number in range(count):
+        key = Key(model, "ref", "2.16", (("x", (1 + number, 3)),))
+        text = submission.submit(db, store, JobRules(), NAMESPACE, job_protocol.CompileRequest(Request(key)))
+        ids.append(str(json.loads(text)["id"]))
+    db.close()
+    return ids
+
+
+def publish_example(server: RegistryProcess) -> str:
+    """Publish a program; the body of the request that resolves to it."""
+    data = EXAMPLE.read_bytes()
+    name = sha256(data).hexdigest()
+    server.call("PUT", f"/v1/blobs/{name}", data)
+    file = {"name": "a.mxr", "size": len(data), "sha256": name, "blobs": [{"sha256": name, "size": len(data)}]}
+    key = {"model": UNKNOWN, "kind": "ref", "migraphx": "2.16", "inputs": {"x": [4, 3, 32, 32]}, "precision": "fp16"}
+    key |= {"offload_copy": True, "fast_math": True}
+    status, said = server.call("POST", "/v1/artifacts", {"key": key, "manifest": {"v": 1, "files": [file]}})
+    assert status == 201, said
+    return json.dumps({"key": key})
+
+
+def attack(server: RegistryProcess, ids: list[str], downloads: int, watches: int) -> Attackers:
+    """Begin all attacks."""
+    attackers, numbers = Attackers(server), itertools.count()
+    blob = os.urandom(64 * MIB)
+    name = sha256(blob).hexdigest()
+    server.call("PUT", f"/v1/blobs/{name}", blob)
+    wide = b"[" + b"{}," * 2_796_000 + b"{}]"
+    hostile = field(7, field(1, b"") * 2_500_000)
+    registration = json.dumps(registration_of(server, hostile)).encode()
+    for number in range(150):
+        key = {"model": UNKNOWN, "kind": "ref", "migraphx": "2.16", "inputs": {f"{number}" + "x" * 26_000: [1]}}
+        server.call("POST", "/v1/resolve", {"key": key})
+    for number in range(120):
+        targets = [{"arch": "gfx908", "num_cu": 1 + 64 * number + each} for each in range(64)]
+        can = {"targets": targets, "toolchain": {"rocm": "7.2.1", "migraphx": "2.15.0"}}
+        server.call("POST", "/v1/workers", {"name": f"w{number}", "can": can})
+    gpu = {"model": UNKNOWN, "kind": "gpu", "arch": "gfx908", "migraphx": "2.15", "rocm": "7.2", "inputs": {}}
+    survey = json.dumps({"requests": [{"key": gpu, "demands": {"num_cu": 20_000 + n}} for n in range(1_000)]}).encode()
+
+    for _ in range(downloads):
+        attackers.hold(f"GET /v1/blobs/{name}")
+    for _ in range(downloads // 4):
+        attackers.hold("GET /v1/misses")
+        attackers.hold("GET /v1/workers")
+    watch = json.dumps({"jobs": dict.fromkeys(ids, 10**9), "wait": 60}).encode()
+    for _ in range(watches):
+        attackers.hold("POST /v1/jobs/watch", watch)
+    together = threading.Barrier(16)
+
+    def wide_body() -> None:
+        """16 at once, again and again with a pause: what a network of 1 Gbit/s brings."""
+        together.wait(60)
+        attackers.post("/v1/survey", wide)
+        time.sleep(1)
+
+    attackers.repeat("wide bodies", 16, wide_body)
+    attackers.repeat("ranges", 1, lambda: server.get_range(name))  # type: ignore[attr-defined]
+    attackers.repeat("surveys", 1, lambda: attackers.post("/v1/survey", survey))
+    attackers.repeat("models", 4, lambda: attackers.post("/v1/models", registration))
+
+    def change() -> None:
+        time.sleep(1)
+        body = {"request": {"key": {"model": UNKNOWN}}}
+        server.call("POST", f"/v1/jobs/{ids[next(numbers) % len(ids)]}/cancel", body)
+
+    attackers.repeat("changes", 1, change)
+    return attackers
+
+
+def registration_of(server: RegistryProcess, onnx: bytes) -> dict[str, Any]:
+    """Upload a model; what registers it."""
+    name = sha256(onnx).hexdigest()
+    server.call("PUT", f"/v1/blobs/{name}", onnx)
+    manifest = Manifest((File("model.onnx", len(onnx), name, (Blob(name, len(onnx)),)),))
+    identity = ModelFiles.of(manifest, "model.onnx").model
+    stated = {"model": identity, "name": "m.onnx", "inputs": [], "onnx": "model.onnx"}
+    return stated | {"manifest": manifest.to_json()}
+
+
+RESOLVER = """
+import http.client, json, sys, time
+body = sys.argv[3]
+end, taken = time.perf_counter() + float(sys.argv[2]), []
+while time.perf_counter() < end:
+    begun = time.perf_counter()
+    connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=60)
+    connection.request("POST", "/v1/resolve", body, {"content-type": "application/json"})
+    reply = connection.getresponse()
+    reply.read()
+    assert reply.status == 200, reply.status
+    taken.append(time.perf_counter() - begun)
+    time.sleep(0.05)
+print(json.dumps(taken))
+"""
+
+
+def memory(server: RegistryProcess, name: str) -> float:
+    """MiB of memory of the process: `VmRSS` now, `VmHWM` at most so far."""
+    text = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(rf"{name}:\s+([0-9]+) kB", text)[1]) / 1024  # type: ignore[index]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--downloads", type=int, default=400)
+    parser.add_argument("--watches", type=int, default=60)
+    parser.add_argument("--jobs", type=int, default=801)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="mxr-bench-") as name:
+        folder = Path(name)
+        with registry_process(folder / "data") as server:
+            rest = memory(server, "VmRSS")
+            body = publish_example(server)
+            ids = submit_jobs(folder / "data", folder / "fill", given.jobs)
+            server.get_range = lambda blob: server.request(  # type: ignore[attr-defined]
+                "GET", f"/v1/blobs/{blob}", None, {"range": "bytes=" + " " * 60_000 + "x"}, preload_content=False
+            ).close()
+            attackers = attack(server, ids, given.downloads, given.watches)
+            try:
+                words = [sys.executable, "-c", RESOLVER, str(server.port), str(given.seconds), body]
+                done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+            finally:
+                attackers.close()
+            taken, peak = json.loads(done.stdout), memory(server, "VmHWM")
+            time.sleep(min(3.0, given.seconds))
+            after = memory(server, "VmRSS")
+    found = {
+        "rest_mib": round(rest),
+        "peak_mib": round(peak),
+        "after_mib": round(after),
+        "resolves": len(taken),
+        "resolve_median": round(statistics.median(taken), 3),
+        "resolve_longest": round(max(taken), 3),
+        "sent": attackers.sent,
+    }
+    print(f"memory: {rest:.0f} MiB at rest, {peak:.0f} MiB at most (limit {MOST_MIB}), {after:.0f} MiB afterwards")
+    print(
+        f"resolves under attack: median {found['resolve_median']} s, longest {found['resolve_longest']} s "
+        f"(limit {RESOLVE_SECONDS})"
+    )
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -61,8 +62,8 @@ def test_from_an_open_model_to_a_placed_name(
     assert placed.read_bytes() == program.read_bytes()
     assert (
         found["settings"][0]
-        == f"ORT_MIGRAPHX_MODEL_CACHE_PATH={placed.parent}"
-        == f"{'ORT_MIGRAPHX_MODEL_CACHE_PATH'}={found['path']}"
+        == f"ORT_MIGRAPHX_MODEL_CACHE_PATH={shlex.quote(str(placed.parent))}"
+        == f"ORT_MIGRAPHX_MODEL_CACHE_PATH={shlex.quote(found['path'])}"
     )
     (outcome,) = judge.sessions([{"model": str(frozen)}], tmp_path / "judge", arch=ARCH)
     assert outcome.asked == {placed.name}

@@ -46,6 +46,11 @@ def shut_down_after(seconds: float, shut_down: Callable[[], object]) -> Iterator
         yield
     finally:
         timer.cancel()
+        # The thread ends a moment later: the reply and its pool must not end with it, while the program exits.
+        timer.function = _nothing
+
+
+def _nothing() -> None: ...
 
 
 @cache

@@ -157,13 +157,12 @@ def place(
         }
         overwriting.refuse_models([folder / LIST], subject.files)
         if exists:
-            listing = disk.FileState.of(folder / LIST)
-            if force:
-                overwriting.refuse_forced(folder / LIST)
-            else:
-                _refuse_other_list(folder / LIST, subject)
+            _check_list(folder / LIST, subject, force=force)
             claim = consumer_folder.locked_and_recorded(folder, rows, cache, force=force, model_files=subject.files)
             with claim as before, disk.faults(folder):
+                # Once more under the lock: another host may have placed its set meanwhile.
+                listing = disk.FileState.of(folder / LIST)
+                _check_list(folder / LIST, subject, force=force)
                 _into(stage, [*before.values(), listing])
         else:
             ledger.write(stage, ledger.Ledger(rows))
@@ -172,6 +171,14 @@ def place(
     finally:
         shutil.rmtree(stage, ignore_errors=True)
     return PlacedSet(folder, folder / LIST, {batch: folder / names[batch] for batch in fetched})
+
+
+def _check_list(path: Path, subject: ModelReference, *, force: bool) -> None:
+    """Raises `WouldOverwrite` if the list may not be replaced."""
+    if force:
+        overwriting.refuse_forced(path)
+    else:
+        _refuse_other_list(path, subject)
 
 
 def _refuse_other_list(path: Path, subject: ModelReference) -> None:

@@ -103,5 +103,5 @@ def test_the_memory_of_a_registry_adds_up() -> None:
     assert {row: round(value) for row, value in rows.items()} == found
     assert f"| **together** | | **{sum(found.values())}** |" in SECURITY
     assert f"× `inspect_memory` | {DEFAULTS.inspections * DEFAULTS.inspect_memory // MIB} |" in SECURITY
-    assert sum(found.values()) < 1.8 * 1024 and sum(found.values()) - connections_mib(4096 - 512) < 1.2 * 1024
+    assert sum(found.values()) < 1.7 * 1024 and sum(found.values()) - connections_mib(4096 - 512) < 1.2 * 1024
     assert lanes.MAX_CACHED == catalog.MAX_CACHED == resolution.MAX_CACHED

@@ -84,6 +84,7 @@ class JobNotifier:
         self._task: asyncio.Task[None] | None = None
         self._starting: asyncio.Future[None] | None = None
         self._threads: ThreadPoolExecutor | None = None
+        self._readers: ThreadPoolExecutor | None = None
         self._number = 0
         self._expired_at = self._seen_at = 0.0
         self._moment = 0.0
@@ -133,6 +134,15 @@ class JobNotifier:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(2, "mxr-watch")
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def read_for_watch(self, read: Callable[[], T]) -> T:
+        """Read the jobs of a watch in one of two threads of their own.
+
+        In the threads of all requests, some dozens of watches of hundreds of jobs would make the resolves wait.
+        """
+        if self._readers is None:
+            self._readers = ThreadPoolExecutor(2, "mxr-watch-read")
+        return await asyncio.get_running_loop().run_in_executor(self._readers, read)
 
     def _all_subscriptions(self) -> set[Subscription]:
         return {each for subscriptions in self._subscriptions.values() for each in subscriptions}

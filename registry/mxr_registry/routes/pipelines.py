@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -39,19 +40,20 @@ async def watch(
     Without an open job, there is nothing to wait for, and the reply comes at once.
     """
     wanted = await run_in_threadpool(read, surveys.WatchJobs, body)
-    result = await run_in_threadpool(_changed, services, caller.namespace, wanted.jobs)
+    read_jobs = partial(_changed, services, caller.namespace)
+    result = await notifier.read_for_watch(partial(read_jobs, wanted.jobs))
     if result.has_changes or not wanted.wait or not result.open:
         return reply(result.text)
     deadline = asyncio.get_running_loop().time() + wanted.wait
     async with notifier.subscribe(wanted.jobs, request.receive) as subscription:
-        result = await run_in_threadpool(_changed, services, caller.namespace, wanted.jobs)
+        result = await notifier.read_for_watch(partial(read_jobs, wanted.jobs))
         still_open = set(result.open)
         while not result.has_changes and still_open:
             if not await subscription.wait(deadline - asyncio.get_running_loop().time()):
                 break
             # Only what changed is read: many clients watch hundreds of jobs, one of which changes.
             some = {id: wanted.jobs[id] for id in subscription.take_topics()}
-            result = await run_in_threadpool(_changed, services, caller.namespace, some)
+            result = await notifier.read_for_watch(partial(read_jobs, some))
             still_open = still_open.difference(some) | result.open
     return reply(result.text)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from fastapi import Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -72,7 +71,7 @@ class FileResponse(StreamingResponse):
             while True:
                 self._size = self._buffers.take()
                 held.append(self._size)
-                chunk = await run_in_threadpool(next, self._chunks, b"")
+                chunk = await self._buffers.read(self._chunks)
                 if not begun:
                     begun = True
                     await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

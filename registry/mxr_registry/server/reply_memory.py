@@ -22,8 +22,10 @@ PIECE = 256 << 10
 """Bytes of a reply that are handed to the connection at once: it keeps a copy of them until the client takes them."""
 
 LISTS = re.compile(r"/v1/((artifacts|models|locks)(/[^/]+)?|jobs|workers|misses|uses|queue)")
-LISTS_AT_ONCE = 8
-"""Lists, artifacts, models and locks that are built at the same time, each with up to three times its size."""
+LISTS_AT_ONCE = 2
+"""Lists, artifacts, models and locks that are built at the same time, each with up to three times its size.
+
+Building takes a processor, and Python has one: more at once are no faster, and make all other requests wait."""
 
 
 class ReplyMemory:

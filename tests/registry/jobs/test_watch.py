@@ -29,6 +29,9 @@ class Notifier:
         assert set(topics) == set(JOBS)
         yield self.subscription
 
+    async def read_for_watch(self, read: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(None, read)
+
 
 async def watch(monkeypatch: pytest.MonkeyPatch, wakes: list[tuple[list[str], WatchResult]]) -> tuple[list[int], Any]:
     """The number of jobs that each read was about, and the reply, where these jobs wake the watch one after another."""

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from filling import NAMESPACE, register_model, upload_content
-from registry_process import RegistryProcess, registry_process
+from registry_process import UNKNOWN, RegistryProcess, publish_example, registry_process
 
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest
@@ -47,10 +47,8 @@ MOST_MIB = 1_657
 
 RESOLVE_SECONDS = 1.0
 ONSET_SECONDS = 5.0
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "ref" / "convnet-b4-fp16.mxr"
 MIB = 1 << 20
 JSON = {"content-type": "application/json"}
-UNKNOWN = "sha256:" + "00" * 32
 
 
 class Attackers:
@@ -60,6 +58,7 @@ class Attackers:
         self.server = server
         self.sent: dict[str, int] = {}
         self._stop = threading.Event()
+        self.together = threading.Barrier(16)
         self._threads: list[threading.Thread] = []
         self._sockets: list[socket.socket] = []
 
@@ -95,11 +94,12 @@ class Attackers:
     def close(self) -> None:
         """Stop."""
         self._stop.set()
+        self.together.abort()
         self.server.http.clear()
         for client in self._sockets:
             client.close()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(0.2)
 
 
 def submit_jobs(data: Path, folder: Path, count: int) -> list[str]:
@@ -113,19 +113,6 @@ def submit_jobs(data: Path, folder: Path, count: int) -> list[str]:
         ids.append(str(json.loads(text)["id"]))
     db.close()
     return ids
-
-
-def publish_example(server: RegistryProcess) -> str:
-    """Publish a program; the body of the request that resolves to it."""
-    data = EXAMPLE.read_bytes()
-    name = sha256(data).hexdigest()
-    server.call("PUT", f"/v1/blobs/{name}", data)
-    file = {"name": "a.mxr", "size": len(data), "sha256": name, "blobs": [{"sha256": name, "size": len(data)}]}
-    key = {"model": UNKNOWN, "kind": "ref", "migraphx": "2.16", "inputs": {"x": [4, 3, 32, 32]}, "precision": "fp16"}
-    key |= {"offload_copy": True, "fast_math": True}
-    status, said = server.call("POST", "/v1/artifacts", {"key": key, "manifest": {"v": 1, "files": [file]}})
-    assert status == 201, said
-    return json.dumps({"key": key})
 
 
 def attack(server: RegistryProcess, ids: list[str], downloads: int, watches: int) -> Attackers:
@@ -155,11 +142,10 @@ def attack(server: RegistryProcess, ids: list[str], downloads: int, watches: int
     watch = json.dumps({"jobs": dict.fromkeys(ids, 10**9), "wait": 60}).encode()
     for _ in range(watches):
         attackers.hold("POST /v1/jobs/watch", watch)
-    together = threading.Barrier(16)
 
     def wide_body() -> None:
         """16 at once, again and again with a pause: what a network of 1 Gbit/s brings."""
-        together.wait(60)
+        attackers.together.wait(60)
         attackers.post("/v1/survey", wide)
         time.sleep(1)
 
@@ -237,6 +223,8 @@ def main() -> None:
             taken, peak = json.loads(done.stdout), memory(server, "VmHWM")
             time.sleep(min(3.0, given.seconds))
             after = memory(server, "VmRSS")
+            # An inspector that still reads a hostile model would delay an orderly end.
+            server.kill9()
     onset = min(ONSET_SECONDS, given.seconds / 2)
     found = {
         "rest_mib": round(rest),

@@ -18,12 +18,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from filling import NAMESPACE, multiply, number_as_hex, register_model, templates, upload_content
-from registry_process import RegistryProcess, registry_process
+from registry_process import RegistryProcess, publish_example, registry_process
 
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Request
@@ -36,7 +35,6 @@ from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Database
 from mxr_registry.jobs import leases, submission, workers
 
-MODEL = "sha256:" + "ab" * 32
 ARCHS = ("gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1101", "gfx1201", "gfx950", "gfx940")
 EACH = 30
 """Jobs for each kind of worker that are submitted; the others are copies of them."""
@@ -149,15 +147,8 @@ def crowd(folder: Path, seconds: float, waiting: int, rounds: int) -> dict[str, 
 
     `crowd_cpu` is the fraction of one processor that the registry uses for the waiting clients alone.
     """
-    example = Path(__file__).parent.parent / "examples" / "ref" / "convnet-b4-fp16.mxr"
     with registry_process(folder / "crowd") as registry:
-        data = example.read_bytes()
-        name = sha256(data).hexdigest()
-        call(registry, "PUT", f"/v1/blobs/{name}", data)
-        file = {"name": "a.mxr", "size": len(data), "sha256": name, "blobs": [{"sha256": name, "size": len(data)}]}
-        key = {"model": MODEL, "kind": "ref", "migraphx": "2.16", "inputs": {"x": [4, 3, 32, 32]}, "precision": "fp16"}
-        key |= {"offload_copy": True, "fast_math": True}
-        call(registry, "POST", "/v1/artifacts", {"key": key, "manifest": {"v": 1, "files": [file]}})
+        request = publish_example(registry).encode()
         db = Database(f"sqlite:///{folder}/crowd/registry.db")
         fill(db, folder / "fill-crowd", 20, 1, 1)
         db.close()
@@ -166,7 +157,6 @@ def crowd(folder: Path, seconds: float, waiting: int, rounds: int) -> dict[str, 
         staff = [
             call(registry, "POST", "/v1/workers", {"name": f"w{n}", "can": can})["id"] for n in range(waiting // 6)
         ]
-        request = json.dumps({"key": key}).encode()
         rows, resting = [], []
         for _ in range(rounds):
             settle(registry)

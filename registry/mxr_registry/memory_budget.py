@@ -57,5 +57,6 @@ class Reservation:
 
     def release(self) -> None:
         """Give everything back."""
-        self._budget.give_back(self._size)
-        self._size = 0
+        if self._size:
+            self._budget.give_back(self._size)
+            self._size = 0

@@ -37,7 +37,8 @@ class BodyMemory:
             return
         reservation, size = Reservation(self._budget), self._size(scope)
         try:
-            reservation.grow(WIRE_FACTOR * size if size > FREE else 0)
+            if size > FREE:
+                reservation.grow(WIRE_FACTOR * size)
         except Temporary as error:
             await send_error(send, error, error.status, (b"retry-after", f"{error.retry_after:.0f}".encode()))
             return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import AsyncExitStack
 
 from mxr.errors import Temporary
 from mxr_registry.memory_budget import RETRY_AFTER, MemoryBudget
@@ -40,22 +39,23 @@ class ReplyMemory:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        async with AsyncExitStack() as building:
-            if scope["method"] == "GET" and LISTS.fullmatch(scope["path"]):
-                if self._building is None:
-                    self._building = asyncio.Semaphore(LISTS_AT_ONCE)
-                await building.enter_async_context(self._building)
-            reply = _Reply(self._budget, send, building)
-            try:
-                await self.app(scope, receive, reply.send)
-            finally:
-                reply.release()
+        if scope["method"] == "GET" and LISTS.fullmatch(scope["path"]):
+            if self._building is None:
+                self._building = asyncio.Semaphore(LISTS_AT_ONCE)
+            await self._building.acquire()
+            reply = _Reply(self._budget, send, self._building)
+        else:
+            reply = _Reply(self._budget, send)
+        try:
+            await self.app(scope, receive, reply.send)
+        finally:
+            reply.release()
 
 
 class _Reply:
     """One reply: its start waits for the first part of the body, whose size decides."""
 
-    def __init__(self, budget: MemoryBudget, send: Send, building: AsyncExitStack) -> None:
+    def __init__(self, budget: MemoryBudget, send: Send, building: asyncio.Semaphore | None = None) -> None:
         self._budget, self._send, self._building = budget, send, building
         self._start: Message | None = None
         self._held = 0
@@ -70,7 +70,7 @@ class _Reply:
             if not self._refused:
                 await self._send(message)
             return
-        await self._building.aclose()
+        self._end_building()
         body = message.get("body", b"")
         if message.get("more_body") or len(body) <= FREE:
             await self._send(start)
@@ -88,6 +88,13 @@ class _Reply:
         # Waits until the client has taken the rest.
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
+    def _end_building(self) -> None:
+        if self._building is not None:
+            self._building.release()
+            self._building = None
+
     def release(self) -> None:
-        self._budget.give_back(self._held)
-        self._held = 0
+        self._end_building()
+        if self._held:
+            self._budget.give_back(self._held)
+            self._held = 0

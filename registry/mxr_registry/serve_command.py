@@ -25,6 +25,10 @@ from .command_options import config_option, data_option, database
 GRACEFUL = 3
 """Seconds that running requests get to finish when the service stops."""
 
+ACCEPTED_AT_ONCE = 32
+"""Connections that one turn of the event loop accepts. uvloop accepts one for each socket that listens: after a burst
+of connections, a client would wait for as many turns as there are connections before its own."""
+
 MOST_DESCRIPTORS = 65_536
 """Open files of one process. More would cost memory for every process that it starts."""
 
@@ -171,6 +175,7 @@ def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
 
     from .app import Served, create_app
     from .jobs import lease_endings
+    from .routes.threads import bound_shared_threads
     from .server.connections import bounded_protocol, connection_limit
 
     app = create_app(settings)
@@ -202,6 +207,7 @@ def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
             except Temporary as problem:
                 # Serve anyway: existing artifacts can still be fetched, for example from a full disk.
                 logging.getLogger("mxr_registry").warning("leases were not extended: %s", problem.message)
+            bound_shared_threads()
             await super().startup(sockets)
             if self.started:
                 host, port = listener.getsockname()[:2]
@@ -222,6 +228,6 @@ def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
     # after a clean shutdown.
     signal.signal(signal.SIGTERM, stop)
     with sweep_regularly(settings, app.state.services.db, app.state.services.store):
-        server.run(sockets=[listener])
+        server.run(sockets=[listener, *(listener.dup() for _ in range(ACCEPTED_AT_ONCE - 1))])
     app.state.services.usage.close()
     app.state.services.db.close()

@@ -20,6 +20,7 @@ from mxr_registry.decoding_cache import OBJECT_FACTOR
 from mxr_registry.jobs.logs import HEAD, TAIL
 from mxr_registry.jobs.transitions import MOST_EVENTS
 from mxr_registry.routes.bodies import FREE_VALUES, LARGE, SMALL, VALUE
+from mxr_registry.routes.threads import RESOLVES, SHARED
 from mxr_registry.routes.upload_buffers import MOST_BUFFERED
 from mxr_registry.server.body_memory import FREE as BODY_FREE
 from mxr_registry.server.connections import MAX_HEADER, MIN_RATE
@@ -72,9 +73,6 @@ def test_the_settings_of_limits_are_those_of_the_code(field: dataclasses.Field[o
     assert f"| `{field.name}` | {field.default} |" in OPERATE
 
 
-THREADS = 40
-"""Threads of the routes. Source: AnyIO, "Working with threads": the default limiter has 40 tokens."""
-
 KIB, MIB = 1 << 10, 1 << 20
 CONNECTION = MAX_HEADER + BODY_FREE + 40 * KIB
 PAGE_COPIES = 3
@@ -91,8 +89,8 @@ def test_the_memory_of_a_registry_adds_up() -> None:
         "the process at rest": 90,
         "connections: each": connections_mib(DEFAULTS.connections),
         "large bodies, with": DEFAULTS.body_memory / MIB,
-        "values of small bodies": THREADS * FREE_VALUES * VALUE / MIB,
-        "replies that are built": (LISTS_AT_ONCE * PAGE_COPIES * MAX_PAGE + THREADS * 5 * MIB) / MIB,
+        "values of small bodies": (SHARED + RESOLVES) * FREE_VALUES * VALUE / MIB,
+        "replies that are built": (LISTS_AT_ONCE * PAGE_COPIES * MAX_PAGE + (SHARED + RESOLVES) * 5 * MIB) / MIB,
         "large replies that wait": DEFAULTS.reply_memory / MIB,
         "chunks of downloads": DEFAULTS.download_memory / MIB,
         "chunks of uploads": MOST_BUFFERED / MIB,
@@ -103,5 +101,5 @@ def test_the_memory_of_a_registry_adds_up() -> None:
     assert {row: round(value) for row, value in rows.items()} == found
     assert f"| **together** | | **{sum(found.values())}** |" in SECURITY
     assert f"× `inspect_memory` | {DEFAULTS.inspections * DEFAULTS.inspect_memory // MIB} |" in SECURITY
-    assert sum(found.values()) < 1.7 * 1024 and sum(found.values()) - connections_mib(4096 - 512) < 1.2 * 1024
+    assert sum(found.values()) < 1.6 * 1024 and sum(found.values()) - connections_mib(4096 - 512) < 1024
     assert lanes.MAX_CACHED == catalog.MAX_CACHED == resolution.MAX_CACHED

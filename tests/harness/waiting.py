@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,11 @@ class PendingRequest:
         finally:
             self.close()
         return reply.status, json.loads(data) if data else None
+
+    @property
+    def answered(self) -> bool:
+        """Whether the reply has begun to arrive."""
+        return bool(select.select([self._http.sock], [], [], 0)[0])
 
     def close(self) -> None:
         """Close the connection, whatever was received."""

@@ -41,6 +41,9 @@ EXPIRY_INTERVAL = 1.0
 SEEN_INTERVAL = 10.0
 """Maximum seconds between updates of `seen_at` of the workers that wait in this process."""
 
+THREADS = 2
+"""Threads of the watcher, and as many that read jobs for watches."""
+
 
 class Subscription:
     """One waiting request, subscribed to a job by its id or to lanes.
@@ -132,16 +135,16 @@ class JobNotifier:
     async def run(self, work: Callable[[], T]) -> T:
         """Run a short function in one of the watcher's own threads."""
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(2, "mxr-watch")
+            self._threads = ThreadPoolExecutor(THREADS, "mxr-watch")
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def read_for_watch(self, read: Callable[[], T]) -> T:
-        """Read the jobs of a watch in one of two threads of their own.
+        """Read the jobs of a watch in one of `THREADS` threads of their own.
 
         In the threads of all requests, some dozens of watches of hundreds of jobs would make the resolves wait.
         """
         if self._readers is None:
-            self._readers = ThreadPoolExecutor(2, "mxr-watch-read")
+            self._readers = ThreadPoolExecutor(THREADS, "mxr-watch-read")
         return await asyncio.get_running_loop().run_in_executor(self._readers, read)
 
     def _all_subscriptions(self) -> set[Subscription]:

@@ -15,9 +15,10 @@ from functools import partial
 from typing import TypeVar
 
 from anyio import CapacityLimiter
-from anyio.to_thread import run_sync
 
 from mxr.errors import Temporary
+
+from .threads import ThreadPool
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ class CheckingPool:
 
     def __init__(self, running: int, waiting: int) -> None:
         self._running, self._most = running, running + waiting
-        self._limiter: CapacityLimiter | None = None
+        self._threads = ThreadPool(running)
         self._count = 0
         self._shares: dict[str, _Share] = {}
         self._turns: dict[str, _Turn] = {}
@@ -51,15 +52,13 @@ class CheckingPool:
             error = Temporary("The registry is checking too many programs and models at the same time.")
             error.retry_after = RETRY_AFTER
             raise error
-        if self._limiter is None:
-            self._limiter = CapacityLimiter(self._running)
         self._shares[client] = share
         self._count += 1
         share.users += 1
         try:
             # The turn comes last: who waits for its own other calls must not hold what others wait for.
             async with share.limiter, self._turn(turn):
-                return await run_sync(call, limiter=self._limiter)
+                return await self._threads.run(call)
         finally:
             self._count -= 1
             share.users -= 1

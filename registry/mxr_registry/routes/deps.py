@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 
 from mxr_registry.artifacts.models import DescribeModel
@@ -24,6 +23,7 @@ from .bodies import small_body
 from .caller import Caller, caller_of
 from .checking_pool import CheckingPool
 from .download_buffers import DownloadBuffers
+from .threads import PROBES, RESOLVES, UPLOADS, ThreadPool
 from .upload_buffers import UploadBuffers
 
 
@@ -40,6 +40,9 @@ class Services:
     checking: CheckingPool
     downloads: DownloadBuffers
     uploads: UploadBuffers = field(default_factory=UploadBuffers)
+    upload_threads: ThreadPool = field(default_factory=lambda: ThreadPool(UPLOADS))
+    resolve_threads: ThreadPool = field(default_factory=lambda: ThreadPool(RESOLVES))
+    probe_threads: ThreadPool = field(default_factory=lambda: ThreadPool(PROBES))
 
 
 async def _services(request: Request) -> Services:
@@ -70,12 +73,12 @@ class DirectRoute(APIRoute):
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler, which reads the body and runs the endpoint in a thread."""
+        """Return the handler, which reads the body and runs the endpoint in a thread of the resolves."""
         endpoint = self.endpoint
 
         async def handle(request: Request) -> Response:
             body, services, caller = await small_body(request), await _services(request), await _caller(request)
-            found = await run_in_threadpool(endpoint, body, services, caller)
+            found = await services.resolve_threads.run(endpoint, body, services, caller)
             assert isinstance(found, Response)
             return found
 

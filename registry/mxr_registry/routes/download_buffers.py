@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from anyio import CapacityLimiter
-from anyio.to_thread import run_sync
-
 from mxr.util.hashing import CHUNK
+
+from .threads import DOWNLOADS, ThreadPool
 
 SMALLEST_CHUNK = 32 << 10
 """Bytes of a chunk where there is no memory left: what every connection may hold in any case."""
-
-THREADS = 16
-"""Chunks that are read at the same time."""
 
 COPIES = 2
 """A chunk that a client does not take is held by the response and by the connection."""
@@ -25,19 +21,17 @@ FRACTION = 32
 class DownloadBuffers:
     """The bytes that wait for clients, and from them the size of the next chunk. Used in the event loop only.
 
-    Chunks are read in `THREADS` threads: hundreds of downloads must not take the threads of all other requests.
+    Chunks are read in threads of their own: hundreds of downloads must not take those of all other requests.
     """
 
     def __init__(self, total: int) -> None:
         self._total = total
         self.held = 0
-        self._limiter: CapacityLimiter | None = None
+        self._threads = ThreadPool(DOWNLOADS)
 
     async def read(self, chunks: Iterator[bytes]) -> bytes:
         """Return the next chunk, empty at the end, read in another thread."""
-        if self._limiter is None:
-            self._limiter = CapacityLimiter(THREADS)
-        return await run_sync(next, chunks, b"", limiter=self._limiter)
+        return await self._threads.run(next, chunks, b"")
 
     def take(self) -> int:
         """Return the bytes of the next chunk of a download, which it holds until `give_back`."""

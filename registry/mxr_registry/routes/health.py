@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from mxr.errors import Temporary, Usage
 
-from .deps import ServicesDep, reply
+from .deps import Services, ServicesDep, reply
 
 router = APIRouter(tags=["health"])
 
@@ -18,11 +18,15 @@ async def healthz() -> Response:
 
 
 @router.get("/readyz", summary="Readiness probe: checks the database and the store")
-def readyz(services: ServicesDep) -> Response:
+async def readyz(services: ServicesDep) -> Response:
     """Succeeds if the database and the store respond. Otherwise returns their error."""
+    await services.probe_threads.run(_check, services)
+    return reply('{"ok":true}')
+
+
+def _check(services: Services) -> None:
     services.db.ping()
     try:
         services.store.ready()
     except Usage as problem:
         raise Temporary(problem.message, hint=problem.hint) from problem
-    return reply('{"ok":true}')

@@ -31,18 +31,19 @@ async def receive(request: Request, services: Services, namespace: str, sha256: 
     limit = services.settings.limits.blob
     announced = _content_length(request, limit)
     upload: Upload | None = None
+    threads = services.upload_threads
     quick = xxhash.xxh3_128()
     try:
         with services.uploads as buffers:
             async for chunk in _chunks(request, buffers):
                 if upload is None:
-                    upload = await run_in_threadpool(services.store.begin, sha256, announced)
+                    upload = await threads.run(services.store.begin, sha256, announced)
                 if upload.received + len(chunk) > limit:
                     raise _too_large(limit)
-                await run_in_threadpool(_write, upload, quick, chunk)
+                await threads.run(_write, upload, quick, chunk)
         if upload is None:
             raise Usage("The blob is empty.", hint="Send the bytes of the blob as the request body.")
-        size = await run_in_threadpool(upload.commit)
+        size = await threads.run(upload.commit)
     except ClientDisconnect:
         raise Interrupted(f"The upload of blob {sha256} was interrupted; nothing was stored.") from None
     finally:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from mxr.errors import Interrupted, MxrError, Usage
+from mxr.util.missing_package import missing_package
 
 from .output import ErrorFormat, print_error
 
@@ -120,7 +121,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout = None
         result = 141
     except Exception as error:
-        result = print_error(MxrError(f"{type(error).__name__}: {error}"), error_format)
+        missing = missing_package("mxr", error) if isinstance(error, ModuleNotFoundError) else None
+        result = print_error(missing or MxrError(f"{type(error).__name__}: {error}"), error_format)
     sys.exit(result if isinstance(result, int) else 0)
 
 

@@ -98,5 +98,8 @@ def _hint(failure: CompileFailure) -> str:
     if failure.name == "placeholder":
         return "Run pip uninstall migraphx, install ROCm's migraphx, and name its interpreter with --python."
     if failure.name == "no-numpy":
-        return "Install numpy for that interpreter."
+        return (
+            "Install numpy for that interpreter; where it is that of mxr-worker, `pip install '.[workers]'` in the "
+            "checkout does."
+        )
     return "Name an interpreter that has ROCm's migraphx with --python; PYTHONPATH may need ROCm's module folder."

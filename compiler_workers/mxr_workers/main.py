@@ -13,6 +13,7 @@ import click
 from mxr.api import this_host
 from mxr.display import logs, streams
 from mxr.errors import Interrupted, MxrError, Usage
+from mxr.util.missing_package import missing_package
 
 from .settings import WorkerSettings, read
 from .slots import host_document
@@ -35,9 +36,14 @@ def main() -> None:
     except Exception as problem:
         if debug:
             streams.write_traceback()
-        failed = MxrError(f"Internal error of mxr-worker: {type(problem).__name__}: {problem}".splitlines()[0])
+        failed = _internal(problem)
     streams.write_error("mxr-worker", failed.message, failed.hint)
     sys.exit(failed.exit)
+
+
+def _internal(problem: Exception) -> MxrError:
+    missing = missing_package("mxr-worker", problem, "workers") if isinstance(problem, ModuleNotFoundError) else None
+    return missing or MxrError(f"Internal error in mxr-worker: {type(problem).__name__}: {problem}".splitlines()[0])
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -9,6 +9,7 @@ import click
 
 from mxr.display import logs, streams
 from mxr.errors import Interrupted, MxrError, Usage
+from mxr.util.missing_package import missing_package
 
 from . import serve_command
 from .command_options import print_error
@@ -32,11 +33,16 @@ def main() -> None:
     except Exception as problem:
         if debug:
             streams.write_traceback()
-        error = MxrError(f"Internal error in mxr-registry: {type(problem).__name__}: {problem}".splitlines()[0])
+        error = _internal(problem)
     if "--json" in sys.argv:
         streams.write_json(error.to_json())
     print_error(error)
     sys.exit(error.exit)
+
+
+def _internal(problem: Exception) -> MxrError:
+    missing = missing_package("mxr-registry", problem, "registry") if isinstance(problem, ModuleNotFoundError) else None
+    return missing or MxrError(f"Internal error in mxr-registry: {type(problem).__name__}: {problem}".splitlines()[0])
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

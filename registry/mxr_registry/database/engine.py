@@ -60,6 +60,9 @@ def engine_of(url: str, connections: ConnectionSettings) -> Engine:
             return _sqlite(parsed)
         if parsed.drivername == "postgresql+psycopg":
             return _postgresql(parsed, connections)
+    except ModuleNotFoundError:
+        # Of the driver: the URL is not at fault.
+        raise
     except (ArgumentError, NoSuchModuleError, ImportError, ValueError) as problem:
         raise _unusable(str(problem).splitlines()[0]) from None
     raise _unusable(f"{parsed.drivername} is not supported")

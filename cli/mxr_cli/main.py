@@ -16,6 +16,7 @@ from .output import ErrorFormat, print_error
 
 COMMANDS = {
     "fetch": "Fetch the compiled program for a model and a target",
+    "identity": "Print the identity of a model",
     "key": "Show the key of a request, its digest and the identity of the model",
     "push": "Publish a compiled program to the registry",
     "inspect": "Show what a .mxr file was compiled for",

@@ -102,8 +102,12 @@ class BatchSizes(click.ParamType):  # type: ignore[type-arg]
         return tuple(sorted({int(part) for part in parts}))
 
 
-COMMON = (
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON document; messages go to standard error."),
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document; messages go to standard error.")
+DEBUG = click.option("--debug", is_flag=True, help="Print a traceback when an error occurs.")
+CACHE_DIR = click.option(
+    "--cache-dir", metavar="DIR", help="Directory of the local cache [env: MXR_CACHE_DIR; default: ~/.cache/mxr]."
+)
+REGISTRY = (
     click.option(
         "--registry",
         metavar="URL",
@@ -116,10 +120,6 @@ COMMON = (
         default=None,
         help="Send the token also over plain http to another machine [env: MXR_PLAINTEXT].",
     ),
-    click.option(
-        "--cache-dir", metavar="DIR", help="Directory of the local cache [env: MXR_CACHE_DIR; default: ~/.cache/mxr]."
-    ),
-    click.option("--debug", is_flag=True, help="Print a traceback when an error occurs."),
 )
 
 BATCH = click.option("--batch", type=BatchSizes(), metavar="N", help="Size of the open first dimension of every input.")
@@ -237,11 +237,25 @@ SETTINGS = ("registry", "token", "plaintext", "cache_dir", "host_file")
 
 
 def common(command: F) -> F:
-    """Add the options of every command. The function receives them as one `session`.
+    """Add the options of a command that uses the registry. The function receives them as one `session`.
 
     A function with a parameter `options` also receives those of `request` and `matching`, as one `Options`. With a
     parameter `batches` it accepts several batch sizes and receives them there; one size alone is `options.batch`.
     """
+    return _with_session(command, (JSON, *REGISTRY, CACHE_DIR, DEBUG))
+
+
+def cached(command: F) -> F:
+    """Add the options of a command that uses the cache and no registry, as `common` does."""
+    return _with_session(command, (JSON, CACHE_DIR, DEBUG))
+
+
+def local(command: F) -> F:
+    """Add the options of a command that uses neither registry nor cache, as `common` does."""
+    return _with_session(command, (JSON, DEBUG))
+
+
+def _with_session(command: F, options: Sequence[Callable[[F], F]]) -> F:
     parameters = command.__code__.co_varnames[: command.__code__.co_argcount]
 
     @functools.wraps(command)
@@ -259,7 +273,7 @@ def common(command: F) -> F:
             _note_ignored(os.environ, values["options"])
         return command(session, **values)
 
-    return _decorate(cast(F, run), COMMON)
+    return _decorate(cast(F, run), options)
 
 
 def _inherited(given: Mapping[str, Any], as_json: bool) -> Session | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
+from identities import model_of
+from paths import DATA
 
-from mxr_cli.main import COMMANDS, mxr
+from mxr_cli.main import COMMANDS, main, mxr
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -33,3 +37,31 @@ def test_help_imports_no_command_and_no_client() -> None:
     loaded = done.stderr.split()
     assert "mxr_cli.main" in loaded
     assert not [name for name in loaded if name.startswith(("mxr_cli.commands", "mxr.client", "mxr.api", "urllib3"))]
+
+
+REGISTRY_OPTIONS = {"registry", "token", "plaintext"}
+
+
+@pytest.mark.parametrize("name", ["check", "consumers", "diff", "explain", "freeze", "host", "inspect", "verify"])
+def test_a_command_that_uses_no_registry_has_no_options_for_one(name: str) -> None:
+    command = mxr.get_command(click.Context(mxr), name)
+    assert command is not None
+    assert not REGISTRY_OPTIONS & {parameter.name for parameter in command.params}
+
+
+def test_the_identity_of_a_model_is_printed_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a GPU nor a registry is there."""
+    monkeypatch.setenv("MXR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("MXR_REGISTRY", "http://127.0.0.1:9")
+    model = DATA / "models" / "mlp_ext.onnx"
+    external = {path.name: path.read_bytes() for path in model.parent.glob("mlp_ext.onnx*") if path != model}
+    expected = model_of(model.read_bytes(), external)
+    for words, printed in ((["identity", str(model)], expected), (["identity", expected], expected)):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert (ended.value.code, capsys.readouterr().out) == (0, printed + "\n")
+    with pytest.raises(SystemExit):
+        main(["identity", str(model), "--json"])
+    assert json.loads(capsys.readouterr().out) == {"model": expected}

@@ -15,7 +15,7 @@ from mxr.cache.contents import CacheEntry
 from mxr.cache.partition import CachedArtifact
 from mxr.errors import Damaged, NotAllowed
 from mxr.util import disk
-from mxr_cli.options import Session, common
+from mxr_cli.options import Session, cached
 from mxr_cli.output import echo, format_size, format_time, note, print_json, print_table
 
 
@@ -25,7 +25,7 @@ def cache() -> None:
 
 
 @cache.command("dir")
-@common
+@cached
 def dir_(session: Session) -> None:
     """Print the path of the cache."""
     root = session.cache().root
@@ -33,7 +33,7 @@ def dir_(session: Session) -> None:
 
 
 @cache.command("ls")
-@common
+@cached
 def ls(session: Session) -> None:
     """List the programs in the cache, and the registry that answered with them."""
     rows = [(each, each.path.stat()) for each in contents.entries(session.cache())]
@@ -92,7 +92,7 @@ def _used_at(status: os.stat_result) -> float:
     is_flag=True,
     help="Compare the XXH3-128 recorded when the sha256 was verified: much faster, and finds accidental damage only.",
 )
-@common
+@cached
 def verify(session: Session, quick: bool) -> None:
     """Read every program in the cache and verify its sha256.
 
@@ -121,7 +121,7 @@ def verify(session: Session, quick: bool) -> None:
     metavar="DAYS",
     help="Remove programs that were not used in the last DAYS days.",
 )
-@common
+@cached
 def prune(session: Session, older_than: float) -> None:
     """Remove programs that were not used recently, the partial files of interrupted fetches, and the answers of
     registries that no longer answer at their URL."""
@@ -144,7 +144,7 @@ def prune(session: Session, older_than: float) -> None:
 
 
 @cache.command("clear")
-@common
+@cached
 def clear(session: Session) -> None:
     """Remove the whole cache."""
     cache = session.cache()

@@ -10,14 +10,14 @@ import click
 from mxr.artifact.key import show
 from mxr.errors import Mismatch
 from mxr.request.builder import Options
-from mxr_cli.options import Session, common, request
+from mxr_cli.options import Session, local, request
 from mxr_cli.output import echo, print_json
 
 
 @click.command
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @request
-@common
+@local
 def check(session: Session, options: Options, file: Path) -> None:
     """Check whether FILE loads on this host, on a recorded host (--host) or on a given target (--arch ...).
 

@@ -8,14 +8,14 @@ import click
 
 from mxr.artifact.key import show
 from mxr.errors import Mismatch
-from mxr_cli.options import Session, common
+from mxr_cli.options import Session, local
 from mxr_cli.output import echo, print_json
 
 
 @click.command
 @click.argument("left", metavar="A", type=click.Path(path_type=Path))
 @click.argument("right", metavar="B", type=click.Path(path_type=Path))
-@common
+@local
 def diff(session: Session, left: Path, right: Path) -> None:
     """Show the differences between the programs A and B: target, inputs and outputs, sizes, operators.
 

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import click
 
 from mxr.errors import NotFound, Usage
-from mxr_cli.options import Session, common
+from mxr_cli.options import Session, local
 from mxr_cli.output import echo, note, print_json
 
 MAX_BYTES = 64 << 20
@@ -20,7 +20,7 @@ MAX_BYTES = 64 << 20
 @click.command
 @click.argument("text", metavar="[TEXT]...", nargs=-1)
 @click.option("-f", "--file", type=click.Path(path_type=Path), metavar="LOG", help="Read this log file.")
-@common
+@local
 def explain(session: Session, text: tuple[str, ...], file: Path | None) -> None:
     """Explain an error message or a log, and show the command that fixes the problem.
 

@@ -8,7 +8,7 @@ import click
 
 from mxr.artifact.target import parse_input
 from mxr.errors import Usage
-from mxr_cli.options import FOLLOW_LINKS, Session, common
+from mxr_cli.options import FOLLOW_LINKS, Session, local
 from mxr_cli.output import echo, print_json
 
 
@@ -33,7 +33,7 @@ from mxr_cli.output import echo, print_json
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @FOLLOW_LINKS
-@common
+@local
 def freeze(
     session: Session,
     model: Path,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mxr_cli.options import Session, common
+from mxr_cli.options import Session, local
 from mxr_cli.output import echo, note, print_json
 
 
@@ -15,7 +15,7 @@ from mxr_cli.output import echo, note, print_json
     metavar="FILE",
     help="Combine the toolchain recorded in FILE with the GPUs of this host [env: MXR_HOST].",
 )
-@common
+@local
 def host(session: Session) -> None:
     """Show the GPUs, ROCm and MIGraphX of this host, and how each fact was found.
 

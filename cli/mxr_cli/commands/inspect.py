@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mxr.artifact.key import show
-from mxr_cli.options import Session, common
+from mxr_cli.options import Session, local
 from mxr_cli.output import echo, format_size, note, print_json
 
 
@@ -17,7 +17,7 @@ from mxr_cli.output import echo, format_size, note, print_json
 @click.option(
     "--model", metavar="MODEL", type=click.Path(path_type=Path), help="Also compare FILE with this ONNX file."
 )
-@common
+@local
 def inspect(session: Session, file: Path, model: Path | None) -> None:
     """Show what FILE was compiled for. Needs neither MIGraphX nor a GPU.
 

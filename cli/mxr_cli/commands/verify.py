@@ -10,7 +10,7 @@ from mxr.errors import Usage
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import FILE_NAME, load
 from mxr_cli.lock_report import report_findings
-from mxr_cli.options import Session, common
+from mxr_cli.options import Session, cached
 from mxr_cli.output import echo, note, print_json
 
 
@@ -23,7 +23,7 @@ from mxr_cli.output import echo, note, print_json
     metavar="FOLDER",
     help="Verify the files in FOLDER, not the cache.",
 )
-@common
+@cached
 def verify(session: Session, path: Path, folder: Path | None) -> None:
     """Read the files of LOCK (default: mxr.lock) in the cache or in a folder, and compare their sha256.
 

@@ -286,7 +286,7 @@ def refuse_old_model(value: str) -> None:
     if value.startswith(OLD_MODEL):
         raise Usage(
             f"{value[:60]!r} is a model hash of an older mxr. XXH3 does not identify a model.",
-            hint="Use its identity sha256:..., which `mxr key MODEL.onnx` prints.",
+            hint="Use its identity sha256:..., which `mxr identity MODEL.onnx` prints.",
         )
 
 

@@ -76,12 +76,12 @@ def read(uri: str, allowed: Collection[str] = ()) -> KServeUri:
     model, _, query = uri.removeprefix(SCHEME).partition("?")
     model = unquote(model).rstrip("/")
     if not model:
-        raise Usage(f"{uri!r} names no model.", hint=f"Write {SCHEME}sha256:... (`mxr key MODEL` prints it).")
+        raise Usage(f"{uri!r} names no model.", hint=f"Write {SCHEME}sha256:... (`mxr identity MODEL.onnx` prints it).")
     refuse_old_model(model)
     if not IDENTITY_LIKE.fullmatch(model) and "path" not in allowed:
         raise NotAllowed(
             f"{model!r} is not the identity of a model, and a URI may not name a file of the initializer.",
-            hint=f"Write {SCHEME}sha256:... (`mxr key MODEL` prints it). {_operator('path')}",
+            hint=f"Write {SCHEME}sha256:... (`mxr identity MODEL.onnx` prints it). {_operator('path')}",
         )
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=200)

@@ -100,7 +100,7 @@ def complete(text: str, cache: Cache, connect: Callable[[], Client] | None) -> s
     if not MODEL_SHORT.fullmatch(text):
         raise Usage(
             f"{text[:100]!r} does not identify a model.",
-            hint="Give sha256: and 12 to 64 lower-case hex digits, as `mxr key MODEL.onnx` prints them.",
+            hint="Give sha256: and 12 to 64 lower-case hex digits, as `mxr identity MODEL.onnx` prints them.",
         )
     found = set(cache.models(text))
     if connect is not None:

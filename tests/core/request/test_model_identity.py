@@ -72,7 +72,7 @@ def test_old_hashes_are_refused_with_their_replacement(cache: Cache) -> None:
     for use in (is_identity, lambda text: find(text, cache, None)):
         with pytest.raises(Usage, match="older mxr") as caught:
             use("xxh3:" + "0" * 32)
-        assert "mxr key" in caught.value.hint and "sha256" in caught.value.hint
+        assert "mxr identity" in caught.value.hint and "sha256" in caught.value.hint
     document = Key(ONE, "ref", "2.15", ()).to_json() | {"v": 1, "model": "xxh3:" + "0" * 32}
     with pytest.raises(Usage, match="key version 1") as caught:
         Key.from_json(document)

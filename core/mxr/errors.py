@@ -17,6 +17,7 @@
     ├── Damaged              65  damaged              a file or a message body is corrupt
     │   └── DamagedBlob      65  damaged_blob         stored bytes do not match their sha256
     ├── Unreachable          69  unreachable          the registry does not answer
+    │   └── NotARegistry     69  not_a_registry       something else answers under the URL of the registry
     ├── Temporary            75  temporary            temporary failure
     │   └── DiskFull         75  disk_full            no space left on the disk
     └── Interrupted         130  interrupted          stopped by the user or by a signal
@@ -188,6 +189,13 @@ class Unreachable(MxrError):
     usual_hint = "Check the URL (--registry or MXR_REGISTRY), and that `mxr-registry serve` is running there."
 
 
+class NotARegistry(Unreachable):
+    """Something else than an mxr registry answers under this URL."""
+
+    code, status, retry = "not_a_registry", 502, False
+    usual_hint = "Check that --registry (or MXR_REGISTRY) is the URL of an mxr registry, without a path behind it."
+
+
 class Temporary(MxrError):
     """Temporary failure."""
 
@@ -219,20 +227,25 @@ def _with_subclasses(cls: type[MxrError]) -> dict[str, type[MxrError]]:
 BY_CODE: Mapping[str, type[MxrError]] = _with_subclasses(MxrError)
 
 
+def has_error(document: object) -> bool:
+    """Returns whether a JSON document is an error in mxr's form."""
+    return isinstance(document, dict) and isinstance(document.get("error"), dict)
+
+
 def from_json(document: object, *, status: int = 500) -> MxrError:
     """Returns the error that the reply of a registry describes.
 
     `status` is the HTTP status of the reply. A reply without an error document in mxr's form, such as an HTML page of a
     proxy, becomes `Temporary` for the statuses 429, 502, 503 and 504, and `MxrError` for all others.
     """
-    body = document.get("error") if isinstance(document, dict) else None
-    if not isinstance(body, dict):
+    if not has_error(document):
         if status in (429, 502, 503, 504):
             return Temporary(f"The registry, or a proxy in front of it, answered with HTTP status {status}.")
         return MxrError(
             f"The registry answered with HTTP status {status} and a body that is not an mxr error.",
             hint="Check that --registry is the URL of an mxr registry and not of another service.",
         )
+    body: Json = document["error"]  # type: ignore[index]
     kind = BY_CODE.get(str(body.get("code")), MxrError)
     detail = body.get("detail")
     return kind(

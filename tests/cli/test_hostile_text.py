@@ -265,6 +265,7 @@ def test_files_and_arguments(shown: Shown, tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text(f"{EVIL}\nFailed to call function {EVIL}\n{EVIL}: no kernel image is available\n")
     (tmp_path / name).mkdir()
     for words in (
+        ("identity", evil),
         *(("inspect", program), ("check", program, *TARGET), ("diff", program, program), ("key", evil, *REF_TARGET)),
         *(("fetch", evil, *REF_TARGET), ("push", program, "--model", evil, "--kind", "ref", "--for", "python")),
         *(("host", "--host", "host.json"), ("verify", "bad.lock"), ("verify", name), ("explain", "--file", "log.txt")),

@@ -27,6 +27,7 @@ EXITS = {
     "damaged": 65,
     "damaged_blob": 65,
     "unreachable": 69,
+    "not_a_registry": 69,
     "temporary": 75,
     "disk_full": 75,
     "interrupted": 130,

@@ -138,13 +138,16 @@ def test_no_registry_and_nothing_in_the_cache_end_with_69(host: Hosts, model: Pa
 
 @pytest.fixture
 def stranger() -> Iterator[str]:
-    """A service that is no registry: pages for people, whatever is asked."""
+    """A service that is no registry: pages for people, below one path of it only, to which it leads from `/old`."""
 
     class Pages(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self.send_response(200)
+            old = self.path.startswith("/old/")
+            self.send_response(302 if old else 200 if self.path.startswith("/pages/") else 404)
             self.send_header("Content-Type", "text/html")
+            if old:
+                self.send_header("Location", "/pages/")
             self.end_headers()
             self.wfile.write(b"<!doctype html><title>Welcome</title>")
 
@@ -159,16 +162,19 @@ def stranger() -> Iterator[str]:
         server.shutdown()
 
 
-def test_another_service_under_the_url_of_the_registry_ends_with_70_and_clear_words(
+def test_another_service_under_the_url_of_the_registry_ends_with_69_and_says_what_answered(
     host: Hosts, model: Path, programs: Programs, gpu: tuple[str, ...], stranger: str
 ) -> None:
-    lost = host("lost", stranger)
     push = ("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
-    for words in (("fetch", model, *gpu), ("ls",), push):
-        said = lost(*words, expect=70)
-        assert "URL of an mxr registry" in said.err
-        assert lost(*words, "--json", expect=70).error["code"] == "internal"
-    assert lost.held() == []
+    for path, status in (("/pages", 200), ("/old", 200), ("", 404)):
+        lost = host(f"lost{status}{path.replace('/', '-')}", stranger + path)
+        for words in (("fetch", model, *gpu), ("ls",), push):
+            said = lost(*words, expect=69)
+            answers = f"What answers at {stranger}{path} is not an mxr registry"
+            assert f"{answers} (HTTP status {status}, text/html, server BaseHTTP" in said.err
+            assert "URL of an mxr registry" in said.err
+        assert lost("ls", "--json", expect=69).error["code"] == "not_a_registry"
+        assert lost.held() == []
 
 
 def test_ctrl_c_ends_with_130_while_the_registry_says_nothing(

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from mxr.artifact.manifest import Blob
 from mxr.artifact.qualities import Request
-from mxr.errors import Json, MxrError, Unreachable, Usage, from_json
+from mxr.errors import Json, MxrError, NotARegistry, Temporary, Unreachable, Usage, from_json, has_error
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.settings import Settings
 from mxr.util import codec
@@ -108,7 +108,6 @@ class Client:
         with self._reply("GET", f"/artifacts/{quote(identity, safe='')}", None, headers, policy=ONCE) as reply:
             data = self._read(reply)
             tag = reply.headers.get("etag", "")
-        self._require_identity()
         return None if reply.status == NOT_MODIFIED else self._decode(artifact_protocol.Artifact, data), tag
 
     def publish(self, body: artifact_protocol.Publish) -> artifact_protocol.Artifact:
@@ -315,9 +314,7 @@ class Client:
         headers = {} if body is None else {"Content-Type": "application/json"}
         with self._reply(method, path, body, headers, policy=policy, wait=wait) as reply:
             data = self._read(reply)
-        found = self._decode(kind, data)
-        self._require_identity()
-        return found
+        return self._decode(kind, data)
 
     def _decode(self, kind: type[T], data: bytes) -> T:
         try:
@@ -329,14 +326,6 @@ class Client:
                 f"The reply of the registry at {self.url} is invalid: {problem.message}",
                 hint="Check that --registry is the URL of an mxr registry, and run one version of mxr on both sides.",
             ) from problem
-
-    def _require_identity(self) -> None:
-        if not self.identity:
-            raise MxrError(
-                f"The registry at {self.url} did not say which registry it is: its reply has no header "
-                f"{artifact_protocol.REGISTRY_HEADER}.",
-                hint="Let the proxy in front of it pass this header, and run one version of mxr on both sides.",
-            )
 
     def _read(self, reply: urllib3.BaseHTTPResponse, most: int = MAX_REPLY) -> bytes:
         parts, size = [], 0
@@ -400,6 +389,9 @@ class Client:
         if reply.status >= 400:
             with returned_connection(reply):
                 raise self._error(reply)
+        if not self.identity:
+            with returned_connection(reply):
+                raise self._foreign(reply)
         return reply
 
     def _error(self, reply: urllib3.BaseHTTPResponse) -> MxrError:
@@ -409,8 +401,22 @@ class Client:
         except MxrError:
             document = None
         error = from_json(document, status=reply.status)
+        # A registry whose database does not answer cannot say which one it is. A proxy may have sent what is temporary.
+        if not (self.identity or has_error(document) or isinstance(error, Temporary)):
+            return self._foreign(reply)
         error.retry_after = _retry_after(reply)
         return error
+
+    def _foreign(self, reply: urllib3.BaseHTTPResponse) -> NotARegistry:
+        """Returns the error for a reply without the header that every reply of a registry has, with what answered."""
+        facts = [f"HTTP status {reply.status}"]
+        for name, what in (("content-type", ""), ("server", "server ")):
+            if value := reply.headers.get(name, "")[:60]:
+                facts.append(f"{what}{value}")
+        return NotARegistry(
+            f"What answers at {self.url} is not an mxr registry ({', '.join(facts)}; no header "
+            f"{artifact_protocol.REGISTRY_HEADER})."
+        )
 
 
 def _retry_after(reply: urllib3.BaseHTTPResponse) -> float | None:

@@ -38,7 +38,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TypeVar
 
-from mxr.errors import DamagedBlob, DiskFull, MxrError, NoSuchBlob, Temporary, Unreachable
+from mxr.errors import DamagedBlob, DiskFull, MxrError, NoSuchBlob, NotARegistry, Temporary, Unreachable
 from mxr.util.frozen import dataclass
 
 T = TypeVar("T")
@@ -87,9 +87,9 @@ class RetryPolicy:
 
 
 ONCE = RetryPolicy(attempts=1)
-REQUEST = RetryPolicy(attempts=4, base=0.2, longest=5.0, fatal=(DiskFull,))
+REQUEST = RetryPolicy(attempts=4, base=0.2, longest=5.0, fatal=(DiskFull, NotARegistry))
 TRANSFER = RetryPolicy(
-    attempts=4, base=0.5, longest=5.0, retries=(Unreachable, Temporary, DamagedBlob), fatal=(DiskFull,)
+    attempts=4, base=0.5, longest=5.0, retries=(Unreachable, Temporary, DamagedBlob), fatal=(DiskFull, NotARegistry)
 )
 PUBLISH = RetryPolicy(attempts=3, retries=(NoSuchBlob,))
 HAND_BACK = RetryPolicy(attempts=None, base=0.5, longest=1.0, deadline=10.0)

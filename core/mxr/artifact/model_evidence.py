@@ -54,7 +54,9 @@ def of_program(model: OnnxModel, description: Mapping[str, Any]) -> tuple[Differ
     """Returns the contradictions that need no key: those of inputs and outputs."""
     scalars = {each.name for each in model.inputs if each.dims == ()}
     found = tuple((name, () if name in scalars and shape == (1,) else shape) for name, shape in inputs_of(description))
-    return (*inputs(model, found), *outputs(model, description))
+    unknown = set(description.get("inputs") or ()) - {name for name, _ in found} - {each.name for each in model.inputs}
+    foreign = [Difference(f"inputs.{name}", None, None) for name in sorted(unknown)]
+    return (*foreign, *inputs(model, found), *outputs(model, description))
 
 
 def inputs(model: OnnxModel, shapes: Inputs) -> list[Difference]:

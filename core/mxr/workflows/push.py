@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,10 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
             detail={"differences": [Difference("compiled", True, False).to_json()]},
         )
     _reject_mixed_archs(description)
+    onnx = read_model(subject.path, weight_dims=True) if subject.path else subject.onnx
+    # First: whoever names the wrong model corrects nothing by other options.
+    if foreign := model_evidence.of_program(onnx, description):
+        raise _not_compiled_from(subject, foreign)
     arch = _labelled_arch(options, description)
     offload_copy, fast_math = _flags(options, description, kind)
     migraphx = options.migraphx or description.get("migraphx")
@@ -90,9 +94,8 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
         libraries=tuple(description.get("libraries") or ()) if gpu else (),
     )
     refuse_contradictions(key, qualities, description)
-    onnx = read_model(subject.path, weight_dims=True) if subject.path else subject.onnx
-    if foreign := model_evidence.contradictions(key, onnx, description):
-        raise contradicted(foreign)
+    if against := model_evidence.contradictions(key, onnx, description):
+        raise contradicted(against)
     doubts = program_evidence.warnings(key, description) + model_evidence.warnings(onnx, description)
     return PublicationLabel(key, qualities, doubts)
 
@@ -114,6 +117,24 @@ def contradicted(differences: tuple[Difference, ...]) -> Mismatch:
         hint="Correct the options, or push another file. `mxr inspect FILE` shows the facts in a file.",
         detail={"differences": [each.to_json() for each in differences]},
     )
+
+
+def _not_compiled_from(subject: ModelReference, differences: tuple[Difference, ...]) -> Mismatch:
+    name = subject.path.name if subject.path else subject.model[:19]
+    return Mismatch(
+        f"This program was not compiled from {name}: {'; '.join(map(_against_model, differences[:3]))}.",
+        hint="Push it with the model that it was compiled from. `mxr inspect FILE --model MODEL` compares them.",
+        detail={"differences": [each.to_json() for each in differences]},
+    )
+
+
+def _against_model(found: Difference) -> str:
+    what, _, name = found.field.partition(".")
+    if found.field == "inputs":
+        return str(found.found).rstrip(".")
+    if what == "inputs":
+        return f"the program has an input {name}, the model does not"
+    return f"{found.field} is {show(found.asked)} in the model and {show(found.found)} in the program"
 
 
 def cut(path: Path, name: str) -> File:
@@ -256,40 +277,14 @@ def _missing_hardware(description: Mapping[str, Any], arch: GfxArch | None) -> l
 def _inputs(options: Options, subject: ModelReference, description: Mapping[str, Any]) -> Inputs:
     """Returns the inputs in the options, else those in the parameters of the file.
 
-    Raises `Mismatch` for a program of another model, and `Usage` where the file does not determine a dim of the model.
+    Raises `Usage` where the file does not determine a dim of the model.
     """
     if options.batch is not None or options.inputs:
         return subject.bind(options.batch, options.inputs)
-    rows = description.get("inputs") or {}
     scalars = {each.name for each in subject.onnx.inputs if each.dims == ()}
     found = program_evidence.inputs_of(description)
     in_file = tuple((name, () if name in scalars and shape == (1,) else shape) for name, shape in found)
-    problem = _input_mismatch(subject, rows, in_file)
-    if problem is None:
-        return subject.bind(None, in_file)
-    raise Mismatch(
-        f"This program was not compiled from this model: {problem}.",
-        hint="Push it with the model that it was compiled from. `mxr inspect FILE` shows its inputs.",
-        detail={
-            "differences": [
-                {"field": "inputs", "asked": [str(each) for each in subject.onnx.inputs], "found": sorted(rows)}
-            ]
-        },
-    )
-
-
-def _input_mismatch(subject: ModelReference, rows: Mapping[str, Any], in_file: Inputs) -> str | None:
-    """Returns why the inputs in the file cannot be those of the model; None when they can, or are unknown."""
-    foreign = [name for name in rows if name not in {each.name for each in subject.onnx.inputs}]
-    if foreign:
-        return f"the program has an input {foreign[0]}, the model does not"
-    names = {name for name, _ in in_file}
-    inputs = tuple(each for each in subject.onnx.inputs if each.name in names)
-    try:
-        replace(subject, onnx=replace(subject.onnx, inputs=inputs)).bind(None, in_file)
-    except Usage as problem:
-        return problem.message.rstrip(".")
-    return None
+    return subject.bind(None, in_file)
 
 
 def _patch(options: Options, description: Mapping[str, Any], short: str, *, zeros: bool) -> str | None:

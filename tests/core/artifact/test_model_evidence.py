@@ -112,7 +112,7 @@ def test_inputs_of_another_model_contradict() -> None:
 
 
 def test_a_program_without_a_key() -> None:
-    model = made_of(Y, inputs=(X, OnnxInput("s", "float32", ())))
+    model = made_of(Y, inputs=(X, OnnxInput("s", "float32", ()), OnnxInput("open", "float32", ("N",))))
     rows = {"x": {"dims": [8, 3]}, "s": {"dims": [1]}, "open": {"dims": [None]}}
     assert model_evidence.of_program(model, {"inputs": rows} | returning([[8, 11]])) == ()
     for wrong in ({"x": {"dims": [8, 4]}}, {"z": {"dims": [8, 3]}}, {"s": {"dims": [2]}}):

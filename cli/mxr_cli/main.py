@@ -20,7 +20,7 @@ COMMANDS = {
     "key": "Show the key of a request, its digest and the identity of the model",
     "push": "Publish a compiled program to the registry",
     "inspect": "Show what a .mxr file was compiled for",
-    "check": "Check whether a .mxr file loads on a host or target",
+    "check": "Check whether a .mxr file fits a host or target",
     "diff": "Show the differences between two .mxr files",
     "explain": "Explain an error message or a log, and how to fix it",
     "ls": "List the artifacts in the registry",

@@ -96,6 +96,9 @@ def test_a_folder_is_verified_after_its_consumer_has_run(
     assert kinds == {str(program): "missing", str(worker): "rewritten"}
     said = other("verify", folder, expect=6).err
     assert f"{program}: missing" in said and f"{worker}: rewritten" in said
+    assert error["hint"].endswith(f"repeat `mxr fetch` with -o {folder} --force.")
+    other("fetch", model, *ARCH, "--for", "triton", "-o", folder, "--force")
+    other("verify", folder)
 
 
 def test_an_epcontext_model(mxr: Host, host: Hosts, model: Path, programs: Programs, tmp_path: Path) -> None:

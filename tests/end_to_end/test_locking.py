@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,11 +173,21 @@ def locked(mxr: Host, model: Path, convnet: Path, programs: Programs, published:
     return mxr
 
 
+def follow(host: Host, hint: str) -> str:
+    """Run the command that a hint names; the command."""
+    words = shlex.split(hint.split("`")[1])
+    assert words[0] == "mxr"
+    host(*words[1:])
+    return " ".join(words)
+
+
 def test_all_of_a_lock_in_a_folder_and_verified(locked: Host, host: Hosts) -> None:
     fresh = host("fresh")
     (fresh.home / "mxr.lock").write_bytes((locked.home / "mxr.lock").read_bytes())
     missing = fresh("verify", "--json", expect=3).error
     assert [each["state"] for each in missing["detail"]["entries"]] == ["missing"] * 3
+    assert follow(fresh, missing["hint"]) == "mxr fetch --locked"
+    assert "all files as locked" in fresh("verify").out
     found = fresh("fetch", "--locked", "-o", "models/", "--json").json
     names = [Path(each["path"]).name for each in found["entries"]]
     assert names.count("convrelu.mxr") == 1 and sum(name.startswith("convnet-") for name in names) == 2
@@ -191,12 +202,16 @@ def test_all_of_a_lock_in_a_folder_and_verified(locked: Host, host: Hosts) -> No
     assert [(each["state"], each["path"]) for each in error["detail"]["entries"]] == [
         ("changed", "models/convrelu.mxr")
     ]
+    assert follow(fresh, error["hint"]) == "mxr fetch --locked -o models --force"
+    assert "all files as locked" in fresh("verify", "--in", "models").out
     moved = fresh.home / "models" / names[0]
     moved.rename(moved.with_name("renamed.mxr"))
     damaged.unlink()
     error = fresh("verify", "--in", "models", "--json", expect=3).error
     assert [each["state"] for each in error["detail"]["entries"]] == ["missing"]
     assert "models/convrelu.mxr" in fresh("verify", "--in", "models", expect=3).err
+    assert follow(fresh, error["hint"]) == "mxr fetch --locked -o models"
+    assert "all files as locked" in fresh("verify", "--in", "models").out
 
 
 def test_a_lock_lays_out_for_the_consumer_of_each_entry(
@@ -215,7 +230,9 @@ def test_a_lock_lays_out_for_the_consumer_of_each_entry(
     assert one == f"{folder}/one/convrelu\n"
     for path in folder.rglob("*.mxr"):
         path.unlink()
-    other("verify", lock, "--in", folder, expect=3)
+    error = other("verify", lock, "--in", folder, "--json", expect=3).error
+    follow(other, error["hint"])
+    assert "all files as locked" in other("verify", lock, "--in", folder).out
     model.write_bytes(model.read_bytes() + b"\x32\x01x")
     assert "not the model that was locked" in other("fetch", "--locked", lock, "-o", folder, expect=6).err
 
@@ -232,6 +249,8 @@ def test_verify_reads_the_cache_again(locked: Host) -> None:
 
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert path.name in locked("verify", expect=65).err
+    follow(locked, locked("verify", "--json", expect=65).error["hint"])
+    assert "all files as locked" in locked("verify").out
 
 
 def test_a_registered_lock_keeps_its_artifacts(locked: Host, published: dict[str, Any]) -> None:

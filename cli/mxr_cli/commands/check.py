@@ -19,7 +19,7 @@ from mxr_cli.output import echo, print_json
 @request
 @local
 def check(session: Session, options: Options, file: Path) -> None:
-    """Check whether FILE loads on this host, on a recorded host (--host) or on a given target (--arch ...).
+    """Check whether FILE fits this host, a recorded host (--host) or a given target (--arch ...).
 
     Options such as --batch, --input, --precision, --for and the compile flags are checked against the file as well.
     Each requirement is listed with the needed and the found value. Exit with 0 if all are met or unknown, with 6 if one
@@ -30,6 +30,7 @@ def check(session: Session, options: Options, file: Path) -> None:
     from mxr.request.builder import choose_hardware, choose_toolchain
 
     description = describe_file(file).to_json()
+    where = _where(session, options)
     if options.kind is None and description["targets"] == ["ref"]:
         options = replace(options, kind="ref")
     hardware, toolchain = choose_hardware(options, session.host(), [])
@@ -46,11 +47,21 @@ def check(session: Session, options: Options, file: Path) -> None:
     if not compatibility.fits(rows):
         unmet = [row for row in rows if row.ok is False]
         error = Mismatch(
-            f"{file} does not load here: "
+            f"{file} does not fit {where}: "
             + "; ".join(f"{row.field} needs {show(row.needed)}, found {show(row.found)}" for row in unmet)
             + ".",
-            hint="Fetch a program that fits: mxr fetch MODEL.",
+            hint=f"Fetch a program that fits: mxr fetch MODEL{f' --arch {options.arch}' if options.arch else ''}.",
         )
         if session.as_json:
             raise click.exceptions.Exit(error.exit)
         raise error
+
+
+def _where(session: Session, options: Options) -> str:
+    """What the file is checked against, in words."""
+    named = [options.arch or options.kind, options.vendor, *(f"{n} CUs" for n in (options.num_cu,) if n)]
+    named += [f"{name} {value}" for name, value in (("MIGraphX", options.migraphx), ("ROCm", options.rocm)) if value]
+    said = ", ".join(each for each in named if each)
+    if session.settings.host_file:
+        return f"the host recorded in {session.settings.host_file}{f' with {said}' if said else ''}"
+    return said or "this host"

@@ -49,7 +49,7 @@ def verify(session: Session, path: Path, folder: Path | None) -> None:
         return
     findings = list(pins.verify(load(path), session.cache(), folder))
     report_findings(session, findings)
-    error = pins.damage(findings)
+    error = pins.damage(findings, path, folder)
     if error is not None:
         raise error
     if not session.as_json:

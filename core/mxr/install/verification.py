@@ -12,6 +12,7 @@ from typing import Any
 
 from mxr.artifact.manifest import check_name
 from mxr.consumers.file_change import FileChange
+from mxr.display.text import shell_quoted
 from mxr.errors import Damaged, Mismatch, MxrError, Usage
 from mxr.util import disk
 from mxr.util.codec import parse
@@ -109,9 +110,12 @@ def problem(folder: Path, found: VerificationReport) -> MxrError | None:
         return None
     changes = "; ".join(f"{each.path.name} was {_WORDS[each.kind]}" for each in bad[:3])
     more = f"; and {len(bad) - 3} more" if len(bad) > 3 else ""
+    hint = "A program that a provider added or rewrote was compiled, not loaded; the files are listed with reasons."
+    if any(each.kind != "added" for each in bad):
+        hint += f" To restore what is missing or rewritten, repeat `mxr fetch` with -o {shell_quoted(folder)} --force."
     return Mismatch(
         f"{folder} is not as mxr placed it: {changes}{more}.",
-        hint="A program that a provider added or rewrote was compiled, not loaded; the files are listed with reasons.",
+        hint=hint,
         detail={"files": len(found.files), "findings": [each.to_json() for each in bad]},
     )
 

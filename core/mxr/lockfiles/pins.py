@@ -14,6 +14,7 @@ from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import ANY
 from mxr.cache.store import Answer, Cache
+from mxr.display.text import shell_quoted
 from mxr.errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Temporary, Unreachable, Usage
 from mxr.request import model as subjects
 from mxr.request.model import ModelReference
@@ -23,7 +24,7 @@ from mxr.util.hashing import sha256_file
 from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Connect, Fetched, Watch, unwatched
 
-from .lockfile import LockEntry, LockFile
+from .lockfile import FILE_NAME, LockEntry, LockFile
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
@@ -285,14 +286,23 @@ def drift(findings: list[LockFinding]) -> MxrError | None:
     )
 
 
-def damage(findings: list[LockFinding]) -> MxrError | None:
-    """The error for the findings of `verify`, None if nothing changed. Changed files determine the error first."""
+def damage(findings: list[LockFinding], lock: Path, folder: Path | None = None) -> MxrError | None:
+    """The error for the findings of `verify`, None if nothing changed. Changed files determine the error first.
+
+    `lock` and `folder`: what was verified. The hint is the command that mends it.
+    """
     message, detail = _summary(findings, "differ on disk from the lock")
     if not detail["entries"]:
         return None
-    if any(each.state == CHANGED for each in findings):
-        return Damaged(message, hint="Fetch them again: `mxr fetch --locked`.", detail=detail)
-    return NotFound(message, hint="Fetch them: `mxr fetch --locked`.", detail=detail)
+    changed = any(each.state == CHANGED for each in findings)
+    words = ["mxr fetch --locked"]
+    if lock != Path(FILE_NAME):
+        words.append(shell_quoted(lock))
+    if folder is not None:
+        # A file that changed in the cache is replaced by itself; in a folder, it may be somebody's work.
+        words += ["-o", shell_quoted(folder), *(["--force"] if changed else [])]
+    hint = f"Fetch them{' again' if changed else ''}: `{' '.join(words)}`."
+    return Damaged(message, hint=hint, detail=detail) if changed else NotFound(message, hint=hint, detail=detail)
 
 
 def _summary(findings: list[LockFinding], what: str) -> tuple[str, dict[str, Any]]:

@@ -77,9 +77,7 @@ def _versions(description: Description, toolchain: HostToolchain) -> list[Requir
     same = None if version is None or reads is None else version == reads
     return [
         Requirement("file_version", version, reads, same, "MIGraphX reads exactly one file version"),
-        Requirement(
-            "migraphx", made, here, _same_minor(made, here), _changed(made, here) or "operators change between releases"
-        ),
+        Requirement("migraphx", made, here, _same_minor(made, here), _changed(description, made, here)),
     ]
 
 
@@ -91,24 +89,33 @@ def _same_minor(made: str | None, here: str | None) -> bool | None:
     return None if not made or not here else _minor(made) == _minor(here)
 
 
-FIELD_CHANGES: tuple[tuple[int, str], ...] = (
-    (9, "gpu::gemm and gpu::convolution lost int8_x4_format in 2.9"),
-    (10, "pooling gained count_include_pad in 2.10"),
-    (11, "loop gained scan_output_directions in 2.11"),
-    (12, "gpu::code_object gained output_arg in 2.12"),
-    (15, "group_query_attention was removed in 2.15"),
+FIELD_CHANGES: tuple[tuple[int, tuple[str, ...], str], ...] = (
+    (9, ("gemm", "convolution"), "gpu::gemm and gpu::convolution lost int8_x4_format in 2.9"),
+    (10, ("pooling",), "pooling gained count_include_pad in 2.10"),
+    (11, ("loop",), "loop gained scan_output_directions in 2.11"),
+    (12, ("code_object",), "gpu::code_object gained output_arg in 2.12"),
+    (15, ("group_query_attention",), "group_query_attention was removed in 2.15"),
 )
-"""Releases 2.N in which a field changed without a new file version. Source: MIGraphX, reflect() by release."""
+"""Releases 2.N in which operators changed without a new file version. Source: MIGraphX, reflect() by release."""
 
 
-def _changed(made: str | None, here: str | None) -> str | None:
-    """Returns the known changes between two releases, None if there are none."""
+def _changed(description: Description, made: str | None, here: str | None) -> str:
+    """Returns what is known to have changed between two releases in the operators of a program."""
+    usual = "operators change between releases"
     try:
         first, second = sorted(int((version or "").split(".")[1]) for version in (made, here))
     except (ValueError, IndexError):
-        return None
-    changes = [text for minor, text in FIELD_CHANGES if first < minor <= second]
-    return "; ".join(changes) or None
+        return usual
+    present = description.get("operators")
+    own = None if not present else {name.rpartition("::")[2] for name in present}
+    changes = [
+        text
+        for minor, names, text in FIELD_CHANGES
+        if first < minor <= second and (own is None or not own.isdisjoint(names))
+    ]
+    if own is not None and not changes:
+        return f"{usual}; no change is known in those of this file, and MIGraphX warns when it loads it"
+    return "; ".join(changes) or usual
 
 
 def _vendor(description: Description, hardware: Hardware) -> Requirement:

@@ -122,6 +122,17 @@ def test_the_reason_names_the_release_that_changed_something() -> None:
     assert "2.12" in both and "2.15" in both and "2.11" not in both
 
 
+def test_only_changes_in_operators_of_the_program_are_reasons() -> None:
+    def why(*operators: str) -> str:
+        facts = FILE | {"operators": dict.fromkeys(operators, 1)}
+        return rows(facts, here=HostToolchain(migraphx="2.9.0"))["migraphx"].why
+
+    assert why("gpu::pooling", "@param") == "pooling gained count_include_pad in 2.10"
+    assert "output_arg" in why("gpu::code_object") and "pooling" not in why("gpu::code_object")
+    unknown = why("dot", "gpu::gemm", "convolution")
+    assert "no change is known" in unknown and " in 2." not in unknown
+
+
 def test_kernels_that_need_opposite_settings_are_said_in_words() -> None:
     found = rows(FILE | {"archs": ["gfx90a:xnack+", "gfx90a:xnack-"]})["xnack"]
     assert found.needed == "+ and -" and "None" not in found.why

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from mxr.errors import Interrupted, MxrError, Usage
-from mxr.util.missing_package import missing_package
+from mxr.errors import Interrupted, MxrError, Usage, missing_package
 
 from .output import ErrorFormat, print_error
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 
 from mxr.display import streams
+from mxr.display.text import counted
 from mxr.precompilation.reports import cell_reason
 from mxr.precompilation.run import (
     CANCELLED,
@@ -111,4 +112,4 @@ def _estimate(cell: CellStatus) -> str:
 def totals(matrix: MatrixStatus) -> str:
     """The number of cells in each state, in one line."""
     counts = ", ".join(f"{count} {state}" for state, count in matrix.counts().items() if count)
-    return f"{len(matrix.cells)} cells: {counts}"
+    return f"{counted(len(matrix.cells), 'cell')}: {counts}"

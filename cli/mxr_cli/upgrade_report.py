@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mxr.display.text import counted
 from mxr.errors import MxrError, Usage
 
 from .options import Session
@@ -44,7 +45,7 @@ def plan_upgrade(session: Session, before: str, after: str, days: int, factor: f
     if session.as_json:
         print_json(document | {"queued": jobs})
     elif queue:
-        echo(f"Queued {len(jobs)} compiles at low priority. List them with `mxr jobs`.")
+        echo(f"Queued {counted(len(jobs), 'compile')} at low priority. List them with `mxr jobs`.")
     if errors:
         raise type(errors[0])(
             f"The registry no longer has the files of {len(errors)} of these models: {errors[0].message}",
@@ -76,7 +77,7 @@ def _print_summary(rebuilds: Sequence[Rebuild]) -> None:
     parts = [f"about {format_duration(sums['seconds'])}"] if sums["seconds"] else []
     parts += [f"{sums['unknown']} without an estimate"] if sums["unknown"] else []
     cost = " and ".join(parts) or "nothing"
-    echo(f"{len(rebuilds)} in use, {sums[upgrade_plan.THERE]} already available, {missing} to compile: {cost}.")
+    echo(f"{len(rebuilds)} in use, {sums[upgrade_plan.AVAILABLE]} already available, {missing} to compile: {cost}.")
     if sums[upgrade_plan.NOBODY]:
         note(
             f"mxr: no live worker and no declared pool can compile {sums[upgrade_plan.NOBODY]} of them; "

@@ -12,8 +12,7 @@ import click
 
 from mxr.api import this_host
 from mxr.display import logs, streams
-from mxr.errors import Interrupted, MxrError, Usage
-from mxr.util.missing_package import missing_package
+from mxr.errors import Interrupted, MxrError, Usage, missing_package
 
 from .settings import WorkerSettings, read
 from .slots import host_document

@@ -8,8 +8,7 @@ import sys
 import click
 
 from mxr.display import logs, streams
-from mxr.errors import Interrupted, MxrError, Usage
-from mxr.util.missing_package import missing_package
+from mxr.errors import Interrupted, MxrError, Usage, missing_package
 
 from . import serve_command
 from .command_options import print_error

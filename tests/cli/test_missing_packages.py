@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from harness.programs import BIN
 
-from mxr.util.missing_package import missing_package
+from mxr.errors import missing_package
 
 WITHOUT = """
 import os, sys

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
+from mxr.display.github import markdown
 from mxr.errors import CompileFailed, NotCompiled, NoWorker, Temporary
 from mxr.matrix import Cell
 from mxr.onnxfile import OnnxModel
 from mxr.precompilation import matrix_plan, reports
 from mxr.precompilation.run import (
+    AVAILABLE,
     CANCELLED,
     COMPILED,
     FAILED,
@@ -28,7 +30,6 @@ from mxr.precompilation.run import (
     NO_WORKER,
     QUEUED,
     RUNNING,
-    THERE,
     CellRequest,
     CellStatus,
     MatrixStatus,
@@ -55,19 +56,19 @@ def job(state: str, **more: Any) -> job_protocol.Job:
 
 
 def cell(state: str, **more: Any) -> CellStatus:
-    return CellStatus(wanted(), state, "c" * 64 if state in (THERE, COMPILED) else None, **more)
+    return CellStatus(wanted(), state, "c" * 64 if state in (AVAILABLE, COMPILED) else None, **more)
 
 
 @pytest.mark.parametrize(
     ("states", "code"),
     [
-        ([THERE, COMPILED], None),
-        ([THERE, MISSING], 3),
+        ([AVAILABLE, COMPILED], None),
+        ([AVAILABLE, MISSING], 3),
         ([QUEUED, MISSING], 4),
         ([CANCELLED], 4),
         ([LATER, QUEUED], 75),
         ([LATER, NO_WORKER, RUNNING], 8),
-        ([QUEUED, LATER, NO_WORKER, FAILED, THERE], 5),
+        ([QUEUED, LATER, NO_WORKER, FAILED, AVAILABLE], 5),
     ],
 )
 def test_several_failures_have_one_exit_code(states: list[str], code: int | None) -> None:
@@ -82,10 +83,21 @@ def test_junit_is_xml_whatever_a_log_holds(message: str, line: str) -> None:
     failure = job_protocol.JobFailure(job_protocol.PERMANENT, message, "unsupported")
     bad = cell(FAILED, job=job("failed", failure=failure), problem=CompileFailed(message, detail={"log": [line]}))
     root = ElementTree.fromstring(
-        reports.junit(MatrixStatus([bad, cell(THERE), cell(QUEUED, job=job("queued"))]), FILE)
+        reports.junit(MatrixStatus([bad, cell(AVAILABLE), cell(QUEUED, job=job("queued"))]), FILE)
     )
     assert (root.get("tests"), root.get("failures"), root.get("skipped")) == ("3", "1", "1")
     assert root[0][0][0].tag == "failure" and root[0][0].get("line") == "4" and len(root[0][1]) == 0
+
+
+def test_what_is_missing_says_what_to_do() -> None:
+    """In all reports that people read in CI."""
+    file = Path("my matrix.yaml")
+    matrix = MatrixStatus([cell(MISSING), cell(NO_WORKER, problem=NoWorker("No worker.", hint="Start one."))])
+    remedy = "No artifact answers this request. Compile it: mxr precompile 'my matrix.yaml' --on-miss wait"
+    suite = ElementTree.fromstring(reports.junit(matrix, file))[0]
+    assert [(case[0].get("message"), case[0].text) for case in suite] == [(remedy, None), ("No worker.", "Start one.")]
+    assert markdown(remedy) in reports.step_summary(matrix, file)
+    assert any(remedy in mark for mark in reports.marks(matrix, file))
 
 
 def test_the_summary_is_a_table_whatever_a_message_holds() -> None:
@@ -155,7 +167,7 @@ def test_a_plan_counts_equal_requests_once() -> None:
 @pytest.mark.parametrize(
     ("standing", "state"),
     [
-        (RequestStatus(artifact="a"), "there"),
+        (RequestStatus(artifact="a"), "available"),
         (RequestStatus(job="j", state="running"), "queued"),
         (RequestStatus(job="j", state="queued", able=True), "queued"),
         (RequestStatus(job="j", state="queued"), "no worker"),

@@ -14,7 +14,22 @@ from .stack import Host
 ON = ("embedded",)
 
 COMMANDS = (
-    *("fetch", "key", "push", "inspect", "check", "diff", "explain", "ls", "show", "promote", "rm", "host", "freeze"),
+    *(
+        "fetch",
+        "identity",
+        "key",
+        "push",
+        "inspect",
+        "check",
+        "diff",
+        "explain",
+        "ls",
+        "show",
+        "promote",
+        "rm",
+        "host",
+        "freeze",
+    ),
     *("consumers", "cache", "cache dir", "cache ls", "cache verify", "cache prune", "cache clear", "jobs", "workers"),
     *("precompile", "plan", "lock", "verify", "export", "import", "kserve-init"),
 )
@@ -36,7 +51,7 @@ print(json.dumps(list(names(mxr))))
     found = mxr.python(walk).json
     assert sorted(name for name, _, _ in found) == sorted(COMMANDS)
     for name, options, group in found:
-        assert group or {"--json", "--registry", "--token"} <= set(options), name
+        assert group or {"--json", "--debug"} <= set(options), name
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -61,6 +76,7 @@ def test_documents_of_a_program_s_life(
 ) -> None:
     holds(published, "id", "digest", "sha256", "key", "qualities")
 
+    assert mxr("identity", model, "--json").json == {"model": published["key"]["model"]}
     key = mxr("key", model, *gpu, "--json").json
     holds(key, "model", "digest", "key")
     assert (key["model"], key["digest"], key["key"]) == (

@@ -63,7 +63,7 @@ def test_a_lock_pins_what_was_tested(
     assert fresh("fetch", model, *asked, "--json").json["id"] == other["id"], "the lock pins for --locked alone"
 
     before = mxr("lock", model, *asked, "-o", lock).out
-    assert before == f"{lock}: 1 entries, 1 artifacts\n"
+    assert before == f"{lock}: 1 entry, 1 artifact\n"
     changed = [row for row in lock.read_text().splitlines() if row not in text.splitlines()]
     assert [row.split('"')[1] for row in changed] == ["id", "sha256"]
 

@@ -13,6 +13,7 @@ import click
 from mxr.cache import contents
 from mxr.cache.contents import CacheEntry
 from mxr.cache.partition import CachedArtifact
+from mxr.display.text import counted
 from mxr.errors import Damaged, NotAllowed
 from mxr.util import disk
 from mxr_cli.options import Session, cached
@@ -109,7 +110,7 @@ def verify(session: Session, quick: bool) -> None:
     if session.as_json:
         print_json({"verified": len(found), "damaged": []})
     else:
-        echo(f"{len(found)} programs, none damaged")
+        echo(f"{counted(len(found), 'program')}, none damaged")
 
 
 @cache.command("prune")
@@ -140,7 +141,7 @@ def prune(session: Session, older_than: float) -> None:
     if session.as_json:
         print_json({"removed": removed, "freed": freed, "registries": superseded})
     else:
-        echo(f"removed {len(removed)} files, {format_size(freed)}")
+        echo(f"removed {counted(len(removed), 'file')}, {format_size(freed)}")
 
 
 @cache.command("clear")

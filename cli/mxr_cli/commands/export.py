@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from mxr.display.text import counted
 from mxr.errors import Usage
 from mxr.lockfiles.lockfile import LockFile, load
 from mxr_cli.options import Session, common
@@ -51,7 +52,7 @@ def export(session: Session, sources: tuple[str, ...], output: Path) -> None:
         return
     if done.kept:
         note(f"mxr: resumed: {format_size(done.kept)} were written by an interrupted export")
-    echo(f"{done.path}: {len(done.artifacts)} artifacts, {format_size(done.size)}")
+    echo(f"{done.path}: {counted(len(done.artifacts), 'artifact')}, {format_size(done.size)}")
 
 
 def _parse_sources(sources: tuple[str, ...]) -> tuple[LockFile | None, list[str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from mxr.display.text import counted
 from mxr.errors import Usage
 from mxr.lockfiles.lockfile import save
 from mxr.request.builder import Options
@@ -122,7 +123,7 @@ def _import_bundle(session: Session, bundle: Path, into: str, lock_file: Path | 
             }
         )
     else:
-        echo(f"{bundle}: {len(done)} artifacts, {sum(each.new for each in done)} new in the {into}")
+        echo(f"{bundle}: {counted(len(done), 'artifact')}, {sum(each.new for each in done)} new in the {into}")
         for each in done:
             if each.differs:
                 note(f"mxr: {each.id[:12]} is in the registry with other qualities, which were kept")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mxr.display.text import counted
 from mxr.errors import NoSuchArtifact, Usage
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load, save
@@ -123,7 +124,11 @@ def _write(session: Session, task: LockTask, options: Options, batches: tuple[in
         print_json({"lock": str(task.file), "registered": task.register, "entries": rows})
     else:
         registered = f", registered as {task.register}" if task.register is not None else ""
-        echo(f"{task.file}: {len(lock_file.entries)} entries, {len(lock_file.ids)} artifacts{registered}")
+        entries, artifacts = (
+            counted(len(lock_file.entries), "entry", "entries"),
+            counted(len(lock_file.ids), "artifact"),
+        )
+        echo(f"{task.file}: {entries}, {artifacts}{registered}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +194,7 @@ def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifact]], found: int) -
     ]
     more = f"; and {len(missing) - 5} more" if len(missing) > 5 else ""
     return NoSuchArtifact(
-        f"{len(missing)} of {len(missing) + found} requests have no program; no lock was written. Missing: "
+        f"No program for {len(missing)} of {counted(len(missing) + found, 'request')}; no lock was written. Missing: "
         f"{shown}{more}.",
         hint="Compile them first: `mxr precompile MATRIX.yaml`, or `mxr fetch MODEL --on-miss wait`.",
         detail={"missing": rows, "nearest": rows[0].get("nearest", []) if len(rows) == 1 else []},
@@ -204,7 +209,7 @@ def _check(session: Session, file: Path, *, follow_links: bool) -> None:
     if error is not None:
         raise error
     if not session.as_json:
-        echo(f"{file}: {len(findings)} entries, all as locked")
+        echo(f"{file}: {counted(len(findings), 'entry', 'entries')}, all as locked")
 
 
 def _list_registered(session: Session) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mxr.display.text import counted
 from mxr.errors import Usage
 from mxr_cli.matrix_input import annotate_errors, matrix_options, read_requests
 from mxr_cli.options import Session, common, pipeline_environment
@@ -141,7 +142,7 @@ def _print_plan(planned: Sequence[PlannedCell], matrix: Path) -> None:
     workloads = matrix_plan.workloads(planned)
     header = ("TARGET", *(state.upper() for state in matrix_plan.STATES), "COMPILE TIME")
     print_table([(each.target, *each.counts.values(), _compile_time(each)) for each in workloads], header)
-    missing = [each for each in planned if each.state != matrix_plan.THERE]
+    missing = [each for each in planned if each.state != matrix_plan.AVAILABLE]
     if missing:
         echo()
         rows = [_cells(each, matrix) for each in missing[:MAX_ROWS]]
@@ -150,7 +151,8 @@ def _print_plan(planned: Sequence[PlannedCell], matrix: Path) -> None:
             note(f"mxr: and {len(missing) - MAX_ROWS} more; --json lists all of them")
     echo()
     minutes, unknown = sum(each.minutes for each in workloads), sum(each.unknown for each in workloads)
-    echo(f"{len(planned)} cells, {len(planned) - len(missing)} available. To compile: {_estimate(minutes, unknown)}.")
+    cells, cost = counted(len(planned), "cell"), _estimate(minutes, unknown)
+    echo(f"{cells}, {len(planned) - len(missing)} available. To compile: {cost}.")
 
 
 def _compile_time(workload: TargetWorkload) -> str:

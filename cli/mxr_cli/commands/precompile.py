@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mxr.display.streams import write_annotation
+from mxr.display.text import counted
 from mxr.errors import Interrupted, Usage
 from mxr_cli.matrix_input import annotate_errors, matrix_options, read_requests
 from mxr_cli.on_miss import OnMiss
@@ -131,7 +132,7 @@ def _compile(session: Session, status: MatrixStatus, policy: MissPolicy) -> None
     except KeyboardInterrupt:
         jobs = list(status.jobs())
         raise Interrupted(
-            f"Interrupted; {len(jobs)} jobs continue.",
+            f"Interrupted; {counted(len(jobs), 'job')} not finished.",
             hint="List them with `mxr jobs --state open`, or run the same command again to wait for them.",
             detail={"jobs": jobs},
         ) from None

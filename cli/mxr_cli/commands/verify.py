@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from mxr.display.text import counted
 from mxr.errors import Usage
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import FILE_NAME, load
@@ -53,7 +54,7 @@ def verify(session: Session, path: Path, folder: Path | None) -> None:
     if error is not None:
         raise error
     if not session.as_json:
-        echo(f"{path}: {len(findings)} entries, all files as locked")
+        echo(f"{path}: {counted(len(findings), 'entry', 'entries')}, all files as locked")
 
 
 def _verify_folder(session: Session, folder: Path) -> None:
@@ -70,4 +71,4 @@ def _verify_folder(session: Session, folder: Path) -> None:
     if session.as_json:
         print_json({"ok": True, "folder": str(folder), "files": list(found.files)})
     else:
-        echo(f"{folder}: {len(found.files)} files, all as mxr wrote them")
+        echo(f"{folder}: {counted(len(found.files), 'file')}, all as mxr wrote them")

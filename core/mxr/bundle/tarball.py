@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 
 from mxr.artifact.manifest import check_name
+from mxr.display.text import counted
 from mxr.errors import Damaged
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import read_chunks
@@ -82,7 +83,7 @@ def members(descriptor: int, path: Path) -> dict[str, TarMember]:
             return found
         member = _member(head, at, path)
         if at + BLOCK + padded(member.size) > total:
-            raise _damaged(path, f"it is truncated in {member.name}: it has only {total} bytes")
+            raise _damaged(path, f"it is truncated in {member.name}: it has only {counted(total, 'byte')}")
         if member.name in found or len(found) >= MOST_MEMBERS:
             raise _damaged(path, f"it contains {member.name} twice, or too many files")
         _check_padding(descriptor, path, member)

@@ -65,6 +65,11 @@ def json_escape(letter: str) -> str:
     return "\\u007f" if letter == "\x7f" else json.dumps(letter)[1:-1]
 
 
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Returns a number with its noun: "1 entry", "2 entries". `plural`: that of a noun to which no s is added."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
 def shell_quoted(text: object) -> str:
     """Returns `text` as one word of a command line to copy: names of files come from other people."""
     import shlex

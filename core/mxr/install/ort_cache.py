@@ -30,6 +30,7 @@ from mxr.consumers.ort.options import OrtSessionOptions
 from mxr.consumers.ort.prediction import predict, refuse_unproven
 from mxr.consumers.ort.prediction_refusal import PredictionRefused, Unpredictable
 from mxr.consumers.ort.recording_form import BY_WORKERS, check_recording, check_weights, form_of, is_recording
+from mxr.display.text import counted
 from mxr.errors import MxrError, Unreachable, Usage
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.request.builder import BuiltRequest, Options
@@ -236,7 +237,7 @@ def _place_recorded(
         settings=ort_layout.settings(contract.generation, str(delivery.folder / home), delivery.key),
         notes=(
             *contract.notes,
-            f"Placed {len(files)} files that were recorded on a host that ran the model.",
+            f"Placed {counted(len(files), 'file')} recorded on a host that ran the model.",
             *_difference(delivery, contract, options, files),
         ),
     )

@@ -14,7 +14,7 @@ from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import ANY
 from mxr.cache.store import Answer, Cache
-from mxr.display.text import shell_quoted
+from mxr.display.text import counted, shell_quoted
 from mxr.errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Temporary, Unreachable, Usage
 from mxr.request import model as subjects
 from mxr.request.model import ModelReference
@@ -276,7 +276,7 @@ WORDS = {
 
 def drift(findings: list[LockFinding]) -> MxrError | None:
     """The error for the findings of `check`, None if nothing changed. Gone artifacts determine the error first."""
-    message, detail = _summary(findings, "differ from the lock")
+    message, detail = _summary(findings, "from the lock")
     if not detail["entries"]:
         return None
     if any(each.state == GONE for each in findings):
@@ -291,7 +291,7 @@ def damage(findings: list[LockFinding], lock: Path, folder: Path | None = None) 
 
     `lock` and `folder`: what was verified. The hint is the command that mends it.
     """
-    message, detail = _summary(findings, "differ on disk from the lock")
+    message, detail = _summary(findings, "on disk from the lock")
     if not detail["entries"]:
         return None
     changed = any(each.state == CHANGED for each in findings)
@@ -309,6 +309,7 @@ def _summary(findings: list[LockFinding], what: str) -> tuple[str, dict[str, Any
     bad = [each for each in findings if each.state != SAME]
     shown = "; ".join(f"{each.entry.model} ({each.entry.id[:12]}): {WORDS[each.state]}" for each in bad[:5])
     more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
-    return f"{len(bad)} of {len(findings)} entries {what}: {shown}{more}.", {
+    differ = "differs" if len(bad) == 1 else "differ"
+    return f"{len(bad)} of {counted(len(findings), 'entry', 'entries')} {differ} {what}: {shown}{more}.", {
         "entries": [each.to_json() for each in bad]
     }

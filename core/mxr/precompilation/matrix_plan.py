@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mxr.display.text import json_text
+from mxr.display.text import counted, json_text
 from mxr.errors import Json, NoWorker, Usage
 from mxr.protocol.surveys import RequestStatus
 from mxr.util.frozen import dataclass
@@ -19,8 +19,8 @@ from .run import CellRequest
 if TYPE_CHECKING:
     from mxr.matrix import Cell
 
-THERE, QUEUED, COMPILE, FAILED, NOBODY = "there", "queued", "compile", "failed before", "no worker"
-STATES = (THERE, QUEUED, COMPILE, FAILED, NOBODY)
+AVAILABLE, QUEUED, COMPILE, FAILED, NOBODY = "available", "queued", "compile", "failed before", "no worker"
+STATES = (AVAILABLE, QUEUED, COMPILE, FAILED, NOBODY)
 MOST_JOBS = 256
 """Maximum number of jobs in one matrix. Source: GitHub, Actions documentation, "Usage limits"."""
 
@@ -37,7 +37,7 @@ class PlannedCell:
         """One of `STATES`."""
         seen = self.status
         if seen.artifact:
-            return THERE
+            return AVAILABLE
         if seen.job:
             return QUEUED if seen.able or seen.state == "running" else NOBODY
         return FAILED if seen.failure else COMPILE if seen.able else NOBODY
@@ -136,7 +136,7 @@ def verdict(planned: Sequence[PlannedCell]) -> NoWorker | None:
     if not nobody:
         return None
     targets = ", ".join(dict.fromkeys(each.wanted.cell.target for each in nobody))
-    return NoWorker(f"No worker can compile {len(nobody)} of {len(planned)} cells: {targets}.")
+    return NoWorker(f"No worker can compile {len(nobody)} of {counted(len(planned), 'cell')}: {targets}.")
 
 
 def github(planned: Sequence[PlannedCell]) -> Json:

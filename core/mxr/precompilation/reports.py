@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mxr.display.github import annotation, markdown
-from mxr.display.text import printable
+from mxr.display.text import counted, printable, shell_quoted
 from mxr.errors import CompileFailed, Json, MxrError, NoSuchArtifact, NotCompiled, NoWorker, Temporary
 
 from .run import CANCELLED, FAILED, LATER, MISSING, NO_WORKER, QUEUED, RUNNING, CellStatus, MatrixStatus
@@ -52,26 +52,24 @@ def verdict(matrix: MatrixStatus) -> MxrError | None:
     Priority: failed compiles, then cells without a worker, then temporary failures, then cells not compiled yet, then
     missing programs.
     """
-    counts, total = matrix.counts(), len(matrix.cells)
+    counts, cells = matrix.counts(), counted(len(matrix.cells), "cell")
     if counts[FAILED]:
         hint = "`mxr jobs ID` shows the log; --retry compiles again despite cached failures."
-        return CompileFailed(f"{counts[FAILED]} of {total} cells failed to compile.", hint=hint)
+        return CompileFailed(f"{counts[FAILED]} of {cells} failed to compile.", hint=hint)
     if counts[NO_WORKER]:
         first = next(status.problem for status in matrix.cells if status.state == NO_WORKER)
-        message = f"No worker can compile {counts[NO_WORKER]} of {total} cells."
+        message = f"No worker can compile {counts[NO_WORKER]} of {cells}."
         return NoWorker(f"{message} {first.message}" if first else message, hint=first.hint if first else None)
     if counts[LATER]:
         return Temporary(
-            f"{counts[LATER]} of {total} cells could not be requested.", hint="Run the same command again later."
+            f"{counts[LATER]} of {cells} could not be requested.", hint="Run the same command again later."
         )
     waiting = counts[QUEUED] + counts[RUNNING] + counts[CANCELLED]
     if waiting:
         hint = "Run the same command with --on-miss wait; `mxr jobs --state open` shows the open jobs."
-        return NotCompiled(f"{waiting} of {total} cells are not compiled yet.", hint=hint)
+        return NotCompiled(f"{waiting} of {cells} not compiled yet.", hint=hint)
     if counts[MISSING]:
-        return NoSuchArtifact(
-            f"{counts[MISSING]} of {total} cells are missing.", hint="Compile them with --on-miss wait."
-        )
+        return NoSuchArtifact(f"{counts[MISSING]} of {cells} missing.", hint="Compile them with --on-miss wait.")
     return None
 
 
@@ -82,6 +80,13 @@ def cell_reason(status: CellStatus) -> str:
         return f"job {job.id[:12]}" if job and job.id and status.artifact is None else ""
     kind = f"{job.failure.kind} ({job.failure.name}): " if job and job.failure else ""
     return kind + " ".join(status.problem.message.split())
+
+
+def _advice(status: CellStatus, file: Path) -> str:
+    """Why a cell has no program, and what to do where nothing else says it, in one line."""
+    if status.state == MISSING and status.problem is None:
+        return f"No artifact answers this request. Compile it: mxr precompile {shell_quoted(file)} --on-miss wait"
+    return cell_reason(status) or status.state
 
 
 def junit(matrix: MatrixStatus, file: Path) -> bytes:
@@ -102,13 +107,13 @@ def junit(matrix: MatrixStatus, file: Path) -> bytes:
         cell = status.wanted.cell
         case = {"classname": printable(cell.name), "name": printable(f"{cell.target} {cell.variant}")}
         where = {"file": printable(str(file)), "line": str(cell.line), "time": f"{status.running() or 0:.3f}"}
-        _outcome(ElementTree.SubElement(suite, "testcase", case | where), status)
+        _outcome(ElementTree.SubElement(suite, "testcase", case | where), status, file)
     ElementTree.indent(root)
     found: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return found + b"\n"
 
 
-def _outcome(case: Any, status: CellStatus) -> None:
+def _outcome(case: Any, status: CellStatus, file: Path) -> None:
     from xml.etree import ElementTree
 
     tags = {FAILED: "failure", MISSING: "failure", NO_WORKER: "error", LATER: "error"}
@@ -118,11 +123,10 @@ def _outcome(case: Any, status: CellStatus) -> None:
         return
     failure = status.job.failure if status.job else None
     kind = f"{failure.kind}:{failure.name}" if failure else status.state
-    attributes = {"message": printable(cell_reason(status) or status.state)} | (
-        {} if tag == "skipped" else {"type": printable(kind)}
-    )
-    log = status.problem.detail.get("log", ()) if status.problem else ()
-    ElementTree.SubElement(case, tag, attributes).text = "\n".join(map(printable, log)) or None
+    attributes = {"message": printable(_advice(status, file))} | ({} if tag == "skipped" else {"type": printable(kind)})
+    problem = status.problem
+    lines = [problem.hint, *problem.detail.get("log", ())] if problem else []
+    ElementTree.SubElement(case, tag, attributes).text = "\n".join(printable(each) for each in lines if each) or None
 
 
 def step_summary(matrix: MatrixStatus, file: Path) -> str:
@@ -133,15 +137,15 @@ def step_summary(matrix: MatrixStatus, file: Path) -> str:
     rest = [status for status in matrix.cells if status.artifact is None]
     if rest:
         lines += ["", "| cell | line | state | why |", "|---|---|---|---|"]
-        lines += [_row(status) for status in rest[:MOST_ROWS]]
+        lines += [_row(status, file) for status in rest[:MOST_ROWS]]
         lines += [f"| and {len(rest) - MOST_ROWS} more | | | |"] if len(rest) > MOST_ROWS else []
     return "\n".join([*lines, "", ""])
 
 
-def _row(status: CellStatus) -> str:
+def _row(status: CellStatus, file: Path) -> str:
     cell = status.wanted.cell
     name = f"{cell.name} {cell.target} {cell.variant}"
-    return f"| {markdown(name)} | {cell.line} | {status.state} | {markdown(cell_reason(status))} |"
+    return f"| {markdown(name)} | {cell.line} | {status.state} | {markdown(_advice(status, file))} |"
 
 
 def marks(matrix: MatrixStatus, file: Path) -> Iterable[str]:
@@ -154,6 +158,4 @@ def marks(matrix: MatrixStatus, file: Path) -> Iterable[str]:
         if (line, status.state) not in seen:
             seen.add((line, status.state))
             cell = status.wanted.cell
-            yield annotation(
-                f"{cell.name} {cell.target} {cell.variant}: {cell_reason(status) or status.state}", file, line
-            )
+            yield annotation(f"{cell.name} {cell.target} {cell.variant}: {_advice(status, file)}", file, line)

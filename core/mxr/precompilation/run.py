@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 MIN_INTERVAL = 0.3
 """Minimum seconds between two calls that watch the jobs."""
 
-THERE, MISSING, QUEUED, RUNNING = "there", "missing", "queued", "compiling"
+AVAILABLE, MISSING, QUEUED, RUNNING = "available", "missing", "queued", "compiling"
 COMPILED, FAILED, NO_WORKER, CANCELLED, LATER = "compiled", "failed", "no worker", "cancelled", "later"
-STATES = (THERE, COMPILED, RUNNING, QUEUED, MISSING, CANCELLED, LATER, NO_WORKER, FAILED)
+STATES = (AVAILABLE, COMPILED, RUNNING, QUEUED, MISSING, CANCELLED, LATER, NO_WORKER, FAILED)
 OPEN = (QUEUED, RUNNING)
 
 
@@ -151,7 +151,7 @@ def look(client: Client, wanted: Sequence[CellRequest], file: Path) -> MatrixSta
     for each, status in zip(wanted, survey(client, wanted), strict=True):
         if status.problem:
             raise at_line(Usage(status.problem, hint="State it in the target."), file, each.cell.line)
-        state = THERE if status.artifact else MISSING
+        state = AVAILABLE if status.artifact else MISSING
         cells.append(CellStatus(each, state, status.artifact, match=status.match))
     return MatrixStatus(cells)
 

@@ -36,8 +36,8 @@ PAGE = 1_000
 MOST = 10_000
 """Maximum number of artifacts in one plan; the most used ones are chosen."""
 
-THERE, QUEUED, COMPILE, NOBODY, FOREIGN = "there", "queued", "compile", "no worker", "recorded elsewhere"
-STATES = (THERE, QUEUED, COMPILE, NOBODY, FOREIGN)
+AVAILABLE, QUEUED, COMPILE, NOBODY, FOREIGN = "available", "queued", "compile", "no worker", "recorded elsewhere"
+STATES = (AVAILABLE, QUEUED, COMPILE, NOBODY, FOREIGN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class Rebuild:
     def state(self) -> str:
         """One of `STATES`."""
         if self.request.key.form != "whole":
-            return THERE if self.status.artifact else FOREIGN
+            return AVAILABLE if self.status.artifact else FOREIGN
         if self.status.artifact:
-            return THERE
+            return AVAILABLE
         if self.status.job:
             return QUEUED
         return COMPILE if self.status.able else NOBODY
@@ -102,7 +102,7 @@ class Rebuild:
             "job": self.status.job,
             "took": self.took,
             "takes": self.takes,
-            "estimate": self.estimate if self.state not in (THERE, FOREIGN) else None,
+            "estimate": self.estimate if self.state not in (AVAILABLE, FOREIGN) else None,
         }
 
 

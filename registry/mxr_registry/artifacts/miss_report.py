@@ -16,6 +16,7 @@ from mxr.artifact.key import Difference, Key, show
 from mxr.artifact.matching import Candidate
 from mxr.artifact.qualities import ALLOWANCES, Demands, Request
 from mxr.artifact.serving import BUILT_ONLY, DESCRIPTIONS, PROMOTED_ONLY, allows
+from mxr.display.text import counted
 from mxr.errors import NoSuchArtifact
 from mxr_registry.database.session import Row, Session
 from mxr_registry.database.tables import ArtifactRow
@@ -59,9 +60,10 @@ def explain(
     if near:
         first = near[0].differences[0]
         more = len(near[0].differences) - 1
+        rest = f" ({counted(more, 'more difference')})" if more else ""
         message += (
             f"the nearest artifact, {near[0].candidate.id[:12]}, has {first.field} {show(first.found)}, "
-            f"but the request asks for {show(first.asked)}{f' ({more} more differences)' if more else ''}."
+            f"but the request asks for {show(first.asked)}{rest}."
         )
     elif models.known(session, namespace, request.key.model):
         message += "the registry knows this model but has no program of it."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr.display.streams import write_json, write_line
+from mxr.display.text import counted
 from mxr.errors import Damaged, Usage
 from mxr_registry.command_options import (
     config_option,
@@ -84,14 +85,15 @@ def sweep(data: Path | None, config: Path | None, dry_run: bool, as_json: bool, 
         write_json(report.to_json() | {"gone": removed})
     else:
         write_line(
-            f"{'Would remove' if dry_run else 'Removed'} {report.artifacts} artifacts, the bytes of {report.models} "
-            f"models, {report.blobs} blobs{_size(report.bytes)}, {report.jobs} closed jobs, "
-            f"{report.failures} expired failures and {report.misses} old misses."
+            f"{'Would remove' if dry_run else 'Removed'} {counted(report.artifacts, 'artifact')}, the bytes of "
+            f"{counted(report.models, 'model')}, {counted(report.blobs, 'blob')}{_size(report.bytes)}, "
+            f"{counted(report.jobs, 'closed job')}, {counted(report.failures, 'expired failure')} and "
+            f"{counted(report.misses, 'old miss', 'old misses')}."
         )
 
 
 def _size(count: int) -> str:
-    return f" ({count} bytes)" if count else ""
+    return f" ({counted(count, 'byte')})" if count else ""
 
 
 @click.command()
@@ -161,8 +163,9 @@ def fsck(data: Path | None, repair: bool, quick: bool, as_json: bool) -> None:
     else:
         damage = sum(each.damage for each in report.findings)
         write_line(
-            f"Checked {report.artifacts} artifacts, {report.models} models, {report.blobs} blobs and {report.stored} "
-            f"files: {damage} damaged or lost, {len(report.findings) - damage} leftovers."
+            f"Checked {counted(report.artifacts, 'artifact')}, {counted(report.models, 'model')}, "
+            f"{counted(report.blobs, 'blob')} and {counted(report.stored, 'file')}: {damage} damaged or lost, "
+            f"{counted(len(report.findings) - damage, 'leftover')}."
         )
     if not report.ok:
         hint = "Push the artifacts named above again: only missing blobs are uploaded."

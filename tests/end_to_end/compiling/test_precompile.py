@@ -87,7 +87,7 @@ def compiles(registry: Registry, mxr: Host, matrix: Path) -> int:
 
 def closed(mxr: Host, matrix: Path) -> int:
     """How many cells are there."""
-    return sum(each["state"] == "there" for each in mxr("plan", matrix, "--json").json["cells"])
+    return sum(each["state"] == "available" for each in mxr("plan", matrix, "--json").json["cells"])
 
 
 def test_a_matrix_is_compiled_once_and_then_it_is_there(
@@ -105,7 +105,7 @@ def test_a_matrix_is_compiled_once_and_then_it_is_there(
     suite = ElementTree.parse(tmp_path / "out.xml").getroot()[0]
     assert suite.get("tests") == str(CELLS) and suite.get("failures") == "0" and len(suite) == CELLS
     again = mxr("precompile", matrix, "--json").json
-    assert again["summary"]["there"] == CELLS
+    assert again["summary"]["available"] == CELLS
     assert [each["artifact"] for each in again["cells"]] == [each["artifact"] for each in first.json["cells"]]
     assert compiles(registry, mxr, matrix) == CELLS
     words = ("--arch", "gfx908:sramecc+:xnack-", "--rocm", "7.2", "--migraphx", "2.15", "--batch", 2, "--for", "python")
@@ -113,7 +113,7 @@ def test_a_matrix_is_compiled_once_and_then_it_is_there(
     assert got["id"] in [each["artifact"] for each in again["cells"]]
     matrix.write_text(matrix.read_text().replace("batch: [", "batch: [8, "))
     after = mxr("plan", matrix, "--json").json
-    assert (after["summary"]["there"], after["summary"]["compile"], after["summary"]["unknown"]) == (CELLS, 9, 0)
+    assert (after["summary"]["available"], after["summary"]["compile"], after["summary"]["unknown"]) == (CELLS, 9, 0)
     assert after["summary"]["minutes"] > 0
 
 
@@ -173,7 +173,7 @@ def test_ctrl_c_leaves_the_jobs(mxr: Host, fleet: Callable[[], list[Worker]], ma
     running.send_signal(signal.SIGINT)
     done = finish(running)
     assert done.code == 130, done
-    assert "jobs continue" in done.err and "the same command again" in done.err
+    assert "jobs not finished" in done.err and "the same command again" in done.err
     gate.touch()
     eventually(lambda: closed(mxr, matrix) == CELLS)
 
@@ -210,7 +210,7 @@ targets:
     assert words in (cases[0][0].get("message") or "")
     assert cases[0][0].get("type", "").startswith("permanent:")
     plan = mxr("plan", matrix, "--json", expect=8).json
-    assert [each["state"] for each in plan["cells"]] == ["failed before", "no worker", "there", "no worker"]
+    assert [each["state"] for each in plan["cells"]] == ["failed before", "no worker", "available", "no worker"]
     jobs = mxr("plan", matrix, "--format", "github").json
     assert [(each["target"], each["runner"]) for each in jobs["include"]] == [
         ("gfx1100/rocm7.2/migraphx2.15", ["self-hosted", "gfx1100"])

@@ -113,6 +113,6 @@ def test_compiles_that_take_longer_are_pointed_out(mxr: Host, registry: Registry
     assert [(row["artifact"], row["new"], row["took"], row["takes"]) for row in found["programs"]] == [
         (old, new, 10.0, 31.0)
     ]
-    assert found["grown"] == [old] and found["summary"]["there"] == 1
+    assert found["grown"] == [old] and found["summary"]["available"] == 1
     assert "3.1 times as long" in mxr(*words).err
     assert mxr(*words, "--grown", "4").err == ""

@@ -31,14 +31,16 @@ def test_resolves_and_probes_do_not_wait_behind_other_requests(server: Any) -> N
             server.pending("POST", "/v1/workers", {"name": f"w{number}", "can": REF_CAPABILITIES})
             for number in range(3 * SHARED)
         ]
-        # This one needs no lock, but a place among the shared threads.
-        listed = server.pending("GET", "/v1/jobs?limit=1")
-        requests_read(*waiting, listed)
+        # These need no lock, or not for long, but a place among the shared threads.
+        miss = {"key": ref_key(ONNX_MODEL, precision="fp32"), "demands": {}}
+        behind = [server.pending("POST", "/v1/resolve", miss) for _ in range(3 * RESOLVES)]
+        behind.append(server.pending("GET", "/v1/jobs?limit=1"))
+        requests_read(*waiting, *behind)
         assert server.call("POST", "/v1/resolve", {"key": key, "demands": {}})[0] == 200
         assert server.call("GET", "/readyz")[0] == 200
-        assert not listed.answered
+        assert not any(each.answered for each in behind)
         other.execute("ROLLBACK")
-    assert listed.reply()[0] == 200
+    assert [each.reply()[0] for each in behind] == [404] * 3 * RESOLVES + [200]
     # 503 where a slow machine held the lock longer than a write waits.
     assert {each.reply()[0] for each in waiting} <= {200, 503}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 from urllib.parse import quote
 
 from sqlalchemy import bindparam, or_, select
@@ -75,16 +76,20 @@ def _read(body: bytes) -> ResolveRequest:
 _REQUESTS = DecodingCache(_read, MAX_CACHED)
 
 
-def resolve(db: Database, usage: UsageCounter, namespace: str, wanted: ResolveRequest) -> str:
-    """Return the JSON of a `Hit`, and count a use of the artifact.
+def hit(db: Database, usage: UsageCounter, namespace: str, wanted: ResolveRequest) -> str | None:
+    """Return the JSON of a `Hit`, and count a use of the artifact; None if there is none.
 
-    Raises `NoSuchArtifact`, which explains the miss (the miss is counted), and `Usage` if the request leaves a feature
-    open and the matching artifacts differ in it.
+    Raises `Usage` if the request leaves a feature open and the matching artifacts differ in it.
     """
-    hit = find(db, namespace, wanted)
-    if hit is not None:
-        usage.count(namespace, hit.id)
-        return hit.text
+    found = find(db, namespace, wanted)
+    if found is None:
+        return None
+    usage.count(namespace, found.id)
+    return found.text
+
+
+def refuse(db: Database, namespace: str, wanted: ResolveRequest) -> NoReturn:
+    """Count a miss. Raises `NoSuchArtifact`, which explains it."""
     with db.reading() as session:
         rule = namespaces.rule_of(session, namespace)
         error, nearest = miss_report.explain(session, namespace, wanted.request, wanted.digest, wanted.family, rule)
@@ -93,7 +98,7 @@ def resolve(db: Database, usage: UsageCounter, namespace: str, wanted: ResolveRe
 
 
 def find(db: Database, namespace: str, wanted: ResolveRequest) -> ResolveResult | None:
-    """Return the hit, or None. Raises `Usage` as `resolve` does."""
+    """Return the hit, or None. Raises `Usage` as `hit` does."""
     values = {"namespace": namespace, "digest": wanted.digest, "generic": wanted.generic_digest or wanted.digest}
     rows = db.run_prepared(PREPARED, values)
     chosen = choose(rows, wanted, db.serve)
@@ -107,7 +112,7 @@ def find(db: Database, namespace: str, wanted: ResolveRequest) -> ResolveResult 
 def find_compiled(session: Session, namespace: str, request: Request) -> tuple[Candidate, Match] | None:
     """Return the artifact that makes a compile unnecessary: one that the namespace serves, or a built one.
 
-    Raises `Usage` as `resolve` does.
+    Raises `Usage` as `hit` does.
     """
     wanted = ResolveRequest.of(request)
     values = {"namespace": namespace, "digest": wanted.digest, "generic": wanted.generic_digest or wanted.digest}

@@ -73,12 +73,12 @@ class DirectRoute(APIRoute):
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler, which reads the body and runs the endpoint in a thread of the resolves."""
+        """Return the handler, which reads the body and awaits the endpoint."""
         endpoint = self.endpoint
 
         async def handle(request: Request) -> Response:
             body, services, caller = await small_body(request), await _services(request), await _caller(request)
-            found = await services.resolve_threads.run(endpoint, body, services, caller)
+            found = await endpoint(body, services, caller)
             assert isinstance(found, Response)
             return found
 

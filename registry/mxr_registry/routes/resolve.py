@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
+from fastapi.concurrency import run_in_threadpool
 
 from mxr.artifact.qualities import Request as ArtifactRequest
 from mxr_registry.artifacts import misses, resolution
 
 from .bodies import BodyDep
-from .deps import CallerDep, DirectRoute, ServicesDep, reply
+from .caller import Caller
+from .deps import CallerDep, DirectRoute, Services, ServicesDep, reply
 from .schemas import request_body
 
 router = APIRouter(tags=["resolve"])
@@ -18,9 +20,18 @@ direct_router = APIRouter(tags=["resolve"], route_class=DirectRoute)
 @direct_router.post(
     "/v1/resolve", summary="Resolve a request to an artifact", openapi_extra=request_body(ArtifactRequest)
 )
-def resolve(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
+async def resolve(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """The artifact with manifest and URLs, or 404 with the nearest artifacts and the reasons why they do not match."""
-    return reply(resolution.resolve(services.db, services.usage, caller.namespace, resolution.read(body)))
+    wanted, hit = await services.resolve_threads.run(_find, body, services, caller)
+    if hit is None:
+        # A miss reads and writes much more than a hit: it does not take the threads of hits.
+        await run_in_threadpool(resolution.refuse, services.db, caller.namespace, wanted)
+    return reply(hit)
+
+
+def _find(body: bytes, services: Services, caller: Caller) -> tuple[resolution.ResolveRequest, str | None]:
+    wanted = resolution.read(body)
+    return wanted, resolution.hit(services.db, services.usage, caller.namespace, wanted)
 
 
 @router.get("/v1/misses", summary="List requests that found no artifact, latest first")

@@ -19,7 +19,7 @@ SHARED = 16
 """Threads of all requests that have none of their own."""
 
 RESOLVES = 6
-"""Threads of resolves: a host that starts waits for them."""
+"""Threads of resolves that find a program: hosts that start wait for them."""
 
 PROBES = 1
 """Threads of readiness probes, which wait for database and store."""

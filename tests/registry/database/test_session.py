@@ -17,7 +17,6 @@ from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
 from mxr.errors import MxrError, NoSuchArtifact, Temporary, Usage
 from mxr_registry.artifacts import misses, resolution
-from mxr_registry.artifacts.usage import UsageCounter
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database, advisory_lock, now
 from mxr_registry.database.tables import BlobRow
@@ -159,9 +158,9 @@ def test_a_miss_is_a_miss_though_it_cannot_be_written_down(
         if not db.embedded:
             other.execute(text("LOCK TABLE misses"))
         with pytest.raises(NoSuchArtifact):
-            resolution.resolve(db, UsageCounter(db), "default", asked(parts))
+            resolution.refuse(db, "default", asked(parts))
     with pytest.raises(NoSuchArtifact):
-        resolution.resolve(db, UsageCounter(db), "default", asked(parts))
+        resolution.refuse(db, "default", asked(parts))
     with db.reading() as session:
         assert '"count":1' in misses.listed(session, "default")
 
@@ -177,7 +176,7 @@ def test_a_miss_on_a_read_only_database_is_a_miss(db: Database, parts: Any) -> N
             session.commit()
         db.close()
     with pytest.raises(NoSuchArtifact):
-        resolution.resolve(db, UsageCounter(db), "default", asked(parts))
+        resolution.refuse(db, "default", asked(parts))
 
 
 def test_namespaces_do_not_see_each_other(db: Database, parts: Any) -> None:

@@ -103,7 +103,7 @@ def test_what_a_host_has_recorded_comes_first(
     done = other("fetch", frozen, *SAID, *contract, "-o", f"{folder}/", "--json")
     assert json.loads(done.out)["id"] == kept["id"]
     assert sorted(path.name for path in folder.glob("*/*.mxr")) == kept["files"]
-    assert "2 files that were recorded" in done.err
+    assert "2 files recorded" in done.err
     assert "prediction" not in done.err
     # What the provider adds after that is named, with the field of the name that differs.
     home = json.loads(done.out)["path"]

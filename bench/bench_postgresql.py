@@ -25,6 +25,7 @@ from bench_resolve import EACH, fill, p95, request, throughput
 from registry_process import registry
 
 from mxr.util.codec import canonical
+from mxr_registry.config.connections import ConnectionSettings
 from mxr_registry.database.session import Database
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -39,7 +40,8 @@ CORES = 6
 def filled(server: PostgreSQL, folder: Path, count: int, copies: int) -> Iterator[str]:
     """The URL of a database with the artifacts of `count` requests, each followed by `copies - 1` others."""
     url = server.migrated()
-    db = Database(url)
+    # One statement writes a million rows.
+    db = Database(url, ConnectionSettings(statement=3600.0))
     fill(db, folder, count, copies)
     db.close()
     with psycopg.connect(url, autocommit=True) as session:

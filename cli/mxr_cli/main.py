@@ -121,8 +121,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout = None
         result = 141
     except Exception as error:
-        missing = missing_package("mxr", error) if isinstance(error, ModuleNotFoundError) else None
-        result = print_error(missing or MxrError(f"{type(error).__name__}: {error}"), error_format)
+        unexpected = missing_package("mxr", error) or MxrError(f"{type(error).__name__}: {error}")
+        result = print_error(unexpected, error_format)
     sys.exit(result if isinstance(result, int) else 0)
 
 

@@ -35,14 +35,11 @@ def main() -> None:
     except Exception as problem:
         if debug:
             streams.write_traceback()
-        failed = _internal(problem)
+        failed = missing_package("mxr-worker", problem, "workers") or MxrError(
+            f"Internal error in mxr-worker: {type(problem).__name__}: {problem}".splitlines()[0]
+        )
     streams.write_error("mxr-worker", failed.message, failed.hint)
     sys.exit(failed.exit)
-
-
-def _internal(problem: Exception) -> MxrError:
-    missing = missing_package("mxr-worker", problem, "workers") if isinstance(problem, ModuleNotFoundError) else None
-    return missing or MxrError(f"Internal error in mxr-worker: {type(problem).__name__}: {problem}".splitlines()[0])
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

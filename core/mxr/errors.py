@@ -255,12 +255,12 @@ def from_json(document: object, *, status: int = 500) -> MxrError:
     )
 
 
-def missing_package(program: str, problem: ModuleNotFoundError, extra: str = "") -> MxrError | None:
-    """Return the error that says what to install, or None if a module of this project is missing, which is a bug.
+def missing_package(program: str, problem: Exception, extra: str = "") -> MxrError | None:
+    """Returns the error that says what to install, or None where no package of other people is missing.
 
     `extra`: the optional dependencies in pyproject.toml that the program needs.
     """
-    name = (problem.name or "").partition(".")[0]
+    name = (problem.name or "").partition(".")[0] if isinstance(problem, ModuleNotFoundError) else ""
     if not name or name == "mxr" or name.startswith("mxr_"):
         return None
     what = f"'.[{extra}]'" if extra else "."

@@ -32,16 +32,13 @@ def main() -> None:
     except Exception as problem:
         if debug:
             streams.write_traceback()
-        error = _internal(problem)
+        error = missing_package("mxr-registry", problem, "registry") or MxrError(
+            f"Internal error in mxr-registry: {type(problem).__name__}: {problem}".splitlines()[0]
+        )
     if "--json" in sys.argv:
         streams.write_json(error.to_json())
     print_error(error)
     sys.exit(error.exit)
-
-
-def _internal(problem: Exception) -> MxrError:
-    missing = missing_package("mxr-registry", problem, "registry") if isinstance(problem, ModuleNotFoundError) else None
-    return missing or MxrError(f"Internal error in mxr-registry: {type(problem).__name__}: {problem}".splitlines()[0])
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mxr.display.text import counted
 from mxr.errors import MxrError, Usage
 
+from .model_labels import model_cells
 from .options import Session
 from .output import echo, format_duration, key_cells, note, print_json, print_table
 
@@ -54,15 +55,16 @@ def plan_upgrade(session: Session, before: str, after: str, days: int, factor: f
 
 
 def _print_plan(rebuilds: Sequence[Rebuild], factor: float) -> None:
-    rows = [_row(each) for each in rebuilds[:MAX_ROWS]]
+    models = model_cells([(each.old.model_name, each.request.key.model) for each in rebuilds])
+    rows = [_row(each, model) for each, model in zip(rebuilds[:MAX_ROWS], models, strict=False)]
     if rows:
         print_table(rows, ("USES", "MODEL", "TARGET", "INPUTS", "PRECISION", "STATE", "COMPILE TIME"))
     if len(rebuilds) > MAX_ROWS:
         note(f"mxr: and {len(rebuilds) - MAX_ROWS} more; --json lists all of them")
-    for each in rebuilds:
+    for each, model in zip(rebuilds, models, strict=True):
         if each.grew(factor) and each.took and each.takes:
             note(
-                f"mxr: warning: {each.request.key.model} for {each.request.key.arch or 'ref'} takes "
+                f"mxr: warning: {model} for {each.request.key.arch or 'ref'} takes "
                 f"{each.takes / each.took:.1f} times as long to compile as before ({format_duration(each.takes)}, was "
                 f"{format_duration(each.took)})"
             )
@@ -85,9 +87,9 @@ def _print_summary(rebuilds: Sequence[Rebuild]) -> None:
         )
 
 
-def _row(rebuild: Rebuild) -> tuple[str, ...]:
+def _row(rebuild: Rebuild, model: str) -> tuple[str, ...]:
     key = rebuild.request.key
     seconds = rebuild.takes if rebuild.takes is not None else rebuild.estimate
     compile_time = format_duration(seconds) if seconds is not None else "unknown"
     target, _, inputs, precision = key_cells(key)
-    return (str(rebuild.uses), key.model, target, inputs, precision, rebuild.state, compile_time)
+    return (str(rebuild.uses), model, target, inputs, precision, rebuild.state, compile_time)

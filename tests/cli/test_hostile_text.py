@@ -59,7 +59,9 @@ class HostileRegistry(RegistryUnderTest):
         with contextlib.closing(sqlite3.connect(self.data / "registry.db", timeout=30)) as session, session:
             session.create_function("evil", 1, lambda value: value.replace('"x"', text) if value else value)
             session.execute("UPDATE artifacts SET key_json = evil(key_json), description_json = evil(description_json)")
-            session.execute("UPDATE artifacts SET names_json = ?, worker = ?", (json.dumps([EVIL]), EVIL))
+            session.execute(
+                "UPDATE artifacts SET names_json = ?, worker = ?, model_name = ?", (json.dumps([EVIL]), EVIL, EVIL)
+            )
             session.execute("UPDATE jobs SET worker_name = ?, phase = ?, key_json = evil(key_json)", (EVIL, EVIL))
             session.execute("UPDATE job_events SET worker = ?, note = ?", (EVIL, EVIL))
             session.execute("UPDATE workers SET name = ?", (EVIL,))
@@ -180,6 +182,8 @@ def test_rows_of_a_registry(hostile: HostileRegistry, shown: Shown) -> None:
         ("export", hostile.artifact, "-o", "b.tar"),
         ("plan", "--from", "migraphx=2.16", "--to", "migraphx=2.17"),
         ("ls", "--model", EVIL),
+        ("ls", "--model", EVIL.replace("/", "|")),
+        ("jobs", "--model", EVIL[:9]),
         ("jobs", EVIL),
         ("show", EVIL),
         ("lock", "--unregister", EVIL),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from paths import DATA
@@ -135,3 +136,33 @@ def test_ls_filters(mxr: Host, model: Path, convnet: Path, programs: Programs) -
     text = mxr("ls", "--model", model).out
     assert text.startswith("ID ") and "gfx942:sramecc+:xnack-" in text
     assert "there are more" in mxr("ls", "--model", model, "--limit", "1").err
+
+
+@pytest.mark.on("embedded", "engines")
+def test_models_have_names_that_can_be_searched_for(
+    mxr: Host, model: Path, convnet: Path, programs: Programs, tmp_path: Path
+) -> None:
+    """A name is a label: what is fetched is decided by the identity."""
+    model = model.rename(tmp_path / f"net-{uuid4().hex}.onnx")
+    mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python")
+    named = mxr("ls", "--model", model).out.splitlines()
+    assert named[0].split()[:2] == ["ID", "MODEL"] and named[1].split()[1] == model.name
+    prefix = model.stem[:-1]
+    assert not Path(prefix).exists()
+    (row,) = mxr("ls", "--model", prefix, "--json").json["artifacts"]
+    assert row["model_name"] == model.name
+    shown = mxr("show", row["id"]).out
+    assert f"name       {model.name}  (of the model; a label)" in shown
+    nothing = mxr("ls", "--model", "no-such-name")
+    assert "no artifact is of a model whose name begins with no-such-name" in nothing.err
+    assert "There is no file" in mxr("ls", "--model", "./no-such-name", expect=2).err
+    # Another model under the same name: both are listed, each with its identity.
+    other = tmp_path / "elsewhere" / model.name
+    other.parent.mkdir()
+    other.write_bytes(convnet.read_bytes())
+    mxr("push", programs.ref, "--model", other, "--for", "python", "--precision", "fp16")
+    identities = {mxr("identity", each).out.strip() for each in (model, other)}
+    rows = mxr("ls", "--model", model.name).out.splitlines()[1:]
+    assert {" ".join(line.split()[1:3]) for line in rows} == {f"{model.name} {each[:19]}" for each in identities}
+    found = mxr("ls", "--model", other, "--json").json["artifacts"]
+    assert [each["key"]["model"] for each in found] == [mxr("identity", other).out.strip()]

@@ -181,14 +181,14 @@ class RegistryUnderTest(RegistryState, RegistryProcess):
         """Status and JSON of the publication of a program."""
         return self.call("POST", "/v1/artifacts", {"key": key, "manifest": self.manifest(data, cut=cut), **more})
 
-    def registration(self, onnx: bytes = ONNX, *, cut: int | None = None) -> dict[str, Any]:
+    def registration(self, onnx: bytes = ONNX, *, cut: int | None = None, name: str = "convnet.onnx") -> dict[str, Any]:
         """Upload the bytes of a model; what registers it."""
-        stated = {"model": model_of(onnx), "name": "convnet.onnx", "inputs": [], "onnx": "model.onnx"}
+        stated = {"model": model_of(onnx), "name": name, "inputs": [], "onnx": "model.onnx"}
         return stated | {"manifest": self.manifest(onnx, "model.onnx", cut)}
 
-    def register_model(self, onnx: bytes = ONNX, *, cut: int | None = None) -> str:
+    def register_model(self, onnx: bytes = ONNX, *, cut: int | None = None, name: str = "convnet.onnx") -> str:
         """Upload and register a model, the example unless told otherwise, so that it can be compiled; its identity."""
-        return str(self.ok("POST", "/v1/models", self.registration(onnx, cut=cut))["model"])
+        return str(self.ok("POST", "/v1/models", self.registration(onnx, cut=cut, name=name))["model"])
 
     # Jobs and workers.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from onnx import TensorProto, helper
@@ -100,6 +101,29 @@ def test_a_page_ends_at_its_size_and_the_pages_have_each_row_once(
     if size == 1:
         assert [len(page) for page in cut] == [1] * COUNT
     db.close()
+
+
+def test_names_of_models_are_searched_by_their_beginning(server: RegistryUnderTest) -> None:
+    """Artifacts and jobs, by code points: wildcards of SQL are characters, and upper case is not lower case."""
+    names = ("Net_1.onnx", "Net%1.onnx", "net_1.onnx", "Net_é.onnx", "Net_\U0001f600.onnx")
+    for number, name in enumerate(names):
+        onnx = (Path(__file__).parents[1] / "data" / "models" / "convnet.onnx").read_bytes() + b"\x32\x01y" * number
+        model = server.register_model(onnx + b"\x32\x01z", name=name)
+        server.submit(ref_key(model))
+        server.publish(REF, ref_key(model, env=marked(name)))
+        claim = {"name": f"claimed {name}", "inputs": []}
+        server.publish(REF, ref_key(model, env=marked(f"2 {name}")), model=claim)
+
+    def found(path: str, prefix: str) -> set[str]:
+        reply = server.ok("GET", f"/v1/{path}?name={quote(prefix)}")
+        return {each["model_name"] for each in reply[path]}
+
+    for path in ("artifacts", "jobs"):
+        assert found(path, "Net_") == {"Net_1.onnx", "Net_é.onnx", "Net_\U0001f600.onnx"}
+        assert found(path, "Net_1.onnx") == {"Net_1.onnx"} and found(path, "Net%") == {"Net%1.onnx"}
+        assert found(path, "net") == {"net_1.onnx"} and found(path, "Net_1.onnx ") == set()
+    assert found("artifacts", "claimed net") == {"claimed net_1.onnx"}, "what the publisher calls the model"
+    assert found("jobs", "claimed") == set()
 
 
 def test_pages_over_http(filled: RegistryUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:

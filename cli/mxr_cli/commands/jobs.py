@@ -10,7 +10,8 @@ from mxr.display.streams import write_log
 from mxr.errors import Usage
 from mxr_cli.compile_on_miss import finished_artifact
 from mxr_cli.job_progress import poll_seconds, progress_line, show_progress
-from mxr_cli.options import Session, common
+from mxr_cli.model_labels import model_cells, model_filter
+from mxr_cli.options import FOLLOW_LINKS, Session, common
 from mxr_cli.output import echo, format_duration, format_time, key_cells, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -23,12 +24,25 @@ if TYPE_CHECKING:
 @click.option("--follow", is_flag=True, help="Show the log of job ID until the job ends; exit with 5 if it failed.")
 @click.option("--cancel", is_flag=True, help="Cancel job ID.")
 @click.option("--state", metavar="STATE", help="Only jobs in this state; `open` means queued or running.")
+@click.option(
+    "--model", metavar="MODEL", help="Only jobs for this model: an ONNX file, its identity, or how its name begins."
+)
 @click.option("--arch", metavar="ARCH", help="Only jobs for this base architecture.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), metavar="N", default=100, show_default=True, help="List at most N jobs."
 )
+@FOLLOW_LINKS
 @common
-def jobs(session: Session, identity: str | None, follow: bool, cancel: bool, **filters: Any) -> None:
+def jobs(
+    session: Session,
+    identity: str | None,
+    follow: bool,
+    cancel: bool,
+    model: str | None,
+    *,
+    follow_links: bool,
+    **filters: Any,
+) -> None:
     """List compile jobs, newest first, or show job ID with its log. The first 8 digits of an ID are enough.
 
     \b
@@ -38,6 +52,8 @@ def jobs(session: Session, identity: str | None, follow: bool, cancel: bool, **f
     if identity is None:
         if follow or cancel:
             raise Usage("--follow and --cancel need the ID of a job.", hint="Run mxr jobs ID --follow.")
+        if model is not None:
+            filters |= model_filter(session, model, follow_links=follow_links)
         _list(session, filters)
         return
     if follow and cancel:
@@ -57,11 +73,12 @@ def _list(session: Session, filters: dict[str, Any]) -> None:
     if session.as_json:
         print_json({"jobs": [_row(job) for job in listed.jobs]})
         return
+    models = model_cells([(job.model_name, job.request.key.model) for job in listed.jobs])
     rows = [
-        (job.id[:12], job.state, *key_cells(job.request.key), str(job.attempts), format_time(job.created_at))
-        for job in listed.jobs
+        (job.id[:12], job.state, model, *key_cells(job.request.key), str(job.attempts), format_time(job.created_at))
+        for job, model in zip(listed.jobs, models, strict=True)
     ]
-    print_table(rows, ("ID", "STATE", "TARGET", "TOOLCHAIN", "INPUTS", "PRECISION", "ATTEMPTS", "CREATED"))
+    print_table(rows, ("ID", "STATE", "MODEL", "TARGET", "TOOLCHAIN", "INPUTS", "PRECISION", "ATTEMPTS", "CREATED"))
     if listed.next is not None:
         note("mxr: there are more jobs; --limit lists up to 1000")
 
@@ -87,6 +104,8 @@ def _show(client: Client, job: Job, *, with_log: bool) -> None:
     target, toolchain, inputs, precision = key_cells(job.request.key)
     echo(f"id         {job.id}")
     echo(f"state      {progress_line(JobProgress(job, job.updated_at - job.created_at))}")
+    name = f"  ({job.model_name})" if job.model_name else ""
+    echo(f"model      {job.request.key.model}{name}")
     echo(f"for        {target}, {toolchain}, {inputs}, {precision}")
     echo(f"digest     {job.digest}")
     echo(f"created    {format_time(job.created_at)} UTC, attempts {job.attempts}")

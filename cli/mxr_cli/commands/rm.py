@@ -8,6 +8,7 @@ import click
 
 from mxr.errors import Usage
 from mxr_cli.artifact_rows import artifact_cells
+from mxr_cli.model_labels import model_cells
 from mxr_cli.options import Session, common
 from mxr_cli.output import confirm, echo, print_json
 
@@ -23,6 +24,7 @@ def rm(session: Session, identity: str, yes: bool) -> None:
     if not yes:
         if not sys.stdin.isatty():
             raise Usage("Confirmation required, but standard input is not a terminal.", hint="Add --yes.")
-        confirm(f"Remove {artifact.id[:12]} ({' '.join(artifact_cells(artifact)[1:3])})?")
+        facts = [*model_cells([(artifact.model_name, artifact.key.model)]), *artifact_cells(artifact)[1:3]]
+        confirm(f"Remove {artifact.id[:12]} ({' '.join(facts)})?")
     client.remove(artifact.id)
     print_json({"id": artifact.id, "removed": True}) if session.as_json else echo(artifact.id)

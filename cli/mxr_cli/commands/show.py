@@ -36,6 +36,8 @@ def show(session: Session, identity: str) -> None:
     echo(f"answers    {'yes' if artifact.answers_requests else 'no'}: the namespace serves {rule}")
     compiled = "a worker compiled it from this model" if artifact.model == "verified" else "claimed by the publisher"
     echo(f"model      {artifact.key.model}  ({compiled})")
+    if artifact.model_name:
+        echo(f"name       {artifact.model_name}  (of the model; a label)")
     for title, rows in (("key", artifact.key.to_json()), ("qualities", artifact.qualities.to_json())):
         echo()
         echo(title)

@@ -58,6 +58,7 @@ class Artifact:
     """A published artifact.
 
     `model`: "verified" if a worker compiled the program from the bytes of the model in the key, otherwise "claimed".
+    `model_name`: what the publisher calls the model, a label that identifies nothing; None if nobody named it.
     `sha256` and `size` (bytes) are those of the file, or of the canonical list of several files. Times are seconds
     since 1970 by the clock of the registry's database.
 
@@ -85,6 +86,7 @@ class Artifact:
     worker: str | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     model: str = "claimed"
+    model_name: str | None = None
     description: Mapping[str, Any] | None = None
     manifest: Manifest | None = None
 

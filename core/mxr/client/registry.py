@@ -91,7 +91,8 @@ class Client:
     def artifacts(self, **filters: str | int | None) -> artifact_protocol.Artifacts:
         """Returns a page of artifacts.
 
-        Filters: model, digest, kind, vendor, arch, migraphx, rocm, precision, input. Paging: limit, after.
+        Filters: model, name (of the model: its beginning), digest, kind, vendor, arch, migraphx, rocm, precision,
+        input. Paging: limit, after.
         """
         return self.exchange(artifact_protocol.Artifacts, "GET", "/artifacts" + _query(filters))
 
@@ -173,7 +174,8 @@ class Client:
         return self.exchange(job_protocol.Job, "GET", _job(identity) + query, wait=wait)
 
     def jobs(self, **filters: str | int | None) -> job_protocol.Jobs:
-        """Returns a page of jobs, latest first. Filters: state (or `open`), model, digest, arch; limit, after."""
+        """Returns a page of jobs, latest first. Filters: state (or `open`), model, name, digest, arch;
+        limit, after."""
         from mxr.protocol import jobs as job_protocol
 
         return self.exchange(job_protocol.Jobs, "GET", "/jobs" + _query(filters))

@@ -92,6 +92,7 @@ class Rebuild:
         return {
             "artifact": self.old.id,
             "model": key.model,
+            "model_name": self.old.model_name,
             "arch": key.arch or key.kind,
             "precision": "+".join(key.precision) or "fp32",
             "inputs": key.to_json()["inputs"],

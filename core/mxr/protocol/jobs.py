@@ -71,6 +71,7 @@ class Job:
     `version` increases with every change; long polls wait for a larger one. `place`: position in the queue, 1 for the
     next job to be claimed. `estimate`: seconds for the whole compile; `estimate_from`: its basis. `artifact`: id of the
     result. `waiting_for`: the worker that a queued job needs, if no live worker and no declared pool can compile it.
+    `model_name`: the name with which the model was registered, a label.
     """
 
     id: str
@@ -91,6 +92,7 @@ class Job:
     artifact: str | None = None
     failure: JobFailure | None = None
     waiting_for: str | None = None
+    model_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

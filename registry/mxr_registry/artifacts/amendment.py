@@ -24,7 +24,7 @@ from mxr.util.codec import canonical, encode
 from mxr_registry.database.session import Row, Session, now
 from mxr_registry.database.tables import ArtifactRow
 
-from . import catalog
+from . import catalog, models
 
 if TYPE_CHECKING:
     from .publication import CheckedPublication
@@ -33,6 +33,7 @@ log = logging.getLogger("mxr_registry")
 
 COLUMNS = (
     ArtifactRow.seq,
+    ArtifactRow.namespace,
     ArtifactRow.id,
     ArtifactRow.origin,
     ArtifactRow.created_by,
@@ -43,9 +44,10 @@ COLUMNS = (
 """Columns of an existing artifact that `amend` needs."""
 
 
-def facts_of(checked: CheckedPublication) -> dict[str, Any]:
+def facts_of(session: Session, namespace: str, checked: CheckedPublication) -> dict[str, Any]:
     """Return the columns of an artifact that depend on who published it."""
     source, wanted = checked.source, checked.wanted
+    claimed = wanted.model.name if wanted.model and source.origin == serving.PUSHED else None
     return {
         "origin": source.origin,
         "created_by": source.created_by,
@@ -55,6 +57,7 @@ def facts_of(checked: CheckedPublication) -> dict[str, Any]:
         "provenance_json": canonical(dict(wanted.provenance)),
         "sources_json": canonical(dict(checked.sources)),
         "description_json": canonical(dict(checked.description)),
+        "model_name": claimed or models.name_of(session, namespace, wanted.key.model),
     }
 
 
@@ -75,7 +78,7 @@ def amend(session: Session, existing: Row, checked: CheckedPublication) -> MxrEr
 
 def _replace(session: Session, existing: Row, checked: CheckedPublication, **more: Any) -> None:
     row, source = ArtifactRow, checked.source
-    values = facts_of(checked) | {"changed_at": now(session)} | more
+    values = facts_of(session, existing.namespace, checked) | {"changed_at": now(session)} | more
     session.execute(update(row).where(row.seq == existing.seq).values(values))
     log.info("the facts of artifact %s were replaced by %s (%s)", existing.id, source.created_by, source.origin)
 

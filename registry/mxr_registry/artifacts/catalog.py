@@ -18,7 +18,7 @@ from mxr.artifact.serving import BUILT, PUBLISHER
 from mxr.errors import NotAllowed, NotFound, Usage
 from mxr.util.codec import decode
 from mxr.util.hashing import sha256_hex
-from mxr_registry.database.paging import read_page
+from mxr_registry.database.paging import begins_with, read_page
 from mxr_registry.database.session import Row, Session, advisory_lock, default_serve, now
 from mxr_registry.database.tables import (
     ArtifactBlobRow,
@@ -53,6 +53,7 @@ COLUMNS = (
     ArtifactRow.job,
     ArtifactRow.worker,
     ArtifactRow.changed_at,
+    ArtifactRow.model_name,
     select(NamespaceRow.serve).where(NamespaceRow.name == ArtifactRow.namespace).scalar_subquery().label("serve"),
 )
 """Columns in a list of artifacts. Manifest and description are left out because they can be long."""
@@ -60,9 +61,12 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ArtifactFilters:
-    """Filters of a list of artifacts; None matches all. `input`: the name of an input. `after`: `next` of a page."""
+    """Filters of a list of artifacts; None matches all. `name`: how the name of the model begins. `input`: the name of
+    an input. `after`: `next` of a page.
+    """
 
     model: str | None = None
+    name: str | None = None
     digest: str | None = None
     kind: str | None = None
     vendor: str | None = None
@@ -97,6 +101,8 @@ def listed(session: Session, namespace: str, filters: ArtifactFilters) -> str:
         value = getattr(filters, name)
         if value is not None:
             query = query.where(getattr(row, name) == (value.partition(":")[0] if name == "arch" else value))
+    if filters.name is not None:
+        query = query.where(begins_with(row.model_name, filters.name))
     if filters.input is not None:
         query = query.where(
             row.seq.in_(select(ArtifactInputRow.artifact).where(ArtifactInputRow.name == filters.input))
@@ -129,12 +135,14 @@ def fields_of(row: Row, default: str) -> str:
     """
     known = (row.promoted_at, row.changed_at, row.created_by, row.job, row.worker, row.origin, row.serve or default)
     promoted_at, changed_at, created_by, job, worker, origin, serve = (json.dumps(each) for each in known)
+    name = json.dumps(row.model_name)
     model = "verified" if row.origin == BUILT else "claimed"
     return (
         f'"id":"{row.id}","digest":"{row.digest}","sha256":"{row.sha256}","size":{row.size},"key":{row.key_json},'
         f'"qualities":{row.qualities_json},"provenance":{row.provenance_json},"published_at":{row.published_at},'
         f'"promoted_at":{promoted_at},"changed_at":{changed_at},"created_by":{created_by},"job":{job},'
-        f'"worker":{worker},"origin":{origin},"serve":{serve},"sources":{row.sources_json},"model":"{model}"'
+        f'"worker":{worker},"origin":{origin},"serve":{serve},"sources":{row.sources_json},"model":"{model}",'
+        f'"model_name":{name}'
     )
 
 

@@ -173,6 +173,12 @@ def known(session: Session, namespace: str, model: str) -> bool:
     return _find(session, namespace, model) is not None
 
 
+def name_of(session: Session, namespace: str, model: str) -> str | None:
+    """Return the name with which a model was registered, or None if it was not."""
+    query = select(ModelRow.name).where(ModelRow.namespace == namespace, ModelRow.model == model)
+    return session.execute(query).scalar()
+
+
 def show(session: Session, namespace: str, model: str) -> str:
     """Return the JSON of one model with its manifest.
 

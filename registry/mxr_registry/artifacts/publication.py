@@ -207,7 +207,7 @@ def record(session: Session, namespace: str, checked: CheckedPublication) -> Rec
         if checked.repairs or (checked.source.origin, existing.origin) == (serving.BUILT, serving.PUSHED):
             _replace_manifest(session, namespace, existing.seq, checked.wanted.manifest)
         return RecordedPublication(False, amendment.amend(session, existing, checked))
-    values = _values(session, namespace, checked) | amendment.facts_of(checked)
+    values = _values(session, namespace, checked) | amendment.facts_of(session, namespace, checked)
     seq = session.execute(insert(row).values(values).returning(row.seq)).scalar_one()
     _bind(session, namespace, seq, checked.wanted.manifest)
     inputs = [{"artifact": seq, "name": name} for name, _ in checked.wanted.key.inputs]

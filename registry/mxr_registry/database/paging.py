@@ -38,6 +38,11 @@ def read_page(
     return texts, None
 
 
+def begins_with(column: Any, prefix: str) -> Any:
+    """SQL condition: a name begins with this prefix. The column is compared by code points, so that an index serves."""
+    return (column >= prefix) & (column < prefix + chr(0x10FFFF))
+
+
 def check_number(after: str) -> int:
     """Return the cursor of a list that is ordered by a number. Raises `Usage`."""
     if not (after.isascii() and after.isdigit() and len(after) <= 18):

@@ -43,6 +43,9 @@ Word = String(250)
 ModelIdentity = String(71).with_variant(String(37), "sqlite")
 """The identity of a model. SQLite ignores the length, and its columns keep the one of the first migration."""
 
+ModelName = Text().with_variant(Text(collation="C"), "postgresql")
+"""The name of a model: a label. It is compared by code points, so that an index finds the names with a prefix."""
+
 
 class Base(DeclarativeBase):
     """Base of all tables. Its naming convention gives constraints the names that migrations refer to."""
@@ -106,7 +109,7 @@ class ModelRow(Base):
     seq: Mapped[int] = mapped_column(Serial, primary_key=True)
     namespace: Mapped[str] = mapped_column(Namespace)
     model: Mapped[str] = mapped_column(ModelIdentity)
-    name: Mapped[str] = mapped_column(Text)
+    name: Mapped[str] = mapped_column(ModelName)
     inputs_json: Mapped[str] = mapped_column(Text)
     complete: Mapped[bool]
     onnx: Mapped[str | None] = mapped_column(Text)
@@ -141,9 +144,10 @@ class ArtifactRow(Base):
     """A published artifact. `seq` is the order of publication, `promoted` the order of promotion (0: not promoted).
 
     `origin`, `created_by`, `job` and `worker` are what the registry knows of the publication, `provenance_json` is what
-    the publisher said, and `claim_json` what the publisher says about the model. `sources_json` tells who states each
-    fact. `changed_at`: when the facts were last replaced. `used_at`: the last use, accurate to some seconds, or the
-    time of publication if it was never used.
+    the publisher said, and `claim_json` what the publisher says about the model. `model_name` is a label: what the
+    publisher calls the model, or the name with which it was registered. `sources_json` tells who states each fact.
+    `changed_at`: when the facts were last replaced. `used_at`: the last use, accurate to some seconds, or the time of
+    publication if it was never used.
     """
 
     __tablename__ = "artifacts"
@@ -178,6 +182,7 @@ class ArtifactRow(Base):
     manifest_json: Mapped[str] = mapped_column(Text)
     description_json: Mapped[str | None] = mapped_column(Text)
     claim_json: Mapped[str | None] = mapped_column(Text)
+    model_name: Mapped[str | None] = mapped_column(ModelName)
 
     __table_args__ = (
         UniqueConstraint("namespace", "id"),
@@ -187,6 +192,7 @@ class ArtifactRow(Base):
         Index(None, "namespace", "model", "seq"),
         Index(None, "namespace", "model", "arch", "seq"),
         Index(None, "namespace", "arch", "seq"),
+        Index(None, "namespace", "model_name", "seq"),
         {"sqlite_autoincrement": True},
     )
 

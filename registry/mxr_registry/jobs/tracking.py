@@ -15,19 +15,29 @@ from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow
-from mxr_registry.database.paging import read_page
+from mxr_registry.database.paging import begins_with, read_page
 from mxr_registry.database.session import Row, Session
+from mxr_registry.database.tables import ModelRow
 
 from . import estimates, transitions, workers
 
 MOST_LISTED = 1_000
 
+COLUMNS = (
+    *JobRow.__table__.c,
+    select(ModelRow.name)
+    .where(ModelRow.namespace == JobRow.namespace, ModelRow.model == JobRow.model)
+    .scalar_subquery()
+    .label("model_name"),
+)
+"""Columns of a job, with the name of its model."""
+
 BY_ID = (
-    select(*JobRow.__table__.c)
+    select(*COLUMNS)
     .where(JobRow.namespace == bindparam("namespace"), JobRow.id >= bindparam("low"), JobRow.id < bindparam("high"))
     .limit(2)
 )
-BY_SEQ = select(*JobRow.__table__.c).where(JobRow.seq == bindparam("of"))
+BY_SEQ = select(*COLUMNS).where(JobRow.seq == bindparam("of"))
 AHEAD = select(func.count()).where(
     JobRow.namespace == bindparam("namespace"),
     JobRow.state == job_protocol.QUEUED,
@@ -55,10 +65,14 @@ class JobDocument:
 
 @dataclass(frozen=True, slots=True)
 class JobFilters:
-    """Filters of a list of jobs; None matches all. `state` may also be `open`. `after`: `next` of a page."""
+    """Filters of a list of jobs; None matches all.
+
+    `state` may also be `open`. `name`: how the name of the model begins. `after`: `next` of a page.
+    """
 
     state: str | None = None
     model: str | None = None
+    name: str | None = None
     digest: str | None = None
     arch: str | None = None
     limit: int = 100
@@ -85,8 +99,8 @@ class JobFilters:
 
 
 def select_jobs(namespace: str) -> Any:
-    """Return a SELECT of full job rows in a namespace."""
-    return select(*JobRow.__table__.c).where(JobRow.namespace == namespace)
+    """Return a SELECT of full job rows, with the name of the model, in a namespace."""
+    return select(*COLUMNS).where(JobRow.namespace == namespace)
 
 
 def find(session: Session, namespace: str, id: str) -> Row:
@@ -149,6 +163,7 @@ def document(row: Row) -> dict[str, Any]:
         "waiting_for": None,
         "artifact": row.artifact,
         "failure": json.loads(row.failure_json) if row.failure_json else None,
+        "model_name": row.model_name,
     }
 
 
@@ -161,6 +176,9 @@ def listed(session: Session, namespace: str, filters: JobFilters) -> str:
         value = getattr(filters, name)
         if value is not None:
             query = query.where(getattr(JobRow, name) == (value.partition(":")[0] if name == "arch" else value))
+    if filters.name is not None:
+        named = select(ModelRow.model).where(ModelRow.namespace == namespace, begins_with(ModelRow.name, filters.name))
+        query = query.where(JobRow.model.in_(named))
     if filters.after is not None:
         query = query.where(JobRow.seq < int(filters.after))
     page, last = read_page(

@@ -50,6 +50,8 @@ def test_what_is_in_use_is_planned_by_demand_and_queued(
     rows = {each["artifact"]: each for each in plan["programs"]}
     assert [each["artifact"] for each in plan["programs"]][:2] == [ids[1], ids[0]]
     assert all(each["state"] == "no worker" and each["took"] > 0 for each in plan["programs"])
+    assert [each["model_name"] for each in plan["programs"]][:2] == ["model1.onnx", "model0.onnx"]
+    assert "model1.onnx" in hosts[0]("plan", *UPGRADE).out
     assert plan["summary"]["seconds"] > 0 and plan["summary"]["unknown"] == 0
     assert rows[ids[1]]["estimate"] == rows[ids[1]]["took"]
     assert not json.loads(registry.ask("GET", "/v1/jobs?state=open").data)["jobs"]

@@ -47,6 +47,11 @@ def test_ask_queues_and_leaves(mxr: Host, convnet: Path) -> None:
     assert again.error["detail"]["job"] == job
     shown = mxr("jobs", job[:8], "--json").json
     assert (shown["id"], shown["state"], shown["attempts"], shown["failure"]) == (job, "queued", 0, None)
+    assert shown["model_name"] == convnet.name and f"({convnet.name})" in mxr("jobs", job[:8]).out
+    listed = mxr("jobs", "--model", convnet.stem, "--state", "queued", "--json").json["jobs"]
+    assert job in [each["id"] for each in listed]
+    assert convnet.name in mxr("jobs", "--model", convnet).out
+    assert mxr("jobs", "--model", "no-such-name", "--json").json["jobs"] == []
     assert mxr("jobs", job, "--cancel", "--json").json["state"] == "cancelled"
     other = mxr("fetch", convnet, *REF, "--on-miss", "ask", "--json", expect=4)
     assert other.error["detail"]["job"] != job

@@ -1,0 +1,44 @@
+"""Models in lists: which one a command line means, and how a table names it. Names are labels: models may share one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mxr.artifact.key import MODEL_PREFIX
+
+from .options import Session
+
+SHORT = len(MODEL_PREFIX) + 12
+"""Characters of a short identity: enough for every command that takes an identity."""
+
+
+def model_filter(session: Session, text: str, *, follow_links: bool) -> dict[str, str]:
+    """Return the filter of a list for an ONNX file, an identity, or the beginning of a name.
+
+    What looks like a path, or is a file, is read as one. Raises `Damaged`, `NoSuchModel`, `Usage`.
+    """
+    from mxr.request.model import complete, find, is_identity
+
+    if is_identity(text):
+        return {"model": complete(text, session.cache(), session.client)}
+    if "/" in text or Path(text).exists():
+        return {"model": find(text, session.cache(), session.client, follow_links=follow_links).model}
+    return {"name": text}
+
+
+def model_cells(models: Sequence[tuple[str | None, str]]) -> list[str]:
+    """Return a table cell for each model, given by name and identity.
+
+    Where models of this table share a name, or have none, the cell has the first digits of the identity.
+    """
+    identities: dict[str | None, set[str]] = {}
+    for name, identity in models:
+        identities.setdefault(name, set()).add(identity)
+    return [_cell(name, identity, shared=len(identities[name]) > 1) for name, identity in models]
+
+
+def _cell(name: str | None, identity: str, *, shared: bool) -> str:
+    if name is None:
+        return identity[:SHORT]
+    return f"{name} {identity[:SHORT]}" if shared else name

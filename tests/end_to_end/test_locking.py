@@ -115,6 +115,47 @@ def test_a_request_that_is_not_in_the_lock_is_refused_with_the_nearest(
     }
 
 
+def test_the_lock_completes_a_request_where_only_one_entry_fits(
+    mxr: Host, model: Path, convnet: Path, published: dict[str, Any], programs: Programs, gpu: tuple[str, ...]
+) -> None:
+    """A host without a GPU needs no arch and no versions: the lock has them. Several entries are a choice."""
+    mxr("lock", model, *gpu)
+    for words in ((), ("--batch", 4), ("--arch", "gfx908"), ("--rocm", "7.2", "--for", "python")):
+        done = mxr("fetch", "--locked", model, *words, "--json")
+        assert done.json["id"] == published["id"], words
+    assert "taken from the only entry of the lock that fits: --arch gfx908" in done.err
+    error = mxr("fetch", "--locked", model, "--batch", 8, "--json", expect=6).error
+    assert error["message"] == "This request is not in the lock."
+    (nearest,) = error["detail"]["nearest"]
+    assert [each["field"] for each in nearest["differences"]] == ["inputs.x"]
+    assert "not in the lock" in mxr("fetch", "--locked", model, "--arch", "gfx90a", expect=6).err
+    assert "not in the lock" in mxr("fetch", "--locked", convnet, expect=6).err
+    assert "does not tell the arch" in mxr("fetch", "--locked", model, "--exact", expect=2).err
+
+    mxr("push", programs.gfx942, "--model", model, "--rocm", "7.1", "--for", "amdinfer")
+    mxr(
+        "lock",
+        model,
+        "--add",
+        "--arch",
+        "gfx942",
+        "--rocm",
+        "7.1",
+        "--migraphx",
+        "2.15",
+        "--batch",
+        4,
+        "--for",
+        "amdinfer",
+    )
+    choice = mxr("fetch", "--locked", model, "--batch", 4, "--json", expect=2).error
+    assert choice["message"] == "2 entries of the lock fit this request."
+    first, second = choice["hint"].removeprefix("Choose one of them: ").removesuffix(".").split("; ")
+    assert "--arch gfx908" in first and "--for amdinfer" in second
+    ids = [mxr("fetch", "--locked", model, *words.split(), "--json").json["id"] for words in (first, second)]
+    assert ids == [each["id"] for each in choice["detail"]["entries"]] and len(set(ids)) == 2
+
+
 def test_what_is_gone_is_said(
     mxr: Host, host: Hosts, model: Path, published: dict[str, Any], gpu: tuple[str, ...]
 ) -> None:

@@ -208,6 +208,9 @@ def test_a_set_by_a_lock(
     said = mxr("fetch", "--locked", convnet, *REF, "--batch", "1,4", "-o", tmp_path / "set", "--json").json
     assert [each["id"] for each in said["entries"]] == [variants[1]["id"], variants[4]["id"]]
     assert "not in the lock" in mxr("fetch", "--locked", convnet, *REF, "--batch", "1,2", expect=6).err
+    # The lock says the rest, on any host.
+    completed = mxr("fetch", "--locked", convnet, "--batch", "1,4", "--json").json
+    assert [each["id"] for each in completed["entries"]] == [each["id"] for each in said["entries"]]
 
 
 def test_a_set_from_a_program(host: Hosts, convnet: Path, variants: dict[int, dict[str, Any]], tmp_path: Path) -> None:

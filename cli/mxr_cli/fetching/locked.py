@@ -62,12 +62,13 @@ def _is_lock(value: str) -> bool:
 
 
 def _fetch_one(session: Session, options: FetchOptions, lock: LockFile, model: str) -> dict[str, Any]:
-    from mxr.api import prepare
+    from mxr.request import model as models
 
     from .program import deliver
 
-    cache, connect = session.cache(), session.connect(offline=options.offline)
-    subject, asked = prepare(options.request, model, cache, connect, session.host(options.request))
+    cache, connect, request = session.cache(), session.connect(offline=options.offline), options.request
+    subject = models.find(model, cache, connect, follow_links=request.follow_links)
+    asked = pins.ask(lock, request, subject, session.host(request))
     for line in asked.notes:
         note(f"mxr: {line}")
     output = options.output_request(asked, subject)

@@ -24,18 +24,11 @@ if TYPE_CHECKING:
 
 def fetch_set(session: Session, options: FetchOptions, lock: LockFile | None = None) -> dict[str, Any]:
     """Fetch all variants of a model, or none. With `lock`, exactly those that it names. Returns the JSON document."""
-    from mxr.api import prepare
-
-    assert options.model is not None
     if options.output is not None:
         variant_set.check_output(options.output)
-    cache, connect = session.cache(), session.connect(offline=options.offline)
-    host = session.host(options.request)
-    first = replace(options.request, batch=options.batches[0])
-    subject, asked = prepare(first, options.model, cache, connect, host)
-    for line in asked.notes:
+    subject, wanted = _requests(session, options, lock)
+    for line in dict.fromkeys(line for asked in wanted.values() for line in asked.notes):
         note(f"mxr: {line}")
-    wanted = variant_set.ask(options.request, options.batches, subject, host)
     if options.output is not None:
         from mxr.install.placement import check_stem
 
@@ -51,6 +44,26 @@ def fetch_set(session: Session, options: FetchOptions, lock: LockFile | None = N
             differences = fetch_workflow.shortfall(wanted[batch].request, each.answer)
             note(f"mxr: batch {batch}: not an exact match: {differences}")
     return _place(session, options, wanted, fetched, subject)
+
+
+def _requests(
+    session: Session, options: FetchOptions, lock: LockFile | None
+) -> tuple[ModelReference, dict[int, BuiltRequest]]:
+    """The model, and the request for each batch size, completed by the lock if there is one."""
+    from mxr.api import prepare
+    from mxr.lockfiles import pins
+    from mxr.request import model as models
+
+    assert options.model is not None
+    cache, connect = session.cache(), session.connect(offline=options.offline)
+    host = session.host(options.request)
+    if lock is None:
+        first = replace(options.request, batch=options.batches[0])
+        subject, _ = prepare(first, options.model, cache, connect, host)
+        return subject, variant_set.ask(options.request, options.batches, subject, host)
+    subject = models.find(options.model, cache, connect, follow_links=options.request.follow_links)
+    each = {batch: replace(options.request, batch=batch) for batch in options.batches}
+    return subject, {batch: pins.ask(lock, asked, subject, host) for batch, asked in each.items()}
 
 
 def _place(

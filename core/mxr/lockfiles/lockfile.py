@@ -15,6 +15,7 @@ from typing import Any
 from mxr import consumers
 from mxr.artifact.key import MODEL, MODEL_PREFIX, Key
 from mxr.artifact.manifest import check_sha256
+from mxr.artifact.partial import PartialRequest
 from mxr.artifact.qualities import Demands, Request
 from mxr.display.text import json_text
 from mxr.errors import Damaged, MxrError, Usage
@@ -125,10 +126,18 @@ class LockFile:
         digests = {request.key.digest, *([generic.digest] if generic else [])}
         return tuple({entry.id: entry for entry in self.entries if entry.digest in digests}.values())
 
-    def nearest(self, request: Request, most: int = 3) -> list[dict[str, Any]]:
-        """The entries whose keys differ least from that of the request, with the differing fields, for an error."""
-        rows = [(request.key.differences(entry.request.key), entry) for entry in self.entries]
-        rows.sort(key=lambda row: (row[1].request.key.model != request.key.model, len(row[0])))
+    def admitted(self, partial: PartialRequest) -> tuple[LockEntry, ...]:
+        """The entries that have every fact that a partial request states, without duplicates of a request."""
+        found: dict[Request, LockEntry] = {}
+        for entry in self.entries:
+            if partial.admits(entry.request.key):
+                found.setdefault(entry.request, entry)
+        return tuple(found.values())
+
+    def nearest(self, asked: Key | PartialRequest, most: int = 3) -> list[dict[str, Any]]:
+        """The entries whose keys differ least from a requested one, with the differing fields, for an error."""
+        rows = [(asked.differences(entry.request.key), entry) for entry in self.entries]
+        rows.sort(key=lambda row: (row[1].request.key.model != asked.model, len(row[0])))
         return [{"id": entry.id, "differences": [each.to_json() for each in found]} for found, entry in rows[:most]]
 
     def merged(self, more: Iterable[LockEntry]) -> LockFile:

@@ -8,15 +8,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr.artifact.key import MODEL
+from mxr import consumers
+from mxr.artifact.key import MODEL, Key
 from mxr.artifact.matching import Candidate, choose
+from mxr.artifact.partial import PartialRequest
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import ANY
 from mxr.cache.store import Answer, Cache
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Temporary, Unreachable, Usage
+from mxr.request import builder
 from mxr.request import model as subjects
+from mxr.request.builder import BuiltRequest, Options
+from mxr.request.choices import Choice, distinguishing, options_of
 from mxr.request.model import ModelReference
 from mxr.util import disk
 from mxr.util.frozen import dataclass
@@ -28,6 +33,10 @@ from .lockfile import FILE_NAME, LockEntry, LockFile
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
+    from mxr.host_facts import Host
+
+MOST_CHOICES = 10
+"""Entries that an error lists, when several fit a request."""
 
 SAME, OTHER, GONE, UNSERVED, CHANGED, MISSING = "same", "other", "gone", "unserved", "changed", "missing"
 """The state of an entry. SAME: unchanged. OTHER: the registry resolves the request to another artifact now. GONE: the
@@ -73,15 +82,59 @@ def fetch(
     """
     entries = lock.serving(request)
     if not entries:
-        raise Mismatch(
-            "This request is not in the lock.",
-            hint="Request what was locked (`mxr key` shows the request), or add this request: `mxr lock --add`.",
-            detail={"digest": request.key.digest, "nearest": lock.nearest(request)},
-        )
+        raise _not_locked(lock, request.key)
     found = [find(entry, cache, connect) for entry in entries]
     at = 0 if len(found) == 1 else _first(request, [each.artifact for each in found])
     answer = fetch_workflow.judged(request, found[at].artifact, "The locked artifact")
     return _bring(answer, found[at], entries[at], cache, connect, watch)
+
+
+def ask(lock: LockFile, options: Options, subject: ModelReference, host: Host) -> BuiltRequest:
+    """Builds a request from options and host, completed by the only entry of the lock that has all of their facts.
+
+    Raises `Mismatch` if there is none, and `Usage` with the options that choose if there are several. An exact request
+    leaves nothing open.
+    """
+    built = builder.gather(options, subject, host)
+    partial = built.partial
+    if options.exact or not partial.open_facts:
+        return builder.ask(options, subject, host)
+    entries = lock.admitted(partial)
+    if not entries:
+        raise _not_locked(lock, partial)
+    keys = {entry.request.key: entry for entry in entries}
+    rows = [options_of(partial, _choice(entry), options, subject) for entry in keys.values()]
+    if len(keys) > 1:
+        chosen = [" ".join(map(shell_quoted, words)) for words in distinguishing(rows)]
+        more = f"; and {len(keys) - MOST_CHOICES} more" if len(keys) > MOST_CHOICES else ""
+        raise Usage(
+            f"{len(keys)} entries of the lock fit this request.",
+            hint=f"Choose one of them: {'; '.join(chosen[:MOST_CHOICES])}{more}.",
+            detail={"entries": [entry.to_json() for entry in keys.values()]},
+        )
+    (entry,) = keys.values()
+    taken = " ".join(word for words in rows[0].values() for word in words)
+    consumer = built.consumer or consumers.find(entry.consumer)
+    note = f"taken from the only entry of the lock that fits: {taken}"
+    return BuiltRequest(partial.completed(entry.request.key), consumer, (*built.notes, note))
+
+
+def _choice(entry: LockEntry) -> Choice:
+    wanted = entry.request.demands
+    consumer, key = consumers.find(entry.consumer), entry.request.key
+    own_flags = (key.offload_copy, key.fast_math) == (consumer.offload_copy, consumer.fast_math)
+    return Choice(
+        key, wanted.sramecc, wanted.xnack, wanted.num_cu, wanted.chiplets, consumer.name if own_flags else None
+    )
+
+
+def _not_locked(lock: LockFile, asked: Key | PartialRequest) -> Mismatch:
+    digest = {"digest": asked.digest} if isinstance(asked, Key) else {}
+    return Mismatch(
+        "This request is not in the lock.",
+        hint="Request what was locked (`mxr key` shows the request), or add this request: `mxr lock --add`.",
+        detail={**digest, "nearest": lock.nearest(asked)},
+    )
 
 
 def fetch_entry(entry: LockEntry, cache: Cache, connect: Connect | None, *, watch: Watch = unwatched) -> Fetched:

@@ -14,7 +14,7 @@ onnx/onnx.proto of github.com/onnx/onnx (tests compare them with the onnx packag
 
 from __future__ import annotations
 
-from .binding import bind_inputs
+from .binding import bind_inputs, bind_known_dims
 from .external import DEEPEST_SUBGRAPH, check_folder, check_names, external_files, model_with_data
 from .reader import read_model
 from .values import LARGEST_DIM, Dim, OnnxInput, OnnxModel, OutputDim
@@ -27,6 +27,7 @@ __all__ = [
     "OnnxModel",
     "OutputDim",
     "bind_inputs",
+    "bind_known_dims",
     "check_folder",
     "check_names",
     "external_files",

@@ -18,6 +18,32 @@ def bind_inputs(
     range (min, max, optimals) does not bind its symbol in other inputs. Raises `Usage`, which lists the inputs of the
     model, if a value does not match the model or a dim stays unknown.
     """
+    symbols = _bound_symbols(model, batch, inputs)
+    bound: dict[str, tuple[Dim, ...]] = {}
+    for item in model.inputs:
+        values = inputs[item.name] if item.name in inputs else _known_dims(item, batch, symbols)
+        if values is not None:
+            bound[item.name] = tuple(values)
+    if len(bound) < len(model.inputs):
+        raise _unbound_error(model, batch, symbols, [item for item in model.inputs if item.name not in bound])
+    return bound
+
+
+def bind_known_dims(
+    model: OnnxModel, *, batch: int | None, inputs: Mapping[str, tuple[Dim, ...]]
+) -> dict[str, tuple[Dim | None, ...] | None]:
+    """Return the dims of every input like `bind_inputs`, with None for a dim that stays unknown.
+
+    An input of unknown rank is None. Raises `Usage` if a value does not match the model.
+    """
+    symbols = _bound_symbols(model, batch, inputs)
+    return {
+        item.name: tuple(inputs[item.name]) if item.name in inputs else _dims_so_far(item, batch, symbols)
+        for item in model.inputs
+    }
+
+
+def _bound_symbols(model: OnnxModel, batch: int | None, inputs: Mapping[str, tuple[Dim, ...]]) -> dict[str, Dim]:
     known = {item.name: item for item in model.inputs}
     for name in inputs:
         if name not in known:
@@ -27,14 +53,7 @@ def bind_inputs(
         _bind_symbols(model, known[name], dims, symbols)
     if batch is not None:
         _bind_batch(model, batch, inputs, symbols)
-    bound: dict[str, tuple[Dim, ...]] = {}
-    for item in model.inputs:
-        values = inputs[item.name] if item.name in inputs else _known_dims(item, batch, symbols)
-        if values is not None:
-            bound[item.name] = tuple(values)
-    if len(bound) < len(model.inputs):
-        raise _unbound_error(model, batch, symbols, [item for item in model.inputs if item.name not in bound])
-    return bound
+    return symbols
 
 
 def _error(model: OnnxModel, message: str, hint: str = "Set the dims with --input NAME=1,3,224,224.") -> Usage:

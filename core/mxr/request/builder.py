@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from os import PathLike
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from mxr import consumers
 from mxr.artifact import target
 from mxr.artifact.compile_settings import VARIABLES, unread
 from mxr.artifact.key import Key
+from mxr.artifact.partial import PartialRequest
 from mxr.artifact.qualities import Demands, Request
 from mxr.artifact.target import GfxArch, Inputs
 from mxr.consumers import Consumer
@@ -88,6 +89,15 @@ class BuiltRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class BuiltPartial:
+    """What is known of a request, its consumer if one was named, and notes about where the facts come from."""
+
+    partial: PartialRequest
+    consumer: Consumer | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Hardware:
     """The target of a request."""
 
@@ -112,40 +122,59 @@ def ask(
     toolchains: Toolchains | None = None,
     sha256_of: Callable[[Path | None], str | None] | None = None,
 ) -> BuiltRequest:
-    """Builds the request. Raises `Usage` for missing or contradictory facts, with the options that resolve it.
+    """Builds the request. Raises `Usage` for contradictory facts, and for all missing ones at once, with the options.
 
     `sha256_of` hashes calibration data; a caller that builds many requests can pass a function with a cache.
     """
-    notes: list[str] = []
-    hardware, toolchain = choose_hardware(options, host, notes)
-    consumer = consumers.find(options.consumer) if options.consumer else consumers.DEFAULT
+    built = gather(options, subject, host, sha256_of)
+    partial = built.partial
+    missing = _missing(partial, options, subject, host, toolchains)
+    if missing is not None:
+        raise missing
+    notes = list(built.notes)
+    consumer = built.consumer or consumers.DEFAULT
     flags = choose_flags(options, consumer)
-    if options.consumer is None and None in (options.offload_copy, options.fast_math):
+    if built.consumer is None and None in (options.offload_copy, options.fast_math):
         notes.append(f"no --for given, using {consumer.name} (offload_copy {_on(flags[0])}, fast_math {_on(flags[1])})")
-    inputs = subject.bind(options.batch, options.inputs)
-    toolchain = choose_toolchain(options, toolchain)
-    rocm, migraphx = toolchain.rocm, toolchain.migraphx
-    if migraphx is None or (rocm is None and hardware.kind == "gpu"):
-        raise _no_toolchain(subject, hardware, toolchains, rocm, migraphx)
-    zeros = hardware.vendor == "hygon"
-    migraphx_short, migraphx_patch = target.split_version(migraphx, "migraphx", zeros=zeros)
-    rocm_short, rocm_patch = target.split_version(rocm, "rocm", zeros=zeros) if rocm else (None, None)
     key = Key(
-        model=subject.model,
-        kind=hardware.kind,
-        vendor=hardware.vendor,
-        arch=hardware.arch,
-        migraphx=migraphx_short,
-        rocm=rocm_short,
-        inputs=inputs,
-        precision=target.parse_precision(options.precision) if options.precision else (),
-        calibration=(sha256_of or calibration_sha256)(options.calibration),
+        model=partial.model,
+        kind=partial.kind or "gpu",
+        vendor=partial.vendor,
+        arch=partial.arch,
+        migraphx=partial.migraphx or "",
+        rocm=partial.rocm,
+        inputs=subject.bind(options.batch, options.inputs),
+        form=partial.form,
+        precision=partial.precision,
+        calibration=partial.calibration,
         offload_copy=flags[0],
         fast_math=flags[1],
-        env=tuple(options.env.items()),
-        options=tuple(options.options.items()),
+        env=partial.env,
+        options=partial.options,
     )
-    notes += [line for line in (unread(name, VARIABLES[name], migraphx_short) for name, _ in key.env) if line]
+    return BuiltRequest(Request(key, partial.demands), consumer, tuple(notes))
+
+
+def gather(
+    options: Options,
+    subject: ModelReference,
+    host: Host,
+    sha256_of: Callable[[Path | None], str | None] | None = None,
+) -> BuiltPartial:
+    """Gathers what options and host tell of a request, and leaves the rest open. Raises `Usage` for contradictions."""
+    notes: list[str] = []
+    found, toolchain = _find_hardware(options, host, notes)
+    hardware = found or Hardware(
+        options.kind or "", options.vendor, None, None, None, options.num_cu, options.chiplets, options.real_arch
+    )
+    consumer = consumers.find(options.consumer) if options.consumer else None
+    flags: tuple[bool | None, bool | None] = (None, None)
+    if consumer is not None or (options.offload_copy, options.fast_math) != (None, None):
+        flags = choose_flags(options, consumer or consumers.DEFAULT)
+    toolchain = choose_toolchain(options, toolchain)
+    zeros = hardware.vendor == "hygon"
+    migraphx, migraphx_patch = _split(toolchain.migraphx, "migraphx", zeros=zeros)
+    rocm, rocm_patch = _split(toolchain.rocm if hardware.kind != "ref" else None, "rocm", zeros=zeros)
     demands = Demands(
         sramecc=hardware.sramecc,
         xnack=hardware.xnack,
@@ -159,7 +188,29 @@ def ask(
         allow=options.allow,
         real_arch=hardware.real_arch,
     )
-    return BuiltRequest(Request(key, demands), consumer, tuple(notes))
+    partial = PartialRequest(
+        model=subject.model,
+        inputs=subject.bind_known(options.batch, options.inputs),
+        kind=hardware.kind or None,
+        vendor=hardware.vendor,
+        arch=hardware.arch,
+        migraphx=migraphx,
+        rocm=rocm,
+        offload_copy=flags[0],
+        fast_math=flags[1],
+        precision=target.parse_precision(options.precision) if options.precision else (),
+        calibration=(sha256_of or calibration_sha256)(options.calibration),
+        env=tuple(options.env.items()),
+        options=tuple(options.options.items()),
+        demands=demands,
+    )
+    if migraphx is not None:
+        notes += [line for line in (unread(name, VARIABLES[name], migraphx) for name, _ in partial.env) if line]
+    return BuiltPartial(partial, consumer, tuple(notes))
+
+
+def _split(version: str | None, name: str, *, zeros: bool) -> tuple[str | None, str | None]:
+    return target.split_version(version, name, zeros=zeros) if version else (None, None)
 
 
 def choose_toolchain(options: Options, toolchain: HostToolchain) -> HostToolchain:
@@ -194,6 +245,22 @@ def choose_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Har
     If vendor, kind or arch differ from the host, no other fact comes from the host. The reference target runs on every
     host. Raises `Usage`.
     """
+    hardware, toolchain = _find_hardware(options, host, notes)
+    if hardware is None:
+        raise _no_arch(host)
+    return hardware, toolchain
+
+
+def _no_arch(host: Host) -> Usage:
+    return Usage(
+        "This host shows no GPU, and no arch is given.",
+        hint="Add --arch gfx908 (and --rocm, --migraphx) or --host FILE. `mxr host` shows what was detected.",
+        detail={"notes": list(host.notes)},
+    )
+
+
+def _find_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Hardware | None, HostToolchain]:
+    """Returns the target and the toolchain. The target is None if neither the options nor the host tell its arch."""
     arch = GfxArch.parse(options.arch) if options.arch else None
     if options.kind not in (None, *target.KINDS):
         raise Usage(f"Unknown kind {options.kind!r}.", hint="Use gpu or ref.")
@@ -203,13 +270,9 @@ def choose_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Har
         return Hardware("ref"), HostToolchain(migraphx=host.toolchain.migraphx)
     own = _own_target(options, arch, host)
     if own is None:
-        if arch is None:
-            raise Usage(
-                "This host shows no GPU, and no arch is given.",
-                hint="Add --arch gfx908 (and --rocm, --migraphx) or --host FILE. `mxr host` shows what was detected.",
-                detail={"notes": list(host.notes)},
-            )
         toolchain = _recorded_toolchain(options, host)
+        if arch is None:
+            return None, toolchain
         return _hardware(options, arch, None, toolchain.vendor), toolchain
     notes.append(f"facts of this host: {own.arch}, {own.num_cu or '?'} CUs, ROCm {host.toolchain.rocm or '?'}")
     if own.real_arch and options.real_arch is None:
@@ -264,15 +327,45 @@ def _hardware(options: Options, arch: GfxArch | None, own: HostTarget | None, ve
     )
 
 
-def _no_toolchain(
-    subject: ModelReference, hardware: Hardware, toolchains: Toolchains | None, rocm: str | None, migraphx: str | None
-) -> Usage:
-    known = toolchains(subject.model, hardware.arch) if toolchains else []
-    unknown = " and ".join(
-        name
-        for name, value in (("ROCm", rocm), ("MIGraphX", migraphx))
-        if value is None and (name, hardware.kind) != ("ROCm", "ref")
-    )
+def _missing(
+    partial: PartialRequest, options: Options, subject: ModelReference, host: Host, toolchains: Toolchains | None
+) -> Usage | None:
+    """Returns one error that names all that a request lacks, None if it is complete."""
+    problems, words, flags = [], [], []
+    if partial.arch is None and partial.kind != "ref":
+        problems.append(_no_arch(host))
+        words.append("the arch (this host shows no GPU)")
+        flags.append("--arch gfx908")
+    versions = [name for name in ("rocm", "migraphx") if name in partial.open_facts]
+    if versions:
+        problems.append(_no_toolchain(partial, versions, toolchains))
+        words.append(f"the version of {' and '.join(VERSION_NAMES[name] for name in versions)}")
+        flags += [f"--{name} {EXAMPLES[name]}" for name in versions]
+    try:
+        subject.bind(options.batch, options.inputs)
+    except Usage as unbound:
+        problems.append(unbound)
+        words.append("all dims of the inputs")
+    if len(problems) < 2:
+        return problems[0] if problems else None
+    detail: dict[str, Any] = {"open": list(partial.open_facts)}
+    for each in problems:
+        detail |= each.detail
+    hint = f"Add {' '.join(flags)}, or --host FILE; `mxr host` shows what was detected."
+    known = detail.get("toolchains")
+    hint += f" The registry has this model for: {'; '.join(known)}." if known else ""
+    if "inputs" in detail:
+        hint += f" {problems[-1].hint}"
+    return Usage(f"The request does not tell {', '.join(words[:-1])} and {words[-1]}.", hint=hint, detail=detail)
+
+
+VERSION_NAMES = {"rocm": "ROCm", "migraphx": "MIGraphX"}
+EXAMPLES = {"rocm": "7.2", "migraphx": "2.15"}
+
+
+def _no_toolchain(partial: PartialRequest, versions: Sequence[str], toolchains: Toolchains | None) -> Usage:
+    known = toolchains(partial.model, partial.arch) if toolchains else []
+    unknown = " and ".join(VERSION_NAMES[name] for name in versions)
     have = f"The registry has this model for: {'; '.join(known)}." if known else "`mxr host` shows where mxr looked."
     return Usage(
         f"The version of {unknown} is not given, not recorded and was not found on this host.",

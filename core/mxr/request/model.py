@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mxr import onnxfile
 from mxr.artifact.key import MODEL, MODEL_PREFIX, MODEL_SHORT, refuse_old_model
 from mxr.artifact.model_hashing import model_identity
+from mxr.artifact.partial import OpenInputs, OpenShape
 from mxr.artifact.records import Model, ModelClaim, ModelInput
 from mxr.artifact.target import DynamicDim, Inputs, Shape
 from mxr.cache.store import Cache
@@ -35,6 +36,12 @@ class ModelReference:
     def stem(self) -> str:
         """The base name for programs of this model: the stem of the ONNX file, or the first digits of the hash."""
         return self.path.stem if self.path else self.model.removeprefix(MODEL_PREFIX)[:16]
+
+    def bind_known(self, batch: int | None, inputs: Inputs) -> OpenInputs:
+        """Returns the shapes of all inputs as far as they are known. Raises `Usage` for what contradicts the model."""
+        given = {name: tuple(_plain(dim) for dim in shape) for name, shape in inputs}
+        bound = onnxfile.bind_known_dims(self.onnx, batch=batch, inputs=given)
+        return tuple((name, None if dims is None else _open_shape(dims)) for name, dims in bound.items())
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -148,6 +155,10 @@ def _plain(dim: int | DynamicDim) -> onnxfile.Dim:
 
 def _shape(dims: tuple[onnxfile.Dim, ...]) -> Shape:
     return tuple(dim if isinstance(dim, int) else DynamicDim(*dim) for dim in dims)
+
+
+def _open_shape(dims: tuple[onnxfile.Dim | None, ...]) -> OpenShape:
+    return tuple(dim if dim is None or isinstance(dim, int) else DynamicDim(*dim) for dim in dims)
 
 
 def shown_inputs(inputs: Mapping[str, Shape]) -> str:

@@ -118,7 +118,7 @@ def test_the_entry_of_the_same_request_precedes_those_of_its_key() -> None:
     assert lock.serving(wide.request) == (wide,)
     assert set(lock.serving(Request(GPU, Demands(num_cu=60)))) == {wide, narrow}
     assert lock.serving(Request(batch(64))) == ()
-    nearest = lock.nearest(Request(batch(64)))
+    nearest = lock.nearest(batch(64))
     assert [row["field"] for each in nearest for row in each["differences"]] == ["inputs.x"] * 3
 
 

@@ -100,8 +100,26 @@ def test_ref_takes_migraphx_and_nothing_else() -> None:
 
 def test_no_gpu_and_no_arch() -> None:
     with pytest.raises(Usage, match="no GPU") as caught:
-        asked(BARE)
+        asked(BARE, rocm="7.2", migraphx="2.15")
     assert "--arch" in caught.value.hint and caught.value.detail == {"notes": ["no /dev/kfd"]}
+
+
+def test_all_that_is_missing_is_named_at_once() -> None:
+    with pytest.raises(Usage) as caught:
+        asked(BARE, batch=None)
+    said = caught.value
+    assert said.message == (
+        "The request does not tell the arch (this host shows no GPU), the version of ROCm and MIGraphX and all dims of "
+        "the inputs."
+    )
+    for word in ("--arch gfx908 --rocm 7.2 --migraphx 2.15", "--host FILE", "--batch N", "--input x=1,3"):
+        assert word in said.hint
+    facts = {"kind", "vendor", "arch", "migraphx", "rocm", "offload_copy", "fast_math", "inputs.x"}
+    assert set(said.detail["open"]) == facts and said.detail["inputs"] and said.detail["notes"]
+    with pytest.raises(Usage, match=r"^The request does not tell the version of MIGraphX and all dims") as caught:
+        ask(Options(kind="ref"), SUBJECT, BARE, lambda *_: ["--migraphx 2.16"])
+    assert "The registry has this model for: --migraphx 2.16." in caught.value.hint
+    assert "--rocm" not in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,120 @@
+"""A request that leaves facts of its key open, and the keys that it admits.
+
+Open may be the toolchain, the dims of inputs, the flags of the consumer and, where a lock decides, the target. Model,
+form, precision, calibration, env and options are never open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from typing import Any
+
+from mxr.util.frozen import dataclass
+
+from .compile_settings import check_env, check_options
+from .key import Difference, Key
+from .qualities import Demands, Request
+from .target import FAMILY_OF, Dim, Inputs, Shape, dim_from_json, dim_to_json
+
+OpenShape = tuple[Dim | None, ...] | None
+"""The dims of an input as far as they are known; None if not even their number is."""
+
+OpenInputs = tuple[tuple[str, OpenShape], ...]
+
+FACTS = ("kind", "vendor", "arch", "migraphx", "rocm", "offload_copy", "fast_math")
+"""Facts of a key that can be open, apart from dims."""
+
+GPU_ONLY = ("vendor", "arch", "rocm")
+
+
+@dataclass(frozen=True, slots=True)
+class PartialRequest:
+    """The facts of a request that are known; None is open. The other fields are those of `Key` and `Request`."""
+
+    model: str
+    inputs: OpenInputs
+    kind: str | None = None
+    vendor: str | None = None
+    arch: str | None = None
+    migraphx: str | None = None
+    rocm: str | None = None
+    offload_copy: bool | None = None
+    fast_math: bool | None = None
+    form: str = "whole"
+    precision: tuple[str, ...] = ()
+    calibration: str | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+    demands: Demands = field(default_factory=Demands)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        ordered = sorted(self.inputs, key=lambda pair: pair[0])
+        put(self, "inputs", tuple((name, _canonical_shape(shape, name)) for name, shape in ordered))
+        put(self, "env", tuple(sorted(self.env)))
+        put(self, "options", tuple(sorted(self.options)))
+        check_env(self.env)
+        check_options(self.options)
+
+    @property
+    def open_facts(self) -> tuple[str, ...]:
+        """The names of the open facts, as in the differences of keys: `migraphx`, `rocm`, `inputs.x`."""
+        facts = [
+            name for name in FACTS if getattr(self, name) is None and not (self.kind == "ref" and name in GPU_ONLY)
+        ]
+        return (*facts, *(f"inputs.{name}" for name, shape in self.inputs if shape is None or None in shape))
+
+    def admits(self, key: Key) -> bool:
+        """Whether a key, or one for the generic family of the arch, has every fact that is known."""
+        if any(getattr(self, name) != getattr(key, name) for name in ("model", "form", "precision", "calibration")):
+            return False
+        if (self.env, self.options) != (key.env, key.options):
+            return False
+        for name in FACTS:
+            asked, found = getattr(self, name), getattr(key, name)
+            if asked not in (None, found) and not (name == "arch" and found == FAMILY_OF.get(asked)):
+                return False
+        return self._admits_inputs(key.inputs)
+
+    def _admits_inputs(self, inputs: Inputs) -> bool:
+        if [name for name, _ in self.inputs] != [name for name, _ in inputs]:
+            return False
+        return all(_fits(asked, found) for (_, asked), (_, found) in zip(self.inputs, inputs, strict=True))
+
+    def differences(self, found: Key) -> tuple[Difference, ...]:
+        """Return each known fact that a key does not have, like `Key.differences`. An open dim is null."""
+        if self.admits(found):
+            return ()
+        has = found.to_json()
+        asked: dict[str, Any] = {"model": self.model, "form": self.form}
+        asked |= {name: getattr(self, name) for name in FACTS if getattr(self, name) is not None}
+        asked |= {"precision": "+".join(self.precision) or "fp32", "calibration": self.calibration}
+        rows = [(name, value, has.get(name)) for name, value in asked.items()]
+        shapes, others = dict(self.inputs), dict(found.inputs)
+        for name in dict.fromkeys((*shapes, *others)):
+            if name not in shapes or name not in others or not _fits(shapes[name], others[name]):
+                shape = shapes.get(name)
+                dims = shape and [dim if dim is None else dim_to_json(dim) for dim in shape]
+                asked_dims = ("any dims" if shape is None else dims) if name in shapes else None
+                rows.append((f"inputs.{name}", asked_dims, has["inputs"].get(name)))
+        for field_name in ("env", "options"):
+            settings = dict(getattr(self, field_name))
+            for name in dict.fromkeys((*settings, *has[field_name])):
+                rows.append((f"{field_name}.{name}", settings.get(name), has[field_name].get(name)))
+        return tuple(Difference(name, left, right) for name, left, right in rows if left != right)
+
+    def completed(self, key: Key) -> Request:
+        """Return the request for a key that this one admits: for its own arch, if the key is for the generic family."""
+        return Request(replace(key, arch=self.arch or key.arch), self.demands)
+
+
+def _canonical_shape(shape: OpenShape, name: str) -> OpenShape:
+    if shape is None:
+        return None
+    return tuple(dim if dim is None else dim_from_json(dim_to_json(dim), f"inputs.{name}") for dim in shape)
+
+
+def _fits(asked: OpenShape, found: Shape) -> bool:
+    if asked is None:
+        return True
+    return len(asked) == len(found) and all(dim in (None, other) for dim, other in zip(asked, found, strict=True))

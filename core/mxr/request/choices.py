@@ -1,0 +1,90 @@
+"""The options that complete a partial request: what chooses one of several programs on a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mxr.artifact.key import Key
+from mxr.artifact.partial import PartialRequest
+from mxr.artifact.target import FEATURES, GfxArch, capable, show_dims
+from mxr.errors import Usage
+from mxr.util.frozen import dataclass
+
+from .builder import Options
+from .model import ModelReference
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A program that a partial request admits: its key, and what is settled of its features and CU counts.
+
+    `consumer`: whose flags it has, if that is known.
+    """
+
+    key: Key
+    sramecc: str | None = None
+    xnack: str | None = None
+    num_cu: int | None = None
+    chiplets: int | None = None
+    consumer: str | None = None
+
+
+def options_of(
+    partial: PartialRequest, choice: Choice, options: Options, subject: ModelReference
+) -> dict[str, tuple[str, ...]]:
+    """Returns the options that state each open fact of a request as this choice has it, in the order of a command."""
+    key, opened = choice.key, set(partial.open_facts)
+    found = _target(partial, choice)
+    for name in ("rocm", "migraphx"):
+        value = getattr(key, name)
+        if name in opened and value is not None:
+            found[name] = (f"--{name}", value)
+    if any(name.startswith("inputs.") for name in opened):
+        found["inputs"] = _dims(partial, key, options, subject)
+    flags = [name for name in ("offload_copy", "fast_math") if name in opened]
+    if flags and choice.consumer is not None:
+        found["for"] = ("--for", choice.consumer)
+    else:
+        found |= {name: (f"--{'' if getattr(key, name) else 'no-'}{name.replace('_', '-')}",) for name in flags}
+    return found
+
+
+def _target(partial: PartialRequest, choice: Choice) -> dict[str, tuple[str, ...]]:
+    key, found = choice.key, dict[str, tuple[str, ...]]()
+    if {"kind", "arch"} & set(partial.open_facts):
+        found["arch"] = ("--kind", "ref") if key.kind == "ref" else ("--arch", _arch(choice))
+        if key.vendor == "hygon":
+            found["arch"] = ("--vendor", "hygon", *found["arch"])
+    elif any(getattr(partial.demands, name) is None and getattr(choice, name) for name in FEATURES):
+        found["arch"] = ("--arch", _arch(choice))
+    for name in ("num_cu", "chiplets"):
+        if getattr(partial.demands, name) is None and getattr(choice, name) is not None:
+            found[name] = (f"--{name.replace('_', '-')}", str(getattr(choice, name)))
+    return found
+
+
+def distinguishing(rows: Sequence[dict[str, tuple[str, ...]]]) -> list[tuple[str, ...]]:
+    """Returns for each row of `options_of` the options in which the rows differ."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    differing = [name for name in names if len({row.get(name) for row in rows}) > 1]
+    return [tuple(word for name in differing for word in row.get(name, ())) for row in rows]
+
+
+def _arch(choice: Choice) -> str:
+    arch = choice.key.arch or ""
+    features = [getattr(choice, name) if capable(arch, name) else None for name in FEATURES]
+    return str(GfxArch(arch, *features))
+
+
+def _dims(partial: PartialRequest, key: Key, options: Options, subject: ModelReference) -> tuple[str, ...]:
+    """`--batch N` where it binds all open dims as the key has them, else each open input."""
+    found = dict(key.inputs)
+    for name, shape in partial.inputs:
+        if options.batch is None and shape and shape[0] is None and isinstance(batch := found[name][0], int):
+            try:
+                if tuple(sorted(subject.bind(batch, options.inputs))) == key.inputs:
+                    return ("--batch", str(batch))
+            except Usage:
+                break
+    open_inputs = [name for name, shape in partial.inputs if shape is None or None in shape]
+    return tuple(word for name in open_inputs for word in ("--input", f"{name}={show_dims(found[name])}"))

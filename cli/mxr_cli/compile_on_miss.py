@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from mxr.errors import MxrError, NoWorker, Usage
+from mxr.errors import MxrError, NoWorkerError, UsageError
 
 from .job_progress import LOG_POLL_SECONDS, interruptible, poll_seconds, show_progress
 from .output import note, transfer_progress
@@ -37,8 +37,8 @@ def compile_and_fetch(
     """Compile a program and fetch it into the cache.
 
     With `file_name` the result is the set of files that ONNX Runtime writes for a model that it opens under that name.
-    Raises `NotCompiled` when the job is not finished, `CompileFailed`, `NoWorker`. An interrupt does not cancel the
-    job.
+    Raises `NotCompiledError` when the job is not finished, `CompileFailedError`, `NoWorkerError`. An interrupt does not
+    cancel the job.
     """
     from mxr.workflows import fetch as fetch_workflow
 
@@ -59,7 +59,7 @@ def submit_job(
 ) -> Job:
     """Submit a compile job, and upload the model and calibration data that the registry lacks.
 
-    Raises `NoWorker` when `on_miss` waits and no worker could run the job.
+    Raises `NoWorkerError` when `on_miss` waits and no worker could run the job.
     """
     from mxr.protocol import jobs as job_protocol
     from mxr.workflows import compile as compile_workflow
@@ -89,7 +89,7 @@ def artifact_of_job(session: Session, on_miss: OnMiss, job: Job) -> str:
 def finished_artifact(session: Session, job: Job, *, log_shown: bool = False) -> str:
     """The id of the artifact of a job. Prints the end of the log of a failed job unless `log_shown`.
 
-    Raises `CompileFailed`, or `NotCompiled` when the job is open or was cancelled.
+    Raises `CompileFailedError`, or `NotCompiledError` when the job is open or was cancelled.
     """
     from mxr.workflows import compile as compile_workflow
 
@@ -145,11 +145,11 @@ def _run_here(session: Session, on_miss: OnMiss, job: Job) -> Job:
 
 
 def _until_worker_exits(updates: Iterable[JobProgress], worker: subprocess.Popen[bytes]) -> Iterable[JobProgress]:
-    """Pass updates on. Raises `NoWorker` when the worker failed before it claimed the job."""
+    """Pass updates on. Raises `NoWorkerError` when the worker failed before it claimed the job."""
     for progress in updates:
         yield progress
         if progress.job.state == "queued" and worker.poll() not in (None, 0):
-            raise NoWorker(
+            raise NoWorkerError(
                 "The worker on this host exited without compiling the program.",
                 hint="See its messages above. The job stays queued: `mxr jobs` shows it.",
                 detail={"job": progress.job.id, "exit": worker.returncode},
@@ -165,7 +165,7 @@ def _start_worker(session: Session, job: Job) -> subprocess.Popen[bytes]:
     installed = Path(sys.executable).with_name("mxr-worker")
     program = str(installed) if installed.exists() else shutil.which("mxr-worker")
     if program is None:
-        raise Usage(
+        raise UsageError(
             "--on-miss local needs mxr-worker, which is not installed on this host.",
             hint="Install the extra `workers` of the package, or use --on-miss wait: the job is queued.",
             detail={"job": job.id},

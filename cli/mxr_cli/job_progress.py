@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from mxr.display import streams
-from mxr.errors import Interrupted
+from mxr.errors import InterruptionError
 
 from .output import format_duration, note
 
@@ -25,11 +25,11 @@ LOG_POLL_SECONDS, TERMINAL_POLL_SECONDS = 1.0, 2.0
 
 @contextmanager
 def interruptible(job: Job) -> Iterator[None]:
-    """Turn Ctrl-C into an `Interrupted` that says that the job continues, and how to follow or cancel it."""
+    """Turn Ctrl-C into an `InterruptionError` that says that the job continues, and how to follow or cancel it."""
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(
+        raise InterruptionError(
             f"Interrupted; job {job.id} continues.",
             hint=f"Run `mxr jobs {job.id[:12]} --follow` to follow it, `--cancel` to cancel it.",
             detail={"job": job.id},

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mxr.errors import Interrupted, MxrError, Usage, missing_package
+from mxr.errors import InterruptionError, MxrError, UsageError, missing_package
 
 from .output import ErrorFormat, print_error
 
@@ -68,7 +68,7 @@ class LazyCommands(click.Group):
             import difflib
 
             similar = difflib.get_close_matches(args[0], COMMANDS, 1)
-            raise Usage(
+            raise UsageError(
                 f"Unknown command {args[0]!r}.", hint=f"Did you mean {similar[0]}?" if similar else "See mxr --help."
             )
         return super().resolve_command(ctx, args)
@@ -111,9 +111,9 @@ def main(arguments: list[str] | None = None) -> None:
     except click.exceptions.Exit as ended:
         result = ended.exit_code
     except (click.Abort, KeyboardInterrupt):
-        result = print_error(Interrupted(), error_format)
+        result = print_error(InterruptionError(), error_format)
     except click.ClickException as error:
-        result = print_error(Usage(error.format_message(), hint=_hint(error)), error_format)
+        result = print_error(UsageError(error.format_message(), hint=_hint(error)), error_format)
     except MxrError as error:
         result = print_error(error, error_format)
     except BrokenPipeError:

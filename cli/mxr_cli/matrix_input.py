@@ -11,7 +11,7 @@ import click
 
 from mxr.display.github import annotation
 from mxr.display.streams import write_annotation
-from mxr.errors import MxrError, Usage
+from mxr.errors import MxrError, UsageError
 
 from .options import FOLLOW_LINKS, F, PipelineEnvironment, Session
 
@@ -99,5 +99,5 @@ def _select(cells: tuple[Cell, ...], targets: tuple[str, ...]) -> tuple[Cell, ..
     known = dict.fromkeys(cell.target for cell in cells)
     for name in targets:
         if name not in known:
-            raise Usage(f"The matrix has no target {name!r}.", hint=f"Its targets: {', '.join(known)}.")
+            raise UsageError(f"The matrix has no target {name!r}.", hint=f"Its targets: {', '.join(known)}.")
     return tuple(cell for cell in cells if not targets or cell.target in targets)

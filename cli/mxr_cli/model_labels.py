@@ -16,7 +16,7 @@ SHORT = len(MODEL_PREFIX) + 12
 def model_filter(session: Session, text: str, *, follow_links: bool) -> dict[str, str]:
     """Return the filter of a list for an ONNX file, an identity, or the beginning of a name.
 
-    What looks like a path, or is a file, is read as one. Raises `Damaged`, `NoSuchModel`, `Usage`.
+    What looks like a path, or is a file, is read as one. Raises `DamagedError`, `NoSuchModelError`, `UsageError`.
     """
     from mxr.request.model import complete, find, is_identity
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
 ACTIONS = ("fail", "ask", "wait", "local", "continue")
@@ -31,11 +31,11 @@ class OnMiss:
 
     @classmethod
     def parse(cls, text: str, *, retry: bool = False, verbose: bool = False) -> OnMiss:
-        """Parse an action, or `wait` with a time limit such as `wait=10m`. Raises `Usage`."""
+        """Parse an action, or `wait` with a time limit such as `wait=10m`. Raises `UsageError`."""
         action, equals, limit = text.partition("=")
         match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)", limit)
         if action not in ACTIONS or (equals and (action != "wait" or not match)):
-            raise Usage(
+            raise UsageError(
                 f"Invalid value for --on-miss: {text!r}.", hint="Use one of: fail, ask, wait[=10m], local, continue."
             )
         return cls(action, float(match[1]) * SECONDS[match[2]] if match else None, retry, verbose)

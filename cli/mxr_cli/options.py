@@ -13,7 +13,7 @@ import click
 
 from mxr.artifact.compile_settings import VARIABLES
 from mxr.artifact.target import parse_input
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.request.builder import Options
 from mxr.settings import Settings, load
 from mxr.util.frozen import dataclass
@@ -309,17 +309,17 @@ def _decorate(command: F, options: Sequence[Callable[[F], F]]) -> F:
 
 
 def _pop_options(values: dict[str, Any], default_consumer: str | None, *, several: bool) -> Options:
-    """Remove the options of a request from `values` and return them as one value. Raises `Usage`."""
+    """Remove the options of a request from `values` and return them as one value. Raises `UsageError`."""
     fields = {name: values.pop(name) for name in REQUEST_FIELDS}
     sizes: tuple[int, ...] = fields["batch"] or ()
     if len(sizes) > 1 and not several:
-        raise Usage("This command accepts only one batch size.", hint="Write --batch 8.")
+        raise UsageError("This command accepts only one batch size.", hint="Write --batch 8.")
     fields["batch"] = sizes[0] if len(sizes) == 1 else None
     fields["consumer"] = fields["consumer"] or default_consumer
     inputs = tuple(parse_input(text) for text in values.pop("inputs"))
     names = [name for name, _ in inputs]
     if len(set(names)) != len(names):
-        raise Usage("An input is given twice.", hint="Give --input once for each input.")
+        raise UsageError("An input is given twice.", hint="Give --input once for each input.")
     allow = tuple(part.strip() for part in (values.pop("allow", None) or "").split(",") if part.strip())
     env = _parse_settings("env", values.pop("env"), "--env MIGRAPHX_NAME=VALUE")
     backend = _parse_settings("option", values.pop("options_"), "--option NAME=VALUE")
@@ -335,13 +335,13 @@ def _note_ignored(environ: Mapping[str, str], options: Options) -> None:
 
 
 def _parse_settings(what: str, given: Sequence[str], form: str) -> dict[str, str]:
-    """The settings of a compile, as names and values. Raises `Usage`."""
+    """The settings of a compile, as names and values. Raises `UsageError`."""
     found: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
-            raise Usage(f"{text!r} is not a NAME=VALUE pair.", hint=f"Write {form}.")
+            raise UsageError(f"{text!r} is not a NAME=VALUE pair.", hint=f"Write {form}.")
         if name in found:
-            raise Usage(f"--{what} {name} is given twice.", hint="Give each name once.")
+            raise UsageError(f"--{what} {name} is given twice.", hint="Give each name once.")
         found[name] = value
     return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mxr.display.text import counted
-from mxr.errors import MxrError, Usage
+from mxr.errors import MxrError, UsageError
 
 from .model_labels import model_cells
 from .options import Session
@@ -22,14 +22,14 @@ MAX_ROWS = 50
 def plan_upgrade(session: Session, before: str, after: str, days: int, factor: float, queue: bool) -> None:
     """Print the plan of an upgrade; with `queue`, queue its compiles.
 
-    Compiles that became slower by `factor` are flagged. Raises `NoSuchModel` when the registry lacks the files of a
-    model.
+    Compiles that became slower by `factor` are flagged. Raises `NoSuchModelError` when the registry lacks the files of
+    a model.
     """
     from mxr.precompilation import upgrade_plan
 
     old, new = upgrade_plan.versions(before), upgrade_plan.versions(after)
     if factor < 1:
-        raise Usage(f"--grown {factor:g} is less than 1.", hint="Give a factor such as 1.5.")
+        raise UsageError(f"--grown {factor:g} is less than 1.", hint="Give a factor such as 1.5.")
     client = session.client()
     rebuilds = upgrade_plan.plan(client, old, new, days)
     document = upgrade_plan.document(rebuilds, old, new, days, factor)

@@ -25,8 +25,8 @@ def child_environment(
 
     `migraphx` are the key's variables, which are checked here once more: they come from the registry. They never
     replace a variable that the worker sets. The worker's own MIGRAPHX_* are never passed on, because the key does not
-    contain them. `options` are the key's, for MIGraphX's GPU backend. Raises `Usage` for a variable or an option that
-    no key may set.
+    contain them. `options` are the key's, for MIGraphX's GPU backend. Raises `UsageError` for a variable or an option
+    that no key may set.
     """
     check_env(migraphx.items())
     found = {name: value for name, value in environ.items() if name in ALLOWED or name.startswith(TUNING_PREFIXES)}

@@ -14,7 +14,7 @@ from typing import Any
 from mxr.artifact.key import Key
 from mxr.artifact.program_evidence import contradictions
 from mxr.artifact.qualities import Qualities
-from mxr.errors import CompileFailed, Damaged, Usage
+from mxr.errors import CompileFailedError, DamagedError, UsageError
 from mxr_workers.failures import CompileFailure, classify
 from mxr_workers.interpreter import Interpreter
 from mxr_workers.sandbox import ChildLimits, ChildObserver, ChildResult
@@ -43,7 +43,7 @@ class CompileTask:
 
     def __post_init__(self) -> None:
         if (self.cross is not None) != (self.qualities.tuning == "cross"):
-            raise Usage("`cross` and the tuning 'cross' must be used together.", hint="Set both, or neither.")
+            raise UsageError("`cross` and the tuning 'cross' must be used together.", hint="Set both, or neither.")
 
     def compile_request(self, models: Path, output: Path) -> dict[str, Any]:
         """The request to the child that compiles."""
@@ -104,7 +104,7 @@ class CompiledProgram:
     verified: Mapping[str, Any] | None = None
 
 
-class CompileAttemptFailed(CompileFailed):
+class CompileAttemptFailed(CompileFailedError):
     """A compile failed. `failure` classifies it, `log` is the output of the children, `ending` how the child ended."""
 
     def __init__(self, failure: CompileFailure, log: ChildLog, ending: ChildResult) -> None:
@@ -185,7 +185,7 @@ def checked_description(task: CompileTask, output: Path, log: ChildLog, ending: 
     """The reader's description of a program that matches the key. Raises `CompileAttemptFailed` where it does not."""
     try:
         description = describe_program(output)
-    except (Damaged, Usage) as error:
+    except (DamagedError, UsageError) as error:
         message = f"MIGraphX saved an incomplete program: {error.message}"
         raise CompileAttemptFailed(CompileFailure("transient", "damaged-program", message), log, ending) from error
     # The precision is not compared: it was passed to MIGraphX, and a program without arithmetic (only a concat, say)

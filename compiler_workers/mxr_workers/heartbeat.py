@@ -10,7 +10,7 @@ from types import TracebackType
 from mxr.artifact.limits import MOST_LOG
 from mxr.client.retry import HEARTBEAT
 from mxr.client.worker import WorkerClient
-from mxr.errors import Conflict, MxrError, NotFound
+from mxr.errors import ConflictError, MxrError, NotFoundError
 from mxr.protocol.jobs import Heartbeat, Lease
 from mxr_workers.sandbox import ChildObserver
 
@@ -90,7 +90,7 @@ class LeaseHeartbeat:
             text, self._log = self._log[:MOST_LOG], self._log[MOST_LOG:]
         try:
             beat = self._client.heartbeat(self._lease.job, Heartbeat(self._lease.fence, self._phase, text))
-        except (Conflict, NotFound):
+        except (ConflictError, NotFoundError):
             self.stop = "lost"
             self._ended.set()
             return pause

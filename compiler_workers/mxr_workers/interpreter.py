@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mxr.consumers.ort.recording_form import OrtRuntime
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr_workers.failures import CompileFailure, classify
 from mxr_workers.sandbox import ChildLimits, ChildObserver, ChildResult, run_child
 
@@ -70,17 +70,17 @@ class InterpreterInfo:
 
 
 def describe(interpreter: Interpreter, folder: Path, limits: ChildLimits = DESCRIBE_LIMITS) -> InterpreterInfo:
-    """Query an interpreter in a child process. Raises `Usage` where its migraphx or `folder` cannot be used."""
+    """Query an interpreter in a child process. Raises `UsageError` where its migraphx or `folder` cannot be used."""
     log = ChildLog()
     try:
         ending = interpreter.run("describe", {}, folder, limits, log=log)
     except OSError as error:
-        raise Usage(
+        raise UsageError(
             f"Cannot use the folder {folder}: {error.strerror}.", hint="Set MXR_WORKER_SPOOL to a writable folder."
         ) from error
     if not ending.done:
         failure = classify(ending, log.tail, memory=limits.memory)
-        raise Usage(failure.message, hint=_hint(failure))
+        raise UsageError(failure.message, hint=_hint(failure))
     found = dict(ending.result or {})
     return InterpreterInfo(**{**found, "targets": tuple(found["targets"]), "precisions": tuple(found["precisions"])})
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mxr.errors import Damaged, Usage
+from mxr.errors import DamagedError, UsageError
 from mxr.protocol.jobs import Lease
 
 from .reading import check_external_data
 
 
-class RefusedInput(Damaged):
+class RefusedInput(DamagedError):
     """The job has an input that no compile may read."""
 
 
@@ -26,5 +26,5 @@ def check_model(folder: Path, lease: Lease) -> None:
         raise RefusedInput(f"The model of this job has no file {lease.onnx!r}.")
     try:
         check_external_data(folder / lease.onnx, names - {lease.onnx})
-    except (Damaged, Usage) as problem:
+    except (DamagedError, UsageError) as problem:
         raise RefusedInput(problem.message, hint=problem.hint) from problem

@@ -12,7 +12,7 @@ import click
 
 from mxr.api import this_host
 from mxr.display import logs, streams
-from mxr.errors import Interrupted, MxrError, Usage, missing_package
+from mxr.errors import InterruptionError, MxrError, UsageError, missing_package
 
 from .settings import WorkerSettings, read
 from .slots import host_document
@@ -25,9 +25,9 @@ def main() -> None:
     try:
         sys.exit(program.main(standalone_mode=False) or 0)
     except click.ClickException as problem:
-        failed: MxrError = Usage(problem.format_message(), hint="See mxr-worker --help.")
+        failed: MxrError = UsageError(problem.format_message(), hint="See mxr-worker --help.")
     except (click.Abort, KeyboardInterrupt):
-        failed = Interrupted()
+        failed = InterruptionError()
     except MxrError as problem:
         failed = problem
         if debug:
@@ -98,7 +98,7 @@ def run(**given: Any) -> None:
     the queue. SIGINT, or a second signal, stops the compile immediately.
     """
     if given["job"] and (given["once"] or given["drain"]):
-        raise Usage("--job cannot be combined with --once or --drain.", hint="Use only one of these options.")
+        raise UsageError("--job cannot be combined with --once or --drain.", hint="Use only one of these options.")
     settings = read(os.environ, given)
     worker = _worker(settings)
     for number, grace in ((signal.SIGTERM, settings.grace), (signal.SIGINT, 0.0)):

@@ -17,7 +17,7 @@ from mxr.artifact.qualities import Demands, Qualities
 from mxr.consumers.layout import full_arch
 from mxr.consumers.ort import contract, layout, recording
 from mxr.consumers.ort.recording_form import OrtRuntime, check_recording, check_weights, level_in, runtime_in
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr_workers.compilation import (
     SEED,
     CompileAttemptFailed,
@@ -71,7 +71,7 @@ def with_runtime(info: InterpreterInfo, interpreter: Interpreter, folder: Path) 
         if found.version not in (None, version):
             return _refused(info, f"The module is version {version}, but its library is version {found.version}.")
         return replace(info, ort=OrtRuntime(found.generation, version))
-    except Usage as problem:
+    except UsageError as problem:
         return _refused(info, problem.message)
 
 
@@ -130,7 +130,7 @@ def _prepared_model(task: CompileTask, opening: RecordingTask, models: Path, fol
         check_recording(task.key, opening.file_name)
         check_weights(opening.file_name, len(opening.files))
         return _link_model(models, task.model, opening, (folder / "model").absolute())
-    except Usage as problem:
+    except UsageError as problem:
         # Permanent: the task itself is wrong, so that no other worker can run it either.
         failure = CompileFailure("permanent", "unfit-order", f"{problem.message} {problem.hint}")
         raise CompileAttemptFailed(failure, log, ChildResult("exited")) from problem
@@ -142,7 +142,7 @@ def _link_model(models: Path, onnx: str, opening: RecordingTask, folder: Path) -
     for name in opening.files:
         final = folder / (opening.file_name or name if name == onnx else name)
         if final.exists():
-            raise Usage(f"The model has another file named {final.name}.", hint="Choose another --name.")
+            raise UsageError(f"The model has another file named {final.name}.", hint="Choose another --name.")
         final.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(models / name, final)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from mxr.errors import Damaged, from_json
+from mxr.errors import DamagedError, from_json
 
 MEMORY = 1 << 30
 """Bytes of memory of the child, apart from the file, which it maps."""
@@ -26,12 +26,18 @@ ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHO
 
 
 def check_external_data(onnx: Path, external: Collection[str]) -> None:
-    """Check that an ONNX file reads exactly these files of its folder, and no links. Raises `Damaged` and `Usage`."""
+    """Check that an ONNX file reads exactly these files of its folder, and no links.
+
+    Raises `DamagedError` and `UsageError`.
+    """
     _run({"what": "model", "path": str(onnx), "external": sorted(external)})
 
 
 def describe_program(path: Path) -> Mapping[str, Any]:
-    """Return the description of a program (the document of `mxr inspect --json`). Raises `Damaged` and `Usage`."""
+    """Return the description of a program (the document of `mxr inspect --json`).
+
+    Raises `DamagedError` and `UsageError`.
+    """
     found: Mapping[str, Any] = _run({"what": "program", "path": str(path)})
     return found
 
@@ -60,5 +66,5 @@ def _run(task: Mapping[str, Any]) -> Any:
     return reply["result"]
 
 
-def _unreadable(task: Mapping[str, Any], why: str) -> Damaged:
-    return Damaged(f"Reading {task['path']} {why}.")
+def _unreadable(task: Mapping[str, Any], why: str) -> DamagedError:
+    return DamagedError(f"Reading {task['path']} {why}.")

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mxr.errors import Damaged, MxrError
+from mxr.errors import DamagedError, MxrError
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
     except MxrError as problem:
         reply = problem.to_json()
     except (MemoryError, RecursionError):
-        reply = Damaged(f"{task['path']} needs more memory than a worker allows.").to_json()
+        reply = DamagedError(f"{task['path']} needs more memory than a worker allows.").to_json()
     with out:
         json.dump(reply, out)
 

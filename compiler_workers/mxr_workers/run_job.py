@@ -14,7 +14,15 @@ from mxr.artifact.manifest import File, Manifest
 from mxr.client import transfer
 from mxr.client.retry import DELIVERY, HAND_BACK, JOB_INPUT, RetryPolicy, retry
 from mxr.client.worker import WorkerClient
-from mxr.errors import Conflict, Damaged, Interrupted, Mismatch, MxrError, NoSuchBlob, NotFound
+from mxr.errors import (
+    ConflictError,
+    DamagedError,
+    InterruptionError,
+    MismatchError,
+    MxrError,
+    NoSuchBlobError,
+    NotFoundError,
+)
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
@@ -113,10 +121,10 @@ def _report(
             return outcome
         _finish(context, lease, outcome, log)
         return None
-    except (Conflict, NotFound) as problem:
+    except (ConflictError, NotFoundError) as problem:
         _log.warning("job %s: the lease is lost, nothing was published: %s", lease.job[:12], problem.message)
         return _LEASE_LOST
-    except (Mismatch, Damaged) as problem:
+    except (MismatchError, DamagedError) as problem:
         # The registry inspected the program itself and has queued the job for other workers.
         _log.error("job %s: the registry rejected the program: %s", lease.job[:12], problem.message)
     except MxrError as problem:
@@ -173,7 +181,7 @@ def _interruptible(observer: ChildObserver) -> transfer.Progress:
 
     def check(_: int) -> None:
         if observer.stop():
-            raise Interrupted("The worker stopped while it downloaded the model.")
+            raise InterruptionError("The worker stopped while it downloaded the model.")
 
     return check
 
@@ -189,7 +197,7 @@ def _upload(
 
 
 def _finish(context: SlotContext, lease: job_protocol.Lease, programs: UploadedPrograms, log: str) -> None:
-    """Publish the programs and close the job. Raises `Conflict` where another worker has the job by now."""
+    """Publish the programs and close the job. Raises `ConflictError` where another worker has the job by now."""
     done = replace(programs.finish, log=log)
 
     def finish() -> None:
@@ -197,7 +205,7 @@ def _finish(context: SlotContext, lease: job_protocol.Lease, programs: UploadedP
 
     try:
         finish()
-    except NoSuchBlob:
+    except NoSuchBlobError:
         # Garbage collection removed the unreferenced blobs while the registry was unreachable for long.
         _upload(context, lease, programs.files, context.must_stop)
         finish()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.settings import Settings as ClientSettings
 from mxr.settings import load
 from mxr_workers.sandbox import ChildLimits
@@ -70,7 +70,7 @@ class WorkerSettings:
 
 
 def read(environ: Mapping[str, str], options: Mapping[str, Any]) -> WorkerSettings:
-    """Read the settings; `options` override the environment. Raises `Usage`."""
+    """Read the settings; `options` override the environment. Raises `UsageError`."""
     found: dict[str, Any] = {name: environ[variable] for name, variable in VARIABLES.items() if environ.get(variable)}
     found |= {name: value for name, value in options.items() if value is not None and name not in CLIENT_OPTIONS}
     home = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "/") / ".cache")
@@ -105,5 +105,5 @@ def _number(variable: str, value: object) -> float:
         found = -1.0
     if not 0 <= found < 1e16:
         unit = "bytes" if variable == VARIABLES["memory"] else "seconds"
-        raise Usage(f"{variable}={value} is not a valid number.", hint=f"Set a number of {unit}.")
+        raise UsageError(f"{variable}={value} is not a valid number.", hint=f"Set a number of {unit}.")
     return found

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from mxr.client.retry import CLAIM, Attempts
-from mxr.errors import MxrError, NotFound, Temporary, Unreachable
+from mxr.errors import MxrError, NotFoundError, TemporaryError, UnreachableError
 from mxr.protocol import jobs as job_protocol
 from mxr_workers.failures import HOST_FAULTS, CompileFailure
 from mxr_workers.interpreter import probe
@@ -58,12 +58,12 @@ class SlotLoop:
     def run(self) -> None:
         """Run jobs until the worker stops.
 
-        Raises `Temporary` where another process serves this slot or its target no longer works.
+        Raises `TemporaryError` where another process serves this slot or its target no longer works.
         """
         folder = self._context.spool.slot(self._context.slot.name)
         with locked(folder, blocking=self._context.settings.job is not None) as acquired:
             if not acquired:
-                raise Temporary(
+                raise TemporaryError(
                     f"Another mxr-worker on this host already serves {self._context.slot.name}.",
                     hint="Stop it, or give this worker its own MXR_WORKER_NAME and MXR_WORKER_SPOOL.",
                 )
@@ -113,7 +113,7 @@ class SlotLoop:
         return failure
 
     def _check_targets(self, failure: CompileFailure) -> None:
-        """Raise `Temporary`, which disables this slot, where one of its targets no longer works."""
+        """Raise `TemporaryError`, which disables this slot, where one of its targets no longer works."""
         context = self._context
         folder = context.spool.slot(context.slot.name) / "probe"
         for target in range(len(context.slot.can.targets)):
@@ -121,7 +121,7 @@ class SlotLoop:
                 context.slot.interpreter(context.interpreter, target, context.gpus), context.slot.kind, folder
             )
             if problem is not None:
-                raise Temporary(
+                raise TemporaryError(
                     f"The slot {context.slot.name} is disabled: a compile failed ({failure.message}), and a test of "
                     f"its target fails too: {problem.message}",
                     hint="Check the GPU (dmesg, rocm-smi), reset it or restart the host, then start the worker again.",
@@ -141,7 +141,7 @@ class SlotLoop:
         def claim() -> job_protocol.Lease | None:
             try:
                 return client.claim(self._id, wait=wait, job=settings.job)
-            except NotFound:
+            except NotFoundError:
                 if self._stop.requested.is_set():
                     return None
                 if settings.job is not None:
@@ -163,7 +163,9 @@ class SlotLoop:
             try:
                 return attempts.run(call)
             except MxrError as problem:
-                if not (isinstance(problem, (Unreachable, Temporary)) or (type(problem) is MxrError and self._id)):
+                if not (
+                    isinstance(problem, (UnreachableError, TemporaryError)) or (type(problem) is MxrError and self._id)
+                ):
                     raise
                 # An internal error of the registry (500) does not end a worker that is already registered.
                 if not attempts.failures:

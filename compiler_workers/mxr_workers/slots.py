@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from mxr.errors import NoWorker
+from mxr.errors import NoWorkerError
 from mxr.host_facts import Host, HostTarget, HostToolchain
 from mxr.protocol.jobs import WorkerCapabilities
 from mxr.util.codec import canonical, encode
@@ -57,7 +57,7 @@ class CompileSlot:
 
 
 def find_slots(host: Host, info: InterpreterInfo, kinds: tuple[str, ...], name: str) -> tuple[CompileSlot, ...]:
-    """The slots of a host with this interpreter. Raises `NoWorker` where nothing can be compiled."""
+    """The slots of a host with this interpreter. Raises `NoWorkerError` where nothing can be compiled."""
     toolchain, cross = toolchain_of(host, info), info.features.get("cross_compile", False)
     eager = info.features.get("compile_mode", False)
     found: list[CompileSlot] = []
@@ -73,12 +73,12 @@ def find_slots(host: Host, info: InterpreterInfo, kinds: tuple[str, ...], name: 
     if "ref" in info.targets and "ref" not in _excluded_kinds(kinds):
         found.append(CompileSlot(f"{name}/ref", WorkerCapabilities((REF,), toolchain, eager=eager), (None,), (REF,)))
     if found and toolchain.migraphx is None:
-        raise NoWorker(
+        raise NoWorkerError(
             "The MIGraphX version is unknown: neither the module, nor its files, nor the ROCm installation contain it.",
             hint="Set MXR_HOST to a file of host facts that names the toolchain; `mxr host --json` writes one.",
         )
     if not found:
-        raise NoWorker(
+        raise NoWorkerError(
             f"This host cannot compile anything: MIGraphX targets: {', '.join(info.targets) or 'none'}; "
             f"{len(host.targets)} GPUs; ROCm {toolchain.rocm or 'not found'}.",
             hint="`mxr host` and `mxr-worker host` show what was detected.",

@@ -21,7 +21,7 @@ from mxr.artifact.key import MODEL_PREFIX
 from mxr.artifact.manifest import File
 from mxr.client import transfer
 from mxr.client.registry import Client
-from mxr.errors import MxrError, NoSuchBlob
+from mxr.errors import MxrError, NoSuchBlobError
 from mxr.protocol.jobs import Lease
 from mxr.util import disk
 from mxr.util.hashing import StatMemo, sha256_memoised
@@ -58,12 +58,15 @@ class Spool:
     def fetch(self, client: Client, lease: Lease, progress: transfer.Progress) -> tuple[Path, Path | None]:
         """The folder with the files of the lease's model, and the calibration data of its key, if any.
 
-        Raises `Damaged`, `Unreachable`, a disk error, and what `progress` raises.
+        Raises `DamagedError`, `UnreachableError`, a disk error, and what `progress` raises.
         """
         return self.model(client, lease, progress), self.calibration(client, lease)
 
     def model(self, client: Client, lease: Lease, progress: transfer.Progress = transfer.ignore) -> Path:
-        """The folder with the files of the lease's model. Raises `Damaged`, `Unreachable`, or a disk error."""
+        """The folder with the files of the lease's model.
+
+        Raises `DamagedError`, `UnreachableError`, or a disk error.
+        """
         folder = self.folder / "models" / _folder_name(lease)
         with disk.faults(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +91,9 @@ class Spool:
                 for chunk in chunks:
                     out.write(chunk)
             if not self._has(final, sha):
-                raise NoSuchBlob("The calibration data does not match the digest in the key.", hint="Upload it again.")
+                raise NoSuchBlobError(
+                    "The calibration data does not match the digest in the key.", hint="Upload it again."
+                )
         return final
 
     def _download(self, client: Client, file: File, final: Path, progress: transfer.Progress) -> None:

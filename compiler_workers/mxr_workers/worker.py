@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from mxr.client.registry import Client
 from mxr.client.worker import WorkerClient
-from mxr.errors import MxrError, NoWorker
+from mxr.errors import MxrError, NoWorkerError
 from mxr.host_facts import Host
 from mxr.protocol import capabilities
 from mxr_workers.interpreter import Interpreter, InterpreterInfo, describe
@@ -39,14 +39,14 @@ class WorkerProcess:
         self._problems: list[MxrError] = []
 
     def describe_interpreter(self) -> InterpreterInfo:
-        """What the interpreter supports. Raises `Usage` where it has no usable migraphx."""
+        """What the interpreter supports. Raises `UsageError` where it has no usable migraphx."""
         folder, kinds = self._spool.folder / "about" / self._settings.name.replace("/", "-"), self._settings.kinds
         found = describe(self._interpreter, folder)
         uses_gpu = "gpu" in found.targets and "gpu" in (kinds or ("gpu",)) and self._host.targets
         return with_runtime(found, self._interpreter, folder) if uses_gpu else found
 
     def slots(self, info: InterpreterInfo) -> tuple[CompileSlot, ...]:
-        """The slots to serve. Raises `NoWorker`."""
+        """The slots to serve. Raises `NoWorkerError`."""
         found = find_slots(self._host, info, self._settings.kinds, self._settings.name)
         return found if self._settings.job is None else self._slot_for(found, self._settings.job)
 
@@ -56,7 +56,7 @@ class WorkerProcess:
         candidates = [(slot, found) for slot in slots if (found := capabilities.able(slot.can, request)) is not None]
         if candidates:
             return (min(candidates, key=lambda each: each[1].cross)[0],)
-        raise NoWorker(
+        raise NoWorkerError(
             f"This host cannot compile job {job[:12]}.",
             hint="`mxr-worker host` shows what this host can compile; the job stays queued for another worker.",
         )

@@ -50,8 +50,8 @@ def fetch(
     `options` are the fields of `mxr.Options`, such as arch, rocm, migraphx, batch, precision, consumer, exact and
     allow. Facts that they do not give come from this host.
 
-    Raises `NoSuchArtifact` (`detail["nearest"]` lists the closest programs), `Unreachable`, `Damaged`, `Usage`, or
-    another `mxr.MxrError`.
+    Raises `NoSuchArtifactError` (`detail["nearest"]` lists the closest programs), `UnreachableError`, `DamagedError`,
+    `UsageError`, or another `mxr.MxrError`.
 
         path = mxr.fetch("model.onnx", arch="gfx908", rocm="7.2", migraphx="2.15", batch=8).path
     """
@@ -90,7 +90,7 @@ def fetch_set(
     """Returns the programs for several batch sizes by batch size: all of them or none.
 
     With `output`, writes them to that folder, with `mxr-set.json` that lists them. The other arguments are those of
-    `fetch`. Raises what `fetch` raises; `NoSuchArtifact` lists all missing programs.
+    `fetch`. Raises what `fetch` raises; `NoSuchArtifactError` lists all missing programs.
     """
     from .install import variant_set
 
@@ -151,7 +151,8 @@ def prepare(
 ) -> tuple[ModelReference, BuiltRequest]:
     """Returns the model and the request for it.
 
-    Raises `Usage` for a missing fact; if the toolchain is unknown, the error lists those the registry has programs for.
+    Raises `UsageError` for a missing fact; if the toolchain is unknown, the error lists those the registry has programs
+    for.
     """
     subject = models.find(model, cache, connect, follow_links=options.follow_links)
 

@@ -1,26 +1,26 @@
 """The error tree: one class for each kind of failure, with the same code in every program and in the HTTP API.
 
-    MxrError                 70  internal             a bug in mxr
-    ├── Usage                 2  usage                the call or the request is invalid
-    │   └── TooLarge          2  too_large            a request, or a document in it, exceeds a limit
-    ├── NotFound              3  not_found            the named object does not exist
-    │   ├── NoSuchArtifact    3  no_such_artifact     no program matches; detail.nearest lists the closest ones
-    │   ├── NoSuchModel       3  no_such_model        the model is not registered
-    │   └── NoSuchBlob        3  no_such_blob         bytes are missing; detail.missing lists their sha256
-    ├── NotCompiled           4  not_compiled         the compile is queued or running
-    ├── CompileFailed         5  compile_failed       the compile failed
-    ├── Mismatch              6  mismatch             refused as incompatible; detail.differences lists the fields
-    │   └── Conflict          6  conflict             the registry holds different data under this name
-    ├── NotAllowed            7  not_allowed          permission denied
-    │   └── WouldOverwrite    7  would_overwrite      a file is in the way, and it may not be replaced
-    ├── NoWorker              8  no_worker            no live worker and no declared pool can compile the program
-    ├── Damaged              65  damaged              a file or a message body is corrupt
-    │   └── DamagedBlob      65  damaged_blob         stored bytes do not match their sha256
-    ├── Unreachable          69  unreachable          the registry does not answer
-    │   └── NotARegistry     69  not_a_registry       something else answers under the URL of the registry
-    ├── Temporary            75  temporary            temporary failure
-    │   └── DiskFull         75  disk_full            no space left on the disk
-    └── Interrupted         130  interrupted          stopped by the user or by a signal
+    MxrError                    70  internal          a bug in mxr
+    ├── UsageError               2  usage             the call or the request is invalid
+    │   └── TooLargeError        2  too_large         a request, or a document in it, exceeds a limit
+    ├── NotFoundError            3  not_found         the named object does not exist
+    │   ├── NoSuchArtifactError  3  no_such_artifact  no program matches; detail.nearest lists the closest ones
+    │   ├── NoSuchModelError     3  no_such_model     the model is not registered
+    │   └── NoSuchBlobError      3  no_such_blob      bytes are missing; detail.missing lists their sha256
+    ├── NotCompiledError         4  not_compiled      the compile is queued or running
+    ├── CompileFailedError       5  compile_failed    the compile failed
+    ├── MismatchError            6  mismatch          refused as incompatible; detail.differences lists the fields
+    │   └── ConflictError        6  conflict          the registry holds different data under this name
+    ├── NotAllowedError          7  not_allowed       permission denied
+    │   └── WouldOverwriteError  7  would_overwrite   a file is in the way, and it may not be replaced
+    ├── NoWorkerError            8  no_worker         no live worker and no declared pool can compile the program
+    ├── DamagedError            65  damaged           a file or a message body is corrupt
+    │   └── DamagedBlobError    65  damaged_blob      stored bytes do not match their sha256
+    ├── UnreachableError        69  unreachable       the registry does not answer
+    │   └── NotARegistryError   69  not_a_registry    something else answers under the URL of the registry
+    ├── TemporaryError          75  temporary         temporary failure
+    │   └── DiskFullError       75  disk_full         no space left on the disk
+    └── InterruptionError      130  interrupted       stopped by the user or by a signal
 
 Each class has a stable code, an HTTP status, an exit code, a default message (the first line of its docstring) and a
 default hint. The registry sends an error as JSON, the client rebuilds the same class from the code, and the programs
@@ -77,140 +77,140 @@ class MxrError(Exception):
         }
 
 
-class Usage(MxrError):
+class UsageError(MxrError):
     """Invalid command or request."""
 
     code, status, exit = "usage", 422, 2
     usual_hint = "Run the command with --help to see its arguments."
 
 
-class TooLarge(Usage):
+class TooLargeError(UsageError):
     """The request is too large."""
 
     code, status = "too_large", 413
     usual_hint = "docs/operate.md lists the limits."
 
 
-class NotFound(MxrError):
+class NotFoundError(MxrError):
     """The requested object does not exist."""
 
     code, status, exit = "not_found", 404, 3
     usual_hint = "Check the name. `mxr ls` lists what the registry has."
 
 
-class NoSuchArtifact(NotFound):
+class NoSuchArtifactError(NotFoundError):
     """The registry has no program for this request."""
 
     code = "no_such_artifact"
     usual_hint = "Publish one with `mxr push FILE --model MODEL`. `mxr ls` lists the programs in the registry."
 
 
-class NoSuchModel(NotFound):
+class NoSuchModelError(NotFoundError):
     """The registry does not know this model."""
 
     code = "no_such_model"
     usual_hint = "Pass the ONNX file instead of its hash."
 
 
-class NoSuchBlob(NotFound):
+class NoSuchBlobError(NotFoundError):
     """The registry does not have these bytes."""
 
     code = "no_such_blob"
     usual_hint = "Push the file again. Only missing bytes are uploaded."
 
 
-class NotCompiled(MxrError):
+class NotCompiledError(MxrError):
     """The program is not compiled yet."""
 
     code, status, exit, retry = "not_compiled", 404, 4, True
     usual_hint = "Check the progress with `mxr jobs`."
 
 
-class CompileFailed(MxrError):
+class CompileFailedError(MxrError):
     """The compile failed."""
 
     code, status, exit = "compile_failed", 409, 5
     usual_hint = "Read the log with `mxr jobs ID`."
 
 
-class Mismatch(MxrError):
+class MismatchError(MxrError):
     """The program does not match the request or this host."""
 
     code, status, exit = "mismatch", 409, 6
     usual_hint = "Compare the required and the actual value of each field, and correct the request or the program."
 
 
-class Conflict(Mismatch):
+class ConflictError(MismatchError):
     """The registry holds different data under this name."""
 
     code = "conflict"
     usual_hint = "The registry was not changed. Use another name, or remove the existing entry first."
 
 
-class NotAllowed(MxrError):
+class NotAllowedError(MxrError):
     """Permission denied."""
 
     code, status, exit = "not_allowed", 403, 7
     usual_hint = "Pass a token with the required permission: --token or MXR_TOKEN."
 
 
-class WouldOverwrite(NotAllowed):
+class WouldOverwriteError(NotAllowedError):
     """A file is in the way, and it may not be replaced."""
 
     code = "would_overwrite"
     usual_hint = "Move it away, or give another path."
 
 
-class NoWorker(MxrError):
+class NoWorkerError(MxrError):
     """No live worker and no declared pool can compile this program."""
 
     code, status, exit = "no_worker", 409, 8
     usual_hint = "`mxr workers` lists the workers and the declared pools. Start a worker for this target."
 
 
-class Damaged(MxrError):
+class DamagedError(MxrError):
     """The file is corrupt or has the wrong format."""
 
     code, status, exit = "damaged", 422, 65
     usual_hint = "Copy or download the file again from its source."
 
 
-class DamagedBlob(Damaged):
+class DamagedBlobError(DamagedError):
     """Stored bytes do not match their sha256 and are not served."""
 
     code, status = "damaged_blob", 500
     usual_hint = "Push the file again to repair it. `mxr-registry fsck` lists all damaged data."
 
 
-class Unreachable(MxrError):
+class UnreachableError(MxrError):
     """The registry cannot be reached."""
 
     code, status, exit, retry = "unreachable", 503, 69, True
     usual_hint = "Check the URL (--registry or MXR_REGISTRY), and that `mxr-registry serve` is running there."
 
 
-class NotARegistry(Unreachable):
+class NotARegistryError(UnreachableError):
     """Something else than an mxr registry answers under this URL."""
 
     code, status, retry = "not_a_registry", 502, False
     usual_hint = "Check that --registry (or MXR_REGISTRY) is the URL of an mxr registry, without a path behind it."
 
 
-class Temporary(MxrError):
+class TemporaryError(MxrError):
     """Temporary failure."""
 
     code, status, exit, retry = "temporary", 503, 75, True
     usual_hint = "Try again later."
 
 
-class DiskFull(Temporary):
+class DiskFullError(TemporaryError):
     """No space left on the disk."""
 
     code, status = "disk_full", 507
     usual_hint = "Free some space and run the same command again."
 
 
-class Interrupted(MxrError):
+class InterruptionError(MxrError):
     """Interrupted."""
 
     code, status, exit = "interrupted", 500, 130
@@ -236,11 +236,11 @@ def from_json(document: object, *, status: int = 500) -> MxrError:
     """Returns the error that the reply of a registry describes.
 
     `status` is the HTTP status of the reply. A reply without an error document in mxr's form, such as an HTML page of a
-    proxy, becomes `Temporary` for the statuses 429, 502, 503 and 504, and `MxrError` for all others.
+    proxy, becomes `TemporaryError` for the statuses 429, 502, 503 and 504, and `MxrError` for all others.
     """
     if not has_error(document):
         if status in (429, 502, 503, 504):
-            return Temporary(f"The registry, or a proxy in front of it, answered with HTTP status {status}.")
+            return TemporaryError(f"The registry, or a proxy in front of it, answered with HTTP status {status}.")
         return MxrError(
             f"The registry answered with HTTP status {status} and a body that is not an mxr error.",
             hint="Check that --registry is the URL of an mxr registry and not of another service.",
@@ -265,7 +265,7 @@ def missing_package(program: str, problem: Exception, extra: str = "") -> MxrErr
         return None
     what = f"'.[{extra}]'" if extra else "."
     wheel = f"'FILE.whl[{extra}]'" if extra else "FILE.whl"
-    return Usage(
+    return UsageError(
         f"{program} needs the Python package {name}, which is not installed.",
         hint=f"Install it with its packages: `pip install {what}` in the checkout, or `pip install {wheel}`.",
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from mxr.util.frozen import dataclass
 
-from .errors import Usage
+from .errors import UsageError
 
 DEFAULT_REGISTRY = "http://127.0.0.1:8765"
 
@@ -78,7 +78,7 @@ class Settings:
 def load(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Settings:
     """Returns the settings. Flags in `given` override the environment, which overrides the configuration file.
 
-    Raises `Usage` for an invalid configuration file or value.
+    Raises `UsageError` for an invalid configuration file or value.
     """
     home = Path(environ.get("HOME") or "/")
     default_cache = Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "mxr"
@@ -107,7 +107,7 @@ def _token(value: object) -> str | None:
     if not text:
         return None
     if not all("!" <= letter <= "~" for letter in text):
-        raise Usage(
+        raise UsageError(
             "The token has characters that a header cannot carry.",
             hint="Set MXR_TOKEN to the token alone: visible ASCII characters, without spaces and quotes.",
         )
@@ -128,14 +128,16 @@ def _read_file(path: Path) -> dict[str, Any]:
     try:
         found = tomllib.loads(data.decode())
     except ValueError as problem:
-        raise Usage(f"{path} is not valid TOML: {problem}.", hint="Correct the file or remove it.") from None
+        raise UsageError(f"{path} is not valid TOML: {problem}.", hint="Correct the file or remove it.") from None
     known = {row.name for row in fields(Settings)}
     for name, value in found.items():
         if name not in known:
-            raise Usage(f"{path}: unknown setting {name!r}.", hint="Known settings: " + ", ".join(sorted(known)) + ".")
+            raise UsageError(
+                f"{path}: unknown setting {name!r}.", hint="Known settings: " + ", ".join(sorted(known)) + "."
+            )
         kinds, expected = KINDS.get(name, (str, "a string"))
         if not isinstance(value, kinds) or isinstance(value, bool) != (kinds is bool):
-            raise Usage(f"{path}: {name} must be {expected}.", hint=f"Correct {name} in this file.")
+            raise UsageError(f"{path}: {name} must be {expected}.", hint=f"Correct {name} in this file.")
     return found
 
 
@@ -143,7 +145,7 @@ def _path(text: str | Path) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise Usage(
+        raise UsageError(
             f"{text}: the home folder of this user is unknown.", hint="Write the absolute path instead of `~USER`."
         ) from None
 
@@ -152,11 +154,11 @@ def _url(found: Mapping[str, Any]) -> str:
     url = str(found.get("registry", DEFAULT_REGISTRY)).rstrip("/")
     if "@" in url:
         # Not quoted: the part before it may be a password.
-        raise Usage(
+        raise UsageError(
             "The registry URL contains a user name or a password.", hint="Remove it, and set MXR_TOKEN instead."
         )
     if not url.startswith(("http://", "https://")) or not _host(url):
-        raise Usage(f"{url!r} is not a registry URL.", hint="Write it as http://HOST:8765 or https://HOST.")
+        raise UsageError(f"{url!r} is not a registry URL.", hint="Write it as http://HOST:8765 or https://HOST.")
     return url
 
 
@@ -176,7 +178,7 @@ def _seconds(found: Mapping[str, Any]) -> float:
     except (TypeError, ValueError):
         seconds = 0.0
     if not 0 < seconds < 86400:
-        raise Usage(
+        raise UsageError(
             f"The timeout {value!r} is not a number of seconds between 0 and 86400.", hint="Set MXR_TIMEOUT=60."
         )
     return seconds
@@ -185,7 +187,7 @@ def _seconds(found: Mapping[str, Any]) -> float:
 def _switch(found: Mapping[str, Any]) -> bool:
     value = str(found.get("plaintext", "off")).lower()
     if value not in SWITCH:
-        raise Usage(f"MXR_PLAINTEXT={value} is neither on nor off.", hint="Set it to 1, or unset it.")
+        raise UsageError(f"MXR_PLAINTEXT={value} is neither on nor off.", hint="Set it to 1, or unset it.")
     return SWITCH[value]
 
 
@@ -194,7 +196,7 @@ def _kserve_allow(found: Mapping[str, Any]) -> tuple[str, ...]:
     for word in words:
         if word not in KSERVE_CHOICES:
             hint = f"Use a list such as env,wait. Known: {', '.join(KSERVE_CHOICES)}."
-            raise Usage(f"MXR_KSERVE_ALLOW: {word!r} is not known.", hint=hint)
+            raise UsageError(f"MXR_KSERVE_ALLOW: {word!r} is not known.", hint=hint)
     return words
 
 
@@ -206,7 +208,9 @@ def _duration(name: str, value: object) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < 1e10:
-        raise Usage(f"{name} is {text[:40]!r}, which is not a time.", hint=f"Write MXR_{name.upper()}=1h, 30m or 7d.")
+        raise UsageError(
+            f"{name} is {text[:40]!r}, which is not a time.", hint=f"Write MXR_{name.upper()}=1h, 30m or 7d."
+        )
     return seconds
 
 
@@ -220,7 +224,7 @@ def _user_ids(value: object) -> tuple[int, ...]:
     except (TypeError, ValueError):
         found = (-1,)
     if any(not 0 <= each < 2**32 for each in found):
-        raise Usage(
+        raise UsageError(
             f"cache_owners has a value that is not a user id: {str(value)[:80]}.", hint="Write MXR_CACHE_OWNERS=1000,0."
         )
     return found

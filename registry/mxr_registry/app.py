@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from mxr.errors import Interrupted, MxrError, NotFound, Usage
+from mxr.errors import InterruptionError, MxrError, NotFoundError, UsageError
 from mxr.protocol.artifacts import REGISTRY_HEADER
 from mxr_registry.artifacts.usage import UsageCounter
 from mxr_registry.config.job_rules import JobRules
@@ -40,7 +40,10 @@ log = logging.getLogger("mxr_registry")
 
 
 def create_app(settings: RegistrySettings) -> FastAPI:
-    """Return the application for these settings. It opens no connection before the first request. Raises `Usage`."""
+    """Return the application for these settings. It opens no connection before the first request.
+
+    Raises `UsageError`.
+    """
     app = FastAPI(
         title="mxr registry",
         description="Artifact registry and compile queue for MIGraphX programs, matched to GPU and software versions.",
@@ -113,7 +116,7 @@ class Served:
 def _mxr_error(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, MxrError)
     # Not where a client left: any number of clients may do so.
-    if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(problem, Interrupted):
+    if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(problem, InterruptionError):
         log.warning("%s %s: %s", request.method, request.url.path, problem.message)
     request.app.state.counters.count_error(request.url.path, problem)
     headers = None if problem.retry_after is None else {"retry-after": f"{problem.retry_after:.0f}"}
@@ -122,16 +125,16 @@ def _mxr_error(request: Request, problem: Exception) -> Response:
 
 def _validation_error(_request: Request, problem: Exception) -> Response:
     hint = "Correct the request; `/openapi.json` describes the API."
-    return JSONResponse(Usage(f"The request is invalid: {problem}"[:500], hint=hint).to_json(), 422)
+    return JSONResponse(UsageError(f"The request is invalid: {problem}"[:500], hint=hint).to_json(), 422)
 
 
 def _http_error(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     path = f"{request.method} {request.url.path[:200]}"
     hint = "`/openapi.json` lists the routes; check the value of --registry."
-    error: MxrError = Usage(f"{path}: {problem.detail}.", hint=hint)
+    error: MxrError = UsageError(f"{path}: {problem.detail}.", hint=hint)
     if problem.status_code == HTTPStatus.NOT_FOUND:
-        error = NotFound(f"No such route: {path}.", hint=hint)
+        error = NotFoundError(f"No such route: {path}.", hint=hint)
     return JSONResponse(error.to_json(), problem.status_code, headers=problem.headers)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mxr.display.streams import write_error
-from mxr.errors import DiskFull, MxrError, NotFound, Usage
+from mxr.errors import DiskFullError, MxrError, NotFoundError, UsageError
 from mxr_registry.config.settings import RegistrySettings
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def print_error(error: MxrError) -> None:
 
 
 def database(settings: RegistrySettings) -> Database:
-    """Open the database. Creates the data directory of an embedded one. Raises `Usage`, `DiskFull`."""
+    """Open the database. Creates the data directory of an embedded one. Raises `UsageError`, `DiskFullError`."""
     from mxr_registry.database.session import Database
 
     if settings.embedded:
@@ -53,9 +53,9 @@ def database(settings: RegistrySettings) -> Database:
 
 
 def existing_database(settings: RegistrySettings) -> Database:
-    """Open the database of an existing registry. Raises `NotFound`."""
+    """Open the database of an existing registry. Raises `NotFoundError`."""
     if settings.embedded and not settings.database.exists():
-        raise NotFound(f"There is no registry in {settings.data}.", hint="Give its data directory with --data.")
+        raise NotFoundError(f"There is no registry in {settings.data}.", hint="Give its data directory with --data.")
     return database(settings)
 
 
@@ -71,6 +71,6 @@ def _make_folder(folder: Path) -> None:
             log.warning("other users can write to the data directory %s", folder)
     except OSError as problem:
         full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
-        kind: type[MxrError] = DiskFull if full else Usage
+        kind: type[MxrError] = DiskFullError if full else UsageError
         hint = "Choose another data directory with --data."
         raise kind(f"Cannot create {folder}: {problem.strerror}.", hint=hint) from None

@@ -8,7 +8,7 @@ import sys
 import click
 
 from mxr.display import logs, streams
-from mxr.errors import Interrupted, MxrError, Usage, missing_package
+from mxr.errors import InterruptionError, MxrError, UsageError, missing_package
 
 from . import serve_command
 from .command_options import print_error
@@ -22,9 +22,9 @@ def main() -> None:
     try:
         sys.exit(program.main(standalone_mode=False) or 0)
     except click.ClickException as problem:
-        error: MxrError = Usage(problem.format_message(), hint="See mxr-registry --help.")
+        error: MxrError = UsageError(problem.format_message(), hint="See mxr-registry --help.")
     except (click.Abort, KeyboardInterrupt):
-        error = Interrupted()
+        error = InterruptionError()
     except MxrError as problem:
         error = problem
         if debug:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from mxr.errors import Temporary
+from mxr.errors import TemporaryError
 
 RETRY_AFTER = 5.0
 """Seconds after which a client is asked to try again."""
@@ -48,9 +48,11 @@ class Reservation:
         return self._budget.total - self._size
 
     def grow(self, size: int) -> None:
-        """Hold so many more bytes. Raises `Temporary` if there are not as many."""
+        """Hold so many more bytes. Raises `TemporaryError` if there are not as many."""
         if not self._budget.take(size):
-            error = Temporary("The registry is handling too many large requests.", hint="Try again in some seconds.")
+            error = TemporaryError(
+                "The registry is handling too many large requests.", hint="Try again in some seconds."
+            )
             error.retry_after = RETRY_AFTER
             raise error
         self._size += size

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from sqlalchemy import case, func, select
 
-from mxr.errors import MxrError, NoSuchArtifact
+from mxr.errors import MxrError, NoSuchArtifactError
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow, WorkerRow
@@ -62,9 +62,9 @@ class Counters:
 def reason_of(problem: MxrError) -> str:
     """Return the field in which the nearest artifact differs first.
 
-    Returns `nothing` if the model has no artifact, and the code of any error other than `NoSuchArtifact`.
+    Returns `nothing` if the model has no artifact, and the code of any error other than `NoSuchArtifactError`.
     """
-    if not isinstance(problem, NoSuchArtifact):
+    if not isinstance(problem, NoSuchArtifactError):
         return problem.code
     nearest = problem.detail.get("nearest") or []
     if not nearest:

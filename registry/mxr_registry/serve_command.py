@@ -17,7 +17,7 @@ import click
 
 from mxr.artifact.serving import ANY, BUILT_ONLY
 from mxr.display.streams import write_line
-from mxr.errors import NotAllowed, Temporary, Usage
+from mxr.errors import NotAllowedError, TemporaryError, UsageError
 from mxr_registry.config.settings import RegistrySettings
 
 from .command_options import config_option, data_option, database
@@ -99,7 +99,7 @@ def _check_proxy(address: str) -> str:
     try:
         return str(ipaddress.ip_network(address.strip()))
     except ValueError:
-        raise Usage(
+        raise UsageError(
             f"--trusted-proxies: {address[:80]!r} is neither an IP address nor a network.",
             hint="Give the address of the proxy, such as 10.1.2.3 or 10.1.2.0/24.",
         ) from None
@@ -137,9 +137,9 @@ def _listen(settings: RegistrySettings) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
     except OSError as problem:
         hint = "Give a host name or an IP address of this machine."
-        raise Usage(f"--host {settings.host}: {problem.strerror}.", hint=hint) from None
+        raise UsageError(f"--host {settings.host}: {problem.strerror}.", hint=hint) from None
     if not _is_loopback(address[0]) and not settings.insecure:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"{settings.host} is reachable from other machines, and requests need no token.",
             hint="Listen on 127.0.0.1, or add --insecure if the network itself restricts access.",
         )
@@ -151,8 +151,8 @@ def _listen(settings: RegistrySettings) -> socket.socket:
         listener.close()
         if problem.errno == errno.EADDRINUSE:
             hint = "Stop the program that listens there, or choose another --port (0 chooses a free one)."
-            raise Temporary(f"Port {settings.port} of {settings.host} is in use.", hint=hint) from None
-        raise Usage(
+            raise TemporaryError(f"Port {settings.port} of {settings.host} is in use.", hint=hint) from None
+        raise UsageError(
             f"Cannot listen on {settings.host}:{settings.port}: {problem.strerror}.",
             hint="Choose another --host or --port.",
         ) from None
@@ -204,7 +204,7 @@ def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
             # Last before listening: the rest of the startup takes longer than a short lease.
             try:
                 lease_endings.extend_after_downtime(app.state.services.db, app.state.rules)
-            except Temporary as problem:
+            except TemporaryError as problem:
                 # Serve anyway: existing artifacts can still be fetched, for example from a full disk.
                 logging.getLogger("mxr_registry").warning("leases were not extended: %s", problem.message)
             bound_shared_threads()

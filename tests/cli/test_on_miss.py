@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr_cli.on_miss import OnMiss
 
 
@@ -31,5 +31,5 @@ def test_valid_values(text: str, action: str, timeout: float | None) -> None:
 
 @pytest.mark.parametrize("text", ["", "cry", "wait=", "wait=soon", "wait=-1", "ask=3s", "wait=3 s"])
 def test_invalid_values(text: str) -> None:
-    with pytest.raises(Usage, match="--on-miss"):
+    with pytest.raises(UsageError, match="--on-miss"):
         OnMiss.parse(text)

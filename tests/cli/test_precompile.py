@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
 from mxr.display.github import markdown
-from mxr.errors import CompileFailed, NotCompiled, NoWorker, Temporary
+from mxr.errors import CompileFailedError, NotCompiledError, NoWorkerError, TemporaryError
 from mxr.matrix import Cell
 from mxr.onnxfile import OnnxModel
 from mxr.precompilation import matrix_plan, reports
@@ -81,7 +81,7 @@ def test_several_failures_have_one_exit_code(states: list[str], code: int | None
 def test_junit_is_xml_whatever_a_log_holds(message: str, line: str) -> None:
     """Control characters, angle brackets and lone surrogates are escaped, and nothing in it controls a terminal."""
     failure = job_protocol.JobFailure(job_protocol.PERMANENT, message, "unsupported")
-    bad = cell(FAILED, job=job("failed", failure=failure), problem=CompileFailed(message, detail={"log": [line]}))
+    bad = cell(FAILED, job=job("failed", failure=failure), problem=CompileFailedError(message, detail={"log": [line]}))
     root = ElementTree.fromstring(
         reports.junit(MatrixStatus([bad, cell(AVAILABLE), cell(QUEUED, job=job("queued"))]), FILE)
     )
@@ -92,7 +92,7 @@ def test_junit_is_xml_whatever_a_log_holds(message: str, line: str) -> None:
 def test_what_is_missing_says_what_to_do() -> None:
     """In all reports that people read in CI."""
     file = Path("my matrix.yaml")
-    matrix = MatrixStatus([cell(MISSING), cell(NO_WORKER, problem=NoWorker("No worker.", hint="Start one."))])
+    matrix = MatrixStatus([cell(MISSING), cell(NO_WORKER, problem=NoWorkerError("No worker.", hint="Start one."))])
     remedy = "No artifact answers this request. Compile it: mxr precompile 'my matrix.yaml' --on-miss wait"
     suite = ElementTree.fromstring(reports.junit(matrix, file))[0]
     assert [(case[0].get("message"), case[0].text) for case in suite] == [(remedy, None), ("No worker.", "Start one.")]
@@ -101,7 +101,7 @@ def test_what_is_missing_says_what_to_do() -> None:
 
 
 def test_the_summary_is_a_table_whatever_a_message_holds() -> None:
-    bad = cell(FAILED, problem=CompileFailed("a | b\n<script> *c*"))
+    bad = cell(FAILED, problem=CompileFailedError("a | b\n<script> *c*"))
     rows = [row for row in reports.step_summary(MatrixStatus([bad]), FILE).splitlines() if row.startswith("| a.onnx")]
     assert rows == ["| a.onnx ref/migraphx2.15 batch 1 fp32 python | 4 | failed | a \\| b \\<script\\> \\*c\\* |"]
 
@@ -116,7 +116,7 @@ def test_the_state_of_a_cell_in_one_line() -> None:
     assert matrix_progress.cell_state(running).startswith("compile on h/ref, ")
     done = cell(COMPILED, job=job("done", started_at=101.0))
     assert matrix_progress.cell_state(done) == "compiled in 2.0 s"
-    lost = cell(NO_WORKER, problem=NoWorker("none\x1b[2J here"))
+    lost = cell(NO_WORKER, problem=NoWorkerError("none\x1b[2J here"))
     assert matrix_progress.cell_state(lost) == "no worker: none\x1b[2J here"
     assert matrix_progress.totals(MatrixStatus([queued, done])) == "2 cells: 1 compiled, 1 queued"
 
@@ -125,7 +125,7 @@ def test_a_terminal_shows_what_fits(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     """Failures come first, the rest is counted, and the next table replaces the one before."""
     monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((60, 8)))
     matrix = MatrixStatus(
-        [cell(QUEUED, job=job("queued"))] * 20 + [cell(FAILED, problem=CompileFailed("\x1b]0;" + "x" * 99))]
+        [cell(QUEUED, job=job("queued"))] * 20 + [cell(FAILED, problem=CompileFailedError("\x1b]0;" + "x" * 99))]
     )
     display = matrix_progress.MatrixDisplay(matrix)
     display.live = True
@@ -229,11 +229,11 @@ def test_github_errors_are_annotated(
 
 def test_errors_keep_their_class() -> None:
     """An error that gets a line number keeps its class and exit code: a damaged model is still 65."""
-    from mxr.errors import Damaged
+    from mxr.errors import DamagedError
     from mxr.precompilation.run import at_line
 
-    found = at_line(Damaged("no model", hint="get it again"), FILE, 3)
-    assert (type(found), found.message, found.exit) == (Damaged, "ci/matrix.yaml:3: no model", 65)
-    assert isinstance(at_line(Temporary("x"), FILE, 1), Temporary) and isinstance(
-        at_line(NotCompiled(), FILE, 1), NotCompiled
+    found = at_line(DamagedError("no model", hint="get it again"), FILE, 3)
+    assert (type(found), found.message, found.exit) == (DamagedError, "ci/matrix.yaml:3: no model", 65)
+    assert isinstance(at_line(TemporaryError("x"), FILE, 1), TemporaryError) and isinstance(
+        at_line(NotCompiledError(), FILE, 1), NotCompiledError
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr_workers.child_environment import child_environment
 
 OWN = {
@@ -49,7 +49,7 @@ def test_a_key_adds_its_variables_and_options(tmp_path: Path) -> None:
 )
 def test_a_key_never_replaces_a_variable_of_the_worker(tmp_path: Path, name: str) -> None:
     """These keys cannot be made; a registry that sends one all the same changes nothing in a child."""
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         child_environment(OWN, tmp_path, {name: "/tmp/elsewhere"}, tmp_path / "problems.json")
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         child_environment(OWN, tmp_path, {}, None, {"problem_cache_files": "/tmp/elsewhere"})

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr_workers.compilation import CompileAttemptFailed, CompileTask
 from mxr_workers.interpreter import Interpreter, describe, probe
 from mxr_workers.sandbox import ChildLimits, ChildObserver, kill_strays
@@ -185,15 +185,15 @@ def test_the_placeholder_package_is_refused(tmp_path: Path) -> None:
     (tmp_path / "migraphx").mkdir()
     (tmp_path / "migraphx" / "__init__.py").write_text("")
     interpreter = Interpreter(Path(sys.executable), {"PYTHONPATH": str(tmp_path)})
-    with pytest.raises(Usage, match="placeholder") as caught:
+    with pytest.raises(UsageError, match="placeholder") as caught:
         describe(interpreter, tmp_path / "describe")
     assert "pip uninstall" in caught.value.hint
 
 
 def test_a_missing_migraphx_and_a_missing_interpreter_differ(tmp_path: Path) -> None:
-    with pytest.raises(Usage, match="No module named"):
+    with pytest.raises(UsageError, match="No module named"):
         describe(Interpreter(Path(sys.executable), {}), tmp_path / "describe")
-    with pytest.raises(Usage, match="cannot start"):
+    with pytest.raises(UsageError, match="cannot start"):
         describe(Interpreter(Path("/no/such/python"), {}), tmp_path / "describe")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.qualities import Demands
-from mxr.errors import Conflict, Unreachable
+from mxr.errors import ConflictError, UnreachableError
 from mxr.protocol import jobs as job_protocol
 from mxr_workers import heartbeat as module
 from mxr_workers.failures import CompileFailure
@@ -65,7 +65,7 @@ def test_phase_and_log_are_reported_once_and_close_returns_the_rest() -> None:
 
 def test_a_lost_lease_stops_the_work() -> None:
     def lost(number: int) -> job_protocol.HeartbeatReply:
-        raise Conflict()
+        raise ConflictError()
 
     with LeaseHeartbeat(FakeRegistry(lost), lease()) as heartbeat:  # type: ignore[arg-type]
         heartbeat._thread.join(20)
@@ -84,7 +84,7 @@ def test_a_cancelled_job_stops_the_work_and_so_does_the_worker() -> None:
 def test_work_continues_and_the_log_is_kept_while_the_registry_is_unreachable() -> None:
     def unreachable(number: int) -> job_protocol.HeartbeatReply:
         if number < 3:
-            raise Unreachable()
+            raise UnreachableError()
         return job_protocol.HeartbeatReply(0.3)
 
     registry = FakeRegistry(unreachable)

@@ -12,7 +12,7 @@ from harness.hostile_models import attacks, model
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.artifact.qualities import Demands
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.onnxfile.writing import field
 from mxr.protocol.jobs import Lease
 from mxr_workers import reading
@@ -55,7 +55,7 @@ def test_a_model_that_takes_memory_or_time_ends_a_child_only(tmp_path: Path, mon
 def test_the_child_that_reads_gets_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MXR_TOKEN", "secret")
     monkeypatch.setattr(reading, "COMMAND", (sys.executable, "-c", "import os; print([*os.environ]); 1/0"))
-    with pytest.raises(Damaged) as caught:
+    with pytest.raises(DamagedError) as caught:
         reading.describe_program(Path("x"))
     assert "ZeroDivisionError" in caught.value.message
     script = "import os, json; print(json.dumps({'result': dict(os.environ)}))"

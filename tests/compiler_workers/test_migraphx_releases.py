@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mxr.artifact.target import DynamicDim
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr_workers.compilation import CompileAttemptFailed, CompileTask
 from mxr_workers.interpreter import describe
 
@@ -102,7 +102,7 @@ def test_a_cross_compile_makes_a_program_for_another_gpu_and_does_not_run_it(tmp
 
 def test_the_tuning_of_a_cross_compile_must_be_cross(tmp_path: Path) -> None:
     graph, target = GRAPHS["gemm"], double(tmp_path).target
-    with pytest.raises(Usage, match="cross"):
+    with pytest.raises(UsageError, match="cross"):
         CompileTask(target.key(graph), target.qualities(), "gemm.onnx", cross=RDNA)
-    with pytest.raises(Usage, match="cross"):
+    with pytest.raises(UsageError, match="cross"):
         CompileTask(target.key(graph), target.qualities(tuning="cross"), "gemm.onnx")

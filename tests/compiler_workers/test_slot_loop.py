@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mxr.errors import MxrError, NotAllowed, Temporary, Unreachable
+from mxr.errors import MxrError, NotAllowedError, TemporaryError, UnreachableError
 from mxr_workers.slot_loop import SlotLoop, StopSignal
 from mxr_workers.slots import locked
 from mxr_workers.spool import Spool
@@ -63,7 +63,9 @@ def loop(folder: Path, *errors: MxrError) -> tuple[SlotLoop, FakeRegistry]:
     return SlotLoop(context, stop), registry  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("problem", [Unreachable(), Temporary(), MxrError("500")], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize(
+    "problem", [UnreachableError(), TemporaryError(), MxrError("500")], ids=lambda each: type(each).__name__
+)
 def test_a_registered_worker_survives_an_error(tmp_path: Path, problem: MxrError) -> None:
     """Also an internal error of the registry, which has no code of its own."""
     slot, registry = loop(tmp_path, problem, problem)
@@ -74,14 +76,14 @@ def test_a_registered_worker_survives_an_error(tmp_path: Path, problem: MxrError
 
 
 def test_a_rejected_worker_ends(tmp_path: Path) -> None:
-    slot, registry = loop(tmp_path, NotAllowed())
-    with pytest.raises(NotAllowed):
+    slot, registry = loop(tmp_path, NotAllowedError())
+    with pytest.raises(NotAllowedError):
         slot.run()
     assert registry.calls == ["register", "claim", "leave"]
 
 
 def test_a_slot_that_another_process_serves_is_refused(tmp_path: Path) -> None:
     slot, registry = loop(tmp_path)
-    with locked(Spool(tmp_path).slot("h/ref")), pytest.raises(Temporary, match="already serves"):
+    with locked(Spool(tmp_path).slot("h/ref")), pytest.raises(TemporaryError, match="already serves"):
         slot.run()
     assert registry.calls == []

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mxr.errors import NoWorker, Usage
+from mxr.errors import NoWorkerError, UsageError
 from mxr.host_facts import Host, HostTarget, HostToolchain
 from mxr_workers.interpreter import Interpreter, InterpreterInfo
 from mxr_workers.run_job import provenance_of
@@ -41,16 +41,16 @@ def test_partitions_of_one_gpu_share_a_slot() -> None:
 def test_a_kind_that_is_excluded_or_missing_has_no_slot() -> None:
     assert [each.kind for each in find_slots(Host((GPU,), TOOLS), INFO, ("ref",), "h")] == ["ref"]
     assert [each.kind for each in find_slots(Host((), TOOLS), INFO, (), "h")] == ["ref"]
-    with pytest.raises(NoWorker, match="0 GPUs"):
+    with pytest.raises(NoWorkerError, match="0 GPUs"):
         find_slots(Host((), TOOLS), INFO, ("gpu",), "h")
-    with pytest.raises(NoWorker):
+    with pytest.raises(NoWorkerError):
         find_slots(Host((GPU,), replace(TOOLS, rocm=None)), INFO, ("gpu",), "h")
 
 
 def test_an_unknown_version_is_an_error_at_the_start() -> None:
     unknown = replace(INFO, migraphx=None)
     assert find_slots(Host((GPU,), TOOLS), unknown, (), "h")[0].can.toolchain.migraphx == "2.15.0"
-    with pytest.raises(NoWorker, match="version"):
+    with pytest.raises(NoWorkerError, match="version"):
         find_slots(Host((GPU,), replace(TOOLS, migraphx=None)), unknown, (), "h")
 
 
@@ -96,5 +96,5 @@ def test_settings_are_read_from_options_and_environment() -> None:
     assert (found.limits("default").seconds, found.limits("exhaustive").seconds) == (90.0, 48 * 3600.0)
     assert (found.spool, found.python) == (Path("/home/x/.cache/mxr-worker"), Path("/opt/python"))
     assert found.memory > 1 << 28
-    with pytest.raises(Usage, match="MXR_WORKER_GRACE"):
+    with pytest.raises(UsageError, match="MXR_WORKER_GRACE"):
         read({**environ, "MXR_WORKER_GRACE": "soon"}, {})

@@ -13,7 +13,7 @@ import pytest
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.artifact.qualities import Demands
-from mxr.errors import Interrupted
+from mxr.errors import InterruptionError
 from mxr.protocol import jobs as job_protocol
 from mxr_workers.spool import KEPT_MODELS, Spool
 
@@ -63,9 +63,9 @@ def test_an_interrupted_transfer_leaves_no_file(tmp_path: Path) -> None:
     def interrupt(count: int) -> None:
         received.append(count)
         if len(received) == 2:
-            raise Interrupted()
+            raise InterruptionError()
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptionError):
         Spool(tmp_path).fetch(FakeRegistry(b"x" * 1000), lease(1, b"x" * 1000), interrupt)  # type: ignore[arg-type]
     assert [count for count in received if count > 0] == [10, 10]
     assert [path for path in (tmp_path / "models").rglob("*") if path.is_file()] == []

@@ -92,7 +92,7 @@ def test_an_empty_hint_stays_empty(kind: type[MxrError]) -> None:
 @pytest.mark.parametrize("document", [None, "<html>", [], {}, {"error": "busy"}, {"error": None}, {"detail": "x"}])
 def test_a_proxy_that_is_busy_is_tried_again(document: object, status: int) -> None:
     found = errors.from_json(document, status=status)
-    assert type(found) is errors.Temporary
+    assert type(found) is errors.TemporaryError
     assert str(status) in found.message
 
 

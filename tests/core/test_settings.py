@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.settings import DEFAULT_REGISTRY, VARIABLES, Settings, load
 
 FILE = """
@@ -162,7 +162,7 @@ def test_the_usual_places_can_be_moved(tmp_path: Path) -> None:
 )
 def test_a_bad_file_is_named(home: dict[str, str], text: str | bytes) -> None:
     write(home, text)
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         load(home)
     assert caught.value.hint
 
@@ -181,7 +181,7 @@ def test_a_bad_file_is_named(home: dict[str, str], text: str | bytes) -> None:
     ids=repr,
 )
 def test_bad_values_are_a_usage_error(home: dict[str, str], change: dict[str, Any]) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         load(home, change)
     assert caught.value.hint
 
@@ -203,17 +203,17 @@ def test_no_settings_show_a_secret(tmp_path: Path) -> None:
     assert load(environ).token == secret and not any(secret in text for text in shown)
     errors = []
     for wrong in (f"http://me:{secret}@host", f"me:{secret}@host", f"ftp://{secret}@host", f"http://{secret}@"):
-        with pytest.raises(Usage) as caught:
+        with pytest.raises(UsageError) as caught:
             load(environ, {"registry": wrong})
         errors.append(caught.value)
     for name in ("MXR_S3_ENDPOINT", "MXR_S3_PUBLIC_ENDPOINT"):
-        with pytest.raises(Usage) as caught:
+        with pytest.raises(UsageError) as caught:
             RegistrySettings.read(environ | {name: f"http://me:{secret}@s3.example:9000"})
         errors.append(caught.value)
     for url in (f"s3://me:{secret}@bucket", f"me:{secret}@host", f"ftp://me:{secret}@host/x"):
         from mxr_registry.storage import open_store
 
-        with pytest.raises(Usage) as caught:
+        with pytest.raises(UsageError) as caught:
             open_store(url)
         errors.append(caught.value)
     assert not [error for error in errors if "://" in str(error) and secret in str(error.to_json()) + repr(error)]
@@ -222,6 +222,6 @@ def test_no_settings_show_a_secret(tmp_path: Path) -> None:
 def test_a_token_of_a_mounted_secret() -> None:
     assert load({"MXR_TOKEN": "p@ss!w0rd\n"}).token == "p@ss!w0rd"
     for wrong in ("p@ss w0rd", "p@ss\nw0rd", "é€"):
-        with pytest.raises(Usage) as caught:
+        with pytest.raises(UsageError) as caught:
             load({"MXR_TOKEN": wrong})
         assert wrong not in str(caught.value.to_json())

@@ -25,13 +25,13 @@ def test_fetch_from_a_program(
 ) -> None:
     program = """
 import json, sys, mxr
-from mxr.errors import NoSuchArtifact
+from mxr.errors import NoSuchArtifactError
 words = dict(arch="gfx908:sramecc+:xnack-", rocm="7.2", migraphx="2.15", batch=4, consumer="python")
 found = mxr.fetch(sys.argv[1], **words)
 copy = mxr.fetch(sys.argv[1], output=sys.argv[2] + "/", offline=True, **words)
 try:
     mxr.fetch(sys.argv[1], **words | {"arch": "gfx90a"})
-except NoSuchArtifact as problem:
+except NoSuchArtifactError as problem:
     nearest = problem.detail["nearest"][0]["id"]
 try:
     mxr.fetch(sys.argv[1], **words | {"batch": 0})

@@ -100,9 +100,9 @@ def test_a_program_for_another_migraphx_is_not_loaded(
     publish(mxr, programs.ref32, convnet)
     app = host("app")
     miss = run(LOAD, str(convnet), WORDS, host=app, path=DOUBLES).json
-    assert miss["error"] == "NoSuchArtifact", "the version asked for is that of the module, 2.15"
+    assert miss["error"] == "NoSuchArtifactError", "the version asked for is that of the module, 2.15"
     told = run(LOAD, str(convnet), WORDS | {"migraphx": "2.16"}, host=app, path=DOUBLES).json
-    assert (told["error"], told["detail"]["differences"][0]["field"]) == ("Mismatch", "migraphx")
+    assert (told["error"], told["detail"]["differences"][0]["field"]) == ("MismatchError", "migraphx")
     assert "2.15.0" in told["message"] and told["hint"]
 
 
@@ -112,10 +112,10 @@ def test_a_program_for_another_migraphx_is_not_loaded(
         (
             "/src/src/program.cpp:1: from_value: Program version mismatch. MXR file was created using program file "
             "version: 7, while installed MIGraphX is using program file version: 8",
-            "Mismatch",
+            "MismatchError",
             "No tool converts between formats",
         ),
-        ("a text that nobody knows", "Mismatch", "a text that nobody knows"),
+        ("a text that nobody knows", "MismatchError", "a text that nobody knows"),
     ],
 )
 def test_what_migraphx_says_in_plain_words(
@@ -135,6 +135,6 @@ def test_the_empty_placeholder_and_none_at_all(host: Hosts, convnet: Path, tmp_p
     (tmp_path / "migraphx").mkdir()
     (tmp_path / "migraphx" / "__init__.py").write_text('__version__ = "0.0.1"\n')
     told = run(LOAD, str(convnet), WORDS, host=host("app"), path=tmp_path).json
-    assert (told["error"], "placeholder" in told["message"]) == ("Usage", True)
+    assert (told["error"], "placeholder" in told["message"]) == ("UsageError", True)
     none = run(LOAD, str(convnet), WORDS, host=host("app"), path=tmp_path / "empty").json
-    assert none["error"] == "Usage" and "PYTHONPATH" in none["hint"]
+    assert none["error"] == "UsageError" and "PYTHONPATH" in none["hint"]

@@ -221,7 +221,7 @@ found = mxr.fetch_set(sys.argv[1], [1, 4], output=sys.argv[2], **words)
 held = mxr.fetch_set(sys.argv[1], [1, 4], offline=True, **words)
 try:
     mxr.fetch_set(sys.argv[1], [1, 2, 4], **words)
-except mxr.NoSuchArtifact as problem:
+except mxr.NoSuchArtifactError as problem:
     missing = [row["batch"] for row in problem.detail["missing"]]
 files = {at: str(each.path) for at, each in found.items()}
 print(json.dumps([files, [each.source for each in held.values()], missing]))

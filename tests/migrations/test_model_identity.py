@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest, artifact_id
-from mxr.errors import NotFound
+from mxr.errors import NotFoundError
 from mxr.util.codec import canonical
 from mxr_registry.artifacts import catalog
 from mxr_registry.database import schema
@@ -103,12 +103,12 @@ def test_models_and_artifacts_get_new_keys(db: Database) -> None:
         assert Key.from_json(json.loads(rows[1].key_json)).form.startswith("ort:")
         # Old ids say what became of them.
         for name, at in (("kept", 0), ("recording", 1)):
-            with pytest.raises(NotFound, match=rows[at].id) as found:
+            with pytest.raises(NotFoundError, match=rows[at].id) as found:
                 catalog.find(session, "default", old[name][:12])
             assert "mxr lock" in found.value.hint
         for name in ("claimed", "coarse"):
-            with pytest.raises(NotFound, match="could not get a key of version 2") as found:
+            with pytest.raises(NotFoundError, match="could not get a key of version 2") as found:
                 catalog.find(session, "default", old[name])
             assert "mxr push" in found.value.hint
-        with pytest.raises(NotFound, match="There is no artifact"):
+        with pytest.raises(NotFoundError, match="There is no artifact"):
             catalog.find(session, "default", "f" * 64)

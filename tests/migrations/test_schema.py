@@ -20,7 +20,7 @@ from migrations.steps import (
 )
 from servers.rows import Rows
 
-from mxr.errors import MxrError, Temporary
+from mxr.errors import MxrError, TemporaryError
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database
 
@@ -108,7 +108,7 @@ def test_many_at_once_do_it_once(rows: Rows) -> None:
 @pytest.mark.parametrize("revision", FROM)
 def test_a_schema_that_is_behind_is_said(db: Database, revision: str) -> None:
     begin_at(db, revision)
-    with pytest.raises(Temporary, match="empty" if revision == "base" else revision) as caught:
+    with pytest.raises(TemporaryError, match="empty" if revision == "base" else revision) as caught:
         schema.check(db)
     assert "mxr-registry migrate" in caught.value.hint
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from registry.registry_client import REF, RegistryUnderTest, gpu_capabilities, gpu_key, marked, ref_key
 
 from mxr.client.registry import Client
-from mxr.errors import MxrError, Usage
+from mxr.errors import MxrError, UsageError
 from mxr.settings import Settings
 from mxr_registry.artifacts import catalog, locks, misses, models, usage
 from mxr_registry.config.job_rules import JobRules
@@ -180,5 +180,5 @@ def test_a_page_of_large_rows_is_small(server: RegistryUnderTest) -> None:
 
 def test_cursors_are_checked() -> None:
     for wrong in ("", "-1", "1" * 19, "1;DROP", "٣"):
-        with pytest.raises(Usage):
+        with pytest.raises(UsageError):
             paging.check_number(wrong)

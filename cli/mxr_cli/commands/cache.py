@@ -14,7 +14,7 @@ from mxr.cache import contents
 from mxr.cache.contents import CacheEntry
 from mxr.cache.partition import CachedArtifact
 from mxr.display.text import counted
-from mxr.errors import Damaged, NotAllowed
+from mxr.errors import DamagedError, NotAllowedError
 from mxr.util import disk
 from mxr_cli.options import Session, cached
 from mxr_cli.output import echo, format_size, format_time, note, print_json, print_table
@@ -102,7 +102,7 @@ def verify(session: Session, quick: bool) -> None:
     found = list(contents.verify(session.cache(), quick=quick))
     damaged = [path.name for path, intact in found if not intact]
     if damaged:
-        raise Damaged(
+        raise DamagedError(
             f"{len(damaged)} of {len(found)} programs in the cache were damaged and have been removed.",
             hint="They are fetched again when they are needed. Check the disk for errors.",
             detail={"damaged": damaged},
@@ -151,7 +151,7 @@ def clear(session: Session) -> None:
     cache = session.cache()
     root = cache.root
     if root.exists() and not cache.folder.writable:
-        raise NotAllowed(f"{root} belongs to someone else.", hint="Give your own cache with --cache-dir.")
+        raise NotAllowedError(f"{root} belongs to someone else.", hint="Give your own cache with --cache-dir.")
     with disk.faults(root, "remove"):
         if root.exists():
             shutil.rmtree(root)

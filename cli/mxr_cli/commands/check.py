@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mxr.artifact.key import show
-from mxr.errors import Mismatch
+from mxr.errors import MismatchError
 from mxr.request.builder import Options
 from mxr_cli.options import Session, local, request
 from mxr_cli.output import echo, print_json
@@ -46,7 +46,7 @@ def check(session: Session, options: Options, file: Path) -> None:
             echo(f"  {mark}  {row.field:<13} needs {show(row.needed)}, found {show(row.found)}{reason}")
     if not compatibility.fits(rows):
         unmet = [row for row in rows if row.ok is False]
-        error = Mismatch(
+        error = MismatchError(
             f"{file} does not fit {where}: "
             + "; ".join(f"{row.field} needs {show(row.needed)}, found {show(row.found)}" for row in unmet)
             + ".",

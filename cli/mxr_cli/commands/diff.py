@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mxr.artifact.key import show
-from mxr.errors import Mismatch
+from mxr.errors import MismatchError
 from mxr_cli.options import Session, local
 from mxr_cli.output import echo, print_json
 
@@ -33,4 +33,4 @@ def diff(session: Session, left: Path, right: Path) -> None:
         if not rows:
             echo("no differences found")
     if rows:
-        raise click.exceptions.Exit(Mismatch.exit)
+        raise click.exceptions.Exit(MismatchError.exit)

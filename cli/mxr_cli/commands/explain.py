@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import click
 
-from mxr.errors import NotFound, Usage
+from mxr.errors import NotFoundError, UsageError
 from mxr_cli.options import Session, local
 from mxr_cli.output import echo, note, print_json
 
@@ -45,7 +45,7 @@ def explain(session: Session, text: tuple[str, ...], file: Path | None) -> None:
             echo(f"  source: {each.failure.source}")
             echo()
     if not found:
-        error = NotFound(
+        error = NotFoundError(
             "The text contains no failure that mxr knows.",
             hint="Give the whole log, not only its last line. `mxr check FILE` checks whether a file fits this host.",
         )
@@ -56,7 +56,7 @@ def explain(session: Session, text: tuple[str, ...], file: Path | None) -> None:
 
 def _read(text: tuple[str, ...], file: Path | None) -> str | bytes:
     if text and file:
-        raise Usage("TEXT and --file exclude each other.", hint="Run mxr explain --file LOG.")
+        raise UsageError("TEXT and --file exclude each other.", hint="Run mxr explain --file LOG.")
     if text and text != ("-",):
         return " ".join(text)
     if file:
@@ -65,7 +65,7 @@ def _read(text: tuple[str, ...], file: Path | None) -> str | bytes:
                 log.seek(max(0, os.fstat(log.fileno()).st_size - MAX_BYTES))
                 return log.read(MAX_BYTES)
         except OSError as error:
-            raise Usage(f"Cannot read {file}: {error.strerror}.", hint="Check the path.") from None
+            raise UsageError(f"Cannot read {file}: {error.strerror}.", hint="Check the path.") from None
     if sys.stdin.isatty():
         note("mxr: paste the text, then press Ctrl-D")
     return _read_tail(sys.stdin.buffer)

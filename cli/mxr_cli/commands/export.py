@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mxr.display.text import counted
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.lockfiles.lockfile import LockFile, load
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_size, note, print_json, transfer_progress
@@ -56,7 +56,10 @@ def export(session: Session, sources: tuple[str, ...], output: Path) -> None:
 
 
 def _parse_sources(sources: tuple[str, ...]) -> tuple[LockFile | None, list[str]]:
-    """The lock and the artifact ids in the arguments. An existing file is a lock, whatever its name. Raises `Usage`."""
+    """The lock and the artifact ids in the arguments. An existing file is a lock, whatever its name.
+
+    Raises `UsageError`.
+    """
     lock: LockFile | None = None
     identities = []
     for source in sources:
@@ -65,5 +68,5 @@ def _parse_sources(sources: tuple[str, ...]) -> tuple[LockFile | None, list[str]
         elif lock is None:
             lock = load(Path(source))
         else:
-            raise Usage("A bundle can contain only one lock.", hint="Export each lock to a bundle of its own.")
+            raise UsageError("A bundle can contain only one lock.", hint="Export each lock to a bundle of its own.")
     return lock, identities

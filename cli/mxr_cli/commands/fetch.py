@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mxr.errors import MxrError, NoSuchArtifact, Usage, WouldOverwrite
+from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
 from mxr.request.builder import Options
 from mxr_cli.fetching.dispatch import fetch as run_fetch
 from mxr_cli.fetching.fetch_options import FetchOptions
@@ -107,7 +107,7 @@ def fetch(
     _check(wanted)
     try:
         document = run_fetch(session, wanted)
-    except (NoSuchArtifact, WouldOverwrite) as error:
+    except (NoSuchArtifactError, WouldOverwriteError) as error:
         if action.action != "continue":
             raise
         _warn(session, error)
@@ -120,17 +120,19 @@ def fetch(
 
 
 def _check(options: FetchOptions) -> None:
-    """Raises `Usage` for options that are missing or exclude each other."""
+    """Raises `UsageError` for options that are missing or exclude each other."""
     if options.output is None:
         for name, given in (("link", options.link), ("force", options.force), ("name", options.name)):
             if given:
-                raise Usage(f"--{name} needs -o.", hint="Add -o PATH.")
+                raise UsageError(f"--{name} needs -o.", hint="Add -o PATH.")
     if options.offline and options.on_miss.compiles:
-        raise Usage("--offline contacts no registry, so nothing can be compiled.", hint="Leave out one of the two.")
+        raise UsageError(
+            "--offline contacts no registry, so nothing can be compiled.", hint="Leave out one of the two."
+        )
     if options.model is None and options.locked is None and options.genai_config is None:
-        raise Usage("No model is given.", hint="Use mxr fetch MODEL, --genai-config FILE, or --locked.")
+        raise UsageError("No model is given.", hint="Use mxr fetch MODEL, --genai-config FILE, or --locked.")
     if options.model is not None and options.genai_config is not None:
-        raise Usage("MODEL and --genai-config exclude each other.", hint="Leave out one of the two.")
+        raise UsageError("MODEL and --genai-config exclude each other.", hint="Leave out one of the two.")
 
 
 def _warn(session: Session, error: MxrError) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mxr.artifact.target import parse_input
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr_cli.options import FOLLOW_LINKS, Session, local
 from mxr_cli.output import echo, print_json
 
@@ -67,5 +67,5 @@ def freeze(
 def _parse_batches(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) for part in parts):
-        raise Usage(f"{text!r} is not a list of batch sizes.", hint="Write --batch 1,4,8.")
+        raise UsageError(f"{text!r} is not a list of batch sizes.", hint="Write --batch 1,4,8.")
     return [int(part) for part in parts]

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mxr.display.text import counted
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.lockfiles.lockfile import save
 from mxr.request.builder import Options
 from mxr_cli.fetching.ort_options import OrtOptions, ort_options
@@ -65,18 +65,18 @@ def import_(  # noqa: PLR0913 - a parameter for each option
     """
     if ort_cache is not None:
         if bundle is not None or lock_file is not None or into == "cache" or batches:
-            raise Usage(
+            raise UsageError(
                 "--ort-cache publishes one recorded set of files to the registry.",
                 hint="Leave out BUNDLE, --lock and --into cache, and give one batch size.",
             )
         if model is None:
-            raise Usage("--ort-cache needs the model that ONNX Runtime ran.", hint="Add --model model.onnx.")
+            raise UsageError("--ort-cache needs the model that ONNX Runtime ran.", hint="Add --model model.onnx.")
         _publish_ort_cache(session, ort_cache, model, options, ort)
         return
     if bundle is None:
-        raise Usage("No bundle is given.", hint="Use mxr import BUNDLE, or mxr import --ort-cache FOLDER.")
+        raise UsageError("No bundle is given.", hint="Use mxr import BUNDLE, or mxr import --ort-cache FOLDER.")
     if options != Options(consumer=options.consumer) or batches or ort != OrtOptions() or model is not None:
-        raise Usage(
+        raise UsageError(
             "The options of a request need --ort-cache: a bundle describes its artifacts.", hint="Leave them out."
         )
     _import_bundle(session, bundle, into or "cache", lock_file)
@@ -105,7 +105,7 @@ def _import_bundle(session: Session, bundle: Path, into: str, lock_file: Path | 
     with closing(open_layout(bundle)) as layout:
         contents = importer.check(layout, transfer_progress("checking"))
         if lock_file is not None and contents.lock is None:
-            raise Usage(f"{bundle} was exported by IDs and contains no lock.", hint="Leave --lock out.")
+            raise UsageError(f"{bundle} was exported by IDs and contains no lock.", hint="Leave --lock out.")
         progress = transfer_progress("importing")
         if into == "cache":
             done = importer.into_cache(layout, contents, session.cache(), progress)

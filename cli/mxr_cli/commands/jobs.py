@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr.display.streams import write_log
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr_cli.compile_on_miss import finished_artifact
 from mxr_cli.job_progress import poll_seconds, progress_line, show_progress
 from mxr_cli.model_labels import model_cells, model_filter
@@ -51,13 +51,13 @@ def jobs(
     """
     if identity is None:
         if follow or cancel:
-            raise Usage("--follow and --cancel need the ID of a job.", hint="Run mxr jobs ID --follow.")
+            raise UsageError("--follow and --cancel need the ID of a job.", hint="Run mxr jobs ID --follow.")
         if model is not None:
             filters |= model_filter(session, model, follow_links=follow_links)
         _list(session, filters)
         return
     if follow and cancel:
-        raise Usage("--follow and --cancel exclude each other.", hint="Leave out one of the two.")
+        raise UsageError("--follow and --cancel exclude each other.", hint="Leave out one of the two.")
     client = session.client()
     job = client.cancel(identity) if cancel else client.job(identity)
     if follow:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr.display.text import counted
-from mxr.errors import NoSuchArtifact, Usage
+from mxr.errors import NoSuchArtifactError, UsageError
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load, save
 from mxr.request.builder import Options
@@ -50,9 +50,9 @@ class LockTask:
         if self.register is not None and not tasks:
             tasks = ["MODEL"]
         if len(tasks) > 1:
-            raise Usage(f"{' and '.join(tasks)} exclude each other.", hint="Run mxr lock once for each.")
+            raise UsageError(f"{' and '.join(tasks)} exclude each other.", hint="Run mxr lock once for each.")
         if not tasks or (self.add and not self.models):
-            raise Usage("No model is given.", hint="Run mxr lock MODEL..., or mxr lock --check.")
+            raise UsageError("No model is given.", hint="Run mxr lock MODEL..., or mxr lock --check.")
 
 
 @click.command
@@ -142,14 +142,14 @@ class LockRequest:
 
 
 def _entries(session: Session, task: LockTask, options: Options, batches: tuple[int, ...]) -> list[LockEntry]:
-    """An entry for each request. Raises `NoSuchArtifact` with all requests that have no artifact."""
+    """An entry for each request. Raises `NoSuchArtifactError` with all requests that have no artifact."""
     client = session.client()
     entries: list[LockEntry] = []
-    missing: list[tuple[LockRequest, NoSuchArtifact]] = []
+    missing: list[tuple[LockRequest, NoSuchArtifactError]] = []
     for each in _requests(session, task, options, batches):
         try:
             entries.append(pins.pin(each.request, each.consumer, each.subject, client, task.file.parent))
-        except NoSuchArtifact as error:
+        except NoSuchArtifactError as error:
             missing.append((each, error))
     if missing:
         raise _incomplete(missing, len(entries))
@@ -164,7 +164,7 @@ def _requests(session: Session, task: LockTask, options: Options, batches: tuple
     for model in task.models:
         if model.endswith((".yaml", ".yml")):
             if batches or options != Options(consumer=options.consumer, follow_links=options.follow_links):
-                raise Usage(
+                raise UsageError(
                     f"{model} is a matrix, which contains the options of its requests.",
                     hint="Leave the options out, or lock models instead of a matrix.",
                 )
@@ -185,7 +185,7 @@ def _matrix_requests(session: Session, task: LockTask, matrix: Path, *, follow_l
             yield LockRequest(each.cell.name, each.subject, each.request, each.cell.options.consumer or DEFAULT.name)
 
 
-def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifact]], found: int) -> NoSuchArtifact:
+def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifactError]], found: int) -> NoSuchArtifactError:
     keys = [each.request.key for each, _ in missing]
     shown = "; ".join(f"{each.name} ({', '.join(key_cells(each.request.key))})" for each, _ in missing[:5])
     rows = [
@@ -193,7 +193,7 @@ def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifact]], found: int) -
         for (each, error), key in zip(missing, keys, strict=True)
     ]
     more = f"; and {len(missing) - 5} more" if len(missing) > 5 else ""
-    return NoSuchArtifact(
+    return NoSuchArtifactError(
         f"No program for {len(missing)} of {counted(len(missing) + found, 'request')}; no lock was written. Missing: "
         f"{shown}{more}.",
         hint="Compile them first: `mxr precompile MATRIX.yaml`, or `mxr fetch MODEL --on-miss wait`.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mxr.display.text import counted
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr_cli.matrix_input import annotate_errors, matrix_options, read_requests
 from mxr_cli.options import Session, common, pipeline_environment
 from mxr_cli.output import ErrorFormat, echo, format_duration, note, print_error, print_json, print_table
@@ -95,7 +95,7 @@ def plan(
         _plan_upgrade(session, matrix, **upgrade)
         return
     if matrix is None or upgrade["queue"]:
-        raise Usage("Give a matrix, or --from and --to.", hint="See mxr plan --help.")
+        raise UsageError("Give a matrix, or --from and --to.", hint="See mxr plan --help.")
     from mxr.precompilation import matrix_plan
     from mxr.precompilation.run import survey
 
@@ -132,7 +132,7 @@ def _plan_upgrade(
     from mxr_cli.upgrade_report import plan_upgrade
 
     if matrix is not None or before is None or after is None:
-        raise Usage("--from and --to must be given together and without a matrix.", hint="See mxr plan --help.")
+        raise UsageError("--from and --to must be given together and without a matrix.", hint="See mxr plan --help.")
     plan_upgrade(session, before, after, days, grown, queue)
 
 

@@ -10,7 +10,7 @@ import click
 
 from mxr.display.streams import write_annotation
 from mxr.display.text import counted
-from mxr.errors import Interrupted, Usage
+from mxr.errors import InterruptionError, UsageError
 from mxr_cli.matrix_input import annotate_errors, matrix_options, read_requests
 from mxr_cli.on_miss import OnMiss
 from mxr_cli.options import PipelineEnvironment, Session, common, pipeline_environment
@@ -80,7 +80,7 @@ def precompile(  # noqa: PLR0913 - a parameter for each option
         print_json(json_schema())
         return
     if matrix is None:
-        raise Usage("No matrix is given.", hint="Run mxr precompile MATRIX.yaml.")
+        raise UsageError("No matrix is given.", hint="Run mxr precompile MATRIX.yaml.")
     policy, environment = _policy(on_miss, retry), pipeline_environment(env_from, allow_outside)
     with annotate_errors(environment):
         wanted = read_requests(session, matrix, environment, limit, targets, follow_links=follow_links)
@@ -97,7 +97,7 @@ def _policy(text: str, retry: bool) -> MissPolicy:
 
     on_miss = OnMiss.parse(text, retry=retry)
     if on_miss.action not in ACTIONS:
-        raise Usage(f"--on-miss {text} does not apply to a matrix.", hint="Use one of: fail, ask, wait[=10m].")
+        raise UsageError(f"--on-miss {text} does not apply to a matrix.", hint="Use one of: fail, ask, wait[=10m].")
     deadline = None if on_miss.timeout is None else time.monotonic() + on_miss.timeout
     return MissPolicy(on_miss.action != "fail", on_miss.action == "wait", retry, deadline)
 
@@ -131,7 +131,7 @@ def _compile(session: Session, status: MatrixStatus, policy: MissPolicy) -> None
                 display.show(changed)
     except KeyboardInterrupt:
         jobs = list(status.jobs())
-        raise Interrupted(
+        raise InterruptionError(
             f"Interrupted; {counted(len(jobs), 'job')} not finished.",
             hint="List them with `mxr jobs --state open`, or run the same command again to wait for them.",
             detail={"jobs": jobs},

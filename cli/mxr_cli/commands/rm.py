@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr_cli.artifact_rows import artifact_cells
 from mxr_cli.model_labels import model_cells
 from mxr_cli.options import Session, common
@@ -23,7 +23,7 @@ def rm(session: Session, identity: str, yes: bool) -> None:
     artifact = client.artifact(identity)
     if not yes:
         if not sys.stdin.isatty():
-            raise Usage("Confirmation required, but standard input is not a terminal.", hint="Add --yes.")
+            raise UsageError("Confirmation required, but standard input is not a terminal.", hint="Add --yes.")
         facts = [*model_cells([(artifact.model_name, artifact.key.model)]), *artifact_cells(artifact)[1:3]]
         confirm(f"Remove {artifact.id[:12]} ({' '.join(facts)})?")
     client.remove(artifact.id)

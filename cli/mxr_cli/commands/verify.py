@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mxr.display.text import counted
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import FILE_NAME, load
 from mxr_cli.lock_report import report_findings
@@ -45,7 +45,7 @@ def verify(session: Session, path: Path, folder: Path | None) -> None:
     """
     if path.is_dir():
         if folder is not None:
-            raise Usage("--in needs a lock file, not a folder.", hint="Leave --in out.")
+            raise UsageError("--in needs a lock file, not a folder.", hint="Leave --in out.")
         _verify_folder(session, path)
         return
     findings = list(pins.verify(load(path), session.cache(), folder))

@@ -38,7 +38,10 @@ class FetchOptions:
     refresh: bool = False
 
     def output_request(self, asked: BuiltRequest, subject: ModelReference) -> OutputRequest | None:
-        """Where to write the program, checked before anything is fetched; None without --output. Raises `Usage`."""
+        """Where to write the program, checked before anything is fetched; None without --output.
+
+        Raises `UsageError`.
+        """
         if self.output is None:
             return None
         from mxr.install import placement

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mxr import consumers
 from mxr.artifact.key import MODEL_PREFIX, OLD_MODEL
-from mxr.errors import Mismatch, Usage
+from mxr.errors import MismatchError, UsageError
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load
 from mxr.request.builder import BuiltRequest, Options
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def fetch_locked(session: Session, options: FetchOptions) -> dict[str, Any]:
     """Fetch what a lock names for MODEL and its options, or all of its entries. Returns the JSON document."""
     if options.on_miss.compiles:
-        raise Usage("--locked fetches what the lock names and never compiles.", hint="Leave --on-miss out.")
+        raise UsageError("--locked fetches what the lock names and never compiles.", hint="Leave --on-miss out.")
     file, model = lock_and_model(options.locked or "", options.model)
     lock = load(file)
     if model is None:
@@ -81,12 +81,12 @@ def _fetch_all(session: Session, options: FetchOptions, lock: LockFile, file: Pa
     if options.batches or options.request != Options(
         consumer=options.request.consumer, follow_links=options.request.follow_links
     ):
-        raise Usage(
+        raise UsageError(
             "The options of a request need a MODEL; without one, --locked fetches all entries of the lock.",
             hint="Give MODEL as well, or leave the options out.",
         )
     if options.name:
-        raise Usage("--name needs a MODEL.", hint="Give MODEL as well, or leave --name out.")
+        raise UsageError("--name needs a MODEL.", hint="Give MODEL as well, or leave --name out.")
     from mxr.install.placement import place_files
 
     cache, connect = session.cache(), session.connect(offline=options.offline)
@@ -138,7 +138,7 @@ def _check_layouts(
             follow_links=options.request.follow_links,
         )
         if subject.model != locked:
-            raise Mismatch(
+            raise MismatchError(
                 f"{model} is not the model that was locked.",
                 hint="Restore the locked model, or run mxr lock again.",
                 detail={"differences": [{"field": "model", "asked": locked, "found": subject.model}]},
@@ -164,7 +164,7 @@ def _place_layouts(
     for each in plans.values():
         for piece in each.layout.pieces:
             if digests.setdefault(piece.name, piece.sha256) != piece.sha256:
-                raise Usage(
+                raise UsageError(
                     f"Two entries of the lock need a different file {piece.name} in one folder ({each.consumer}).",
                     hint="Fetch them one by one: mxr fetch MODEL ... --locked --name NAME -o FOLDER/.",
                 )

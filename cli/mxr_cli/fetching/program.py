@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr.errors import MxrError, NoSuchArtifact
+from mxr.errors import MxrError, NoSuchArtifactError
 from mxr_cli.output import note, transfer_progress
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def fetch_program(session: Session, options: FetchOptions) -> dict[str, Any]:
         fetched: Fetched = fetch_workflow.fetch(
             asked.request, cache, connect, refresh=options.refresh, watch=transfer_progress("fetching")
         )
-    except NoSuchArtifact as error:
+    except NoSuchArtifactError as error:
         from mxr_cli.compile_on_miss import compile_and_fetch, suggest_compile
 
         if options.on_miss.action == "fail" and connect is not None and subject.path is not None:

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mxr.errors import Interrupted, MxrError
+from mxr.errors import InterruptionError, MxrError
 from mxr.install import variant_set
 from mxr.workflows import fetch as fetch_workflow
 from mxr_cli.compile_on_miss import artifact_of_job, submit_job
@@ -110,8 +110,8 @@ def _fetch_or_compile(
 ) -> dict[int, Fetched]:
     """Fetch the variants, and compile those that are missing where `--on-miss` says so.
 
-    Nothing is downloaded before all variants exist. Raises `NoSuchArtifact` with all that are missing, or the error of
-    a compile.
+    Nothing is downloaded before all variants exist. Raises `NoSuchArtifactError` with all that are missing, or the
+    error of a compile.
     """
     cache, connect = session.cache(), session.connect(offline=options.offline)
     found, missing = variant_set.look(wanted, cache, connect, refresh=options.refresh)
@@ -144,7 +144,7 @@ def _compile(
         remaining = on_miss if end is None else replace(on_miss, timeout=max(0.0, end - time.monotonic()))
         try:
             artifacts[batch] = artifact_of_job(session, remaining, job)
-        except Interrupted:
+        except InterruptionError:
             raise
         except MxrError as error:
             note(f"mxr: batch {batch}: {error.message}")

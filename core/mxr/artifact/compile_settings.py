@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util.codec import canonical, refuse, text
 from mxr.util.frozen import dataclass
 
@@ -169,17 +169,17 @@ _REFUSED = (
 
 
 def check_env(env: Iterable[tuple[str, str]], where: str = "env") -> None:
-    """Raises `Usage` for a variable that is not allowed, or a value of another form."""
+    """Raises `UsageError` for a variable that is not allowed, or a value of another form."""
     _check(env, where, VARIABLES, "environment variable")
 
 
 def check_options(options: Iterable[tuple[str, str]], where: str = "options") -> None:
-    """Raises `Usage` for an option that is not allowed, or a value of another form."""
+    """Raises `UsageError` for an option that is not allowed, or a value of another form."""
     _check(options, where, OPTIONS, "option")
 
 
 def check_name(name: str, where: str = "env") -> None:
-    """Raises `Usage` for the name of an environment variable (or with `where` "options", an option) not allowed."""
+    """Raises `UsageError` for the name of a variable (or with `where` "options", of an option) that is not allowed."""
     allowed, what = (VARIABLES, "environment variable") if where == "env" else (OPTIONS, "option")
     if name not in allowed:
         raise _not_allowed(name, where, allowed, what)
@@ -200,11 +200,11 @@ def _check(given: Iterable[tuple[str, str]], where: str, allowed: Mapping[str, C
             raise refuse(f"{where}.{name}", setting.form.shown, value)
 
 
-def _not_allowed(name: str, where: str, allowed: Mapping[str, CompileSetting], what: str) -> Usage:
+def _not_allowed(name: str, where: str, allowed: Mapping[str, CompileSetting], what: str) -> UsageError:
     reason = next((why for pattern, why in _REFUSED if re.fullmatch(pattern, name)), None)
     near = get_close_matches(name[:100], allowed, 2, 0.8)
     known = f"Did you mean {' or '.join(near)}? " if near and reason is None else ""
-    return Usage(
+    return UsageError(
         f"{where}: {name[:100]!r} is not an {what} that a key may set{f': {reason}' if reason else ''}.",
         hint=f"{known}docs/keys.md lists those that change a program; --json shows them in the error.",
         detail={"name": name[:100], "allowed": sorted(allowed)},

@@ -12,7 +12,7 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util.codec import canonical, decode, fields, refuse, text
 from mxr.util.frozen import dataclass
 
@@ -68,7 +68,7 @@ class Key:
     `model`: "sha256:" and 64 hex digits. `kind`: gpu or ref. `migraphx`, `rocm`: MAJOR.MINOR. `inputs`: (name, shape)
     pairs, sorted by name. `precision`: in the order applied, empty for fp32. `calibration`: sha256 of the calibration
     data. `env`: the `MIGRAPHX_*` variables of the compile. `options`: MIGraphX's other compile options that change the
-    program. Raises `Usage` for an invalid value.
+    program. Raises `UsageError` for an invalid value.
     """
 
     model: str
@@ -110,11 +110,11 @@ class Key:
         if self.vendor not in VENDORS:
             raise refuse("vendor", "amd or hygon", self.vendor)
         if self.arch is None:
-            raise Usage("The key has no arch.", hint="Add --arch, for example --arch gfx908.")
+            raise UsageError("The key has no arch.", hint="Add --arch, for example --arch gfx908.")
         if not (BASE_ARCH.fullmatch(self.arch) or GENERIC_ARCH.fullmatch(self.arch)):
             raise refuse("arch", "a base arch such as gfx908", self.arch)
         if self.rocm is None:
-            raise Usage("The key has no ROCm version.", hint="Add --rocm, for example --rocm 7.2.")
+            raise UsageError("The key has no ROCm version.", hint="Add --rocm, for example --rocm 7.2.")
 
     def _check_versions(self) -> None:
         zeros = self.vendor == "hygon"
@@ -132,7 +132,7 @@ class Key:
             if not SHA256.fullmatch(self.calibration):
                 raise refuse("calibration", "a sha256", self.calibration)
             if not {"int8", "fp8"} & set(self.precision):
-                raise Usage(
+                raise UsageError(
                     "Calibration data requires the precision int8 or fp8.",
                     hint="Omit --calibration, or add --precision int8.",
                 )
@@ -165,10 +165,10 @@ class Key:
 
     @classmethod
     def from_json(cls, document: object, where: str = "key") -> Key:
-        """Returns the key in a JSON object. Raises `Usage` for unknown or missing fields and invalid values."""
+        """Returns the key in a JSON object. Raises `UsageError` for unknown or missing fields and invalid values."""
         written = decode(KeyDocument, document, where)
         if written.v == 1:
-            raise Usage(
+            raise UsageError(
                 f"{where}.v: key version 1 identified models by XXH3 and is no longer used.",
                 hint="Make it again: `mxr lock MODEL...` writes a lock, `mxr export` a bundle.",
                 detail={"key_version": written.v},
@@ -253,7 +253,7 @@ def _canonical_inputs(inputs: Inputs) -> Inputs:
 
 
 def inputs_from_json(document: object, where: str) -> Inputs:
-    """Returns inputs from `{name: [dims]}`. Raises `Usage`."""
+    """Returns inputs from `{name: [dims]}`. Raises `UsageError`."""
     found = []
     rows = fields(document, where)
     limits.check_inputs(rows, where)
@@ -274,7 +274,7 @@ def _flat(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_model(value: str, where: str = "model") -> str:
-    """Returns `value` if it is the identity of a model. Raises `Usage`."""
+    """Returns `value` if it is the identity of a model. Raises `UsageError`."""
     refuse_old_model(value)
     if not MODEL.fullmatch(value):
         raise refuse(where, "the identity of a model: sha256: and 64 hex digits", value)
@@ -282,9 +282,9 @@ def check_model(value: str, where: str = "model") -> str:
 
 
 def refuse_old_model(value: str) -> None:
-    """Raises `Usage` for a model hash of key version 1, which is no identity: another model can have the same."""
+    """Raises `UsageError` for a model hash of key version 1, which is no identity: another model can have the same."""
     if value.startswith(OLD_MODEL):
-        raise Usage(
+        raise UsageError(
             f"{value[:60]!r} is a model hash of an older mxr. XXH3 does not identify a model.",
             hint="Use its identity sha256:..., which `mxr identity MODEL.onnx` prints.",
         )

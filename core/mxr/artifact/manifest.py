@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util import disk
 from mxr.util.codec import HUGE, canonical, decode, refuse, text
 from mxr.util.frozen import dataclass
@@ -48,11 +48,11 @@ class File:
         check_name(self.name)
         _check_bytes(self.sha256, self.size)
         if sum(blob.size for blob in self.blobs) != self.size:
-            raise Usage(
+            raise UsageError(
                 f"{self.name}: the sizes of its blobs do not add up to {self.size}.", hint="Push the file again."
             )
         if (self.size == 0 and self.sha256 != EMPTY) or (len(self.blobs) == 1 and self.blobs[0].sha256 != self.sha256):
-            raise Usage(
+            raise UsageError(
                 f"{self.name}: the sha256 of the file does not match its only blob, or its size 0.",
                 hint="Push the file again.",
             )
@@ -96,8 +96,8 @@ class BlobSpans:
 def split_file(path: Path, name: str, points: Sequence[int]) -> File:
     """Returns the manifest entry of a local file, named `name` and split into blobs at the offsets `points`.
 
-    `points` begin with 0 and end with the size of the file. Raises `Usage` when the file has another size, and a disk
-    error as `disk.faults` does.
+    `points` begin with 0 and end with the size of the file. Raises `UsageError` when the file has another size, and a
+    disk error as `disk.faults` does.
     """
     whole, blobs = sha256(), []
     with disk.faults(path, "read"), path.open("rb", buffering=0) as file:
@@ -112,8 +112,8 @@ def split_file(path: Path, name: str, points: Sequence[int]) -> File:
     return File(name, points[-1], whole.hexdigest(), tuple(blobs))
 
 
-def _resized(path: Path) -> Usage:
-    return Usage(
+def _resized(path: Path) -> UsageError:
+    return UsageError(
         f"The size of {path} changed while it was being read.", hint="Wait until the file is written, then try again."
     )
 
@@ -139,7 +139,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, document: object, where: str = "manifest") -> Manifest:
-        """Returns the manifest in a JSON object. Raises `Usage` naming the invalid field."""
+        """Returns the manifest in a JSON object. Raises `UsageError` naming the invalid field."""
         written = decode(_Document, document, where)
         if written.v != 1:
             raise refuse(f"{where}.v", "manifest version 1", written.v)
@@ -173,7 +173,10 @@ class Manifest:
         return sha256(canonical([[file.name, file.sha256] for file in self.files]).encode()).hexdigest()
 
     def blobs(self) -> Iterator[Blob]:
-        """Yields each distinct blob once, in order of first appearance. Raises `Usage` for a blob with two sizes."""
+        """Yields each distinct blob once, in order of first appearance.
+
+        Raises `UsageError` for a blob with two sizes.
+        """
         seen: dict[str, int] = {}
         for file in self.files:
             for blob in file.blobs:
@@ -200,7 +203,7 @@ def artifact_id(digest: str, files: Iterable[File]) -> str:
 
 
 def check_name(name: str) -> str:
-    """Returns `name` if it is a relative path that stays within its folder on every system. Raises `Usage`."""
+    """Returns `name` if it is a relative path that stays within its folder on every system. Raises `UsageError`."""
     parts = name.split("/")
     bad = (
         not name
@@ -215,7 +218,7 @@ def check_name(name: str) -> str:
 
 
 def check_sha256(value: str, where: str = "sha256") -> str:
-    """Returns `value` if it is 64 lower-case hex digits. Raises `Usage`."""
+    """Returns `value` if it is 64 lower-case hex digits. Raises `UsageError`."""
     if not SHA256.fullmatch(value):
         raise refuse(where, "64 lower-case hex digits", value)
     return value

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
 from .key import Difference
@@ -156,8 +156,8 @@ def choose(demands: Demands, candidates: Sequence[Candidate], *, serve: str) -> 
 
     Order: the latest promoted; built before pushed; this arch before its generic family; the same true arch; equal CU
     counts; explicit features; equal patch versions; better tuning; then the first published. A claim of a publisher
-    counts against the artifact, never for it. Raises `Usage` if the request does not give a feature and the candidates
-    have different settings of it.
+    counts against the artifact, never for it. Raises `UsageError` if the request does not give a feature and the
+    candidates have different settings of it.
     """
     allowed = [each for each in candidates if allows(serve, each.origin, promoted=bool(each.promoted))]
     serving = [(each, verdict) for each in allowed if not (verdict := judge(demands, each)).refused]
@@ -174,7 +174,7 @@ def _agree(demands: Demands, serving: Sequence[Candidate]) -> None:
     for name in FEATURES:
         signs = sorted({getattr(each.qualities, name) for each in trusted} - {"any"})
         if getattr(demands, name) is None and len(signs) > 1:
-            raise Usage(
+            raise UsageError(
                 f"The registry has programs for {name}+ and for {name}-, and the request does not specify {name}.",
                 hint=f"Add --arch ARCH:{name}+ or --arch ARCH:{name}-. `mxr host` shows the setting of this host.",
                 detail={"field": name, "found": signs, "ids": [each.id for each in trusted]},

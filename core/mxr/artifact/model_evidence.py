@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.onnxfile import Dim, OnnxInput, OnnxModel, OutputDim, bind_inputs
 
 from .key import Difference, Key, show
@@ -75,7 +75,7 @@ def inputs(model: OnnxModel, shapes: Inputs) -> list[Difference]:
     dims = {name: tuple(map(_plain, shape)) for name, shape in shapes}
     try:
         bind_inputs(replace(model, inputs=own), batch=None, inputs=dims)
-    except Usage as problem:
+    except UsageError as problem:
         return [Difference("inputs", [str(each) for each in model.inputs], problem.message)]
     return []
 

@@ -52,7 +52,7 @@ class PiecedFile:
 class ModelFiles:
     """All files of a model: the ONNX file, and the external files by their locations, in any order.
 
-    Raises `Usage` for a location that occurs twice or is empty, and for too many files or pieces.
+    Raises `UsageError` for a location that occurs twice or is empty, and for too many files or pieces.
     """
 
     onnx: PiecedFile
@@ -78,7 +78,10 @@ class ModelFiles:
 
     @classmethod
     def of(cls, manifest: Manifest, onnx: str) -> ModelFiles:
-        """Returns the files in a manifest, whose ONNX file has the name `onnx`. Raises `Usage` for other pieces."""
+        """Returns the files in a manifest, whose ONNX file has the name `onnx`.
+
+        Raises `UsageError` for other pieces.
+        """
         files = {file.name: _cut(file) for file in manifest.files}
         return cls(files.pop(onnx), tuple(files.items()))
 

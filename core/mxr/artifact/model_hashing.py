@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from mxr.errors import Temporary, Usage
+from mxr.errors import TemporaryError, UsageError
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import StatMemo, has_writer, hash_chunks, identity, is_settled, read_chunks
 
@@ -41,8 +41,8 @@ class _File:
 def hash_model(onnx_path: Path, external: External) -> ModelFiles:
     """Returns the files of a model with the sha256 of each piece; its property `model` is the identity.
 
-    `external` has each location once. Raises `Usage` when a file cannot be read, `Temporary` when one changes during
-    the reading.
+    `external` has each location once. Raises `UsageError` when a file cannot be read, `TemporaryError` when one changes
+    during the reading.
     """
     return _hash_all(_opened(onnx_path, external))
 
@@ -126,7 +126,7 @@ class _HashPool:
             while (part := self._next()) is not None:
                 at, index = part
                 self._pieces[at][index] = _hash_piece(self._files[at], index, buffer)
-        except (OSError, Temporary, MemoryError) as error:
+        except (OSError, TemporaryError, MemoryError) as error:
             with self._guard:
                 self._failure = self._failure or error
                 self._stopped = True
@@ -150,11 +150,15 @@ def _hash_piece(file: _File, index: int, buffer: memoryview) -> str:
     return digest.hexdigest()
 
 
-def _changed(path: Path) -> Temporary:
-    return Temporary(f"{path} changed while it was being read.", hint="Wait until the file is written, then try again.")
+def _changed(path: Path) -> TemporaryError:
+    return TemporaryError(
+        f"{path} changed while it was being read.", hint="Wait until the file is written, then try again."
+    )
 
 
-def _unreadable(error: OSError) -> Usage:
+def _unreadable(error: OSError) -> UsageError:
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        return Usage(f"There is no file {error.filename}.", hint="Check the path of the model.")
-    return Usage(f"Cannot read {error.filename or 'the model'}: {error.strerror}.", hint="Check the file permissions.")
+        return UsageError(f"There is no file {error.filename}.", hint="Check the path of the model.")
+    return UsageError(
+        f"Cannot read {error.filename or 'the model'}: {error.strerror}.", hint="Check the file permissions."
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 from .target import GENERIC_ARCH
 
@@ -39,7 +39,7 @@ def where(word: str) -> str:
 
 
 def check(arch: str | None, vendor: str | None, words: tuple[str, ...]) -> None:
-    """Raises `Usage` for a precision that this arch does not support."""
+    """Raises `UsageError` for a precision that this arch does not support."""
     word = impossible(arch, vendor, words)
     if word is not None:
-        raise Usage(f"{word} does not run on {arch}.", hint=f"{where(word)} Choose another precision.")
+        raise UsageError(f"{word} does not run on {arch}.", hint=f"{where(word)} Choose another precision.")

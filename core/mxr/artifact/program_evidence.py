@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 from . import target
 from .key import Difference, Key, inputs_from_json
@@ -87,7 +87,7 @@ def archs_of(description: Description) -> tuple[GfxArch, ...]:
     for text in description.get("archs") or ():
         try:
             found.append(GfxArch.parse(text))
-        except Usage:
+        except UsageError:
             continue
     return tuple(found)
 
@@ -98,7 +98,7 @@ def inputs_of(description: Description) -> Inputs:
     for name, row in (description.get("inputs") or {}).items():
         try:
             found += inputs_from_json({name: _dims(row)}, "inputs")
-        except Usage:
+        except UsageError:
             continue
     return tuple(found)
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, field, replace
 from typing import Any
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util.codec import refuse
 from mxr.util.frozen import dataclass
 
@@ -60,7 +60,7 @@ class Qualities:
         return _without_none(asdict(self) | {"libraries": list(self.libraries)})
 
     def check(self, key: Key) -> None:
-        """Raises `Usage` if these qualities contradict the key, for example by a patch version of another release."""
+        """Raises `UsageError` if these qualities contradict the key, such as by a patch version of another release."""
         for name, version, short in (
             ("rocm_patch", self.rocm_patch, key.rocm),
             ("migraphx_patch", self.migraphx_patch, key.migraphx),
@@ -106,9 +106,11 @@ class Demands:
         object.__setattr__(self, "allow", tuple(sorted(set(self.allow))))
         limits.check_length(self.build, limits.LONGEST_WORD, "demands.build")
         if self.exact and self.allow:
-            raise Usage("--exact and --allow cannot be used together.", hint="Omit one of them.")
+            raise UsageError("--exact and --allow cannot be used together.", hint="Omit one of them.")
         if self.tuning in target.ALLOWED_TUNINGS and self.tuning not in self.allow:
-            raise Usage(f"--tuning {self.tuning} requires --allow {self.tuning}.", hint=f"Add --allow {self.tuning}.")
+            raise UsageError(
+                f"--tuning {self.tuning} requires --allow {self.tuning}.", hint=f"Add --allow {self.tuning}."
+            )
         _check_counts(self.num_cu, self.chiplets, "demands")
         _check_arch(self.real_arch, "demands")
 
@@ -131,7 +133,7 @@ class Request:
         _check_patch("demands.migraphx_patch", demands.migraphx_patch, self.key.migraphx)
         for name in target.FEATURES:
             if getattr(demands, name) is not None and not target.capable(self.key.arch or "", name):
-                raise Usage(f"{self.key.arch} has no {name} setting.", hint=f"Omit {name}.")
+                raise UsageError(f"{self.key.arch} has no {name} setting.", hint=f"Omit {name}.")
 
     def to_json(self) -> dict[str, Any]:
         """Returns `{"key": {...}, "demands": {...}}` with all fields, `real_arch` only if it is set."""

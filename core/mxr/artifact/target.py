@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util.codec import refuse
 from mxr.util.frozen import dataclass
 
@@ -66,20 +66,20 @@ class GfxArch:
 
     @classmethod
     def parse(cls, text: str) -> GfxArch:
-        """Parses `gfx908`, `gfx90a:sramecc+:xnack-` or `gfx11-generic`. Raises `Usage`."""
+        """Parses `gfx908`, `gfx90a:sramecc+:xnack-` or `gfx11-generic`. Raises `UsageError`."""
         base, *rest = text.strip().split(":")
         if not (BASE_ARCH.fullmatch(base) or GENERIC_ARCH.fullmatch(base)):
-            raise Usage(f"{text!r} is not a GPU arch.", hint="Write it as gfx908, or gfx90a:sramecc+:xnack-.")
+            raise UsageError(f"{text!r} is not a GPU arch.", hint="Write it as gfx908, or gfx90a:sramecc+:xnack-.")
         found: dict[str, str] = {}
         for part in rest:
             name, sign = part[:-1], part[-1:]
             if name not in FEATURES or sign not in ("+", "-") or name in found:
-                raise Usage(
+                raise UsageError(
                     f"{part!r} in {text!r} is not a feature setting.",
                     hint="Write sramecc+, sramecc-, xnack+ or xnack-, each feature once.",
                 )
             if not capable(base, name):
-                raise Usage(f"{base} has no {name} setting.", hint=f"Omit it: --arch {base}.")
+                raise UsageError(f"{base} has no {name} setting.", hint=f"Omit it: --arch {base}.")
             found[name] = sign
         return cls(base, found.get("sramecc"), found.get("xnack"))
 
@@ -116,7 +116,7 @@ def dim_from_json(value: object, where: str) -> Dim:
 
 
 def size_of(value: object, where: str) -> int:
-    """Returns `value` if it is a valid size: an integer from 1 to 2^31 - 1. Raises `Usage`."""
+    """Returns `value` if it is a valid size: an integer from 1 to 2^31 - 1. Raises `UsageError`."""
     if type(value) is not int or not 1 <= value < 2**31:
         raise refuse(where, "a size from 1 to 2147483647", value)
     return value
@@ -140,10 +140,10 @@ def _show_dim(dim: Dim) -> str:
 
 
 def parse_input(text: str) -> tuple[str, Shape]:
-    """Parses `NAME=1,3,224,224`. A dynamic dim is `1..8@1/4/8`, a scalar is `NAME=`. Raises `Usage`."""
+    """Parses `NAME=1,3,224,224`. A dynamic dim is `1..8@1/4/8`, a scalar is `NAME=`. Raises `UsageError`."""
     name, equals, dims = text.rpartition("=")
     if not equals or not name:
-        raise Usage(
+        raise UsageError(
             f"{text!r} is not an input shape.", hint="Write --input NAME=1,3,224,224 (a dynamic dim is 1..8@1/4/8)."
         )
     return name, tuple(_parse_dim(part.strip(), text) for part in dims.split(",")) if dims.strip() else ()
@@ -152,7 +152,7 @@ def parse_input(text: str) -> tuple[str, Shape]:
 def _parse_dim(part: str, text: str) -> Dim:
     found = re.fullmatch(r"(\d{1,10})(?:\.\.(\d{1,10})(?:@(\d{1,10}(?:/\d{1,10})*))?)?", part, re.ASCII)
     if not found:
-        raise Usage(f"{part!r} in {text!r} is not a dim.", hint="Write 4, or 1..8@1/4/8 for a dynamic dim.")
+        raise UsageError(f"{part!r} in {text!r} is not a dim.", hint="Write 4, or 1..8@1/4/8 for a dynamic dim.")
     least, most, optimals = found.groups()
     if most is None:
         return size_of(int(least), text)
@@ -160,13 +160,13 @@ def _parse_dim(part: str, text: str) -> Dim:
 
 
 def parse_precision(text: str) -> tuple[str, ...]:
-    """Parses `fp32` (no reduced precision) or precisions joined by `+` in the order applied. Raises `Usage`."""
+    """Parses `fp32` (no reduced precision) or precisions joined by `+` in the order applied. Raises `UsageError`."""
     words = tuple(text.strip().split("+"))
     if words == ("fp32",):
         return ()
     if len(set(words)) != len(words) or any(word not in PRECISIONS for word in words):
         known = " ".join(PRECISIONS)
-        raise Usage(
+        raise UsageError(
             f"{text!r} is not a precision.", hint=f"Write fp32, or one or more of {known}, joined by + (int8+fp16)."
         )
     return words
@@ -175,11 +175,11 @@ def parse_precision(text: str) -> tuple[str, ...]:
 def split_version(text: str, name: str, *, zeros: bool = False) -> tuple[str, str | None]:
     """Returns `MAJOR.MINOR`, and the full version if `text` has more parts: `7.2.1` gives `("7.2", "7.2.1")`.
 
-    `name` is the program in errors. `zeros` allows leading zeros, as in Hygon's DTK 25.04. Raises `Usage`.
+    `name` is the program in errors. `zeros` allows leading zeros, as in Hygon's DTK 25.04. Raises `UsageError`.
     """
     found = re.fullmatch(r"(\d{1,6})\.(\d{1,6})(\.[0-9A-Za-z.+~-]{1,60})?", text.strip(), re.ASCII)
     parts = found.groups() if found else ()
     if not parts or (not zeros and any(len(part) > 1 and part[0] == "0" for part in parts[:2])):
-        raise Usage(f"{text!r} is not a version of {name}.", hint=f"Write it as --{name} 7.2 or --{name} 7.2.1.")
+        raise UsageError(f"{text!r} is not a version of {name}.", hint=f"Write it as --{name} 7.2 or --{name} 7.2.1.")
     short = f"{parts[0]}.{parts[1]}"
     return short, short + parts[2] if parts[2] else None

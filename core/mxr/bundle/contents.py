@@ -30,8 +30,8 @@ TAG = "mxr"
 class BundleRecord:
     """An artifact in a bundle: what was published, when first, and the publisher's description of its model.
 
-    Origin and promotion are not included: whoever imports it knows only the bundle. Raises `Usage` for what no registry
-    would accept.
+    Origin and promotion are not included: whoever imports it knows only the bundle. Raises `UsageError` for what no
+    registry would accept.
     """
 
     key: Key

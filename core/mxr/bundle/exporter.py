@@ -18,7 +18,15 @@ from mxr.artifact.manifest import Blob
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.client import transfer
-from mxr.errors import Damaged, DiskFull, NoSuchArtifact, NotAllowed, NotFound, Temporary, Usage
+from mxr.errors import (
+    DamagedError,
+    DiskFullError,
+    NoSuchArtifactError,
+    NotAllowedError,
+    NotFoundError,
+    TemporaryError,
+    UsageError,
+)
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import LockEntry, LockFile
 from mxr.protocol.artifacts import ModelClaim
@@ -49,7 +57,7 @@ class ExportResult:
 def gather(lock: LockFile | None, identities: Iterable[str], cache: Cache, client: Client) -> list[BundleRecord]:
     """Collects the artifacts of a lock, and those with these ids or id prefixes.
 
-    Raises `NotFound` for an artifact that is gone, `Damaged` if the registry's answer does not match its id.
+    Raises `NotFoundError` for an artifact that is gone, `DamagedError` if the registry's answer does not match its id.
     """
     found: dict[str, Artifact] = {}
     for entry in lock.entries if lock else ():
@@ -57,7 +65,7 @@ def gather(lock: LockFile | None, identities: Iterable[str], cache: Cache, clien
     for identity in identities:
         artifact = _named(identity, cache, client)
         if not artifact.sound:
-            raise Damaged(
+            raise DamagedError(
                 f"The registry's answer for {identity} does not match its id.",
                 hint="Its database is damaged, or a proxy mixes up answers: run `mxr-registry fsck` on its host.",
             )
@@ -71,7 +79,7 @@ def _locked(entry: LockEntry, cache: Cache, client: Client) -> Artifact:
     """The artifact of an entry from the registry or the cache, also one that the registry no longer has."""
     try:
         return pins.find(entry, cache, lambda: client).artifact
-    except NoSuchArtifact:
+    except NoSuchArtifactError:
         if (held := cache.named(entry.id)) is None:
             raise
         return held
@@ -81,7 +89,7 @@ def _named(identity: str, cache: Cache, client: Client) -> Artifact:
     """The artifact of this id from the registry, or from the cache: an export can restore what the registry lost."""
     try:
         return client.artifact(identity)
-    except NotFound:
+    except NotFoundError:
         if (held := cache.named(identity)) is None:
             raise
         return held
@@ -91,7 +99,7 @@ def _model_description(model: str, client: Client) -> ModelClaim | None:
     """The registry's description of a model; None, because a program can be published without one."""
     try:
         known = client.model(model)
-    except NotFound:
+    except NotFoundError:
         return None
     return ModelClaim(known.name, known.inputs)
 
@@ -107,17 +115,17 @@ def export(
 ) -> ExportResult:
     """Writes a bundle to `final`, with blobs from the cache where it has them, else from the registry.
 
-    After an interruption, the same call resumes. Raises `Unreachable`, `DamagedBlob`, a disk fault, and `Temporary` if
-    another process writes the same bundle.
+    After an interruption, the same call resumes. Raises `UnreachableError`, `DamagedBlobError`, a disk fault, and
+    `TemporaryError` if another process writes the same bundle.
     """
     if not records:
-        raise Usage("There is nothing to export.", hint="Give a lock file with entries, or ids of artifacts.")
+        raise UsageError("There is nothing to export.", hint="Give a lock file with entries, or ids of artifacts.")
     layout = lay_out(records, lock)
     if len(layout.documents) + len(layout.blobs) > tarball.MOST_MEMBERS:
-        raise Usage("The artifacts have too many blobs for one bundle.", hint="Export them in several bundles.")
+        raise UsageError("The artifacts have too many blobs for one bundle.", hint="Export them in several bundles.")
     heads, size = _heads(layout)
     if final.is_dir():
-        raise Usage(f"{final} is a folder.", hint="Give the path of a file: -o FOLDER/bundle.tar.")
+        raise UsageError(f"{final} is a folder.", hint="Give the path of a file: -o FOLDER/bundle.tar.")
     before = disk.refuse_other(final, "a bundle", _is_bundle)
     with _partial(before, heads, size) as (descriptor, fresh):
         missing = [(blob, at) for blob, at in _offsets(layout) if fresh or not _is_correct(descriptor, blob, at)]
@@ -175,7 +183,7 @@ def _partial(before: disk.FileState, heads: list[tuple[int, bytes]], size: int) 
             os.fsync(descriptor)
             before.replace_by(path)
             disk.sync_folder(final.parent)
-    except DiskFull:
+    except DiskFullError:
         path.unlink(missing_ok=True)
         raise
     finally:
@@ -194,7 +202,7 @@ def _opened(path: Path, size: int) -> tuple[int, bool]:
         own = os.fstat(descriptor)
         if not stat.S_ISREG(own.st_mode) or own.st_uid != os.geteuid() or own.st_nlink > 1 or own.st_mode & 0o022:
             os.close(descriptor)
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"{path} is not a file that only this user can write, so that the bundle cannot be written there.",
                 hint="Remove it, or give another folder with -o.",
             )
@@ -202,7 +210,7 @@ def _opened(path: Path, size: int) -> tuple[int, bool]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise Temporary(
+            raise TemporaryError(
                 f"Another process is writing this bundle ({path}).", hint="Wait until it ends, or give another -o."
             ) from None
         except OSError:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mxr.artifact.manifest import SHA256, Blob, File
-from mxr.errors import Damaged, Usage
+from mxr.errors import DamagedError, UsageError
 from mxr.util import disk
 from mxr.util.hashing import CHUNK
 
@@ -35,7 +35,7 @@ class ImageLayout(Protocol):
 
 
 class TarLayout:
-    """A layout in a tar, which stays open until `close`. Raises `Damaged` or a disk fault."""
+    """A layout in a tar, which stays open until `close`. Raises `DamagedError` or a disk fault."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -78,7 +78,7 @@ class FolderLayout:
     def _size(self, name: str) -> int:
         path = self.path / name
         if path.is_symlink() or not path.is_file():
-            raise Damaged(f"{path} is not a plain file.", hint="Copy the layout again.")
+            raise DamagedError(f"{path} is not a plain file.", hint="Copy the layout again.")
         return path.stat().st_size
 
     def sizes(self) -> dict[str, int]:
@@ -100,18 +100,18 @@ class FolderLayout:
 
 
 def open_layout(path: Path) -> TarLayout | FolderLayout:
-    """Opens the layout in a tar or a folder. Raises `Usage` if neither exists, `Damaged` if it is invalid."""
+    """Opens the layout in a tar or a folder. Raises `UsageError` if neither exists, `DamagedError` if it is invalid."""
     if path.is_dir():
         return FolderLayout(path)
     if not path.is_file():
-        raise Usage(f"There is no bundle {path}.", hint="Give the path of the file that `mxr export` wrote.")
+        raise UsageError(f"There is no bundle {path}.", hint="Give the path of the file that `mxr export` wrote.")
     return TarLayout(path)
 
 
 def document(layout: ImageLayout, what: Descriptor | str) -> bytes:
     """Reads a document, by name or by a descriptor; it must have the size and sha256 of the descriptor.
 
-    Raises `Damaged`.
+    Raises `DamagedError`.
     """
     name = what if isinstance(what, str) else what.name
     size = layout.sizes().get(name)
@@ -126,7 +126,7 @@ def document(layout: ImageLayout, what: Descriptor | str) -> bytes:
 
 
 def chunks(layout: ImageLayout, blob: Blob) -> Iterator[bytes]:
-    """The content of a blob in chunks. Raises `Damaged` if it is too short."""
+    """The content of a blob in chunks. Raises `DamagedError` if it is too short."""
     name = BLOBS + blob.sha256
     for at in range(0, blob.size, CHUNK):
         wanted = min(CHUNK, blob.size - at)
@@ -136,9 +136,9 @@ def chunks(layout: ImageLayout, blob: Blob) -> Iterator[bytes]:
         yield data
 
 
-def wrong(layout: ImageLayout, what: str) -> Damaged:
+def wrong(layout: ImageLayout, what: str) -> DamagedError:
     """The error for an invalid layout."""
-    return Damaged(
+    return DamagedError(
         f"{layout.path} is not a complete bundle: {what}.", hint="Copy it again from the host that exported it."
     )
 

@@ -15,7 +15,7 @@ from mxr.artifact.manifest import Blob, File
 from mxr.artifact.records import Model
 from mxr.cache.store import Cache
 from mxr.client import transfer
-from mxr.errors import Conflict, Damaged, MxrError, NotFound
+from mxr.errors import ConflictError, DamagedError, MxrError, NotFoundError
 from mxr.lockfiles import lockfile
 from mxr.lockfiles.lockfile import LockFile
 from mxr.program import describe
@@ -66,8 +66,8 @@ class ImportedArtifact:
 def check(layout: ImageLayout, watch: Watch = unwatched) -> BundleContents:
     """Checks every byte of a bundle and returns its contents.
 
-    Raises `Damaged` with the reason, and `Mismatch` if a program contradicts its key or an artifact does not serve the
-    request that the lock pins to it.
+    Raises `DamagedError` with the reason, and `MismatchError` if a program contradicts its key or an artifact does not
+    serve the request that the lock pins to it.
     """
     contents = _contents(layout)
     _check_blobs(layout, contents, watch)
@@ -78,13 +78,16 @@ def check(layout: ImageLayout, watch: Watch = unwatched) -> BundleContents:
 
 
 def answers(contents: BundleContents) -> list[tuple[lockfile.LockEntry, Answer]]:
-    """The answer for each entry of the lock. Raises `Damaged`, or `Mismatch` if an artifact does not serve it."""
+    """The answer for each entry of the lock.
+
+    Raises `DamagedError`, or `MismatchError` if an artifact does not serve it.
+    """
     known = {record.id: record.artifact() for record in contents.records}
     rows = []
     for entry in contents.lock.entries if contents.lock else ():
         artifact = known.get(entry.id)
         if artifact is None or (artifact.digest, artifact.sha256) != (entry.digest, entry.sha256):
-            raise Damaged(
+            raise DamagedError(
                 f"The lock of the bundle pins {entry.model} to {entry.id[:12]}, which the bundle does not contain.",
                 hint="Export it again with `mxr export`.",
             )
@@ -99,7 +102,7 @@ def _contents(layout: ImageLayout) -> BundleContents:
             raise wrong(layout, "the version of its oci-layout is not 1.0.0")
         index = oci.read_index(image_layout.document(layout, oci.INDEX_FILE))
         return _read(layout, _manifests(layout, index))
-    except Damaged:
+    except DamagedError:
         raise
     except MxrError as problem:
         error = wrong(layout, problem.message.rstrip("."))
@@ -201,11 +204,11 @@ def _check_file(layout: ImageLayout, file: File) -> Iterator[Blob]:
 
 
 def _check_programs(layout: ImageLayout, record: BundleRecord) -> None:
-    """Compares each program with its key, as a registry does. Raises `Mismatch` if they contradict each other."""
+    """Compares each program with its key, as a registry does. Raises `MismatchError` if they contradict each other."""
     for file in record.manifest.files:
         try:
             description = describe(image_layout.FileWithin(layout, file)).to_json()
-        except Damaged as problem:
+        except DamagedError as problem:
             raise wrong(layout, f"{file.name} of {record.id[:12]} is not a program: {problem.message}") from None
         push_workflow.refuse_contradictions(record.key, record.qualities, description)
 
@@ -215,7 +218,8 @@ def into_cache(
 ) -> list[ImportedArtifact]:
     """Imports a bundle into the cache, which then serves the requests of the lock without a registry.
 
-    After an interruption, the same call resumes. Raises `Damaged` if the bundle changed since `check`, or a disk fault.
+    After an interruption, the same call resumes. Raises `DamagedError` if the bundle changed since `check`, or a disk
+    fault.
     """
     done = []
     for record in contents.records:
@@ -255,20 +259,20 @@ def into_registry(
     """Publishes the artifacts of a bundle; the registry checks them like every publication.
 
     After an interruption, the same call resumes and uploads only what is missing. An artifact that the registry already
-    has keeps its qualities. Raises the registry's `Mismatch` or `Conflict`, and `Unreachable`.
+    has keeps its qualities. Raises the registry's `MismatchError` or `ConflictError`, and `UnreachableError`.
     """
     done = []
     for record in contents.records:
         new = not _published(record, client)
         try:
             published = _publish(layout, record, client, watch)
-        except Conflict as problem:
+        except ConflictError as problem:
             if new or problem.detail.get("id") != record.id:
                 raise
             done.append(ImportedArtifact(record.id, new=False, differs=True))
             continue
         if published.id != record.id:
-            raise Damaged(
+            raise DamagedError(
                 f"The registry published {published.id[:12]}, but the bundle has {record.id[:12]}.",
                 hint="Update mxr on this host and the registry.",
             )
@@ -288,5 +292,5 @@ def _publish(layout: ImageLayout, record: BundleRecord, client: Client, watch: W
 def _published(record: BundleRecord, client: Client) -> bool:
     try:
         return client.artifact(record.id).id == record.id
-    except NotFound:
+    except NotFoundError:
         return False

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 from mxr.artifact.manifest import check_sha256
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util import codec
 from mxr.util.frozen import dataclass
 
@@ -76,7 +76,7 @@ def index(manifests: list[dict[str, Any]], kind: str | None = None) -> bytes:
 
 
 def read_descriptor(document: object, where: str) -> Descriptor:
-    """Reads a descriptor; fields other than type, digest and size are ignored. Raises `Usage`."""
+    """Reads a descriptor; fields other than type, digest and size are ignored. Raises `UsageError`."""
     found = dict(codec.fields(document, where))
     media_type, digest, size = found.get("mediaType"), found.get("digest"), found.get("size")
     if not (isinstance(media_type, str) and isinstance(digest, str) and digest.startswith("sha256:")):
@@ -87,7 +87,7 @@ def read_descriptor(document: object, where: str) -> Descriptor:
 
 
 def read_index(data: bytes) -> list[Descriptor]:
-    """Reads the descriptors of an index. Raises `Usage`."""
+    """Reads the descriptors of an index. Raises `UsageError`."""
     document = dict(codec.fields(codec.parse(data, "An index"), "index"))
     rows = document.get("manifests")
     if document.get("schemaVersion") != 2 or not isinstance(rows, list):
@@ -96,10 +96,10 @@ def read_index(data: bytes) -> list[Descriptor]:
 
 
 def read_manifest(data: bytes) -> tuple[str, Descriptor, list[Descriptor]]:
-    """Reads a manifest: its artifact type, its config and its layers. Raises `Usage`."""
+    """Reads a manifest: its artifact type, its config and its layers. Raises `UsageError`."""
     document = dict(codec.fields(codec.parse(data, "A manifest"), "manifest"))
     kind, rows = document.get("artifactType"), document.get("layers")
     if document.get("schemaVersion") != 2 or not isinstance(kind, str) or not isinstance(rows, list):
-        raise Usage("It contains a manifest that mxr did not write.", hint="Export it with `mxr export`.")
+        raise UsageError("It contains a manifest that mxr did not write.", hint="Export it with `mxr export`.")
     config = read_descriptor(document.get("config"), "config")
     return kind, config, [read_descriptor(row, f"layers[{at}]") for at, row in enumerate(rows)]

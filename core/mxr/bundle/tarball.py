@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mxr.artifact.manifest import check_name
 from mxr.display.text import counted
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import read_chunks
 
@@ -70,7 +70,7 @@ def padded(size: int) -> int:
 def members(descriptor: int, path: Path) -> dict[str, TarMember]:
     """The files of a tar, by name. Reads only the headers and the padding of the last blocks.
 
-    Raises `Damaged` with the position at which the tar is truncated, modified, or uses a format that mxr rejects.
+    Raises `DamagedError` with the position at which the tar is truncated, modified, or uses a format that mxr rejects.
     """
     total, at = os.fstat(descriptor).st_size, 0
     found: dict[str, TarMember] = {}
@@ -141,5 +141,7 @@ def _check_end(descriptor: int, path: Path, at: int, total: int) -> None:
         at += len(data)
 
 
-def _damaged(path: Path, what: str) -> Damaged:
-    return Damaged(f"{path} is not a complete bundle: {what}.", hint="Copy it again from the host that exported it.")
+def _damaged(path: Path, what: str) -> DamagedError:
+    return DamagedError(
+        f"{path} is not a complete bundle: {what}.", hint="Copy it again from the host that exported it."
+    )

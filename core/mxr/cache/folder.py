@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mxr.display.text import shell_quoted
-from mxr.errors import MxrError, NotAllowed, Usage
+from mxr.errors import MxrError, NotAllowedError, UsageError
 from mxr.util import disk
 
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -43,14 +43,14 @@ class CacheFolder:
 
     @property
     def writable(self) -> bool:
-        """Whether the folder is this user's own, or can be created. Raises `NotAllowed` like `read`."""
+        """Whether the folder is this user's own, or can be created. Raises `NotAllowedError` like `read`."""
         with self._root() as root:
             return os.fstat(root).st_uid == self._user if root is not None else self._base_is_own()
 
     def read(self, name: str) -> bytes | None:
         """Returns the content of a file, None where there is no file that can be trusted.
 
-        Raises `NotAllowed` if others can write to the cache folder itself.
+        Raises `NotAllowedError` if others can write to the cache folder itself.
         """
         with self._file(name) as descriptor:
             if descriptor is None or os.fstat(descriptor).st_size > LARGEST:
@@ -76,10 +76,10 @@ class CacheFolder:
     def ready(self, name: str) -> Path:
         """Creates the folders above a file, checks them, and returns the path to write to.
 
-        Raises `NotAllowed` for a folder that belongs to someone else or that others can write, or a disk fault.
+        Raises `NotAllowedError` for a folder that belongs to someone else or that others can write, or a disk fault.
         """
         if not self.writable:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"{self.path} belongs to user {_owner(self.path)}, so this user only reads it.",
                 hint="Give a cache folder of your own with --cache-dir or MXR_CACHE_DIR.",
             )
@@ -90,7 +90,9 @@ class CacheFolder:
         *folders, _ = name.split("/")
         with self._root() as root, disk.faults(self.path / name):
             if root is None:
-                raise Usage(f"The cache {self.path} cannot be read.", hint="It must be a folder that you can read.")
+                raise UsageError(
+                    f"The cache {self.path} cannot be read.", hint="It must be a folder that you can read."
+                )
             opened = [os.dup(root)]
             try:
                 for at, part in enumerate(folders):
@@ -168,12 +170,12 @@ class CacheFolder:
         return None
 
     def _down(self, descriptor: int, part: str, path: Path) -> int:
-        """Opens a folder in an open folder. Raises `NotAllowed` if it cannot be trusted."""
+        """Opens a folder in an open folder. Raises `NotAllowedError` if it cannot be trusted."""
         try:
             below = os.open(part, FOLDER, dir_fd=descriptor)
         except OSError as problem:
             if problem.errno in (errno.ELOOP, errno.ENOTDIR):
-                raise NotAllowed(
+                raise NotAllowedError(
                     f"{path} is a symbolic link or a file, and must be a folder of the cache.", hint="Remove it."
                 ) from None
             raise
@@ -185,7 +187,7 @@ class CacheFolder:
 
     @contextmanager
     def _root(self) -> Iterator[int | None]:
-        """Opens the folder for the block; None if there is none. Raises `NotAllowed` if it cannot be trusted."""
+        """Opens the folder for the block; None if there is none. Raises `NotAllowedError` if it cannot be trusted."""
         descriptor = self._open_root()
         try:
             yield descriptor
@@ -208,7 +210,7 @@ class CacheFolder:
             return opened.pop()
         except OSError:
             if self.path.is_symlink():
-                raise NotAllowed(
+                raise NotAllowedError(
                     f"{self.path} is a symbolic link, which is not followed.",
                     hint="Remove it, or give another folder with --cache-dir.",
                 ) from None
@@ -220,9 +222,9 @@ class CacheFolder:
         assert callable(is_kind)
         return bool(is_kind(status.st_mode)) and status.st_uid in self._trusted and not status.st_mode & OTHERS
 
-    def _refusal(self, path: Path, status: os.stat_result) -> NotAllowed:
+    def _refusal(self, path: Path, status: os.stat_result) -> NotAllowedError:
         if status.st_uid not in self._trusted:
-            return NotAllowed(
+            return NotAllowedError(
                 f"{path} belongs to user {status.st_uid}, who can change what it holds. Nothing was read from it.",
                 hint="Give a cache folder of your own with --cache-dir or MXR_CACHE_DIR. To read from this one, add "
                 f"{status.st_uid} to the setting cache_owners.",
@@ -231,15 +233,15 @@ class CacheFolder:
             f"Other users can write to {path} (mode {stat.S_IMODE(status.st_mode):04o}). Nothing was read from it."
         )
         if status.st_mode & stat.S_ISVTX or status.st_uid != self._user:
-            return NotAllowed(
+            return NotAllowedError(
                 message, hint=f"Give a folder that only you can write: --cache-dir {shell_quoted(path / 'mxr')}."
             )
-        return NotAllowed(
+        return NotAllowedError(
             message, hint=f"Run `chmod go-w {shell_quoted(path)}`. What others put there is not used afterwards."
         )
 
     def _check_path(self) -> None:
-        """Checks what is above the cache folder. Raises `NotAllowed`.
+        """Checks what is above the cache folder. Raises `NotAllowedError`.
 
         Symbolic links there must belong to this user or another trusted one. A folder that everyone can write, without
         the sticky bit, lets everyone replace the cache folder; root's are accepted, because volumes in containers are
@@ -252,7 +254,7 @@ class CacheFolder:
                 return
             if stat.S_ISLNK(status.st_mode):
                 if status.st_uid not in self._trusted:
-                    raise NotAllowed(
+                    raise NotAllowedError(
                         f"{path} is a symbolic link of user {status.st_uid}, which is not followed.",
                         hint="Give another cache folder with --cache-dir or MXR_CACHE_DIR.",
                     )
@@ -264,7 +266,7 @@ class CacheFolder:
                     if status.st_uid == self._user
                     else "ask its owner to close it"
                 )
-                raise NotAllowed(
+                raise NotAllowedError(
                     f"Every user can write to {path}, and so replace the cache {self.base}.",
                     hint=f"Give another cache folder with --cache-dir, or {mend}.",
                 )

@@ -29,7 +29,7 @@ from mxr.artifact.matching import Candidate, choose
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact, Model
 from mxr.artifact.serving import ANY
-from mxr.errors import Damaged, MxrError
+from mxr.errors import DamagedError, MxrError
 from mxr.util import codec, disk
 from mxr.util.hashing import StatMemo, sha256_memoised
 
@@ -51,7 +51,7 @@ UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class Cache:
     """The cache in one folder. Damaged and unreadable entries count as missing.
 
-    Every method raises `NotAllowed` if others can write to the folder.
+    Every method raises `NotAllowedError` if others can write to the folder.
     """
 
     def __init__(self, folder: Path, policy: CachePolicy | None = None) -> None:
@@ -71,11 +71,11 @@ class Cache:
     # --- the registry ---
 
     def meet(self, uuid: str) -> None:
-        """Notes which registry answered. From now on, its partition serves, and no other. Raises `Damaged`."""
+        """Notes which registry answered. From now on, its partition serves, and no other. Raises `DamagedError`."""
         if uuid == self._met:
             return
         if not UUID.fullmatch(uuid):
-            raise Damaged(
+            raise DamagedError(
                 f"The registry identifies itself as {uuid[:80]!r}, which is not a UUID.",
                 hint="Check that --registry is the URL of an mxr registry.",
             )

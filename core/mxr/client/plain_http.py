@@ -5,15 +5,15 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
-from mxr.errors import NotAllowed
+from mxr.errors import NotAllowedError
 from mxr.settings import Settings
 
 
 def check_token(settings: Settings) -> None:
-    """Raises `NotAllowed` where the token would leave this machine unencrypted and `plaintext` does not allow it."""
+    """Raises `NotAllowedError` if the token would leave this machine unencrypted and `plaintext` does not allow it."""
     parts = urlsplit(settings.registry)
     if settings.token and parts.scheme != "https" and not settings.plaintext and not _is_loopback(parts.hostname or ""):
-        raise NotAllowed(
+        raise NotAllowedError(
             f"The token would go to {parts.hostname} over plain http, where others can read it.",
             hint="Use an https:// URL. In a network that you trust: --plaintext or MXR_PLAINTEXT=1.",
         )

@@ -14,7 +14,16 @@ from urllib.parse import quote
 
 from mxr.artifact.manifest import Blob
 from mxr.artifact.qualities import Request
-from mxr.errors import Json, MxrError, NotARegistry, Temporary, Unreachable, Usage, from_json, has_error
+from mxr.errors import (
+    Json,
+    MxrError,
+    NotARegistryError,
+    TemporaryError,
+    UnreachableError,
+    UsageError,
+    from_json,
+    has_error,
+)
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.settings import Settings
 from mxr.util import codec
@@ -59,9 +68,9 @@ CHECKING = 900.0
 class Client:
     """The registry at one URL. Can be used from several threads.
 
-    Every method raises `Unreachable` when the registry does not answer, and otherwise the error in its answer. Unless
-    stated otherwise, requests are repeated as `retry.REQUEST` says. urllib3 is imported with the first request, to keep
-    a fetch from the cache fast.
+    Every method raises `UnreachableError` when the registry does not answer, and otherwise the error in its answer.
+    Unless stated otherwise, requests are repeated as `retry.REQUEST` says. urllib3 is imported with the first request,
+    to keep a fetch from the cache fast.
     """
 
     def __init__(self, settings: Settings, *, connections: int = 8) -> None:
@@ -85,7 +94,10 @@ class Client:
         return Client(replace(self._settings, timeout=min(self._settings.timeout, seconds)), connections=1)
 
     def resolve(self, request: Request) -> artifact_protocol.Hit:
-        """Returns the artifact for a request. Raises `NoSuchArtifact`; its `detail.nearest` lists the closest ones."""
+        """Returns the artifact for a request.
+
+        Raises `NoSuchArtifactError`; its `detail.nearest` lists the closest ones.
+        """
         return self.exchange(artifact_protocol.Hit, "POST", "/resolve", request.to_json())
 
     def artifacts(self, **filters: str | int | None) -> artifact_protocol.Artifacts:
@@ -103,7 +115,8 @@ class Client:
     def confirm(self, identity: str, etag: str) -> tuple[artifact_protocol.Artifact | None, str]:
         """Returns one artifact if its entity tag is not `etag` any more, else None, and its entity tag now.
 
-        Raises `NotFound` if the registry no longer has it. Sent once: where the registry is away, the cache serves.
+        Raises `NotFoundError` if the registry no longer has it. Sent once: where the registry is away, the cache
+        serves.
         """
         headers = {"If-None-Match": etag} if etag else {}
         with self._reply("GET", f"/artifacts/{quote(identity, safe='')}", None, headers, policy=ONCE) as reply:
@@ -125,7 +138,10 @@ class Client:
             self._read(reply)
 
     def put_lock(self, name: str, identities: Iterable[str]) -> artifact_protocol.RegisteredLock:
-        """Registers a lock, or replaces its artifacts. Raises `NoSuchArtifact`; `detail.ids` lists the missing ones."""
+        """Registers a lock, or replaces its artifacts.
+
+        Raises `NoSuchArtifactError`; `detail.ids` lists the missing ones.
+        """
         body = artifact_protocol.document(artifact_protocol.PutLock(tuple(identities)))
         return self.exchange(artifact_protocol.RegisteredLock, "PUT", f"/locks/{quote(name, safe='')}", body)
 
@@ -156,8 +172,8 @@ class Client:
     def ask(self, wanted: job_protocol.CompileRequest) -> job_protocol.Job:
         """Requests a compile and returns its job, which is a new one or an open one for the same program.
 
-        A job without an id is done: the program already exists. Raises `NoSuchModel` or `NoSuchBlob` for what must be
-        uploaded first, and `NoWorker` when `wanted.wait` is set and no worker can compile the program.
+        A job without an id is done: the program already exists. Raises `NoSuchModelError` or `NoSuchBlobError` for what
+        must be uploaded first, and `NoWorkerError` when `wanted.wait` is set and no worker can compile the program.
         """
         from mxr.protocol import jobs as job_protocol
 
@@ -252,7 +268,7 @@ class Client:
 
     @contextmanager
     def blob(self, sha: str, size: int | None = None, *, direct: bool = True) -> Iterator[Iterator[bytes]]:
-        """Yields an iterator over the chunks of a blob. A broken connection raises `Unreachable` in it.
+        """Yields an iterator over the chunks of a blob. A broken connection raises `UnreachableError` in it.
 
         `size`: the bytes of the blob, which must arrive at `MIN_RATE` on average; without it, a day is allowed. The
         caller checks that there are not more bytes. The registry can redirect to a signed URL of its object store. If
@@ -283,7 +299,7 @@ class Client:
         try:
             yield from reply.stream(CHUNK, decode_content=False)
         except (urllib3.exceptions.HTTPError, OSError) as problem:
-            raise Unreachable(
+            raise UnreachableError(
                 f"The connection to the registry at {self.url} broke during a transfer: {problem}."
             ) from problem
 
@@ -321,7 +337,7 @@ class Client:
     def _decode(self, kind: type[T], data: bytes) -> T:
         try:
             if codec.count_values(data) > MAX_VALUES:
-                raise Usage(f"It has more than {MAX_VALUES} values.")
+                raise UsageError(f"It has more than {MAX_VALUES} values.")
             return codec.decode(kind, codec.parse(data, "The reply"), lenient=True)
         except MxrError as problem:
             raise MxrError(
@@ -386,7 +402,7 @@ class Client:
                 decode_content=False,
             )
         except (urllib3.exceptions.HTTPError, OSError) as problem:
-            raise Unreachable(f"The registry at {self.url} does not answer: {_reason(problem)}.") from problem
+            raise UnreachableError(f"The registry at {self.url} does not answer: {_reason(problem)}.") from problem
         self.identity = reply.headers.get(artifact_protocol.REGISTRY_HEADER, "")
         if reply.status >= 400:
             with returned_connection(reply):
@@ -404,18 +420,18 @@ class Client:
             document = None
         error = from_json(document, status=reply.status)
         # A registry whose database does not answer cannot say which one it is. A proxy may have sent what is temporary.
-        if not (self.identity or has_error(document) or isinstance(error, Temporary)):
+        if not (self.identity or has_error(document) or isinstance(error, TemporaryError)):
             return self._foreign(reply)
         error.retry_after = _retry_after(reply)
         return error
 
-    def _foreign(self, reply: urllib3.BaseHTTPResponse) -> NotARegistry:
+    def _foreign(self, reply: urllib3.BaseHTTPResponse) -> NotARegistryError:
         """Returns the error for a reply without the header that every reply of a registry has, with what answered."""
         facts = [f"HTTP status {reply.status}"]
         for name, what in (("content-type", ""), ("server", "server ")):
             if value := reply.headers.get(name, "")[:60]:
                 facts.append(f"{what}{value}")
-        return NotARegistry(
+        return NotARegistryError(
             f"What answers at {self.url} is not an mxr registry ({', '.join(facts)}; no header "
             f"{artifact_protocol.REGISTRY_HEADER})."
         )

@@ -26,8 +26,8 @@ HTTP request takes at most 10 s to connect, and fails after the timeout of the c
 
 Policies do not multiply: a policy that runs inside an attempt of another one that repeats the same errors makes a
 single attempt. There is one exception: blobs move in threads of their own, and each blob has the attempts of TRANSFER
-within each attempt of the operation around it. `DiskFull` is repeated only under a deadline, because a disk does not
-empty within seconds.
+within each attempt of the operation around it. `DiskFullError` is repeated only under a deadline, because a disk does
+not empty within seconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,15 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TypeVar
 
-from mxr.errors import DamagedBlob, DiskFull, MxrError, NoSuchBlob, NotARegistry, Temporary, Unreachable
+from mxr.errors import (
+    DamagedBlobError,
+    DiskFullError,
+    MxrError,
+    NoSuchBlobError,
+    NotARegistryError,
+    TemporaryError,
+    UnreachableError,
+)
 from mxr.util.frozen import dataclass
 
 T = TypeVar("T")
@@ -64,7 +72,7 @@ class RetryPolicy:
     base: float = 0.0
     longest: float = 0.0
     deadline: float | None = None
-    retries: Errors = (Unreachable, Temporary)
+    retries: Errors = (UnreachableError, TemporaryError)
     fatal: Errors = ()
 
     def repeats(self, problem: MxrError) -> bool:
@@ -87,11 +95,15 @@ class RetryPolicy:
 
 
 ONCE = RetryPolicy(attempts=1)
-REQUEST = RetryPolicy(attempts=4, base=0.2, longest=5.0, fatal=(DiskFull, NotARegistry))
+REQUEST = RetryPolicy(attempts=4, base=0.2, longest=5.0, fatal=(DiskFullError, NotARegistryError))
 TRANSFER = RetryPolicy(
-    attempts=4, base=0.5, longest=5.0, retries=(Unreachable, Temporary, DamagedBlob), fatal=(DiskFull, NotARegistry)
+    attempts=4,
+    base=0.5,
+    longest=5.0,
+    retries=(UnreachableError, TemporaryError, DamagedBlobError),
+    fatal=(DiskFullError, NotARegistryError),
 )
-PUBLISH = RetryPolicy(attempts=3, retries=(NoSuchBlob,))
+PUBLISH = RetryPolicy(attempts=3, retries=(NoSuchBlobError,))
 HAND_BACK = RetryPolicy(attempts=None, base=0.5, longest=1.0, deadline=10.0)
 JOB_INPUT = RetryPolicy(attempts=None, base=0.5, longest=5.0, deadline=60.0)
 OUTAGE = RetryPolicy(attempts=None, base=0.5, longest=10.0, deadline=300.0)

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from mxr.artifact.manifest import Blob, File
-from mxr.errors import Damaged, DamagedBlob, MxrError, NoSuchBlob, Temporary
+from mxr.errors import DamagedBlobError, DamagedError, MxrError, NoSuchBlobError, TemporaryError
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import Data, hash_chunks, read_chunks
@@ -45,8 +45,8 @@ def ignore(done: int) -> None:
 def upload_and_publish(upload: Callable[[], object], publish: Callable[[], T]) -> T:
     """Calls `upload`, then `publish`, and returns the result of `publish`.
 
-    Both are repeated when garbage collection removed uploaded blobs in between. Raises `Temporary` when that happens
-    with each attempt.
+    Both are repeated when garbage collection removed uploaded blobs in between. Raises `TemporaryError` when that
+    happens with each attempt.
     """
 
     def attempt() -> T:
@@ -55,8 +55,8 @@ def upload_and_publish(upload: Callable[[], object], publish: Callable[[], T]) -
 
     try:
         return retry(PUBLISH, attempt)
-    except NoSuchBlob as problem:
-        raise Temporary(
+    except NoSuchBlobError as problem:
+        raise TemporaryError(
             "The registry removes uploaded bytes before they can be published.",
             hint="Push again. If this repeats, set a longer grace_hours for the registry's sweep.",
         ) from problem
@@ -65,9 +65,9 @@ def upload_and_publish(upload: Callable[[], object], publish: Callable[[], T]) -
 def download(client: Client, file: File, final: Path, progress: Progress = ignore, here: Places | None = None) -> None:
     """Downloads a file to `final`, which appears only when every blob and the whole file match their sha256.
 
-    Blobs in `here` are copied from there and verified in the same way; a blob that does not match is downloaded.
-    Raises `Damaged` when the registry sends bytes that do not match, `Unreachable`, and a disk error as `disk.faults`
-    does.
+    Blobs in `here` are copied from there and verified in the same way; a blob that does not match is downloaded. Raises
+    `DamagedError` when the registry sends bytes that do not match, `UnreachableError`, and a disk error as
+    `disk.faults` does.
     """
     with disk.landing(final, mode=0o444) as descriptor:
         with disk.faults(final):
@@ -98,7 +98,7 @@ def _check_whole(file: File, descriptor: int, done: Sequence[threading.Event], p
                 return
         hash_chunks(read_chunks(descriptor, offset, blob.size), digest)
     if digest.hexdigest() != file.sha256:
-        raise Damaged(
+        raise DamagedError(
             f"{file.name}: every blob matches its sha256, but the whole file does not: the manifest is wrong.",
             hint="Publish the program again from its source.",
         )
@@ -123,7 +123,7 @@ def bring_blob(
 ) -> None:
     """Writes a blob to `target`: copied from `here` if its bytes are there, else downloaded.
 
-    Verifies the sha256 during the writing. Raises `DamagedBlob`, `Unreachable`, or a disk error.
+    Verifies the sha256 during the writing. Raises `DamagedBlobError`, `UnreachableError`, or a disk error.
     """
     if here is None or not _copy_blob(here, blob, target, progress):
         _download_blob(client, blob, target, progress)
@@ -181,8 +181,8 @@ def _download_once(client: Client, blob: Blob, target: DownloadTarget, progress:
         raise
 
 
-def _damaged(blob: Blob) -> DamagedBlob:
-    return DamagedBlob(
+def _damaged(blob: Blob) -> DamagedBlobError:
+    return DamagedBlobError(
         f"The registry sent bytes for blob {blob.sha256} that do not match this sha256.",
         hint="Push the file again to repair the blob. `mxr-registry fsck` on the registry lists all damaged data.",
     )
@@ -191,7 +191,8 @@ def _damaged(blob: Blob) -> DamagedBlob:
 def upload(client: Client, path: Path, file: File, progress: Progress = ignore) -> int:
     """Uploads the blobs of the file at `path` that the registry does not have. Returns the number of bytes sent.
 
-    After an interruption, call it again. Raises `Unreachable`, and `Damaged` when the file changed in the meantime.
+    After an interruption, call it again. Raises `UnreachableError`, and `DamagedError` when the file changed in the
+    meantime.
     """
     offsets = {blob.sha256: offset for offset, blob in file.spans()}
     with disk.faults(path, "read"), path.open("rb", buffering=0) as source:

@@ -12,7 +12,7 @@ from .retry import ONCE
 class WorkerClient:
     """The routes of a worker, over the connections of a `Client`. Can be used from several threads.
 
-    Each method for a job raises `Conflict` when the lease is lost: the job is closed, or another worker has it.
+    Each method for a job raises `ConflictError` when the lease is lost: the job is closed, or another worker has it.
     """
 
     def __init__(self, client: Client) -> None:
@@ -39,7 +39,7 @@ class WorkerClient:
         """Claims a job. Returns None after `wait` seconds without one. `job`: claim this one only.
 
         Sent once: if only the reply to the first request was lost, a second request would claim a second job. Raises
-        `NotFound` when the registry does not know this worker.
+        `NotFoundError` when the registry does not know this worker.
         """
         body = artifact_protocol.document(job_protocol.Claim(worker, wait, job))
         return self.client.exchange(job_protocol.ClaimReply, "POST", "/jobs/claim", body, wait=wait, policy=ONCE).lease

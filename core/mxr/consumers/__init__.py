@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 from .amdinfer import AMDINFER, AMDINFER_REPO
 from .consumer import Consumer
@@ -23,9 +23,9 @@ __all__ = ["CONSUMERS", "DEFAULT", "Consumer", "Delivery", "Layout", "LayoutFile
 
 
 def find(name: str) -> Consumer:
-    """The consumer of this name. Raises `Usage`."""
+    """The consumer of this name. Raises `UsageError`."""
     if name not in CONSUMERS:
-        raise Usage(
+        raise UsageError(
             f"There is no consumer {name!r}.", hint="Use one of: " + ", ".join(CONSUMERS) + " (`mxr consumers`)."
         )
     return CONSUMERS[name]

@@ -10,7 +10,7 @@ import json
 
 from mxr.artifact.key import Key
 from mxr.display.text import shell_quoted
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 from .consumer import Consumer
 from .layout import (
@@ -32,13 +32,13 @@ SOURCE = "Xilinx/inference-server, src/amdinfer/workers/migraphx.cpp"
 
 
 def fit(key: Key) -> None:
-    """Raises `Usage` unless the program has one static batch size, and offload_copy, which the worker requires."""
+    """Raises `UsageError` unless the program has one static batch size, and offload_copy, which the worker requires."""
     need_offload_copy(key, "amdinfer")
     one_batch(key, "amdinfer")
 
 
 def name_file(stem: str, key: Key) -> str:
-    """`<stem>_b<batch>.mxr`. Raises `Usage` like `fit`."""
+    """`<stem>_b<batch>.mxr`. Raises `UsageError` like `fit`."""
     fit(key)
     return f"{stem}_b{one_batch(key, 'amdinfer')}.mxr"
 
@@ -54,11 +54,11 @@ def lay_out(delivery: Delivery) -> Layout:
 
 
 def fit_repository(key: Key) -> None:
-    """Raises `Usage` like `fit`, and for dynamic dims or a batch other than 64."""
+    """Raises `UsageError` like `fit`, and for dynamic dims or a batch other than 64."""
     fit(key)
     refuse_dynamic(key, "An amdinfer model repository")
     if (batch := one_batch(key, "amdinfer")) != REPOSITORY_BATCH:
-        raise Usage(
+        raise UsageError(
             f"amdinfer loads only programs of batch {REPOSITORY_BATCH} from a model repository, not {batch}.",
             hint=f"Request --batch {REPOSITORY_BATCH}, or use the plain file: --for amdinfer.",
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mxr.artifact.key import Key
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
 from .layout import Delivery, Layout
@@ -19,9 +19,9 @@ class Consumer:
     `name_file(stem, key)` is the name of the plain file that it reads when `-o` is a folder; None if it does not read
     plain files. `lay_out` computes the layout if one plain file is not enough, else None.
 
-    `fit` raises `Usage` for a key that it cannot use, before anything is downloaded. `tell(path, key)` are the settings
-    for one plain file. `needs_model`: the layout needs facts that only the ONNX file has. `tree` shows the layout in
-    one line.
+    `fit` raises `UsageError` for a key that it cannot use, before anything is downloaded. `tell(path, key)` are the
+    settings for one plain file. `needs_model`: the layout needs facts that only the ONNX file has. `tree` shows the
+    layout in one line.
     """
 
     name: str
@@ -42,15 +42,15 @@ class Consumer:
         return f"docs/consumers/{self.name.removesuffix('-repo')}.md"
 
     def file_name(self, stem: str, key: Key) -> str:
-        """The file name for a model of this stem. Raises `Usage` if the consumer cannot use this key."""
+        """The file name for a model of this stem. Raises `UsageError` if the consumer cannot use this key."""
         if self.name_file is None:
-            raise Usage(
+            raise UsageError(
                 f"{self.name} does not read plain files: its layout is {self.tree}.", hint="Give a folder: -o FOLDER/."
             )
         return self.name_file(stem, key)
 
     def check(self, stem: str, key: Key) -> None:
-        """Raises `Usage` if the consumer cannot use this key."""
+        """Raises `UsageError` if the consumer cannot use this key."""
         if self.fit is not None:
             self.fit(key)
         if self.lay_out is None:

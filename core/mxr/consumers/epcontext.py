@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mxr.artifact.key import Key
 from mxr.display.text import python_quoted
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.onnxfile import OnnxInput
 from mxr.onnxfile.writer import WrittenNode, model_bytes
 
@@ -20,11 +20,11 @@ OPSET = 17
 
 
 def fit(key: Key) -> None:
-    """Raises `Usage` for programs of the reference target, with offload_copy, or with dynamic dims."""
+    """Raises `UsageError` for programs of the reference target, with offload_copy, or with dynamic dims."""
     if key.kind != "gpu":
-        raise Usage(f"{WHO} supports only GPU programs.", hint="Leave --kind ref out.")
+        raise UsageError(f"{WHO} supports only GPU programs.", hint="Leave --kind ref out.")
     if key.offload_copy:
-        raise Usage(
+        raise UsageError(
             f"{WHO} needs a program with offload_copy off: the provider binds the buffers.",
             hint="Leave --offload-copy out.",
         )

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from mxr.artifact.key import MODEL_PREFIX, refuse_old_model
 from mxr.display.text import shell_quoted
-from mxr.errors import NotAllowed, Usage
+from mxr.errors import NotAllowedError, UsageError
 from mxr.util.frozen import dataclass
 
 from .amdinfer import AMDINFER_REPO, lay_out_repository
@@ -67,31 +67,33 @@ class KServeUri:
 def read(uri: str, allowed: Collection[str] = ()) -> KServeUri:
     """Parses a URI. `allowed`: what the operator allows, as in `Settings.kserve_allow`.
 
-    Raises `Usage` with the faulty part, `NotAllowed` for what the operator does not allow.
+    Raises `UsageError` with the faulty part, `NotAllowedError` for what the operator does not allow.
     """
     from urllib.parse import parse_qsl, unquote
 
     if not uri.startswith(SCHEME):
-        raise Usage(f"{uri!r} is not an mxr:// URI.", hint=f"Write {SCHEME}sha256:...?batch=64&rocm=7.2.")
+        raise UsageError(f"{uri!r} is not an mxr:// URI.", hint=f"Write {SCHEME}sha256:...?batch=64&rocm=7.2.")
     model, _, query = uri.removeprefix(SCHEME).partition("?")
     model = unquote(model).rstrip("/")
     if not model:
-        raise Usage(f"{uri!r} names no model.", hint=f"Write {SCHEME}sha256:... (`mxr identity MODEL.onnx` prints it).")
+        raise UsageError(
+            f"{uri!r} names no model.", hint=f"Write {SCHEME}sha256:... (`mxr identity MODEL.onnx` prints it)."
+        )
     refuse_old_model(model)
     if not IDENTITY_LIKE.fullmatch(model) and "path" not in allowed:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"{model!r} is not the identity of a model, and a URI may not name a file of the initializer.",
             hint=f"Write {SCHEME}sha256:... (`mxr identity MODEL.onnx` prints it). {_operator('path')}",
         )
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=200)
     except ValueError:
-        raise Usage(
+        raise UsageError(
             f"{query!r} is not a list of name=value.", hint="Join the parameters by &, as in batch=64&rocm=7.2."
         ) from None
     names = [name for name, _ in pairs if name not in REPEATED]
     if len(set(names)) != len(names):
-        raise Usage(f"{uri!r} has the same parameter twice.", hint="Give each parameter once.")
+        raise UsageError(f"{uri!r} has the same parameter twice.", hint="Give each parameter once.")
     for name, value in pairs:
         _check(name, value, allowed)
     words = [word for name, value in pairs for word in _option(name, value)]
@@ -99,13 +101,13 @@ def read(uri: str, allowed: Collection[str] = ()) -> KServeUri:
 
 
 def _check(name: str, value: str, allowed: Collection[str]) -> None:
-    """Raises `NotAllowed` for a parameter that the operator does not allow."""
+    """Raises `NotAllowedError` for a parameter that the operator does not allow."""
     if name in RESTRICTED and name not in allowed:
-        raise NotAllowed(f"A URI may not set {name}.", hint=f"Leave it out. {_operator(name)}")
+        raise NotAllowedError(f"A URI may not set {name}.", hint=f"Leave it out. {_operator(name)}")
     action = value.partition("=")[0]
     if name == "on-miss" and action not in (*FREE_ACTIONS, *allowed):
         hint = f"Use one of: {', '.join(FREE_ACTIONS)}. {_operator('wait')}"
-        raise NotAllowed(f"A URI may not set on-miss={value}.", hint=hint)
+        raise NotAllowedError(f"A URI may not set on-miss={value}.", hint=hint)
 
 
 def _operator(word: str) -> str:
@@ -122,7 +124,9 @@ def _option(name: str, value: str) -> tuple[str, ...]:
     if name in SINGLE or name in REPEATED:
         return (f"--{name}={value}",)
     known = ", ".join((*SINGLE, *REPEATED, *SWITCHES))
-    raise Usage(f"{name}={value} is not a valid parameter of an mxr:// URI.", hint=f"Use these parameters: {known}.")
+    raise UsageError(
+        f"{name}={value} is not a valid parameter of an mxr:// URI.", hint=f"Use these parameters: {known}."
+    )
 
 
 def lay_out(delivery: Delivery) -> Layout:

@@ -12,7 +12,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Qualities
 from mxr.artifact.records import Artifact
 from mxr.artifact.target import FEATURES, DynamicDim, capable
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.onnxfile import OnnxInput
 from mxr.util.frozen import dataclass
 
@@ -85,7 +85,7 @@ class Delivery:
         return self.artifact.sha256
 
     def input_dims(self) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
-        """Name, ONNX element type and static dims of each input, in the order of the model. Raises `Usage`."""
+        """Name, ONNX element type and static dims of each input, in the order of the model. Raises `UsageError`."""
         shapes = dict(self.key.inputs)
         return tuple((each.name, each.elem_type, static(shapes[each.name])) for each in self.inputs)
 
@@ -121,15 +121,15 @@ def _dims(
 
 
 def static(shape: tuple[int | DynamicDim, ...]) -> tuple[int, ...]:
-    """The dims. Raises `Usage` unless all are static."""
+    """The dims. Raises `UsageError` unless all are static."""
     dims = tuple(dim for dim in shape if isinstance(dim, int))
     if len(dims) != len(shape):
-        raise Usage("A dynamic dim has no size.", hint="Use --batch N, and --input NAME=DIMS with plain numbers.")
+        raise UsageError("A dynamic dim has no size.", hint="Use --batch N, and --input NAME=DIMS with plain numbers.")
     return dims
 
 
 def whole_arch(delivery: Delivery, who: str) -> str:
-    """The full name of the GPU in HIP's notation, such as gfx90a:sramecc+:xnack-. Raises `Usage` if it is unknown.
+    """The full name of the GPU in HIP's notation, such as gfx90a:sramecc+:xnack-. Raises `UsageError` if it is unknown.
 
     A feature that the request leaves open is that of the program.
     """
@@ -137,7 +137,7 @@ def whole_arch(delivery: Delivery, who: str) -> str:
     found = full_arch(delivery.key, delivery.demands, delivery.artifact.qualities)
     if found is None:
         features = ":".join(f"{name}+" for name in FEATURES if capable(arch, name))
-        raise Usage(
+        raise UsageError(
             f"{who} needs the full name of the GPU, and neither the request nor the program states more than {arch}.",
             hint=f"Add --arch {arch}:{features} (each with + or -), as `mxr host` shows it on the GPU host.",
         )
@@ -158,33 +158,33 @@ def full_arch(key: Key, demands: Demands, made: Qualities | None) -> str | None:
 
 
 def refuse_dynamic(key: Key, who: str) -> None:
-    """Raises `Usage` when an input has a dynamic dim."""
+    """Raises `UsageError` when an input has a dynamic dim."""
     for name, shape in key.inputs:
         if any(isinstance(dim, DynamicDim) for dim in shape):
-            raise Usage(
+            raise UsageError(
                 f"{who} needs static shapes, and {name} has a dynamic dim.",
                 hint="Request each size separately: --batch N, or --input NAME=DIMS with plain numbers.",
             )
 
 
 def one_batch(key: Key, who: str) -> int:
-    """The static batch size that all inputs share. Raises `Usage`."""
+    """The static batch size that all inputs share. Raises `UsageError`."""
     batches = {shape[0] for _, shape in key.inputs if shape}
     if len(batches) != 1 or not isinstance(batch := next(iter(batches)), int):
-        raise Usage(f"{who} needs one static batch size for all inputs.", hint="Use --batch N.")
+        raise UsageError(f"{who} needs one static batch size for all inputs.", hint="Use --batch N.")
     return batch
 
 
 def need_offload_copy(key: Key, who: str) -> None:
-    """Raises `Usage` for a program without offload_copy, which leaves its buffers to the caller."""
+    """Raises `UsageError` for a program without offload_copy, which leaves its buffers to the caller."""
     if not key.offload_copy:
-        raise Usage(f"{who} needs a program with offload_copy on.", hint="Leave --no-offload-copy out.")
+        raise UsageError(f"{who} needs a program with offload_copy on.", hint="Leave --no-offload-copy out.")
 
 
 def tensor_type(name: str, elem_type: str, who: str) -> str:
-    """The data type of inference servers for an ONNX element type. Raises `Usage` if they have none."""
+    """The data type of inference servers for an ONNX element type. Raises `UsageError` if they have none."""
     if elem_type not in TENSORS:
-        raise Usage(
+        raise UsageError(
             f"{who} does not support the element type {elem_type} of {name}.",
             hint="Cast it inside the model to a type that numpy supports, or choose another --for.",
         )
@@ -192,9 +192,9 @@ def tensor_type(name: str, elem_type: str, who: str) -> str:
 
 
 def need_outputs(delivery: Delivery, who: str) -> None:
-    """Raises `Usage` if the names of the outputs are unknown."""
+    """Raises `UsageError` if the names of the outputs are unknown."""
     if not delivery.outputs:
-        raise Usage(
+        raise UsageError(
             f"{who} needs the names of the model's outputs, which are unknown without the ONNX file.",
             hint="Give the ONNX file itself instead of its hash.",
         )

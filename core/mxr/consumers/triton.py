@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mxr.artifact.key import Key
 from mxr.display.text import shell_quoted
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 from .consumer import Consumer
 from .layout import Delivery, Layout, LayoutFile, need_offload_copy, need_outputs, refuse_dynamic, tensor_type, written
@@ -22,16 +22,20 @@ WHO = "Triton's Python backend"
 
 
 def fit(key: Key) -> None:
-    """Raises `Usage` without offload_copy, for dynamic dims, and for scalars: Triton tensors have at least one dim."""
+    """Raises `UsageError` without offload_copy, for dynamic dims, and for scalars: Triton tensors have at least one
+    dim.
+    """
     need_offload_copy(key, WHO)
     refuse_dynamic(key, WHO)
     for name, shape in key.inputs:
         if not shape:
-            raise Usage(f"{WHO} does not support scalars, and {name} is one.", hint="Give the input a dim of size 1.")
+            raise UsageError(
+                f"{WHO} does not support scalars, and {name} is one.", hint="Give the input a dim of size 1."
+            )
 
 
 def lay_out(delivery: Delivery) -> Layout:
-    """`<stem>/<version>/{<stem>.mxr,model.py}`, then `<stem>/config.pbtxt`. Raises `Usage`.
+    """`<stem>/<version>/{<stem>.mxr,model.py}`, then `<stem>/config.pbtxt`. Raises `UsageError`.
 
     Source: triton-inference-server/server, docs/user_guide/model_repository.md (versions are numbers that do not start
     with zero, other folders are ignored) and model_configuration.md (version_policy).

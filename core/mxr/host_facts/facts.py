@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mxr.artifact.target import BASE_ARCH, VENDORS
-from mxr.errors import Damaged, Usage
+from mxr.errors import DamagedError, UsageError
 from mxr.util.codec import decode, encode, fields, parse, refuse
 from mxr.util.frozen import dataclass
 
@@ -99,11 +99,11 @@ class Host:
 
     @classmethod
     def from_json(cls, document: object, where: str = "") -> Host:
-        """Read a document of `to_json`. Every field is optional. Raises `Damaged` with the path of the field."""
+        """Read a document of `to_json`. Every field is optional. Raises `DamagedError` with the path of the field."""
         try:
             host = _decode_host(document, where)
-        except Usage as problem:
-            raise Damaged(
+        except UsageError as problem:
+            raise DamagedError(
                 f"The recorded host facts are invalid: {problem.message}",
                 hint="Record them again with `mxr host --json` in the serving image. " + problem.hint,
             ) from None
@@ -111,23 +111,26 @@ class Host:
 
 
 def read_recorded(path: Path) -> Host:
-    """Read host facts from the output of `mxr host --json`. Raises `Damaged`, or `Usage` if the file is unreadable."""
+    """Read host facts from the output of `mxr host --json`.
+
+    Raises `DamagedError`, or `UsageError` if the file is unreadable.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_RECORD + 1)
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise Usage(
+        raise UsageError(
             f"{path} cannot be read: {reason}.", hint="Pass a file with the output of `mxr host --json`."
         ) from None
     if len(data) > LARGEST_RECORD:
-        raise Damaged(
+        raise DamagedError(
             f"{path} is too large for recorded host facts.", hint="Pass a file with the output of `mxr host --json`."
         )
     try:
         document = parse(data, str(path))
-    except Usage as problem:
-        raise Damaged(problem.message, hint="Pass a file with the output of `mxr host --json`.") from None
+    except UsageError as problem:
+        raise DamagedError(problem.message, hint="Pass a file with the output of `mxr host --json`.") from None
     return Host.from_json(document)
 
 
@@ -165,7 +168,7 @@ def _decode_host(document: object, where: str) -> Host:
     for name, value in fields(document, where):
         at = f"{where}.{name}" if where else name
         if name not in parts:
-            raise Usage(f"{at}: unknown field.", hint=f"Known fields: {', '.join(parts)}.")
+            raise UsageError(f"{at}: unknown field.", hint=f"Known fields: {', '.join(parts)}.")
         found[name] = parts[name](value, at)
     return Host(**found)
 

@@ -17,7 +17,7 @@ from mxr.artifact.manifest import check_name
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.consumers import Delivery, Layout, LayoutFile
-from mxr.errors import MxrError, NotAllowed, Temporary, Usage, WouldOverwrite
+from mxr.errors import MxrError, NotAllowedError, TemporaryError, UsageError, WouldOverwriteError
 from mxr.util import disk
 from mxr.util.disk import FileState
 from mxr.util.hashing import sha256_memoised
@@ -41,7 +41,8 @@ def put(
 ) -> None:
     """Writes a layout into its folder and replaces what mxr placed there before for the same consumer and subject.
 
-    Raises `WouldOverwrite` if it would replace anything else (unless `force`) or one of `model_files`, or a disk fault.
+    Raises `WouldOverwriteError` if it would replace anything else (unless `force`) or one of `model_files`, or a disk
+    fault.
     """
     for piece in layout.pieces:
         for part in piece.name.split("/"):
@@ -84,7 +85,7 @@ def locked_and_recorded(
 ) -> Iterator[dict[str, FileState]]:
     """Locks a folder for the block and records these plain files, one slot by file name, as placed by mxr.
 
-    Yields what is at each name, which the block may replace. Raises `WouldOverwrite` for a file that may not be
+    Yields what is at each name, which the block may replace. Raises `WouldOverwriteError` for a file that may not be
     replaced, as `put` does.
     """
     overwriting.refuse_models((folder / name for name in rows), model_files)
@@ -107,7 +108,7 @@ def locked_and_recorded(
         if changed != known:
             try:
                 ledger.write(folder, changed)
-            except NotAllowed:
+            except NotAllowedError:
                 # Another user's ledger, as in /tmp: the files are not recorded, so they are not replaced later.
                 if not _is_foreign(folder / ledger.NAME):
                     raise
@@ -121,15 +122,15 @@ def plain_slot(consumer: str, name: str, artifact: Artifact, key: Key) -> Ledger
 
 
 def _refuse_other(folder: Path, name: str, found: str, known: Ledger, slot: LedgerSlot) -> None:
-    """Raises `WouldOverwrite` unless mxr placed this file for the same consumer and subject."""
+    """Raises `WouldOverwriteError` unless mxr placed this file for the same consumer and subject."""
     if not known.owns(name, found):
         _refuse(folder, [name], [], known)
     if conflict := known.conflict(name, slot):
         raise _refusal(folder / name, conflict)
 
 
-def _refusal(path: Path, conflict: str) -> WouldOverwrite:
-    return WouldOverwrite(
+def _refusal(path: Path, conflict: str) -> WouldOverwriteError:
+    return WouldOverwriteError(
         f"{path} was placed for something else ({conflict}). Nothing was written.",
         hint="Give another folder, another --name, or replace it with --force.",
     )
@@ -140,7 +141,7 @@ def _differing(
 ) -> dict[str, FileState]:
     """What is at the names of the pieces that are missing or differ.
 
-    Raises `WouldOverwrite` for files that may not be replaced.
+    Raises `WouldOverwriteError` for files that may not be replaced.
     """
     differing = {}
     for piece in layout.pieces:
@@ -178,13 +179,13 @@ def _refuse(folder: Path, foreign: list[str], rivals: list[str], known: Ledger) 
     if foreign:
         changed = " (it changed after mxr placed it)" if known.knows(foreign[0]) else ""
         path = folder / foreign[0]
-        raise WouldOverwrite(
+        raise WouldOverwriteError(
             f"{path} exists{_kind(path)} and is not what mxr placed{changed}. Nothing was written.",
             hint="Move it away, give another folder, or replace it with --force.",
             detail={"files": foreign},
         )
     if rivals:
-        raise WouldOverwrite(
+        raise WouldOverwriteError(
             f"mxr did not place {folder / rivals[0]}, and the consumer would read it beside or instead of mxr's files.",
             hint="Move it away, give another folder, or keep it with --force.",
             detail={"files": rivals},
@@ -192,14 +193,17 @@ def _refuse(folder: Path, foreign: list[str], rivals: list[str], known: Ledger) 
 
 
 def _found(path: Path, cache: Cache) -> str | None:
-    """The sha256 of the file at `path`, None if nothing exists there. Raises `Usage` for a folder, or a disk fault."""
+    """The sha256 of the file at `path`, None if nothing exists there.
+
+    Raises `UsageError` for a folder, or a disk fault.
+    """
     with disk.faults(path, "read"):
         try:
             path.lstat()
         except FileNotFoundError:
             return None
         if path.is_dir():
-            raise Usage(
+            raise UsageError(
                 f"{path} is a folder, but a file must be written there.", hint="Move it away, or give another folder."
             )
         if path.is_symlink() or not path.is_file():
@@ -253,7 +257,7 @@ def _place(layout: Layout, folder: Path, cache: Cache, differing: dict[str, File
         done[path] = _identity(path)
     for path, identity in done.items():
         if _identity(path) != identity:
-            raise Temporary(
+            raise TemporaryError(
                 f"Another program replaced {path} while mxr wrote this folder.",
                 hint="Run the same command again when no other program writes there.",
             )
@@ -341,9 +345,9 @@ def _without(entries: Sequence[LedgerEntry], others: Sequence[LedgerEntry]) -> t
 
 
 def check_part(part: str) -> None:
-    """Raises `Usage` if this part of a path is too long for a file system."""
+    """Raises `UsageError` if this part of a path is too long for a file system."""
     if len(part.encode()) > LONGEST_PART:
-        raise Usage(
+        raise UsageError(
             f"The name {part[:40]}... is too long for a file: the limit is {LONGEST_PART} bytes.",
             hint="Give a shorter one with --name NAME.",
         )

@@ -46,7 +46,7 @@ class Installer:
     def check(
         self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest, *, offline: bool = False
     ) -> None:
-        """Checks that the output can be written, before anything is downloaded. Raises `Usage`."""
+        """Checks that the output can be written, before anything is downloaded. Raises `UsageError`."""
         placement.check(asked, subject, output, offline=offline)
 
     def find_recorded(
@@ -66,13 +66,13 @@ class Installer:
     ) -> RecordingRequest | None:
         """What a worker has to record; None if the requested artifact itself can be placed, or none can be recorded.
 
-        Raises `Usage` for a model or a request that workers cannot record.
+        Raises `UsageError` for a model or a request that workers cannot record.
         """
         del asked, subject, output
         return None
 
     def check_unrecorded(self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest) -> None:
-        """Checks that the artifact can be placed without a recording, before it is downloaded. Raises `Usage`."""
+        """Checks that the artifact can be placed without a recording, before it is downloaded. Raises `UsageError`."""
         del asked, subject, output
 
     def deliver(
@@ -84,11 +84,11 @@ class Installer:
         output: OutputRequest,
         connect: Connect | None = None,
     ) -> Placement:
-        """Places a fetched artifact, recorded or not. Raises `Usage`, `NotAllowed`, or a disk fault."""
+        """Places a fetched artifact, recorded or not. Raises `UsageError`, `NotAllowedError`, or a disk fault."""
         return placement.deliver(fetched, cache, asked, subject, output, connect)
 
     def verify(self, folder: Path) -> tuple[FileChange, ...]:
-        """The files in `folder` that differ from the installer's own records. Raises `Damaged` or a disk fault."""
+        """The files in `folder` that differ from the installer's own records. Raises `DamagedError` or a disk fault."""
         del folder
         return ()
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import check_name, check_sha256
-from mxr.errors import Damaged, Usage
+from mxr.errors import DamagedError, UsageError
 from mxr.util import disk
 from mxr.util.codec import canonical, decode, encode, parse
 from mxr.util.frozen import dataclass
@@ -112,7 +112,7 @@ class Ledger:
 def read(folder: Path) -> Ledger:
     """Reads the ledger of a folder. It is empty if there is none that only this user or root can have written.
 
-    What another user wrote must not decide which files mxr replaces and removes. Raises `Damaged` or a disk fault.
+    What another user wrote must not decide which files mxr replaces and removes. Raises `DamagedError` or a disk fault.
     """
     path = folder / NAME
     try:
@@ -121,7 +121,9 @@ def read(folder: Path) -> Ledger:
         with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise Damaged(f"{path}, the record of what mxr placed there, is no regular file.", hint="Remove it.")
+                raise DamagedError(
+                    f"{path}, the record of what mxr placed there, is no regular file.", hint="Remove it."
+                )
             if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
                 return Ledger()
             data = file.read(LARGEST)
@@ -132,9 +134,9 @@ def read(folder: Path) -> Ledger:
     try:
         found = decode(Ledger, parse(data, str(path)), NAME)
         if found.v != VERSION:
-            raise Usage(f"version {found.v}")
-    except Usage as problem:
-        raise Damaged(
+            raise UsageError(f"version {found.v}")
+    except UsageError as problem:
+        raise DamagedError(
             f"{path}, the record of what mxr placed there, cannot be read: {problem.message}",
             hint="Remove it, and fetch again with --force to replace the files that it listed.",
         ) from None

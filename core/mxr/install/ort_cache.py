@@ -31,7 +31,7 @@ from mxr.consumers.ort.prediction import predict, refuse_unproven
 from mxr.consumers.ort.prediction_refusal import PredictionRefused, Unpredictable
 from mxr.consumers.ort.recording_form import BY_WORKERS, check_recording, check_weights, form_of, is_recording
 from mxr.display.text import counted
-from mxr.errors import MxrError, Unreachable, Usage
+from mxr.errors import MxrError, UnreachableError, UsageError
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.request.builder import BuiltRequest, Options
 from mxr.request.model import ModelReference
@@ -58,14 +58,14 @@ class OrtInstaller(Installer):
         """The recorded set for this request, in the cache; None if none was recorded or the registry is unreachable."""
         try:
             request = _recorded_request(asked, subject, output)[0].request
-        except Usage:
+        except UsageError:
             return None
         try:
             # This looks the set up by digest: a resolve would count as a miss, although this is only an attempt.
             if connect is not None and not connect().artifacts(digest=request.key.digest, limit=1).artifacts:
                 return None
             return fetch_workflow.fetch(request, cache, connect)
-        except Unreachable:
+        except UnreachableError:
             return None
 
     def recording_request(
@@ -73,15 +73,15 @@ class OrtInstaller(Installer):
     ) -> RecordingRequest | None:
         """The recorded set to request from a worker if the name cannot be predicted.
 
-        None if the name can be predicted, or if no worker can record it. Raises `Usage` for a model with open dims and
-        for what workers do not record.
+        None if the name can be predicted, or if no worker can record it. Raises `UsageError` for a model with open dims
+        and for what workers do not record.
         """
         options = OrtSessionOptions.read(output.consumer_options)
         contract = options.contract()
         if subject.path is None or contract.generation not in BY_WORKERS:
             return None
         if any(not isinstance(dim, int) for each in subject.onnx.inputs for dim in each.dims or ()):
-            raise Usage(f"{subject.path.name} has open dims, so all its shapes share one file name.", hint=FREEZE)
+            raise UsageError(f"{subject.path.name} has open dims, so all its shapes share one file name.", hint=FREEZE)
         key = asked.request.key
         arch = full_arch(key, asked.request.demands, None)
         if arch is None:
@@ -97,12 +97,12 @@ class OrtInstaller(Installer):
         return RecordingRequest(wanted, file_name, reason)
 
     def check_unrecorded(self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest) -> None:
-        """Raises `Usage` if the prediction for this generation is unproven and was not asked for."""
+        """Raises `UsageError` if the prediction for this generation is unproven and was not asked for."""
         del asked
         options = OrtSessionOptions.read(output.consumer_options)
         try:
             contract = options.contract()
-        except Usage:
+        except UsageError:
             return  # `deliver` reports it, after a miss was reported
         try:
             refuse_unproven(contract, unproven=options.unproven)
@@ -135,8 +135,8 @@ def record(
     """Publishes the files that ONNX Runtime's provider wrote to `folder` for this model, as one artifact.
 
     `options` describe the host that ran the model, `ort` the ONNX Runtime, by the names of the options of `mxr fetch
-    --ort...`. Files for another arch are left out. Raises `Usage` if there is no file to publish or the request is
-    incomplete; `Mismatch` if a file contradicts the request.
+    --ort...`. Files for another arch are left out. Raises `UsageError` if there is no file to publish or the request is
+    incomplete; `MismatchError` if a file contradicts the request.
     """
     ort_options = OrtSessionOptions.read(ort)
     contract = ort_options.contract()
@@ -163,18 +163,18 @@ def record(
 def _files(folder: Path, options: Options) -> list[Path]:
     paths = recording.named(folder)
     if not paths:
-        raise Usage(
+        raise UsageError(
             f"{folder} holds no file with a name of ONNX Runtime's provider.",
             hint="Give the folder of migraphx_model_cache_dir, after the model has run once.",
         )
     fits = recording.of_arch(paths, options.arch) if options.arch else paths
     if not fits:
-        raise Usage(
+        raise UsageError(
             f"No file in {folder} is for {options.arch}.",
             hint="Give the full name of the GPU, as HIP has it: --arch gfx942:sramecc+:xnack-.",
         )
     if any(map(recording.for_any_shape, fits)):
-        raise Usage(
+        raise UsageError(
             "A file name ends in -0.mxr: it belongs to a model with open dims, and would be loaded for any shape.",
             hint="Freeze the model first: mxr freeze MODEL --batch 1,4,8 -o FOLDER, and run the frozen model.",
         )
@@ -200,7 +200,7 @@ def _label(paths: list[Path], options: Options, subject: ModelReference, form: s
 def _recorded_request(
     asked: BuiltRequest, subject: ModelReference, output: OutputRequest
 ) -> tuple[BuiltRequest, str | None]:
-    """The same request for the recorded set, and the file name of the model in it. Raises `Usage`."""
+    """The same request for the recorded set, and the file name of the model in it. Raises `UsageError`."""
     options = OrtSessionOptions.read(output.consumer_options)
     name = _file_name(subject, options, output.name)
     key = replace(asked.request.key, form=form_of(options.contract(), name, options.level))

@@ -8,23 +8,27 @@ from contextlib import suppress
 from pathlib import Path
 
 from mxr import onnxfile
-from mxr.errors import MxrError, WouldOverwrite
+from mxr.errors import MxrError, WouldOverwriteError
 from mxr.util import disk
 
 
 def refuse_models(paths: Iterable[Path], model_files: Sequence[Path]) -> None:
-    """Raises `WouldOverwrite` if one of these paths is a file of the model, by whatever name or link it is reached."""
+    """Raises `WouldOverwriteError` if one of these paths is a file of the model, by whatever name or link it is
+    reached.
+    """
     for path in paths:
         for file in model_files:
             if _is_same(path, file):
                 what = "the model itself" if path == file else f"the model's file {file}"
-                raise WouldOverwrite(
+                raise WouldOverwriteError(
                     f"{path} is {what}. Nothing was written.", hint="Give another path with -o, such as -o FOLDER/."
                 )
 
 
 def refuse_forced(path: Path) -> None:
-    """Raises `WouldOverwrite` for what even --force does not replace: a device, a pipe, or a file of an ONNX model."""
+    """Raises `WouldOverwriteError` for what even --force does not replace: a device, a pipe, or a file of an ONNX
+    model.
+    """
     with disk.faults(path, "read"):
         try:
             mode = path.lstat().st_mode
@@ -35,14 +39,16 @@ def refuse_forced(path: Path) -> None:
         with suppress(OSError):
             mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
-        raise WouldOverwrite(f"{path} is a device or a pipe. Nothing was written.", hint="Give the path of a file.")
+        raise WouldOverwriteError(
+            f"{path} is a device or a pipe. Nothing was written.", hint="Give the path of a file."
+        )
     if is_model(path):
-        raise WouldOverwrite(
+        raise WouldOverwriteError(
             f"{path} is an ONNX model, which --force does not replace. Nothing was written.",
             hint="Move it away, or give another path.",
         )
     if model := onnxfile.model_with_data(path):
-        raise WouldOverwrite(
+        raise WouldOverwriteError(
             f"{path} is the external data of {model}, which --force does not replace. Nothing was written.",
             hint="Move the model and its data away, or give another path.",
         )

@@ -13,7 +13,7 @@ from mxr.artifact.manifest import check_name
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.consumers import Delivery, Layout
-from mxr.errors import NoSuchModel, Usage, WouldOverwrite
+from mxr.errors import NoSuchModelError, UsageError, WouldOverwriteError
 from mxr.onnxfile import OnnxModel
 from mxr.request.builder import BuiltRequest
 from mxr.request.model import ModelReference
@@ -65,10 +65,10 @@ class PlacementPlan:
 
 
 def check(asked: BuiltRequest, subject: ModelReference, output: OutputRequest, *, offline: bool = False) -> None:
-    """Checks that the output can be written, before anything is downloaded. Raises `Usage`."""
+    """Checks that the output can be written, before anything is downloaded. Raises `UsageError`."""
     consumer = asked.consumer
     if not os.fspath(output.path):
-        raise Usage("The output path is empty.", hint="Give -o PATH, or leave it out.")
+        raise UsageError("The output path is empty.", hint="Give -o PATH, or leave it out.")
     if not lays_out(asked, output):
         final = Path(output.path)
         if output.name is not None:
@@ -78,18 +78,18 @@ def check(asked: BuiltRequest, subject: ModelReference, output: OutputRequest, *
         overwriting.refuse_models([final], subject.files)
         return
     if Path(output.path).exists() and not Path(output.path).is_dir():
-        raise Usage(f"{consumer.name} needs a folder, and {output.path} is a file.", hint="Give -o FOLDER/.")
+        raise UsageError(f"{consumer.name} needs a folder, and {output.path} is a file.", hint="Give -o FOLDER/.")
     check_stem(output.stem(subject))
     consumer.check(output.stem(subject), asked.request.key)
     if consumer.needs_model and subject.path is None and offline:
-        raise Usage(f"{consumer.name} needs the model itself.", hint="Give the ONNX file instead of its hash.")
+        raise UsageError(f"{consumer.name} needs the model itself.", hint="Give the ONNX file instead of its hash.")
 
 
 def check_stem(stem: str) -> str:
-    """Returns `stem` if it can name a model in a folder. Raises `Usage`."""
+    """Returns `stem` if it can name a model in a folder. Raises `UsageError`."""
     consumer_folder.check_part(stem)
     if "/" in check_name(stem):
-        raise Usage(f"{stem!r} cannot name a model: it contains a slash.", hint="Give --name without a slash.")
+        raise UsageError(f"{stem!r} cannot name a model: it contains a slash.", hint="Give --name without a slash.")
     return stem
 
 
@@ -101,7 +101,7 @@ def deliver(
     output: OutputRequest,
     connect: Connect | None = None,
 ) -> Placement:
-    """Places an artifact in the layout of its consumer. Raises `Usage`, `NotAllowed`, or a disk fault."""
+    """Places an artifact in the layout of its consumer. Raises `UsageError`, `NotAllowedError`, or a disk fault."""
     if lays_out(asked, output):
         return put(plan(fetched, cache, asked, subject, output, connect), cache, output, subject)
     path = _place_file(fetched, cache, asked, output, subject)
@@ -117,11 +117,11 @@ def plan(
     output: OutputRequest,
     connect: Connect | None = None,
 ) -> PlacementPlan:
-    """Computes the layout of an artifact for its consumer; writes nothing. Raises `Usage`."""
+    """Computes the layout of an artifact for its consumer; writes nothing. Raises `UsageError`."""
     consumer = asked.consumer
     assert consumer.lay_out is not None
     if len(fetch_workflow.files_of(fetched.answer)) != 1:
-        raise Usage(f"This artifact has several files, which {consumer.name} cannot use.", hint="Leave -o out.")
+        raise UsageError(f"This artifact has several files, which {consumer.name} cannot use.", hint="Leave -o out.")
     onnx = subject.onnx
     if consumer.needs_model and subject.path is None:
         onnx = _onnx_from_registry(subject.model, cache, connect)
@@ -140,7 +140,7 @@ def plan(
 
 
 def put(planned: PlacementPlan, cache: Cache, output: OutputRequest, subject: ModelReference) -> Placement:
-    """Writes a planned layout. Raises `WouldOverwrite` for files that may not be replaced, or a disk fault."""
+    """Writes a planned layout. Raises `WouldOverwriteError` for files that may not be replaced, or a disk fault."""
     layout, folder = planned.layout, Path(output.path)
     consumer_folder.put(
         layout,
@@ -181,7 +181,9 @@ def _place_file(
     """
     files = fetch_workflow.files_of(fetched.answer)
     if len(files) != 1:
-        raise Usage(f"This artifact has {len(files)} files, and the output path can take one.", hint="Leave -o out.")
+        raise UsageError(
+            f"This artifact has {len(files)} files, and the output path can take one.", hint="Leave -o out."
+        )
     final = Path(output.path)
     if is_folder(output.path):
         final /= asked.consumer.file_name(check_stem(output.stem(subject)), asked.request.key)
@@ -202,10 +204,10 @@ def place_files(
     """Places programs with one file each as plain files in a folder, and records them in its ledger.
 
     `rows`: the artifact, the key of the request, and the consumer, by file name. Nothing is written if one of them may
-    not be replaced: then raises `WouldOverwrite`. Raises a disk fault.
+    not be replaced: then raises `WouldOverwriteError`. Raises a disk fault.
     """
     if folder.resolve().is_relative_to(cache.root.resolve()):
-        raise WouldOverwrite(f"{folder} is inside the cache.", hint="Give another path with -o.")
+        raise WouldOverwriteError(f"{folder} is inside the cache.", hint="Give another path with -o.")
     slots = {
         name: consumer_folder.plain_slot(consumer, name, each, key) for name, (each, key, consumer) in rows.items()
     }
@@ -217,13 +219,13 @@ def place_files(
 def _onnx_from_registry(model: str, cache: Cache, connect: Connect | None) -> OnnxModel:
     """The ONNX description of a model that is known by its identity only, from the file that the registry stores.
 
-    Raises `NoSuchModel` if the registry does not store it, `Unreachable` if it cannot be asked.
+    Raises `NoSuchModelError` if the registry does not store it, `UnreachableError` if it cannot be asked.
     """
     known = connect().model(model) if connect else None
     files = {file.name: file for file in known.manifest.files} if known and known.manifest else {}
     file = files.get((known and known.onnx) or "")
     if file is None or connect is None:
-        raise NoSuchModel(
+        raise NoSuchModelError(
             f"The ONNX file of {model} is needed, and the registry does not store it.",
             hint="Give the ONNX file itself instead of its hash.",
         )

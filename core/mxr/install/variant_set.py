@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr.errors import MxrError, NoSuchArtifact, Usage, WouldOverwrite
+from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
 from mxr.request import builder
 from mxr.request.builder import BuiltRequest, Options
 from mxr.util import disk
@@ -46,22 +46,22 @@ class PlacedSet:
 
 
 def ask(options: Options, batches: Sequence[int], subject: ModelReference, host: Host) -> dict[int, BuiltRequest]:
-    """The request for each batch size. Raises `Usage`."""
+    """The request for each batch size. Raises `UsageError`."""
     if not batches:
-        raise Usage("A set needs at least one batch size.", hint="Write --batch 1,2,4.")
+        raise UsageError("A set needs at least one batch size.", hint="Write --batch 1,2,4.")
     return {batch: builder.ask(replace(options, batch=batch), subject, host) for batch in batches}
 
 
 def look(
     wanted: Mapping[int, BuiltRequest], cache: Cache, connect: Connect | None, *, refresh: bool = False
-) -> tuple[dict[int, FoundArtifact], dict[int, NoSuchArtifact]]:
+) -> tuple[dict[int, FoundArtifact], dict[int, NoSuchArtifactError]]:
     """Finds the artifact of each variant, and the variants that have none. Downloads nothing."""
     found: dict[int, FoundArtifact] = {}
-    missing: dict[int, NoSuchArtifact] = {}
+    missing: dict[int, NoSuchArtifactError] = {}
     for batch, asked in wanted.items():
         try:
             found[batch] = fetch_workflow.look(asked.request, cache, connect, refresh=refresh)
-        except NoSuchArtifact as problem:
+        except NoSuchArtifactError as problem:
             missing[batch] = problem
     return found, missing
 
@@ -76,8 +76,8 @@ def fetch(
 ) -> dict[int, Fetched]:
     """Fetches all variants into the cache; checks that none is missing before it downloads anything.
 
-    Weights that variants share are downloaded with the first variant and copied for the others. Raises `NoSuchArtifact`
-    that lists all missing variants; for other errors see `workflows.fetch.fetch`.
+    Weights that variants share are downloaded with the first variant and copied for the others. Raises
+    `NoSuchArtifactError` that lists all missing variants; for other errors see `workflows.fetch.fetch`.
     """
     found, missing = look(wanted, cache, connect, refresh=refresh)
     if missing:
@@ -94,11 +94,11 @@ def bring(
     }
 
 
-def missing_error(missing: Mapping[int, NoSuchArtifact], of: int) -> NoSuchArtifact:
+def missing_error(missing: Mapping[int, NoSuchArtifactError], of: int) -> NoSuchArtifactError:
     """The error for a set with missing variants."""
     rows = [{"batch": batch, "message": each.message, **each.detail} for batch, each in missing.items()]
     first = next(iter(missing.values()))
-    return NoSuchArtifact(
+    return NoSuchArtifactError(
         f"{len(missing)} of the {of} variants are missing (batch {', '.join(map(str, missing))}), so none is "
         f"delivered. {first.message}",
         hint="Compile the missing variants with --on-miss wait, or request only the available ones.",
@@ -107,10 +107,10 @@ def missing_error(missing: Mapping[int, NoSuchArtifact], of: int) -> NoSuchArtif
 
 
 def file_names(wanted: Mapping[int, BuiltRequest], stem: str) -> dict[int, str]:
-    """The file name of each variant in one folder. Raises `Usage` if the consumer does not read plain files."""
+    """The file name of each variant in one folder. Raises `UsageError` if the consumer does not read plain files."""
     for each in wanted.values():
         if each.consumer.name_file is None:
-            raise Usage(
+            raise UsageError(
                 f"A set consists of plain files, and {each.consumer.name} needs its own layout ({each.consumer.tree}).",
                 hint="Fetch each size separately: --batch N -o FOLDER/, with --name if two names would be equal.",
             )
@@ -135,7 +135,7 @@ def place(
 
     Files are reflinks or copies of those in the cache, or hard links with `link`. `name` replaces the name of the
     model. Files that mxr did not place for the same consumer and subject are replaced only with `force`. Raises
-    `Usage`, `WouldOverwrite`, or a disk fault.
+    `UsageError`, `WouldOverwriteError`, or a disk fault.
     """
     folder = Path(output)
     check_output(output)
@@ -174,7 +174,7 @@ def place(
 
 
 def _check_list(path: Path, subject: ModelReference, *, force: bool) -> None:
-    """Raises `WouldOverwrite` if the list may not be replaced."""
+    """Raises `WouldOverwriteError` if the list may not be replaced."""
     if force:
         overwriting.refuse_forced(path)
     else:
@@ -182,7 +182,7 @@ def _check_list(path: Path, subject: ModelReference, *, force: bool) -> None:
 
 
 def _refuse_other_list(path: Path, subject: ModelReference) -> None:
-    """Raises `WouldOverwrite` if the list is not that of a set of the same model."""
+    """Raises `WouldOverwriteError` if the list is not that of a set of the same model."""
     import json
 
     with disk.faults(path, "read"):
@@ -194,24 +194,24 @@ def _refuse_other_list(path: Path, subject: ModelReference) -> None:
         except (ValueError, LookupError, TypeError, RecursionError):
             model = "(not a list of a set)"
     if model != subject.model:
-        raise WouldOverwrite(
+        raise WouldOverwriteError(
             f"{path} exists and belongs to something else: {str(model)[:60]}. Nothing was written.",
             hint="Move it away, give another folder, or replace it with --force.",
         )
 
 
 def check_output(output: str | os.PathLike[str]) -> None:
-    """Checks that `output` can be the folder of a set, before anything is downloaded. Raises `Usage`."""
+    """Checks that `output` can be the folder of a set, before anything is downloaded. Raises `UsageError`."""
     if not os.fspath(output):
-        raise Usage("The output path is empty.", hint="Give -o FOLDER/, or leave it out.")
+        raise UsageError("The output path is empty.", hint="Give -o FOLDER/, or leave it out.")
     if Path(output).exists() and not Path(output).is_dir():
-        raise Usage(f"{output} is a file, but several programs need a folder.", hint="Give -o FOLDER/.")
+        raise UsageError(f"{output} is a file, but several programs need a folder.", hint="Give -o FOLDER/.")
 
 
 def _into(stage: Path, places: Sequence[disk.FileState]) -> None:
     for place in places:
         if place.path.is_dir():
-            raise WouldOverwrite(
+            raise WouldOverwriteError(
                 f"{place.path} is a folder, but a file must be written there.", hint="Remove or rename it."
             )
         place.check()

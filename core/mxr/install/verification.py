@@ -13,7 +13,7 @@ from typing import Any
 from mxr.artifact.manifest import check_name
 from mxr.consumers.file_change import FileChange
 from mxr.display.text import shell_quoted
-from mxr.errors import Damaged, Mismatch, MxrError, Usage
+from mxr.errors import DamagedError, MismatchError, MxrError, UsageError
 from mxr.util import disk
 from mxr.util.codec import parse
 from mxr.util.frozen import dataclass
@@ -44,10 +44,10 @@ def has_record(folder: Path) -> bool:
 def verify(folder: Path) -> VerificationReport:
     """Reads every file again that was placed in `folder`.
 
-    Raises `Usage` if mxr placed nothing there, `Damaged` for an unreadable record, or a disk fault.
+    Raises `UsageError` if mxr placed nothing there, `DamagedError` for an unreadable record, or a disk fault.
     """
     if not has_record(folder):
-        raise Usage(
+        raise UsageError(
             f"{folder} has no record of what mxr placed there.",
             hint="Give the folder of `mxr fetch -o`, or a lock file: mxr verify mxr.lock --in FOLDER.",
         )
@@ -87,8 +87,8 @@ def _of_set(folder: Path) -> dict[str, str]:
     try:
         found: Any = parse(data, str(path))
         return {check_name(row["file"]): str(row["sha256"]) for row in found["batches"].values()}
-    except (Usage, KeyError, TypeError, AttributeError) as problem:
-        raise Damaged(
+    except (UsageError, KeyError, TypeError, AttributeError) as problem:
+        raise DamagedError(
             f"{path} is not a valid list of a set.", hint="Fetch the set into this folder again."
         ) from problem
 
@@ -113,7 +113,7 @@ def problem(folder: Path, found: VerificationReport) -> MxrError | None:
     hint = "A program that a provider added or rewrote was compiled, not loaded; the files are listed with reasons."
     if any(each.kind != "added" for each in bad):
         hint += f" To restore what is missing or rewritten, repeat `mxr fetch` with -o {shell_quoted(folder)} --force."
-    return Mismatch(
+    return MismatchError(
         f"{folder} is not as mxr placed it: {changes}{more}.",
         hint=hint,
         detail={"files": len(found.files), "findings": [each.to_json() for each in bad]},

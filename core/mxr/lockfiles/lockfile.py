@@ -18,7 +18,7 @@ from mxr.artifact.manifest import check_sha256
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.qualities import Demands, Request
 from mxr.display.text import json_text
-from mxr.errors import Damaged, MxrError, Usage
+from mxr.errors import DamagedError, MxrError, UsageError
 from mxr.util import codec, disk
 from mxr.util.frozen import dataclass
 
@@ -35,7 +35,7 @@ class LockEntry:
     """One request and the artifact that it is pinned to.
 
     `model` is the path of the ONNX file relative to the folder of the lock, with slashes, or the identity of the model.
-    `consumer` determines the name of the file in a folder. Raises `Usage` for invalid values.
+    `consumer` determines the name of the file in a folder. Raises `UsageError` for invalid values.
     """
 
     model: str
@@ -93,7 +93,7 @@ class _Written:
 class LockFile:
     """The sorted entries; each combination of model, request and consumer occurs once.
 
-    Raises `Usage` if one request is pinned to two artifacts.
+    Raises `UsageError` if one request is pinned to two artifacts.
     """
 
     entries: tuple[LockEntry, ...]
@@ -106,7 +106,7 @@ class LockFile:
         for entry in ordered:
             first = answers.setdefault(entry.request, entry)
             if (first.id, first.sha256) != (entry.id, entry.sha256):
-                raise Usage(
+                raise UsageError(
                     f"{entry.model}: the same request is pinned to two artifacts, {first.id[:12]} and {entry.id[:12]}.",
                     hint="Write the lock again with `mxr lock`.",
                 )
@@ -149,15 +149,15 @@ class LockFile:
         """The file name of each entry in one folder: the name that its consumer reads, or None if it needs a layout.
 
         If two different programs would have the same name, the first digits of the id are appended to each. Raises
-        `Usage` for a request that a consumer cannot use; with `placing` also where a consumer would not find the longer
-        name.
+        `UsageError` for a request that a consumer cannot use; with `placing` also where a consumer would not find the
+        longer name.
         """
         plain = [_file_name(entry) for entry in self.entries]
         owners: dict[str | None, set[str]] = {}
         for name, entry in zip(plain, self.entries, strict=True):
             owners.setdefault(name, set()).add(entry.id)
             if placing and name is not None and len(owners[name]) > 1 and consumers.find(entry.consumer).lay_out:
-                raise Usage(
+                raise UsageError(
                     f"Two entries of the lock need a different file {name} in one folder ({entry.consumer}).",
                     hint="Fetch them one by one: mxr fetch MODEL ... --locked -o FOLDER/, with one folder for each.",
                 )
@@ -185,7 +185,10 @@ def write(lock: LockFile) -> str:
 
 
 def save(lock: LockFile, path: Path) -> None:
-    """Writes a lock, in the place of an earlier one if there is one. Raises `WouldOverwrite` for any other file."""
+    """Writes a lock, in the place of an earlier one if there is one.
+
+    Raises `WouldOverwriteError` for any other file.
+    """
     before = disk.refuse_other(path, "a lock file", lambda head: head[:1] == b"{" and b'"entries"' in head)
     disk.write_whole(path, write(lock).encode(), before=before)
 
@@ -222,7 +225,7 @@ def _value(value: object) -> str:
 
 
 def read(data: bytes | str, name: str = FILE_NAME) -> LockFile:
-    """Parses the text of a lock strictly. Raises `Damaged` with the faulty entry."""
+    """Parses the text of a lock strictly. Raises `DamagedError` with the faulty entry."""
     try:
         document = codec.parse(data, "It")
         version, rows = _frame(document)
@@ -230,7 +233,7 @@ def read(data: bytes | str, name: str = FILE_NAME) -> LockFile:
             raise codec.refuse("version", f"version {VERSION} of the lock", version)
         return LockFile(tuple(_entry(row, f"entries[{at}]") for at, row in enumerate(rows)))
     except MxrError as problem:
-        raise Damaged(
+        raise DamagedError(
             f"{name} is not a valid lock file: {problem.message}",
             hint="Restore the committed file, or write it again with `mxr lock MODEL...`.",
         ) from None
@@ -256,15 +259,17 @@ def _entry(row: object, where: str) -> LockEntry:
         return LockEntry(written.model, written.consumer, request, written.id, written.sha256)
     except MxrError as problem:
         shown = f" ({UNPRINTABLE.sub('?', named[:100])})" if isinstance(named, str) else ""
-        raise Usage(f"{where}{shown}: {problem.message}", hint=problem.hint) from None
+        raise UsageError(f"{where}{shown}: {problem.message}", hint=problem.hint) from None
 
 
 def load(path: Path) -> LockFile:
-    """Reads a lock file. Raises `Usage` if it does not exist, `Damaged` if it is invalid."""
+    """Reads a lock file. Raises `UsageError` if it does not exist, `DamagedError` if it is invalid."""
     with disk.faults(path, "read"):
         if not path.is_file():
-            raise Usage(f"There is no lock file {path}.", hint="Write one with `mxr lock MODEL...`, or give its path.")
+            raise UsageError(
+                f"There is no lock file {path}.", hint="Write one with `mxr lock MODEL...`, or give its path."
+            )
         if path.stat().st_size > MOST_BYTES:
-            raise Damaged(f"{path} is too large.", hint=f"A lock file has at most {MOST_BYTES >> 20} MiB.")
+            raise DamagedError(f"{path} is too large.", hint=f"A lock file has at most {MOST_BYTES >> 20} MiB.")
         data = path.read_bytes()
     return read(data, str(path))

@@ -17,7 +17,16 @@ from mxr.artifact.records import Artifact
 from mxr.artifact.serving import ANY
 from mxr.cache.store import Answer, Cache
 from mxr.display.text import counted, shell_quoted
-from mxr.errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Temporary, Unreachable, Usage
+from mxr.errors import (
+    DamagedError,
+    MismatchError,
+    MxrError,
+    NoSuchArtifactError,
+    NotFoundError,
+    TemporaryError,
+    UnreachableError,
+    UsageError,
+)
 from mxr.request import builder
 from mxr.request import model as subjects
 from mxr.request.builder import BuiltRequest, Options
@@ -62,7 +71,7 @@ class LockFinding:
 def pin(request: Request, consumer: str, subject: ModelReference, client: Client, base: Path) -> LockEntry:
     """Pins a request to the artifact that the registry resolves it to now; `base` is the folder of the lock.
 
-    Raises `NoSuchArtifact` with the nearest artifacts.
+    Raises `NoSuchArtifactError` with the nearest artifacts.
     """
     artifact = fetch_workflow.resolve(request, client).artifact
     model = subject.model
@@ -78,7 +87,8 @@ def fetch(
 
     An entry with exactly this request is preferred. Otherwise the entry must have the same key, and its artifact must
     meet the demands by the usual rules: a host states facts, such as its CUs and patch versions, that the lock may
-    leave open. Raises `Mismatch` for a request that is not in the lock, `NoSuchArtifact` if the artifact is gone.
+    leave open. Raises `MismatchError` for a request that is not in the lock, `NoSuchArtifactError` if the artifact is
+    gone.
     """
     entries = lock.serving(request)
     if not entries:
@@ -92,8 +102,8 @@ def fetch(
 def ask(lock: LockFile, options: Options, subject: ModelReference, host: Host) -> BuiltRequest:
     """Builds a request from options and host, completed by the only entry of the lock that has all of their facts.
 
-    Raises `Mismatch` if there is none, and `Usage` with the options that choose if there are several. An exact request
-    leaves nothing open.
+    Raises `MismatchError` if there is none, and `UsageError` with the options that choose if there are several. An
+    exact request leaves nothing open.
     """
     built = builder.gather(options, subject, host)
     partial = built.partial
@@ -107,7 +117,7 @@ def ask(lock: LockFile, options: Options, subject: ModelReference, host: Host) -
     if len(keys) > 1:
         chosen = [" ".join(map(shell_quoted, words)) for words in distinguishing(rows)]
         more = f"; and {len(keys) - MOST_CHOICES} more" if len(keys) > MOST_CHOICES else ""
-        raise Usage(
+        raise UsageError(
             f"{len(keys)} entries of the lock fit this request.",
             hint=f"Choose one of them: {'; '.join(chosen[:MOST_CHOICES])}{more}.",
             detail={"entries": [entry.to_json() for entry in keys.values()]},
@@ -128,9 +138,9 @@ def _choice(entry: LockEntry) -> Choice:
     )
 
 
-def _not_locked(lock: LockFile, asked: Key | PartialRequest) -> Mismatch:
+def _not_locked(lock: LockFile, asked: Key | PartialRequest) -> MismatchError:
     digest = {"digest": asked.digest} if isinstance(asked, Key) else {}
-    return Mismatch(
+    return MismatchError(
         "This request is not in the lock.",
         hint="Request what was locked (`mxr key` shows the request), or add this request: `mxr lock --add`.",
         detail={**digest, "nearest": lock.nearest(asked)},
@@ -173,12 +183,12 @@ class PinnedArtifact:
 def find(entry: LockEntry, cache: Cache, connect: Connect | None) -> PinnedArtifact:
     """Finds the pinned artifact, in the cache if its record is young enough or the registry confirms it.
 
-    Raises `Damaged` if it contradicts the entry, `NoSuchArtifact` if it is gone, `Unreachable`.
+    Raises `DamagedError` if it contradicts the entry, `NoSuchArtifactError` if it is gone, `UnreachableError`.
     """
     found = _find(entry, cache, connect)
     artifact = found.artifact
     if not artifact.sound or (artifact.id, artifact.digest, artifact.sha256) != (entry.id, entry.digest, entry.sha256):
-        raise Damaged(
+        raise DamagedError(
             f"{entry.model}: the lock and artifact {entry.id[:12]} disagree on digest, id, or sha256.",
             hint="Write the lock again with `mxr lock`. If the error persists, run `mxr-registry fsck`.",
             detail={"id": entry.id, "found": {"digest": artifact.digest, "sha256": artifact.sha256}},
@@ -201,16 +211,16 @@ def _find(entry: LockEntry, cache: Cache, connect: Connect | None) -> PinnedArti
         cache.meet(client.identity)
         assert artifact is not None
         return PinnedArtifact(artifact, etag)
-    except NotFound as gone:
+    except NotFoundError as gone:
         raise _gone(entry) from gone
-    except (Unreachable, Temporary) as problem:
+    except (UnreachableError, TemporaryError) as problem:
         if record is not None and usable and cache.survives(record):
             return PinnedArtifact(record.artifact, warnings=fetch_workflow.stale_warnings(record, problem))
         raise
 
 
-def _gone(entry: LockEntry) -> NoSuchArtifact:
-    return NoSuchArtifact(
+def _gone(entry: LockEntry) -> NoSuchArtifactError:
+    return NoSuchArtifactError(
         f"{entry.model}: the locked artifact {entry.id} is gone from the registry.",
         hint="Publish it again (from a bundle: `mxr import --into registry`), or write a new lock with `mxr lock`.",
         detail={"id": entry.id, "digest": entry.digest},
@@ -235,7 +245,7 @@ def _bring(
     client = connect()
     try:
         fetch_workflow.complete(answer, cache, client, watch)
-    except NotFound as gone:
+    except NotFoundError as gone:
         raise _gone(entry) from gone
     if found.etag:
         cache.keep(answer.artifact, found.etag)
@@ -243,8 +253,8 @@ def _bring(
     return Fetched(fetch_workflow.path_of(answer, cache), "registry", answer, found.warnings)
 
 
-def _absent(entry: LockEntry) -> Unreachable:
-    return Unreachable(
+def _absent(entry: LockEntry) -> UnreachableError:
+    return UnreachableError(
         f"The cache does not have artifact {entry.id[:12]} of {entry.model}, and --offline forbids a download.",
         hint="Run the same command once without --offline, or import a bundle: `mxr import`.",
     )
@@ -266,13 +276,13 @@ def _check(entry: LockEntry, base: Path, cache: Cache, client: Client, follow_li
             return LockFinding(entry, CHANGED, path=path)
     try:
         first = client.resolve(entry.request).artifact.id
-    except (NoSuchArtifact, Usage):
+    except (NoSuchArtifactError, UsageError):
         first = None
     if first == entry.id:
         return LockFinding(entry, SAME, first)
     try:
         client.artifact(entry.id)
-    except NotFound:
+    except NotFoundError:
         return LockFinding(entry, GONE, first)
     return LockFinding(entry, OTHER if first else UNSERVED, first)
 
@@ -281,7 +291,7 @@ def verify(lock: LockFile, cache: Cache, folder: Path | None = None) -> Iterator
     """Reads the file of each entry, in the cache or in a folder, and compares its sha256 with that in the lock.
 
     In a folder, the file must have the name from `LockFile.file_names`. If no file has that name, or the consumer needs
-    its own layout, a file with another name and the right content is accepted. Raises `Usage` if there is no such
+    its own layout, a file with another name and the right content is accepted. Raises `UsageError` if there is no such
     folder.
     """
     if folder is None:
@@ -290,7 +300,7 @@ def verify(lock: LockFile, cache: Cache, folder: Path | None = None) -> Iterator
             yield LockFinding(entry, _state(path, entry), path=path)
         return
     if not folder.is_dir():
-        raise Usage(f"{folder} is not a folder.", hint="Give the folder in which the programs were placed.")
+        raise UsageError(f"{folder} is not a folder.", hint="Give the folder in which the programs were placed.")
     others: dict[str, Path] | None = None
     for entry, name in zip(lock.entries, lock.file_names(), strict=True):
         path = folder / (name or entry.stem)
@@ -333,8 +343,10 @@ def drift(findings: list[LockFinding]) -> MxrError | None:
     if not detail["entries"]:
         return None
     if any(each.state == GONE for each in findings):
-        return NoSuchArtifact(message, hint="Publish them again, or write a new lock with `mxr lock`.", detail=detail)
-    return Mismatch(
+        return NoSuchArtifactError(
+            message, hint="Publish them again, or write a new lock with `mxr lock`.", detail=detail
+        )
+    return MismatchError(
         message, hint="If you want to deploy the current state, write a new lock with `mxr lock`.", detail=detail
     )
 
@@ -355,7 +367,9 @@ def damage(findings: list[LockFinding], lock: Path, folder: Path | None = None) 
         # A file that changed in the cache is replaced by itself; in a folder, it may be somebody's work.
         words += ["-o", shell_quoted(folder), *(["--force"] if changed else [])]
     hint = f"Fetch them{' again' if changed else ''}: `{' '.join(words)}`."
-    return Damaged(message, hint=hint, detail=detail) if changed else NotFound(message, hint=hint, detail=detail)
+    return (
+        DamagedError(message, hint=hint, detail=detail) if changed else NotFoundError(message, hint=hint, detail=detail)
+    )
 
 
 def _summary(findings: list[LockFinding], what: str) -> tuple[str, dict[str, Any]]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 
@@ -53,7 +53,7 @@ class DocumentNode:
     items: tuple[DocumentNode, ...] | None = None
     fields: Mapping[str, tuple[int, DocumentNode]] | None = None
 
-    def error(self, problem: str, hint: str) -> Usage:
+    def error(self, problem: str, hint: str) -> UsageError:
         """Return the error for this node."""
         return error_at(self.file, self.line, problem, hint)
 
@@ -64,9 +64,9 @@ class DocumentNode:
         return "a list" if self.items is not None else "a mapping" if self.fields is not None else "nothing"
 
 
-def error_at(file: str, line: int, problem: str, hint: str) -> Usage:
+def error_at(file: str, line: int, problem: str, hint: str) -> UsageError:
     """Return the error for a line of a file, with the message `FILE:LINE: problem`."""
-    return Usage(f"{file}:{line}: {problem}", hint=hint, detail={"file": file, "line": line})
+    return UsageError(f"{file}:{line}: {problem}", hint=hint, detail={"file": file, "line": line})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,14 @@ class Variables:
 
 
 def read_document(path: Path, variables: Variables) -> DocumentNode:
-    """Read a file. Raises `Usage` with the line, and the errors of `disk.faults`."""
+    """Read a file. Raises `UsageError` with the line, and the errors of `disk.faults`."""
     with disk.faults(path, "read"), path.open("rb") as stream:
         data = stream.read(MOST_BYTES + 1)
     return parse(data, str(path), variables)
 
 
 def parse(data: bytes, file: str, variables: Variables) -> DocumentNode:
-    """Parse a YAML document. Raises `Usage` with the line."""
+    """Parse a YAML document. Raises `UsageError` with the line."""
     import yaml
 
     if len(data) > MOST_BYTES:
@@ -125,7 +125,7 @@ def _env_from(root: yaml.Node, file: str) -> Iterator[str]:
                 yield name
 
 
-def _broken(problem: yaml.YAMLError, text: str, file: str) -> Usage:
+def _broken(problem: yaml.YAMLError, text: str, file: str) -> UsageError:
     mark = getattr(problem, "problem_mark", None) or getattr(problem, "context_mark", None)
     line = mark.line + 1 if mark else text[: getattr(problem, "position", 0)].count("\n") + 1
     why = getattr(problem, "problem", None) or getattr(problem, "reason", None) or getattr(problem, "context", None)
@@ -213,5 +213,5 @@ class _Reader:
 
         return VARIABLE.sub(fill, text) if "$" in text else text
 
-    def _tagged(self, found: yaml.Node, line: int) -> Usage:
+    def _tagged(self, found: yaml.Node, line: int) -> UsageError:
         return error_at(self._file, line, f"Tags such as {found.tag[:60]!r} are not supported.", "Remove the tag.")

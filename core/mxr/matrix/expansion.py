@@ -105,8 +105,8 @@ class _Row:
 def cells(matrix: Matrix) -> tuple[Cell, ...]:
     """Return the cells without duplicates, in file order.
 
-    Raises `Usage` with the line for a model that does not exist, an unknown arch, a precision that an arch does not
-    support, more combinations than the limit, and a matrix without cells.
+    Raises `UsageError` with the line for a model that does not exist, an unknown arch, a precision that an arch does
+    not support, more combinations than the limit, and a matrix without cells.
     """
     rows = [*_of_models(matrix), *_of_includes(matrix)]
     total = sum(row.size() for row in rows)
@@ -197,7 +197,7 @@ def _first(layers: Sequence[SectionValues], name: str) -> SourcedValue | None:
 
 
 def _hardware(side: SectionValues, layers: _Layers) -> dict[str, Any]:
-    """The fields of a target. Raises `Usage` if a field is missing that a key requires."""
+    """The fields of a target. Raises `UsageError` if a field is missing that a key requires."""
     given = {name: _first(layers.hardware, name) for name in ("kind", *HARDWARE, "migraphx")}
     kind = given["kind"].value if given["kind"] else "gpu"
     names = HARDWARE if kind == "gpu" else ()

@@ -9,7 +9,7 @@ from typing import Any
 
 from mxr import consumers
 from mxr.artifact import compile_settings, qualities, target
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
 from .document import DocumentNode
@@ -34,21 +34,24 @@ class SourcedValue:
 
 @dataclass(frozen=True, slots=True)
 class FieldKind:
-    """A kind of value. `read` returns the value of a node or raises `Usage` with its line; `schema` is for editors."""
+    """A kind of value.
+
+    `read` returns the value of a node or raises `UsageError` with its line; `schema` is for editors.
+    """
 
     read: Callable[[DocumentNode], Any]
     schema: Mapping[str, Any]
 
 
 def scalar(expected: str, parse: Callable[[str], Any], schema: Mapping[str, Any]) -> FieldKind:
-    """A kind for one value from a text. `parse` raises `Usage` or `ValueError` if the text is invalid."""
+    """A kind for one value from a text. `parse` raises `UsageError` or `ValueError` if the text is invalid."""
 
     def read(node: DocumentNode) -> Any:
         if node.text is None:
             raise node.error(f"Expected {expected}, found {node.shown()}.", f"Write {expected}.")
         try:
             return parse(node.text)
-        except Usage as problem:
+        except UsageError as problem:
             raise node.error(problem.message, problem.hint) from None
         except ValueError:
             raise node.error(f"Expected {expected}, found {node.shown()}.", f"Write {expected}.") from None
@@ -65,7 +68,7 @@ def choice(expected: str, among: Iterable[str]) -> FieldKind:
         if text not in known:
             near = difflib.get_close_matches(text, known, 1)
             suggestion = f"Did you mean {near[0]}? " if near else ""
-            raise Usage(f"{text[:40]!r} is not {expected}.", hint=f"{suggestion}Write {' or '.join(known)}.")
+            raise UsageError(f"{text[:40]!r} is not {expected}.", hint=f"{suggestion}Write {' or '.join(known)}.")
         return text
 
     return scalar(expected, parse, {"type": "string", "enum": list(known)})
@@ -91,7 +94,7 @@ def listing(of: FieldKind, *, empty: bool = False) -> FieldKind:
 
 
 def mapping(expected: str, name: Callable[[str], object], of: FieldKind, schema_of_name: str) -> FieldKind:
-    """A kind for names with values, as a dict of `SourcedValue`. `name` raises `Usage` for an invalid name."""
+    """A kind for names with values, as a dict of `SourcedValue`. `name` raises `UsageError` for an invalid name."""
 
     def read(node: DocumentNode) -> dict[str, SourcedValue]:
         if node.fields is None:
@@ -100,7 +103,7 @@ def mapping(expected: str, name: Callable[[str], object], of: FieldKind, schema_
         for each, (_, value) in node.fields.items():
             try:
                 name(each)
-            except Usage as problem:
+            except UsageError as problem:
                 raise value.error(problem.message, problem.hint) from None
             found[each] = SourcedValue(of.read(value), value)
         return found
@@ -136,7 +139,7 @@ def _version(name: str) -> FieldKind:
     def parse(text: str) -> str:
         try:
             target.split_version(text, name, zeros=True)
-        except Usage:
+        except UsageError:
             raise ValueError from None
         return text.strip()
 
@@ -152,7 +155,7 @@ def _arch(text: str) -> str:
 
 
 def check_known(arch: str, node: DocumentNode) -> None:
-    """Raise `Usage` for an unknown AMD arch, with similar ones as a suggestion."""
+    """Raise `UsageError` for an unknown AMD arch, with similar ones as a suggestion."""
     base = arch.partition(":")[0]
     if base not in ARCHS:
         near = difflib.get_close_matches(base, sorted(ARCHS), 3, 0.7)
@@ -170,7 +173,7 @@ def _option_name(text: str) -> None:
 
 def _input_name(text: str) -> None:
     if not text:
-        raise Usage("The name of an input is empty.", hint="Write NAME: [N, 3, 224, 224].")
+        raise UsageError("The name of an input is empty.", hint="Write NAME: [N, 3, 224, 224].")
 
 
 def _dim(text: str) -> target.Dim | str:
@@ -178,8 +181,8 @@ def _dim(text: str) -> target.Dim | str:
         return text
     try:
         return target.parse_input(f"x={text}")[1][0]
-    except (Usage, IndexError):
-        raise Usage(
+    except (UsageError, IndexError):
+        raise UsageError(
             f"{text[:40]!r} is not a dim.", hint="Write 4, 1..8@1/4/8 for a dynamic dim, or N for the batch."
         ) from None
 

@@ -31,7 +31,7 @@ class Matrix:
         return self.path.parent
 
     def file(self, text: str, node: DocumentNode) -> Path:
-        """Return the path of a file that the matrix names. Raises `Usage` where it is outside of the folder.
+        """Return the path of a file that the matrix names. Raises `UsageError` where it is outside of the folder.
 
         Symbolic links are resolved. A file outside is refused whether it exists or not.
         """
@@ -57,13 +57,13 @@ class Matrix:
 def read(path: Path, variables: Variables, limit: int | None = None, *, outside: bool = False) -> Matrix:
     """Read the matrix in a file. `limit` overrides the limit in the file; `outside` is that of `Matrix`.
 
-    Raises `Usage` with the file and line, and the errors of `disk.faults`.
+    Raises `UsageError` with the file and line, and the errors of `disk.faults`.
     """
     return of(path, read_document(path, variables), limit, outside=outside)
 
 
 def of(path: Path, node: DocumentNode, limit: int | None = None, *, outside: bool = False) -> Matrix:
-    """Return the matrix in a document node. Raises `Usage`."""
+    """Return the matrix in a document node. Raises `UsageError`."""
     entry = MATRIX.read(node)
     given = entry.get("limit")
     return Matrix(path, entry, limit or (given.value if given else LIMIT), outside)

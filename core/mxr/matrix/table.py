@@ -33,7 +33,7 @@ class Section:
     needed: tuple[str, ...] = ()
 
     def read(self, node: DocumentNode) -> SectionValues:
-        """Return the values of a mapping. Raises `Usage` for an unknown field and for a missing required one."""
+        """Return the values of a mapping. Raises `UsageError` for an unknown field and for a missing required one."""
         if node.fields is None:
             known = ", ".join(self.fields)
             raise node.error(f"Expected {self.name}, found {node.shown()}.", f"Write fields: {known}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 from .values import LARGEST_DIM, Dim, OnnxInput, OnnxModel
 
@@ -15,8 +15,8 @@ def bind_inputs(
     """Return the dims of every input, from `inputs` first, then from symbols that `inputs` bind, then from `batch`.
 
     A symbol has the same value in all inputs. `batch` sets the first dim of each input where it is still unknown. A
-    range (min, max, optimals) does not bind its symbol in other inputs. Raises `Usage`, which lists the inputs of the
-    model, if a value does not match the model or a dim stays unknown.
+    range (min, max, optimals) does not bind its symbol in other inputs. Raises `UsageError`, which lists the inputs of
+    the model, if a value does not match the model or a dim stays unknown.
     """
     symbols = _bound_symbols(model, batch, inputs)
     bound: dict[str, tuple[Dim, ...]] = {}
@@ -34,7 +34,7 @@ def bind_known_dims(
 ) -> dict[str, tuple[Dim | None, ...] | None]:
     """Return the dims of every input like `bind_inputs`, with None for a dim that stays unknown.
 
-    An input of unknown rank is None. Raises `Usage` if a value does not match the model.
+    An input of unknown rank is None. Raises `UsageError` if a value does not match the model.
     """
     symbols = _bound_symbols(model, batch, inputs)
     return {
@@ -56,10 +56,12 @@ def _bound_symbols(model: OnnxModel, batch: int | None, inputs: Mapping[str, tup
     return symbols
 
 
-def _error(model: OnnxModel, message: str, hint: str = "Set the dims with --input NAME=1,3,224,224.") -> Usage:
+def _error(model: OnnxModel, message: str, hint: str = "Set the dims with --input NAME=1,3,224,224.") -> UsageError:
     shown = [str(item) for item in model.inputs]
     more = f" and {len(shown) - 12} more" if len(shown) > 12 else ""
-    return Usage(f"{message} Its inputs: {', '.join(shown[:12]) or 'none'}{more}.", hint=hint, detail={"inputs": shown})
+    return UsageError(
+        f"{message} Its inputs: {', '.join(shown[:12]) or 'none'}{more}.", hint=hint, detail={"inputs": shown}
+    )
 
 
 def _bind_symbols(model: OnnxModel, item: OnnxInput, dims: tuple[Dim, ...], symbols: dict[str, Dim]) -> None:
@@ -128,7 +130,7 @@ def _known_dims(item: OnnxInput, batch: int | None, symbols: Mapping[str, Dim]) 
 
 def _unbound_error(
     model: OnnxModel, batch: int | None, symbols: Mapping[str, Dim], unbound: Sequence[OnnxInput]
-) -> Usage:
+) -> UsageError:
     flags, only_first_dims = list[str](), batch is None
     for item in unbound:
         dims = _dims_so_far(item, batch, symbols)

@@ -15,7 +15,7 @@ import stat
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from mxr.errors import Damaged, MxrError
+from mxr.errors import DamagedError, MxrError
 
 from .protobuf import Bytes, MalformedProtobuf, Span, append_part, merged, message, text_of, varint_of
 from .values import OnnxModel
@@ -157,9 +157,9 @@ def _location(data: Bytes, spans: Sequence[Span], types: set[int]) -> set[str]:
     return {location}
 
 
-def forbidden(path: Path, fault: ForbiddenExternalData) -> Damaged:
+def forbidden(path: Path, fault: ForbiddenExternalData) -> DamagedError:
     """Return the error for a model that names external data that no program may read."""
-    return Damaged(f"{path} is refused. {fault}.", hint=RESAVE)
+    return DamagedError(f"{path} is refused. {fault}.", hint=RESAVE)
 
 
 RESAVE = "Save the model again with its external data next to it, under a plain relative name."
@@ -168,8 +168,8 @@ RESAVE = "Save the model again with its external data next to it, under a plain 
 def external_files(model: OnnxModel, *, follow_links: bool = False) -> tuple[tuple[str, Path], ...]:
     """Return each external data location of the model with its file, in the order of `model.external`.
 
-    Raises `Damaged` for a location that is absolute, is outside the model's folder, or is not a regular file, and for
-    a symbolic link that `placed` does not follow.
+    Raises `DamagedError` for a location that is absolute, is outside the model's folder, or is not a regular file, and
+    for a symbolic link that `placed` does not follow.
     """
     return tuple((location, placed(model.path, location, follow_links=follow_links)) for location in model.external)
 
@@ -209,7 +209,7 @@ def _is_same(one: Path, other: Path) -> bool:
 def check_folder(model: OnnxModel, names: set[str]) -> None:
     """Check that the model's external data are exactly the files `names` in its folder, without symbolic links.
 
-    For programs that read the models of others. Raises `Damaged`.
+    For programs that read the models of others. Raises `DamagedError`.
     """
     check_names(model, names)
     for name in model.external:
@@ -222,12 +222,12 @@ def check_folder(model: OnnxModel, names: set[str]) -> None:
 
 
 def check_names(model: OnnxModel, names: set[str]) -> None:
-    """Check that the locations in the ONNX file are exactly `names`, those of a manifest. Raises `Damaged`."""
+    """Check that the locations in the ONNX file are exactly `names`, those of a manifest. Raises `DamagedError`."""
     differing = sorted(names ^ set(model.external))
     if differing:
         name = differing[0]
         there, lacking = ("ONNX file", "manifest") if name in model.external else ("manifest", "ONNX file")
-        raise Damaged(
+        raise DamagedError(
             f"The external data {name!r} is in the {there} of this model, but not in its {lacking}.",
             hint="Push the model again. Its ONNX file and its external data must belong together.",
             detail={"location": name},
@@ -235,7 +235,7 @@ def check_names(model: OnnxModel, names: set[str]) -> None:
 
 
 def placed(model: Path, location: str, *, follow_links: bool = False) -> Path:
-    """Return the file of one external data location of the model at `model`. Raises `Damaged`.
+    """Return the file of one external data location of the model at `model`. Raises `DamagedError`.
 
     A location that is a symbolic link is followed inside one folder `models--*` of a Hugging Face cache, where models
     and their data are links to files in `blobs`; elsewhere only with `follow_links`.
@@ -264,8 +264,8 @@ def placed(model: Path, location: str, *, follow_links: bool = False) -> Path:
     return place
 
 
-def _refused(model: Path, location: str, fault: str, hint: str) -> Damaged:
-    return Damaged(f"The external data {location!r} of {model} {fault}.", hint=hint, detail={"location": location})
+def _refused(model: Path, location: str, fault: str, hint: str) -> DamagedError:
+    return DamagedError(f"The external data {location!r} of {model} {fault}.", hint=hint, detail={"location": location})
 
 
 def _is_link(path: Path) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 
 from .external import SUBMESSAGES
 from .protobuf import Bytes, MalformedProtobuf, Span, fields, message, text, text_of, varint_of
@@ -25,7 +25,7 @@ def freeze(source: Path, target: BinaryIO, inputs: Mapping[str, Dims], locations
 
     `locations`: the new location of each external data that the copy names differently: all of them, or none. The
     number of an input's symbol replaces that symbol everywhere. Other shapes with unknown dims are removed, because
-    they were inferred and are inferred again. Raises `Damaged`, `OSError`.
+    they were inferred and are inferred again. Raises `DamagedError`, `OSError`.
     """
     with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
@@ -39,7 +39,7 @@ def freeze(source: Path, target: BinaryIO, inputs: Mapping[str, Dims], locations
                 else:
                     _copy(target, data, tag, start, stop)
         except MalformedProtobuf as broken:
-            raise Damaged(f"{source} is not an ONNX model. {broken}.") from None
+            raise DamagedError(f"{source} is not an ONNX model. {broken}.") from None
 
 
 def _write(target: BinaryIO, number: int, parts: Sequence[bytes | tuple[int, int, int]], data: Bytes) -> None:

@@ -6,7 +6,7 @@ import mmap
 import stat
 from pathlib import Path
 
-from mxr.errors import Damaged, Usage
+from mxr.errors import DamagedError, UsageError
 
 from .external import ForbiddenExternalData, forbidden, tensors_in
 from .foreign import identify
@@ -19,34 +19,34 @@ from .weight_dims import dims_from_weights
 def read_model(path: Path, *, weight_dims: bool = False) -> OnnxModel:
     """Read the ONNX file at `path`, with the dims of outputs that follow from the weights if `weight_dims` is set.
 
-    Raises `Usage` if it cannot be opened, `Damaged` if it is not an ONNX model.
+    Raises `UsageError` if it cannot be opened, `DamagedError` if it is not an ONNX model.
     """
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):  # before open(), which would block on a pipe
             what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
-            raise Damaged(f"{path} is {what}, not a model.", hint="Pass the ONNX file itself.")
+            raise DamagedError(f"{path} is {what}, not a model.", hint="Pass the ONNX file itself.")
         with path.open("rb") as file:
             head = file.read(512)
             if not head:
-                raise Damaged(f"{path} is empty.")
+                raise DamagedError(f"{path} is empty.")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return _read(path, data, weight_dims=weight_dims)
     except (FileNotFoundError, NotADirectoryError):
-        raise Usage(f"There is no file {path}.", hint="Check the path of the model.") from None
+        raise UsageError(f"There is no file {path}.", hint="Check the path of the model.") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise Usage(f"{path} cannot be read: {reason}.", hint="Check the path and its permissions.") from None
+        raise UsageError(f"{path} cannot be read: {reason}.", hint="Check the path and its permissions.") from None
     except ForbiddenExternalData as fault:
         raise forbidden(path, fault) from None
     except MalformedProtobuf as broken:
         kind, hint = identify(head)
         what = f"It looks like {kind}." if kind else f"{broken}."
-        raise Damaged(f"{path} is not an ONNX model. {what}", hint=hint) from None
+        raise DamagedError(f"{path} is not an ONNX model. {what}", hint=hint) from None
 
 
 def walk_model(path: Path, data: Bytes) -> OnnxModel:
-    """Read all facts from the bytes of an ONNX file. Raises `Damaged` if they are not an ONNX model.
+    """Read all facts from the bytes of an ONNX file. Raises `DamagedError` if they are not an ONNX model.
 
     `path` is for messages.
     """
@@ -55,7 +55,7 @@ def walk_model(path: Path, data: Bytes) -> OnnxModel:
     except ForbiddenExternalData as fault:
         raise forbidden(path, fault) from None
     except MalformedProtobuf as broken:
-        raise Damaged(f"{path} is not an ONNX model. {broken}.") from None
+        raise DamagedError(f"{path} is not an ONNX model. {broken}.") from None
 
 
 def _read(path: Path, data: Bytes, *, weight_dims: bool) -> OnnxModel:

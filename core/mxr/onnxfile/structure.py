@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 
 from .external import DEEPEST_SUBGRAPH
 from .protobuf import Bytes, MalformedProtobuf, fields
@@ -35,14 +35,15 @@ PIECE = 1 << 20
 
 
 def structure_of(data: Bytes) -> str:
-    """Return the SHA-256 of the structure of the ONNX model in `data`. Raises `Damaged` if it is not an ONNX model.
+    """Return the SHA-256 of the structure of the ONNX model in `data`. Raises `DamagedError` if it is not an ONNX
+    model.
 
     The same model saved by another library may have another digest, because fields are compared byte by byte.
     """
     try:
         return _digest(data)
     except MalformedProtobuf as broken:
-        raise Damaged(f"This is not an ONNX model. {broken}.") from None
+        raise DamagedError(f"This is not an ONNX model. {broken}.") from None
 
 
 def _digest(data: Bytes) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mxr.display.text import counted, json_text
-from mxr.errors import Json, NoWorker, Usage
+from mxr.errors import Json, NoWorkerError, UsageError
 from mxr.protocol.surveys import RequestStatus
 from mxr.util.frozen import dataclass
 
@@ -130,20 +130,23 @@ def document(planned: Sequence[PlannedCell], file: Path) -> Json:
     }
 
 
-def verdict(planned: Sequence[PlannedCell]) -> NoWorker | None:
+def verdict(planned: Sequence[PlannedCell]) -> NoWorkerError | None:
     """The error for a plan with cells that no worker can compile, else None."""
     nobody = [each for each in planned if each.state == NOBODY]
     if not nobody:
         return None
     targets = ", ".join(dict.fromkeys(each.wanted.cell.target for each in nobody))
-    return NoWorker(f"No worker can compile {len(nobody)} of {counted(len(planned), 'cell')}: {targets}.")
+    return NoWorkerError(f"No worker can compile {len(nobody)} of {counted(len(planned), 'cell')}: {targets}.")
 
 
 def github(planned: Sequence[PlannedCell]) -> Json:
-    """The matrix of a GitHub job, `{"include": [...]}`, with one job for each target that has work. Raises `Usage`."""
+    """The matrix of a GitHub job, `{"include": [...]}`, with one job for each target that has work.
+
+    Raises `UsageError`.
+    """
     found = [workload for workload in workloads(planned) if workload.open]
     if len(found) > MOST_JOBS:
-        raise Usage(
+        raise UsageError(
             f"The plan has {len(found)} targets, but GitHub allows {MOST_JOBS} jobs in a matrix.",
             hint="Split the matrix.",
         )

@@ -8,7 +8,15 @@ from typing import Any
 
 from mxr.display.github import annotation, markdown
 from mxr.display.text import counted, printable, shell_quoted
-from mxr.errors import CompileFailed, Json, MxrError, NoSuchArtifact, NotCompiled, NoWorker, Temporary
+from mxr.errors import (
+    CompileFailedError,
+    Json,
+    MxrError,
+    NoSuchArtifactError,
+    NotCompiledError,
+    NoWorkerError,
+    TemporaryError,
+)
 
 from .run import CANCELLED, FAILED, LATER, MISSING, NO_WORKER, QUEUED, RUNNING, CellStatus, MatrixStatus
 
@@ -55,21 +63,21 @@ def verdict(matrix: MatrixStatus) -> MxrError | None:
     counts, cells = matrix.counts(), counted(len(matrix.cells), "cell")
     if counts[FAILED]:
         hint = "`mxr jobs ID` shows the log; --retry compiles again despite cached failures."
-        return CompileFailed(f"{counts[FAILED]} of {cells} failed to compile.", hint=hint)
+        return CompileFailedError(f"{counts[FAILED]} of {cells} failed to compile.", hint=hint)
     if counts[NO_WORKER]:
         first = next(status.problem for status in matrix.cells if status.state == NO_WORKER)
         message = f"No worker can compile {counts[NO_WORKER]} of {cells}."
-        return NoWorker(f"{message} {first.message}" if first else message, hint=first.hint if first else None)
+        return NoWorkerError(f"{message} {first.message}" if first else message, hint=first.hint if first else None)
     if counts[LATER]:
-        return Temporary(
+        return TemporaryError(
             f"{counts[LATER]} of {cells} could not be requested.", hint="Run the same command again later."
         )
     waiting = counts[QUEUED] + counts[RUNNING] + counts[CANCELLED]
     if waiting:
         hint = "Run the same command with --on-miss wait; `mxr jobs --state open` shows the open jobs."
-        return NotCompiled(f"{waiting} of {cells} not compiled yet.", hint=hint)
+        return NotCompiledError(f"{waiting} of {cells} not compiled yet.", hint=hint)
     if counts[MISSING]:
-        return NoSuchArtifact(f"{counts[MISSING]} of {cells} missing.", hint="Compile them with --on-miss wait.")
+        return NoSuchArtifactError(f"{counts[MISSING]} of {cells} missing.", hint="Compile them with --on-miss wait.")
     return None
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from mxr.artifact.limits import MOST_WATCHED
 from mxr.artifact.qualities import Request
 from mxr.client.retry import POLL, Attempts
-from mxr.errors import CompileFailed, MxrError, NotCompiled, NoWorker, Temporary, Usage
+from mxr.errors import CompileFailedError, MxrError, NotCompiledError, NoWorkerError, TemporaryError, UsageError
 from mxr.host_facts import Host
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.surveys import RequestStatus, WatchJobs
@@ -141,16 +141,16 @@ def at_line(problem: MxrError, file: Path, line: int) -> MxrError:
 
 
 def survey(client: Client, wanted: Sequence[CellRequest]) -> list[RequestStatus]:
-    """The status of each request in the registry. Raises `Unreachable`."""
+    """The status of each request in the registry. Raises `UnreachableError`."""
     return request_statuses(client, [each.request for each in wanted])
 
 
 def look(client: Client, wanted: Sequence[CellRequest], file: Path) -> MatrixStatus:
-    """The status before anything is queued. Raises `Usage` with the line of a request that is ambiguous."""
+    """The status before anything is queued. Raises `UsageError` with the line of a request that is ambiguous."""
     cells = []
     for each, status in zip(wanted, survey(client, wanted), strict=True):
         if status.problem:
-            raise at_line(Usage(status.problem, hint="State it in the target."), file, each.cell.line)
+            raise at_line(UsageError(status.problem, hint="State it in the target."), file, each.cell.line)
         state = AVAILABLE if status.artifact else MISSING
         cells.append(CellStatus(each, state, status.artifact, match=status.match))
     return MatrixStatus(cells)
@@ -159,8 +159,8 @@ def look(client: Client, wanted: Sequence[CellRequest], file: Path) -> MatrixSta
 def ask(client: Client, matrix: MatrixStatus, plan: MissPolicy, bytes_: Bytes) -> Iterator[int]:
     """Queues the missing programs in the order of the matrix, and yields the index of each cell after it is queued.
 
-    If the registry refuses a cell, its status records the error and the next cell follows. Raises `Unreachable` if the
-    registry stays unreachable, and what an upload raises.
+    If the registry refuses a cell, its status records the error and the next cell follows. Raises `UnreachableError` if
+    the registry stays unreachable, and what an upload raises.
     """
     jobs: dict[str, CellStatus] = {}
     for at, cell in enumerate(matrix.cells):
@@ -181,9 +181,9 @@ def _queued(client: Client, cell: CellStatus, plan: MissPolicy, bytes_: Bytes) -
         job = compile_workflow.ask(
             client, compile_workflow.CompileOrder(asked, wanted.subject, wanted.cell.options.calibration), bytes_
         )
-    except NoWorker as problem:
+    except NoWorkerError as problem:
         return replace(cell, state=NO_WORKER, problem=problem)
-    except Temporary as problem:
+    except TemporaryError as problem:
         return replace(cell, state=LATER, problem=problem)
     return _updated(client, cell, job)
 
@@ -195,9 +195,9 @@ def _updated(client: Client, cell: CellStatus, job: job_protocol.Job) -> CellSta
         return replace(fresh, state=RUNNING if job.state == job_protocol.RUNNING else QUEUED)
     try:
         return replace(fresh, state=COMPILED, artifact=compile_workflow.outcome(client, job))
-    except CompileFailed as problem:
+    except CompileFailedError as problem:
         return replace(fresh, state=FAILED, problem=problem)
-    except NotCompiled as problem:
+    except NotCompiledError as problem:
         return replace(fresh, state=CANCELLED, problem=problem)
 
 
@@ -206,8 +206,8 @@ def follow(
 ) -> Iterator[list[int]]:
     """Yields the indices of changed cells after each change, or an empty list every `pace` seconds.
 
-    Ends when no job is open or the deadline has passed. Raises `Unreachable` if the registry does not answer for longer
-    than `retry.POLL` allows.
+    Ends when no job is open or the deadline has passed. Raises `UnreachableError` if the registry does not answer for
+    longer than `retry.POLL` allows.
     """
     attempts = Attempts(POLL)
     while jobs := matrix.jobs():
@@ -239,7 +239,7 @@ def _watch(client: Client, matrix: MatrixStatus, jobs: Mapping[str, list[int]], 
             changed.append(at)
     for id in reply.gone:
         for at in jobs.get(id, ()):
-            lost = NotCompiled(f"The registry no longer has job {id[:12]}.", hint="Run the same command again.")
+            lost = NotCompiledError(f"The registry no longer has job {id[:12]}.", hint="Run the same command again.")
             matrix.cells[at] = replace(matrix.cells[at], state=CANCELLED, problem=lost)
             changed.append(at)
     return changed

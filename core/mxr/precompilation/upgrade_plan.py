@@ -19,7 +19,7 @@ from mxr.artifact.records import Artifact
 from mxr.artifact.serving import BUILT
 from mxr.artifact.target import split_version
 from mxr.client.retry import OUTAGE, retry
-from mxr.errors import Json, MxrError, NoSuchModel, Usage
+from mxr.errors import Json, MxrError, NoSuchModelError, UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.surveys import RequestStatus
 from mxr.util.codec import canonical
@@ -108,25 +108,28 @@ class Rebuild:
 
 
 def versions(text: str) -> Versions:
-    """Parses `rocm=7.2,migraphx=2.15`. Raises `Usage`."""
+    """Parses `rocm=7.2,migraphx=2.15`. Raises `UsageError`."""
     hint = "Write rocm=7.2,migraphx=2.15, or only migraphx=2.16 for the ref target."
     found: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = part.strip().partition("=")
         if name not in ("rocm", "migraphx") or not equals or name in found:
-            raise Usage(f"{part.strip()!r} is not a version of rocm or migraphx.", hint=hint)
+            raise UsageError(f"{part.strip()!r} is not a version of rocm or migraphx.", hint=hint)
         found[name] = split_version(value, name)[0]
     if "migraphx" not in found:
-        raise Usage(f"{text!r} has no MIGraphX version.", hint=hint)
+        raise UsageError(f"{text!r} has no MIGraphX version.", hint=hint)
     return Versions(found["migraphx"], found.get("rocm"))
 
 
 def plan(client: Client, old: Versions, new: Versions, days: int) -> tuple[Rebuild, ...]:
-    """The programs in use on `old` with their status on `new`, the most used first. Raises `Unreachable`, `Usage`."""
+    """The programs in use on `old` with their status on `new`, the most used first.
+
+    Raises `UnreachableError`, `UsageError`.
+    """
     if old == new:
-        raise Usage(f"Both toolchains are {old}.", hint="Give the toolchain in use and the new one.")
+        raise UsageError(f"Both toolchains are {old}.", hint="Give the toolchain in use and the new one.")
     if (old.rocm is None) is not (new.rocm is None):
-        raise Usage(
+        raise UsageError(
             "Only one of the two toolchains has a ROCm version.", hint="Give it in both, or in none (ref target)."
         )
     used = client.usage(MOST, days=days, migraphx=old.migraphx, rocm=old.rocm)
@@ -194,7 +197,7 @@ def ask(client: Client, rebuilds: Sequence[Rebuild]) -> Iterator[tuple[Rebuild, 
             wanted = job_protocol.CompileRequest(each.request, priority=BEHIND)
             try:
                 yield each, retry(OUTAGE, partial(client.ask, wanted))
-            except NoSuchModel as problem:
+            except NoSuchModelError as problem:
                 yield each, problem
 
 

@@ -44,7 +44,7 @@ class Folding(NamedTuple):
 class Walker(TokenReader):
     """Walks over the MessagePack values of a source in small windows, without reading what it skips.
 
-    Every method raises `Damaged` with `detail.offset` if the bytes are not what it expects.
+    Every method raises `DamagedError` with `detail.offset` if the bytes are not what it expects.
     """
 
     __slots__ = ("_folded", "_folding", "_left", "_left_in_tree")
@@ -225,7 +225,10 @@ class Walker(TokenReader):
         return self._folding.pattern.match(self._window, self._pos - 1, self._end)
 
     def _count(self, number: int, least: int) -> int:
-        """Return `number`. Raises `Damaged` if the rest of the file is too short for values of `least` bytes each."""
+        """Return `number`.
+
+        Raises `DamagedError` if the rest of the file is too short for values of `least` bytes each.
+        """
         left = self.size - self._base - self._pos
         if number * least > left:
             raise damaged(f"{number} values are declared but only {left} bytes are left", self._head)

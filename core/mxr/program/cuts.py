@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.program.container import Folding, Walker
 from mxr.program.number_types import static_shape
 from mxr.program.source import Source, Span
@@ -60,7 +60,7 @@ def _large_binaries(source: Source) -> list[Span]:
     found: list[Span] = []
     try:
         Walker(source, Folding(static_shape())).skip(LARGE, found)
-    except Damaged:
+    except DamagedError:
         return []
     return found
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mxr.artifact.target import SRAMECC, XNACK, GfxArch
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.program.container import Walker
 from mxr.program.isa import MACHINES, meet, read_isa
 from mxr.program.source import BytesSource, Source, Span
@@ -189,5 +189,5 @@ def _isa_of_metadata(text: bytes) -> GfxArch | None:
         return None
     try:
         return read_isa(Walker(BytesSource(text[at + len(_TARGET_KEY) :][:256])).key())
-    except Damaged:
+    except DamagedError:
         return None

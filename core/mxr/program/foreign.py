@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.program.source import Source
 
 _HINTS = {
@@ -36,14 +36,14 @@ _ONNX_FIELDS = b"\x12\x1a\x22\x28\x32\x3a\x42"
 
 
 def refuse_foreign(source: Source) -> None:
-    """Raise `Damaged` with the type of the file if its first bytes show that it is not a program."""
+    """Raise `DamagedError` with the type of the file if its first bytes show that it is not a program."""
     head = source.read_at(0, 512)
     if not head:
-        raise Damaged("The file is empty.", detail={"offset": 0, "looks_like": "an empty file"})
+        raise DamagedError("The file is empty.", detail={"offset": 0, "looks_like": "an empty file"})
     found = _by_magic(head) or _by_text(head)
     if found is not None:
         what, hint = found
-        raise Damaged(
+        raise DamagedError(
             f"This is {what}, not a MIGraphX program.", hint=_HINTS[hint], detail={"offset": 0, "looks_like": what}
         )
 

@@ -27,7 +27,7 @@ _OPTIONS = ("gpu_arch", "gpu_num_cu", "gpu_num_chiplets", "gpu_wavefront_size")
 
 
 def read_fields(fields: Mapping[str, object], form: str) -> Header:
-    """Return the header in `fields`. Raises `Damaged` if MIGraphX would reject them too."""
+    """Return the header in `fields`. Raises `DamagedError` if MIGraphX would reject them too."""
     version, migraphx = fields.get("version"), fields.get("migraphx_version")
     if not isinstance(version, int) or isinstance(version, bool):
         raise damaged("Not a MIGraphX program: 'version' is missing or not an integer", 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.program.source import BytesSource, Source, Span
 from mxr.program.tokens import Binary, damaged
 
@@ -35,10 +35,10 @@ def is_json(source: Source) -> bool:
 def load(source: Source) -> tuple[dict[str, object], BytesSource]:
     """Return the tree of the program and a source that contains its binaries.
 
-    Raises `Damaged` if the source is not valid JSON or exceeds the limits.
+    Raises `DamagedError` if the source is not valid JSON or exceeds the limits.
     """
     if source.size > LARGEST:
-        raise Damaged(
+        raise DamagedError(
             f"The JSON program has {source.size} bytes; the maximum is {LARGEST}.",
             hint="Save the program as MessagePack: migraphx.save(program, path).",
             detail={"offset": 0},

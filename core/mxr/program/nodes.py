@@ -62,7 +62,7 @@ class Nodes:
         self._module_params = set()
 
     def add(self, node: object, offset: int) -> None:
-        """Add a node that begins at `offset`. Raises `Damaged` if it is not a valid node."""
+        """Add a node that begins at `offset`. Raises `DamagedError` if it is not a valid node."""
         if not isinstance(node, dict):
             raise damaged("Expected a node of the program", offset)
         name, output = node.get("name"), node.get("output")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from mxr.errors import Damaged, Usage
+from mxr.errors import DamagedError, UsageError
 from mxr.program import header, json_form
 from mxr.program.conclude import conclude
 from mxr.program.container import Walker
@@ -21,7 +21,7 @@ _MODULES = "modules"
 
 
 def read_header(source: Source) -> Header:
-    """Return the header of a program after reading a few kilobytes. Raises `Damaged`."""
+    """Return the header of a program after reading a few kilobytes. Raises `DamagedError`."""
     if json_form.is_json(source):
         return _json_header(source)[1]
 
@@ -32,7 +32,7 @@ def read_header(source: Source) -> Header:
 
 
 def describe(source: Source) -> Description:
-    """Return the description of a program without reading its weights. Raises `Damaged` with `detail.offset`."""
+    """Return the description of a program without reading its weights. Raises `DamagedError` with `detail.offset`."""
     if json_form.is_json(source):
         return _describe_json(source)
     read_header(source)
@@ -48,16 +48,21 @@ def describe(source: Source) -> Description:
 
 
 def describe_file(path: str | os.PathLike[str]) -> Description:
-    """Describe the program in a file. Raises `Damaged` with the path, and `Usage` if the file cannot be opened."""
+    """Describe the program in a file.
+
+    Raises `DamagedError` with the path, and `UsageError` if the file cannot be opened.
+    """
     try:
         if not Path(path).is_file():
-            raise Usage(f"{path} is not a file.", hint="Pass the path of an .mxr file.")
+            raise UsageError(f"{path} is not a file.", hint="Pass the path of an .mxr file.")
         with FileSource(path) as source:
             return describe(source)
     except OSError as error:
-        raise Usage(f"{path} cannot be read: {error.strerror}.", hint="Check the path and its permissions.") from error
-    except Damaged as error:
-        raise Damaged(
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}.", hint="Check the path and its permissions."
+        ) from error
+    except DamagedError as error:
+        raise DamagedError(
             f"{path}: {error.message}", hint=error.hint, detail={**error.detail, "path": str(path)}
         ) from error
 
@@ -66,7 +71,7 @@ def _unless_foreign(source: Source, read: Callable[[], Header]) -> Header:
     """Return the result of `read`. If it fails, prefer an error that identifies the file to one that names a byte."""
     try:
         return read()
-    except Damaged:
+    except DamagedError:
         refuse_foreign(source)
         raise
 
@@ -133,8 +138,8 @@ def _json_header(source: Source) -> tuple[dict[str, object], Header, Source]:
         if _MODULES not in tree:
             raise damaged("JSON other than a program: 'modules' is missing", 0)
         return tree, header.read_fields(tree, "json"), blobs
-    except Damaged as error:
-        if error.hint == Damaged.usual_hint:
+    except DamagedError as error:
+        if error.hint == DamagedError.usual_hint:
             error.hint = "Pass an .mxr file written by MIGraphX's save()."
         raise
 

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.program.source import Source, Span
 
 NIL, FALSE, TRUE, INT, SIGNED, FLOAT, DOUBLE, TEXT, BIN, ARRAY, MAP, FOREIGN = range(12)
@@ -59,9 +59,9 @@ class Binary(NamedTuple):
         return sum(span.size for span in self.spans)
 
 
-def damaged(message: str, offset: int) -> Damaged:
+def damaged(message: str, offset: int) -> DamagedError:
     """Return the error for damage at a byte of the file; `message` has no full stop."""
-    return Damaged(f"{message} at byte {offset}.", detail={"offset": offset})
+    return DamagedError(f"{message} at byte {offset}.", detail={"offset": offset})
 
 
 class TokenReader:

@@ -33,8 +33,8 @@ FAILURE_KINDS = (PERMANENT, TRANSIENT, POISON)
 class CompileRequest:
     """Requests a compile. The model must be registered with its bytes, and the calibration data uploaded as a blob.
 
-    `wait`: raise `NoWorker` if no live worker and no declared pool can compile it; otherwise the job waits for such a
-    worker. `retry`: clear cached failures first. Jobs with a higher `priority` (-100 to 100) are claimed first.
+    `wait`: raise `NoWorkerError` if no live worker and no declared pool can compile it; otherwise the job waits for
+    such a worker. `retry`: clear cached failures first. Jobs with a higher `priority` (-100 to 100) are claimed first.
     `file_name`: only for a key of ONNX Runtime's form, which depends on it: the name under which the model is opened.
     """
 
@@ -277,7 +277,7 @@ def covers(permitted: Demands, asked: Demands) -> bool:
 
 
 def check_job(identity: str) -> str:
-    """Returns `identity` if it is the id of a job, or at least 8 digits of it. Raises `Usage`."""
+    """Returns `identity` if it is the id of a job, or at least 8 digits of it. Raises `UsageError`."""
     return check_sha256(identity, "job") if len(identity) == 64 else _short(identity)
 
 

@@ -16,7 +16,7 @@ from mxr.artifact.partial import PartialRequest
 from mxr.artifact.qualities import Demands, Request
 from mxr.artifact.target import GfxArch, Inputs
 from mxr.consumers import Consumer
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.host_facts import Host, HostTarget, HostToolchain
 from mxr.util import disk
 from mxr.util.frozen import dataclass
@@ -122,7 +122,8 @@ def ask(
     toolchains: Toolchains | None = None,
     sha256_of: Callable[[Path | None], str | None] | None = None,
 ) -> BuiltRequest:
-    """Builds the request. Raises `Usage` for contradictory facts, and for all missing ones at once, with the options.
+    """Builds the request. Raises `UsageError` for contradictory facts, and for all missing ones at once, with the
+    options.
 
     `sha256_of` hashes calibration data; a caller that builds many requests can pass a function with a cache.
     """
@@ -161,7 +162,10 @@ def gather(
     host: Host,
     sha256_of: Callable[[Path | None], str | None] | None = None,
 ) -> BuiltPartial:
-    """Gathers what options and host tell of a request, and leaves the rest open. Raises `Usage` for contradictions."""
+    """Gathers what options and host tell of a request, and leaves the rest open.
+
+    Raises `UsageError` for contradictions.
+    """
     notes: list[str] = []
     found, toolchain = _find_hardware(options, host, notes)
     hardware = found or Hardware(
@@ -243,7 +247,7 @@ def choose_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Har
     """Returns the requested target and the toolchain, both completed with host facts where they are those of the host.
 
     If vendor, kind or arch differ from the host, no other fact comes from the host. The reference target runs on every
-    host. Raises `Usage`.
+    host. Raises `UsageError`.
     """
     hardware, toolchain = _find_hardware(options, host, notes)
     if hardware is None:
@@ -251,8 +255,8 @@ def choose_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Har
     return hardware, toolchain
 
 
-def _no_arch(host: Host) -> Usage:
-    return Usage(
+def _no_arch(host: Host) -> UsageError:
+    return UsageError(
         "This host shows no GPU, and no arch is given.",
         hint="Add --arch gfx908 (and --rocm, --migraphx) or --host FILE. `mxr host` shows what was detected.",
         detail={"notes": list(host.notes)},
@@ -263,7 +267,7 @@ def _find_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Hard
     """Returns the target and the toolchain. The target is None if neither the options nor the host tell its arch."""
     arch = GfxArch.parse(options.arch) if options.arch else None
     if options.kind not in (None, *target.KINDS):
-        raise Usage(f"Unknown kind {options.kind!r}.", hint="Use gpu or ref.")
+        raise UsageError(f"Unknown kind {options.kind!r}.", hint="Use gpu or ref.")
     if options.kind == "ref":
         if options.migraphx is None and host.toolchain.migraphx is not None:
             notes.append(f"MIGraphX {host.toolchain.migraphx} is that of this host")
@@ -305,7 +309,9 @@ def _own_target(options: Options, arch: GfxArch | None, host: Host) -> HostTarge
             fits = [each for each in fits if getattr(each, name) == wanted] or fits
     if len(fits) > 1:
         shown = ", ".join(f"{GfxArch(each.arch, each.sramecc, each.xnack)} with {_counted(each)}" for each in fits)
-        raise Usage(f"This host has different GPUs: {shown}.", hint="Choose one with --arch, --num-cu and --chiplets.")
+        raise UsageError(
+            f"This host has different GPUs: {shown}.", hint="Choose one with --arch, --num-cu and --chiplets."
+        )
     return fits[0] if fits else None
 
 
@@ -329,7 +335,7 @@ def _hardware(options: Options, arch: GfxArch | None, own: HostTarget | None, ve
 
 def _missing(
     partial: PartialRequest, options: Options, subject: ModelReference, host: Host, toolchains: Toolchains | None
-) -> Usage | None:
+) -> UsageError | None:
     """Returns one error that names all that a request lacks, None if it is complete."""
     problems, words, flags = [], [], []
     if partial.arch is None and partial.kind != "ref":
@@ -343,7 +349,7 @@ def _missing(
         flags += [f"--{name} {EXAMPLES[name]}" for name in versions]
     try:
         subject.bind(options.batch, options.inputs)
-    except Usage as unbound:
+    except UsageError as unbound:
         problems.append(unbound)
         words.append("all dims of the inputs")
     if len(problems) < 2:
@@ -356,18 +362,18 @@ def _missing(
     hint += f" The registry has this model for: {'; '.join(known)}." if known else ""
     if "inputs" in detail:
         hint += f" {problems[-1].hint}"
-    return Usage(f"The request does not tell {', '.join(words[:-1])} and {words[-1]}.", hint=hint, detail=detail)
+    return UsageError(f"The request does not tell {', '.join(words[:-1])} and {words[-1]}.", hint=hint, detail=detail)
 
 
 VERSION_NAMES = {"rocm": "ROCm", "migraphx": "MIGraphX"}
 EXAMPLES = {"rocm": "7.2", "migraphx": "2.15"}
 
 
-def _no_toolchain(partial: PartialRequest, versions: Sequence[str], toolchains: Toolchains | None) -> Usage:
+def _no_toolchain(partial: PartialRequest, versions: Sequence[str], toolchains: Toolchains | None) -> UsageError:
     known = toolchains(partial.model, partial.arch) if toolchains else []
     unknown = " and ".join(VERSION_NAMES[name] for name in versions)
     have = f"The registry has this model for: {'; '.join(known)}." if known else "`mxr host` shows where mxr looked."
-    return Usage(
+    return UsageError(
         f"The version of {unknown} is not given, not recorded and was not found on this host.",
         hint=f"Add --rocm and --migraphx, for example --rocm 7.2 --migraphx 2.15, or --host FILE. {have}",
         detail={"toolchains": known},

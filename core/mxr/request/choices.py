@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mxr.artifact.key import Key
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.target import FEATURES, GfxArch, capable, show_dims
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
 from .builder import Options
@@ -84,7 +84,7 @@ def _dims(partial: PartialRequest, key: Key, options: Options, subject: ModelRef
             try:
                 if tuple(sorted(subject.bind(batch, options.inputs))) == key.inputs:
                     return ("--batch", str(batch))
-            except Usage:
+            except UsageError:
                 break
     open_inputs = [name for name, shape in partial.inputs if shape is None or None in shape]
     return tuple(word for name in open_inputs for word in ("--input", f"{name}={show_dims(found[name])}"))

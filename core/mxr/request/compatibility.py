@@ -165,7 +165,10 @@ def _libraries(description: Description, toolchain: HostToolchain) -> list[Requi
 def check_options(
     description: Description, options: Options, hardware: Hardware, toolchain: HostToolchain
 ) -> tuple[Requirement, ...]:
-    """Returns the other options of a request, checked against what the program was compiled for. Raises `Usage`."""
+    """Returns the other options of a request, checked against what the program was compiled for.
+
+    Raises `UsageError`.
+    """
     rows = [*_batch(description, options.batch), *_shapes(description, options.inputs)]
     rows += _precision(description, options.precision, hardware.kind)
     rows += _flags(description, options, hardware.kind)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mxr.artifact.target import Inputs, Shape, size_of
-from mxr.errors import Damaged, Usage
+from mxr.errors import DamagedError, UsageError
 from mxr.onnxfile import OnnxModel
 from mxr.util.codec import fields, parse, refuse, text
 from mxr.util.frozen import dataclass
@@ -73,21 +73,25 @@ class GenaiConfig:
 def read(path: Path) -> GenaiConfig:
     """Reads a configuration file, or the one in a folder.
 
-    Raises `Usage` that names the invalid field, and `Damaged` for a file that is not JSON.
+    Raises `UsageError` that names the invalid field, and `DamagedError` for a file that is not JSON.
     """
     path = path / "genai_config.json" if path.is_dir() else path
     try:
         with path.open("rb") as opened:
             data = opened.read(LARGEST)
     except OSError as problem:
-        raise Usage(f"Cannot read {path}: {problem.strerror}.", hint="Pass the path of a genai_config.json.") from None
+        raise UsageError(
+            f"Cannot read {path}: {problem.strerror}.", hint="Pass the path of a genai_config.json."
+        ) from None
     try:
         document = parse(data, str(path))
-    except Usage as problem:
-        raise Damaged(problem.message, hint="Pass the path of a genai_config.json.") from None
+    except UsageError as problem:
+        raise DamagedError(problem.message, hint="Pass the path of a genai_config.json.") from None
     top = dict(fields(document, ""))
     if "model" not in top:
-        raise Usage(f"{path}: model: this field is missing.", hint="Pass a genai_config.json of GenAI 0.4 or newer.")
+        raise UsageError(
+            f"{path}: model: this field is missing.", hint="Pass a genai_config.json of GenAI 0.4 or newer."
+        )
     length = _length(top.get("search"))
     parts, notes = [], []
     for where, name, part in _models(top["model"]):
@@ -98,7 +102,7 @@ def read(path: Path) -> GenaiConfig:
         file = _text(part["filename"], f"{where}.filename")
         parts += _parts(name, path.parent / file, _Chosen(provider, options, at), length)
     if not parts:
-        raise Usage(
+        raise UsageError(
             f"No model in {path} uses MIGraphX.",
             hint="Add an entry AMDGPU or MIGraphX to provider_options, for example"
             ' model.decoder.session_options.provider_options = [{"AMDGPU": {}}].',
@@ -154,7 +158,9 @@ def _options(part: Mapping[str, Any], where: str) -> tuple[str | None, Mapping[s
 def _parts(name: str, path: Path, chosen: _Chosen, length: int | None) -> list[GenaiProgram]:
     on = [word for word in ORDER if _on(chosen, f"{word}_enable")]
     if {"fp16", "bf16"} <= set(on):
-        raise Usage(f"{chosen.where}: fp16_enable and bf16_enable disable each other.", hint="Enable only one of them.")
+        raise UsageError(
+            f"{chosen.where}: fp16_enable and bf16_enable disable each other.", hint="Enable only one of them."
+        )
     tuning = "exhaustive" if _on(chosen, "exhaustive_tune") else None
     whole = GenaiProgram(name, path, "+".join(on) or None, tuning, batches=_batches(chosen))
     if chosen.provider not in PADDING or name != "decoder" or length is None:

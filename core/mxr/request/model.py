@@ -13,7 +13,7 @@ from mxr.artifact.partial import OpenInputs, OpenShape
 from mxr.artifact.records import Model, ModelClaim, ModelInput
 from mxr.artifact.target import DynamicDim, Inputs, Shape
 from mxr.cache.store import Cache
-from mxr.errors import NoSuchModel, Usage
+from mxr.errors import NoSuchModelError, UsageError
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.util.frozen import dataclass
 
@@ -38,7 +38,10 @@ class ModelReference:
         return self.path.stem if self.path else self.model.removeprefix(MODEL_PREFIX)[:16]
 
     def bind_known(self, batch: int | None, inputs: Inputs) -> OpenInputs:
-        """Returns the shapes of all inputs as far as they are known. Raises `Usage` for what contradicts the model."""
+        """Returns the shapes of all inputs as far as they are known.
+
+        Raises `UsageError` for what contradicts the model.
+        """
         given = {name: tuple(_plain(dim) for dim in shape) for name, shape in inputs}
         bound = onnxfile.bind_known_dims(self.onnx, batch=batch, inputs=given)
         return tuple((name, None if dims is None else _open_shape(dims)) for name, dims in bound.items())
@@ -49,7 +52,7 @@ class ModelReference:
         return () if self.path is None else (self.path, *(path for _, path in self.external))
 
     def bind(self, batch: int | None, inputs: Inputs) -> Inputs:
-        """Returns the shapes of all inputs without open dims. Raises `Usage`, listing the inputs."""
+        """Returns the shapes of all inputs without open dims. Raises `UsageError`, listing the inputs."""
         given = {name: tuple(_plain(dim) for dim in shape) for name, shape in inputs}
         bound = onnxfile.bind_inputs(self.onnx, batch=batch, inputs=given)
         return tuple((name, _shape(dims)) for name, dims in bound.items())
@@ -74,7 +77,7 @@ def find(
 ) -> ModelReference:
     """Returns the model for a path or a hash.
 
-    Raises `Damaged` for a file that is not an ONNX model, and `NoSuchModel` for an unknown hash.
+    Raises `DamagedError` for a file that is not an ONNX model, and `NoSuchModelError` for an unknown hash.
     """
     if is_identity(text):
         return _by_identity(complete(text, cache, connect), cache, connect)
@@ -90,7 +93,7 @@ def find(
 def is_identity(text: str) -> bool:
     """Returns whether a command line names a model by its identity, and not by a path.
 
-    Raises `Usage` for a model hash of an older mxr.
+    Raises `UsageError` for a model hash of an older mxr.
     """
     refuse_old_model(text)
     return text.startswith(MODEL_PREFIX)
@@ -100,12 +103,13 @@ def complete(text: str, cache: Cache, connect: Callable[[], Client] | None) -> s
     """Returns the identity that begins with `text`: "sha256:" and at least 12 digits.
 
     All 64 digits are returned as they are. For fewer, the models in the cache and in the registry are compared. Raises
-    `Usage` for fewer than 12 digits and for a prefix of several identities, `NoSuchModel` for a prefix of none.
+    `UsageError` for fewer than 12 digits and for a prefix of several identities, `NoSuchModelError` for a prefix of
+    none.
     """
     if MODEL.fullmatch(text):
         return text
     if not MODEL_SHORT.fullmatch(text):
-        raise Usage(
+        raise UsageError(
             f"{text[:100]!r} does not identify a model.",
             hint="Give sha256: and 12 to 64 lower-case hex digits, as `mxr identity MODEL.onnx` prints them.",
         )
@@ -113,9 +117,9 @@ def complete(text: str, cache: Cache, connect: Callable[[], Client] | None) -> s
     if connect is not None:
         found |= set(connect().model_identities(text))
     if not found:
-        raise NoSuchModel(f"No known model begins with {text}.")
+        raise NoSuchModelError(f"No known model begins with {text}.")
     if len(found) > 1:
-        raise Usage(
+        raise UsageError(
             f"{len(found)} models begin with {text}.",
             hint="Give more digits: " + ", ".join(sorted(found)[:5]) + ".",
             detail={"models": sorted(found)},
@@ -127,7 +131,7 @@ def _by_identity(model: str, cache: Cache, connect: Callable[[], Client] | None)
     known = cache.model(model)
     if known is None:
         if connect is None:
-            raise NoSuchModel(f"The model {model} is not in the cache.")
+            raise NoSuchModelError(f"The model {model} is not in the cache.")
         client = connect()
         known = client.model(model)
         cache.meet(client.identity)
@@ -141,11 +145,11 @@ def _by_identity(model: str, cache: Cache, connect: Callable[[], Client] | None)
 def _name(path: Path) -> str:
     """Returns the name of the file, or a default if a manifest cannot contain that name."""
     from mxr.artifact.manifest import check_name
-    from mxr.errors import Usage
+    from mxr.errors import UsageError
 
     try:
         return check_name(path.name)
-    except Usage:
+    except UsageError:
         return "model.onnx"
 
 

@@ -11,7 +11,7 @@ from mxr import api
 from mxr.artifact import target
 from mxr.artifact.target import DynamicDim
 from mxr.display.text import shell_quoted
-from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage
+from mxr.errors import DamagedError, MismatchError, MxrError, TemporaryError, UsageError
 from mxr.request import compatibility as checks
 from mxr.request.builder import Options, choose_hardware, choose_toolchain
 from mxr.settings import Settings
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from mxr.request.builder import RequestOptions
 
 KINDS: Mapping[str, type[MxrError]] = {
-    "permanent": Mismatch,
-    "mismatch": Mismatch,
-    "damaged": Damaged,
-    "usage": Usage,
-    "transient": Temporary,
-    "hang": Temporary,
+    "permanent": MismatchError,
+    "mismatch": MismatchError,
+    "damaged": DamagedError,
+    "usage": UsageError,
+    "transient": TemporaryError,
+    "hang": TemporaryError,
 }
 """The error class for each kind of failure that `mxr explain` knows."""
 
@@ -46,9 +46,9 @@ def load(
 
     The arguments are those of `mxr.fetch`. The default of `migraphx` is the version of the imported module.
 
-    Raises what `mxr.fetch` raises; `Usage` if migraphx is not installed, or is the empty package of the public index;
-    `Mismatch` with the required and the actual value of each field if this host cannot load the program; and the
-    explained error if MIGraphX itself fails.
+    Raises what `mxr.fetch` raises; `UsageError` if migraphx is not installed, or is the empty package of the public
+    index; `MismatchError` with the required and the actual value of each field if this host cannot load the program;
+    and the explained error if MIGraphX itself fails.
 
         program = mxr.load("model.onnx", batch=8)
         output = program.run({"x": migraphx.argument(array)})[0]      # keep `array` alive until the run ends
@@ -71,12 +71,12 @@ def _module() -> Any:
     try:
         import migraphx  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError as problem:
-        raise Usage(
+        raise UsageError(
             f"The Python module migraphx cannot be imported: {problem}.",
             hint="Install ROCm's migraphx package and add its folder to PYTHONPATH (often /opt/rocm/lib).",
         ) from None
     if not callable(getattr(migraphx, "load", None)):
-        raise Usage(
+        raise UsageError(
             f"The installed migraphx module ({getattr(migraphx, '__file__', None) or 'a folder'}) is the empty "
             "placeholder package of the public Python index.",
             hint="Run `pip uninstall migraphx`. Add the folder of ROCm's module to PYTHONPATH (often /opt/rocm/lib).",
@@ -94,7 +94,7 @@ def _refuse_other_version(found: Fetched, version: str | None) -> None:
     key = found.answer.artifact.key
     if version is None or target.split_version(version, "migraphx", zeros=True)[0] == key.migraphx:
         return
-    raise Mismatch(
+    raise MismatchError(
         f"The program is for MIGraphX {key.migraphx}, but the imported migraphx module is {version}.",
         hint=f"Omit migraphx=..., or run with the Python module of MIGraphX {key.migraphx}.",
         detail={"differences": [{"field": "migraphx", "asked": key.migraphx, "found": version}]},
@@ -102,7 +102,7 @@ def _refuse_other_version(found: Fetched, version: str | None) -> None:
 
 
 def _check(found: Fetched, settings: Settings, options: Options) -> None:
-    """Compares the file with this host, as `mxr check` does. Raises `Mismatch`."""
+    """Compares the file with this host, as `mxr check` does. Raises `MismatchError`."""
     from mxr.program import describe_file
 
     host = api.this_host(settings, options)
@@ -111,7 +111,7 @@ def _check(found: Fetched, settings: Settings, options: Options) -> None:
     rows = [row for row in checks.check(description, hardware, choose_toolchain(options, toolchain)) if row.ok is False]
     # `allow` was applied when the program was chosen. Every difference that remains here is an error.
     if rows:
-        raise Mismatch(
+        raise MismatchError(
             f"{found.path} cannot be loaded on this host: "
             + "; ".join(f"{row.field}: required {row.needed}, found {row.found} ({row.why})" for row in rows)
             + ".",
@@ -127,10 +127,10 @@ def _explained(problem: Exception, found: Fetched) -> MxrError:
     known = explain(text)
     detail = {"path": str(found.path), "text": text, "explanations": [each.to_json() for each in known]}
     if not known:
-        return Mismatch(
+        return MismatchError(
             f"MIGraphX cannot load {found.path}: {problem}.",
             hint=f"Compare its requirements with this host: `mxr check {shell_quoted(found.path)}`.",
             detail=detail,
         )
     first = known[0]
-    return KINDS.get(first.failure.kind, Mismatch)(first.means, hint=first.fix, detail=detail)
+    return KINDS.get(first.failure.kind, MismatchError)(first.means, hint=first.fix, detail=detail)

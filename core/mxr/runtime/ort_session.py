@@ -17,7 +17,7 @@ from mxr.consumers.ort import contract, verification
 from mxr.consumers.ort.layout import provider_options
 from mxr.consumers.ort.options import OrtSessionOptions
 from mxr.display.text import shell_quoted
-from mxr.errors import Mismatch, Usage
+from mxr.errors import MismatchError, UsageError
 from mxr.install.installer import installer_for
 from mxr.install.placement import OutputRequest
 from mxr.settings import Settings, load
@@ -50,8 +50,8 @@ def ort_session(
     of ONNX Runtime, `provider` holds further options of its provider. `ort` holds the options of `mxr fetch --ort...`
     by name, for example `{"ort_predict": "unproven"}`. The other keyword arguments are the fields of `mxr.Options`.
 
-    Raises what `mxr.fetch` raises; `Usage` if ONNX Runtime cannot be used; `Mismatch` if it fell back to the CPU or
-    compiled instead of loading.
+    Raises what `mxr.fetch` raises; `UsageError` if ONNX Runtime cannot be used; `MismatchError` if it fell back to the
+    CPU or compiled instead of loading.
 
         session = mxr.ort_session("model.b8.onnx")
     """
@@ -62,11 +62,11 @@ def ort_session(
     wanted = make_options(inputs, {**options, "consumer": "ort"}, None)
     subject, asked = prepare(wanted, os.fspath(model), cache, connect, this_host(settings, wanted))
     if subject.path is None:
-        raise Usage("A session needs the model itself.", hint="Give the ONNX file instead of its hash.")
+        raise UsageError("A session needs the model itself.", hint="Give the ONNX file instead of its hash.")
     consumer_options = dict(ort or {})
     generation = OrtSessionOptions.read(consumer_options).contract().generation
     if generation not in ("B", "B'", "C"):
-        raise Usage(
+        raise UsageError(
             f"mxr.ort_session does not support generation {generation} ({contract.GENERATIONS[generation]}).",
             hint="Place the program with `mxr fetch --for ort -o FOLDER/`, and use the settings that it prints.",
         )
@@ -83,15 +83,20 @@ def ort_session(
 
 
 def open_session(model: Path, home: Path, options: Mapping[str, str], session_options: Any = None) -> Any:
-    """Opens a session on the files in `home`. Raises `Usage`, or `Mismatch` if the session did not use them."""
+    """Opens a session on the files in `home`.
+
+    Raises `UsageError`, or `MismatchError` if the session did not use them.
+    """
     from importlib import import_module
 
     try:
         runtime = import_module("onnxruntime")
     except ImportError as problem:
-        raise Usage(f"ONNX Runtime cannot be imported: {problem}.", hint="Install onnxruntime-migraphx.") from problem
+        raise UsageError(
+            f"ONNX Runtime cannot be imported: {problem}.", hint="Install onnxruntime-migraphx."
+        ) from problem
     if PROVIDER not in runtime.get_available_providers():
-        raise Usage(
+        raise UsageError(
             "The installed ONNX Runtime has no MIGraphX provider.",
             hint="Uninstall onnxruntime, and install onnxruntime-migraphx.",
         )
@@ -100,17 +105,17 @@ def open_session(model: Path, home: Path, options: Mapping[str, str], session_op
             os.fspath(model), session_options, providers=[(PROVIDER, dict(options)), "CPUExecutionProvider"]
         )
     except Exception as problem:  # the errors of ONNX Runtime have no common base class
-        raise Mismatch(
+        raise MismatchError(
             f"ONNX Runtime cannot open a session: {' '.join(str(problem).split())[:300]}", hint=_compiled_hint(home)
         ) from problem
     if PROVIDER not in session.get_providers():
-        raise Mismatch(
+        raise MismatchError(
             "ONNX Runtime fell back to the CPU: its MIGraphX provider did not start.",
             hint="Read what ONNX Runtime printed: it does not know a provider option, or found no GPU that it can use.",
             detail={"providers": session.get_providers()},
         )
     if findings := verification.verify(home):
-        raise Mismatch(
+        raise MismatchError(
             f"ONNX Runtime compiled instead of loading: {findings[0].path.name} was {findings[0].kind}. "
             f"{findings[0].why}",
             hint=_compiled_hint(home),
@@ -128,6 +133,11 @@ def _precisions(words: Sequence[str]) -> list[str]:
 
 
 def _refuse_variable() -> None:
-    """Refuses the environment variable, because it overrides the provider option in most releases. Raises `Usage`."""
+    """Refuses the environment variable, because it overrides the provider option in most releases.
+
+    Raises `UsageError`.
+    """
     if os.environ.get(VARIABLE):
-        raise Usage(f"{VARIABLE} is set, so ONNX Runtime would read that folder instead.", hint=f"Unset {VARIABLE}.")
+        raise UsageError(
+            f"{VARIABLE} is set, so ONNX Runtime would read that folder instead.", hint=f"Unset {VARIABLE}."
+        )

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 T = TypeVar("T")
 
@@ -38,14 +38,14 @@ def canonical(value: object) -> str:
     return CANONICAL.encode(value)
 
 
-def refuse(where: str, expected: str, found: object) -> Usage:
+def refuse(where: str, expected: str, found: object) -> UsageError:
     """Returns the error for a field with an invalid value. The value is shown, shortened to 60 characters."""
     try:
         text = json.dumps(found, default=str, ensure_ascii=True)
     except (RecursionError, TypeError, ValueError):
         text = "a value that is not JSON, or is nested too deeply"
     shown = text if len(text) <= 60 else text[:57] + "..."
-    return Usage(
+    return UsageError(
         f"{where or 'the document'}: expected {expected}, found {shown}.", hint=f"Correct {where or 'the document'}."
     )
 
@@ -55,7 +55,7 @@ def decode(kind: type[T], value: object, where: str = "", *, lenient: bool = Fal
 
     `kind` is a dataclass, or any type hint built from str, int, float, bool, None, unions, `tuple[X, ...]`,
     `Mapping[str, X]` and dataclasses. A class with its own `from_json(document, where)` decodes itself. `lenient`
-    ignores unknown fields, for replies of a newer registry. Raises `Usage` with the path of the invalid field.
+    ignores unknown fields, for replies of a newer registry. Raises `UsageError` with the path of the invalid field.
     """
     return typing.cast(T, _decode(kind, value, where, lenient))
 
@@ -96,7 +96,7 @@ def _scalar(kind: type, value: object, where: str) -> object:
 
 
 def text(value: str, where: str) -> str:
-    """Returns `value` if it has no lone surrogate and no NUL. Raises `Usage`."""
+    """Returns `value` if it has no lone surrogate and no NUL. Raises `UsageError`."""
     if UNFIT.search(value):
         raise refuse(where, "a string without NUL and lone surrogates", value)
     return value
@@ -122,11 +122,11 @@ def _dataclass(kind: Any, value: object, where: str, lenient: bool) -> object:
             if lenient:
                 continue
             known = ", ".join(sorted(hints))
-            raise Usage(f"{join(where, name)}: unknown field.", hint=f"Known fields: {known}.")
+            raise UsageError(f"{join(where, name)}: unknown field.", hint=f"Known fields: {known}.")
         found[name] = _decode(hints[name], each, join(where, name), lenient)
     for name in needed:
         if name not in found:
-            raise Usage(f"{join(where, name)}: this field is missing.", hint="Add the field.")
+            raise UsageError(f"{join(where, name)}: this field is missing.", hint="Add the field.")
     return kind(**found)
 
 
@@ -141,7 +141,7 @@ def shape_of(kind: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def fields(value: object, where: str) -> list[tuple[str, object]]:
-    """Returns the items of a JSON object. Raises `Usage` for any other value."""
+    """Returns the items of a JSON object. Raises `UsageError` for any other value."""
     if not isinstance(value, dict):
         raise refuse(where, "an object", value)
     for name in value:
@@ -170,13 +170,16 @@ def encode(value: object) -> Any:
 
 
 def parse(data: bytes | str, what: str) -> Any:
-    """Parses JSON. Raises `Usage` that names `what` for invalid JSON, duplicate names, NaN and more than `DEEPEST`."""
+    """Parses JSON.
+
+    Raises `UsageError` that names `what` for invalid JSON, duplicate names, NaN and more than `DEEPEST`.
+    """
     try:
         found = json.loads(data, object_pairs_hook=_unique, parse_constant=_no_constant)
         if _openings(data) > DEEPEST and depth_exceeds(found, DEEPEST):
             raise ValueError(f"it is nested more than {DEEPEST} deep")
     except (ValueError, RecursionError) as problem:
-        raise Usage(f"{what} is not valid JSON: {problem}.", hint="Write one JSON document in UTF-8.") from None
+        raise UsageError(f"{what} is not valid JSON: {problem}.", hint="Write one JSON document in UTF-8.") from None
     return found
 
 

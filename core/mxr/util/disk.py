@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mxr.errors import DiskFull, MxrError, NotAllowed, Temporary, Usage, WouldOverwrite
+from mxr.errors import DiskFullError, MxrError, NotAllowedError, TemporaryError, UsageError, WouldOverwriteError
 
 from .frozen import dataclass
 from .hashing import identity
@@ -34,17 +34,19 @@ def faults(path: Path, doing: str = "write") -> Iterator[None]:
 
 
 def fault(problem: OSError, path: Path, doing: str = "write") -> MxrError:
-    """Returns the error for an `OSError`: `DiskFull`, `NotAllowed`, `Usage` or `Temporary`."""
+    """Returns the error for an `OSError`: `DiskFullError`, `NotAllowedError`, `UsageError` or `TemporaryError`."""
     reason = problem.strerror or str(problem)
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return DiskFull(f"Cannot {doing} {path}: {reason}.")
+        return DiskFullError(f"Cannot {doing} {path}: {reason}.")
     if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return NotAllowed(f"Cannot {doing} {path}: {reason}.", hint="Use another path, or grant the permission.")
+        return NotAllowedError(f"Cannot {doing} {path}: {reason}.", hint="Use another path, or grant the permission.")
     if problem.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG):
-        return Usage(f"Cannot {doing} {path}: {reason}.", hint="Check the path.")
+        return UsageError(f"Cannot {doing} {path}: {reason}.", hint="Check the path.")
     if problem.errno == errno.EXDEV:
-        return Usage(f"Cannot {doing} {path}: {reason}.", hint="A hard link cannot cross file systems: omit --link.")
-    return Temporary(f"Cannot {doing} {path}: {reason}.", hint="Check the disk, then try again.")
+        return UsageError(
+            f"Cannot {doing} {path}: {reason}.", hint="A hard link cannot cross file systems: omit --link."
+        )
+    return TemporaryError(f"Cannot {doing} {path}: {reason}.", hint="Check the disk, then try again.")
 
 
 def partial_name(folder: Path, name: str = "") -> Path:
@@ -73,16 +75,19 @@ class FileState:
                 return cls(path, None)
 
     def check(self) -> None:
-        """Raises `WouldOverwrite` if something else is at the path now."""
+        """Raises `WouldOverwriteError` if something else is at the path now."""
         if FileState.of(self.path) != self:
             did = "appeared" if self.identity is None else "changed"
-            raise WouldOverwrite(
+            raise WouldOverwriteError(
                 f"{self.path} {did} while its replacement was being written. It was left as it is.",
                 hint="Another program writes there. Move the file away, or give another path, and try again.",
             )
 
     def replace_by(self, partial: Path) -> None:
-        """Gives the file at `partial` this name. Raises `WouldOverwrite` if something else is there now, or OSError."""
+        """Gives the file at `partial` this name.
+
+        Raises `WouldOverwriteError` if something else is there now, or OSError.
+        """
         if self.identity is None:
             # A link, unlike a rename, never replaces anything.
             try:
@@ -153,8 +158,8 @@ def write_whole(final: Path, data: bytes, mode: int = 0o644, before: FileState |
 def refuse_other(path: Path, what: str, recognize: Callable[[bytes], bool]) -> FileState:
     """Returns what is at `path`: nothing, or an earlier document of the same kind.
 
-    `what` names the kind with its article. `recognize` gets the first 64 KiB of a file. Raises `WouldOverwrite` for
-    anything else.
+    `what` names the kind with its article. `recognize` gets the first 64 KiB of a file. Raises `WouldOverwriteError`
+    for anything else.
     """
     before = FileState.of(path)
     with faults(path, "read"):
@@ -174,7 +179,7 @@ def refuse_other(path: Path, what: str, recognize: Callable[[bytes], bool]) -> F
                 head = file.read(1 << 16)
             if not head or recognize(head):
                 return before
-    raise WouldOverwrite(
+    raise WouldOverwriteError(
         f"{path} exists and is {there}, not {what}. Nothing was written.", hint="Move it away, or give another path."
     )
 

@@ -25,7 +25,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import xxhash
 
-from mxr.errors import Temporary
+from mxr.errors import TemporaryError
 
 CHUNK = 1 << 20
 """Bytes that are read, written or sent at once."""
@@ -119,7 +119,7 @@ def sha256_hex(data: bytes) -> str:
 def sha256_file(path: Path) -> str:
     """Returns the sha256 of a file in lower-case hex.
 
-    Raises Temporary when the file changes during the reading. OSError passes through.
+    Raises `TemporaryError` when the file changes during the reading. OSError passes through.
     """
     return _sha256(path, path.stat())
 
@@ -145,8 +145,10 @@ def _hash_file(path: Path, expected: os.stat_result, hashers: Sequence[Hasher], 
             raise _changed(path)
 
 
-def _changed(path: Path) -> Temporary:
-    return Temporary(f"{path} changed while it was being read.", hint="Wait until the file is written, then try again.")
+def _changed(path: Path) -> TemporaryError:
+    return TemporaryError(
+        f"{path} changed while it was being read.", hint="Wait until the file is written, then try again."
+    )
 
 
 # --- the memo ---

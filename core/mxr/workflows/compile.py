@@ -16,7 +16,7 @@ from mxr.artifact.manifest import File, Manifest, split_file
 from mxr.artifact.model_files import PIECE
 from mxr.client import transfer
 from mxr.client.retry import OUTAGE, POLL, Attempts, retry
-from mxr.errors import CompileFailed, Damaged, MxrError, NoSuchBlob, NoSuchModel, NotCompiled
+from mxr.errors import CompileFailedError, DamagedError, MxrError, NoSuchBlobError, NoSuchModelError, NotCompiledError
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import jobs as job_protocol
 from mxr.util import disk
@@ -65,14 +65,14 @@ class JobProgress:
 def ask(client: Client, wanted: CompileOrder, watch: Watch) -> job_protocol.Job:
     """Requests a compile and returns its job. Uploads the model and its calibration data if the registry lacks them.
 
-    Raises `NoWorker` when `wanted.ask.wait` is set and no worker can compile the program, and `NoSuchModel` when
-    neither the registry nor this host has the ONNX file.
+    Raises `NoWorkerError` when `wanted.ask.wait` is set and no worker can compile the program, and `NoSuchModelError`
+    when neither the registry nor this host has the ONNX file.
     """
     # The model and the calibration data can both be missing: each is uploaded at most once.
     for last in (False, False, True):
         try:
             return retry(OUTAGE, lambda: client.ask(wanted.ask))
-        except (NoSuchModel, NoSuchBlob) as missing:
+        except (NoSuchModelError, NoSuchBlobError) as missing:
             if last or not _upload_missing(client, wanted, missing, watch):
                 raise
     raise AssertionError
@@ -80,7 +80,7 @@ def ask(client: Client, wanted: CompileOrder, watch: Watch) -> job_protocol.Job:
 
 def _upload_missing(client: Client, wanted: CompileOrder, missing: MxrError, watch: Watch) -> bool:
     """Uploads what a request lacked. Returns false when this host does not have it either."""
-    if isinstance(missing, NoSuchModel):
+    if isinstance(missing, NoSuchModelError):
         if wanted.subject.path is None:
             return False
         upload_model(client, wanted.subject, watch)
@@ -95,14 +95,14 @@ def _upload_missing(client: Client, wanted: CompileOrder, missing: MxrError, wat
 def upload_model(client: Client, subject: ModelReference, watch: Watch) -> artifact_protocol.Model:
     """Uploads the blobs of a model that the registry lacks, and registers the model with its manifest.
 
-    Raises `Damaged` when the file is no longer the requested model.
+    Raises `DamagedError` when the file is no longer the requested model.
     """
     assert subject.path is not None
     sources = {ONNX: subject.path}
     for location, path in subject.external:
         sources[location] = path
     if sources[ONNX] != subject.path:
-        raise Damaged(
+        raise DamagedError(
             f"{subject.path} has an external-data file named {ONNX}. mxr reserves this name for the model itself.",
             hint="Save the model again with its external data under another name.",
         )
@@ -131,7 +131,7 @@ def follow(
     """Yields the progress of a job until it is closed or `deadline` (of `time.monotonic`) is reached.
 
     Yields after each change of the job and at least every `pace` seconds; the last progress shows whether the job is
-    closed. Raises `Unreachable` when the registry does not answer for longer than `retry.POLL` allows.
+    closed. Raises `UnreachableError` when the registry does not answer for longer than `retry.POLL` allows.
     """
     begun, answered, offset = time.monotonic(), time.monotonic(), 0
     attempts = Attempts(POLL)
@@ -170,7 +170,8 @@ def _new_log(client: Client, identity: str, offset: int) -> tuple[str, int]:
 def outcome(client: Client, job: job_protocol.Job) -> str:
     """Returns the id of the artifact that a job produced.
 
-    Raises `CompileFailed` with the failure and the end of the log, and `NotCompiled` when the job is open or cancelled.
+    Raises `CompileFailedError` with the failure and the end of the log, and `NotCompiledError` when the job is open or
+    cancelled.
     """
     detail: dict[str, Any] = {"job": job.id, "state": job.state}
     if job.state == job_protocol.DONE and job.artifact:
@@ -178,19 +179,19 @@ def outcome(client: Client, job: job_protocol.Job) -> str:
     if job.state == job_protocol.FAILED:
         failure = job.failure or job_protocol.JobFailure(job_protocol.TRANSIENT, "The reason is unknown.")
         lines = log_tail(client, job.id)
-        raise CompileFailed(
+        raise CompileFailedError(
             f"The compile failed: {failure.message}",
             hint=f"Read the log with `mxr jobs {job.id[:12]}`. Use --retry to compile again despite this failure.",
             detail=detail | {"kind": failure.kind, "name": failure.name, "log": lines},
         )
     if job.state == job_protocol.CANCELLED:
-        raise NotCompiled(
+        raise NotCompiledError(
             f"Job {job.id[:12]} was cancelled.",
             hint="Request the compile again with --on-miss ask or --on-miss wait.",
             detail=detail,
         )
     needed = f", and no live worker can compile it: it needs {job.waiting_for}" if job.waiting_for else ""
-    raise NotCompiled(
+    raise NotCompiledError(
         f"The program is not compiled yet: job {job.id} is {job.state}{needed}.",
         hint=f"Follow the job with `mxr jobs {job.id[:12]} --follow`. When it is done, run the same fetch again.",
         detail=detail | ({"waiting_for": job.waiting_for} if job.waiting_for else {}),

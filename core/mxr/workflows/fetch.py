@@ -18,7 +18,15 @@ from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import DESCRIPTIONS
 from mxr.cache.store import Answer, Cache, CachedArtifact, is_same_offer
-from mxr.errors import Damaged, Mismatch, MxrError, NoSuchArtifact, NotFound, Temporary, Unreachable
+from mxr.errors import (
+    DamagedError,
+    MismatchError,
+    MxrError,
+    NoSuchArtifactError,
+    NotFoundError,
+    TemporaryError,
+    UnreachableError,
+)
 from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -93,8 +101,9 @@ def fetch(
     """Returns the right program for a request, in the cache.
 
     Does not ask the registry if the cache has an exact answer to the same request that is younger than `max_age`, or
-    without `connect` (offline). `refresh`: always ask the registry. Raises `NoSuchArtifact` with the nearest artifacts,
-    `Unreachable` if the cache has no answer either, and `Damaged` if the answer or the downloaded bytes are wrong.
+    without `connect` (offline). `refresh`: always ask the registry. Raises `NoSuchArtifactError` with the nearest
+    artifacts, `UnreachableError` if the cache has no answer either, and `DamagedError` if the answer or the downloaded
+    bytes are wrong.
     """
     return bring(request, look(request, cache, connect, refresh=refresh), cache, watch=watch)
 
@@ -117,12 +126,12 @@ def look(request: Request, cache: Cache, connect: Connect | None, *, refresh: bo
         found, etag = resolve_tagged(request, client)
         cache.meet(client.identity)
         return FoundArtifact(found, client, etag)
-    except NoSuchArtifact:
+    except NoSuchArtifactError:
         if client.identity:
             cache.meet(client.identity)
             cache.remember_miss(request)
         raise
-    except (Unreachable, Temporary) as problem:
+    except (UnreachableError, TemporaryError) as problem:
         if answer is not None and record is not None and cache.survives(record):
             return FoundArtifact(answer, warnings=stale_warnings(record, problem))
         raise _unserved(request, answer, cache, problem) from problem
@@ -132,13 +141,13 @@ def confirm(record: CachedArtifact, cache: Cache, client: Client) -> bool:
     """Asks the registry whether an artifact is still there and unchanged, and notes what it says.
 
     Returns false if it is gone or changed, or if another registry answers than the one that gave the record. A record
-    that only a bundle brought is compared by its facts. Raises `Unreachable` or `Temporary`.
+    that only a bundle brought is compared by its facts. Raises `UnreachableError` or `TemporaryError`.
     """
     identity, before = record.artifact.id, cache.partition
     try:
         changed, etag = client.confirm(identity, record.etag)
         gone = False
-    except NotFound:
+    except NotFoundError:
         changed, etag, gone = None, "", True
     if not client.identity:
         return False
@@ -168,7 +177,7 @@ def stale_warnings(record: CachedArtifact, problem: MxrError) -> tuple[str, ...]
 
 
 def resolve(request: Request, client: Client) -> Answer:
-    """Returns the verified answer of the registry. Raises `NoSuchArtifact`, `Unreachable`, `Damaged`."""
+    """Returns the verified answer of the registry. Raises `NoSuchArtifactError`, `UnreachableError`, `DamagedError`."""
     return resolve_tagged(request, client)[0]
 
 
@@ -176,7 +185,7 @@ def resolve_tagged(request: Request, client: Client) -> tuple[Answer, str]:
     """Returns the verified answer of the registry and the entity tag of the artifact. Raises as `resolve` does."""
     hit = client.resolve(request)
     if not hit.artifact.answers_requests:
-        raise Damaged(
+        raise DamagedError(
             f"The registry answered with artifact {hit.artifact.id[:12]}, which its own rule excludes: it is "
             f"{hit.artifact.origin} and not promoted, and the namespace serves {DESCRIPTIONS[hit.artifact.serve]}.",
             hint="Run the same version of mxr on both sides, and check for proxies that change replies.",
@@ -207,15 +216,15 @@ def fetch_compiled(
 ) -> Fetched:
     """Returns the program that was compiled for a request, by the id of its artifact and without another resolve.
 
-    Raises `Mismatch` if the artifact does not match the request, `NoSuchArtifact` if the namespace serves only promoted
-    artifacts, and `Damaged` if it does not match its id.
+    Raises `MismatchError` if the artifact does not match the request, `NoSuchArtifactError` if the namespace serves
+    only promoted artifacts, and `DamagedError` if it does not match its id.
     """
     artifact, etag = client.confirm(identity, "")
     assert artifact is not None
     cache.meet(client.identity)
     answer = judged(request, artifact, "The compiled program")
     if not answer.artifact.answers_requests:
-        raise NoSuchArtifact(
+        raise NoSuchArtifactError(
             f"The program is compiled as artifact {identity[:12]}, but the namespace serves "
             f"{DESCRIPTIONS[answer.artifact.serve]}.",
             hint=f"Promote it: `mxr promote {identity[:12]}`. Then repeat the command.",
@@ -238,11 +247,11 @@ def use(answer: Answer, cache: Cache, client: Client | None) -> None:
 def judged(request: Request, artifact: Artifact, what: str) -> Answer:
     """Returns an artifact as the answer to a request. `what` names it in errors.
 
-    Raises `Mismatch` if it does not match the request, and `Damaged` if it does not match its id.
+    Raises `MismatchError` if it does not match the request, and `DamagedError` if it does not match its id.
     """
     verdict = _judged(request, artifact)
     if verdict.refused:
-        raise Mismatch(
+        raise MismatchError(
             f"{what} does not match the request: {'; '.join(map(str, verdict.refused))}.",
             hint=f"Compare the request (`mxr key`) with the artifact (`mxr show {artifact.id[:12]}`).",
             detail={"id": artifact.id, "differences": [each.to_json() for each in verdict.refused]},
@@ -297,20 +306,20 @@ def _judged(request: Request, artifact: Artifact) -> Verdict:
 def check_answer(request: Request, answer: Answer) -> None:
     """Verifies an answer of a registry: it must match the key and the demands of the request, and its own id.
 
-    Raises `Damaged`.
+    Raises `DamagedError`.
     """
     artifact = answer.artifact
     generic = request.key.generic()
     digests = {request.key.digest, *([generic.digest] if generic and "arch" in answer.match.relaxed else [])}
     if not artifact.sound or artifact.digest not in digests:
-        raise Damaged(
+        raise DamagedError(
             "The registry answered with an artifact of another request.",
             hint="Its database is damaged, or a proxy mixes up replies. Run `mxr-registry fsck` on the registry.",
             detail={"id": artifact.id, "digest": artifact.digest, "asked": request.key.digest},
         )
     refused = _judged(request, artifact).refused
     if refused:
-        raise Damaged(
+        raise DamagedError(
             f"The registry answered with an artifact that does not match the request: {'; '.join(map(str, refused))}.",
             hint="Registry and client have different rules. Run the same version of mxr on both sides.",
             detail={"differences": [each.to_json() for each in refused]},
@@ -318,10 +327,12 @@ def check_answer(request: Request, answer: Answer) -> None:
 
 
 def files_of(answer: Answer) -> tuple[File, ...]:
-    """Returns the files of an answer. Raises `Damaged` for an answer without a manifest."""
+    """Returns the files of an answer. Raises `DamagedError` for an answer without a manifest."""
     manifest: Manifest | None = answer.artifact.manifest
     if manifest is None:
-        raise Damaged("The registry answered without a manifest.", hint="Run the same version of mxr on both sides.")
+        raise DamagedError(
+            "The registry answered without a manifest.", hint="Run the same version of mxr on both sides."
+        )
     return manifest.files
 
 
@@ -340,7 +351,7 @@ def _offline(request: Request, before: Answer | None, cache: Cache) -> Answer:
     chosen = cache.choose(request) if before is None or not held(before, cache) else None
     answer = before if chosen is None else chosen.answer
     if answer is None or not held(answer, cache):
-        raise Unreachable(
+        raise UnreachableError(
             "The cache has no program for this request, and --offline is set.",
             hint="Run the same command once without --offline.",
         )

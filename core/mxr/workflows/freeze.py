@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mxr import onnxfile
 from mxr.artifact.target import Inputs
-from mxr.errors import Usage, WouldOverwrite
+from mxr.errors import UsageError, WouldOverwriteError
 from mxr.onnxfile.freezing import freeze
 from mxr.util import disk
 
@@ -26,9 +26,9 @@ def freeze_batches(
 
     The copy is `<stem>.data`, or `<stem>.0.data` and so on for several files: the names in the model come from its
     author, and must not decide what is written. In the model's own folder, its data is used as it is. The batch size
-    replaces open first dims, also those in `inputs`; `inputs` gives the other dims. Raises `Usage` for dims that remain
-    open, `WouldOverwrite` for existing files without `force` and for files of a model, `Damaged` for an invalid model,
-    and a disk error as `disk.faults` does.
+    replaces open first dims, also those in `inputs`; `inputs` gives the other dims. Raises `UsageError` for dims that
+    remain open, `WouldOverwriteError` for existing files without `force` and for files of a model, `DamagedError` for
+    an invalid model, and a disk error as `disk.faults` does.
     """
     read = onnxfile.read_model(model)
     given = {name: tuple(_plain(dim) for dim in shape) for name, shape in inputs}
@@ -68,20 +68,20 @@ def _copies(model: Path, folder: Path, external: Sequence[tuple[str, Path]]) -> 
 
 
 def _replaceable(path: Path, originals: Sequence[Path], written: Sequence[Path], *, force: bool) -> disk.FileState:
-    """Returns what is at a path. Raises `WouldOverwrite` for what may not be replaced.
+    """Returns what is at a path. Raises `WouldOverwriteError` for what may not be replaced.
 
     That is every file without `force`, and with it a file of the model, a device, and the external data of a model that
     is not among the files `written` anew.
     """
     before = disk.FileState.of(path)
     if any(_is_same(path, each) for each in originals):
-        raise WouldOverwrite(f"{path} is a file of the model itself.", hint="Give another folder with -o.")
+        raise WouldOverwriteError(f"{path} is a file of the model itself.", hint="Give another folder with -o.")
     if before.identity is not None and not force:
-        raise WouldOverwrite(f"{path} already exists.", hint="Use another folder, or add --force.")
+        raise WouldOverwriteError(f"{path} already exists.", hint="Use another folder, or add --force.")
     if before.identity is not None and not (path.is_symlink() or path.is_file()):
-        raise WouldOverwrite(f"{path} is not a file.", hint="Use another folder.")
+        raise WouldOverwriteError(f"{path} is not a file.", hint="Use another folder.")
     if before.identity is not None and (other := onnxfile.model_with_data(path, written)):
-        raise WouldOverwrite(
+        raise WouldOverwriteError(
             f"{path} is the external data of {other}, which is not written anew.", hint="Use another folder."
         )
     return before
@@ -100,7 +100,9 @@ def _with_batch(
 
 def _plain(dim: object) -> int:
     if not isinstance(dim, int):
-        raise Usage("A frozen model cannot have dynamic dims.", hint="Use numbers: --batch 1,4,8 --input x=1,3,8,8.")
+        raise UsageError(
+            "A frozen model cannot have dynamic dims.", hint="Use numbers: --batch 1,4,8 --input x=1,3,8,8."
+        )
     return dim
 
 

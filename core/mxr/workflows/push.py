@@ -15,7 +15,7 @@ from mxr.artifact.qualities import Qualities
 from mxr.artifact.target import GfxArch, Inputs
 from mxr.client import transfer
 from mxr.client.registry import Client
-from mxr.errors import Mismatch, Usage
+from mxr.errors import MismatchError, UsageError
 from mxr.onnxfile import read_model
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.request.builder import Options, calibration_sha256
@@ -40,12 +40,12 @@ class PublicationLabel:
 def label(options: Options, subject: ModelReference, description: Mapping[str, Any]) -> PublicationLabel:
     """Returns the label of a program: facts from its file, and the options for everything else.
 
-    `description` is the JSON form of `mxr.describe_file`. Raises `Usage` listing all facts that neither gives, and
-    `Mismatch` listing each field in which the file contradicts the options.
+    `description` is the JSON form of `mxr.describe_file`. Raises `UsageError` listing all facts that neither gives, and
+    `MismatchError` listing each field in which the file contradicts the options.
     """
     kind = options.kind or _only(description.get("targets")) or "gpu"
     if description.get("compiled") is False:
-        raise Mismatch(
+        raise MismatchError(
             "This program was saved before it was compiled.",
             hint="Call program.compile(...) before migraphx.save, and push that file.",
             detail={"differences": [Difference("compiled", True, False).to_json()]},
@@ -101,27 +101,27 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
 
 
 def refuse_contradictions(key: Key, qualities: Qualities, description: Mapping[str, Any]) -> None:
-    """Raises `Mismatch`, with both values of each field, when the file contradicts its label."""
+    """Raises `MismatchError`, with both values of each field, when the file contradicts its label."""
     differences = program_evidence.contradictions(key, qualities, description)
     if differences:
         raise contradicted(differences)
 
 
-def contradicted(differences: tuple[Difference, ...]) -> Mismatch:
+def contradicted(differences: tuple[Difference, ...]) -> MismatchError:
     """Returns the error for a label that the file contradicts."""
     listed = "; ".join(
         f"{each.field} is {show(each.asked)} in the label and {show(each.found)} in the file" for each in differences
     )
-    return Mismatch(
+    return MismatchError(
         f"The file contradicts its label: {listed}.",
         hint="Correct the options, or push another file. `mxr inspect FILE` shows the facts in a file.",
         detail={"differences": [each.to_json() for each in differences]},
     )
 
 
-def _not_compiled_from(subject: ModelReference, differences: tuple[Difference, ...]) -> Mismatch:
+def _not_compiled_from(subject: ModelReference, differences: tuple[Difference, ...]) -> MismatchError:
     name = subject.path.name if subject.path else subject.model[:19]
-    return Mismatch(
+    return MismatchError(
         f"This program was not compiled from {name}: {'; '.join(map(_against_model, differences[:3]))}.",
         hint="Push it with the model that it was compiled from. `mxr inspect FILE --model MODEL` compares them.",
         detail={"differences": [each.to_json() for each in differences]},
@@ -140,8 +140,8 @@ def _against_model(found: Difference) -> str:
 def cut(path: Path, name: str) -> File:
     """Returns the manifest entry of the program at `path`, named `name` and split into blobs at its cut points.
 
-    Raises `Usage` when the file changes during the reading, `Damaged` for a file that is not a program, and a disk
-    error as `disk.faults` does.
+    Raises `UsageError` when the file changes during the reading, `DamagedError` for a file that is not a program, and a
+    disk error as `disk.faults` does.
     """
     from mxr.program import FileSource, cut_points
 
@@ -163,7 +163,7 @@ def push(
     """Uploads the blobs of the program at `path` that the registry lacks, and publishes it under its label.
 
     `amend`: replace the facts of an artifact with these bytes that the same user pushed. After an interruption, call it
-    again. Raises `Unreachable`, and `Mismatch`, `Conflict` or `NotAllowed` as the registry answers.
+    again. Raises `UnreachableError`, and `MismatchError`, `ConflictError` or `NotAllowedError` as the registry answers.
     """
     file = cut(path, "model.mxr")
     publication = artifact_protocol.Publish(
@@ -196,7 +196,7 @@ def _arch_of(description: Mapping[str, Any]) -> GfxArch | None:
 def _reject_mixed_archs(description: Mapping[str, Any]) -> None:
     bases = sorted({arch.base for arch in program_evidence.archs_of(description)})
     if len(bases) > 1:
-        raise Mismatch(
+        raise MismatchError(
             f"This program has code for several archs ({', '.join(bases)}), so it cannot run on any of them.",
             hint="Compile it again on one GPU, and push that file.",
             detail={"differences": [Difference("arch", None, "+".join(bases)).to_json()]},
@@ -234,7 +234,7 @@ def _flags(options: Options, description: Mapping[str, Any], kind: str) -> tuple
 def _require_rest(
     options: Options, description: Mapping[str, Any], kind: str, arch: GfxArch | None, flags: Mapping[str, Any]
 ) -> None:
-    """Raises `Usage` listing everything that neither the file nor the options give."""
+    """Raises `UsageError` listing everything that neither the file nor the options give."""
     missing = []
     if kind == "gpu":
         missing += _missing_hardware(description, arch)
@@ -256,7 +256,7 @@ def _require_rest(
             )
         )
     if missing:
-        raise Usage(
+        raise UsageError(
             "The file does not contain " + ", ".join(what for what, _ in missing) + ".",
             hint="Add: " + "; ".join(how for _, how in missing) + ".",
             detail={"missing": [what for what, _ in missing]},
@@ -277,7 +277,7 @@ def _missing_hardware(description: Mapping[str, Any], arch: GfxArch | None) -> l
 def _inputs(options: Options, subject: ModelReference, description: Mapping[str, Any]) -> Inputs:
     """Returns the inputs in the options, else those in the parameters of the file.
 
-    Raises `Usage` where the file does not determine a dim of the model.
+    Raises `UsageError` where the file does not determine a dim of the model.
     """
     if options.batch is not None or options.inputs:
         return subject.bind(options.batch, options.inputs)

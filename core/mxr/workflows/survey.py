@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mxr.artifact.qualities import Request
 from mxr.client.retry import OUTAGE, retry
-from mxr.errors import TooLarge
+from mxr.errors import TooLargeError
 from mxr.protocol.surveys import RequestStatus
 from mxr.util.codec import canonical
 
@@ -22,8 +22,8 @@ AT_ONCE = 200
 def request_statuses(client: Client, requests: Sequence[Request]) -> list[RequestStatus]:
     """Returns the status of each request, in order. Equal requests are sent once.
 
-    A batch that the registry finds too large is sent in halves. Raises `Unreachable`: soon if the registry does not
-    answer at all, and after `retry.OUTAGE` once it has answered.
+    A batch that the registry finds too large is sent in halves. Raises `UnreachableError`: soon if the registry does
+    not answer at all, and after `retry.OUTAGE` once it has answered.
     """
     distinct = {canonical(request.to_json()): request for request in requests}
     names, found = list(distinct), dict[str, RequestStatus]()
@@ -33,7 +33,7 @@ def request_statuses(client: Client, requests: Sequence[Request]) -> list[Reques
         survey = partial(client.survey, [distinct[name] for name in batch])
         try:
             reply = retry(OUTAGE, survey) if found else survey()
-        except TooLarge:
+        except TooLargeError:
             if len(batch) == 1:
                 raise
             middle = len(batch) // 2

@@ -19,7 +19,7 @@ from sqlalchemy import update
 from mxr.artifact import serving
 from mxr.artifact.key import Difference
 from mxr.artifact.qualities import Qualities
-from mxr.errors import Conflict, MxrError, NotAllowed
+from mxr.errors import ConflictError, MxrError, NotAllowedError
 from mxr.util.codec import canonical, encode
 from mxr_registry.database.session import Row, Session, now
 from mxr_registry.database.tables import ArtifactRow
@@ -94,19 +94,19 @@ def _refusal(existing: Row, checked: CheckedPublication, differences: list[Diffe
     id, detail = existing.id[:12], {"id": existing.id, "differences": [each.to_json() for each in differences]}
     listed = f": {'; '.join(map(str, differences[:3]))}" if differences else ""
     if existing.origin == serving.BUILT:
-        return Conflict(
+        return ConflictError(
             f"These bytes are artifact {id}, whose facts worker {existing.worker} found{listed}.",
             hint="The facts of a built artifact cannot be replaced. Push again without options that contradict them.",
             detail=detail,
         )
     if not checked.wanted.amend:
-        return Conflict(
+        return ConflictError(
             f"These bytes were already published, as artifact {id}, with other facts{listed}.",
             hint="To replace the facts of an artifact that you pushed, add --amend.",
             detail=detail,
         )
     if existing.created_by != checked.source.created_by:
-        return NotAllowed(
+        return NotAllowedError(
             f"Artifact {id} was published by {existing.created_by}, and only its publisher can amend it.",
             hint="Ask its publisher to amend it.",
             detail={"id": existing.id},

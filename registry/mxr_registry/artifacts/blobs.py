@@ -13,7 +13,7 @@ from itertools import islice
 from sqlalchemy import select, update
 
 from mxr.artifact.manifest import Blob, File, Manifest
-from mxr.errors import Damaged, DamagedBlob, NoSuchBlob, Temporary
+from mxr.errors import DamagedBlobError, DamagedError, NoSuchBlobError, TemporaryError
 from mxr.util.hashing import hash_through
 from mxr_registry.database import tables
 from mxr_registry.database.session import Database, Session, advisory_lock, now, upsert
@@ -62,13 +62,13 @@ def _touch(session: Session, namespace: str, names: set[str]) -> set[str]:
 def record_upload(db: Database, store: Store, namespace: str, sha256: str, size: int, xxh3: str) -> None:
     """Write the row of an uploaded blob, with the XXH3-128 of its bytes in hex.
 
-    Raises `Temporary` if a sweep has removed its bytes since.
+    Raises `TemporaryError` if a sweep has removed its bytes since.
     """
     with db.writing() as session:
         # The lock keeps a sweep from removing the bytes between this check and the commit of the row.
         advisory_lock(session, lock_name(sha256))
         if store.stat(sha256) != size:
-            raise Temporary(f"Blob {sha256} was swept during its upload.", hint="Send it again.")
+            raise TemporaryError(f"Blob {sha256} was swept during its upload.", hint="Send it again.")
         moment = now(session)
         upsert(
             session,
@@ -85,16 +85,16 @@ def lock_name(sha256: str) -> str:
 
 
 def size_of(db: Database, namespace: str, sha256: str) -> int:
-    """Return the size in bytes of a blob of this namespace. Raises `NoSuchBlob`."""
+    """Return the size in bytes of a blob of this namespace. Raises `NoSuchBlobError`."""
     with db.reading() as session:
         found = sizes(session, namespace, [sha256])
     if sha256 not in found:
-        raise NoSuchBlob(f"The registry does not have blob {sha256}.", detail={"missing": [sha256]})
+        raise NoSuchBlobError(f"The registry does not have blob {sha256}.", detail={"missing": [sha256]})
     return found[sha256]
 
 
 def require_all(db: Database, store: Store, namespace: str, manifest: Manifest) -> None:
-    """Check that every blob of the manifest is present. Raises `NoSuchBlob`, which lists the missing ones."""
+    """Check that every blob of the manifest is present. Raises `NoSuchBlobError`, which lists the missing ones."""
     blobs = list(manifest.blobs())
     with db.reading() as session:
         rows = sizes(session, namespace, (blob.sha256 for blob in blobs))
@@ -102,7 +102,7 @@ def require_all(db: Database, store: Store, namespace: str, manifest: Manifest) 
     absent = [blob.sha256 for blob in blobs if not rows.get(blob.sha256) == blob.size == stored.get(blob.sha256)]
     if absent:
         count = "One blob" if len(absent) == 1 else f"{len(absent)} blobs"
-        raise NoSuchBlob(
+        raise NoSuchBlobError(
             f"{count} of this manifest {'is' if len(absent) == 1 else 'are'} missing in the registry: {absent[0]}"
             f"{'' if len(absent) == 1 else ' and others'}.",
             detail={"missing": absent[:MOST_REPORTED]},
@@ -112,7 +112,8 @@ def require_all(db: Database, store: Store, namespace: str, manifest: Manifest) 
 def contents(store: Store, file: File) -> Iterator[bytes]:
     """Yield the bytes of a file, and verify each blob and the whole file in the same pass.
 
-    Raises `DamagedBlob` for damaged bytes in the store, and at the end `Damaged` if the sha256 of the file is another.
+    Raises `DamagedBlobError` for damaged bytes in the store, and at the end `DamagedError` if the sha256 of the file is
+    another.
     """
     chunks = (data for blob in file.blobs for data in present(store, blob))
     if len(file.blobs) == 1:
@@ -121,7 +122,7 @@ def contents(store: Store, file: File) -> Iterator[bytes]:
     whole = new_sha256()
     yield from hash_through(chunks, whole)
     if whole.hexdigest() != file.sha256:
-        raise Damaged(
+        raise DamagedError(
             f"{file.name}: its blobs together have the sha256 {whole.hexdigest()}, not {file.sha256}.",
             hint="Push the file again. It may have changed while it was read.",
             detail={"file": file.name, "sha256": whole.hexdigest()},
@@ -131,7 +132,7 @@ def contents(store: Store, file: File) -> Iterator[bytes]:
 def present(
     store: Store, blob: Blob, offset: int = 0, length: int | None = None, chunk: ChunkSize = full_chunk
 ) -> Iterator[bytes]:
-    """Yield verified bytes of a blob that has a row. Raises `DamagedBlob` if they are missing or damaged."""
+    """Yield verified bytes of a blob that has a row. Raises `DamagedBlobError` if they are missing or damaged."""
     check(store, blob)
     reader = store.open(blob.sha256, offset, length)
     reader.chunk = chunk
@@ -142,13 +143,13 @@ def present(
 
 
 def check(store: Store, blob: Blob) -> None:
-    """Verify the stored bytes of a blob that has a row. Raises `DamagedBlob`."""
+    """Verify the stored bytes of a blob that has a row. Raises `DamagedBlobError`."""
     try:
         if store.check(blob.sha256) == blob.size:
             return
-    except NoSuchBlob:
+    except NoSuchBlobError:
         pass
-    raise DamagedBlob(
+    raise DamagedBlobError(
         f"Blob {blob.sha256} is missing or incomplete in the registry's store.", detail={"sha256": blob.sha256}
     )
 
@@ -162,7 +163,7 @@ def _batches(names: Iterable[str], size: int = 500) -> Iterator[list[str]]:
 def file_range(store: Store, file: File, start: int, length: int, chunk: ChunkSize) -> Iterator[bytes]:
     """Return an iterator over `length` bytes of a file from `start`, after verifying every blob in this range.
 
-    Raises `DamagedBlob` when called, not at the first `next`.
+    Raises `DamagedBlobError` when called, not at the first `next`.
     """
     parts = list(file.spans().ranges(start, length))
     for part in parts:

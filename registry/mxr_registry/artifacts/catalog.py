@@ -15,7 +15,7 @@ from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Candidate
 from mxr.artifact.qualities import Qualities
 from mxr.artifact.serving import BUILT, PUBLISHER
-from mxr.errors import NotAllowed, NotFound, Usage
+from mxr.errors import NotAllowedError, NotFoundError, UsageError
 from mxr.util.codec import decode
 from mxr.util.hashing import sha256_hex
 from mxr_registry.database.paging import begins_with, read_page
@@ -80,16 +80,20 @@ class ArtifactFilters:
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> ArtifactFilters:
-        """Read the filters from a query string. Raises `Usage` for an unknown filter or an invalid value."""
+        """Read the filters from a query string. Raises `UsageError` for an unknown filter or an invalid value."""
         known = set(cls.__dataclass_fields__)
         for name in query:
             if name not in known:
-                raise Usage(f"{name}: unknown filter.", hint=f"Use one of these filters: {', '.join(sorted(known))}.")
+                raise UsageError(
+                    f"{name}: unknown filter.", hint=f"Use one of these filters: {', '.join(sorted(known))}."
+                )
         limit, after = query.get("limit", "100"), query.get("after")
         if not re.fullmatch(r"[1-9][0-9]{0,3}", limit, re.ASCII) or int(limit) > MOST_LISTED:
-            raise Usage(f"limit: expected 1 to {MOST_LISTED}, found {limit[:20]!r}.", hint="Correct the limit.")
+            raise UsageError(f"limit: expected 1 to {MOST_LISTED}, found {limit[:20]!r}.", hint="Correct the limit.")
         if after is not None and not re.fullmatch(r"[0-9]{1,18}", after, re.ASCII):
-            raise Usage(f"after: {after[:40]!r} is not valid.", hint="Use the value of `next` in the previous page.")
+            raise UsageError(
+                f"after: {after[:40]!r} is not valid.", hint="Use the value of `next` in the previous page."
+            )
         return cls(**{**query, "limit": int(limit)})  # type: ignore[arg-type]
 
 
@@ -118,7 +122,7 @@ def listed(session: Session, namespace: str, filters: ArtifactFilters) -> str:
 
 
 def show(session: Session, namespace: str, id: str) -> str:
-    """Return the JSON of one artifact with its manifest and description. Raises `NotFound`, `Usage`."""
+    """Return the JSON of one artifact with its manifest and description. Raises `NotFoundError`, `UsageError`."""
     return show_row(find(session, namespace, id), default_serve(session))
 
 
@@ -188,17 +192,17 @@ def has(session: Session, namespace: str, id: str) -> bool:
 def find(session: Session, namespace: str, id: str) -> Row:
     """Return the row of the artifact with this id or unique id prefix (8 digits or more).
 
-    Raises `NotFound`, and `Usage` for an ambiguous prefix or an invalid id.
+    Raises `NotFoundError`, and `UsageError` for an ambiguous prefix or an invalid id.
     """
     if not ID.fullmatch(id):
-        raise Usage(f"{id[:80]!r} is not an artifact id.", hint="Give 8 to 64 lower-case hex digits of the id.")
+        raise UsageError(f"{id[:80]!r} is not an artifact id.", hint="Give 8 to 64 lower-case hex digits of the id.")
     row = ArtifactRow
     query = select(*COLUMNS, row.manifest_json, row.description_json).where(row.namespace == namespace)
     rows = session.execute(query.where(row.id >= id, row.id < id + "g").limit(2)).all()
     if not rows:
         raise _no_artifact(session, namespace, id)
     if len(rows) > 1:
-        raise Usage(
+        raise UsageError(
             f"More than one artifact id begins with {id}.",
             hint="Give more digits of the id; `mxr ls` shows them.",
             detail={"ids": [each.id for each in rows]},
@@ -206,20 +210,20 @@ def find(session: Session, namespace: str, id: str) -> Row:
     return rows[0]
 
 
-def _no_artifact(session: Session, namespace: str, id: str) -> NotFound:
+def _no_artifact(session: Session, namespace: str, id: str) -> NotFoundError:
     """The error for an id that no artifact has; for an id from before key version 2, it says what to do."""
     row = ReplacedArtifactRow
     query = select(row.id, row.replacement).where(row.namespace == namespace, row.id >= id, row.id < id + "g")
     found = session.execute(query.limit(2)).all()
     if len(found) != 1:
-        return NotFound(f"There is no artifact {id}.")
+        return NotFoundError(f"There is no artifact {id}.")
     if found[0].replacement is None:
-        return NotFound(
+        return NotFoundError(
             f"Artifact {id[:12]} was published for an XXH3 model hash and could not get a key of version 2.",
             hint="Publish the program again: mxr push FILE.mxr --model MODEL.onnx. Then write locks again: mxr lock.",
             detail={"replaced": found[0].id},
         )
-    return NotFound(
+    return NotFoundError(
         f"Artifact {id[:12]} got a key of version 2; its id is now {found[0].replacement}.",
         hint="Use the new id, and write locks again: mxr lock MODEL.onnx.",
         detail={"replaced": found[0].id, "replacement": found[0].replacement},
@@ -227,13 +231,13 @@ def _no_artifact(session: Session, namespace: str, id: str) -> NotFound:
 
 
 def file_of(row: Row, name: str) -> File:
-    """Return one file of the artifact in a row. Raises `NotFound`."""
+    """Return one file of the artifact in a row. Raises `NotFoundError`."""
     files = Manifest.from_json(json.loads(row.manifest_json)).files
     for file in files:
         if file.name == name:
             return file
     names = ", ".join(file.name for file in files[:5])
-    raise NotFound(f"Artifact {row.id[:12]} has no file {name!r}.", hint=f"Use one of its files: {names}.")
+    raise NotFoundError(f"Artifact {row.id[:12]} has no file {name!r}.", hint=f"Use one of its files: {names}.")
 
 
 def promote(session: Session, namespace: str, id: str) -> str:
@@ -274,7 +278,7 @@ def delete_rows(session: Session, artifacts: Sequence[int]) -> int:
 def remove(session: Session, namespace: str, id: str) -> str:
     """Remove an artifact and return its last JSON. Its blobs stay until a sweep finds them unreferenced.
 
-    Raises `NotAllowed` if a registered lock pins the artifact.
+    Raises `NotAllowedError` if a registered lock pins the artifact.
     """
     row = find(session, namespace, id)
     locks.refuse_pinned(session, row.seq, row.id)
@@ -282,7 +286,7 @@ def remove(session: Session, namespace: str, id: str) -> str:
     try:
         delete_rows(session, [row.seq])
     except IntegrityError:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"Artifact {row.id[:12]} has just been pinned by a lock.",
             hint="Run `mxr lock --registered` to list the locks.",
         ) from None

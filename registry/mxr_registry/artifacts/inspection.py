@@ -20,7 +20,7 @@ from typing import Any
 
 from mxr.artifact.limits import MOST_DESCRIPTION
 from mxr.artifact.manifest import File
-from mxr.errors import Temporary, from_json
+from mxr.errors import TemporaryError, from_json
 from mxr.util.codec import canonical
 from mxr_registry.config.limits import RequestLimits
 from mxr_registry.storage import Store
@@ -47,8 +47,8 @@ def inspect(
 ) -> tuple[Description, ...]:
     """Return the description of each program (the document of `mxr inspect --json`), in order.
 
-    Raises `Damaged` for a file that is not a program or exceeds the limits, also for one that was refused before, and
-    `Temporary` if the child cannot be started or the store does not answer.
+    Raises `DamagedError` for a file that is not a program or exceeds the limits, also for one that was refused before,
+    and `TemporaryError` if the child cannot be started or the store does not answer.
     """
 
     def read() -> tuple[Description, ...]:
@@ -62,8 +62,8 @@ def describe_model(store: Store, onnx: File, limits: RequestLimits, refusals: Re
     """Return the description of an ONNX file.
 
     It has `graph` (see `structure_of`), `inputs`, `outputs`, `types`, and `external`, the locations of external data.
-    Raises `Damaged` for a file that is not a model, names external data that no program may read, or exceeds the
-    limits, and `Temporary` as `inspect` does.
+    Raises `DamagedError` for a file that is not a model, names external data that no program may read, or exceeds the
+    limits, and `TemporaryError` as `inspect` does.
     """
     cpu, wall = min(MODEL_SECONDS, limits.inspect_cpu), min(float(MODEL_SECONDS), limits.inspect_wall)
 
@@ -135,7 +135,7 @@ def _start_child(stderr: Any) -> subprocess.Popen[bytes]:
             close_fds=True,
         )
     except OSError as problem:
-        raise Temporary(f"The registry cannot start the inspector process: {problem.strerror}.") from problem
+        raise TemporaryError(f"The registry cannot start the inspector process: {problem.strerror}.") from problem
 
 
 def _serve(child: subprocess.Popen[bytes], order: object, sources: Sequence[BlobSource]) -> dict[str, Any] | None:

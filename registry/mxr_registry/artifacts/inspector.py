@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mxr.artifact.limits import MOST_DESCRIPTION
-from mxr.errors import Damaged, MxrError
+from mxr.errors import DamagedError, MxrError
 from mxr.util.codec import encode
 
 MAX_FILE_SIZE = 64 << 10
@@ -89,9 +89,9 @@ class ParentProcess:
         self._writer.flush()
 
 
-def unreadable(reason: str) -> Damaged:
+def unreadable(reason: str) -> DamagedError:
     """Return the error for a file that cannot be read within the limits."""
-    return Damaged(
+    return DamagedError(
         f"The registry cannot read this file: {reason}.",
         hint="Check a program with `mxr inspect FILE`, and a model with onnx.checker.",
         detail={"offset": None},

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact.limits import MOST_LOCKS
 from mxr.artifact.serving import DESCRIPTIONS, allows
-from mxr.errors import Conflict, NoSuchArtifact, NotAllowed, NotFound, Usage
+from mxr.errors import ConflictError, NoSuchArtifactError, NotAllowedError, NotFoundError, UsageError
 from mxr.util.codec import canonical
 from mxr_registry.database.paging import MAX_PAGE, MAX_ROWS
 from mxr_registry.database.session import Database, Row, Session, now, upsert
@@ -29,9 +29,9 @@ MOST_NAMED = 20
 def put(db: Database, namespace: str, name: str, ids: Sequence[str]) -> str:
     """Register a lock, or replace the artifacts that it pins, and return its JSON.
 
-    Runs in one transaction: the lock pins all of these artifacts, or nothing changes. Raises `NoSuchArtifact`, which
-    lists the missing ones, `NotAllowed` for artifacts that the namespace does not serve and that this lock did not pin
-    before, and `Usage` for an invalid name.
+    Runs in one transaction: the lock pins all of these artifacts, or nothing changes. Raises `NoSuchArtifactError`,
+    which lists the missing ones, `NotAllowedError` for artifacts that the namespace does not serve and that this lock
+    did not pin before, and `UsageError` for an invalid name.
     """
     check_name(name)
     try:
@@ -42,7 +42,7 @@ def put(db: Database, namespace: str, name: str, ids: Sequence[str]) -> str:
             upsert(session, LockRow, keys, {"created_at": moment, "updated_at": moment}, {"updated_at": moment})
             count = select(func.count()).where(LockRow.namespace == namespace)
             if session.execute(count).scalar_one() > MOST_LOCKS:
-                raise Conflict(
+                raise ConflictError(
                     f"There are {MOST_LOCKS} registered locks, which is the limit.",
                     hint="Remove locks that nobody needs with `mxr lock --unregister NAME`.",
                 )
@@ -54,15 +54,15 @@ def put(db: Database, namespace: str, name: str, ids: Sequence[str]) -> str:
                 session.execute(insert(LockArtifactRow), [{"lock": row.seq, "artifact": seq} for seq in wanted])
             return show(session, namespace, name)
     except IntegrityError:
-        raise NoSuchArtifact(
+        raise NoSuchArtifactError(
             "An artifact of this lock has just been removed.", hint="Create the lock again with `mxr lock`."
         ) from None
 
 
 def check_name(name: str) -> str:
-    """Return `name` if it is a valid name of a lock. Raises `Usage`."""
+    """Return `name` if it is a valid name of a lock. Raises `UsageError`."""
     if not NAME.fullmatch(name):
-        raise Usage(
+        raise UsageError(
             f"{name[:120]!r} is not a valid lock name.",
             hint="Use up to 100 letters, digits, dots, dashes and underscores, such as prod or team-a.2026-11.",
         )
@@ -79,7 +79,7 @@ def _artifacts(session: Session, namespace: str, ids: Sequence[str]) -> list[Row
         found |= {each.id: each for each in session.execute(query)}
     absent = [id for id in wanted if id not in found]
     if absent:
-        raise NoSuchArtifact(
+        raise NoSuchArtifactError(
             f"{len(absent)} of the lock's artifacts are not in the registry: "
             f"{absent[0]}{' and others' if absent[1:] else ''}.",
             hint="Publish them (for a bundle: `mxr import --into registry`), or create a new lock with `mxr lock`.",
@@ -89,11 +89,11 @@ def _artifacts(session: Session, namespace: str, ids: Sequence[str]) -> list[Row
 
 
 def _refuse_unserved(session: Session, namespace: str, rows: Iterable[Row], pinned: set[str]) -> None:
-    """Raises `NotAllowed` for artifacts that `serve` excludes, except those that the lock pins already."""
+    """Raises `NotAllowedError` for artifacts that `serve` excludes, except those that the lock pins already."""
     rule = namespaces.rule_of(session, namespace)
     unserved = [each.id for each in rows if not allows(rule, each.origin, promoted=bool(each.promoted))]
     if fresh := [id for id in unserved if id not in pinned]:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"{len(fresh)} of the lock's artifacts do not answer requests, because the namespace {namespace} serves "
             f"{DESCRIPTIONS[rule]}: {', '.join(id[:12] for id in fresh[:MOST_NAMED])}.",
             hint=f"Promote them (`mxr promote {fresh[0][:12]}`), or {namespaces.change_command(namespace)}.",
@@ -102,19 +102,19 @@ def _refuse_unserved(session: Session, namespace: str, rows: Iterable[Row], pinn
 
 
 def find(session: Session, namespace: str, name: str) -> Row:
-    """Return the row of a lock. Raises `NotFound`."""
+    """Return the row of a lock. Raises `NotFoundError`."""
     row = LockRow
     query = select(row.seq, row.name, row.created_at, row.updated_at)
     found = session.execute(query.where(row.namespace == namespace, row.name == name)).first()
     if found is None:
-        raise NotFound(
+        raise NotFoundError(
             f"There is no registered lock {name[:120]!r}.", hint="Run `mxr lock --registered` to list the locks."
         )
     return found
 
 
 def show(session: Session, namespace: str, name: str) -> str:
-    """Return the JSON of one lock with the ids of its artifacts. Raises `NotFound`."""
+    """Return the JSON of one lock with the ids of its artifacts. Raises `NotFoundError`."""
     row = find(session, namespace, name)
     return _to_json(row, _ids(session, row.seq))
 
@@ -150,7 +150,10 @@ def _to_json(row: Row, ids: Iterable[str]) -> str:
 
 
 def remove(session: Session, namespace: str, name: str) -> str:
-    """Unregister a lock and return its last JSON. Its artifacts can be removed and swept again. Raises `NotFound`."""
+    """Unregister a lock and return its last JSON. Its artifacts can be removed and swept again.
+
+    Raises `NotFoundError`.
+    """
     removed = show(session, namespace, name)
     session.execute(delete(LockRow).where(LockRow.namespace == namespace, LockRow.name == name))
     return removed
@@ -163,10 +166,10 @@ def pinning(session: Session, artifact: int) -> list[str]:
 
 
 def refuse_pinned(session: Session, artifact: int, id: str) -> None:
-    """Check that no lock pins an artifact. Raises `NotAllowed`, which names the locks that do."""
+    """Check that no lock pins an artifact. Raises `NotAllowedError`, which names the locks that do."""
     names = pinning(session, artifact)
     if names:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"Artifact {id[:12]} is pinned by {'a lock' if len(names) == 1 else f'{len(names)} locks'}: "
             f"{', '.join(names[:MOST_NAMED])}.",
             hint="Replace the lock with one without this artifact, or remove it with `mxr lock --unregister NAME`.",

@@ -17,7 +17,7 @@ from mxr.artifact.matching import Candidate
 from mxr.artifact.qualities import ALLOWANCES, Demands, Request
 from mxr.artifact.serving import BUILT_ONLY, DESCRIPTIONS, PROMOTED_ONLY, allows
 from mxr.display.text import counted
-from mxr.errors import NoSuchArtifact
+from mxr.errors import NoSuchArtifactError
 from mxr_registry.database.session import Row, Session
 from mxr_registry.database.tables import ArtifactRow
 
@@ -47,7 +47,7 @@ class NearestArtifact:
 
 def explain(
     session: Session, namespace: str, request: Request, digest: str, family: str | None, rule: str
-) -> tuple[NoSuchArtifact, list[Mapping[str, Any]]]:
+) -> tuple[NoSuchArtifactError, list[Mapping[str, Any]]]:
     """Return the error for a request that no artifact satisfies, and the nearest artifacts as JSON.
 
     `rule`: the rule `serve` of the namespace. If it is the reason of the miss, the error says so.
@@ -70,7 +70,7 @@ def explain(
     else:
         message += "the registry does not know this model."
     detail = {"digest": digest, "nearest": shown}
-    return NoSuchArtifact(message, hint=advice(request, near), detail=detail), shown
+    return NoSuchArtifactError(message, hint=advice(request, near), detail=detail), shown
 
 
 def _excluded(
@@ -80,9 +80,9 @@ def _excluded(
     digest: str,
     near: list[NearestArtifact],
     shown: list[Mapping[str, Any]],
-) -> NoSuchArtifact:
+) -> NoSuchArtifactError:
     ids = [each.candidate.id for each in near if each.excluded]
-    return NoSuchArtifact(
+    return NoSuchArtifactError(
         f"{message}artifact {ids[0][:12]} matches, but it is {near[0].candidate.origin} and not promoted, and the "
         f"namespace {namespace} serves {DESCRIPTIONS[rule]}.",
         hint=f"{'Have a worker compile it (`--on-miss wait`), or promote' if rule == BUILT_ONLY else 'Promote'} the "

@@ -76,7 +76,10 @@ def _trim(session: Session, namespace: str) -> None:
 
 
 def listed(session: Session, namespace: str, after: str | None = None) -> str:
-    """Return the JSON of one page of misses, latest first. `after`: `next` of the previous page. Raises `Usage`."""
+    """Return the JSON of one page of misses, latest first. `after`: `next` of the previous page.
+
+    Raises `UsageError`.
+    """
     query = select(*MissRow.__table__.c).where(MissRow.namespace == namespace)
     if after is not None:
         last_at, request = _cursor(after)

@@ -15,7 +15,7 @@ from mxr.artifact import limits
 from mxr.artifact.key import MODEL_SHORT
 from mxr.artifact.manifest import File
 from mxr.artifact.model_files import ModelFiles
-from mxr.errors import Damaged, NoSuchBlob, NoSuchModel
+from mxr.errors import DamagedError, NoSuchBlobError, NoSuchModelError
 from mxr.onnxfile import OnnxInput, OnnxModel, OutputDim, check_names
 from mxr.protocol.artifacts import RegisterModel, check_model
 from mxr.util.codec import canonical, encode, refuse
@@ -36,9 +36,9 @@ DescribeModel = Callable[[File], Description]
 def register(db: Database, store: Store, describe_model: DescribeModel, namespace: str, declared: RegisterModel) -> str:
     """Register a model with its bytes and return its JSON.
 
-    `describe_model` returns the description of an ONNX file, or raises `Damaged`. Raises `NoSuchBlob`, and `Damaged` if
-    the files are another model, or the ONNX file names other external data than the manifest. Call it for one model at
-    a time.
+    `describe_model` returns the description of an ONNX file, or raises `DamagedError`. Raises `NoSuchBlobError`, and
+    `DamagedError` if the files are another model, or the ONNX file names other external data than the manifest. Call it
+    for one model at a time.
     """
     with db.reading() as session:
         row = _find(session, namespace, declared.model)
@@ -62,7 +62,7 @@ def _write(db: Database, namespace: str, declared: RegisterModel, description: D
         except IntegrityError:
             # Another request registered the model at the same time; the next attempt finds it.
             continue
-    raise NoSuchBlob("A blob of this model has just been swept.")
+    raise NoSuchBlobError("A blob of this model has just been swept.")
 
 
 def _save_description(session: Session, namespace: str, model: str, description: dict[str, Any]) -> None:
@@ -79,12 +79,12 @@ def _save_description(session: Session, namespace: str, model: str, description:
 def verify(db: Database, store: Store, namespace: str, declared: RegisterModel, *, read_bytes: bool = True) -> None:
     """Compare the identity of a declared model with its manifest. The bytes of each blob were checked when they came.
 
-    `read_bytes`: also read files of several blobs, because nobody hashed these files as a whole. Raises `NoSuchBlob`,
-    `Damaged`, and `Usage` for a manifest whose blobs are not the pieces of the identity.
+    `read_bytes`: also read files of several blobs, because nobody hashed these files as a whole. Raises
+    `NoSuchBlobError`, `DamagedError`, and `UsageError` for a manifest whose blobs are not the pieces of the identity.
     """
     found = ModelFiles.of(declared.manifest, declared.onnx).model
     if found != declared.model:
-        raise Damaged(
+        raise DamagedError(
             f"These files are the model {found}, not {declared.model}.",
             hint="Push the model again. It may have changed while it was read.",
             detail={"differences": [{"field": "model", "asked": declared.model, "found": found}]},
@@ -97,7 +97,7 @@ def verify(db: Database, store: Store, namespace: str, declared: RegisterModel, 
 
 
 def check_external_data(declared: RegisterModel, description: Description) -> None:
-    """Check that the ONNX file names exactly the external data in the manifest. Raises `Damaged`.
+    """Check that the ONNX file names exactly the external data in the manifest. Raises `DamagedError`.
 
     A worker gives the model to MIGraphX, which opens each file that the ONNX file names.
     """
@@ -183,7 +183,7 @@ def show(session: Session, namespace: str, model: str) -> str:
     """Return the JSON of one model with its manifest.
 
     A model whose bytes the registry never had is shown as the publishers of its programs describe it, if they agree.
-    Raises `NoSuchModel`.
+    Raises `NoSuchModelError`.
     """
     row = _find(session, namespace, check_model(model))
     if row is not None:
@@ -192,13 +192,13 @@ def show(session: Session, namespace: str, model: str) -> str:
     for claim in _claims(session, namespace, model):
         first = first or claim
         if claim["inputs"] != first["inputs"]:
-            raise NoSuchModel(
+            raise NoSuchModelError(
                 f"The publishers of programs of {model} describe different inputs.",
                 hint="Give the ONNX file instead of its identity, or upload the model: "
                 "mxr fetch MODEL.onnx --on-miss ask.",
             )
     if first is None:
-        raise NoSuchModel(f"The registry does not know the model {model}.")
+        raise NoSuchModelError(f"The registry does not know the model {model}.")
     return canonical(_claimed(model, first))
 
 

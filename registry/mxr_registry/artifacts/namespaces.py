@@ -9,7 +9,7 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from mxr.artifact.serving import SERVE_RULES
-from mxr.errors import NotFound, Usage
+from mxr.errors import NotFoundError, UsageError
 from mxr_registry.database.session import Session, default_serve, now, upsert
 from mxr_registry.database.tables import NamespaceRow
 
@@ -38,12 +38,12 @@ def listed(session: Session) -> dict[str, str]:
 def set_serve(session: Session, namespace: str, rule: str) -> None:
     """Set the rule of a namespace; `auto` removes it. It holds at once in every registry on this database.
 
-    Raises `NotFound`, and `Usage` for an unknown rule.
+    Raises `NotFoundError`, and `UsageError` for an unknown rule.
     """
     if namespace != DEFAULT:
-        raise NotFound(f"There is no namespace {namespace[:120]!r}.", hint="The only namespace is `default`.")
+        raise NotFoundError(f"There is no namespace {namespace[:120]!r}.", hint="The only namespace is `default`.")
     if rule not in (*SERVE_RULES, AUTO):
-        raise Usage(f"{rule[:40]!r} is not a rule.", hint=f"Use one of {', '.join((*SERVE_RULES, AUTO))}.")
+        raise UsageError(f"{rule[:40]!r} is not a rule.", hint=f"Use one of {', '.join((*SERVE_RULES, AUTO))}.")
     serve = None if rule == AUTO else rule
     values = {"serve": serve, "created_at": now(session)}
     upsert(session, NamespaceRow, {"name": namespace}, values, {"serve": serve})

@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from mxr.artifact import model_evidence, program_evidence, serving
 from mxr.artifact.key import Difference
 from mxr.artifact.manifest import File, Manifest, artifact_id
-from mxr.errors import Mismatch, MxrError, NoSuchBlob, Usage
+from mxr.errors import MismatchError, MxrError, NoSuchBlobError, UsageError
 from mxr.protocol.artifacts import Publish
 from mxr.util.codec import canonical, encode
 from mxr_registry.database.session import Database, Session, now
@@ -74,8 +74,9 @@ def publish(
 ) -> tuple[str, bool]:
     """Publish an artifact as `principal`. Returns its JSON and whether it is new.
 
-    Raises `NoSuchBlob`, `Damaged`, `DamagedBlob`, `Mismatch` if a program contradicts its key, `Conflict` for another
-    model, or for bytes that were published with other facts, and `NotAllowed` for an amendment by somebody else.
+    Raises `NoSuchBlobError`, `DamagedError`, `DamagedBlobError`, `MismatchError` if a program contradicts its key,
+    `ConflictError` for another model, or for bytes that were published with other facts, and `NotAllowedError` for an
+    amendment by somebody else.
     """
     checked = check(db, store, inspect, namespace, wanted, PublicationSource(serving.PUSHED, principal))
     checked = replace(checked, description=_with_warnings(checked, _check_model(db, namespace, checked)))
@@ -90,7 +91,7 @@ def publish(
         if found.problem is not None:
             raise found.problem
         return text, found.new
-    raise NoSuchBlob("A blob of this artifact has just been swept.")
+    raise NoSuchBlobError("A blob of this artifact has just been swept.")
 
 
 def check(
@@ -98,11 +99,11 @@ def check(
 ) -> CheckedPublication:
     """Run all checks that precede the transaction: read every byte, describe the programs, compare them with the key.
 
-    Raises the errors of `publish` except `Conflict`, and `Usage`.
+    Raises the errors of `publish` except `ConflictError`, and `UsageError`.
     """
     files = wanted.manifest.files
     if wanted.key.form == "whole" and len(files) != 1:
-        raise Usage(
+        raise UsageError(
             f"An artifact of form `whole` has one file, but this manifest has {len(files)}.",
             hint="Publish each program separately.",
         )
@@ -129,7 +130,7 @@ def _with_libraries(wanted: Publish, descriptions: Sequence[Description]) -> Pub
 
 
 def _check_model(db: Database, namespace: str, checked: CheckedPublication) -> tuple[str, ...]:
-    """Raises `Mismatch` for a program that cannot come from its model, if the registry has the model's ONNX file.
+    """Raises `MismatchError` for a program that cannot come from its model, if the registry has the model's ONNX file.
 
     Returns the warnings about a program that may come from it. Programs of workers skip this check: a worker compiles
     this very file with the options of the key.
@@ -141,7 +142,7 @@ def _check_model(db: Database, namespace: str, checked: CheckedPublication) -> t
         return ()
     found = model_evidence.contradictions(key, model, checked.description)
     if found:
-        raise Mismatch(
+        raise MismatchError(
             f"This program cannot come from the model {key.model}: {'; '.join(map(str, found[:3]))}.",
             hint="Publish it with the model and the precision with which it was compiled.",
             detail={"differences": [each.to_json() for each in found]},
@@ -169,7 +170,7 @@ def _lost_blobs(db: Database, store: Store, namespace: str, id: str) -> bool:
 
 
 def refuse_contradictions(wanted: Publish, files: Iterable[File], descriptions: Iterable[Description]) -> None:
-    """Check programs against the key. Raises `Mismatch`, which lists each field as stated by key and program."""
+    """Check programs against the key. Raises `MismatchError`, which lists each field as stated by key and program."""
     found: list[Difference] = []
     names = []
     for file, description in zip(files, descriptions, strict=True):
@@ -177,7 +178,7 @@ def refuse_contradictions(wanted: Publish, files: Iterable[File], descriptions: 
         found += [each for each in against if each not in found]
         names += [file.name] if against else []
     if found:
-        raise Mismatch(
+        raise MismatchError(
             f"{names[0]} does not match its key: {'; '.join(map(str, found[:3]))}.",
             hint="Publish it under the key that it was compiled for; `mxr inspect FILE` shows its contents.",
             detail={

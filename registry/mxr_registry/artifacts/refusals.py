@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
 
-from mxr.errors import Damaged, from_json
+from mxr.errors import DamagedError, from_json
 
 T = TypeVar("T")
 
@@ -36,16 +36,19 @@ class RefusalMemory:
         self._guard = threading.Lock()
 
     def run(self, name: str, read: Callable[[], T]) -> T:
-        """Return what `read` returns for the files that `name` identifies. Raises a remembered `Damaged` at once."""
+        """Return what `read` returns for the files that `name` identifies.
+
+        Raises a remembered `DamagedError` at once.
+        """
         with self._guard:
             until, error = self._found.get(name, (0.0, {}))
         if self._clock() < until:
             raise from_json(error)
         try:
             return read()
-        except Damaged as problem:
+        except DamagedError as problem:
             # Not its subclasses: the bytes in the store can be damaged, and then sent again.
-            if type(problem) is Damaged:
+            if type(problem) is DamagedError:
                 with self._guard:
                     seconds = SECONDS_AFTER_TIMEOUT if TIMED_OUT in problem.detail else SECONDS
                     self._found[name] = (self._clock() + seconds, problem.to_json())

@@ -65,7 +65,7 @@ class ResolveResult:
 
 
 def read(body: bytes) -> ResolveRequest:
-    """Decode the request in the body of a resolve. Raises `Usage`."""
+    """Decode the request in the body of a resolve. Raises `UsageError`."""
     return _REQUESTS.get(body)
 
 
@@ -79,7 +79,7 @@ _REQUESTS = DecodingCache(_read, MAX_CACHED)
 def hit(db: Database, usage: UsageCounter, namespace: str, wanted: ResolveRequest) -> str | None:
     """Return the JSON of a `Hit`, and count a use of the artifact; None if there is none.
 
-    Raises `Usage` if the request leaves a feature open and the matching artifacts differ in it.
+    Raises `UsageError` if the request leaves a feature open and the matching artifacts differ in it.
     """
     found = find(db, namespace, wanted)
     if found is None:
@@ -89,7 +89,7 @@ def hit(db: Database, usage: UsageCounter, namespace: str, wanted: ResolveReques
 
 
 def refuse(db: Database, namespace: str, wanted: ResolveRequest) -> NoReturn:
-    """Count a miss. Raises `NoSuchArtifact`, which explains it."""
+    """Count a miss. Raises `NoSuchArtifactError`, which explains it."""
     with db.reading() as session:
         rule = namespaces.rule_of(session, namespace)
         error, nearest = miss_report.explain(session, namespace, wanted.request, wanted.digest, wanted.family, rule)
@@ -98,7 +98,7 @@ def refuse(db: Database, namespace: str, wanted: ResolveRequest) -> NoReturn:
 
 
 def find(db: Database, namespace: str, wanted: ResolveRequest) -> ResolveResult | None:
-    """Return the hit, or None. Raises `Usage` as `hit` does."""
+    """Return the hit, or None. Raises `UsageError` as `hit` does."""
     values = {"namespace": namespace, "digest": wanted.digest, "generic": wanted.generic_digest or wanted.digest}
     rows = db.run_prepared(PREPARED, values)
     chosen = choose(rows, wanted, db.serve)
@@ -112,7 +112,7 @@ def find(db: Database, namespace: str, wanted: ResolveRequest) -> ResolveResult 
 def find_compiled(session: Session, namespace: str, request: Request) -> tuple[Candidate, Match] | None:
     """Return the artifact that makes a compile unnecessary: one that the namespace serves, or a built one.
 
-    Raises `Usage` as `hit` does.
+    Raises `UsageError` as `hit` does.
     """
     wanted = ResolveRequest.of(request)
     values = {"namespace": namespace, "digest": wanted.digest, "generic": wanted.generic_digest or wanted.digest}

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Integer, case, cast, func, insert, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from mxr.errors import MxrError, Usage
+from mxr.errors import MxrError, UsageError
 from mxr.protocol.artifacts import Use
 from mxr.util.codec import refuse
 from mxr_registry.database.paging import read_page
@@ -91,7 +91,10 @@ class UsageCounter:
 
 
 def record(db: Database, namespace: str, uses: Iterable[Use]) -> int:
-    """Record uses and return the number of artifacts. Ignores artifacts that no longer exist. Raises `Temporary`."""
+    """Record uses and return the number of artifacts. Ignores artifacts that no longer exist.
+
+    Raises `TemporaryError`.
+    """
     rest, recorded = iter(uses), 0
     while batch := list(islice(rest, 500)):
         try:
@@ -144,11 +147,11 @@ class UsageFilters:
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> UsageFilters:
-        """Read the filters from a query string. Raises `Usage`."""
+        """Read the filters from a query string. Raises `UsageError`."""
         unknown = sorted(set(query) - set(cls.__dataclass_fields__))
         if unknown:
             known = ", ".join(cls.__dataclass_fields__)
-            raise Usage(f"{unknown[0][:40]}: unknown filter.", hint=f"Use one of these filters: {known}.")
+            raise UsageError(f"{unknown[0][:40]}: unknown filter.", hint=f"Use one of these filters: {known}.")
         numbers = {name: _number(name, query[name], limit) for name, limit in _LIMITS.items() if name in query}
         if "after" in query and not re.fullmatch(r"[0-9]{1,18}-[0-9]{1,18}", query["after"], re.ASCII):
             raise refuse("after", "the value of `next` in the previous page", query["after"][:40])
@@ -160,12 +163,12 @@ _LIMITS = {"days": OLDEST, "limit": MOST_LISTED}
 
 def _number(name: str, text: str, limit: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= limit):
-        raise Usage(f"{name}: expected 1 to {limit}, found {text[:20]!r}.", hint=f"Correct the parameter {name}.")
+        raise UsageError(f"{name}: expected 1 to {limit}, found {text[:20]!r}.", hint=f"Correct the parameter {name}.")
     return int(text)
 
 
 def listed(session: Session, namespace: str, filters: UsageFilters) -> str:
-    """Return the JSON of a `Usage` reply (see `mxr.protocol.artifacts`)."""
+    """Return the JSON of a `UsageError` reply (see `mxr.protocol.artifacts`)."""
     since = cast(now(session) // DAY, Integer) - filters.days
     total: Any = func.sum(UseRow.count).label("total")
     used = select(UseRow.artifact, total, func.max(UseRow.used_at).label("last")).where(UseRow.day > since)

@@ -48,7 +48,7 @@ class ConnectionSettings:
     def read(cls, environ: Mapping[str, str], file: Path | None = None) -> ConnectionSettings:
         """Read the settings from `file`, or from the file that MXR_REGISTRY_CONFIG names, or use the defaults.
 
-        `file` comes from --config and takes precedence. MXR_DATABASE_POOL overrides the file. Raises `Usage`.
+        `file` comes from --config and takes precedence. MXR_DATABASE_POOL overrides the file. Raises `UsageError`.
         """
         settings = decode(cls, dict(read_config(environ, file).database), "database")
         pool = environ.get("MXR_DATABASE_POOL")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from mxr.consumers.ort.recording_form import OrtRuntime
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol.jobs import DeclaredPool, WorkerCapabilities
 from mxr.util.codec import decode, refuse
@@ -71,7 +71,7 @@ class JobRules:
     def read(cls, environ: Mapping[str, str], file: Path | None = None) -> JobRules:
         """Read the rules from `file`, or from the file that MXR_REGISTRY_CONFIG names, or use the defaults.
 
-        `file` comes from --config and takes precedence. MXR_LEASE_SECONDS overrides the file. Raises `Usage`.
+        `file` comes from --config and takes precedence. MXR_LEASE_SECONDS overrides the file. Raises `UsageError`.
         """
         config = read_config(environ, file)
         work = dict(config.work)
@@ -119,7 +119,7 @@ class ConfigDocument:
 
 
 def read_config(environ: Mapping[str, str], file: Path | None = None) -> ConfigDocument:
-    """Read `file`, or the file that MXR_REGISTRY_CONFIG names, or return an empty document. Raises `Usage`."""
+    """Read `file`, or the file that MXR_REGISTRY_CONFIG names, or return an empty document. Raises `UsageError`."""
     path = file or (Path(environ["MXR_REGISTRY_CONFIG"]) if environ.get("MXR_REGISTRY_CONFIG") else None)
     return _read(path) if path else ConfigDocument()
 
@@ -129,11 +129,11 @@ def _read(path: Path) -> ConfigDocument:
         return decode(ConfigDocument, tomllib.loads(path.read_text("utf-8")))
     except OSError as problem:
         reason: object = problem.strerror or problem
-    except Usage as problem:
+    except UsageError as problem:
         reason = problem.message
     except ValueError as problem:
         reason = f"it is not valid TOML: {problem}"
-    raise Usage(
+    raise UsageError(
         f"Cannot use the configuration file {path}: {reason}",
         hint="Correct the file, or give another with --config or MXR_REGISTRY_CONFIG.",
     ) from None

@@ -122,7 +122,7 @@ def expected_qualities(can: WorkerCapabilities, method: capabilities.CompileMeth
 
 
 def check_capabilities(can: WorkerCapabilities, where: str = "can") -> None:
-    """Check that every target and version is valid. Raises `Usage`."""
+    """Check that every target and version is valid. Raises `UsageError`."""
     for target in can.targets:
         if target.kind not in ("gpu", "ref"):
             raise refuse(f"{where}.targets.kind", "gpu or ref", target.kind)

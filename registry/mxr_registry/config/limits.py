@@ -70,6 +70,6 @@ class RequestLimits:
     def read(cls, environ: Mapping[str, str], file: Path | None = None) -> RequestLimits:
         """Read the limits from `file`, or from the file that MXR_REGISTRY_CONFIG names, or use the defaults.
 
-        Raises `Usage`.
+        Raises `UsageError`.
         """
         return decode(cls, dict(read_config(environ, file).limits), "limits")

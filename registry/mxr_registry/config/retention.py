@@ -59,7 +59,7 @@ class RetentionRules:
     def read(cls, environ: Mapping[str, str], file: Path | None = None) -> RetentionRules:
         """Read the rules from `file`, or from the file that MXR_REGISTRY_CONFIG names, or use the defaults.
 
-        Raises `Usage`.
+        Raises `UsageError`.
         """
         return decode(cls, dict(read_config(environ, file).retention), "retention")
 

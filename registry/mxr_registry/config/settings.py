@@ -53,7 +53,7 @@ class RegistrySettings:
         """Read the settings from the environment. `data` and `config` come from flags and take precedence.
 
         Reads MXR_DATABASE_URL, MXR_DATABASE_POOL, MXR_STORE_URL, MXR_S3_*, MXR_REGISTRY_CONFIG, MXR_LEASE_SECONDS,
-        XDG_DATA_HOME and HOME. Raises `Usage`.
+        XDG_DATA_HOME and HOME. Raises `UsageError`.
         """
         from .connections import ConnectionSettings
         from .job_rules import JobRules

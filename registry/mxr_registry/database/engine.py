@@ -23,7 +23,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError, NoSuchModuleError, OperationalError
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr_registry.config.connections import ConnectionSettings
 
 BUSY = 10.0
@@ -44,7 +44,7 @@ KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, 
 def engine_of(url: str, connections: ConnectionSettings) -> Engine:
     """Return the engine for a database URL, `sqlite:////path` or `postgresql://...`. It opens no connection.
 
-    Raises `Usage`, whose message contains no part of the URL that may be secret.
+    Raises `UsageError`, whose message contains no part of the URL that may be secret.
     """
     try:
         parsed = make_url(url)
@@ -68,8 +68,8 @@ def engine_of(url: str, connections: ConnectionSettings) -> Engine:
     raise _unusable(f"{parsed.drivername} is not supported")
 
 
-def _unusable(reason: str) -> Usage:
-    return Usage(
+def _unusable(reason: str) -> UsageError:
+    return UsageError(
         f"Cannot use the database in MXR_DATABASE_URL: {reason}.",
         hint="Use postgresql://user:password@host/database (percent-encode special characters in the password, such "
         "as @ as %40) or sqlite:////var/lib/mxr/registry.db, or unset it to use the embedded database.",

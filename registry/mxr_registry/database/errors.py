@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from sqlalchemy.exc import DataError, DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from mxr.errors import DiskFull, MxrError, Temporary, Usage
+from mxr.errors import DiskFullError, MxrError, TemporaryError, UsageError
 
 log = logging.getLogger("mxr_registry")
 
@@ -71,7 +71,7 @@ def translate_errors() -> Iterator[None]:
     try:
         yield
     except PoolTimeout:
-        raise Temporary("The registry has too many requests at once.") from None
+        raise TemporaryError("The registry has too many requests at once.") from None
     except DBAPIError as problem:
         translated = translate(problem)
         if translated is None:
@@ -103,23 +103,25 @@ def _one_line(problem: SQLAlchemyError) -> str:
 
 def _common(problem: SQLAlchemyError, message: str) -> MxrError | None:
     if "disk is full" in message or "disk full" in message or "no space left" in message:
-        return DiskFull("The disk that holds the registry's database is full.")
+        return DiskFullError("The disk that holds the registry's database is full.")
     if isinstance(problem, DataError):
-        return Usage(f"The database rejected a value: {_one_line(problem)}"[:300], hint="Shorten or correct the value.")
+        return UsageError(
+            f"The database rejected a value: {_one_line(problem)}"[:300], hint="Shorten or correct the value."
+        )
     return None
 
 
 def _sqlite_error(problem: SQLAlchemyError, message: str) -> MxrError | None:
     if "readonly" in message or "read-only" in message:
-        return Temporary(
+        return TemporaryError(
             "The registry's database is read-only.", hint="Make its file and folder writable for the registry."
         )
     if "malformed" in message or "not a database" in message:
         return MxrError("The registry's database is damaged.", hint="Run `mxr-registry fsck`, and restore a backup.")
     if isinstance(problem, OperationalError) and ("locked" in message or "busy" in message):
-        return Temporary("The registry's database is busy.")
+        return TemporaryError("The registry's database is busy.")
     if isinstance(problem, OperationalError) and "unable to open" in message:
-        return Temporary("The registry's database cannot be opened.", hint="Check MXR_DATABASE_URL and --data.")
+        return TemporaryError("The registry's database cannot be opened.", hint="Check MXR_DATABASE_URL and --data.")
     return None
 
 
@@ -128,14 +130,14 @@ def _by_state(problem: SQLAlchemyError, state: str) -> MxrError | None:
     if state in ("53100", "53400") or (
         state in ("XX000", "58030") and any(part in _message(problem) for part in DISK_FULL_MESSAGES)
     ):
-        return DiskFull("The disk that holds the registry's database is full.")
+        return DiskFullError("The disk that holds the registry's database is full.")
     if state.startswith("22"):
         return _common(problem, "")
     if state in ("XX001", "XX002"):
         return MxrError("The registry's database is damaged.", hint="Check the server's log, and restore a backup.")
     for prefix, (message, hint) in STATES.items():
         if state.startswith(prefix):
-            return Temporary(message, hint=hint)
+            return TemporaryError(message, hint=hint)
     return None
 
 
@@ -150,13 +152,13 @@ def _connection_error(problem: SQLAlchemyError, message: str) -> MxrError | None
         return _temporary("08")
     if isinstance(problem, OperationalError):
         reason = _one_line(problem).rpartition("failed: ")[2].partition(" Is the server running")[0]
-        return Temporary(f"The registry's database is unreachable: {reason[:200].rstrip('.')}.", hint=REACH_HINT)
+        return TemporaryError(f"The registry's database is unreachable: {reason[:200].rstrip('.')}.", hint=REACH_HINT)
     return None
 
 
-def _temporary(state: str) -> Temporary:
+def _temporary(state: str) -> TemporaryError:
     message, hint = STATES[state]
-    return Temporary(message, hint=hint)
+    return TemporaryError(message, hint=hint)
 
 
 def _lost(message: str) -> bool:

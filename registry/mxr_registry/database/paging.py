@@ -44,7 +44,7 @@ def begins_with(column: Any, prefix: str) -> Any:
 
 
 def check_number(after: str) -> int:
-    """Return the cursor of a list that is ordered by a number. Raises `Usage`."""
+    """Return the cursor of a list that is ordered by a number. Raises `UsageError`."""
     if not (after.isascii() and after.isdigit() and len(after) <= 18):
         raise refuse("after", "the value of `next` in the previous page", after[:40])
     return int(after)

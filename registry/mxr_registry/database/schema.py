@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Table, inspect, text
 
-from mxr.errors import MxrError, Temporary
+from mxr.errors import MxrError, TemporaryError
 
 from .session import Database, Session, advisory_lock
 
@@ -25,7 +25,7 @@ def upgrade(db: Database) -> str:
     """Migrate the schema to the newest revision in one transaction, and return that revision.
 
     Several processes may call this at once: one migrates and the others wait. Raises `MxrError` for a schema of a newer
-    registry, and `Temporary` if a running registry keeps the tables locked for a minute.
+    registry, and `TemporaryError` if a running registry keeps the tables locked for a minute.
     """
     with db.writing(lock_timeout=60.0) as session:
         if not db.embedded:
@@ -44,11 +44,11 @@ def upgrade(db: Database) -> str:
 
 
 def check(db: Database) -> None:
-    """Check that the schema has the revision that this code needs. Raises `Temporary` if it is older."""
+    """Check that the schema has the revision that this code needs. Raises `TemporaryError` if it is older."""
     with db.reading() as session:
         found = current(session)
     if found != newest():
-        raise Temporary(
+        raise TemporaryError(
             f"The database schema is {found or 'empty'}, and this registry needs revision {newest()}.",
             hint="Run `mxr-registry migrate` with the same MXR_DATABASE_URL, then start again.",
         )

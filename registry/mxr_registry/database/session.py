@@ -107,7 +107,7 @@ class Database:
     """
 
     def __init__(self, url: str, connections: ConnectionSettings | None = None, serve: str = BUILT_ONLY) -> None:
-        """Opens no connection. `serve`: see `default_serve`. Raises `Usage` for an invalid URL."""
+        """Opens no connection. `serve`: see `default_serve`. Raises `UsageError` for an invalid URL."""
         self.serve = serve
         self.engine = engine_of(url, connections or ConnectionSettings()).execution_options(mxr_serve=serve)
         self.embedded = self.engine.dialect.name == "sqlite"
@@ -119,12 +119,12 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Session]:
-        """Open a read-only transaction, which sees one snapshot. Raises `Temporary`."""
+        """Open a read-only transaction, which sees one snapshot. Raises `TemporaryError`."""
         with translate_errors(), self._reader.connect() as session:
             yield session
 
     def ping(self) -> None:
-        """Check that the database answers a query. Raises `Temporary`."""
+        """Check that the database answers a query. Raises `TemporaryError`."""
         with self.reading() as session:
             session.execute(text("SELECT 1"))
 
@@ -133,8 +133,8 @@ class Database:
         """Open a read-write transaction: committed at the end of the block, rolled back if the block raises.
 
         Waits up to `lock_timeout` seconds for locks: on SQLite for the write lock at the start, on PostgreSQL for each
-        locked row (there, the default is the setting `lock`). Raises `Temporary`, `DiskFull`, and SQLAlchemy's
-        `IntegrityError`, which the caller has to handle.
+        locked row (there, the default is the setting `lock`). Raises `TemporaryError`, `DiskFullError`, and
+        SQLAlchemy's `IntegrityError`, which the caller has to handle.
         """
         with translate_errors(), self._writer.connect() as session:
             if lock_timeout == BUSY:
@@ -153,7 +153,7 @@ class Database:
                     yield session
 
     def run_prepared(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
-        """Run one statement outside of any transaction and return its rows. Raises `Temporary`.
+        """Run one statement outside of any transaction and return its rows. Raises `TemporaryError`.
 
         It bypasses SQLAlchemy, whose overhead is several times the cost of such a statement.
         """
@@ -205,7 +205,7 @@ class Database:
         return connection
 
     def open_connection(self) -> None:
-        """Open a connection and leave it in the pool. Raises `Temporary`."""
+        """Open a connection and leave it in the pool. Raises `TemporaryError`."""
         with self.reading() as session:
             session.execute(select(1))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mxr.artifact.qualities import Request
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr_registry.artifacts import resolution
 from mxr_registry.database.session import Session
 
@@ -11,7 +11,7 @@ from mxr_registry.database.session import Session
 def artifact_of(session: Session, namespace: str, request: Request) -> str | None:
     """Return the id of the artifact that makes a compile unnecessary, or None.
 
-    Raises `Usage` if the request leaves a feature open and the matching artifacts differ in it.
+    Raises `UsageError` if the request leaves a feature open and the matching artifacts differ in it.
     """
     chosen = resolution.find_compiled(session, namespace, request)
     return chosen[0].id if chosen else None
@@ -21,5 +21,5 @@ def artifact_for(session: Session, namespace: str, request: Request) -> str | No
     """Like `artifact_of`, for an open job: returns None if the matching artifacts differ in an open feature."""
     try:
         return artifact_of(session, namespace, request)
-    except Usage:
+    except UsageError:
         return None

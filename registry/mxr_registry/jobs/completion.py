@@ -12,7 +12,7 @@ from mxr.artifact.manifest import artifact_id
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import Qualities
 from mxr.artifact.serving import BUILT
-from mxr.errors import Damaged, Mismatch, NoSuchBlob
+from mxr.errors import DamagedError, MismatchError, NoSuchBlobError
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.artifacts import catalog, publication
 from mxr_registry.artifacts.publication import Inspect, PublicationSource
@@ -45,8 +45,8 @@ def finish(
 ) -> str:
     """Publish the artifact of a job, close the job, and return its JSON. Idempotent: a repeated call changes nothing.
 
-    Raises `Conflict` for a lost lease, `Mismatch` and `Damaged` for a program that does not match the job (which is
-    then queued again), and `NoSuchBlob`.
+    Raises `ConflictError` for a lost lease, `MismatchError` and `DamagedError` for a program that does not match the
+    job (which is then queued again), and `NoSuchBlobError`.
     """
     with transitions.job_transaction(db) as session:
         row = tracking.find(session, namespace, id)
@@ -60,8 +60,8 @@ def finish(
         _check_matches_job(row, done)
         source = PublicationSource(BUILT, principal, row.id, row.worker_name)
         checked = publication.check(db, store, inspect, namespace, done.artifact, source)
-    except (Mismatch, Damaged) as problem:
-        name = "wrong_program" if isinstance(problem, Mismatch) else "damaged_program"
+    except (MismatchError, DamagedError) as problem:
+        name = "wrong_program" if isinstance(problem, MismatchError) else "damaged_program"
         # Transient, so that another worker retries it: only what MIGraphX itself rejects is permanent.
         failure = job_protocol.JobFailure(job_protocol.TRANSIENT, problem.message, name)
         lease_endings.fail(db, rules, namespace, row.id, job_protocol.FailJob(done.fence, failure, done.log))
@@ -74,7 +74,7 @@ def finish(
                 return tracking.at(session, rules, row.seq).text
         except IntegrityError:
             continue
-    raise NoSuchBlob("A blob of this artifact has just been swept.")
+    raise NoSuchBlobError("A blob of this artifact has just been swept.")
 
 
 def _already_finished(row: Row, done: job_protocol.FinishJob) -> bool:
@@ -92,7 +92,7 @@ def _with_inherited_qualities(row: Row, done: job_protocol.FinishJob) -> job_pro
 
 
 def _check_matches_job(row: Row, done: job_protocol.FinishJob) -> None:
-    """Raises `Mismatch` for an artifact with another key, or one that does not satisfy every request of this job."""
+    """Raises `MismatchError` for an artifact with another key, or one that does not satisfy all requests of the job."""
     key, made = done.artifact.key, done.artifact.qualities
     refused: list[Difference] = []
     if key.digest != row.digest:
@@ -101,7 +101,7 @@ def _check_matches_job(row: Row, done: job_protocol.FinishJob) -> None:
     refused += _broken_promises(catalog.qualities_of(row.pinned_json), made)
     if refused:
         rows = [each.to_json() for each in refused]
-        raise Mismatch(
+        raise MismatchError(
             f"The artifact does not match job {row.id[:12]}: {'; '.join(map(str, refused[:3]))}.",
             detail={"differences": rows},
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from mxr.errors import Conflict
+from mxr.errors import ConflictError
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow
@@ -32,10 +32,10 @@ EXPIRED = select(*JobRow.__table__.c).where(JobRow.state == job_protocol.RUNNING
 
 
 def require_lease(session: Session, namespace: str, id: str, fence: int) -> Row:
-    """Return the row of a job if the lease with this fencing number is valid. Raises `Conflict`."""
+    """Return the row of a job if the lease with this fencing number is valid. Raises `ConflictError`."""
     row = tracking.find(session, namespace, id)
     if row.state != job_protocol.RUNNING or row.fence != fence or row.lease_until < now(session):
-        raise Conflict(
+        raise ConflictError(
             f"Job {row.id[:12]}: the lease is lost.",
             hint="Stop working on this job. It was given to another worker, or is closed.",
             detail={"job": row.id, "fence": fence, "state": row.state, "current": row.fence},
@@ -49,7 +49,7 @@ def lease_guards(row: Row) -> tuple[Any, ...]:
 
 
 def fail(db: Database, rules: JobRules, namespace: str, id: str, failed: job_protocol.FailJob) -> str:
-    """Record that a job failed on its worker, and return the job's JSON. Raises `Conflict` for a lost lease."""
+    """Record that a job failed on its worker, and return the job's JSON. Raises `ConflictError` for a lost lease."""
     with transitions.job_transaction(db) as session:
         row = require_lease(session, namespace, id, failed.fence)
         logs.append(session, row.seq, failed.log)
@@ -59,7 +59,7 @@ def fail(db: Database, rules: JobRules, namespace: str, id: str, failed: job_pro
 
 
 def hand_back(db: Database, rules: JobRules, namespace: str, id: str, fence: int) -> str:
-    """Queue a job again without counting the attempt, and return its JSON. Raises `Conflict` for a lost lease."""
+    """Queue a job again without counting the attempt, and return its JSON. Raises `ConflictError` for a lost lease."""
     with transitions.job_transaction(db) as session:
         row = require_lease(session, namespace, id, fence)
         if row.cancelling:

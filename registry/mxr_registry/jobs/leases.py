@@ -80,7 +80,7 @@ def cross_topic(topic: str) -> str | None:
 def begin(db: Database, namespace: str, wanted: job_protocol.Claim) -> ClaimFilter:
     """Return what a claim covers.
 
-    Raises `NotFound` for an unknown worker or job, and `NoWorker` for a job that the worker cannot compile.
+    Raises `NotFoundError` for an unknown worker or job, and `NoWorkerError` for a job that the worker cannot compile.
     """
     with db.reading() as session:
         worker = workers.find(session, namespace, wanted.worker)
@@ -250,7 +250,7 @@ def _start_lease(session: Session, rules: JobRules, worker: Row, row: Row) -> ca
 
 
 def heartbeat(db: Database, rules: JobRules, namespace: str, id: str, beat: job_protocol.Heartbeat) -> str:
-    """Renew a lease, record the phase and new log text, and return the JSON of the reply. Raises `Conflict`."""
+    """Renew a lease, record the phase and new log text, and return the JSON of the reply. Raises `ConflictError`."""
     with transitions.job_transaction(db) as session:
         row = lease_endings.require_lease(session, namespace, id, beat.fence)
         until = max(row.lease_until, now(session) + rules.lease)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from mxr.artifact.qualities import Demands
-from mxr.errors import TooLarge
+from mxr.errors import TooLargeError
 from mxr.protocol import capabilities
 from mxr.protocol.jobs import WorkerCapabilities
 from mxr.util.codec import canonical, encode
@@ -49,14 +49,14 @@ class LiveCapabilities:
     def able(self, lane: str, demands: Demands) -> Iterator[tuple[WorkerCapabilities, capabilities.CompileMethod]]:
         """Yield the capabilities that can compile such a job, and how.
 
-        Raises `TooLarge` if all questions together need more than `MAX_COMPARISONS`.
+        Raises `TooLargeError` if all questions together need more than `MAX_COMPARISONS`.
         """
         request = lanes.request_of(lane, demands)
         candidates = self._by_lane.get(lane, []) + self._by_lane.get(lanes.cross_lane(lane) or "", [])
         for can in {id(each): each for each in candidates}.values():
             self._comparisons += len(can.targets)
             if self._comparisons > MAX_COMPARISONS:
-                raise TooLarge(
+                raise TooLargeError(
                     "These requests have to be compared with too many different workers.",
                     hint="Send fewer requests at once.",
                 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 from mxr_registry.config import lanes
@@ -19,7 +19,7 @@ from mxr_registry.database.session import Row, Session, now
 
 
 def show(session: Session, rules: JobRules, namespace: str, query: Mapping[str, str]) -> str:
-    """Return the JSON of the queue statistics, filtered by `arch` and `num_cu`. Raises `Usage`.
+    """Return the JSON of the queue statistics, filtered by `arch` and `num_cu`. Raises `UsageError`.
 
     The statistics are `queued`, `running` and `oldest_seconds` (the age of the oldest queued job, or 0): in total, for
     each declared pool over the jobs that it can compile (`pools`), and for each lane (`kinds`).
@@ -77,10 +77,12 @@ def _numbers(rows: Iterable[Row], moment: float) -> dict[str, Any]:
 def _filters(query: Mapping[str, str]) -> tuple[str | None, int | None]:
     for name in query:
         if name not in ("arch", "num_cu"):
-            raise Usage(f"{name}: unknown filter.", hint="Use one of these filters: arch, num_cu.")
+            raise UsageError(f"{name}: unknown filter.", hint="Use one of these filters: arch, num_cu.")
     count = query.get("num_cu")
     if count is not None and not re.fullmatch(r"[1-9][0-9]{0,4}", count, re.ASCII):
-        raise Usage(f"num_cu: expected a positive integer, found {count[:20]!r}.", hint="Correct the filter num_cu.")
+        raise UsageError(
+            f"num_cu: expected a positive integer, found {count[:20]!r}.", hint="Correct the filter num_cu."
+        )
     arch = query.get("arch")
     return (arch.partition(":")[0] if arch else None), (int(count) if count else None)
 

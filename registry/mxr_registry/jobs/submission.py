@@ -25,7 +25,7 @@ from mxr.artifact.limits import MOST_OPEN_JOBS
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import LIBRARIES, Demands, Qualities, Request
 from mxr.consumers.ort.recording_form import check_recording
-from mxr.errors import NoSuchBlob, NoSuchModel, Temporary, Usage
+from mxr.errors import NoSuchBlobError, NoSuchModelError, TemporaryError, UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
 from mxr_registry.artifacts import blobs, catalog
@@ -61,9 +61,9 @@ class _Submission:
 def submit(db: Database, store: Store, rules: JobRules, namespace: str, wanted: job_protocol.CompileRequest) -> str:
     """Submit a compile request and return the JSON of the job to wait for.
 
-    The job is `done` and has no id if no job was needed. Raises `NoSuchModel` and `NoSuchBlob` if the client has to
-    upload the model or calibration data first, `NoWorker` if the client waits and no live worker or declared pool can
-    compile the request, and `Usage`.
+    The job is `done` and has no id if no job was needed. Raises `NoSuchModelError` and `NoSuchBlobError` if the client
+    has to upload the model or calibration data first, `NoWorkerError` if the client waits and no live worker or
+    declared pool can compile the request, and `UsageError`.
     """
     submission = _prepare(store, wanted)
     lease_endings.expire(db, rules)
@@ -77,7 +77,7 @@ def submit(db: Database, store: Store, rules: JobRules, namespace: str, wanted: 
                 return _decide(session, rules, namespace, submission)
         except IntegrityError:
             continue
-    raise Temporary("Too many clients submit this request at the same time.")
+    raise TemporaryError("Too many clients submit this request at the same time.")
 
 
 def _prepare(store: Store, wanted: job_protocol.CompileRequest) -> _Submission:
@@ -85,7 +85,7 @@ def _prepare(store: Store, wanted: job_protocol.CompileRequest) -> _Submission:
     if key.form != "whole":
         check_recording(key, wanted.file_name)
     elif wanted.file_name is not None:
-        raise Usage("file_name is valid only with a key of ONNX Runtime's form.", hint="Omit file_name.")
+        raise UsageError("file_name is valid only with a key of ONNX Runtime's form.", hint="Omit file_name.")
     precision_support.check(key.arch, key.vendor, key.precision)
     demands = canonical(request.to_json()["demands"])
     terms = terms_of(demands)
@@ -180,13 +180,13 @@ def _require_uploads(session: Session, namespace: str, submission: _Submission) 
     ).scalar_one_or_none()
     if not model:
         lack = "does not know" if model is None else "does not have the bytes of"
-        raise NoSuchModel(
+        raise NoSuchModelError(
             f"The registry {lack} the model {key.model}.",
             hint="Give the ONNX file, so that it can be uploaded (API: POST /v1/models with its manifest).",
             detail={"model": key.model, "known": model is not None},
         )
     if key.calibration and not (submission.has_calibration and blobs.sizes(session, namespace, [key.calibration])):
-        raise NoSuchBlob(
+        raise NoSuchBlobError(
             f"The registry does not have the calibration data {key.calibration}.",
             hint="Give the file with --calibration FILE, so that it can be uploaded.",
             detail={"missing": [key.calibration]},
@@ -242,7 +242,7 @@ def _create(session: Session, namespace: str, submission: _Submission) -> int:
     key, moment = submission.request.key, now(session)
     waiting = select(func.count()).where(JobRow.namespace == namespace, JobRow.state == job_protocol.QUEUED)
     if session.execute(waiting).scalar_one() >= MOST_OPEN_JOBS:
-        raise Temporary(
+        raise TemporaryError(
             f"{MOST_OPEN_JOBS} jobs wait in the queue, which is the limit.",
             hint="Try again when workers finished some.",
         )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mxr.artifact.qualities import Demands, Request
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.protocol.jobs import JobFailure
 from mxr.protocol.surveys import RequestStatus, Survey, SurveyReply
 from mxr.util.codec import canonical, decode, encode
@@ -24,7 +24,7 @@ from .live_capabilities import LiveCapabilities
 
 
 def survey(session: Session, rules: JobRules, namespace: str, wanted: Survey) -> str:
-    """Return the JSON of a `SurveyReply`. Raises `TooLarge` as `LiveCapabilities.able` does."""
+    """Return the JSON of a `SurveyReply`. Raises `TooLargeError` as `LiveCapabilities.able` does."""
     surveyor = _Surveyor(session, rules, namespace)
     return canonical(encode(SurveyReply(tuple(surveyor.status_of(request) for request in wanted.requests))))
 
@@ -41,7 +41,7 @@ class _Surveyor:
     def status_of(self, request: Request) -> RequestStatus:
         try:
             found = resolution.find_compiled(self._session, self._namespace, request)
-        except Usage as problem:
+        except UsageError as problem:
             return RequestStatus(problem=f"{problem.message} {problem.hint}")
         if found is not None:
             return RequestStatus(found[0].id, found[1].to_json())

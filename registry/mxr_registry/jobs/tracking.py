@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, func, or_, select
 
-from mxr.errors import NotFound, Usage
+from mxr.errors import NotFoundError, UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
 from mxr_registry.config.job_rules import JobRules
@@ -80,18 +80,20 @@ class JobFilters:
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> JobFilters:
-        """Read the filters from a query string. Raises `Usage` for an unknown filter or an invalid value."""
+        """Read the filters from a query string. Raises `UsageError` for an unknown filter or an invalid value."""
         for name in query:
             if name not in cls.__dataclass_fields__:
                 names = ", ".join(cls.__dataclass_fields__)
-                raise Usage(f"{name}: unknown filter.", hint=f"Use one of these filters: {names}.")
+                raise UsageError(f"{name}: unknown filter.", hint=f"Use one of these filters: {names}.")
         limit, after = query.get("limit", "100"), query.get("after")
         if not re.fullmatch(r"[1-9][0-9]{0,3}", limit, re.ASCII) or int(limit) > MOST_LISTED:
-            raise Usage(f"limit: expected 1 to {MOST_LISTED}, found {limit[:20]!r}.", hint="Correct the limit.")
+            raise UsageError(f"limit: expected 1 to {MOST_LISTED}, found {limit[:20]!r}.", hint="Correct the limit.")
         if after is not None and not re.fullmatch(r"[0-9]{1,18}", after, re.ASCII):
-            raise Usage(f"after: {after[:40]!r} is not valid.", hint="Use the value of `next` in the previous page.")
+            raise UsageError(
+                f"after: {after[:40]!r} is not valid.", hint="Use the value of `next` in the previous page."
+            )
         if query.get("state", "open") not in (*job_protocol.STATES, "open"):
-            raise Usage(
+            raise UsageError(
                 f"state: {query['state'][:40]!r} is not a state.",
                 hint=f"Use one of these states: {', '.join(job_protocol.STATES)}, open.",
             )
@@ -104,19 +106,19 @@ def select_jobs(namespace: str) -> Any:
 
 
 def find(session: Session, namespace: str, id: str) -> Row:
-    """Return the job with this id or unique id prefix (8 digits or more). Raises `NotFound`, `Usage`."""
+    """Return the job with this id or unique id prefix (8 digits or more). Raises `NotFoundError`, `UsageError`."""
     job_protocol.check_job(id)
     found = session.execute(BY_ID, {"namespace": namespace, "low": id, "high": id + "g"}).all()
     if not found:
-        raise NotFound(f"There is no job {id}.", hint="Run `mxr jobs` to list the jobs.")
+        raise NotFoundError(f"There is no job {id}.", hint="Run `mxr jobs` to list the jobs.")
     if len(found) > 1:
         hint = "Give more digits of the id; `mxr jobs` shows them."
-        raise Usage(f"More than one job id begins with {id}.", hint=hint)
+        raise UsageError(f"More than one job id begins with {id}.", hint=hint)
     return found[0]
 
 
 def show(session: Session, rules: JobRules, namespace: str, id: str) -> JobDocument:
-    """Return the document of one job. Raises `NotFound`, `Usage`."""
+    """Return the document of one job. Raises `NotFoundError`, `UsageError`."""
     return shown(session, rules, find(session, namespace, id))
 
 

@@ -64,7 +64,7 @@ class JobChange:
 
 @contextlib.contextmanager
 def job_transaction(db: Database) -> Iterator[Session]:
-    """Open a transaction that may change jobs. Other such transactions wait for its end. Raises `Temporary`."""
+    """Open a transaction that may change jobs. Other such transactions wait for its end. Raises `TemporaryError`."""
     with db.writing() as session:
         next_number(session)
         yield session

@@ -13,7 +13,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.limits import MAX_ALL_CAPABILITIES, MOST_WORKERS
 from mxr.artifact.qualities import Demands, Request
 from mxr.consumers.ort.recording_form import runtime_in
-from mxr.errors import NotFound, NoWorker, Temporary
+from mxr.errors import NotFoundError, NoWorkerError, TemporaryError
 from mxr.protocol import jobs as job_protocol
 from mxr.util import codec
 from mxr.util.codec import canonical, encode
@@ -40,7 +40,7 @@ MARK_SEEN = (
 
 
 def register(session: Session, rules: JobRules, namespace: str, wanted: job_protocol.RegisterWorker) -> str:
-    """Register a worker with its capabilities and return its JSON. The same name keeps its id. Raises `Usage`."""
+    """Register a worker with its capabilities and return its JSON. The same name keeps its id. Raises `UsageError`."""
     lanes.check_capabilities(wanted.can)
     moment = now(session)
     session.execute(
@@ -57,13 +57,13 @@ def register(session: Session, rules: JobRules, namespace: str, wanted: job_prot
     new = values | {"id": secrets.token_hex(16), "created_at": moment}
     upsert(session, WorkerRow, {"namespace": namespace, "name": wanted.name}, new, values)
     if session.execute(select(func.count()).where(WorkerRow.namespace == namespace)).scalar_one() > MOST_WORKERS:
-        raise Temporary(
+        raise TemporaryError(
             f"{MOST_WORKERS} workers are registered, which is the limit.",
             hint="Give a worker the same name again when it restarts; names that are not used expire after 7 days.",
         )
     texts = select(WorkerRow.can_json).where(WorkerRow.namespace == namespace).distinct().subquery()
     if (session.execute(select(func.sum(func.length(texts.c.can_json)))).scalar() or 0) > MAX_ALL_CAPABILITIES:
-        raise Temporary(
+        raise TemporaryError(
             f"The workers have more than {MAX_ALL_CAPABILITIES} bytes of different capabilities, which is the limit.",
             hint="Workers that are not used expire after 7 days. Equal workers count once.",
         )
@@ -89,7 +89,7 @@ def _document(row: Row, moment: float, rules: JobRules) -> dict[str, Any]:
 
 
 def leave(session: Session, rules: JobRules, namespace: str, id: str) -> str:
-    """Sign a worker off until it registers again, and return its JSON. Raises `NotFound`.
+    """Sign a worker off until it registers again, and return its JSON. Raises `NotFoundError`.
 
     Its row stays, so that a job that failed on it last still prefers another worker.
     """
@@ -101,10 +101,10 @@ def leave(session: Session, rules: JobRules, namespace: str, id: str) -> str:
 
 
 def find(session: Session, namespace: str, id: str) -> Row:
-    """Return a registered worker by its full id. Raises `NotFound`, also for a worker that has signed off."""
+    """Return a registered worker by its full id. Raises `NotFoundError`, also for a worker that has signed off."""
     row = session.execute(BY_ID, {"namespace": namespace, "of": id}).first()
     if row is None or row.left_at is not None:
-        raise NotFound(f"There is no worker {id[:64]!r}.", hint="Register it again (API: POST /v1/workers).")
+        raise NotFoundError(f"There is no worker {id[:64]!r}.", hint="Register it again (API: POST /v1/workers).")
     return row
 
 
@@ -193,10 +193,10 @@ def another_can_take(session: Session, rules: JobRules, worker: Row, job: Row) -
     return False
 
 
-def no_worker_error(request: Request) -> NoWorker:
+def no_worker_error(request: Request) -> NoWorkerError:
     """Return the error for a request that no worker can compile. It describes the worker that is needed."""
     key, demands = request.key, request.demands
-    return NoWorker(
+    return NoWorkerError(
         f"No live worker and no declared pool can compile this: it needs {_needed(key, demands)}.",
         hint=_hint(key, demands),
         detail={"needed": request.to_json()["demands"] | {"lane": lanes.lane_of(key), "kind": key.kind}},

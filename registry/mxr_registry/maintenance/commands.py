@@ -11,7 +11,7 @@ import click
 
 from mxr.display.streams import write_json, write_line
 from mxr.display.text import counted
-from mxr.errors import Damaged, Usage
+from mxr.errors import DamagedError, UsageError
 from mxr_registry.command_options import (
     config_option,
     data_option,
@@ -116,7 +116,7 @@ def move(data: Path | None, to_database: str, to_store: str | None, as_json: boo
     settings = RegistrySettings.read(os.environ, data)
     source = existing_database(settings)
     if to_store == settings.store_url:
-        raise Usage("--to-store is the current store.", hint="Omit --to-store to keep the blobs where they are.")
+        raise UsageError("--to-store is the current store.", hint="Omit --to-store to keep the blobs where they are.")
     target = Database(to_database, settings.connections)
     stores = (open_store(settings.store_url, settings.s3), open_store(to_store, settings.s3)) if to_store else None
     if stores:
@@ -169,7 +169,7 @@ def fsck(data: Path | None, repair: bool, quick: bool, as_json: bool) -> None:
         )
     if not report.ok:
         hint = "Push the artifacts named above again: only missing blobs are uploaded."
-        error = Damaged("Data of the registry is lost or damaged.", hint=hint)
+        error = DamagedError("Data of the registry is lost or damaged.", hint=hint)
         if not as_json:
             raise error
         # The report is already the only JSON document of this command.

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import delete, exists, func, select, text
 
 from mxr.artifact.manifest import Manifest, artifact_id
-from mxr.errors import MxrError, NoSuchBlob
+from mxr.errors import MxrError, NoSuchBlobError
 from mxr.util.codec import canonical
 from mxr.util.hashing import sha256_chunks, xxh3_chunks
 from mxr_registry.artifacts.blobs import lock_name
@@ -153,7 +153,7 @@ class Fsck:
             if self.quick and xxh3 is not None:
                 return xxh3_chunks(self.store.read(name)) == xxh3
             return sha256_chunks(self.store.read(name)) == name
-        except (NoSuchBlob, OSError):
+        except (NoSuchBlobError, OSError):
             return False
 
     def _set_aside(self, name: str) -> bool:

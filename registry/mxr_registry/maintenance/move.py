@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Column, Table, delete, func, insert, select, text
 from sqlalchemy.exc import DataError
 
-from mxr.errors import Conflict, Damaged, MxrError, NoSuchBlob, Temporary, Usage
+from mxr.errors import ConflictError, DamagedError, MxrError, NoSuchBlobError, TemporaryError, UsageError
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database, Session, advisory_lock, translate_errors
 from mxr_registry.database.tables import BlobRow
@@ -52,12 +52,15 @@ class Move:
     on_progress: Callable[[str], None]
 
     def run(self) -> MoveResult:
-        """Run the move. Raises `Conflict` if the target is not empty, and `Temporary` if the source is in use."""
+        """Run the move.
+
+        Raises `ConflictError` if the target is not empty, and `TemporaryError` if the source is in use.
+        """
         schema.check(self.source)
         try:
             schema.check(self.target)
-        except Temporary as problem:
-            raise Temporary(
+        except TemporaryError as problem:
+            raise TemporaryError(
                 f"The target database is not prepared. {problem.message}",
                 hint="Run `mxr-registry migrate` with MXR_DATABASE_URL set to the URL of --to-database, then move.",
             ) from problem
@@ -97,7 +100,7 @@ class Move:
             try:
                 target.execute(insert(table), [dict(row) for row in page])
             except DataError as problem:
-                raise Usage(
+                raise UsageError(
                     f"The target database rejected a row of {table.name}: {problem.orig}"[:300],
                     hint="Correct or remove the row in the source. The target was not changed.",
                 ) from problem
@@ -120,14 +123,14 @@ def all_blobs(session: Session) -> list[tuple[str, int]]:
 
 
 def copy_blob(source: Store, target: Store, sha256: str, size: int) -> None:
-    """Copy one blob and verify its sha256. Raises `Damaged` if it is missing or damaged in the source."""
+    """Copy one blob and verify its sha256. Raises `DamagedError` if it is missing or damaged in the source."""
     upload = target.begin(sha256, size)
     try:
         for data in source.read(sha256):
             upload.write(data)
         upload.commit()
-    except (NoSuchBlob, Damaged) as problem:
-        raise Damaged(
+    except (NoSuchBlobError, DamagedError) as problem:
+        raise DamagedError(
             f"Blob {sha256} is missing or damaged in the source store.",
             hint="Run `mxr-registry fsck` to list what needs it. Push or remove that, then move again.",
             detail={"sha256": sha256},
@@ -137,14 +140,15 @@ def copy_blob(source: Store, target: Store, sha256: str, size: int) -> None:
 
 
 def _has_blob(store: Store, sha256: str, size: int) -> bool:
-    with contextlib.suppress(NoSuchBlob, Damaged):
+    with contextlib.suppress(NoSuchBlobError, DamagedError):
         return store.stat(sha256) == size and store.check(sha256) == size
     return False
 
 
 @contextlib.contextmanager
 def read_only_source(db: Database) -> Iterator[Session]:
-    """Open a read transaction and keep others from writing. Raises `Temporary` if a registry is using the database.
+    """Open a read transaction and keep others from writing. Raises `TemporaryError` if a registry is using the
+    database.
 
     SQLite is locked exclusively for this process. PostgreSQL still serves readers.
     """
@@ -180,7 +184,7 @@ def _lock_exclusively(session: Session) -> None:
         session.invalidate()
         if "locked" not in str(problem):
             raise
-        raise Temporary(
+        raise TemporaryError(
             "The registry to move is in use.", hint="Stop every mxr-registry that uses it, then move."
         ) from None
 
@@ -203,7 +207,7 @@ def _lock_tables(session: Session) -> None:
 def _require_empty(session: Session) -> None:
     for table in schema.tables():
         if table.name not in SEEDED and session.execute(select(table).limit(1)).first() is not None:
-            raise Conflict(
+            raise ConflictError(
                 f"The target database is not empty: {table.name} has rows.",
                 hint="Move to a new database, prepared with `mxr-registry migrate` and not served by any registry yet.",
             )

@@ -101,7 +101,10 @@ class Sweep:
     report: SweepReport
 
     def run(self) -> SweepReport:
-        """Run the sweep. Raises `Temporary` if database or store do not answer; earlier removals stay in effect."""
+        """Run the sweep.
+
+        Raises `TemporaryError` if database or store do not answer; earlier removals stay in effect.
+        """
         if not self.report.dry:
             lease_endings.expire(self.db, self.rules)
         self._artifacts()

@@ -13,7 +13,7 @@ from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from mxr.errors import Interrupted, TooLarge, Usage
+from mxr.errors import InterruptionError, TooLargeError, UsageError
 from mxr.util import codec
 from mxr_registry.memory_budget import RESERVATION
 
@@ -42,7 +42,10 @@ LARGE = BodyLimit(1 << 40, 400_000)
 
 
 async def small_body(request: Request) -> bytes:
-    """Return the body of a request about one program. Raises `TooLarge`, `Usage`, `Temporary` and `Interrupted`."""
+    """Return the body of a request about one program.
+
+    Raises `TooLargeError`, `UsageError`, `TemporaryError` and `InterruptionError`.
+    """
     return await _read(request, SMALL)
 
 
@@ -56,7 +59,7 @@ LargeBodyDep = Annotated[bytes, Depends(large_body)]
 
 
 def read(kind: type[T], body: bytes) -> T:
-    """Decode the JSON body of a request. Raises `Usage`, which names the invalid field."""
+    """Decode the JSON body of a request. Raises `UsageError`, which names the invalid field."""
     return codec.decode(kind, codec.parse(body, "The body"))
 
 
@@ -69,7 +72,7 @@ async def _read(request: Request, limit: BodyLimit) -> bytes:
     if values > FREE_VALUES:
         reservation = request.scope[RESERVATION]
         if values > (allowed := min(limit.values, reservation.largest // VALUE)):
-            raise TooLarge(
+            raise TooLargeError(
                 f"The request body has about {values} values, more than {allowed}.",
                 hint="Split the request into smaller ones.",
             )
@@ -80,7 +83,9 @@ async def _read(request: Request, limit: BodyLimit) -> bytes:
 async def _receive(request: Request, most: int) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared and not (declared.isascii() and declared.isdigit() and len(declared) < 20):
-        raise Usage("Content-Length is not a number.", hint="Send the size of the body in bytes, or no such header.")
+        raise UsageError(
+            "Content-Length is not a number.", hint="Send the size of the body in bytes, or no such header."
+        )
     if declared and int(declared) > most:
         raise _too_large(most)
     parts, size = [], 0
@@ -91,9 +96,9 @@ async def _receive(request: Request, most: int) -> bytes:
                 raise _too_large(most)
             parts.append(part)
     except ClientDisconnect as gone:
-        raise Interrupted("The client closed the connection before the body was complete.") from gone
+        raise InterruptionError("The client closed the connection before the body was complete.") from gone
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The request body exceeds {limit} bytes.", hint="Split the request into smaller ones.")
+def _too_large(limit: int) -> TooLargeError:
+    return TooLargeError(f"The request body exceeds {limit} bytes.", hint="Split the request into smaller ones.")

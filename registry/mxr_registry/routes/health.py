@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from mxr.errors import Temporary, Usage
+from mxr.errors import TemporaryError, UsageError
 
 from .deps import Services, ServicesDep, reply
 
@@ -28,5 +28,5 @@ def _check(services: Services) -> None:
     services.db.ping()
     try:
         services.store.ready()
-    except Usage as problem:
-        raise Temporary(problem.message, hint=problem.hint) from problem
+    except UsageError as problem:
+        raise TemporaryError(problem.message, hint=problem.hint) from problem

@@ -18,7 +18,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
 from mxr_registry.config.job_rules import JobRules
@@ -144,7 +144,7 @@ def _number(request: Request, name: str, limit: float) -> float | None:
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,16}(\.[0-9]{1,9})?", text, re.ASCII) or float(text) > limit:
-        raise Usage(
+        raise UsageError(
             f"{name}: expected a number up to {limit:g}, found {text[:20]!r}.", hint=f"Correct the parameter {name}."
         )
     return float(text)

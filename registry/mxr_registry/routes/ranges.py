@@ -14,7 +14,7 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr_registry.storage.store import ChunkSize
 
 from .download_buffers import DownloadBuffers
@@ -121,7 +121,7 @@ def bytes_response(
     try:
         part = parse_range(request.headers.get("range"), size) if use_range and request.method == "GET" else None
     except Unsatisfiable:
-        problem = Usage(
+        problem = UsageError(
             f"The range starts beyond the end: there are {size} bytes.", hint="Request a range within them."
         )
         return JSONResponse(problem.to_json(), 416, headers={**headers, "content-range": f"bytes */{size}"})

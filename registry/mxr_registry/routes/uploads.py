@@ -13,7 +13,7 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from mxr.errors import Interrupted, TooLarge, Usage
+from mxr.errors import InterruptionError, TooLargeError, UsageError
 from mxr.util.hashing import Hasher
 from mxr_registry.artifacts import blobs
 from mxr_registry.storage.store import Upload
@@ -25,8 +25,8 @@ from .upload_buffers import UploadBuffers
 async def receive(request: Request, services: Services, namespace: str, sha256: str) -> int:
     """Store the request body as the blob `sha256` and return its size in bytes.
 
-    No transaction is open while bytes arrive. Raises `Damaged` if the bytes have another sha256, `Usage` for an empty
-    or too large body, `DiskFull`, and `Interrupted` if the client disconnects.
+    No transaction is open while bytes arrive. Raises `DamagedError` if the bytes have another sha256, `UsageError` for
+    an empty or too large body, `DiskFullError`, and `InterruptionError` if the client disconnects.
     """
     limit = services.settings.limits.blob
     announced = _content_length(request, limit)
@@ -42,10 +42,10 @@ async def receive(request: Request, services: Services, namespace: str, sha256: 
                     raise _too_large(limit)
                 await threads.run(_write, upload, quick, chunk)
         if upload is None:
-            raise Usage("The blob is empty.", hint="Send the bytes of the blob as the request body.")
+            raise UsageError("The blob is empty.", hint="Send the bytes of the blob as the request body.")
         size = await threads.run(upload.commit)
     except ClientDisconnect:
-        raise Interrupted(f"The upload of blob {sha256} was interrupted; nothing was stored.") from None
+        raise InterruptionError(f"The upload of blob {sha256} was interrupted; nothing was stored.") from None
     finally:
         if upload is not None:
             upload.discard()
@@ -76,11 +76,13 @@ def _content_length(request: Request, limit: int) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise Usage("Content-Length is not a number.", hint="Send the size of the body in bytes, or no such header.")
+        raise UsageError(
+            "Content-Length is not a number.", hint="Send the size of the body in bytes, or no such header."
+        )
     if int(text) > limit:
         raise _too_large(limit)
     return int(text)
 
 
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The blob exceeds the limit of {limit} bytes.", hint="Split the file into smaller blobs.")
+def _too_large(limit: int) -> TooLargeError:
+    return TooLargeError(f"The blob exceeds the limit of {limit} bytes.", hint="Split the file into smaller blobs.")

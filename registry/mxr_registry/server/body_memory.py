@@ -8,7 +8,7 @@ arrive.
 
 from __future__ import annotations
 
-from mxr.errors import Temporary
+from mxr.errors import TemporaryError
 from mxr_registry.memory_budget import RESERVATION, MemoryBudget, Reservation
 
 from .asgi import App, Receive, Scope, Send, send_error
@@ -39,7 +39,7 @@ class BodyMemory:
         try:
             if size > FREE:
                 reservation.grow(WIRE_FACTOR * size)
-        except Temporary as error:
+        except TemporaryError as error:
             await send_error(send, error, error.status, (b"retry-after", f"{error.retry_after:.0f}".encode()))
             return
         scope[RESERVATION] = reservation

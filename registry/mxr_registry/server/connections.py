@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from mxr.errors import MxrError, Temporary, Usage
+from mxr.errors import MxrError, TemporaryError, UsageError
 from mxr.util.codec import canonical
 from mxr_registry.config.limits import RequestLimits
 
@@ -100,7 +100,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._header_size += len(data)
         super().data_received(data)
         if self._in_header and self._header_size > MAX_HEADER:
-            self._refuse(431, Usage(f"The header of the request exceeds {MAX_HEADER} bytes.", hint="Shorten it."))
+            self._refuse(431, UsageError(f"The header of the request exceeds {MAX_HEADER} bytes.", hint="Shorten it."))
 
     def on_message_begin(self) -> None:
         """Note the begin of a request, which may follow another one in the same packet."""
@@ -153,7 +153,7 @@ class BoundedProtocol(HttpToolsProtocol):
             elif self._in_header and not self._header_size:
                 self.transport.abort()
             else:
-                self._refuse(408, Temporary("The request did not arrive in time.", hint="Send it again."))
+                self._refuse(408, TemporaryError("The request did not arrive in time.", hint="Send it again."))
 
     def _begin_header(self) -> None:
         self._in_header, self._header_size = True, 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 
-from mxr.errors import Temporary
+from mxr.errors import TemporaryError
 from mxr_registry.memory_budget import RETRY_AFTER, MemoryBudget
 
 from .asgi import App, Message, Receive, Scope, Send, send_error
@@ -78,7 +78,7 @@ class _Reply:
             return
         if not self._budget.take(len(body)):
             self._refused = True
-            error = Temporary("Too many large replies wait for their clients.", hint="Try again in some seconds.")
+            error = TemporaryError("Too many large replies wait for their clients.", hint="Try again in some seconds.")
             await send_error(self._send, error, error.status, (b"retry-after", f"{RETRY_AFTER:.0f}".encode()))
             return
         self._held = len(body)

@@ -17,7 +17,7 @@ import re
 from collections.abc import Collection
 from functools import lru_cache
 
-from mxr.errors import MxrError, NotAllowed, Usage
+from mxr.errors import MxrError, NotAllowedError, UsageError
 
 from .asgi import App, Receive, Scope, Send, send_error
 
@@ -57,7 +57,7 @@ class RequestGuard:
                 headers.setdefault(name, []).append(value.decode("latin-1"))
         hosts = headers.get(b"host", [])
         if len(hosts) != 1:
-            return Usage(
+            return UsageError(
                 "A request needs exactly one Host header.", hint="Send the address of the registry as Host."
             ), 400
         if len(hosts[0]) > MAX_HOST or not self._is_own_host(hosts[0]):
@@ -87,10 +87,10 @@ def is_own_host(value: str, allowed: Collection[str]) -> bool:
 
 
 def check_host_name(name: str) -> str:
-    """Return a name for `--allowed-host` in lower case. Raises `Usage`."""
+    """Return a name for `--allowed-host` in lower case. Raises `UsageError`."""
     found = name.strip().lower().rstrip(".")
     if not HOST_NAME.fullmatch(found):
-        raise Usage(
+        raise UsageError(
             f"--allowed-host: {name[:80]!r} is not a host name.",
             hint="Give the name without scheme and port, such as registry.example.com; wildcards are not supported.",
         )
@@ -113,23 +113,23 @@ def _is_typed(types: list[str]) -> bool:
     return len(types) == 1 and types[0].partition(";")[0].strip().lower() in BODY_TYPES
 
 
-def _foreign_host(host: str) -> NotAllowed:
-    return NotAllowed(
+def _foreign_host(host: str) -> NotAllowedError:
+    return NotAllowedError(
         f"This registry is not served under the name {host[:120]!a} (header Host).",
         hint="Use its IP address, or start it with `mxr-registry serve --allowed-host NAME`.",
     )
 
 
-def _foreign_page(origins: list[str]) -> NotAllowed:
+def _foreign_page(origins: list[str]) -> NotAllowedError:
     page = f"from the origin {origins[0][:120]!a}" if origins else "from another site"
-    return NotAllowed(
+    return NotAllowedError(
         f"A web page {page} sent this request.", hint="Use mxr, or a page that the registry itself serves."
     )
 
 
-def _untyped_body(types: list[str]) -> Usage:
+def _untyped_body(types: list[str]) -> UsageError:
     found = repr(types[0][:80]) if types else "none"
-    return Usage(
+    return UsageError(
         f"The Content-Type of a body must be {' or '.join(BODY_TYPES)}, found {found}.",
         hint="Send JSON as application/json, and the bytes of a blob as application/octet-stream.",
     )

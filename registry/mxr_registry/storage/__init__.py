@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from mxr.display.redaction import redact
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 from .local import LocalStore
 from .s3_settings import S3Settings
@@ -15,13 +15,13 @@ __all__ = ["S3Settings", "Store", "open_store"]
 
 
 def open_store(url: str, s3: S3Settings | None = None) -> Store:
-    """Open the store at a URL. `s3` applies to an `s3://` URL only. Raises `Usage`."""
+    """Open the store at a URL. `s3` applies to an `s3://` URL only. Raises `UsageError`."""
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
         return LocalStore(unquote(parts.path))
     if parts.scheme == "s3" and parts.netloc and "@" not in parts.netloc and not (parts.query or parts.fragment):
         return _open_s3(parts, s3 or S3Settings())
-    raise Usage(
+    raise UsageError(
         f"MXR_STORE_URL: {redact(url)!r} is not a supported store URL.",
         hint="Use file:///var/lib/mxr/store or s3://BUCKET/PREFIX, or unset it to store files in the data directory.",
     )

@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from mxr.errors import DiskFull, MxrError, Temporary
+from mxr.errors import DiskFullError, MxrError, TemporaryError
 from mxr.util.hashing import read_chunks, sha256_chunks
 
 from .store import STALE, ChunkSize, Reader, StoredItem, Upload, damaged_blob, full_chunk, no_such_blob
@@ -133,7 +133,9 @@ class LocalStore:
         with translate_errors():
             (self.root / "blobs").mkdir(parents=True, exist_ok=True)
         if not os.access(self.root / "blobs", os.W_OK):
-            raise Temporary("The registry's store is read-only.", hint=f"Make {self.root} writable for the registry.")
+            raise TemporaryError(
+                "The registry's store is read-only.", hint=f"Make {self.root} writable for the registry."
+            )
 
     def remember(self, sha256: str, descriptor: int) -> None:
         """Remember that the bytes of this open file are verified."""
@@ -266,7 +268,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
-    """Turn errors of the file system into `DiskFull` and `Temporary`."""
+    """Turn errors of the file system into `DiskFullError` and `TemporaryError`."""
     try:
         yield
     except OSError as problem:
@@ -275,7 +277,7 @@ def translate_errors() -> Iterator[None]:
 
 def _mxr_error(problem: OSError) -> MxrError:
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return DiskFull("The disk that holds the registry's store is full.")
+        return DiskFullError("The disk that holds the registry's store is full.")
     if problem.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return Temporary("The registry's store is read-only.", hint="Make its folder writable for the registry.")
-    return Temporary(f"Cannot write to the registry's store: {problem.strerror or problem}.")
+        return TemporaryError("The registry's store is read-only.", hint="Make its folder writable for the registry.")
+    return TemporaryError(f"Cannot write to the registry's store: {problem.strerror or problem}.")

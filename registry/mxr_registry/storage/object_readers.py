@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from hashlib import sha256 as new_sha256
 
-from mxr.errors import Temporary
+from mxr.errors import TemporaryError
 
 from .s3 import Bucket, ObjectBody, ObjectVersion
 from .store import ChunkSize, damaged_blob, full_chunk, no_such_blob
@@ -15,7 +15,7 @@ RESUMES = 3
 
 
 class ObjectReader:
-    """Chunks of an object from `offset`: `length` bytes, or all of the rest. The constructor raises `NoSuchBlob`.
+    """Chunks of an object from `offset`: `length` bytes, or all of the rest. The constructor raises `NoSuchBlobError`.
 
     `version` identifies the content that is read. It is None if there was nothing to read.
     """
@@ -38,7 +38,7 @@ class ObjectReader:
             return None
         if self.version not in (None, body.version):
             body.close()
-            raise Temporary(f"Blob {self._sha256} was replaced while it was read.")
+            raise TemporaryError(f"Blob {self._sha256} was replaced while it was read.")
         self.version = body.version
         return body
 
@@ -59,7 +59,7 @@ class ObjectReader:
         while self._body is not None:
             try:
                 return self._body.read(self.chunk())
-            except Temporary:
+            except TemporaryError:
                 self.close()
                 if not self._resumes:
                     raise
@@ -75,7 +75,10 @@ class ObjectReader:
 
 
 class VerifiedReader:
-    """A whole blob, hashed while it is read. Yields the last chunk only if the sha256 matches, else `DamagedBlob`."""
+    """A whole blob, hashed while it is read.
+
+    Yields the last chunk only if the sha256 matches, else `DamagedBlobError`.
+    """
 
     def __init__(self, reader: ObjectReader, sha256: str, on_mismatch: Callable[[str], None]) -> None:
         """`on_mismatch` is called with the sha256 of a blob whose bytes do not match it."""

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 
-from mxr.errors import DamagedBlob, MxrError, NoSuchBlob, Temporary
+from mxr.errors import DamagedBlobError, MxrError, NoSuchBlobError, TemporaryError
 from mxr.util.hashing import sha256_chunks
 
 from .object_readers import ObjectReader, VerifiedReader
@@ -89,7 +89,7 @@ class ObjectStore:
                 whole = offset == 0 and (length is None or length >= version.size)
                 return VerifiedReader(reader, sha256, self.forget) if whole else reader
             reader.close()
-        raise Temporary(f"Blob {sha256} was replaced while it was read.")
+        raise TemporaryError(f"Blob {sha256} was replaced while it was read.")
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> ObjectReader:
         """See `Store.read`."""
@@ -151,7 +151,7 @@ class ObjectStore:
         return len(stale)
 
     def ready(self) -> None:
-        """See `Store.ready`. Raises `Usage` if the bucket or the credentials are wrong."""
+        """See `Store.ready`. Raises `UsageError` if the bucket or the credentials are wrong."""
         self.bucket.check_access(f"{self.prefix}ready")
 
     def remember(self, sha256: str, version: ObjectVersion) -> None:
@@ -240,8 +240,8 @@ class ObjectUpload(Upload):
         """The response to an earlier attempt was lost: check whether that attempt completed the upload."""
         try:
             self._store.check(self.sha256)
-        except (NoSuchBlob, DamagedBlob):
-            raise Temporary(f"The upload of blob {self.sha256} was lost in the S3 store.") from None
+        except (NoSuchBlobError, DamagedBlobError):
+            raise TemporaryError(f"The upload of blob {self.sha256} was lost in the S3 store.") from None
 
     def discard(self) -> None:
         """See `Upload.discard`. If aborting the upload fails, the next sweep removes it."""

@@ -18,7 +18,7 @@ import urllib3
 from botocore import exceptions as boto  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
 
-from mxr.errors import DiskFull, MxrError, Temporary, Usage
+from mxr.errors import DiskFullError, MxrError, TemporaryError, UsageError
 
 from .s3_settings import S3Settings
 
@@ -86,7 +86,10 @@ class ObjectBody:
         self._bucket = bucket
 
     def read(self, limit: int) -> bytes:
-        """Return the next bytes, at most `limit`; empty at the end. Raises `Temporary` if the connection breaks."""
+        """Return the next bytes, at most `limit`; empty at the end.
+
+        Raises `TemporaryError` if the connection breaks.
+        """
         with self._bucket.translate_errors():
             data: bytes = self._body.read(limit)
             return data
@@ -97,7 +100,7 @@ class ObjectBody:
 
 
 class Bucket:
-    """One bucket. Every method is thread-safe and raises `Temporary` or `DiskFull` if the request fails."""
+    """One bucket. Every method is thread-safe and raises `TemporaryError` or `DiskFullError` if the request fails."""
 
     def __init__(self, name: str, settings: S3Settings) -> None:
         self.name = name
@@ -109,7 +112,10 @@ class Bucket:
         self._paused_until = 0.0
 
     def check_access(self, key: str) -> None:
-        """Check that the bucket can be listed, and once per process that `key` can be written. Also raises `Usage`."""
+        """Check that the bucket can be listed, and once per process that `key` can be written.
+
+        Also raises `UsageError`.
+        """
         with self.translate_errors(starting=True):
             self._client.list_objects_v2(Bucket=self.name, Prefix=key, MaxKeys=1)
             if not self._write_checked.is_set():
@@ -214,7 +220,7 @@ class Bucket:
     def _request(self) -> Iterator[None]:
         """Context of every request: translates errors, and sends none during the pause after an outage."""
         if time.monotonic() < self._paused_until:
-            raise Temporary("The registry's S3 store did not answer a moment ago.", hint=HINT)
+            raise TemporaryError("The registry's S3 store did not answer a moment ago.", hint=HINT)
         with self.translate_errors():
             try:
                 yield
@@ -224,43 +230,46 @@ class Bucket:
 
     @contextmanager
     def translate_errors(self, starting: bool = False) -> Iterator[None]:
-        """Translate errors of the server. `starting`: configuration errors become `Usage` instead of `Temporary`."""
+        """Translate errors of the server.
+
+        `starting`: configuration errors become `UsageError` instead of `TemporaryError`.
+        """
         try:
             yield
         except boto.ClientError as problem:
             raise self._refused(problem, starting) from problem
         except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError) as problem:
-            kind = Usage if starting else Temporary
+            kind = UsageError if starting else TemporaryError
             hint = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or another source of AWS credentials."
             raise kind(f"No credentials for S3: {problem}", hint=hint) from problem
         except (boto.ReadTimeoutError, boto.ConnectTimeoutError) as problem:
             raise self._timed_out() from problem
         except boto.SSLError as problem:
-            kind = Usage if starting else Temporary
+            kind = UsageError if starting else TemporaryError
             hint = "Set MXR_S3_CA_FILE to the certificate of its authority."
             raise kind("The certificate of the S3 store is not trusted.", hint=hint) from problem
         except (boto.BotoCoreError, boto3.exceptions.Boto3Error, urllib3.exceptions.HTTPError, OSError) as problem:
             if isinstance(problem, urllib3.exceptions.TimeoutError):
                 raise self._timed_out() from problem
-            raise Temporary(
+            raise TemporaryError(
                 f"The registry's S3 store is unreachable, or closed the connection ({type(problem).__name__}).",
                 hint=HINT,
             ) from problem
 
-    def _timed_out(self) -> Temporary:
+    def _timed_out(self) -> TemporaryError:
         message = f"The registry's S3 store did not answer within {self._settings.timeout:g} seconds."
-        return Temporary(message, hint=HINT)
+        return TemporaryError(message, hint=HINT)
 
     def _refused(self, problem: boto.ClientError, starting: bool) -> MxrError:
         code = _code(problem)
         if code in FULL:
-            return DiskFull("The registry's S3 store is full.")
+            return DiskFullError("The registry's S3 store is full.")
         if code in REFUSALS:
             why, hint = REFUSALS[code]
-            kind = Usage if starting else Temporary
+            kind = UsageError if starting else TemporaryError
             return kind(f"The S3 store rejected a request for bucket {self.name}: {why} ({code}).", hint=hint)
         status = problem.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        return Temporary(f"The registry's S3 store answered {status} {code}.", hint=HINT)
+        return TemporaryError(f"The registry's S3 store answered {status} {code}.", hint=HINT)
 
 
 BYTES = "application/octet-stream"
@@ -301,7 +310,7 @@ def _connect(name: str, settings: S3Settings, endpoint: str | None) -> Any:
             config=config,
         )
     except (boto.BotoCoreError, ValueError) as problem:
-        raise Usage(
+        raise UsageError(
             f"Cannot set up the S3 client: {problem}.", hint="Check MXR_S3_* and the AWS configuration."
         ) from problem
 

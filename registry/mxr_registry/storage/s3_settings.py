@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 STYLES = ("path", "virtual", "auto")
 TIMEOUT = 15.0
@@ -37,11 +37,11 @@ class S3Settings:
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> S3Settings:
-        """Read MXR_S3_ENDPOINT, _PUBLIC_ENDPOINT, _REGION, _CA_FILE, _STYLE, _SIGNED, _TIMEOUT. Raises `Usage`."""
+        """Read MXR_S3_ENDPOINT, _PUBLIC_ENDPOINT, _REGION, _CA_FILE, _STYLE, _SIGNED, _TIMEOUT. Raises `UsageError`."""
         endpoint = _url(environ, "MXR_S3_ENDPOINT")
         ca_file = environ.get("MXR_S3_CA_FILE") or None
         if ca_file is not None and not Path(ca_file).is_file():
-            raise Usage(f"MXR_S3_CA_FILE: no such file: {ca_file}.", hint="Give a file with PEM certificates.")
+            raise UsageError(f"MXR_S3_CA_FILE: no such file: {ca_file}.", hint="Give a file with PEM certificates.")
         # Few servers other than AWS have a DNS name for each bucket.
         default_style = "auto" if endpoint is None else "path"
         return cls(
@@ -74,19 +74,19 @@ def _url(environ: Mapping[str, str], name: str) -> str | None:
     parts = urlsplit(text)
     if "@" in parts.netloc:
         # Not quoted: the part before it may be a password.
-        raise Usage(
+        raise UsageError(
             f"{name} contains a user name or a password.",
             hint="Remove it: the credentials of S3 are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
         )
     if text and not (parts.scheme in ("http", "https") and parts.hostname and not parts.query):
-        raise Usage(f"{name}: {text!r} is not a server URL.", hint="Write it as https://s3.example.com:9000.")
+        raise UsageError(f"{name}: {text!r} is not a server URL.", hint="Write it as https://s3.example.com:9000.")
     return text or None
 
 
 def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
     value = environ.get(name) or default
     if value not in choices:
-        raise Usage(
+        raise UsageError(
             f"{name}: {value!r} is not one of {', '.join(choices)}.",
             hint=f"Correct it, or unset it to use the default, {default}.",
         )
@@ -99,7 +99,7 @@ def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= 3600:
-        raise Usage(
+        raise UsageError(
             f"{name}: expected seconds, more than 0 and at most 3600.",
             hint=f"Correct it, or unset it to use the default, {default:g}.",
         )

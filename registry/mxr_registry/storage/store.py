@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256 as new_sha256
 from typing import Protocol, TypeAlias
 
-from mxr.errors import Damaged, DamagedBlob, NoSuchBlob
+from mxr.errors import DamagedBlobError, DamagedError, NoSuchBlobError
 from mxr.util.hashing import CHUNK
 
 STALE = 86_400.0
@@ -29,7 +29,7 @@ class Upload(ABC):
         self._hash = new_sha256()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes. Raises `Damaged` if the upload exceeds its announced size, and `DiskFull`."""
+        """Append bytes. Raises `DamagedError` if the upload exceeds its announced size, and `DiskFullError`."""
         self.received += len(data)
         if self.size is not None and self.received > self.size:
             raise self._mismatch(f"more than the announced {self.size} bytes")
@@ -37,7 +37,8 @@ class Upload(ABC):
         self._put(data)
 
     def commit(self) -> int:
-        """Store the bytes durably under their sha256 and return their number. Raises `Damaged` if they do not match.
+        """Store the bytes durably under their sha256 and return their number. Raises `DamagedError` if they do not
+        match.
 
         A second upload of the same blob replaces the first. Both have the same bytes.
         """
@@ -49,9 +50,9 @@ class Upload(ABC):
         self._store_bytes()
         return self.received
 
-    def _mismatch(self, found: str) -> Damaged:
+    def _mismatch(self, found: str) -> DamagedError:
         self.discard()
-        return Damaged(
+        return DamagedError(
             f"The uploaded bytes do not match blob {self.sha256}: the registry received {found}.",
             hint="Send the file again. If this repeats, the file changes while it is read, or in transit.",
             detail={"sha256": self.sha256, "received": self.received},
@@ -106,19 +107,19 @@ class Store(Protocol):
     page: int
 
     def begin(self, sha256: str, size: int | None = None) -> Upload:
-        """Start the upload of a blob. `size` is its announced size in bytes, if known. Raises `DiskFull`."""
+        """Start the upload of a blob. `size` is its announced size in bytes, if known. Raises `DiskFullError`."""
 
     def check(self, sha256: str) -> int:
         """Verify the bytes of a blob, unless this process has verified them before, and return their number.
 
-        Raises `NoSuchBlob`, and `DamagedBlob` after moving damaged bytes out of the way.
+        Raises `NoSuchBlobError`, and `DamagedBlobError` after moving damaged bytes out of the way.
         """
 
     def open(self, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
         """Read a blob from `offset` (`length` bytes, or all of the rest) after verifying it as `check` does."""
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
-        """Read a blob without verifying it. Never send these bytes to a client. Raises `NoSuchBlob`."""
+        """Read a blob without verifying it. Never send these bytes to a client. Raises `NoSuchBlobError`."""
 
     def url(self, sha256: str, local: bool = False) -> str | None:
         """Return a URL from which a client can download the blob directly, or None.
@@ -148,14 +149,14 @@ class Store(Protocol):
         """Remove unfinished uploads older than `age` seconds, and return their number."""
 
     def ready(self) -> None:
-        """Check that the store accepts writes. Raises `Temporary`, and `Usage` for a wrong configuration."""
+        """Check that the store accepts writes. Raises `TemporaryError`, and `UsageError` for a wrong configuration."""
 
 
-def damaged_blob(sha256: str) -> DamagedBlob:
+def damaged_blob(sha256: str) -> DamagedBlobError:
     """Return the error for stored bytes that do not match their sha256."""
-    return DamagedBlob(f"Blob {sha256} is damaged in the registry's store.", detail={"sha256": sha256})
+    return DamagedBlobError(f"Blob {sha256} is damaged in the registry's store.", detail={"sha256": sha256})
 
 
-def no_such_blob(sha256: str) -> NoSuchBlob:
+def no_such_blob(sha256: str) -> NoSuchBlobError:
     """Return the error for a blob that does not exist."""
-    return NoSuchBlob(f"The registry does not have blob {sha256}.", detail={"missing": [sha256]})
+    return NoSuchBlobError(f"The registry does not have blob {sha256}.", detail={"missing": [sha256]})

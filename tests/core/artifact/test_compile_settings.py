@@ -9,7 +9,7 @@ from paths import ROOT
 
 from mxr.artifact.compile_settings import OPTIONS, VARIABLES, check_env, check_options, unread
 from mxr.artifact.key import Key
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 KEY = Key("sha256:" + "0" * 64, "gpu", "2.15", (("x", (1, 3)),), arch="gfx90a", rocm="7.2")
 
@@ -43,7 +43,7 @@ HARMFUL_VALUES = (
 @pytest.mark.parametrize("name", [*PATHS, *DUMPS, *FLAGS, *TRACES, *HOST, *LOADER])
 def test_a_variable_that_is_not_on_the_list_is_refused_with_every_value(name: str) -> None:
     for value in ("1", "0", "", *HARMFUL_VALUES):
-        with pytest.raises(Usage) as refused:
+        with pytest.raises(UsageError) as refused:
             replace(KEY, env=((name, value),))
         assert refused.value.exit == 2 and refused.value.hint
 
@@ -53,7 +53,7 @@ def test_a_variable_that_is_not_on_the_list_is_refused_with_every_value(name: st
 )
 def test_an_option_that_is_not_on_the_list_is_refused(name: str) -> None:
     for value in ("1", *HARMFUL_VALUES):
-        with pytest.raises(Usage):
+        with pytest.raises(UsageError):
             check_options(((name, value),))
 
 
@@ -61,10 +61,10 @@ def test_no_setting_accepts_a_path_a_flag_or_a_second_command() -> None:
     for check, settings in ((check_env, VARIABLES), (check_options, OPTIONS)):
         for name in settings:
             for value in HARMFUL_VALUES:
-                with pytest.raises(Usage):
+                with pytest.raises(UsageError):
                     check(((name, value),))
             for value in ("", "a" * 1001, "1," * 300 + "1", "\0", "\udc80"):
-                with pytest.raises(Usage):
+                with pytest.raises(UsageError):
                     check(((name, value),))
 
 
@@ -80,12 +80,12 @@ def test_values_of_each_form() -> None:
         for value in good:
             check_env(((name, value),))
         for value in bad:
-            with pytest.raises(Usage):
+            with pytest.raises(UsageError):
                 check_env(((name, value),))
     check_options(
         (("convolution_layout", "channels_last"), ("mlss_use_specific_ops", "conv,dot"), ("split_sizes", "1,8"))
     )
-    with pytest.raises(Usage, match="unique"):
+    with pytest.raises(UsageError, match="unique"):
         check_env((("MIGRAPHX_NSTREAMS", "1"), ("MIGRAPHX_NSTREAMS", "2")))
 
 
@@ -96,9 +96,9 @@ def test_the_error_says_why_and_what_is_meant() -> None:
         ("MIGRAPHX_TRACE_EVAL", "does not change the program"),
         ("MIGRAPHX_GPU_OPTIONS", "--option NAME=VALUE"),
     ):
-        with pytest.raises(Usage, match=reason):
+        with pytest.raises(UsageError, match=reason):
             check_env(((name, "1"),))
-    with pytest.raises(Usage) as refused:
+    with pytest.raises(UsageError) as refused:
         check_env((("MIGRAPHX_DISABLE_MLIRR", "1"),))
     assert (
         "MIGRAPHX_DISABLE_MLIR?" in refused.value.hint.replace(" ", "") or "MIGRAPHX_DISABLE_MLIR" in refused.value.hint

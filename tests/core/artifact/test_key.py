@@ -15,7 +15,7 @@ from strategies import GPU, MODEL, OTHER_MODEL, SHA, key_parts, keys
 
 from mxr.artifact.key import KEY_VERSION, Difference, Key
 from mxr.artifact.target import DynamicDim
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 PLAIN = (
     '{"arch":"gfx90a","calibration":null,"env":{},"fast_math":true,"form":"whole",'
@@ -237,7 +237,7 @@ def test_the_generic_key() -> None:
     ids=repr,
 )
 def test_what_no_key_can_have(change: dict[str, Any]) -> None:
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         replace(GPU, **change)
 
 
@@ -261,14 +261,14 @@ def test_what_no_key_can_have(change: dict[str, Any]) -> None:
     ids=repr,
 )
 def test_documents_that_hold_no_key(change: dict[str, Any]) -> None:
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         Key.from_json(GPU.to_json() | change)
 
 
 @pytest.mark.parametrize("name", ["model", "kind", "migraphx", "inputs", "offload_copy", "fast_math", "arch", "rocm"])
 def test_a_missing_field_is_named(name: str) -> None:
     document = {field: value for field, value in GPU.to_json().items() if field != name}
-    with pytest.raises(Usage, match="arch" if name == "arch" else "ROCm" if name == "rocm" else rf"key\.{name}"):
+    with pytest.raises(UsageError, match="arch" if name == "arch" else "ROCm" if name == "rocm" else rf"key\.{name}"):
         Key.from_json(document)
 
 

@@ -9,7 +9,7 @@ import pytest
 from mxr.artifact import limits
 from mxr.artifact.key import Key, inputs_from_json
 from mxr.artifact.qualities import Demands, Qualities
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.artifacts import ModelClaim, Publish
@@ -36,19 +36,19 @@ def nested(levels: int) -> Any:
     ],
 )
 def test_inputs(inputs: dict[str, Any], words: str) -> None:
-    with pytest.raises(Usage, match=words):
+    with pytest.raises(UsageError, match=words):
         inputs_from_json(inputs, "inputs")
 
 
 def test_a_key_made_in_a_program_has_the_same_limits() -> None:
-    with pytest.raises(Usage, match="at most 1000 inputs"):
+    with pytest.raises(UsageError, match="at most 1000 inputs"):
         Key("sha256:" + "0" * 64, "ref", "2.16", tuple((str(number), (1,)) for number in range(1001)))
 
 
 @pytest.mark.parametrize("kind", [Qualities, Demands])
 def test_builds(kind: Any) -> None:
     assert kind(build="x" * limits.LONGEST_WORD)
-    with pytest.raises(Usage, match="build"):
+    with pytest.raises(UsageError, match="build"):
         kind(build="x" * (limits.LONGEST_WORD + 1))
 
 
@@ -60,7 +60,7 @@ def test_depth_of_provenance(kind: Any, levels: int) -> None:
     if kind is Publish:
         others = {"key": Key("sha256:" + "0" * 64, "ref", "2.16", ()), "manifest": None}
     assert kind(**others, provenance={"a": nested(limits.DEEPEST_PROVENANCE - 1)})
-    with pytest.raises(Usage, match="levels of lists"):
+    with pytest.raises(UsageError, match="levels of lists"):
         kind(**others, **wrong)
 
 
@@ -79,7 +79,7 @@ def test_what_workers_send() -> None:
         lambda: job_protocol.FailJob(1, failure, log="x" * (limits.MOST_LOG + 1)),
         lambda: job_protocol.FailJob(1, failure, provenance={"x": "y" * limits.MOST_PROVENANCE}),
     ):
-        with pytest.raises(Usage, match=r"at most|1 to 64"):
+        with pytest.raises(UsageError, match=r"at most|1 to 64"):
             make()
 
 
@@ -90,7 +90,7 @@ def test_inputs_of_a_model() -> None:
         ([one] * 10_001, "at most 10000 inputs"),
         ([one | {"name": "x" * 300_000}] * 4, "bytes of JSON"),
     ):
-        with pytest.raises(Usage, match=words):
+        with pytest.raises(UsageError, match=words):
             codec.decode(ModelClaim, document | {"inputs": inputs})
 
 
@@ -100,7 +100,7 @@ def test_every_json_document_has_a_depth(levels: int, pair: Any) -> None:
     begin, end = pair
     assert codec.parse(begin * (codec.DEEPEST - 1) + "[]" + end * (codec.DEEPEST - 1), "It")
     for text in (begin * levels + "1" + end * levels, (begin * levels + "1" + end * levels).encode()):
-        with pytest.raises(Usage, match="It is not valid JSON"):
+        with pytest.raises(UsageError, match="It is not valid JSON"):
             codec.parse(text, "It")
 
 

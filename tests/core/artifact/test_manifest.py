@@ -22,7 +22,7 @@ from mxr.artifact.manifest import (
     check_sha256,
     split_file,
 )
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util.codec import HUGE
 
 DIGEST = "d1" * 32
@@ -65,9 +65,9 @@ def cut(name: str, data: bytes, *sizes: int) -> File:
     ids=lambda name: ascii(name)[:20],
 )
 def test_names_that_leave_the_folder_or_fit_no_disk(name: str) -> None:
-    with pytest.raises(Usage, match="name"):
+    with pytest.raises(UsageError, match="name"):
         check_name(name)
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         Manifest.from_json({"files": [{"name": name, "size": 0, "sha256": EMPTY, "blobs": []}]})
 
 
@@ -99,7 +99,7 @@ def test_names_that_stay(name: str) -> None:
 def test_a_name_that_is_taken_lands_below_its_folder(name: str) -> None:
     try:
         check_name(name)
-    except Usage:
+    except UsageError:
         return
     inner: list[str] = []
     for part in name.replace("\\", "/").split("/"):
@@ -114,7 +114,7 @@ def test_a_name_that_is_taken_lands_below_its_folder(name: str) -> None:
     [("x", "x"), ("a", "a/b"), ("a/b/c", "a"), ("a/b/c", "x", "a/b"), ("a/b", "a/b/c/d")],
 )
 def test_no_two_files_in_one_place(names: tuple[str, ...]) -> None:
-    with pytest.raises(Usage, match="none of them a folder of another"):
+    with pytest.raises(UsageError, match="none of them a folder of another"):
         Manifest(tuple(cut(name, name.encode()) for name in names))
 
 
@@ -171,7 +171,7 @@ def test_each_blob_is_named_once_in_order() -> None:
 def test_one_sha256_has_one_size() -> None:
     blob = cut("a", b"xx").blobs[0]
     liar = File("b", 5, DIGEST, (Blob(blob.sha256, 3), blob))
-    with pytest.raises(Usage, match="one size"):
+    with pytest.raises(UsageError, match="one size"):
         list(Manifest((liar,)).blobs())
 
 
@@ -196,7 +196,7 @@ GOOD: dict[str, Any] = Manifest((cut("m", b"program", 3),)).to_json()
 )
 def test_files_that_are_refused(change: dict[str, Any]) -> None:
     assert Manifest.from_json(GOOD).to_json() == GOOD
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         Manifest.from_json(GOOD | {"files": [GOOD["files"][0] | change]})
     assert len(caught.value.message) < 400
 
@@ -210,27 +210,27 @@ def test_files_that_are_refused(change: dict[str, Any]) -> None:
     ids=lambda document: ascii(document)[:30],
 )
 def test_documents_that_are_refused(document: object) -> None:
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         Manifest.from_json(document)
 
 
 def test_an_empty_file_is_a_file_without_blobs() -> None:
     assert cut("e", b"") == File("e", 0, EMPTY, ())
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         File("e", 0, DIGEST, ())
 
 
 def test_there_is_a_most_of_files_and_blobs() -> None:
     Manifest(tuple(cut(str(n), b"") for n in range(MOST_FILES)))
-    with pytest.raises(Usage, match=f"1 to {MOST_FILES} files"):
+    with pytest.raises(UsageError, match=f"1 to {MOST_FILES} files"):
         Manifest(tuple(cut(str(n), b"") for n in range(MOST_FILES + 1)))
-    with pytest.raises(Usage, match=f"at most {MOST_BLOBS} blobs"):
+    with pytest.raises(UsageError, match=f"at most {MOST_BLOBS} blobs"):
         Manifest((File("m", MOST_BLOBS + 1, DIGEST, (Blob(DIGEST, 1),) * (MOST_BLOBS + 1)),))
 
 
 @pytest.mark.parametrize("value", ["", "ab", "A" * 64, "g" * 64, "a" * 63 + "\n", "a" * 65, "٠" * 64])
 def test_what_is_no_sha256(value: str) -> None:
-    with pytest.raises(Usage, match="asked: expected 64"):
+    with pytest.raises(UsageError, match="asked: expected 64"):
         check_sha256(value, "asked")
     assert check_sha256(DIGEST) == DIGEST
 
@@ -262,7 +262,7 @@ def test_a_file_is_split_at_the_given_offsets(tmp_path: Path) -> None:
     path.write_bytes(DATA)
     assert split_file(path, "x", (0, 50, 120, 200)) == cut("x", DATA, 50, 70)
     for points in ((0, 199), (0, 50, 201), (0, 50, 190)):
-        with pytest.raises(Usage, match="changed while it was being read"):
+        with pytest.raises(UsageError, match="changed while it was being read"):
             split_file(path, "x", points)
     path.write_bytes(b"")
     assert split_file(path, "x", (0,)) == File("x", 0, EMPTY, ())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mxr.artifact.matching import Candidate, Match, choose, judge
 from mxr.artifact.qualities import Demands, Qualities
 from mxr.artifact.serving import SERVE_RULES
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 Says = tuple[set[str], set[str], dict[str, Any]]
 """Fields refused, let pass, and taken on trust."""
@@ -166,7 +166,7 @@ def test_the_order_of_the_list_does_not_matter(asked: Demands, found: list[Candi
 def test_plus_and_minus_and_nothing_asked(name: str, more: dict[str, Any]) -> None:
     signs = [Qualities(**{"num_cu": 104, name: sign}) for sign in ("+", "any", "-")]
     found = [Candidate(sign.sramecc + sign.xnack, sign, order=n, origin="built") for n, sign in enumerate(signs)]
-    with pytest.raises(Usage, match=f"{name}\\+ and for {name}-") as caught:
+    with pytest.raises(UsageError, match=f"{name}\\+ and for {name}-") as caught:
         choose(Demands(**more), found, serve="any")
     assert caught.value.detail == {"field": name, "found": ["+", "-"], "ids": [each.id for each in found]}
     for at, sign in ((0, "+"), (2, "-")):
@@ -193,7 +193,7 @@ def test_signs_that_disagree_are_a_usage_error_and_nothing_else_is(asked: Demand
     if not torn:
         choose(asked, found, serve="any")
         return
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         choose(asked, found, serve="any")
     assert f"{torn[0]}+" in caught.value.message and f"{torn[0]}-" in caught.value.message
     assert f":{torn[0]}+" in caught.value.hint
@@ -375,5 +375,5 @@ def test_a_push_does_not_stop_what_was_built() -> None:
     built = Candidate("built", Qualities(xnack="+"), order=0, origin="built")
     pushed = Candidate("pushed", Qualities(xnack="-"), order=1)
     assert choose(Demands(), [built, pushed], serve="any") == (built, Match(assumed={"xnack": "+"}))
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         choose(Demands(), [replace(built, origin="pushed"), pushed], serve="any")

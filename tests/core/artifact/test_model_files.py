@@ -17,7 +17,7 @@ from mxr.artifact import model_hashing
 from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.artifact.model_files import PIECE, ModelFiles, PiecedFile
 from mxr.artifact.model_hashing import hash_model, model_identity
-from mxr.errors import Temporary, Usage
+from mxr.errors import TemporaryError, UsageError
 
 FILES = st.dictionaries(
     st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5),
@@ -102,9 +102,9 @@ def test_names_and_places_of_bytes_matter(tmp_path: Path) -> None:
 def test_files_that_cannot_be_read_are_usage(tmp_path: Path) -> None:
     model = written(tmp_path / "m", b"onnx")
     for asked in ((tmp_path / "absent", ()), (model, [("d", tmp_path / "absent")])):
-        with pytest.raises(Usage, match=r"There is no file .*absent"):
+        with pytest.raises(UsageError, match=r"There is no file .*absent"):
             model_identity(*asked)
-    with pytest.raises(Usage, match="Cannot read"):
+    with pytest.raises(UsageError, match="Cannot read"):
         model_identity(tmp_path, ())
 
 
@@ -128,7 +128,7 @@ def test_a_file_that_changes_while_the_model_is_hashed(
         os.utime(path, ns=(1, 1))  # so that the change shows, however coarse the clock of the file system is
     monkeypatch.setattr(model_hashing, "threads", lambda: 1)  # one thread, so that it meddles once at a time
     monkeypatch.setattr(model_hashing.hashlib, "sha256", lambda: Meddler(lambda: meddle(files[victim])))
-    with pytest.raises(Temporary, match=f"{victim} changed while it was being read") as caught:
+    with pytest.raises(TemporaryError, match=f"{victim} changed while it was being read") as caught:
         hash_model(files["model"], [("data", files["data"]), ("empty", files["empty"])])
     assert caught.value.exit == 75
 
@@ -152,7 +152,7 @@ ONE = PiecedFile(1, (SHA,))
     ],
 )
 def test_files_that_have_no_such_pieces(size: int, pieces: tuple[str, ...]) -> None:
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         PiecedFile(size, pieces)
 
 
@@ -169,7 +169,7 @@ def test_files_that_have_no_such_pieces(size: int, pieces: tuple[str, ...]) -> N
     ids=range(6),
 )
 def test_files_that_are_no_model(onnx: PiecedFile, external: list[tuple[str, PiecedFile]]) -> None:
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         ModelFiles(onnx, tuple(external))
 
 
@@ -180,5 +180,5 @@ def test_a_manifest_of_other_pieces_is_no_model() -> None:
 
     assert ModelFiles.of(manifest(PIECE, 1), "m.onnx").onnx == PiecedFile(PIECE + 1, (SHA, SHA))
     for sizes in ((1, 1), (1, PIECE), (PIECE - 1, 2), (PIECE + 1,)):
-        with pytest.raises(Usage, match="64 MiB"):
+        with pytest.raises(UsageError, match="64 MiB"):
             ModelFiles.of(manifest(*sizes), "m.onnx")

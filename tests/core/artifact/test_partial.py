@@ -13,7 +13,7 @@ from strategies import GPU, OTHER_MODEL, keys
 from mxr.artifact.key import Key
 from mxr.artifact.partial import FACTS, PartialRequest
 from mxr.artifact.qualities import Demands
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 
 def partial_of(key: Key, opened: set[str]) -> PartialRequest:
@@ -85,5 +85,5 @@ def test_the_generic_family_of_an_arch_is_admitted_for_the_arch() -> None:
 
 
 def test_settings_of_a_compile_are_checked() -> None:
-    with pytest.raises(Usage, match="LD_PRELOAD"):
+    with pytest.raises(UsageError, match="LD_PRELOAD"):
         PartialRequest(GPU.model, (), env=(("LD_PRELOAD", "x"),))

@@ -13,7 +13,7 @@ from strategies import GPU
 
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Qualities, Request
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util import codec
 
 REF = replace(GPU, kind="ref")
@@ -45,10 +45,10 @@ def test_the_real_arch_is_said_only_where_it_is_another() -> None:
     assert "real_arch" not in Request(navi).to_json()["demands"]
     Qualities(real_arch="gfx1103").check(navi)
     for key in (replace(GPU, arch="gfx1103"), REF):
-        with pytest.raises(Usage, match="real_arch"):
+        with pytest.raises(UsageError, match="real_arch"):
             Qualities(real_arch="gfx1103").check(key)
     for kind in (Qualities, Demands):
-        with pytest.raises(Usage, match="real_arch: expected an arch"):
+        with pytest.raises(UsageError, match="real_arch: expected an arch"):
             kind(real_arch="11.0.3")
 
 
@@ -80,7 +80,7 @@ def test_orders_and_repeats_mean_nothing() -> None:
     ids=repr,
 )
 def test_what_cannot_be_demanded(change: dict[str, Any]) -> None:
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         Demands(**change)
 
 
@@ -95,7 +95,7 @@ def test_what_cannot_be_demanded(change: dict[str, Any]) -> None:
     ids=repr,
 )
 def test_what_no_artifact_can_state(change: dict[str, Any]) -> None:
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         Qualities(**change)
 
 
@@ -103,9 +103,9 @@ def test_what_no_artifact_can_state(change: dict[str, Any]) -> None:
     "patch", ["7.2", "7.2.", "7.1.0", "7.20.1", "7.2.1\n", "7.2. 1", "7.2." + "1" * 61, "x7.2.1", ""]
 )
 def test_a_patch_belongs_to_its_version(patch: str) -> None:
-    with pytest.raises(Usage, match="rocm_patch"):
+    with pytest.raises(UsageError, match="rocm_patch"):
         Request(GPU, Demands(rocm_patch=patch))
-    with pytest.raises(Usage, match="rocm_patch"):
+    with pytest.raises(UsageError, match="rocm_patch"):
         Qualities(rocm_patch=patch).check(GPU)
     Request(GPU, Demands(rocm_patch="7.2.1-43~22.04", migraphx_patch="2.15.0"))
     Qualities(rocm_patch="7.2.1-43~22.04", migraphx_patch="2.15.0").check(GPU)
@@ -114,16 +114,16 @@ def test_a_patch_belongs_to_its_version(patch: str) -> None:
 def test_ref_states_no_rocm_and_no_features() -> None:
     Qualities(migraphx_patch="2.15.3").check(REF)
     for wrong in (Qualities(rocm_patch="7.2.1"), Qualities(sramecc="+"), Qualities(migraphx_patch="2.16.0")):
-        with pytest.raises(Usage):
+        with pytest.raises(UsageError):
             wrong.check(REF)
 
 
 @pytest.mark.parametrize(("arch", "name"), [("gfx1100", "xnack"), ("gfx1030", "sramecc"), ("gfx900", "sramecc")])
 def test_features_that_an_arch_does_not_have(arch: str, name: str) -> None:
     key = replace(GPU, arch=arch)
-    with pytest.raises(Usage, match=name):
+    with pytest.raises(UsageError, match=name):
         Qualities(**{name: "+"}).check(key)  # type: ignore[arg-type]
-    with pytest.raises(Usage, match=f"{arch} has no {name}"):
+    with pytest.raises(UsageError, match=f"{arch} has no {name}"):
         Request(key, Demands(**{name: "-"}))  # type: ignore[arg-type]
 
 
@@ -147,6 +147,6 @@ def test_features_that_an_arch_does_not_have(arch: str, name: str) -> None:
     ids=repr,
 )
 def test_documents_that_hold_no_request(document: dict[str, Any]) -> None:
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         codec.decode(Request, document)
     assert codec.decode(Request, {"key": GPU.to_json()}) == Request(GPU)

@@ -9,7 +9,7 @@ from strategies import dims
 
 from mxr.artifact import target
 from mxr.artifact.target import DynamicDim, GfxArch
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_archs(text: str, arch: GfxArch) -> None:
     ],
 )
 def test_what_is_no_arch(text: str) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         GfxArch.parse(text)
     assert caught.value.hint
 
@@ -103,7 +103,7 @@ def test_a_dim_has_one_form(dim: int | DynamicDim) -> None:
     ],
 )
 def test_what_is_no_dim(value: object) -> None:
-    with pytest.raises(Usage, match=r"^input\.x: "):
+    with pytest.raises(UsageError, match=r"^input\.x: "):
         target.dim_from_json(value, "input.x")
 
 
@@ -132,7 +132,7 @@ def test_inputs(text: str, found: tuple[str, target.Shape]) -> None:
     ],
 )
 def test_what_is_no_input(text: str) -> None:
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         target.parse_input(text)
 
 
@@ -148,7 +148,7 @@ def test_precisions(text: str, words: tuple[str, ...]) -> None:
     "text", ["", "+", "fp64", "FP16", "fp16+", "+fp16", "fp16+fp16", "fp32+fp16", "fp16,int8", "fp16 + int8"]
 )
 def test_what_is_no_precision(text: str) -> None:
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         target.parse_precision(text)
 
 
@@ -170,13 +170,13 @@ def test_versions(text: str, found: tuple[str, str | None]) -> None:
     "text", ["", "7", "7.", ".2", "7.2.", "v7.2", "7.2-1", "07.2", "7.02", "7,2", "7.2.1 beta", "٧.٢", "7" * 7 + ".1"]
 )
 def test_what_is_no_version(text: str) -> None:
-    with pytest.raises(Usage, match="rocm"):
+    with pytest.raises(UsageError, match="rocm"):
         target.split_version(text, "rocm")
 
 
 def test_hygon_writes_leading_zeros() -> None:
     assert target.split_version("25.04.1", "rocm", zeros=True) == ("25.04", "25.04.1")
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         target.split_version("25.04.1", "rocm")
 
 
@@ -186,5 +186,5 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     for read in (GfxArch.parse, target.parse_input, target.parse_precision, lambda t: target.split_version(t, "rocm")):
         try:
             read(text)
-        except Usage as problem:
+        except UsageError as problem:
             assert problem.message and problem.hint

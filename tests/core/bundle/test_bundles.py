@@ -24,7 +24,7 @@ from mxr.bundle.contents import BundleRecord, lay_out, titled
 from mxr.bundle.image_layout import TarLayout, open_layout
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
-from mxr.errors import Damaged, Mismatch, MxrError, Temporary, Usage, WouldOverwrite
+from mxr.errors import DamagedError, MismatchError, MxrError, TemporaryError, UsageError, WouldOverwriteError
 from mxr.lockfiles.lockfile import LockEntry, LockFile, write
 from mxr.protocol.artifacts import ModelClaim
 from mxr.settings import Settings
@@ -171,7 +171,7 @@ def test_a_folder_is_read_like_the_tar(bundle: Path, tmp_path: Path) -> None:
     blob = next((tmp_path / "layout" / "blobs" / "sha256").iterdir())
     blob.rename(tmp_path / "elsewhere")
     blob.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Damaged, match="not a plain file"):
+    with pytest.raises(DamagedError, match="not a plain file"):
         check(tmp_path / "layout")
 
 
@@ -185,7 +185,7 @@ def test_a_nested_index_is_followed(bundle: Path, tmp_path: Path) -> None:
     for _ in range(3):
         files["blobs/sha256/" + sha256(files["index.json"]).hexdigest()] = files["index.json"]
         files["index.json"] = oci.index([oci.descriptor(oci.INDEX, files["index.json"])])
-    with pytest.raises(Damaged, match="nested too deeply"):
+    with pytest.raises(DamagedError, match="nested too deeply"):
         check(repacked(files, tmp_path))
 
 
@@ -229,28 +229,28 @@ def told(change: Callable[[dict[str, Any]], None], of: BundleRecord) -> dict[str
 @pytest.mark.parametrize(
     ("change", "kind", "said"),
     [
-        (lambda d: d.update(odd=1), Damaged, "unknown field"),
-        (lambda d: d.update(v=2), Damaged, "version 1"),
-        (lambda d: d["key"].update(v=1), Damaged, "key version 1"),
-        (lambda d: d["key"].update(migraphx="2.15"), Mismatch, "migraphx"),
-        (lambda d: d["key"]["inputs"].update(x=[8, 3, 32, 32]), Mismatch, "inputs.x"),
-        (lambda d: d["key"].update(kind="gpu", arch="gfx908", rocm="7.2"), Mismatch, "kind|arch"),
-        (lambda d: d["qualities"].update(num_cu=-1), Damaged, "num_cu"),
-        (lambda d: d["model"].update(model="sha256:" + "0" * 64), Damaged, "model.model"),
-        (lambda d: d["manifest"]["files"][0].update(name="../model.mxr"), Damaged, "name"),
+        (lambda d: d.update(odd=1), DamagedError, "unknown field"),
+        (lambda d: d.update(v=2), DamagedError, "version 1"),
+        (lambda d: d["key"].update(v=1), DamagedError, "key version 1"),
+        (lambda d: d["key"].update(migraphx="2.15"), MismatchError, "migraphx"),
+        (lambda d: d["key"]["inputs"].update(x=[8, 3, 32, 32]), MismatchError, "inputs.x"),
+        (lambda d: d["key"].update(kind="gpu", arch="gfx908", rocm="7.2"), MismatchError, "kind|arch"),
+        (lambda d: d["qualities"].update(num_cu=-1), DamagedError, "num_cu"),
+        (lambda d: d["model"].update(model="sha256:" + "0" * 64), DamagedError, "model.model"),
+        (lambda d: d["manifest"]["files"][0].update(name="../model.mxr"), DamagedError, "name"),
         (
             lambda d: d["manifest"]["files"][0].update(sha256="0" * 64),
-            Damaged,
+            DamagedError,
             "content of file .* does not match its sha256",
         ),
-        (lambda d: d["manifest"]["files"][0].update(size=1), Damaged, "do not add up"),
+        (lambda d: d["manifest"]["files"][0].update(size=1), DamagedError, "do not add up"),
         (
             lambda d: d["manifest"]["files"][0]["blobs"].reverse(),
-            Damaged,
+            DamagedError,
             "content of file .* does not match its sha256",
         ),
-        (lambda d: d.update(provenance={"a": "x" * 20_000}), Damaged, "provenance"),
-        (lambda d: d.update(published_at="now"), Damaged, "published_at"),
+        (lambda d: d.update(provenance={"a": "x" * 20_000}), DamagedError, "provenance"),
+        (lambda d: d.update(published_at="now"), DamagedError, "published_at"),
     ],
 )
 def test_a_false_record_is_refused(
@@ -279,7 +279,7 @@ def test_a_file_that_is_not_a_program_is_refused(records: list[BundleRecord], tm
         records[0],
     )
     files["blobs/sha256/" + sha] = data
-    with pytest.raises(Damaged, match="is not a program"):
+    with pytest.raises(DamagedError, match="is not a program"):
         check(repacked(files, tmp_path))
 
 
@@ -289,10 +289,10 @@ def test_a_lock_that_does_not_fit_its_artifacts_is_refused(
     one = records[0]
     path = tmp_path / "b.tar"
     exporter.export([one], LockFile((entry(records[1]),)), path, cache, NOBODY)
-    with pytest.raises(Damaged, match="the bundle does not contain"):
+    with pytest.raises(DamagedError, match="the bundle does not contain"):
         check(path)
     exporter.export([one], LockFile((entry(one, tuning="exhaustive"),)), path, cache, NOBODY)
-    with pytest.raises(Mismatch, match="tuning"):
+    with pytest.raises(MismatchError, match="tuning"):
         check(path)
 
 
@@ -306,7 +306,7 @@ def test_a_truncated_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
     data, path = bundle.read_bytes(), tmp_path / "cut.tar"
     for at in points(len(data), 60, 1):
         path.write_bytes(data[:at])
-        with pytest.raises(Damaged) as caught:
+        with pytest.raises(DamagedError) as caught:
             check(path)
         assert "is not a complete bundle: " in caught.value.message and caught.value.hint
 
@@ -358,7 +358,7 @@ def test_a_file_that_appears_during_an_export_stays(
         final.write_bytes(b"precious")
 
     monkeypatch.setattr(exporter, "_copy_blobs", slow)
-    with pytest.raises(WouldOverwrite, match="appeared while"):
+    with pytest.raises(WouldOverwriteError, match="appeared while"):
         exporter.export(records, lock, final, cache, NOBODY)
     assert final.read_bytes() == b"precious"
 
@@ -374,7 +374,7 @@ def test_two_exports_of_one_bundle_do_not_mix(
     (partial,) = tmp_path.glob(".mxr-partial-*")
     with partial.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(Temporary, match="Another process"):
+        with pytest.raises(TemporaryError, match="Another process"):
             exporter.export(records, lock, final, cache, NOBODY)
         exporter.export(records, None, final, cache, NOBODY)
         assert partial.exists(), "what another process works on is left alone"
@@ -383,7 +383,7 @@ def test_two_exports_of_one_bundle_do_not_mix(
 
 
 def test_an_empty_export_is_refused(cache: Cache, tmp_path: Path) -> None:
-    with pytest.raises(Usage, match="nothing to export"):
+    with pytest.raises(UsageError, match="nothing to export"):
         exporter.export([], None, tmp_path / "b.tar", cache, NOBODY)
-    with pytest.raises(Usage, match="There is no bundle"):
+    with pytest.raises(UsageError, match="There is no bundle"):
         open_layout(tmp_path / "b.tar")

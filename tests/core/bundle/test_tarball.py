@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mxr.bundle import tarball
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 
 FILES = {"oci-layout": b"{}", "blobs/sha256/" + "a" * 64: b"x" * 512, "blobs/sha256/" + "b" * 64: b"y" * 700}
 
@@ -89,7 +89,7 @@ ODD = {
 
 @pytest.mark.parametrize("name", ODD)
 def test_invalid_tars_are_refused(name: str) -> None:
-    with pytest.raises(Damaged, match="is not a complete bundle: ") as caught:
+    with pytest.raises(DamagedError, match="is not a complete bundle: ") as caught:
         read(ODD[name])
     assert caught.value.hint
 
@@ -97,7 +97,7 @@ def test_invalid_tars_are_refused(name: str) -> None:
 def test_a_truncated_tar_is_refused() -> None:
     data = packed(FILES)
     for at in range(len(data)):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedError):
             read(data[:at])
 
 
@@ -109,7 +109,7 @@ def test_every_changed_byte_outside_of_files_is_detected() -> None:
             changed[at] ^= bit
             try:
                 found = read(bytes(changed))
-            except Damaged:
+            except DamagedError:
                 continue
             differing = [name for name in FILES if found[name] != FILES[name]]
             assert len(differing) == 1 and set(found) == set(FILES), at

@@ -17,7 +17,7 @@ from mxr.cache.contents import entries, verify
 from mxr.cache.folder import CacheFolder
 from mxr.cache.policy import CachePolicy
 from mxr.cache.store import Answer, Cache
-from mxr.errors import NotAllowed
+from mxr.errors import NotAllowedError
 from mxr.util.hashing import StatMemo, sha256_memoised
 
 OTHER, THIRD = 12345, 12346
@@ -76,7 +76,7 @@ def test_a_folder_that_others_can_write_is_refused_with_the_way_to_mend_it(tmp_p
     (tmp_path / "c").chmod(mode)
     cache = Cache(tmp_path / "c")
     for attempt in (lambda: reads(cache), lambda: cache.remember(REQUEST, SAID), lambda: cache.meet(ONE)):
-        with pytest.raises(NotAllowed, match="Other users can write") as caught:
+        with pytest.raises(NotAllowedError, match="Other users can write") as caught:
             attempt()
     assert ("chmod go-w" in caught.value.hint) == (mode != 0o1777)
     (tmp_path / "c").chmod(0o755)
@@ -86,15 +86,15 @@ def test_a_folder_that_others_can_write_is_refused_with_the_way_to_mend_it(tmp_p
 @as_root
 def test_a_folder_that_another_user_prepared_is_refused(home: Path) -> None:
     acting_as(OTHER, lambda: (fill(home / "c"), (home / "c").chmod(0o1777)))
-    with pytest.raises(NotAllowed, match="belongs to user 12345"):
+    with pytest.raises(NotAllowedError, match="belongs to user 12345"):
         reads(Cache(home / "c"))
-    with pytest.raises(NotAllowed, match="Other users can write"):
+    with pytest.raises(NotAllowedError, match="Other users can write"):
         reads(Cache(home / "c", CachePolicy(owners=(OTHER,))))
     acting_as(OTHER, lambda: (home / "link").symlink_to(home / "c"))
-    with pytest.raises(NotAllowed, match="symbolic link of user 12345"):
+    with pytest.raises(NotAllowedError, match="symbolic link of user 12345"):
         reads(Cache(home / "link"))
     acting_as(OTHER, lambda: ((home / "open").mkdir(), (home / "open").chmod(0o777)))
-    with pytest.raises(NotAllowed, match="Every user can write"):
+    with pytest.raises(NotAllowedError, match="Every user can write"):
         reads(Cache(home / "open" / "c"))
 
 
@@ -109,7 +109,7 @@ def test_folders_of_root_and_of_cache_owners_are_only_read_and_their_memo_is_ign
         cache.meet(ONE)
         assert cache.answer(REQUEST) is not None and cache.holds(SHA)
         assert cache.memo.folder is not None and cache.memo.folder.is_relative_to(home / f"state-{os.geteuid()}")
-        with pytest.raises(NotAllowed, match="only reads it"):
+        with pytest.raises(NotAllowedError, match="only reads it"):
             cache.remember(REQUEST, SAID)
         cache.note_use(SHA)
 
@@ -157,7 +157,7 @@ def test_what_others_planted_before_the_folder_was_mended_is_not_used(home: Path
     found = opened(cache)
     assert found.answer(REQUEST) is None and found.choose(REQUEST) is None and not found.holds(SHA)
     assert list(entries(found)) == [] and list(verify(found)) == []
-    with pytest.raises(NotAllowed):
+    with pytest.raises(NotAllowedError):
         found.folder.open_to_write("locks/x", os.O_RDWR).__enter__()
     found.remember(REQUEST, SAID)
     assert found.answer(REQUEST) is not None, "one's own record takes the place"
@@ -190,11 +190,11 @@ def test_planted_symbolic_and_hard_links_neither_redirect_nor_truncate(tmp_path:
     answers.rename(elsewhere / "answers")
     answers.symlink_to(elsewhere / "answers")
     assert cache.answer(REQUEST) is None
-    with pytest.raises(NotAllowed, match="symbolic link"):
+    with pytest.raises(NotAllowedError, match="symbolic link"):
         cache.remember(REQUEST, SAID)
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "v2").symlink_to(tmp_path / "c" / "v2")
-    with pytest.raises(NotAllowed, match="symbolic link"):
+    with pytest.raises(NotAllowedError, match="symbolic link"):
         reads(Cache(tmp_path / "d"))
 
 

@@ -21,7 +21,7 @@ from mxr.artifact.matching import Match
 from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.cache.contents import entries, verify
 from mxr.cache.store import Answer, Cache, CachedAnswer
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.protocol.artifacts import Artifact, Model, ModelInput
 from mxr.util import codec, disk
 
@@ -133,7 +133,7 @@ def test_signs_that_disagree_in_the_cache_are_a_usage_error(cache: Cache) -> Non
     for sign in ("+", "-"):
         row = artifact(sign.encode(), has=Qualities(xnack=sign))
         cache.remember(Request(GPU, Demands(xnack=sign)), Answer(row, Match()))
-    with pytest.raises(Usage, match="xnack"):
+    with pytest.raises(UsageError, match="xnack"):
         cache.choose(REQUEST)
 
 
@@ -292,7 +292,7 @@ def test_a_cache_that_can_be_neither_read_nor_written(tmp_path: Path, place: str
     assert [bool(call()) for call in calls] == [False] * len(calls)
     with cache.turn("ab" * 32):
         pass
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         cache.remember(REQUEST, Answer(artifact(), Match()))
 
 

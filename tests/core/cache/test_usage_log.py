@@ -11,7 +11,7 @@ import pytest
 from mxr.cache import usage_log
 from mxr.cache.folder import CacheFolder
 from mxr.cache.partition import Partition
-from mxr.errors import Unreachable
+from mxr.errors import UnreachableError
 from mxr.protocol import artifacts as artifact_protocol
 
 ONE, TWO = "a" * 64, "b" * 64
@@ -36,7 +36,7 @@ class Listener:
 
     def tell_uses(self, some: tuple[artifact_protocol.Use, ...]) -> artifact_protocol.UsesAccepted:
         if self.away:
-            raise Unreachable("no registry")
+            raise UnreachableError("no registry")
         self.heard += some
         return artifact_protocol.UsesAccepted(len(some))
 

@@ -17,7 +17,7 @@ from mxr.client import registry as registry_module
 from mxr.client import reply_limits
 from mxr.client.registry import Client
 from mxr.client.retry import ONCE, RetryPolicy
-from mxr.errors import MxrError, Unreachable
+from mxr.errors import MxrError, UnreachableError
 from mxr.protocol.artifacts import Locks
 from mxr.settings import Settings
 
@@ -138,7 +138,10 @@ def test_a_blob_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     blob = Blob("0" * 64, 1000)
     with lying(HEAD + b"content-length: 1000\r\n\r\n", b"x", pause=0.05) as (_, client):
         begun = time.monotonic()
-        with pytest.raises(Unreachable, match="broke during a transfer"), client.blob(blob.sha256, blob.size) as chunks:
+        with (
+            pytest.raises(UnreachableError, match="broke during a transfer"),
+            client.blob(blob.sha256, blob.size) as chunks,
+        ):
             list(chunks)
         assert time.monotonic() - begun < FOR_EVER / 2
 

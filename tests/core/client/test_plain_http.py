@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mxr.client.registry import Client
-from mxr.errors import NotAllowed
+from mxr.errors import NotAllowedError
 from mxr.settings import Settings, load
 
 ELSEWHERE = (
@@ -19,7 +19,7 @@ ELSEWHERE = (
 @pytest.mark.parametrize("url", ELSEWHERE)
 def test_a_token_is_not_sent_in_the_clear(url: str) -> None:
     """The request is refused before anything is sent, and the message names the host and not the token."""
-    with pytest.raises(NotAllowed, match="over plain http") as caught:
+    with pytest.raises(NotAllowedError, match="over plain http") as caught:
         Client(Settings(url, token="hunter2")).workers()
     assert "--plaintext" in caught.value.hint and "hunter2" not in str(caught.value.to_json())
 

@@ -24,7 +24,16 @@ from mxr.client.retry import (
     RetryPolicy,
     retry,
 )
-from mxr.errors import Conflict, DamagedBlob, DiskFull, MxrError, NoSuchBlob, Temporary, Unreachable, Usage
+from mxr.errors import (
+    ConflictError,
+    DamagedBlobError,
+    DiskFullError,
+    MxrError,
+    NoSuchBlobError,
+    TemporaryError,
+    UnreachableError,
+    UsageError,
+)
 
 POLICIES = {name: value for name, value in vars(retry_module).items() if isinstance(value, RetryPolicy)}
 LIMITED = sorted(name for name, policy in POLICIES.items() if policy.worst_case()[0] is not None)
@@ -108,7 +117,7 @@ def test_the_worst_case_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_pauses_double_up_to_the_longest_and_are_jittered() -> None:
-    clock = run(OUTAGE, Down(Unreachable()))
+    clock = run(OUTAGE, Down(UnreachableError()))
     for failures, pause in enumerate(clock.pauses, 1):
         full = min(OUTAGE.base * 2 ** (failures - 1), OUTAGE.longest)
         assert full * (1 - JITTER) <= pause <= full
@@ -120,32 +129,32 @@ def test_a_policy_without_limits_has_finite_pauses() -> None:
 
 
 def test_success_ends_it() -> None:
-    clock, call = Clock(), Failing(Unreachable(), Temporary())
+    clock, call = Clock(), Failing(UnreachableError(), TemporaryError())
     assert retry(REQUEST, call, sleep=clock.sleep, clock=clock) == "done"
     assert call.calls == 3 and len(clock.pauses) == 2
 
 
-@pytest.mark.parametrize("problem", [Usage("no"), Conflict("no"), MxrError("a bug"), DiskFull()])
+@pytest.mark.parametrize("problem", [UsageError("no"), ConflictError("no"), MxrError("a bug"), DiskFullError()])
 def test_other_errors_are_raised_at_once(problem: MxrError) -> None:
     call = Down(problem)
     assert run(REQUEST, call).pauses == [] and call.calls == 1
 
 
 def test_a_full_disk_is_waited_for_under_a_deadline_only() -> None:
-    assert not REQUEST.repeats(DiskFull()) and not TRANSFER.repeats(DiskFull())
-    assert OUTAGE.repeats(DiskFull()) and DELIVERY.repeats(DiskFull())
+    assert not REQUEST.repeats(DiskFullError()) and not TRANSFER.repeats(DiskFullError())
+    assert OUTAGE.repeats(DiskFullError()) and DELIVERY.repeats(DiskFullError())
 
 
 def test_retry_after_lengthens_a_pause_within_bounds() -> None:
     for asked, pause in ((3.0, 3.0), (1e6, REQUEST.longest)):
-        problem = Temporary()
+        problem = TemporaryError()
         problem.retry_after = asked
         assert run(REQUEST, Down(problem)).pauses == [pause] * 3
 
 
 def test_stop_ends_it_after_a_failure() -> None:
-    call = Down(Unreachable())
-    with pytest.raises(Unreachable):
+    call = Down(UnreachableError())
+    with pytest.raises(UnreachableError):
         retry(DELIVERY, call, stop=lambda: True)
     assert call.calls == 1
 
@@ -155,15 +164,15 @@ def test_the_deadline_counts_from_the_first_failure_after_a_success() -> None:
     attempts = Attempts(OUTAGE, clock=clock)
     for _ in range(3):
         for _ in range(5):
-            clock.sleep(attempts.pause_after(Unreachable()))
+            clock.sleep(attempts.pause_after(UnreachableError()))
         clock.sleep(10_000.0)
         assert attempts.run(lambda: "done") == "done"
         assert attempts.failures == 0
 
 
 def test_policies_inside_each_other_do_not_multiply() -> None:
-    clock, call = Clock(), Down(Unreachable())
-    with pytest.raises(Unreachable):
+    clock, call = Clock(), Down(UnreachableError())
+    with pytest.raises(UnreachableError):
         retry(
             TRANSFER,
             lambda: retry(REQUEST, lambda: retry(ONCE, call), sleep=clock.sleep),
@@ -178,26 +187,26 @@ def test_policies_inside_each_other_do_not_multiply() -> None:
 
 
 def test_a_policy_for_other_errors_keeps_its_attempts() -> None:
-    call, clock = Down(Unreachable()), Clock()
-    with pytest.raises(Unreachable):
+    call, clock = Down(UnreachableError()), Clock()
+    with pytest.raises(UnreachableError):
         retry(PUBLISH, lambda: retry(REQUEST, call, sleep=clock.sleep, clock=clock))
     assert call.calls == REQUEST.attempts
-    swept = Down(NoSuchBlob())
+    swept = Down(NoSuchBlobError())
     run(PUBLISH, swept)
     assert swept.calls == PUBLISH.attempts
-    assert TRANSFER.repeats(DamagedBlob()) and not REQUEST.repeats(DamagedBlob())
+    assert TRANSFER.repeats(DamagedBlobError()) and not REQUEST.repeats(DamagedBlobError())
 
 
 def test_a_thread_of_its_own_has_its_own_attempts() -> None:
-    call, clock = Down(Unreachable()), Clock()
+    call, clock = Down(UnreachableError()), Clock()
 
     def transfer() -> None:
         thread = threading.Thread(target=lambda: run(TRANSFER, call))
         thread.start()
         thread.join()
-        raise Unreachable
+        raise UnreachableError
 
-    with pytest.raises(Unreachable):
+    with pytest.raises(UnreachableError):
         retry(REQUEST, transfer, sleep=clock.sleep, clock=clock)
     assert REQUEST.attempts is not None and TRANSFER.attempts is not None
     assert call.calls == REQUEST.attempts * TRANSFER.attempts

@@ -10,7 +10,7 @@ import pytest
 from mxr.artifact.manifest import Blob
 from mxr.client import transfer
 from mxr.client.retry import PUBLISH
-from mxr.errors import NoSuchBlob, Temporary
+from mxr.errors import NoSuchBlobError, TemporaryError
 from mxr.protocol.artifacts import Missing
 
 
@@ -26,7 +26,7 @@ class Swept:
 
     def say(self) -> int:
         if self.sent <= self.times:
-            raise NoSuchBlob("swept")
+            raise NoSuchBlobError("swept")
         return self.sent
 
 
@@ -38,7 +38,7 @@ def test_what_was_swept_is_sent_again(times: int) -> None:
 
 def test_a_registry_that_sweeps_everything_is_asked_later() -> None:
     registry = Swept(100)
-    with pytest.raises(Temporary, match="removes") as caught:
+    with pytest.raises(TemporaryError, match="removes") as caught:
         transfer.upload_and_publish(registry.send, registry.say)
     assert (registry.sent, caught.value.exit) == (PUBLISH.attempts, 75)
 

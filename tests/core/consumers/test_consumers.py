@@ -11,7 +11,7 @@ from strategies import GPU
 
 from mxr import consumers
 from mxr.artifact.target import DynamicDim
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_the_list_is_complete_and_python_is_the_default() -> None:
 
 @pytest.mark.parametrize("name", ["", "Python", "torch", "python "])
 def test_an_unknown_consumer(name: str) -> None:
-    with pytest.raises(Usage, match="no consumer") as caught:
+    with pytest.raises(UsageError, match="no consumer") as caught:
         consumers.find(name)
     assert "amdinfer" in caught.value.hint and "mxr consumers" in caught.value.hint
 
@@ -52,7 +52,7 @@ def test_the_plain_name(name: str) -> None:
 
 
 def test_ort_reads_no_plain_file() -> None:
-    with pytest.raises(Usage, match="ort does not read plain files") as caught:
+    with pytest.raises(UsageError, match="ort does not read plain files") as caught:
         consumers.find("ort").file_name("resnet50", GPU)
     assert "-o FOLDER/" in caught.value.hint
 
@@ -84,7 +84,7 @@ def test_the_file_name_for_amdinfer_has_the_batch(inputs: tuple[tuple[str, tuple
     ids=["two batches", "an open batch", "scalars", "no inputs", "without offload_copy"],
 )
 def test_what_amdinfer_cannot_use(key: consumers.consumer.Key) -> None:
-    with pytest.raises(Usage, match="amdinfer needs") as caught:
+    with pytest.raises(UsageError, match="amdinfer needs") as caught:
         AMDINFER.check("m", key)
     assert caught.value.hint
 

@@ -20,7 +20,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Qualities
 from mxr.artifact.target import DynamicDim
 from mxr.consumers import Layout, kserve
-from mxr.errors import NotAllowed, Usage
+from mxr.errors import NotAllowedError, UsageError
 from mxr.onnxfile import OnnxInput
 from mxr.settings import KSERVE_CHOICES
 
@@ -173,7 +173,7 @@ REFUSED: list[tuple[str, Key, str, str]] = [
 
 @pytest.mark.parametrize(("name", "key", "said", "hint"), REFUSED)
 def test_keys_that_a_consumer_cannot_use_are_refused_early(name: str, key: Key, said: str, hint: str) -> None:
-    with pytest.raises(Usage, match=said) as caught:
+    with pytest.raises(UsageError, match=said) as caught:
         consumers.find(name).check("m", key)
     assert hint in caught.value.hint
 
@@ -181,14 +181,14 @@ def test_keys_that_a_consumer_cannot_use_are_refused_early(name: str, key: Key, 
 @pytest.mark.parametrize("name", ["amdinfer-repo", "triton", "epcontext"])
 def test_a_layout_with_outputs_needs_their_names(name: str) -> None:
     key = {"amdinfer-repo": BATCH_64, "triton": GPU, "epcontext": FLAGS_OFF}[name]
-    with pytest.raises(Usage, match="names of the model's outputs") as caught:
+    with pytest.raises(UsageError, match="names of the model's outputs") as caught:
         lay_out(name, key, outputs=())
     assert "ONNX file" in caught.value.hint
 
 
 @pytest.mark.parametrize(("name", "key"), [("amdinfer-repo", BATCH_64), ("triton", GPU)])
 def test_types_that_numpy_lacks(name: str, key: Key) -> None:
-    with pytest.raises(Usage, match="element type bfloat16 of x"):
+    with pytest.raises(UsageError, match="element type bfloat16 of x"):
         lay_out(name, key, inputs=(OnnxInput("x", "bfloat16", ("N", 3, 224, 224)),))
 
 
@@ -264,7 +264,7 @@ def test_an_epcontext_model_has_the_full_name_of_the_device(
     """The provider compares it with HIP's gcnArchName exactly."""
     key = replace(FLAGS_OFF, arch=arch)
     if device is None:
-        with pytest.raises(Usage, match="full name") as caught:
+        with pytest.raises(UsageError, match="full name") as caught:
             lay_out("epcontext", key, qualities=has, demands=asked)
         assert "--arch gfx942:sramecc+:xnack+" in caught.value.hint
         return
@@ -307,7 +307,7 @@ MODEL = "sha256:" + "0" * 64
 )
 def test_a_uri(uri: str, words: list[str] | None) -> None:
     if words is None:
-        with pytest.raises(Usage, match="not a list of name=value"):
+        with pytest.raises(UsageError, match="not a list of name=value"):
             kserve.read(uri)
         return
     found = kserve.read(uri)
@@ -327,7 +327,7 @@ def test_a_uri(uri: str, words: list[str] | None) -> None:
     ],
 )
 def test_uris_that_are_refused(uri: str, said: str) -> None:
-    with pytest.raises(Usage, match=said) as caught:
+    with pytest.raises(UsageError, match=said) as caught:
         kserve.read(uri)
     assert caught.value.hint
 
@@ -353,7 +353,7 @@ def test_uris_that_are_refused(uri: str, said: str) -> None:
     ],
 )
 def test_a_uri_sets_no_more_than_the_operator_allows(uri: str, word: str) -> None:
-    with pytest.raises(NotAllowed) as caught:
+    with pytest.raises(NotAllowedError) as caught:
         kserve.read(uri)
     assert caught.value.exit == 7 and f"MXR_KSERVE_ALLOW={word}" in caught.value.hint
 
@@ -361,7 +361,7 @@ def test_a_uri_sets_no_more_than_the_operator_allows(uri: str, word: str) -> Non
 @pytest.mark.parametrize("name", ["registry", "token", "cache-dir", "locked", "o", "output", "-o", "plaintext", "json"])
 def test_a_uri_sets_no_setting(name: str) -> None:
     """Nor does it if the operator allows everything."""
-    with pytest.raises(Usage, match="not a valid parameter"):
+    with pytest.raises(UsageError, match="not a valid parameter"):
         kserve.read(f"mxr://{MODEL}?{name}=x", KSERVE_CHOICES)
 
 
@@ -369,7 +369,7 @@ def test_a_uri_sets_what_the_operator_allows() -> None:
     uri = f"mxr://{MODEL}?env=MIGRAPHX_A%3D1&on-miss=wait%3D10m&host=/h.json"
     assert kserve.read(uri, ("env", "wait", "host")).words[:2] == ("--env=MIGRAPHX_A=1", "--on-miss=wait=10m")
     for allowed in (("env", "wait"), ("env", "host"), ("wait", "host", "ask", "path", "local")):
-        with pytest.raises(NotAllowed):
+        with pytest.raises(NotAllowedError):
             kserve.read(uri, allowed)
     assert kserve.read(f"mxr://{MODEL}?on-miss=continue").words[0] == "--on-miss=continue"
 

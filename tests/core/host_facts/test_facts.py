@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxr.errors import Damaged, Usage
+from mxr.errors import DamagedError, UsageError
 from mxr.host_facts import Host, HostTarget, HostToolchain, combine, detect, read_recorded, record
 
 SIGNS = st.sampled_from(["+", "-", None])
@@ -94,7 +94,7 @@ def test_a_handwritten_record_can_be_incomplete() -> None:
     ],
 )
 def test_an_error_names_the_path_of_the_invalid_field(document: object, path: str) -> None:
-    with pytest.raises(Damaged) as problem:
+    with pytest.raises(DamagedError) as problem:
         Host.from_json(document)
     assert f" {path}: " in problem.value.message
     assert problem.value.exit == 65
@@ -108,14 +108,14 @@ def test_an_error_names_the_path_of_the_invalid_field(document: object, path: st
 def test_foreign_files_are_damaged(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "host.json"
     path.write_bytes(data)
-    with pytest.raises(Damaged) as problem:
+    with pytest.raises(DamagedError) as problem:
         read_recorded(path)
     assert str(path) in problem.value.message
 
 
 def test_an_unreadable_file_is_a_usage_error(tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path):
-        with pytest.raises(Usage, match="cannot be read"):
+        with pytest.raises(UsageError, match="cannot be read"):
             read_recorded(path)
 
 

@@ -24,7 +24,7 @@ from strategies import GPU
 from mxr import consumers
 from mxr.artifact.qualities import Qualities
 from mxr.cache.store import Cache
-from mxr.errors import Damaged, MxrError, NotAllowed, Temporary, Usage
+from mxr.errors import DamagedError, MxrError, NotAllowedError, TemporaryError, UsageError
 from mxr.install import ledger
 
 AMDINFER, REPO, TRITON, EPCONTEXT = map(consumers.find, ("amdinfer", "amdinfer-repo", "triton", "epcontext"))
@@ -174,7 +174,7 @@ def test_only_files_that_mxr_placed_are_replaced(cache: Cache, folder: Path) -> 
     place(AMDINFER, cache, delivery(folder, data=b"newer"), b"newer")
     assert tree(folder) == {"m_b8.mxr": b"newer"}
     (folder / "m_b8.mxr").write_bytes(b"changed by hand")
-    with pytest.raises(NotAllowed, match="changed after mxr placed it") as caught:
+    with pytest.raises(NotAllowedError, match="changed after mxr placed it") as caught:
         place(AMDINFER, cache, delivery(folder))
     assert "--force" in caught.value.hint and caught.value.detail == {"files": ["m_b8.mxr"]}
     assert tree(folder) == {"m_b8.mxr": b"changed by hand"}
@@ -185,7 +185,7 @@ def test_only_files_that_mxr_placed_are_replaced(cache: Cache, folder: Path) -> 
 def test_a_stale_file_that_mxr_did_not_place(cache: Cache, folder: Path) -> None:
     folder.mkdir()
     (folder / "m_b8.mxr").write_bytes(b"somebody compiled it here")
-    with pytest.raises(NotAllowed, match=r"is not what mxr placed\. Nothing was written"):
+    with pytest.raises(NotAllowedError, match=r"is not what mxr placed\. Nothing was written"):
         place(AMDINFER, cache, delivery(folder))
     assert [path.name for path in folder.iterdir()] == ["m_b8.mxr"]
 
@@ -208,7 +208,7 @@ def test_a_broken_configuration_in_the_repository(
 ) -> None:
     (folder / name).parent.mkdir(parents=True)
     (folder / name).write_text("name = [broken")
-    with pytest.raises(NotAllowed, match=re.escape(name)):
+    with pytest.raises(NotAllowedError, match=re.escape(name)):
         place(consumer, cache, delivery(folder, key))
     assert tree(folder) == {name: b"name = [broken"}
     place(consumer, cache, delivery(folder, key), force=True)
@@ -220,7 +220,7 @@ def test_another_configuration_that_amdinfer_would_take(cache: Cache, folder: Pa
     """Source: Xilinx/inference-server, model_repository.cpp: any TOML file there may win."""
     (folder / name).parent.mkdir(parents=True)
     (folder / name).write_text('name = "m"')
-    with pytest.raises(NotAllowed, match="beside or instead") as caught:
+    with pytest.raises(NotAllowedError, match="beside or instead") as caught:
         place(REPO, cache, delivery(folder, BATCH_64))
     assert caught.value.detail == {"files": [name]}
     place(REPO, cache, delivery(folder, BATCH_64), force=True)
@@ -232,7 +232,7 @@ def test_brackets_in_the_name_of_a_model_are_not_a_pattern(cache: Cache, folder:
     for _ in range(2):
         place(REPO, cache, delivery(folder, BATCH_64, stem="m[1]?"))
     (folder / "m[1]?" / "b.toml").touch()
-    with pytest.raises(NotAllowed, match="beside or instead"):
+    with pytest.raises(NotAllowedError, match="beside or instead"):
         place(REPO, cache, delivery(folder, BATCH_64, stem="m[1]?"))
 
 
@@ -245,20 +245,20 @@ def test_folders_in_the_place_of_files(cache: Cache, folder: Path, inside: str) 
         (folder / inside).mkdir(parents=True)
     with pytest.raises(MxrError, match=r"Not a directory|is a folder") as caught:
         place(REPO, cache, delivery(folder, BATCH_64))
-    assert isinstance(caught.value, Usage) and caught.value.hint
+    assert isinstance(caught.value, UsageError) and caught.value.hint
 
 
 def test_a_broken_link_in_the_place_of_a_file_is_foreign(cache: Cache, folder: Path) -> None:
     folder.mkdir()
     (folder / "m_b8.mxr").symlink_to("nowhere")
-    with pytest.raises(NotAllowed):
+    with pytest.raises(NotAllowedError):
         place(AMDINFER, cache, delivery(folder))
     place(AMDINFER, cache, delivery(folder), force=True)
     assert not (folder / "m_b8.mxr").is_symlink()
 
 
 def test_a_name_that_is_too_long(cache: Cache, folder: Path) -> None:
-    with pytest.raises(Usage, match="too long") as caught:
+    with pytest.raises(UsageError, match="too long") as caught:
         place(TRITON, cache, delivery(folder, stem="é" * 127))
     assert "--name" in caught.value.hint
     assert not folder.exists()
@@ -277,7 +277,7 @@ def test_placed_files_are_not_hard_links_unless_requested(cache: Cache, folder: 
 def test_a_damaged_ledger(cache: Cache, folder: Path, text: str) -> None:
     folder.mkdir()
     (folder / ledger.NAME).write_text(text)
-    with pytest.raises(Damaged, match="record of what mxr placed") as caught:
+    with pytest.raises(DamagedError, match="record of what mxr placed") as caught:
         place(AMDINFER, cache, delivery(folder))
     assert "Remove it" in caught.value.hint
 
@@ -339,7 +339,7 @@ def test_a_concurrent_writer_is_detected(cache: Cache, folder: Path, monkeypatch
             other.replace(folder / "m" / "1" / "m_b64.mxr")
 
     monkeypatch.setattr(consumer_folder, "_place_file", slow)
-    with pytest.raises(Temporary, match="Another program replaced"):
+    with pytest.raises(TemporaryError, match="Another program replaced"):
         place(REPO, cache, delivery(folder, BATCH_64))
 
 

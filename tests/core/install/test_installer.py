@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from mxr import consumers
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.install.installer import Installer, installer_for, installers_with_records
 from mxr.install.ort_cache import OrtInstaller
 from mxr.install.placement import OutputRequest
@@ -31,7 +31,7 @@ def test_installers_with_records_name_their_folder() -> None:
 @pytest.mark.parametrize("generation", ["B'", "C", "D"])
 def test_an_unproven_prediction_is_refused_before_the_download(generation: str) -> None:
     installer = OrtInstaller()
-    with pytest.raises(Usage, match="resnet50 cannot be predicted") as caught:
+    with pytest.raises(UsageError, match="resnet50 cannot be predicted") as caught:
         installer.check_unrecorded(ASKED, SUBJECT, OutputRequest("o/", consumer_options={"ort": generation}))
     assert "--ort-predict unproven" in caught.value.hint
     unproven = {"ort": generation, "ort_predict": "unproven"}

@@ -11,7 +11,7 @@ import pytest
 from paths import DATA
 
 from mxr.cache.store import Cache
-from mxr.errors import Damaged, MxrError, NotAllowed
+from mxr.errors import DamagedError, MxrError, NotAllowedError
 from mxr.install import consumer_folder, ledger
 from mxr.install.ledger import LedgerEntry
 
@@ -19,7 +19,7 @@ from mxr.install.ledger import LedgerEntry
 def test_a_ledger_that_others_can_write_counts_as_empty(tmp_path: Path) -> None:
     path = tmp_path / ledger.NAME
     path.write_text("not a ledger")
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedError):
         ledger.read(tmp_path)
     path.chmod(0o666)
     assert ledger.read(tmp_path) == ledger.Ledger()
@@ -35,7 +35,7 @@ def test_a_ledger_of_another_user_counts_as_empty(tmp_path: Path) -> None:
 
 def test_a_ledger_that_is_a_pipe_or_a_link_stops_nobody(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ledger.NAME)
-    with pytest.raises(Damaged, match="no regular file"):
+    with pytest.raises(DamagedError, match="no regular file"):
         ledger.read(tmp_path)
     (tmp_path / ledger.NAME).unlink()
     (tmp_path / ledger.NAME).symlink_to(tmp_path / "elsewhere")
@@ -67,6 +67,6 @@ def test_a_bundle_is_not_written_through_a_planted_link(tmp_path: Path) -> None:
         _opened(planted, 10)
     planted.unlink()
     planted.hardlink_to(private)
-    with pytest.raises(NotAllowed):
+    with pytest.raises(NotAllowedError):
         _opened(planted, 10)
     assert private.read_text() == "mine"

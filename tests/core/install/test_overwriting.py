@@ -26,7 +26,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.matching import Match
 from mxr.artifact.qualities import Request
 from mxr.cache.store import Answer, Cache
-from mxr.errors import MxrError, WouldOverwrite
+from mxr.errors import MxrError, WouldOverwriteError
 from mxr.install import ledger, variant_set
 from mxr.install.placement import OutputRequest, deliver
 from mxr.onnxfile import read_model
@@ -90,11 +90,11 @@ def test_the_model_is_never_replaced_by_whatever_name(
     for file in model.files:
         before = file.read_bytes()
         for name in (*other_names(file, tmp_path), Path(os.path.relpath(file))):
-            with pytest.raises(WouldOverwrite, match="the model"):
+            with pytest.raises(WouldOverwriteError, match="the model"):
                 fetch(cache, model, name, force=force)
             assert file.read_bytes() == before and file.samefile(name)
     lone = ModelReference(GPU.model, model.onnx)
-    with pytest.raises(WouldOverwrite, match="an ONNX model"):
+    with pytest.raises(WouldOverwriteError, match="an ONNX model"):
         fetch(cache, lone, model.files[0], force=force)
     assert model.files[0].read_bytes() == ONNX, "a model by hash has no file, but this is one"
     assert not (tmp_path / "home" / ledger.NAME).exists()
@@ -107,19 +107,19 @@ def test_a_plain_file_replaces_only_what_was_placed_for_the_same_subject(
     for key, data in ((GPU, b"program"), (GPU, b"program"), (NEWER, b"newer toolchain")):
         assert fetch(cache, model, out, key, data).read_bytes() == data
     for what, key in OTHERS.items():
-        with pytest.raises(WouldOverwrite, match=f"{what} .* there") as caught:
+        with pytest.raises(WouldOverwriteError, match=f"{what} .* there") as caught:
             fetch(cache, model, out, key, what.encode())
         assert str(out) in caught.value.message and "--force" in caught.value.hint
     assert out.read_bytes() == b"newer toolchain"
     fetch(cache, model, out, OTHERS["arch"], b"forced", force=True)
-    with pytest.raises(WouldOverwrite, match="arch"):
+    with pytest.raises(WouldOverwriteError, match="arch"):
         fetch(cache, model, out)
     out.write_bytes(b"edited")
-    with pytest.raises(WouldOverwrite, match="changed after mxr placed it"):
+    with pytest.raises(WouldOverwriteError, match="changed after mxr placed it"):
         fetch(cache, model, out, OTHERS["arch"], b"again")
     assert out.read_bytes() == b"edited"
     (out.parent / ledger.NAME).unlink()
-    with pytest.raises(WouldOverwrite, match="is not what mxr placed"):
+    with pytest.raises(WouldOverwriteError, match="is not what mxr placed"):
         fetch(cache, model, out)
 
 
@@ -137,18 +137,18 @@ def test_strangers_files_links_pipes_and_folders_are_named_and_stay(
         ("broken", "a symbolic link to"),
         ("pipe", "a device or a pipe"),
     ):
-        with pytest.raises(WouldOverwrite, match=says):
+        with pytest.raises(WouldOverwriteError, match=says):
             fetch(cache, model, tmp_path / name)
     (tmp_path / "link-to-pipe").symlink_to(tmp_path / "pipe")
     for name in ("pipe", "link-to-pipe"):
-        with pytest.raises(WouldOverwrite, match="a device or a pipe"):
+        with pytest.raises(WouldOverwriteError, match="a device or a pipe"):
             fetch(cache, model, tmp_path / name, force=True)
     assert (tmp_path / "link-to-pipe").is_symlink()
     fetch(cache, model, tmp_path / "link", force=True)
     assert stranger.read_bytes() == b"precious" and not (tmp_path / "link").is_symlink()
     held(cache, b"program")
     inside = cache.file(sha256(b"program").hexdigest())
-    with pytest.raises(WouldOverwrite, match="inside the cache"):
+    with pytest.raises(WouldOverwriteError, match="inside the cache"):
         fetch(cache, model, inside, force=True)
     assert inside.read_bytes() == b"program"
 
@@ -163,7 +163,7 @@ def test_two_archs_in_one_consumer_folder_do_not_replace_one_another(cache: Cach
             key = replace(GPU, inputs=(("x", (64, 3, 96, 96)),))
         else:
             key = replace(key, inputs=BATCH_64.inputs)
-        with pytest.raises(WouldOverwrite, match=f"{what} .* there"):
+        with pytest.raises(WouldOverwriteError, match=f"{what} .* there"):
             place(consumer, cache, delivery(folder, key, b"other"), b"other")
         assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     newer = replace(BATCH_64, migraphx="2.16")
@@ -180,7 +180,7 @@ def test_a_layout_never_replaces_the_model(cache: Cache, model: ModelReference) 
     held(cache, b"program")
     from mxr.install.consumer_folder import put
 
-    with pytest.raises(WouldOverwrite, match="the model"):
+    with pytest.raises(WouldOverwriteError, match="the model"):
         put(AMDINFER.lay_out(made), made, "amdinfer", cache, force=True, model_files=(program,))
     assert program.read_bytes() == ONNX
 
@@ -218,7 +218,7 @@ def test_a_file_that_appears_while_a_program_is_copied_stays(
     out = tmp_path / "o" / "m.mxr"
     with (
         meanwhile(monkeypatch, lambda: out.write_bytes(b"precious")),
-        pytest.raises(WouldOverwrite, match="appeared while"),
+        pytest.raises(WouldOverwriteError, match="appeared while"),
     ):
         fetch(cache, model, out, **how)
     assert out.read_bytes() == b"precious"
@@ -226,7 +226,7 @@ def test_a_file_that_appears_while_a_program_is_copied_stays(
     fetch(cache, model, out, **how)
     with (
         meanwhile(monkeypatch, lambda: disk.write_whole(out, b"precious")),
-        pytest.raises(WouldOverwrite, match="changed while"),
+        pytest.raises(WouldOverwriteError, match="changed while"),
     ):
         fetch(cache, model, out, NEWER, b"newer", **how)
     assert out.read_bytes() == b"precious"
@@ -257,7 +257,7 @@ def test_files_that_appear_or_change_while_a_layout_is_written_stay(
             stranger = folder / piece.name
             place(consumer, cache, delivery(folder, BATCH_64))
             # Triton gets a new version in a folder of its own.
-            refused = nullcontext() if name == "triton" else pytest.raises(WouldOverwrite, match="changed while")
+            refused = nullcontext() if name == "triton" else pytest.raises(WouldOverwriteError, match="changed while")
             with (
                 meanwhile(monkeypatch, lambda stranger=stranger: disk.write_whole(stranger, b"precious")),  # type: ignore[misc]
                 refused,
@@ -278,10 +278,12 @@ def test_force_replaces_no_external_data_of_another_model(cache: Cache, model: M
     os.mkfifo(other / "pipe.onnx")
     (other / "data" / "w.mxr").write_bytes(b"weights")
     for force in (False, True):
-        with pytest.raises(WouldOverwrite, match=r"external data of .*other\.onnx" if force else "is not what mxr"):
+        with pytest.raises(
+            WouldOverwriteError, match=r"external data of .*other\.onnx" if force else "is not what mxr"
+        ):
             fetch(cache, model, other / "data" / "w.mxr", force=force)
     (other / "link.mxr").symlink_to(other / "data" / "w.mxr")
-    with pytest.raises(WouldOverwrite, match="external data of"):
+    with pytest.raises(WouldOverwriteError, match="external data of"):
         fetch(cache, model, other / "link.mxr", force=True)
     assert (other / "data" / "w.mxr").read_bytes() == b"weights"
 
@@ -302,12 +304,12 @@ def test_a_set_replaces_neither_another_set_nor_strangers(
 
     folder.mkdir()
     (folder / variant_set.LIST).write_text("mine")
-    with pytest.raises(WouldOverwrite, match="belongs to something else"):
+    with pytest.raises(WouldOverwriteError, match="belongs to something else"):
         put()
     assert (folder / variant_set.LIST).read_text() == "mine" and len(list(folder.iterdir())) == 1
     put(force=True)
     put()
-    with pytest.raises(WouldOverwrite, match="belongs to something else"):
+    with pytest.raises(WouldOverwriteError, match="belongs to something else"):
         put(OTHERS["model"])
     for name in ("m.mxr", variant_set.LIST):
         shutil.rmtree(folder)
@@ -322,7 +324,7 @@ def test_a_set_replaces_neither_another_set_nor_strangers(
 
             with (
                 monkeypatch.context() as patched,
-                pytest.raises(WouldOverwrite, match=rf"{expected}|belongs to something else"),
+                pytest.raises(WouldOverwriteError, match=rf"{expected}|belongs to something else"),
             ):
                 patched.setattr(ledger, "write", slow)
                 put(NEWER)
@@ -331,7 +333,7 @@ def test_a_set_replaces_neither_another_set_nor_strangers(
             folder.mkdir()
             put()
     (folder / "m.mxr").write_bytes(b"edited")
-    with pytest.raises(WouldOverwrite, match="changed after"):
+    with pytest.raises(WouldOverwriteError, match="changed after"):
         put()
     assert (folder / "m.mxr").read_bytes() == b"edited"
 
@@ -340,10 +342,10 @@ def test_freeze_never_writes_over_the_model(tmp_path: Path) -> None:
     model = tmp_path / "m.onnx"
     model.write_bytes(ONNX)
     (tmp_path / "m.b4.onnx").hardlink_to(model)
-    with pytest.raises(WouldOverwrite, match="the model itself"):
+    with pytest.raises(WouldOverwriteError, match="the model itself"):
         freeze_batches(model, tmp_path, [4], force=True)
     (tmp_path / "m.b2.onnx").symlink_to(tmp_path / "nothing")
-    with pytest.raises(WouldOverwrite, match="already exists"):
+    with pytest.raises(WouldOverwriteError, match="already exists"):
         freeze_batches(model, tmp_path, [2])
     assert model.read_bytes() == ONNX
 
@@ -354,7 +356,7 @@ def test_documents_replace_only_documents_of_their_kind(tmp_path: Path) -> None:
 
     def kept(path: Path, write: Callable[[], object]) -> None:
         before = path.read_bytes() if path.is_file() else None
-        with pytest.raises((WouldOverwrite, MxrError)):
+        with pytest.raises((WouldOverwriteError, MxrError)):
             write()
         assert before is None or path.read_bytes() == before
 

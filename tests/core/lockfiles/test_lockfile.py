@@ -16,7 +16,7 @@ from strategies import GPU, demands, keys
 
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Demands, Request
-from mxr.errors import Damaged, MxrError, Usage
+from mxr.errors import DamagedError, MxrError, UsageError
 from mxr.lockfiles.lockfile import EMPTY, LockEntry, LockFile, load, read, write
 
 
@@ -37,7 +37,7 @@ def entries(draw: st.DrawFn) -> LockEntry:
     key, wanted = draw(keys), draw(demands())
     try:
         request = Request(key, wanted)
-    except Usage:
+    except UsageError:
         request = Request(key)
     shas = st.integers(0, 2**256 - 1).map("{:064x}".format)
     model = draw(st.one_of(paths, st.just(key.model)))
@@ -98,7 +98,7 @@ def test_adding_replaces_the_entry_of_the_same_model_and_request() -> None:
 
 
 def test_one_request_cannot_have_two_artifacts() -> None:
-    with pytest.raises(Usage, match="two artifacts"):
+    with pytest.raises(UsageError, match="two artifacts"):
         LockFile((entry(1), entry(2, model="models/same_content.onnx")))
     both = LockFile((entry(1), entry(1, model="models/same_content.onnx")))
     assert len(both.entries) == 2 and both.ids == (entry(1).id,)
@@ -136,7 +136,7 @@ def test_file_names_distinguish_programs() -> None:
     archs = [
         replace(entry(n, key=batch(1, arch=arch)), consumer="amdinfer") for n, arch in ((1, "gfx908"), (2, "gfx90a"))
     ]
-    with pytest.raises(Usage, match=r"a different file a_b1.mxr in one folder"):
+    with pytest.raises(UsageError, match=r"a different file a_b1.mxr in one folder"):
         LockFile(tuple(archs)).file_names(placing=True)
     by_hash = entry(1, model=GPU.model)
     assert LockFile((by_hash,)).file_names() == (f"{GPU.model[7:23]}.mxr",)
@@ -174,7 +174,7 @@ def broken(change: Any) -> str:
     ],
 )
 def test_a_lock_is_read_strictly_and_the_error_names_the_entry(change: Any, said: str) -> None:
-    with pytest.raises(Damaged, match=said) as caught:
+    with pytest.raises(DamagedError, match=said) as caught:
         read(broken(change), "mxr.lock")
     assert caught.value.message.startswith("mxr.lock is not a valid lock file: ")
     assert caught.value.exit == 65 and "mxr lock MODEL" in caught.value.hint
@@ -182,14 +182,14 @@ def test_a_lock_is_read_strictly_and_the_error_names_the_entry(change: Any, said
 
 def test_a_missing_lock_file_has_a_hint_how_to_write_one(tmp_path: Path) -> None:
     for path in (tmp_path / "mxr.lock", tmp_path):
-        with pytest.raises(Usage, match="There is no lock") as caught:
+        with pytest.raises(UsageError, match="There is no lock") as caught:
             load(path)
         assert "mxr lock" in caught.value.hint
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "NaN", '{"version":1,"version":1}', "\0", "[" * 100_000])
 def test_a_file_that_is_not_a_lock_is_refused(text: str) -> None:
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedError):
         read(text)
 
 
@@ -214,6 +214,6 @@ def test_changed_bytes_raise_only_mxr_errors() -> None:
         try:
             assert write(read(bytes(changed)))
         except MxrError as problem:
-            assert isinstance(problem, Damaged)
+            assert isinstance(problem, DamagedError)
             refused += 1
     assert refused > 2000

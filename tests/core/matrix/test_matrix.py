@@ -15,7 +15,7 @@ from paths import ROOT
 
 from mxr import matrix
 from mxr.artifact import precision_support, target
-from mxr.errors import MxrError, Usage
+from mxr.errors import MxrError, UsageError
 from mxr.matrix import Cell, document, kinds
 from mxr.matrix.table import MATRIX
 
@@ -58,9 +58,9 @@ def cells(folder: Path, text: str, environ: dict[str, str] | None = None, limit:
     return matrix.cells(matrix.read(path, matrix.Variables(environ or {}, tuple(environ or ())), limit))
 
 
-def error_of(folder: Path, text: str, environ: dict[str, str] | None = None) -> Usage:
+def error_of(folder: Path, text: str, environ: dict[str, str] | None = None) -> UsageError:
     """The error for an invalid matrix, which names the file and a line and has a hint."""
-    with pytest.raises(Usage) as found:
+    with pytest.raises(UsageError) as found:
         cells(folder, text, environ)
     problem = found.value
     line = problem.detail["line"]
@@ -271,7 +271,7 @@ def test_a_matrix_reads_no_variable_that_nobody_named(
     """It comes with a pull request, and its values end in keys that everyone can read."""
     path = folder / "m.yaml"
     path.write_text(f"version: 1\n{text}targets: [{{kind: ref, migraphx: '2.15'}}]\n")
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         matrix.cells(matrix.read(path, matrix.Variables(SECRETS, named)))
     assert message in caught.value.message and "hunter2" not in str(caught.value.to_json())
 
@@ -308,7 +308,7 @@ def test_a_matrix_names_no_file_outside_of_its_folder(tmp_path: Path, folder: Pa
     rows = f"- {{path: '{name}'}}" if what == "path" else f"- {{path: models/bert.onnx, calibration: '{name}'}}"
     path = inner / "m.yaml"
     path.write_text(f"version: 1\nmodels:\n  {rows}\nprecision: int8\ntargets: [{{kind: ref, migraphx: '2.15'}}]\n")
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         matrix.cells(matrix.read(path, matrix.Variables({})))
     assert "is outside of the folder" in caught.value.message and caught.value.detail["line"] == 3
     if "none" not in name:
@@ -433,7 +433,7 @@ def test_any_bytes_are_a_matrix_or_a_usage_error(data: bytes | str) -> None:
     try:
         MATRIX.read(document.parse(raw, "m.yaml", matrix.Variables({"A": "1"}, ("A",))))
     except MxrError as problem:
-        assert isinstance(problem, Usage) and problem.hint
+        assert isinstance(problem, UsageError) and problem.hint
         assert problem.message.startswith(f"m.yaml:{problem.detail['line']}: ")
 
 
@@ -443,13 +443,13 @@ def test_the_expansion_of_aliases_is_limited(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(document, "MOST_NODES", 10_000)
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 10)}]" for at in range(1, 9)]
-    with pytest.raises(Usage, match="parts \\(aliases expanded\\)"):
+    with pytest.raises(UsageError, match="parts \\(aliases expanded\\)"):
         document.parse("\n".join(lines).encode(), "m.yaml", matrix.Variables({}))
-    with pytest.raises(Usage, match="nested too deep"):
+    with pytest.raises(UsageError, match="nested too deep"):
         document.parse(b"a: &a [*a]", "m.yaml", matrix.Variables({}))
-    with pytest.raises(Usage, match="characters"):
+    with pytest.raises(UsageError, match="characters"):
         document.parse(b"a: [" + b"'${X}'," * 5000 + b"]", "m.yaml", matrix.Variables({"X": "x" * 1000}, ("X",)))
-    with pytest.raises(Usage, match="at most"):
+    with pytest.raises(UsageError, match="at most"):
         document.parse(b"#" * (1 << 20) + b"\n", "m.yaml", matrix.Variables({}))
 
 
@@ -529,7 +529,7 @@ def test_the_schema_accepts_what_the_reader_accepts(folder: Path) -> None:
         assert fits(schema, base | change) == (change in good), change
         try:
             cells(folder, json.dumps(base | change))
-        except Usage:
+        except UsageError:
             assert change in bad, change
         else:
             assert change in good, change

@@ -11,7 +11,7 @@ import pytest
 from harness.onnx_files import read, saved
 from onnx import helper
 
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.onnxfile import OnnxModel, check_folder, external_files, read_model
 
 FLOAT = onnx.TensorProto.FLOAT
@@ -105,16 +105,16 @@ def test_no_tensor_can_hide_the_file_that_migraphx_would_read(tmp_path: Path, ca
         made = with_entries(("location", "w.bin"), ("offset", "0"), flag=flag, raw=raw)
         assert read(tmp_path, make(made)).external == ("w.bin",)
         for target in ("/proc/self/environ", "../secret", "sub/../../secret", "/etc/passwd"):
-            with pytest.raises(Damaged, match="refused"):
+            with pytest.raises(DamagedError, match="refused"):
                 read(tmp_path, make(with_entries(("location", target), flag=flag, raw=raw)))
             # Another key, an empty key, a key in other letters, and a harmless location behind or before it.
             for key in ("checksum", "", "Location", "offset"):
-                with pytest.raises(Damaged, match="not its only location"):
+                with pytest.raises(DamagedError, match="not its only location"):
                     read(tmp_path, make(with_entries((key, target), ("location", "w.bin"), flag=flag, raw=raw)))
-                with pytest.raises(Damaged, match="not its only location"):
+                with pytest.raises(DamagedError, match="not its only location"):
                     read(tmp_path, make(with_entries((key, target), flag=flag, raw=raw)))
             twice = with_entries(("location", "w.bin"), ("location", target), flag=flag, raw=raw)
-            with pytest.raises(Damaged, match="not its only location"):
+            with pytest.raises(DamagedError, match="not its only location"):
                 read(tmp_path, make(twice))
 
 
@@ -125,12 +125,12 @@ def test_occurrences_of_one_message_are_checked_as_protobuf_merges_them(tmp_path
     content = field(7, field(1, field(5, encoded)))
     (merged,) = onnx.load_from_string(content).graph.node[0].attribute
     assert [entry.value for entry in merged.t.external_data] == ["w.bin", "other.bin"]
-    with pytest.raises(Damaged, match="not its only location"):
+    with pytest.raises(DamagedError, match="not its only location"):
         read(tmp_path, content)
     # The first occurrence names the file, the second the entries that look like it.
     parts = [with_entries(), with_entries(("location", "/etc/passwd"))]
     content = field(7, field(1, field(5, b"".join(field(5, each.SerializeToString()) for each in parts))))
-    with pytest.raises(Damaged, match="absolute"):
+    with pytest.raises(DamagedError, match="absolute"):
         read(tmp_path, content)
 
 
@@ -144,7 +144,7 @@ def test_a_field_number_beyond_32_bits_is_refused(tmp_path: Path) -> None:
     for number in (5, 15):
         tag = varint(number << 3 | 2 | 1 << 32)
         inner = tag + varint(len(hidden)) + hidden
-        with pytest.raises(Damaged, match="invalid number"):
+        with pytest.raises(DamagedError, match="invalid number"):
             read(tmp_path, field(7, graph().SerializeToString() + inner))
 
 
@@ -154,17 +154,17 @@ def test_the_names_of_a_manifest_must_be_those_in_the_file(tmp_path: Path) -> No
     (tmp_path / "sub" / "w.bin").write_bytes(b"data")
     check_folder(model, {"sub/w.bin"})
     for names in (set(), {"w.bin"}, {"sub/w.bin", "more.bin"}):
-        with pytest.raises(Damaged, match="manifest"):
+        with pytest.raises(DamagedError, match="manifest"):
             check_folder(model, names)
     (tmp_path / "sub").rename(tmp_path / "elsewhere")
     (tmp_path / "sub").symlink_to("elsewhere")
-    with pytest.raises(Damaged, match="symbolic link"):
+    with pytest.raises(DamagedError, match="symbolic link"):
         check_folder(model, {"sub/w.bin"})
     (tmp_path / "sub").unlink()
     (tmp_path / "elsewhere").rename(tmp_path / "sub")
     (tmp_path / "sub" / "w.bin").rename(tmp_path / "real")
     (tmp_path / "sub" / "w.bin").symlink_to(tmp_path / "real")
-    with pytest.raises(Damaged, match="symbolic link"):
+    with pytest.raises(DamagedError, match="symbolic link"):
         check_folder(model, {"sub/w.bin"})
 
 
@@ -185,9 +185,9 @@ def test_links_are_followed_only_inside_one_hugging_face_folder(tmp_path: Path) 
     for target in ("../../../models--me--two/2222", "../../../2222", str(tmp_path / "2222")):
         data.unlink()
         data.symlink_to(target)
-        with pytest.raises(Damaged, match="symbolic link") as caught:
+        with pytest.raises(DamagedError, match="symbolic link") as caught:
             external_files(model)
         assert "--follow-links" in caught.value.hint
         assert external_files(model, follow_links=True) == (("model.onnx_data", data),)
-    with pytest.raises(Damaged, match="symbolic link"):
+    with pytest.raises(DamagedError, match="symbolic link"):
         check_folder(model, {"model.onnx_data"})

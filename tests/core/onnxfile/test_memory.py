@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.onnxfile import read_model
 from mxr.onnxfile.external import MAX_LOCATIONS, MAX_MESSAGES, MAX_OPERATORS
 from mxr.onnxfile.graph import MAX_VALUES
@@ -53,7 +53,7 @@ ATTACKS = {
 PROBE = """
 import re, resource, sys
 from pathlib import Path
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.onnxfile import read_model
 from mxr.onnxfile.structure import structure_of
 def peak(): return int(re.search(r"VmHWM:\\s+([0-9]+) kB", Path("/proc/self/status").read_text())[1]) * 1024
@@ -62,7 +62,7 @@ before = peak()
 for path in sys.argv[1:]:
     try:
         read_model(Path(path), weight_dims=True)
-    except Damaged:
+    except DamagedError:
         pass
     structure_of(Path(path).read_bytes())
     print(peak() - before)
@@ -92,5 +92,5 @@ def test_memory_is_at_most_20_times_the_file(tmp_path: Path, name: str) -> None:
 )
 def test_what_is_beyond_a_bound_is_said(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / "m.onnx").write_bytes(content)
-    with pytest.raises(Damaged, match=says):
+    with pytest.raises(DamagedError, match=says):
         read_model(tmp_path / "m.onnx")

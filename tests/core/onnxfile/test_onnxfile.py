@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import external_data_helper, helper
 
-from mxr.errors import Damaged, Usage
+from mxr.errors import DamagedError, UsageError
 from mxr.onnxfile import (
     DEEPEST_SUBGRAPH,
     OnnxInput,
@@ -269,7 +269,7 @@ def test_subgraphs_have_a_bounded_depth(tmp_path: Path) -> None:
     assert external_by_onnx(onnx.load_from_string(nested(20))) == {"deep.bin"}
     assert read(tmp_path, nested(DEEPEST_SUBGRAPH)).external == ("deep.bin",)
     for depth in (DEEPEST_SUBGRAPH + 1, 5000):
-        with pytest.raises(Damaged, match="deep"):
+        with pytest.raises(DamagedError, match="deep"):
             read(tmp_path, nested(depth))
 
 
@@ -288,7 +288,7 @@ def test_unknown_fields_are_ignored(tmp_path: Path, unknown: bytes) -> None:
 
 def test_an_external_tensor_without_a_location_is_damage(tmp_path: Path) -> None:
     lost = onnx.TensorProto(name="w", data_location=onnx.TensorProto.EXTERNAL)
-    with pytest.raises(Damaged, match="no location"):
+    with pytest.raises(DamagedError, match="no location"):
         read(tmp_path, helper.make_model(graph(initializer=[lost])))
 
 
@@ -345,7 +345,7 @@ def test_invalid_locations(tmp_path: Path, location: str, message: str) -> None:
     (folder / "dangling").symlink_to("nowhere")
     (folder / "circle").symlink_to("circle")
     os.mkfifo(folder / "pipe")
-    with pytest.raises(Damaged, match=message) as caught:
+    with pytest.raises(DamagedError, match=message) as caught:
         external_files(with_location(folder, location))
     assert caught.value.exit == 65
     assert repr(location) in caught.value.message
@@ -365,7 +365,7 @@ def test_a_model_named_without_a_folder(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     saved(tmp_path, helper.make_model(graph(initializer=[tensor("w", "w.bin")])))
     model = read_model(Path("model.onnx"))
-    with pytest.raises(Damaged, match="missing") as caught:
+    with pytest.raises(DamagedError, match="missing") as caught:
         external_files(model)
     assert str(tmp_path) in caught.value.hint
     (tmp_path / "w.bin").write_bytes(b"data")
@@ -396,7 +396,7 @@ def test_a_model_named_without_a_folder(tmp_path: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_foreign_files_are_identified(tmp_path: Path, content: bytes, message: str) -> None:
-    with pytest.raises(Damaged, match=message) as caught:
+    with pytest.raises(DamagedError, match=message) as caught:
         read(tmp_path, content)
     assert caught.value.exit == 65
     assert caught.value.hint
@@ -405,38 +405,38 @@ def test_foreign_files_are_identified(tmp_path: Path, content: bytes, message: s
 def test_a_truncated_graph_is_damaged(tmp_path: Path) -> None:
     model = onnx.ModelProto(ir_version=8, graph=graph(initializer=[tensor("w")])).SerializeToString()
     for size in range(1, len(model)):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedError):
             read(tmp_path, model[:size])
-    with pytest.raises(Damaged, match="truncated"):
+    with pytest.raises(DamagedError, match="truncated"):
         read(tmp_path, model[:-1])
 
 
 def test_folders_and_pipes_are_rejected(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(Damaged, match="a folder"):
+    with pytest.raises(DamagedError, match="a folder"):
         read_model(tmp_path)
-    with pytest.raises(Damaged, match="not a regular file"):
+    with pytest.raises(DamagedError, match="not a regular file"):
         read_model(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize("name", ["absent.onnx", "file/below.onnx"])
 def test_a_missing_file_is_a_usage_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Usage, match="There is no file") as caught:
+    with pytest.raises(UsageError, match="There is no file") as caught:
         read_model(tmp_path / name)
     assert caught.value.exit == 2
 
 
 @pytest.mark.parametrize("name", ["a\0b", "n" * 300])
 def test_an_impossible_file_name_is_a_usage_error(tmp_path: Path, name: str) -> None:
-    with pytest.raises(Usage, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         read_model(tmp_path / name)
 
 
 def test_two_inputs_with_the_same_name_are_damage(tmp_path: Path) -> None:
     made = graph()
     made.input.append(made.input[0])
-    with pytest.raises(Damaged, match="two inputs"):
+    with pytest.raises(DamagedError, match="two inputs"):
         read(tmp_path, helper.make_model(made))
 
 
@@ -449,7 +449,7 @@ def test_any_bytes_are_a_model_or_damaged(folder: Path, rng: random.Random, nois
     content[at : at + rng.randrange(9)] = noise
     try:
         assert isinstance(read(folder, bytes(content)), OnnxModel)
-    except Damaged as error:
+    except DamagedError as error:
         assert error.message  # any other exception fails the test
 
 
@@ -522,7 +522,7 @@ def test_binds(model: OnnxModel, batch: int | None, given_dims: Any, expected: A
     ],
 )
 def test_rejects_dims_that_do_not_match(model: OnnxModel, batch: int | None, given_dims: Any, fragment: str) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         bind_inputs(model, batch=batch, inputs=given_dims)
     assert fragment in f"{caught.value.message} {caught.value.hint}"
     assert all(str(item) in caught.value.message for item in model.inputs)
@@ -531,7 +531,7 @@ def test_rejects_dims_that_do_not_match(model: OnnxModel, batch: int | None, giv
 
 def test_an_error_on_many_inputs_stays_readable() -> None:
     model = model_of(**{f"past_{number}": ("N", "S") for number in range(200)})
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         bind_inputs(model, batch=None, inputs={})
     assert len(caught.value.message) < 800
     assert len(caught.value.hint) < 800
@@ -552,7 +552,7 @@ def test_bound_dims_follow_every_rule(model: OnnxModel, rng: random.Random, batc
     asked = {item.name: filled(item.dims, values, rng) for item in model.inputs if rng.randrange(2)}
     try:
         bound = bind_inputs(model, batch=batch, inputs=asked)
-    except Usage:
+    except UsageError:
         return
     assert list(bound) == [item.name for item in model.inputs]
     symbols: dict[str, set[Any]] = {}
@@ -583,5 +583,5 @@ def test_without_a_batch_it_binds_exactly_if_every_dim_is_given(model: OnnxModel
         bound = bind_inputs(model, batch=None, inputs=asked)
         assert bound == {i.name: asked.get(i.name, filled(i.dims, values, rng)) for i in model.inputs}
     else:
-        with pytest.raises(Usage, match="Some dims are unknown"):
+        with pytest.raises(UsageError, match="Some dims are unknown"):
             bind_inputs(model, batch=None, inputs=asked)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import external_data_helper, helper
 from paths import DATA
 
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.onnxfile.reader import walk_model
 from mxr.onnxfile.structure import structure_of
 from mxr.onnxfile.window import SIZE, Window
@@ -148,7 +148,7 @@ def test_foreign_bytes_are_damaged_or_have_a_digest(data: bytes) -> None:
 def _digest_or_damaged(data: bytes) -> None:
     try:
         found = structure_of(data)
-    except Damaged:
+    except DamagedError:
         return
     assert len(found) == 64
 
@@ -166,7 +166,7 @@ def test_deeply_nested_graphs_are_rejected() -> None:
         attribute = b"\x32" + _sized(made)
         node = b"\x2a" + _sized(attribute)
         made = b"\x0a" + _sized(node)
-    with pytest.raises(Damaged, match="deep"):
+    with pytest.raises(DamagedError, match="deep"):
         structure_of(b"\x3a" + _sized(made))
 
 

@@ -2,8 +2,8 @@
 
     python tests/core/program/fuzz.py --minutes 10 [--seed N] [--keep DIR]
 
-A mutation passes if every read function returns or raises `Damaged` with an offset within the file, takes less than 2 s
-per 5 MB, and the process stays below 256 MiB. A mutation that fails is written to --keep.
+A mutation passes if every read function returns or raises `DamagedError` with an offset within the file, takes less
+than 2 s per 5 MB, and the process stays below 256 MiB. A mutation that fails is written to --keep.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import program_maker as make
 from mutations import bombs, mutate
 
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.program import BytesSource, cut_points, describe, read_header
 
 MOST_BYTES = 5_000_000
@@ -48,7 +48,7 @@ def read_all(data: bytes, seen: Counter[str]) -> float:
         try:
             read(BytesSource(data))
             seen[f"{read.__name__} ok"] += 1
-        except Damaged as error:
+        except DamagedError as error:
             seen[f"{read.__name__} damaged"] += 1
             if not 0 <= error.detail["offset"] <= len(data):
                 raise AssertionError(f"offset {error.detail['offset']} of {len(data)} bytes") from error

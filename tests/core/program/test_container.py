@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.program import container
 from mxr.program.container import CHUNKS, DEPTH, VALUES, Walker
 from mxr.program.shapes import Shape, shape_folding
@@ -67,7 +67,7 @@ def test_a_truncated_value_is_damaged_at_an_offset_within_the_file(value, data):
     packed = make.pack(value)
     cut = packed[: data.draw(st.integers(0, len(packed) - 1))]
     for read in (tree, skipped):
-        with pytest.raises(Damaged) as caught:
+        with pytest.raises(DamagedError) as caught:
             read(cut)
         assert 0 <= caught.value.detail["offset"] <= len(cut)
 
@@ -78,7 +78,7 @@ def test_any_bytes_give_a_value_or_damaged(data):
         walker = Walker(BytesSource(data), shape_folding())
         try:
             read(walker)
-        except Damaged as error:
+        except DamagedError as error:
             assert 0 <= error.detail["offset"] <= len(data)
         else:
             assert walker.position <= len(data)
@@ -126,9 +126,9 @@ def test_an_empty_binary_as_migraphx_2_8_to_2_15_0_writes_it():
 
 def test_an_empty_array_represents_an_empty_map():
     assert Walker(BytesSource(b"\x90")).map_size() == 0
-    with pytest.raises(Damaged, match="Expected a map at byte 0"):
+    with pytest.raises(DamagedError, match="Expected a map at byte 0"):
         Walker(BytesSource(b"\x91\x01")).map_size()
-    with pytest.raises(Damaged, match="Expected an array at byte 0"):
+    with pytest.raises(DamagedError, match="Expected an array at byte 0"):
         Walker(BytesSource(b"\x81\xa1a\x01")).array_size()
 
 
@@ -149,7 +149,7 @@ def test_an_empty_array_represents_an_empty_map():
 )
 def test_invalid_bytes(data, message):
     for read in (tree, skipped):
-        with pytest.raises(Damaged, match=message) as caught:
+        with pytest.raises(DamagedError, match=message) as caught:
             read(data)
         assert caught.value.exit == 65
         assert 0 <= caught.value.detail["offset"] <= len(data)
@@ -166,7 +166,7 @@ def test_invalid_bytes(data, message):
     ],
 )
 def test_invalid_trees(data, message):
-    with pytest.raises(Damaged, match=message):
+    with pytest.raises(DamagedError, match=message):
         tree(data)
 
 
@@ -178,7 +178,7 @@ def test_a_long_string_is_not_read():
 def test_nesting_bombs_end_early(opening):
     data = opening * 100_000 + b"\x00"
     for read in (tree, skipped):
-        with pytest.raises(Damaged, match=f"nested more than {DEPTH} deep") as caught:
+        with pytest.raises(DamagedError, match=f"nested more than {DEPTH} deep") as caught:
             read(data)
         assert caught.value.detail["offset"] < 200 * len(opening)
 
@@ -190,9 +190,9 @@ def test_the_deepest_nesting_that_is_allowed():
 
 
 def test_a_tree_with_too_many_values_is_rejected_before_it_is_built():
-    with pytest.raises(Damaged, match="number of values exceeds"):
+    with pytest.raises(DamagedError, match="number of values exceeds"):
         tree(b"\xdd" + (2 * VALUES).to_bytes(4, "big") + b"\x90" * (2 * VALUES))
-    with pytest.raises(Damaged, match="number of values exceeds"):
+    with pytest.raises(DamagedError, match="number of values exceeds"):
         tree(make.array_head(VALUES) + b"\x91\x00" * VALUES)
 
 
@@ -201,7 +201,7 @@ def reach(read, data: bytes) -> int:
     walker = Walker(BytesSource(data), shape_folding())
     try:
         read(walker)
-    except Damaged as error:
+    except DamagedError as error:
         assert "number of values exceeds" in error.message
     return walker.position
 

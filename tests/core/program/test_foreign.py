@@ -12,7 +12,7 @@ import zipfile
 import program_maker as make
 import pytest
 
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.program import BytesSource, describe, read_header
 
 
@@ -52,7 +52,7 @@ FILES = {
 @pytest.mark.parametrize("what", FILES)
 def test_foreign_file(what):
     for read in (describe, read_header):
-        with pytest.raises(Damaged, match=what) as caught:
+        with pytest.raises(DamagedError, match=what) as caught:
             read(BytesSource(FILES[what]))
         assert caught.value.exit == 65
         assert caught.value.detail["offset"] == 0
@@ -61,24 +61,24 @@ def test_foreign_file(what):
 
 
 def test_an_empty_file():
-    with pytest.raises(Damaged, match="The file is empty"):
+    with pytest.raises(DamagedError, match="The file is empty"):
         describe(BytesSource(b""))
 
 
 @pytest.mark.parametrize("model", ["block", "convrelu", "mlp_ext"])
 def test_every_model_is_identified_as_an_onnx_model(model):
-    with pytest.raises(Damaged, match="an ONNX model"):
+    with pytest.raises(DamagedError, match="an ONNX model"):
         describe(BytesSource((make.DATA / "models" / f"{model}.onnx").read_bytes()))
 
 
 def test_other_messagepack_and_other_json():
-    with pytest.raises(Damaged, match="'modules' is missing"):
+    with pytest.raises(DamagedError, match="'modules' is missing"):
         describe(BytesSource(make.pack({"a": 1, "b": [1, 2]})))
     for text in (b'{"a": 1}', b"{", b'{"modules": {}}', b"[1, 2]"):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedError):
             describe(BytesSource(text))
 
 
 def test_a_program_with_a_truncated_header_is_reported_as_truncated():
-    with pytest.raises(Damaged, match="The file ends"):
+    with pytest.raises(DamagedError, match="The file ends"):
         describe(BytesSource(make.program(make.add_relu())[:30]))

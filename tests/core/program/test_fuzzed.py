@@ -17,7 +17,7 @@ from strategies import GPU
 
 from mxr.artifact import program_evidence
 from mxr.artifact.qualities import Qualities
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.program import BytesSource, cut_points, describe, read_header
 
 SOAK = os.environ.get("MXR_TEST_SOAK") == "1"
@@ -28,12 +28,12 @@ PARTS = SAMPLES + [path.read_bytes() for path in (make.DATA / "hsaco").iterdir()
 
 
 def survive(data: bytes) -> None:
-    """Read `data` with every read function. The only allowed error is `Damaged` with an offset within the data."""
+    """Read `data` with every read function. The only allowed error is `DamagedError` with an offset within the data."""
     source = BytesSource(data)
     for read in (describe, read_header):
         try:
             found = read(source)
-        except Damaged as error:
+        except DamagedError as error:
             assert 0 <= error.detail["offset"] <= len(data)
             assert error.message
             assert error.hint
@@ -143,7 +143,7 @@ def test_bombs_cost_little_memory(name):
     tracemalloc.start()
     try:
         describe(BytesSource(data))
-    except Damaged:
+    except DamagedError:
         pass
     finally:
         _, peak = tracemalloc.get_traced_memory()

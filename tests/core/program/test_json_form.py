@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxr.errors import Damaged
+from mxr.errors import DamagedError
 from mxr.program import BytesSource, describe, json_form, read_header
 
 CODE = make.hsaco("gfx1100.cov5.hsaco")
@@ -76,7 +76,7 @@ def test_a_too_large_program_is_rejected_before_it_is_read():
             assert length <= 4096
             return b"{" + b" " * (length - 1)
 
-    with pytest.raises(Damaged, match="the maximum is") as caught:
+    with pytest.raises(DamagedError, match="the maximum is") as caught:
         describe(Large())
     assert "MessagePack" in caught.value.hint
 
@@ -96,7 +96,7 @@ def test_a_too_large_program_is_rejected_before_it_is_read():
     ],
 )
 def test_wrong_json(text):
-    with pytest.raises(Damaged) as caught:
+    with pytest.raises(DamagedError) as caught:
         describe(BytesSource(text))
     assert 0 <= caught.value.detail["offset"] <= len(text)
 
@@ -129,5 +129,5 @@ def test_long_arrays_that_are_not_bytes_stay_arrays(numbers):
 
 @pytest.mark.parametrize("numbers", ["[" + "1," * 70 + "]", "[" + ",1" * 70 + "]", "[" + "1 2," * 70 + "3]"])
 def test_invalid_arrays_of_numbers_are_damaged(numbers):
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedError):
         json_form.load(BytesSource(b'{"a": ' + numbers.encode() + b"}"))

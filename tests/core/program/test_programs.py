@@ -6,7 +6,7 @@ import program_maker as make
 import pytest
 
 from mxr.artifact.target import DynamicDim
-from mxr.errors import Damaged, Usage
+from mxr.errors import DamagedError, UsageError
 from mxr.program import BytesSource, describe, describe_file, read_header
 
 F = make.shape("float", 4, 8)
@@ -287,35 +287,35 @@ def test_the_header_is_read_without_the_rest():
 )
 def test_invalid_programs(change, message):
     data = make.pack(make.fields([ends()]) | change)
-    with pytest.raises(Damaged, match=message) as caught:
+    with pytest.raises(DamagedError, match=message) as caught:
         read(data)
     assert 0 <= caught.value.detail["offset"] <= len(data)
 
 
 def test_duplicate_keys_and_modules_are_rejected():
     twice = make.pack({"version": 7}) + make.pack({"version": 8})[1:]
-    with pytest.raises(Damaged, match="'version' is duplicated"):
+    with pytest.raises(DamagedError, match="'version' is duplicated"):
         read(b"\x82" + twice[1:])
     modules = b"\x82" + 2 * (make.pack("main") + make.pack({"nodes": []}))
-    with pytest.raises(Damaged, match="module 'main' is duplicated"):
+    with pytest.raises(DamagedError, match="module 'main' is duplicated"):
         read(make.pack(make.fields([]) | {"modules": make.Raw(modules)}))
     module = make.Raw(b"\x82" + 2 * (make.pack("nodes") + make.pack([])))
-    with pytest.raises(Damaged, match="nodes of a module are duplicated"):
+    with pytest.raises(DamagedError, match="nodes of a module are duplicated"):
         read(make.pack(make.fields([]) | {"modules": {"main": module}}))
 
 
 def test_missing_modules():
-    with pytest.raises(Damaged, match="'modules' is missing"):
+    with pytest.raises(DamagedError, match="'modules' is missing"):
         read(make.pack({"version": 7}))
 
 
 def test_describe_file_names_the_file(tmp_path):
     path = tmp_path / "half.mxr"
     path.write_bytes(make.program(make.add_relu(code=CODE))[:-20])
-    with pytest.raises(Damaged, match=r"half\.mxr: The file ends") as caught:
+    with pytest.raises(DamagedError, match=r"half\.mxr: The file ends") as caught:
         describe_file(path)
     assert caught.value.detail["path"] == str(path)
     assert caught.value.detail["offset"] == path.stat().st_size
     for wrong in (tmp_path, tmp_path / "none.mxr"):
-        with pytest.raises(Usage, match="is not a file"):
+        with pytest.raises(UsageError, match="is not a file"):
             describe_file(wrong)

@@ -12,7 +12,7 @@ from strategies import GPU, MODEL, OTHER_MODEL
 from mxr.artifact import limits
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.qualities import Qualities
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.util import codec
 
@@ -77,7 +77,7 @@ def test_over_the_wire_and_back(value: object) -> None:
 @each_value
 def test_unknown_fields_are_refused_and_a_lenient_reader_passes_over_them(value: object) -> None:
     document = artifact_protocol.document(value) | {"surprise": 1}
-    with pytest.raises(Usage, match="surprise: unknown field"):
+    with pytest.raises(UsageError, match="surprise: unknown field"):
         codec.decode(type(value), document)
     assert codec.decode(type(value), document, lenient=True) == value
 
@@ -86,7 +86,7 @@ def test_unknown_fields_are_refused_and_a_lenient_reader_passes_over_them(value:
 def test_every_needed_field_is_missed(value: object) -> None:
     document = artifact_protocol.document(value)
     for name in codec.shape_of(type(value))[1]:
-        with pytest.raises(Usage, match=f"^{name}: this field is missing"):
+        with pytest.raises(UsageError, match=f"^{name}: this field is missing"):
             codec.decode(type(value), {field: each for field, each in document.items() if field != name})
 
 
@@ -118,7 +118,7 @@ def test_publishing_refuses(name: str, change: dict[str, Any]) -> None:
     document = artifact_protocol.document(PUBLISH)
     assert codec.decode(artifact_protocol.Publish, document) == PUBLISH
     document[name] = document[name] | change
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         codec.decode(artifact_protocol.Publish, document)
     assert caught.value.message.encode() and len(caught.value.message) < 400
 
@@ -127,14 +127,14 @@ def test_provenance_nested_without_end_is_refused() -> None:
     deep: Any = []
     for _ in range(100_000):
         deep = [deep]
-    with pytest.raises(Usage, match="provenance"):
+    with pytest.raises(UsageError, match="provenance"):
         artifact_protocol.Publish(GPU, MANIFEST, provenance={"a": deep})
 
 
 def test_nobody_asks_for_too_many_blobs_at_once() -> None:
     blobs = (Blob("ab" * 32, 1),) * limits.MOST_ASKED
     artifact_protocol.MissingRequest(blobs)
-    with pytest.raises(Usage, match="at most"):
+    with pytest.raises(UsageError, match="at most"):
         artifact_protocol.MissingRequest((*blobs, blobs[0]))
 
 
@@ -157,6 +157,6 @@ def test_an_artifact_agrees_with_itself(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("value", ["", "sha256:", "sha256:" + "g" * 64, "xxh3:" + "0" * 32, MODEL + "0", MODEL + "\n"])
 def test_what_is_no_model_hash(value: str) -> None:
-    with pytest.raises(Usage, match=r"asked: expected the identity|XXH3 does not"):
+    with pytest.raises(UsageError, match=r"asked: expected the identity|XXH3 does not"):
         artifact_protocol.check_model(value, "asked")
     assert artifact_protocol.check_model(MODEL) == MODEL

@@ -11,7 +11,7 @@ import pytest
 from strategies import MODEL
 
 from mxr.artifact.qualities import Demands
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.host_facts import Host, HostTarget, HostToolchain, combine
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.request.builder import BuiltRequest, Options, ask
@@ -72,9 +72,9 @@ def test_what_is_said_wins_for_itself_only(said: dict[str, Any], change: dict[st
 
 @pytest.mark.parametrize("said", [{"arch": "gfx908"}, {"vendor": "hygon", "arch": "gfx90a"}, {"arch": "gfx11-generic"}])
 def test_another_target_takes_nothing_from_the_host(said: dict[str, Any]) -> None:
-    with pytest.raises(Usage, match="ROCm and MIGraphX"):
+    with pytest.raises(UsageError, match="ROCm and MIGraphX"):
         asked(**said)
-    with pytest.raises(Usage, match="version of MIGraphX is"):
+    with pytest.raises(UsageError, match="version of MIGraphX is"):
         asked(**said, rocm="6.4")
     found = asked(**said, rocm="6.4", migraphx="2.12")
     assert found.request.demands == Demands()
@@ -83,7 +83,7 @@ def test_another_target_takes_nothing_from_the_host(said: dict[str, Any]) -> Non
 
 
 def test_another_vendor_without_an_arch() -> None:
-    with pytest.raises(Usage, match="no arch is given"):
+    with pytest.raises(UsageError, match="no arch is given"):
         asked(vendor="hygon", rocm="25.04", migraphx="2.4")
 
 
@@ -94,18 +94,18 @@ def test_ref_takes_migraphx_and_nothing_else() -> None:
         assert found.request.demands == Demands(migraphx_patch="2.15.0")
         assert any("MIGraphX 2.15.0" in note for note in found.notes)
     assert asked(BARE, kind="ref", migraphx="2.16").request.key.migraphx == "2.16"
-    with pytest.raises(Usage, match="version of MIGraphX is"):
+    with pytest.raises(UsageError, match="version of MIGraphX is"):
         asked(BARE, kind="ref")
 
 
 def test_no_gpu_and_no_arch() -> None:
-    with pytest.raises(Usage, match="no GPU") as caught:
+    with pytest.raises(UsageError, match="no GPU") as caught:
         asked(BARE, rocm="7.2", migraphx="2.15")
     assert "--arch" in caught.value.hint and caught.value.detail == {"notes": ["no /dev/kfd"]}
 
 
 def test_all_that_is_missing_is_named_at_once() -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         asked(BARE, batch=None)
     said = caught.value
     assert said.message == (
@@ -116,7 +116,7 @@ def test_all_that_is_missing_is_named_at_once() -> None:
         assert word in said.hint
     facts = {"kind", "vendor", "arch", "migraphx", "rocm", "offload_copy", "fast_math", "inputs.x"}
     assert set(said.detail["open"]) == facts and said.detail["inputs"] and said.detail["notes"]
-    with pytest.raises(Usage, match=r"^The request does not tell the version of MIGraphX and all dims") as caught:
+    with pytest.raises(UsageError, match=r"^The request does not tell the version of MIGraphX and all dims") as caught:
         ask(Options(kind="ref"), SUBJECT, BARE, lambda *_: ["--migraphx 2.16"])
     assert "The registry has this model for: --migraphx 2.16." in caught.value.hint
     assert "--rocm" not in caught.value.hint
@@ -135,7 +135,7 @@ def test_all_that_is_missing_is_named_at_once() -> None:
 )
 def test_several_different_gpus_and_none_chosen(targets: tuple[HostTarget, ...]) -> None:
     host = Host(targets, ROCM)
-    with pytest.raises(Usage, match="different GPUs") as caught:
+    with pytest.raises(UsageError, match="different GPUs") as caught:
         asked(host)
     last = targets[-1]
     arch = "".join((last.arch, f":sramecc{last.sramecc}:xnack{last.xnack}" if last.xnack else ""))
@@ -171,12 +171,12 @@ def test_a_recorded_toolchain_goes_with_this_nodes_hardware() -> None:
     local = Host((MI100,), HostToolchain("6.4.0", "2.12.0", "old"), {"rocm": "here"})
     found = asked(combine(RECORDED, local)).request
     assert (found.key.arch, found.key.rocm, found.demands.build) == ("gfx908", "7.2", "1a2b3c4")
-    with pytest.raises(Usage, match="ROCm and MIGraphX"):
+    with pytest.raises(UsageError, match="ROCm and MIGraphX"):
         asked(combine(RECORDED, local), arch="gfx1100")
 
 
 def test_a_toolchain_that_was_only_found_lends_nothing_to_another_target() -> None:
-    with pytest.raises(Usage, match="ROCm and MIGraphX"):
+    with pytest.raises(UsageError, match="ROCm and MIGraphX"):
         asked(Host((), ROCM, {"rocm": "version file"}), arch="gfx908")
 
 
@@ -184,7 +184,7 @@ def test_a_recorded_dtk_is_hygons() -> None:
     dtk = Host((), HostToolchain("25.04.1", "2.4.0", None, "hygon"), {"rocm": "DTK"})
     key = asked(combine(dtk, BARE), arch="gfx906").request.key
     assert (key.vendor, key.rocm) == ("hygon", "25.04")
-    with pytest.raises(Usage, match="ROCm and MIGraphX"):
+    with pytest.raises(UsageError, match="ROCm and MIGraphX"):
         asked(combine(dtk, BARE), arch="gfx906", vendor="amd")
     local = Host((HostTarget("gfx906", "+", "-", 60, 1),), ROCM)
     assert asked(combine(dtk, local)).request.key.vendor == "hygon"
@@ -197,12 +197,12 @@ def test_an_unknown_toolchain_lists_what_the_registry_has() -> None:
         seen.append((model, arch))
         return ["--rocm 7.2 --migraphx 2.15", "--rocm 6.4 --migraphx 2.12"]
 
-    with pytest.raises(Usage, match="is not given, not recorded") as caught:
+    with pytest.raises(UsageError, match="is not given, not recorded") as caught:
         ask(Options(arch="gfx908", batch=1), SUBJECT, BARE, toolchains)
     assert seen == [(MODEL, "gfx908")]
     assert "--rocm 6.4 --migraphx 2.12" in caught.value.hint and "--host FILE" in caught.value.hint
     assert len(caught.value.detail["toolchains"]) == 2
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         ask(Options(kind="ref", batch=1), SUBJECT, BARE, lambda *_: [])
     assert "mxr host" in caught.value.hint and "ROCm" not in caught.value.message
 
@@ -253,13 +253,13 @@ def test_the_rest_of_the_key(tmp_path: Path) -> None:
     ids=repr,
 )
 def test_what_cannot_be_asked(said: dict[str, Any]) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         asked(**said)
     assert caught.value.hint
 
 
 def test_calibration_data_that_is_not_there() -> None:
-    with pytest.raises(Usage, match="nowhere"):
+    with pytest.raises(UsageError, match="nowhere"):
         asked(precision="int8", calibration=Path("/nowhere/data"))
 
 

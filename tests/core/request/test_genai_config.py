@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mxr.errors import Damaged, Usage
+from mxr.errors import DamagedError, UsageError
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.request import genai_config
 from mxr.request.genai_config import GenaiProgram
@@ -143,13 +143,13 @@ def test_the_configuration_closes_the_dims_that_it_knows() -> None:
     ],
 )
 def test_errors_name_the_field(write: Write, document: object, said: str) -> None:
-    with pytest.raises(Usage, match=said) as caught:
+    with pytest.raises(UsageError, match=said) as caught:
         genai_config.read(write(document))
     assert caught.value.hint
 
 
 def test_what_is_no_configuration(write: Write, tmp_path: Path) -> None:
-    with pytest.raises(Damaged, match="not valid JSON"):
+    with pytest.raises(DamagedError, match="not valid JSON"):
         genai_config.read(write('{"model": {'))
-    with pytest.raises(Usage, match="Cannot read"):
+    with pytest.raises(UsageError, match="Cannot read"):
         genai_config.read(tmp_path / "nothing.json")

@@ -10,7 +10,7 @@ import pytest
 from mxr.artifact.key import Key
 from mxr.artifact.records import Model
 from mxr.cache.store import Cache
-from mxr.errors import NoSuchModel, Usage
+from mxr.errors import NoSuchModelError, UsageError
 from mxr.request.model import complete, find, is_identity
 
 ONE, TWO, FAR = ("sha256:" + start + "0" * (64 - len(start)) for start in ("aaaaaaaaaaaa1", "aaaaaaaaaaaa2", "b"))
@@ -51,29 +51,29 @@ def test_a_prefix_of_one_model(cache: Cache, prefix: str) -> None:
 
 def test_a_prefix_of_several_models_is_refused(cache: Cache) -> None:
     """Also where only the registry knows the second one."""
-    with pytest.raises(Usage, match="2 models begin with") as caught:
+    with pytest.raises(UsageError, match="2 models begin with") as caught:
         complete(ONE[:19], cache, registry(TWO))
     assert caught.value.exit == 2 and caught.value.detail["models"] == [ONE, TWO]
     assert complete(ONE[:20], cache, registry(ONE, TWO)) == ONE
 
 
 def test_a_prefix_of_no_model(cache: Cache) -> None:
-    with pytest.raises(NoSuchModel):
+    with pytest.raises(NoSuchModelError):
         complete(FAR[:19], cache, registry(ONE, TWO))
 
 
 @pytest.mark.parametrize("text", ["sha256:", "sha256:" + "a" * 11, ONE + "0", ONE.upper(), "sha256:*", ONE[:19] + "*"])
 def test_what_is_no_prefix(cache: Cache, text: str) -> None:
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         complete(text, cache, registry(ONE))
 
 
 def test_old_hashes_are_refused_with_their_replacement(cache: Cache) -> None:
     for use in (is_identity, lambda text: find(text, cache, None)):
-        with pytest.raises(Usage, match="older mxr") as caught:
+        with pytest.raises(UsageError, match="older mxr") as caught:
             use("xxh3:" + "0" * 32)
         assert "mxr identity" in caught.value.hint and "sha256" in caught.value.hint
     document = Key(ONE, "ref", "2.15", ()).to_json() | {"v": 1, "model": "xxh3:" + "0" * 32}
-    with pytest.raises(Usage, match="key version 1") as caught:
+    with pytest.raises(UsageError, match="key version 1") as caught:
         Key.from_json(document)
     assert "mxr lock" in caught.value.hint and "mxr export" in caught.value.hint

@@ -10,7 +10,7 @@ from paths import DATA
 
 from mxr.artifact.matching import Match
 from mxr.cache.store import Answer
-from mxr.errors import Mismatch
+from mxr.errors import MismatchError
 from mxr.request.builder import Options
 from mxr.runtime.migraphx_program import _check, _version
 from mxr.settings import Settings
@@ -23,7 +23,7 @@ FOUND = Fetched(PROGRAM, "registry", Answer(delivery(Path("/")).artifact, Match(
 def test_a_file_that_is_not_for_this_target_is_refused_field_by_field() -> None:
     said = {"rocm": "7.2", "migraphx": "2.15"}
     _check(FOUND, Settings(), Options(arch="gfx942:sramecc+:xnack-", **said))
-    with pytest.raises(Mismatch, match="cannot be loaded on this host") as caught:
+    with pytest.raises(MismatchError, match="cannot be loaded on this host") as caught:
         _check(FOUND, Settings(), Options(arch="gfx908", **said))
     assert [row["field"] for row in caught.value.detail["differences"]] == ["arch"]
     assert caught.value.hint

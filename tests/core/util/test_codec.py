@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxr.artifact.qualities import Request
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util import codec
 
 json_values = st.recursive(
@@ -105,7 +105,7 @@ def test_every_form_is_read() -> None:
     ],
 )
 def test_what_is_wrong_is_named_by_its_path(change: dict[str, Any], path: str) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         codec.decode(Whole, GOOD | change, "top")
     assert caught.value.message.startswith(f"{path}: ")
     assert len(caught.value.message) < 300
@@ -114,14 +114,14 @@ def test_what_is_wrong_is_named_by_its_path(change: dict[str, Any], path: str) -
 
 @pytest.mark.parametrize("value", [None, [], "x", 1, True])
 def test_a_document_that_is_no_object(value: object) -> None:
-    with pytest.raises(Usage, match="the document: expected an object"):
+    with pytest.raises(UsageError, match="the document: expected an object"):
         codec.decode(Whole, value)
 
 
 def test_a_reply_of_a_newer_registry_is_read_without_what_is_new() -> None:
     newer = GOOD | {"new": 1, "part": {"name": "a", "size": 3, "new": {}}}
     assert codec.decode(Whole, newer, lenient=True) == codec.decode(Whole, GOOD)
-    with pytest.raises(Usage, match=r"part\.size"):
+    with pytest.raises(UsageError, match=r"part\.size"):
         codec.decode(Whole, GOOD | {"part": {"name": "a", "size": "big"}}, lenient=True)
 
 
@@ -130,7 +130,7 @@ def test_a_reply_of_a_newer_registry_is_read_without_what_is_new() -> None:
 def test_anything_at_all_is_read_or_refused_and_nothing_else(value: object) -> None:
     try:
         found = codec.decode(Whole, value)
-    except Usage:
+    except UsageError:
         return
     assert isinstance(found, Whole)
 
@@ -140,7 +140,7 @@ def test_anything_at_all_is_read_or_refused_and_nothing_else(value: object) -> N
 def test_what_is_read_is_written_as_it_was(name: str, value: object) -> None:
     try:
         found = codec.decode(Whole, GOOD | {name: value})
-    except Usage:
+    except UsageError:
         return
     again = codec.decode(Whole, codec.encode(found))
     assert again == found or value != value or "nan" in repr(value)
@@ -152,7 +152,7 @@ def test_nesting_of_any_depth_is_refused_cleanly() -> None:
         for text in ("[" * depth + "]" * depth, '{"key":' * depth + "1" + "}" * depth):
             try:
                 codec.decode(Request, codec.parse(text, "the body"))
-            except Usage:
+            except UsageError:
                 continue
             except RecursionError as problem:
                 strange.add(type(problem))
@@ -177,12 +177,12 @@ def test_nesting_of_any_depth_is_refused_cleanly() -> None:
     ],
 )
 def test_what_is_not_one_json_document(data: bytes | str) -> None:
-    with pytest.raises(Usage, match="the body is not valid JSON"):
+    with pytest.raises(UsageError, match="the body is not valid JSON"):
         codec.parse(data, "the body")
 
 
 def test_huge_exponents_are_no_numbers() -> None:
-    with pytest.raises(Usage, match="ratio: expected a finite number"):
+    with pytest.raises(UsageError, match="ratio: expected a finite number"):
         codec.decode(Whole, codec.parse(b'{"part":{"name":"a"},"ratio":1e999}', "the body"))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mxr.errors import DiskFull, MxrError, NotAllowed, Temporary, Usage
+from mxr.errors import DiskFullError, MxrError, NotAllowedError, TemporaryError, UsageError
 from mxr.util import disk
 
 
@@ -55,13 +55,13 @@ def test_an_error_while_writing_leaves_what_was_there(tmp_path: Path, problem: B
 @pytest.mark.parametrize(
     ("number", "kind"),
     [
-        (errno.ENOSPC, DiskFull),
-        (errno.EDQUOT, DiskFull),
-        (errno.EFBIG, DiskFull),
-        (errno.EROFS, NotAllowed),
-        (errno.EACCES, NotAllowed),
-        (errno.EPERM, NotAllowed),
-        (errno.EIO, Temporary),
+        (errno.ENOSPC, DiskFullError),
+        (errno.EDQUOT, DiskFullError),
+        (errno.EFBIG, DiskFullError),
+        (errno.EROFS, NotAllowedError),
+        (errno.EACCES, NotAllowedError),
+        (errno.EPERM, NotAllowedError),
+        (errno.EIO, TemporaryError),
     ],
 )
 def test_faults_of_the_disk(
@@ -85,7 +85,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(os, call, fail)
-    with pytest.raises(NotAllowed, match="Read-only"):
+    with pytest.raises(NotAllowedError, match="Read-only"):
         disk.write_whole(tmp_path / "deep" / "er" / "file", b"data")
 
 
@@ -94,7 +94,7 @@ def test_a_path_below_a_file_is_the_callers_mistake(tmp_path: Path, below: str) 
     (tmp_path / "file").write_bytes(b"keep")
     final = tmp_path / "file" / below
     for write in (lambda: disk.write_whole(final, b""), lambda: disk.link_whole(tmp_path / "file", final)):
-        with pytest.raises(Usage) as caught:
+        with pytest.raises(UsageError) as caught:
             write()
         assert caught.value.exit == 2
     assert (tmp_path / "file").read_bytes() == b"keep"
@@ -103,7 +103,7 @@ def test_a_path_below_a_file_is_the_callers_mistake(tmp_path: Path, below: str) 
 def test_other_paths_where_nothing_can_land(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for final in (tmp_path / "folder", tmp_path / ("n" * 256), Path("/proc/mxr/file")):
-        with pytest.raises((Usage, NotAllowed)):
+        with pytest.raises((UsageError, NotAllowedError)):
             disk.write_whole(final, b"data")
     assert names(tmp_path) == ["folder"]
 
@@ -112,7 +112,7 @@ FILL = """
 import resource, signal, sys
 from pathlib import Path
 from mxr.util import disk
-from mxr.errors import DiskFull
+from mxr.errors import DiskFullError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 folder = Path(sys.argv[1])
@@ -121,7 +121,7 @@ for write in (lambda: disk.write_whole(folder / "new", bytes(200_000)),
               lambda: disk.copy_whole(folder / "source", folder / "copy")):
     try:
         write()
-    except DiskFull as problem:
+    except DiskFullError as problem:
         print(problem.exit)
 """
 
@@ -201,7 +201,7 @@ def test_a_copy_replaces_a_symbolic_link_and_not_what_it_names(tmp_path: Path) -
 
 def test_a_source_that_is_gone(tmp_path: Path) -> None:
     for put in (disk.copy_whole, disk.link_whole):
-        with pytest.raises(Usage):
+        with pytest.raises(UsageError):
             put(tmp_path / "gone", tmp_path / "final")
     assert names(tmp_path) == []
 
@@ -211,7 +211,7 @@ def test_a_source_that_becomes_shorter(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "copy_file_range", lambda *_: 0)
     monkeypatch.setattr(os, "pread", lambda *_: b"")
     monkeypatch.setattr("fcntl.ioctl", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOTTY, "no")))
-    with pytest.raises(Temporary, match="shorter"):
+    with pytest.raises(TemporaryError, match="shorter"):
         disk.copy_whole(tmp_path / "source", tmp_path / "final")
     assert names(tmp_path) == ["source"]
 
@@ -230,7 +230,7 @@ def test_a_link_to_another_file_system_says_what_to_do(tmp_path: Path, monkeypat
 
     (tmp_path / "source").write_bytes(b"data")
     monkeypatch.setattr(os, "link", fail)
-    with pytest.raises(Usage, match="link") as caught:
+    with pytest.raises(UsageError, match="link") as caught:
         disk.link_whole(tmp_path / "source", tmp_path / "final")
     assert "--link" in caught.value.hint
     assert names(tmp_path) == ["source"]

@@ -25,7 +25,7 @@ from identities import model_of
 
 from mxr.artifact import model_hashing
 from mxr.artifact.model_hashing import model_identity
-from mxr.errors import Temporary
+from mxr.errors import TemporaryError
 from mxr.util import hashing
 from mxr.util.hashing import (
     BLOCK,
@@ -87,7 +87,7 @@ def test_a_file_that_changes_while_it_is_digested(
     path = written(tmp_path / "file", b"bytes")
     os.utime(path, ns=(1, 1))
     monkeypatch.setattr(hashing.hashlib, "sha256", lambda: Meddler(lambda: meddle(path)))
-    with pytest.raises(Temporary, match="changed while it was being read"):
+    with pytest.raises(TemporaryError, match="changed while it was being read"):
         sha256_file(path)
 
 

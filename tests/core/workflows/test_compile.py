@@ -13,7 +13,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob
 from mxr.artifact.qualities import Request
 from mxr.client.retry import POLL
-from mxr.errors import CompileFailed, NotCompiled, Temporary, Unreachable
+from mxr.errors import CompileFailedError, NotCompiledError, TemporaryError, UnreachableError
 from mxr.protocol import jobs as job_protocol
 from mxr.workflows import compile as compile_workflow
 from mxr.workflows.fetch import unwatched
@@ -64,7 +64,9 @@ def test_files_are_cut_at_fixed_places(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_following_bears_a_registry_that_restarts(quick: list[float]) -> None:
-    client = Scripted(Unreachable(), job("running", 2, worker="w", started_at=101.0), Temporary(), job("done", 3))
+    client = Scripted(
+        UnreachableError(), job("running", 2, worker="w", started_at=101.0), TemporaryError(), job("done", 3)
+    )
     seen = list(compile_workflow.follow(client, job("queued")))  # type: ignore[arg-type]
     assert [each.job.state for each in seen if each.away is None] == ["queued", "queued", "running", "running", "done"]
     assert sum(each.away is not None for each in seen) == 2
@@ -85,7 +87,7 @@ def test_the_log_comes_once(quick: list[float]) -> None:
 def test_a_compile_request_survives_an_outage(quick: list[float]) -> None:
     class Restarting:
         def __init__(self) -> None:
-            self.answers: list[Any] = [Unreachable(), Temporary(), job("queued")]
+            self.answers: list[Any] = [UnreachableError(), TemporaryError(), job("queued")]
 
         def ask(self, wanted: Any) -> job_protocol.Job:
             found = self.answers.pop(0)
@@ -103,8 +105,8 @@ def test_following_ends_when_the_registry_stays_away(monkeypatch: pytest.MonkeyP
     now = [0.0]
     monkeypatch.setattr(compile_workflow.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(compile_workflow.time, "sleep", lambda seconds: now.append(now.pop() + seconds))
-    client: Any = Scripted(*[Unreachable()] * 1000)
-    with pytest.raises(Unreachable):
+    client: Any = Scripted(*[UnreachableError()] * 1000)
+    with pytest.raises(UnreachableError):
         list(compile_workflow.follow(client, job("queued")))
     assert now[0] == pytest.approx(POLL.deadline, abs=POLL.longest)
 
@@ -113,11 +115,11 @@ def test_what_a_closed_job_means() -> None:
     client: Any = Scripted(log=b"first\nlast\n")
     assert compile_workflow.outcome(client, job("done", artifact="a" * 64)) == "a" * 64
     failure = job_protocol.JobFailure("permanent", "Unknown operator: Foo", "unsupported")
-    with pytest.raises(CompileFailed, match="Unknown operator: Foo") as failed:
+    with pytest.raises(CompileFailedError, match="Unknown operator: Foo") as failed:
         compile_workflow.outcome(client, job("failed", failure=failure))
     assert failed.value.detail["kind"] == "permanent"
     assert failed.value.detail["log"] == ["first", "last"]
     for state in ("queued", "running", "cancelled"):
-        with pytest.raises(NotCompiled) as open_still:
+        with pytest.raises(NotCompiledError) as open_still:
             compile_workflow.outcome(client, job(state))
         assert open_still.value.detail == {"job": "ab" * 16, "state": state}

@@ -19,7 +19,7 @@ from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Answer
 from mxr.client.registry import Client
-from mxr.errors import Damaged, MxrError
+from mxr.errors import DamagedError, MxrError
 from mxr.protocol.artifacts import REGISTRY_HEADER, document
 from mxr.settings import load
 from mxr.workflows.fetch import check_answer, resolve
@@ -40,7 +40,7 @@ def test_an_answer_that_the_demands_refuse_is_not_taken() -> None:
     request = Request(KEY, Demands(sramecc="+", num_cu=104))
     check_answer(request, answer(Qualities(sramecc="+", num_cu=104)))
     for has in (Qualities(sramecc="-", num_cu=104), Qualities(sramecc="+", num_cu=110), Qualities(tuning="cross")):
-        with pytest.raises(Damaged, match="does not match the request"):
+        with pytest.raises(DamagedError, match="does not match the request"):
             check_answer(request, answer(has))
 
 
@@ -84,7 +84,7 @@ def test_an_answer_that_its_own_facts_exclude_is_not_taken(
         if known and taken:
             assert resolve(Request(KEY), client).artifact.answers_requests
         elif known:
-            with pytest.raises(Damaged, match="its own rule excludes"):
+            with pytest.raises(DamagedError, match="its own rule excludes"):
                 resolve(Request(KEY), client)
         else:
             with pytest.raises(MxrError, match=r"reply of the registry .* is invalid"):

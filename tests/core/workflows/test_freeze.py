@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from mxr import onnxfile
-from mxr.errors import Damaged, NotAllowed, Usage
+from mxr.errors import DamagedError, NotAllowedError, UsageError
 from mxr.workflows.freeze import freeze_batches
 
 
@@ -89,9 +89,9 @@ def test_external_data_lies_once_beside_the_files_under_a_name_of_our_own(tmp_pa
         assert onnxfile.read_model(path).external == ("m.data",)
     assert [path.name for path in freeze_batches(source, out, [3])] == ["m.b3.onnx"], "the same data is used"
     (out / "m.data").write_bytes(b"other")
-    with pytest.raises(NotAllowed, match="already exists"):
+    with pytest.raises(NotAllowedError, match="already exists"):
         freeze_batches(source, out, [8])
-    with pytest.raises(NotAllowed, match=r"external data of .*m\.b1\.onnx"):
+    with pytest.raises(NotAllowedError, match=r"external data of .*m\.b1\.onnx"):
         freeze_batches(source, out, [2, 3], force=True)
     freeze_batches(source, out, [1, 2, 3], force=True)
     np.testing.assert_array_equal(weights_of(out / "m.b2.onnx"), np.arange(24, dtype=np.float32))
@@ -153,7 +153,7 @@ def test_the_author_of_a_model_names_no_file_that_is_written(tmp_path: Path) -> 
 def test_what_is_there_stays_without_force(tmp_path: Path) -> None:
     source = model(tmp_path / "m.onnx", ["N", 4])
     (tmp_path / "m.b1.onnx").write_bytes(b"mine")
-    with pytest.raises(NotAllowed, match="already"):
+    with pytest.raises(NotAllowedError, match="already"):
         freeze_batches(source, tmp_path, [1])
     assert (tmp_path / "m.b1.onnx").read_bytes() == b"mine"
     freeze_batches(source, tmp_path, [1], force=True)
@@ -168,9 +168,9 @@ def test_other_open_dims_are_said_once_for_all_batches(tmp_path: Path) -> None:
 
 def test_what_cannot_be_frozen(tmp_path: Path) -> None:
     source = model(tmp_path / "m.onnx", ["N", "M"])
-    with pytest.raises(Usage, match="Some dims are unknown"):
+    with pytest.raises(UsageError, match="Some dims are unknown"):
         freeze_batches(source, tmp_path / "out", [1])
     assert not (tmp_path / "out").exists()
     (tmp_path / "no.onnx").write_bytes(b"{}")
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedError):
         freeze_batches(tmp_path / "no.onnx", tmp_path / "out", [1])

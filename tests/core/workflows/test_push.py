@@ -13,7 +13,7 @@ from paths import DATA
 from strategies import MODEL
 
 from mxr.artifact.target import DynamicDim
-from mxr.errors import Mismatch, NotAllowed, Usage
+from mxr.errors import MismatchError, NotAllowedError, UsageError
 from mxr.onnxfile import OnnxInput, OnnxModel, OutputDim
 from mxr.request.builder import Options
 from mxr.request.model import ModelReference
@@ -94,7 +94,7 @@ def test_a_ref_program() -> None:
     ],
 )
 def test_what_must_be_said(facts: dict[str, Any], said: dict[str, Any], missing: list[str]) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         labelled(facts, **said)
     assert caught.value.detail == {"missing": missing}
     assert all(each in caught.value.message for each in missing)
@@ -159,7 +159,7 @@ def test_features(archs: list[str], said: str | None, signs: tuple[str, str]) ->
     ],
 )
 def test_a_label_that_the_file_contradicts(facts: dict[str, Any], said: dict[str, Any], fields: set[str]) -> None:
-    with pytest.raises(Mismatch) as caught:
+    with pytest.raises(MismatchError) as caught:
         labelled(facts, **said)
     rows = caught.value.detail["differences"]
     assert {row["field"] for row in rows} == fields
@@ -216,7 +216,7 @@ def test_the_inputs_of_the_file(inputs: list[OnnxInput], rows: dict[str, Any], s
     [{"x": [8, 4]}, {"x": [8]}, {"y": [8, 3]}, {"x": [8, 3], "y": [1]}, {"y": None}],
 )
 def test_a_program_of_another_model_comes_before_everything_else(rows: dict[str, Any]) -> None:
-    with pytest.raises(Mismatch, match="was not compiled from sha256:") as caught:
+    with pytest.raises(MismatchError, match="was not compiled from sha256:") as caught:
         labelled({"inputs": {name: {"dims": dims} for name, dims in rows.items()}}, rocm=None, arch="gfx908")
     assert caught.value.detail["differences"][0]["field"].startswith("inputs")
 
@@ -224,10 +224,10 @@ def test_a_program_of_another_model_comes_before_everything_else(rows: dict[str,
 @pytest.mark.parametrize("dims", [None, [None, 3], [[0, 8, []], 3], [0, 3]])
 def test_dims_that_the_file_does_not_tell_must_be_said(dims: Any) -> None:
     facts = {"inputs": {"x": {"dims": dims}}}
-    with pytest.raises(Usage, match="Some dims are unknown"):
+    with pytest.raises(UsageError, match="Some dims are unknown"):
         labelled(facts)
     assert labelled(facts, batch=8).key.inputs == (("x", (8, 3)),)
-    with pytest.raises(Usage, match="Some dims are unknown"):
+    with pytest.raises(UsageError, match="Some dims are unknown"):
         labelled({"inputs": {}})
 
 
@@ -237,7 +237,7 @@ def test_dims_that_the_file_does_not_tell_must_be_said(dims: Any) -> None:
     ids=repr,
 )
 def test_what_cannot_be_said(said: dict[str, Any]) -> None:
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         labelled(**said)
 
 
@@ -257,13 +257,13 @@ def test_cutting_a_real_file(path: Path) -> None:
 
 
 def test_cutting_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises((Usage, NotAllowed)):
+    with pytest.raises((UsageError, NotAllowedError)):
         cut(tmp_path / "gone", "model.mxr")
     assert replace(cut(EXAMPLES[0], "a"), name="b") == cut(EXAMPLES[0], "b")
 
 
 def test_a_program_for_several_archs_is_refused_before_anything_is_asked() -> None:
-    with pytest.raises(Mismatch, match="gfx1100, gfx90a"):
+    with pytest.raises(MismatchError, match="gfx1100, gfx90a"):
         labelled({"archs": ["gfx90a", "gfx1100"]}, rocm=None)
 
 
@@ -271,9 +271,9 @@ def test_a_program_of_another_model_with_the_same_inputs_is_refused() -> None:
     ten = OnnxInput("y", "float32", ("N", 10))
     model = replace(SUBJECT, onnx=replace(SUBJECT.onnx, outputs=(ten,), weight_dims=(("y", OutputDim(-1, 10, 2)),)))
     for dims in ([8, 64, 32, 32], [8, 11]):
-        with pytest.raises(Mismatch, match=r"outputs\.y"):
+        with pytest.raises(MismatchError, match=r"outputs\.y"):
             labelled({"outputs": [{"type": "float_type", "dims": dims}]}, model)
-    with pytest.raises(Mismatch, match="outputs is"):
+    with pytest.raises(MismatchError, match="outputs is"):
         labelled({"outputs": [{"type": "float_type", "dims": [8, 10]}] * 2}, model)
     assert labelled({"outputs": [{"type": "float_type", "dims": [8, 10]}]}, model).warnings == ()
 

@@ -10,7 +10,7 @@ import pytest
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
 from mxr.client import retry as retry_module
-from mxr.errors import MxrError, TooLarge, Unreachable
+from mxr.errors import MxrError, TooLargeError, UnreachableError
 from mxr.protocol.surveys import RequestStatus, SurveyReply
 from mxr.workflows import survey
 
@@ -51,22 +51,22 @@ def test_equal_requests_are_sent_once_and_answered_in_order() -> None:
 
 
 def test_a_batch_that_is_too_large_is_sent_in_halves() -> None:
-    client: Any = Registry(None, TooLarge(), TooLarge())
+    client: Any = Registry(None, TooLargeError(), TooLargeError())
     found = survey.request_statuses(client, [request(number) for number in range(1, survey.AT_ONCE + 101)])
     assert [each.artifact for each in found] == [str(number) for number in range(1, survey.AT_ONCE + 101)]
     assert client.batches == [survey.AT_ONCE, 25, 25, 50]
-    with pytest.raises(TooLarge):
-        survey.request_statuses(Registry(TooLarge()), [request(1)])  # type: ignore[arg-type]
+    with pytest.raises(TooLargeError):
+        survey.request_statuses(Registry(TooLargeError()), [request(1)])  # type: ignore[arg-type]
 
 
 def test_an_outage_between_two_batches_is_survived(pauses: list[float]) -> None:
-    client: Any = Registry(None, Unreachable(), Unreachable())
+    client: Any = Registry(None, UnreachableError(), UnreachableError())
     found = survey.request_statuses(client, [request(number) for number in range(1, survey.AT_ONCE + 2)])
     assert len(found) == survey.AT_ONCE + 1 and len(pauses) == 2
 
 
 def test_a_registry_that_never_answers_is_reported_at_once(pauses: list[float]) -> None:
-    client: Any = Registry(Unreachable())
-    with pytest.raises(Unreachable):
+    client: Any = Registry(UnreachableError())
+    with pytest.raises(UnreachableError):
         survey.request_statuses(client, [request(1)])
     assert pauses == []

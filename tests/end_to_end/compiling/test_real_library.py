@@ -25,7 +25,7 @@ from mxr.api import prepare
 from mxr.artifact.target import DynamicDim
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
-from mxr.errors import NoSuchArtifact
+from mxr.errors import NoSuchArtifactError
 from mxr.protocol import jobs as job_protocol
 from mxr.request.builder import Options
 from mxr.settings import load
@@ -74,7 +74,7 @@ class Shop:
         cache, client = Cache(self.host.cache), Client(load(self.host.environ))
         options = Options(kind="ref", migraphx=self.version, consumer="python", calibration=calibration, **said)
         subject, asked = prepare(options, str(model), cache, lambda: client, hosts.Host())
-        with pytest.raises(NoSuchArtifact):
+        with pytest.raises(NoSuchArtifactError):
             fetch_workflow.fetch(asked.request, cache, lambda: client)
         wanted = compile_workflow.CompileOrder(
             job_protocol.CompileRequest(asked.request, wait=True), subject, calibration

@@ -14,7 +14,7 @@ import pytest
 from paths import DATA
 
 from mxr.artifact.manifest import Blob, File
-from mxr.errors import Damaged, NoSuchBlob
+from mxr.errors import DamagedError, NoSuchBlobError
 from mxr.onnxfile import read_model
 from mxr.onnxfile.structure import structure_of
 from mxr.program import describe
@@ -50,7 +50,7 @@ def test_the_child_says_what_the_reader_says(tmp_path: Path, parts: Any, cut: in
 
 
 def test_a_foreign_file_is_the_readers_error_with_its_offset(tmp_path: Path) -> None:
-    with pytest.raises(Damaged, match=r"m\.mxr") as caught:
+    with pytest.raises(DamagedError, match=r"m\.mxr") as caught:
         inspection.inspect(
             LocalStore(tmp_path), [keep(tmp_path, b"<!doctype html>" * 9, 40)], RequestLimits(), RefusalMemory()
         )
@@ -59,14 +59,14 @@ def test_a_foreign_file_is_the_readers_error_with_its_offset(tmp_path: Path) -> 
 
 def test_a_reader_that_takes_too_long_is_ended(tmp_path: Path, parts: Any) -> None:
     file = keep(tmp_path, parts.gfx908, 10**6)
-    with pytest.raises(Damaged, match="seconds"):
+    with pytest.raises(DamagedError, match="seconds"):
         inspection.inspect(LocalStore(tmp_path), [file], RequestLimits(inspect_wall=0.001), RefusalMemory())
 
 
 @pytest.mark.parametrize("limits", [RequestLimits(inspect_memory=2**20), RequestLimits(inspect_cpu=0)])
 def test_a_reader_without_means_fails_alone(tmp_path: Path, parts: Any, limits: RequestLimits) -> None:
     file = keep(tmp_path, parts.gfx908, 10**6)
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedError):
         inspection.inspect(LocalStore(tmp_path), [file], limits, RefusalMemory())
 
 
@@ -100,7 +100,7 @@ def test_a_child_that_asks_for_what_is_not_its_own_gets_nothing(
     """As one would that a file has taken over."""
     code = f"import sys,json; sys.stdin.readline(); print(json.dumps({said}), flush=True); sys.stdin.read()"
     monkeypatch.setattr(inspection, "COMMAND", (sys.executable, "-c", code))
-    with pytest.raises(Damaged, match="signal 9"):
+    with pytest.raises(DamagedError, match="signal 9"):
         inspection.inspect(
             LocalStore(tmp_path), [keep(tmp_path, parts.gfx908, 10**6)], RequestLimits(), RefusalMemory()
         )
@@ -123,7 +123,7 @@ def test_a_child_has_no_key_to_the_store(tmp_path: Path, parts: Any, monkeypatch
 def test_a_store_that_does_not_answer_is_not_the_files_fault(tmp_path: Path, parts: Any) -> None:
     file = keep(tmp_path, parts.gfx908, 10_000)
     LocalStore(tmp_path).delete(file.blobs[-1].sha256)
-    with pytest.raises(NoSuchBlob):
+    with pytest.raises(NoSuchBlobError):
         inspection.inspect(LocalStore(tmp_path), [file], RequestLimits(), RefusalMemory())
 
 
@@ -153,12 +153,12 @@ def test_a_look_at_a_model_says_what_the_walk_says(tmp_path: Path, cut: int) -> 
 
 @pytest.mark.parametrize("data", [b"<!doctype html>" * 9, b"\x3a\xff\xff\xff\xff\x07", b"\x08\x08"])
 def test_what_is_no_model_is_refused(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedError):
         inspection.describe_model(LocalStore(tmp_path), keep(tmp_path, data, 40), RequestLimits(), RefusalMemory())
 
 
 def test_a_model_beyond_the_limits_is_refused(tmp_path: Path, parts: Any) -> None:
     file = keep(tmp_path, (DATA / "models" / "convnet.onnx").read_bytes(), 10**6)
     for limits in (RequestLimits(inspect_memory=2**20), RequestLimits(inspect_wall=0.001)):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedError):
             inspection.describe_model(LocalStore(tmp_path), file, limits, RefusalMemory())

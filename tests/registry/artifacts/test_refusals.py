@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mxr.errors import Damaged, DamagedBlob, Temporary
+from mxr.errors import DamagedBlobError, DamagedError, TemporaryError
 from mxr_registry.artifacts.refusals import (
     MAX_REFUSALS,
     SECONDS,
@@ -33,8 +33,8 @@ def test_a_refusal_is_remembered_for_its_time(detail: dict[str, Any], seconds: f
     moment, calls = [1000.0], list[int]()
     memory = RefusalMemory(lambda: moment[0])
     for _ in range(3):
-        with pytest.raises(Damaged, match="not a model"):
-            memory.run("a", raising(Damaged("It is not a model.", detail=detail), calls))
+        with pytest.raises(DamagedError, match="not a model"):
+            memory.run("a", raising(DamagedError("It is not a model.", detail=detail), calls))
     assert calls == [1] and memory.run("b", lambda: 7) == 7
     moment[0] += seconds
     assert memory.run("a", lambda: 8) == 8
@@ -42,7 +42,7 @@ def test_a_refusal_is_remembered_for_its_time(detail: dict[str, Any], seconds: f
 
 def test_what_may_pass_is_not_remembered() -> None:
     memory, calls = RefusalMemory(), list[int]()
-    for problem in (DamagedBlob("x"), Temporary("x"), MemoryError()):
+    for problem in (DamagedBlobError("x"), TemporaryError("x"), MemoryError()):
         for _ in range(2):
             with pytest.raises(type(problem)):
                 memory.run("a", raising(problem, calls))
@@ -52,8 +52,8 @@ def test_what_may_pass_is_not_remembered() -> None:
 def test_refusals_are_bounded_and_the_oldest_go_first() -> None:
     memory, calls = RefusalMemory(), list[int]()
     for name in [*map(str, range(MAX_REFUSALS + 1)), "1", "0"]:
-        with pytest.raises(Damaged):
-            memory.run(name, raising(Damaged("x"), calls))
+        with pytest.raises(DamagedError):
+            memory.run(name, raising(DamagedError("x"), calls))
     assert len(calls) == MAX_REFUSALS + 2
 
 
@@ -91,12 +91,12 @@ def test_one_client_holds_neither_all_threads_nor_all_places() -> None:
         other = calls.start("10.0.0.2", 2)
         await calls.begun(4)
         assert sorted(calls.running) == ["10.0.0.1"] * 3 + ["10.0.0.2"]
-        with pytest.raises(Temporary) as caught:
+        with pytest.raises(TemporaryError) as caught:
             await calls.start("10.0.0.1", 1)[0]
         assert caught.value.retry_after
         more = calls.start("10.0.0.3", 3)
         await asyncio.sleep(0)
-        with pytest.raises(Temporary):
+        with pytest.raises(TemporaryError):
             await calls.start("10.0.0.4", 1)[0]
         calls.end.set()
         done = await asyncio.gather(*greedy, *other, *more)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mxr.display.redaction import redact_url
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr_registry.config.connections import ConnectionSettings
 from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.session import Database
@@ -34,13 +34,13 @@ def test_the_file_and_the_environment_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", ["pool = 0", "pool = 2.5", "kept = -1", "lock = 0", "statment = 3", 'wait = "long"'])
 def test_what_makes_no_sense_is_refused(tmp_path: Path, words: str) -> None:
-    with pytest.raises(Usage, match="database"):
+    with pytest.raises(UsageError, match="database"):
         ConnectionSettings.read({}, written(tmp_path, f"[database]\n{words}\n"))
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "many", "1.5"])
 def test_a_pool_that_is_no_count_is_refused(count: str) -> None:
-    with pytest.raises(Usage, match=r"pool|POOL"):
+    with pytest.raises(UsageError, match=r"pool|POOL"):
         ConnectionSettings.read({"MXR_DATABASE_POOL": count})
 
 

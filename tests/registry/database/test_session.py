@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact.key import Key
 from mxr.artifact.qualities import Request
-from mxr.errors import MxrError, NoSuchArtifact, Temporary, Usage
+from mxr.errors import MxrError, NoSuchArtifactError, TemporaryError, UsageError
 from mxr_registry.artifacts import misses, resolution
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database, advisory_lock, now
@@ -82,7 +82,7 @@ def test_writers_take_turns_and_readers_do_not_wait(sqlite: Database) -> None:
     first.start()
     inside.wait(10)
     assert names(db) == []
-    with pytest.raises(Temporary, match="busy"), db.writing(lock_timeout=0.05):
+    with pytest.raises(TemporaryError, match="busy"), db.writing(lock_timeout=0.05):
         pass
     go.set()
     with db.writing() as session:
@@ -115,7 +115,7 @@ def test_who_takes_turns_waits_for_the_end_of_the_other(db: Database) -> None:
     first = threading.Thread(target=write)
     first.start()
     assert inside.wait(10)
-    with pytest.raises(Temporary, match="busy"), db.writing(lock_timeout=0.05) as session:
+    with pytest.raises(TemporaryError, match="busy"), db.writing(lock_timeout=0.05) as session:
         advisory_lock(session, "that")
     go.set()
     with db.writing() as session:
@@ -142,7 +142,7 @@ def test_a_damaged_database_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["", "nonsense", "oracle+nothing://x/y", "mysql://x:y"])
 def test_urls_that_are_none_are_said(url: str) -> None:
-    with pytest.raises(Usage, match="MXR_DATABASE_URL"):
+    with pytest.raises(UsageError, match="MXR_DATABASE_URL"):
         Database(url)
 
 
@@ -157,9 +157,9 @@ def test_a_miss_is_a_miss_though_it_cannot_be_written_down(
     with db.writing() as other:
         if not db.embedded:
             other.execute(text("LOCK TABLE misses"))
-        with pytest.raises(NoSuchArtifact):
+        with pytest.raises(NoSuchArtifactError):
             resolution.refuse(db, "default", asked(parts))
-    with pytest.raises(NoSuchArtifact):
+    with pytest.raises(NoSuchArtifactError):
         resolution.refuse(db, "default", asked(parts))
     with db.reading() as session:
         assert '"count":1' in misses.listed(session, "default")
@@ -175,7 +175,7 @@ def test_a_miss_on_a_read_only_database_is_a_miss(db: Database, parts: Any) -> N
             session.execute(text(f"ALTER DATABASE {name} SET default_transaction_read_only = on"))
             session.commit()
         db.close()
-    with pytest.raises(NoSuchArtifact):
+    with pytest.raises(NoSuchArtifactError):
         resolution.refuse(db, "default", asked(parts))
 
 

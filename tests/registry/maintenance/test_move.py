@@ -15,7 +15,7 @@ from registry.registry_client import on_sqlite
 from servers.rows import ENGINES, Databases, Rows
 from servers.swift import Bucket
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database
 from mxr_registry.maintenance.move import SEEDED, Move
@@ -181,9 +181,9 @@ def test_rows_in_every_table_arrive(tmp_path: Path, databases: Databases, target
 
     def stop(words: str) -> None:
         if words.startswith("jobs"):
-            raise Usage("enough")
+            raise UsageError("enough")
 
-    with pytest.raises(Usage, match="enough"):
+    with pytest.raises(UsageError, match="enough"):
         Move(here, there, None, stop).run()
     with there.reading() as session:
         found = contents(session, reflected(session))

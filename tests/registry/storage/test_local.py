@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mxr.errors import DamagedBlob, DiskFull, NoSuchBlob, Temporary
+from mxr.errors import DamagedBlobError, DiskFullError, NoSuchBlobError, TemporaryError
 from mxr_registry.storage.local import LocalStore
 
 DATA = b"some bytes" * 1000
@@ -37,11 +37,11 @@ def spoil(store: LocalStore) -> None:
 def test_damage_is_found_set_aside_and_never_handed_out(store: LocalStore, verb: str, fresh: bool) -> None:
     spoil(store)
     store = LocalStore(store.root) if fresh else store
-    with pytest.raises(DamagedBlob, match=NAME):
+    with pytest.raises(DamagedBlobError, match=NAME):
         getattr(store, verb)(NAME)
     assert store.stat(NAME) is None
     assert [path.name.partition(".")[0] for path in (store.root / "damaged").iterdir()] == [NAME]
-    with pytest.raises(NoSuchBlob):
+    with pytest.raises(NoSuchBlobError):
         store.open(NAME)
 
 
@@ -76,7 +76,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     with monkeypatch.context() as patch:
         patch.setattr(os, call, full)
-        with pytest.raises(DiskFull):
+        with pytest.raises(DiskFullError):
             upload.write(DATA)
             upload.commit()
     upload.discard()
@@ -85,7 +85,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_file_where_a_folder_should_be_is_said(tmp_path: Path) -> None:
     (tmp_path / "blobs").write_bytes(b"")
-    with pytest.raises(Temporary, match="Cannot write"):
+    with pytest.raises(TemporaryError, match="Cannot write"):
         LocalStore(tmp_path).begin(NAME)
 
 

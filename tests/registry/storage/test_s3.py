@@ -18,7 +18,7 @@ from harness.waiting import until
 from servers.faulty import Alter, Answer, Cut, Fault, Faulty, Lose, Stall, refused
 from servers.swift import Bucket, S3Server
 
-from mxr.errors import DamagedBlob, DiskFull, MxrError, NoSuchBlob, Temporary, Usage
+from mxr.errors import DamagedBlobError, DiskFullError, MxrError, NoSuchBlobError, TemporaryError, UsageError
 from mxr.util.hashing import CHUNK
 from mxr_registry.storage import S3Settings, objects, open_store, s3
 from mxr_registry.storage.objects import ObjectStore
@@ -143,19 +143,19 @@ class TestUploads:
 
     def test_an_upload_that_the_server_forgot_is_one(self, store: ObjectStore, way: Faulty, bucket: Bucket) -> None:
         way.spoil(Answer(404, "NoSuchUpload"), method="POST", part="uploadId=", times=1)
-        with pytest.raises(Temporary, match="lost"):
+        with pytest.raises(TemporaryError, match="lost"):
             keep(store, LARGE)
         assert bucket.names() == []
 
     def test_a_part_that_cannot_be_sent_ends_the_upload(self, store: ObjectStore, way: Faulty, bucket: Bucket) -> None:
         way.spoil(Answer(503), method="PUT", part="partNumber=2")
-        with pytest.raises(Temporary):
+        with pytest.raises(TemporaryError):
             keep(store, LARGE)
         assert (bucket.uploads(), bucket.names()) == ([], [])
 
     def test_a_full_server_is_said(self, store: ObjectStore, way: Faulty) -> None:
         way.spoil(Answer(403, "QuotaExceeded"), method="PUT")
-        with pytest.raises(DiskFull):
+        with pytest.raises(DiskFullError):
             keep(store)
 
 
@@ -188,7 +188,7 @@ class TestReading:
     def test_one_that_always_breaks_off_is_an_error_after_a_few_times(self, store: ObjectStore, way: Faulty) -> None:
         keep(store)
         way.spoil(Cut(1000), method="GET")
-        with pytest.raises(Temporary):
+        with pytest.raises(TemporaryError):
             list(store.open(NAME))
         assert way.count("GET") <= 5
 
@@ -200,7 +200,7 @@ class TestReading:
         reader = store.read(NAME)
         assert next(reader) == DATA[:CHUNK]
         bucket.write(NAME, DATA[::-1])
-        with pytest.raises(Temporary, match="replaced"):
+        with pytest.raises(TemporaryError, match="replaced"):
             list(reader)
 
 
@@ -214,12 +214,12 @@ class TestDamage:
         bucket.spoil(NAME)
         wrong = bucket.read(NAME)
         found = open_s3() if fresh else store
-        with pytest.raises(DamagedBlob):
+        with pytest.raises(DamagedBlobError):
             getattr(found, verb)(NAME)
         (aside,) = bucket.names()
         assert aside.startswith(f"fleet/one/damaged/{NAME}.")
         assert bucket.client.get_object(Bucket=bucket.name, Key=aside)["Body"].read() == wrong
-        with pytest.raises(NoSuchBlob):
+        with pytest.raises(NoSuchBlobError):
             found.open(NAME)
         keep(found)
         assert b"".join(found.open(NAME)) == DATA
@@ -234,7 +234,7 @@ class TestDamage:
         keep(store)
         way.spoil(Alter(7), method="GET", times=1)
         came = bytearray()
-        with pytest.raises(DamagedBlob):
+        with pytest.raises(DamagedBlobError):
             for data in store.open(NAME):
                 came += data
         assert len(came) < len(DATA)
@@ -244,7 +244,7 @@ class TestDamage:
         keep(store)
         store.forget(NAME)
         way.spoil(Alter(7), method="GET")
-        with pytest.raises(DamagedBlob):
+        with pytest.raises(DamagedBlobError):
             store.open(NAME)
 
 
@@ -259,7 +259,7 @@ class TestOutages:
         keep(store)
         way.spoil(Answer(503))
         begun = len(way.seen)
-        with pytest.raises(Temporary, match="503") as found:
+        with pytest.raises(TemporaryError, match="503") as found:
             store.stat(NAME)
         assert "S3" in found.value.hint
         assert len(way.seen) - begun == s3.ATTEMPTS
@@ -270,7 +270,7 @@ class TestOutages:
     ) -> None:
         keep(store)
         way.spoil(fault, method="GET")
-        with pytest.raises(Temporary, match="did not answer"):
+        with pytest.raises(TemporaryError, match="did not answer"):
             list(impatient.read(NAME))
 
     def test_one_that_did_not_answer_is_left_alone_for_a_moment(
@@ -278,26 +278,26 @@ class TestOutages:
     ) -> None:
         monkeypatch.setattr(s3, "OUTAGE_PAUSE", 600.0)
         way.spoil(Stall())
-        with pytest.raises(Temporary):
+        with pytest.raises(TemporaryError):
             impatient.stat(NAME)
         begun = len(way.seen)
         for verb in (impatient.stat, impatient.check, keep_in(impatient), impatient.delete):
-            with pytest.raises(Temporary, match="a moment ago"):
+            with pytest.raises(TemporaryError, match="a moment ago"):
                 verb(NAME)
         assert len(way.seen) == begun
 
     def test_one_that_is_not_there(self, open_s3: Open) -> None:
         store = open_s3(endpoint=refused())
-        with pytest.raises(Temporary, match="unreachable"):
+        with pytest.raises(TemporaryError, match="unreachable"):
             store.ready()
 
     @pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId"])
     def test_a_refusal_while_it_serves_is_temporary(self, store: ObjectStore, way: Faulty, code: str) -> None:
         store.ready()
         way.spoil(Answer(403, code))
-        with pytest.raises(Temporary, match=code):
+        with pytest.raises(TemporaryError, match=code):
             keep(store)
-        with pytest.raises(Usage, match=code):
+        with pytest.raises(UsageError, match=code):
             store.ready()
 
 
@@ -308,24 +308,24 @@ def keep_in(store: ObjectStore) -> Callable[[str], object]:
 class TestReady:
     def test_another_secret(self, open_s3: Open, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-        with pytest.raises(Usage, match="signature is wrong") as found:
+        with pytest.raises(UsageError, match="signature is wrong") as found:
             open_s3().ready()
         assert "AWS_SECRET_ACCESS_KEY" in found.value.hint
 
     def test_an_unknown_key(self, open_s3: Open, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
-        with pytest.raises(Usage) as found:
+        with pytest.raises(UsageError) as found:
             open_s3().ready()
         assert found.value.hint
 
     def test_no_key_at_all(self, open_s3: Open, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-        with pytest.raises(Usage, match="No credentials"):
+        with pytest.raises(UsageError, match="No credentials"):
             open_s3().ready()
 
     def test_no_such_bucket(self, open_s3: Open) -> None:
-        with pytest.raises(Usage, match="the bucket does not exist"):
+        with pytest.raises(UsageError, match="the bucket does not exist"):
             open_s3("s3://there-is-none/x").ready()
 
     def test_it_writes_once(self, store: ObjectStore, way: Faulty) -> None:
@@ -390,7 +390,7 @@ class TestSignedUrls:
 def test_a_server_with_a_certificate_of_its_own(open_s3: Open, swift: S3Server, tmp_path: Path) -> None:
     tls, ca_file = certificate(tmp_path)
     with Faulty(swift.url, tls) as way:
-        with pytest.raises(Usage, match="certificate") as found:
+        with pytest.raises(UsageError, match="certificate") as found:
             open_s3(endpoint=way.url).ready()
         assert "MXR_S3_CA_FILE" in found.value.hint
         store = open_s3(endpoint=way.url, ca_file=str(ca_file))
@@ -457,7 +457,7 @@ class TestSettings:
     )
     def test_what_makes_no_sense_is_refused_by_name(self, environ: dict[str, str]) -> None:
         (name,) = environ
-        with pytest.raises(Usage, match=name):
+        with pytest.raises(UsageError, match=name):
             S3Settings.read(environ)
 
     @pytest.mark.parametrize("url", ["s3://", "s3:///prefix", "s3://b/p?x=1", "S3"])

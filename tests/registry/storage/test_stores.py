@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from servers.swift import Bucket
 
-from mxr.errors import Damaged, NoSuchBlob, Usage
+from mxr.errors import DamagedError, NoSuchBlobError, UsageError
 from mxr.util.hashing import CHUNK
 from mxr_registry.storage import S3Settings, open_store
 from mxr_registry.storage.local import LocalStore
@@ -80,7 +80,7 @@ class TestStore:
     def test_other_bytes_are_refused_and_not_kept(self, store: Store) -> None:
         upload = store.begin(NAME)
         upload.write(DATA[:-1] + b"?")
-        with pytest.raises(Damaged, match="sha256"):
+        with pytest.raises(DamagedError, match="sha256"):
             upload.commit()
         assert store.stat(NAME) is None
         assert not list(store.walk())
@@ -88,7 +88,7 @@ class TestStore:
     @pytest.mark.parametrize("announced", [len(DATA) - 1, len(DATA) + 1])
     def test_another_size_than_announced_is_refused(self, store: Store, announced: int) -> None:
         upload = store.begin(NAME, announced)
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedError):
             upload.write(DATA)
             upload.commit()
         assert not list(store.walk())
@@ -112,7 +112,7 @@ class TestStore:
     def test_what_is_not_here_is_said(self, store: Store) -> None:
         assert store.stat(NAME) is None
         for verb in (store.check, store.open, store.read):
-            with pytest.raises(NoSuchBlob):
+            with pytest.raises(NoSuchBlobError):
                 list(verb(NAME))  # type: ignore[call-overload]
 
     def test_delete(self, store: Store) -> None:
@@ -153,7 +153,7 @@ class TestStore:
     def test_a_large_upload_of_other_bytes_leaves_nothing(self, store: Store) -> None:
         upload = store.begin(NAME, LARGE)
         upload.write(b"x" * LARGE)
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedError):
             upload.commit()
         assert not list(store.walk())
 
@@ -178,5 +178,5 @@ def test_a_store_is_chosen_by_its_url(tmp_path: Path) -> None:
     found = open_store(f"file://{tmp_path}/a%20b")
     assert isinstance(found, LocalStore) and found.root == tmp_path / "a b"
     for url in ("ftp://host/x", "file://elsewhere/x", "nothing"):
-        with pytest.raises(Usage):
+        with pytest.raises(UsageError):
             open_store(url)

@@ -16,19 +16,19 @@ from __future__ import annotations
 from mxr.artifact.key import Key
 from mxr.consumers.consumer import Consumer
 from mxr.consumers.layout import Delivery, Layout, refuse_dynamic
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 WHO = "ONNX Runtime"
 
 
 def fit(key: Key) -> None:
-    """Raises `Usage` for programs of the reference target, with offload_copy or fast_math, or with dynamic dims."""
+    """Raises `UsageError` for programs of the ref target, with offload_copy or fast_math, or with dynamic dims."""
     if key.kind != "gpu":
-        raise Usage(f"{WHO}'s provider supports only GPU programs.", hint="Leave --kind ref out.")
+        raise UsageError(f"{WHO}'s provider supports only GPU programs.", hint="Leave --kind ref out.")
     for name, flag in (("offload_copy", key.offload_copy), ("fast_math", key.fast_math)):
         if flag:
             option = name.replace("_", "-")
-            raise Usage(
+            raise UsageError(
                 f"{WHO}'s provider compiles with {name} off, and would load a program with {name} on all the same.",
                 hint=f"Leave --{option} out: --for ort implies --no-{option}.",
             )
@@ -36,7 +36,7 @@ def fit(key: Key) -> None:
 
 
 def lay_out(delivery: Delivery) -> Layout:
-    """The program under its predicted name, in a folder for its model. Raises `Usage`."""
+    """The program under its predicted name, in a folder for its model. Raises `UsageError`."""
     from .layout import lay_out
 
     return lay_out(delivery)

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 GENERATIONS = {
     "A": "ONNX Runtime 1.19 to 1.22: one literal path",
@@ -46,7 +46,7 @@ def choose(runtime: str | None, provider: str | None = None) -> Contract:
     """The contract for the value of `--ort`: a generation, a version, or the path of the provider's library.
 
     None selects the installed ONNX Runtime. `provider` overrides the MIGraphX version that the provider was built with.
-    Raises `Usage` if the contract cannot be determined.
+    Raises `UsageError` if the contract cannot be determined.
     """
     if runtime is None:
         found = installed()
@@ -60,20 +60,20 @@ def choose(runtime: str | None, provider: str | None = None) -> Contract:
 
 
 def of_version(version: str) -> Contract:
-    """The contract of an upstream release. Raises `Usage` if builds of that version have different contracts."""
+    """The contract of an upstream release. Raises `UsageError` if builds of that version have different contracts."""
     major, minor = (int(part) for part in version.split(".")[:2])
     if (major, minor) <= (1, 21):
         return Contract("A", version)
     if major == 1 and 24 <= minor <= 27:
         return Contract("B", version)
-    raise Usage(
+    raise UsageError(
         f"Builds of ONNX Runtime {version} use different file names, so its version does not determine them.",
         hint=_HINT,
     )
 
 
 def installed() -> Contract:
-    """The contract of the onnxruntime that this interpreter would import. Raises `Usage`."""
+    """The contract of the onnxruntime that this interpreter would import. Raises `UsageError`."""
     from importlib.util import find_spec
 
     spec = find_spec("onnxruntime")
@@ -81,20 +81,20 @@ def installed() -> Contract:
         library = Path(folder) / "capi" / LIBRARY
         if library.is_file():
             return of_library(library)
-    raise Usage("No ONNX Runtime with a MIGraphX provider is installed in mxr's environment.", hint=_HINT)
+    raise UsageError("No ONNX Runtime with a MIGraphX provider is installed in mxr's environment.", hint=_HINT)
 
 
 def of_library(library: Path) -> Contract:
-    """The contract of a provider's library, determined from its strings. Raises `Usage`."""
+    """The contract of a provider's library, determined from its strings. Raises `UsageError`."""
     try:
         if library.stat().st_size > LARGEST_LIBRARY:
-            raise Usage(f"{library} is too large to be a provider's library.", hint=_HINT)
+            raise UsageError(f"{library} is too large to be a provider's library.", hint=_HINT)
         data = library.read_bytes()
     except OSError as problem:
-        raise Usage(f"{library} cannot be read: {problem.strerror}.", hint=_HINT) from None
+        raise UsageError(f"{library} cannot be read: {problem.strerror}.", hint=_HINT) from None
     generation = _generation(data, library.name)
     if generation is None:
-        raise Usage(f"{library} is not the library of a MIGraphX provider.", hint=_HINT)
+        raise UsageError(f"{library} is not the library of a MIGraphX provider.", hint=_HINT)
     rocm = re.search(rb"/opt/rocm-([0-9]+\.[0-9]+)\.", data)
     provider = BUILT_WITH.get(rocm[1].decode()) if rocm else None
     notes = [f"{library.name} has generation {generation} ({GENERATIONS[generation]})"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from mxr.artifact.key import Key
 from mxr.consumers.layout import Delivery, Layout, LayoutFile, whole_arch, written
 from mxr.display.text import python_quoted, shell_quoted
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util.codec import canonical
 
 from . import WHO, fit, generation_a
@@ -29,7 +29,7 @@ RECORDS = ".mxr-names"
 
 
 def lay_out(delivery: Delivery) -> Layout:
-    """The layout of one program. Raises `Usage` with the reason and what to do if its name cannot be predicted."""
+    """The layout of one program. Raises `UsageError` with the reason and what to do if its name cannot be predicted."""
     fit(delivery.key)
     options = OrtSessionOptions.read(delivery.consumer_options)
     contract = options.contract()
@@ -37,7 +37,9 @@ def lay_out(delivery: Delivery) -> Layout:
     if contract.generation == "A":
         return _layout_of_a(delivery, contract, home)
     if delivery.model is None:
-        raise Usage(f"{WHO}'s file names depend on the model itself.", hint="Give the ONNX file instead of its hash.")
+        raise UsageError(
+            f"{WHO}'s file names depend on the model itself.", hint="Give the ONNX file instead of its hash."
+        )
     request = prediction_request_of(delivery, contract, options)
     name = predict(request)
     if isinstance(name, Unpredictable):
@@ -53,9 +55,9 @@ def lay_out(delivery: Delivery) -> Layout:
     )
 
 
-def unpredictable(model: str, found: Unpredictable, contract: Contract) -> Usage:
+def unpredictable(model: str, found: Unpredictable, contract: Contract) -> UsageError:
     """The error for a model whose file name cannot be predicted."""
-    return Usage(
+    return UsageError(
         f"The file name for {model} cannot be predicted: {found.reason}.",
         hint=found.hint,
         detail={"reason": found.reason, "generation": contract.generation},
@@ -63,7 +65,7 @@ def unpredictable(model: str, found: Unpredictable, contract: Contract) -> Usage
 
 
 def prediction_request_of(delivery: Delivery, contract: Contract, options: OrtSessionOptions) -> PredictionRequest:
-    """What to predict for a delivery. Raises `Usage` if the full name of the GPU is unknown."""
+    """What to predict for a delivery. Raises `UsageError` if the full name of the GPU is unknown."""
     assert delivery.model is not None
     arch = whole_arch(delivery, WHO)
     return prediction_request(delivery.model, delivery.stem, delivery.key, arch, contract=contract, options=options)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 from .contract import Contract, choose
 
@@ -37,11 +37,11 @@ class OrtSessionOptions:
     def read(cls, options: Mapping[str, str]) -> OrtSessionOptions:
         """Reads a mapping with the keys `ort`, `ort_python`, `ort_migraphx`, `ort_level`, `ort_bytes`, `ort_predict`.
 
-        An absent or empty value selects the default. Raises `Usage` for an unknown value of `ort_predict`.
+        An absent or empty value selects the default. Raises `UsageError` for an unknown value of `ort_predict`.
         """
         predict = options.get("ort_predict") or "proven"
         if predict not in PREDICT:
-            raise Usage(
+            raise UsageError(
                 f"ort_predict is {predict!r}; it must be {' or '.join(PREDICT)}.",
                 hint="Use --ort-predict unproven, or leave the option out.",
             )
@@ -55,5 +55,5 @@ class OrtSessionOptions:
         )
 
     def contract(self) -> Contract:
-        """The naming contract of this ONNX Runtime. Raises `Usage` if it cannot be determined."""
+        """The naming contract of this ONNX Runtime. Raises `UsageError` if it cannot be determined."""
         return choose(self.runtime, self.migraphx)

@@ -43,7 +43,7 @@ class PredictionRequest:
 
 
 def predict(request: PredictionRequest) -> PredictedName | Unpredictable:
-    """Predicts one name. Raises `Usage` or `Damaged` if the model cannot be read."""
+    """Predicts one name. Raises `UsageError` or `DamagedError` if the model cannot be read."""
     try:
         check(request)
         with started(request.python) as optimizer:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import check_name
-from mxr.errors import Usage
+from mxr.errors import UsageError
 from mxr.util.codec import refuse
 
 from . import WHO, fit
@@ -75,8 +75,8 @@ def level_in(form: str) -> str:
 def check_recording(key: Key, file_name: str | None) -> None:
     """Checks that a worker can record the set with this key from a model that it opens as `file_name`.
 
-    Raises `Usage` for what the provider cannot do without further files, and for a file name that does not match the
-    form.
+    Raises `UsageError` for what the provider cannot do without further files, and for a file name that does not match
+    the form.
     """
     from .optimizer import LEVELS
 
@@ -86,15 +86,15 @@ def check_recording(key: Key, file_name: str | None) -> None:
         raise refuse("key.form", "ort:GENERATION:VERSION:LEVEL:NAME", key.form)
     generation, version, level, opened = parts.groups()
     if level not in LEVELS:
-        raise Usage(f"There is no optimization level {level!r}.", hint=f"Use one of: {', '.join(LEVELS)}.")
+        raise UsageError(f"There is no optimization level {level!r}.", hint=f"Use one of: {', '.join(LEVELS)}.")
     if generation not in BY_WORKERS or not _VERSION.fullmatch(version):
-        raise Usage(
+        raise UsageError(
             f"Workers record for a given version of {WHO} of generation {' or '.join(BY_WORKERS)}, but this request is "
             f"for {'any version' if version == 'any' else version} of generation {generation}.",
             hint="Give the version that will serve the model, --ort 1.27.1, or --ort PATH of its provider's library.",
         )
     if key.precision not in PRECISIONS:
-        raise Usage(
+        raise UsageError(
             f"{WHO}'s provider cannot compile in {'+'.join(key.precision)} without calibration tables of its own.",
             hint="Run the model on a host that has the tables, and publish its files: mxr import --ort-cache FOLDER.",
         )
@@ -105,13 +105,13 @@ def check_recording(key: Key, file_name: str | None) -> None:
 
 
 def check_weights(file_name: str | None, files: int) -> None:
-    """Raises `Usage` for a session from bytes of a model with several files.
+    """Raises `UsageError` for a session from bytes of a model with several files.
 
     The program that opens such a session can set the folder of its weights in several ways, and the file names of the
     provider depend on it. Source: observed with provider 1.27.1.
     """
     if file_name is None and files > 1:
-        raise Usage(
+        raise UsageError(
             "The file names depend on how a session from bytes finds weights in other files, which mxr does not know.",
             hint="Open the model from its file, or publish what your program wrote: mxr import --ort-cache FOLDER.",
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mxr.consumers.file_change import FileChange
-from mxr.errors import Damaged, Usage
+from mxr.errors import DamagedError, UsageError
 from mxr.util import disk
 from mxr.util.codec import parse
 from mxr.util.hashing import sha256_file
@@ -33,12 +33,14 @@ def verify(folder: Path) -> tuple[FileChange, ...]:
     """The changes in the folders for ONNX Runtime in `folder`, or in `folder` itself. Empty: the provider loaded the
     placed programs, or did not run.
 
-    Raises `Usage` if nothing was placed for ONNX Runtime, `Damaged` for an unreadable record.
+    Raises `UsageError` if nothing was placed for ONNX Runtime, `DamagedError` for an unreadable record.
     """
     with disk.faults(folder, "read"):
         homes = [home for home in (folder, *sorted(folder.iterdir())) if (home / RECORDS).is_dir()]
         if not homes:
-            raise Usage(f"{folder} contains nothing that mxr placed for ONNX Runtime.", hint="Give the folder of -o.")
+            raise UsageError(
+                f"{folder} contains nothing that mxr placed for ONNX Runtime.", hint="Give the folder of -o."
+            )
         return tuple(finding for home in homes for finding in _findings(home))
 
 
@@ -66,10 +68,10 @@ def _read(path: Path) -> Mapping[str, Any]:
     data = path.read_bytes()[:LARGEST_RECORD]
     try:
         found = parse(data, str(path))
-    except Usage:
+    except UsageError:
         found = None
     if not isinstance(found, dict) or not {"file", "sha256", "fields", "meant"} <= found.keys():
-        raise Damaged(f"{path} is not a valid record of mxr.", hint="Fetch into this folder again.")
+        raise DamagedError(f"{path} is not a valid record of mxr.", hint="Fetch into this folder again.")
     return found
 
 

@@ -21,7 +21,7 @@ from mxr.consumers import Delivery
 from mxr.consumers.ort import verification
 from mxr.consumers.ort.optimizer import started
 from mxr.consumers.ort.prediction_refusal import PredictionRefused
-from mxr.errors import Damaged, NotAllowed, Usage
+from mxr.errors import DamagedError, NotAllowedError, UsageError
 
 from .odd import ODD
 
@@ -142,7 +142,7 @@ def test_settings_of_other_generations(judge: Judge, model: Path, tmp_path: Path
     ],
 )
 def test_keys_that_the_provider_cannot_use(key: Key, word: str) -> None:
-    with pytest.raises(Usage, match=word) as caught:
+    with pytest.raises(UsageError, match=word) as caught:
         ORT.check("m", key)
     assert caught.value.hint
 
@@ -150,7 +150,7 @@ def test_keys_that_the_provider_cannot_use(key: Key, word: str) -> None:
 def test_open_dims_offer_to_freeze(judge: Judge, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(ODD["open_batch"](), path)
-    with pytest.raises(Usage, match="open dims") as caught:
+    with pytest.raises(UsageError, match="open dims") as caught:
         ORT.lay_out(made(tmp_path, path, judge))  # type: ignore[misc]
     assert "mxr freeze" in caught.value.hint
 
@@ -161,7 +161,7 @@ def test_unproven_predictions_are_off_unless_asked_for(
 ) -> None:
     assert ORT.lay_out is not None
     for value in ({}, {"ort_predict": "proven"}):
-        with pytest.raises(Usage, match=f"generation {generation} .* never run against") as caught:
+        with pytest.raises(UsageError, match=f"generation {generation} .* never run against") as caught:
             ORT.lay_out(made(tmp_path, model, judge, ort=generation, **value))
         assert "--ort-predict unproven" in caught.value.hint and "mxr import --ort-cache" in caught.value.hint
         assert caught.value.exit == 2
@@ -173,22 +173,22 @@ def test_proven_generations_need_no_option(judge: Judge, model: Path, tmp_path: 
     assert ORT.lay_out is not None
     for generation in ("A", "B"):
         assert not any("unproven" in note for note in ORT.lay_out(made(tmp_path, model, judge, ort=generation)).notes)
-    with pytest.raises(Usage, match="proven or unproven"):
+    with pytest.raises(UsageError, match="proven or unproven"):
         ORT.lay_out(made(tmp_path, model, judge, ort_predict="always"))
 
 
 def test_without_the_model_or_the_features(judge: Judge, model: Path, tmp_path: Path) -> None:
     assert ORT.lay_out is not None
-    with pytest.raises(Usage, match="model itself"):
+    with pytest.raises(UsageError, match="model itself"):
         ORT.lay_out(made(tmp_path, None, judge))
-    with pytest.raises(Usage, match="full name"):
+    with pytest.raises(UsageError, match="full name"):
         ORT.lay_out(replace(made(tmp_path, model, judge), demands=Demands()))
 
 
 def test_an_interpreter_without_onnxruntime(model: Path, tmp_path: Path) -> None:
     assert ORT.lay_out is not None
     for python in ("/nowhere/python", "/bin/true"):
-        with pytest.raises(Usage, match="cannot be predicted") as caught:
+        with pytest.raises(UsageError, match="cannot be predicted") as caught:
             ORT.lay_out(made(tmp_path, model, None, ort_python=python))
         assert "--ort-python" in caught.value.hint
 
@@ -211,7 +211,7 @@ def test_a_foreign_file_of_that_name_stays(judge: Judge, model: Path, tmp_path: 
     theirs = tmp_path / "o" / ORT.lay_out(asked).pieces[-1].name
     theirs.parent.mkdir(parents=True)
     theirs.write_bytes(b"compiled here")
-    with pytest.raises(NotAllowed):
+    with pytest.raises(NotAllowedError):
         place(ORT, cache, asked)
     assert theirs.read_bytes() == b"compiled here"
     place(ORT, cache, asked, force=True)
@@ -219,11 +219,11 @@ def test_a_foreign_file_of_that_name_stays(judge: Judge, model: Path, tmp_path: 
 
 
 def test_folders_without_records_of_mxr(tmp_path: Path) -> None:
-    with pytest.raises(Usage, match="nothing that mxr placed"):
+    with pytest.raises(UsageError, match="nothing that mxr placed"):
         verification.verify(tmp_path)
-    with pytest.raises(Usage):
+    with pytest.raises(UsageError):
         verification.verify(tmp_path / "nowhere")
     (tmp_path / "m" / ".mxr-names").mkdir(parents=True)
     (tmp_path / "m" / ".mxr-names" / "x.json").write_text("{}")
-    with pytest.raises(Damaged, match="not a valid record"):
+    with pytest.raises(DamagedError, match="not a valid record"):
         verification.verify(tmp_path)

@@ -14,7 +14,7 @@ from mxr.consumers.ort.graph import Graph, GraphNode
 from mxr.consumers.ort.hashes import Chain, hashed, joined
 from mxr.consumers.ort.libstdcxx import map_order
 from mxr.consumers.ort.prediction_refusal import PredictionRefused
-from mxr.errors import Usage
+from mxr.errors import UsageError
 
 # Checked against the mmh3 package, and where marked in the issues of the projects named there.
 HASHES = [
@@ -153,7 +153,7 @@ def test_the_generation_of_an_option(said: str, generation: str) -> None:
 
 @pytest.mark.parametrize("said", ["1.22.1", "1.23.2", "1.99", "no/such/library.so"])
 def test_options_without_a_generation(said: str) -> None:
-    with pytest.raises(Usage) as caught:
+    with pytest.raises(UsageError) as caught:
         contract.choose(said)
     assert "--ort" in caught.value.hint
 
@@ -176,5 +176,5 @@ def test_the_generation_of_a_library(tmp_path: Path, strings: bytes, generation:
 
 def test_a_library_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "other.so").write_bytes(b"\x7fELF")
-    with pytest.raises(Usage, match="not the library of a MIGraphX provider"):
+    with pytest.raises(UsageError, match="not the library of a MIGraphX provider"):
         contract.of_library(tmp_path / "other.so")

@@ -83,6 +83,6 @@ def test_a_variable_that_overrides_the_option(opening: Opening) -> None:
 def test_without_the_provider(tmp_path: Path) -> None:
     from mxr.runtime.ort_session import open_session
 
-    with pytest.raises(mxr.Usage) as caught:
+    with pytest.raises(mxr.UsageError) as caught:
         open_session(tmp_path / "m.onnx", tmp_path, {})
     assert "onnxruntime-migraphx" in caught.value.hint

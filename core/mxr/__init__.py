@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from .settings import Settings
     from .workflows.fetch import Fetched
 
+    __version__: str
+
 __all__ = [
     "Cache",
     "Client",
@@ -93,8 +95,14 @@ if not TYPE_CHECKING:
     """The module of each name that is imported with its first use: `import mxr` must not slow a program's start."""
 
     def __getattr__(name):
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("mxr-cache")
         if name not in _MODULES:
-            raise AttributeError(f"module 'mxr' has no attribute {name!r}")
+            from .display.text import did_you_mean
+
+            raise AttributeError(f"module 'mxr' has no attribute {name!r}.{did_you_mean(name, __all__)}")
         import importlib
 
         value = getattr(importlib.import_module(f"mxr.{_MODULES[name]}"), name)
@@ -102,4 +110,4 @@ if not TYPE_CHECKING:
         return value
 
     def __dir__():
-        return sorted({*globals(), *_MODULES})
+        return sorted({*globals(), *_MODULES, "__version__"})

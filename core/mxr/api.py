@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from mxr.artifact.target import DynamicDim, Inputs
 from mxr.cache.store import Cache
-from mxr.request.builder import BuiltRequest, Options
+from mxr.display.python_words import in_python
+from mxr.display.text import did_you_mean, printable
+from mxr.request.builder import BuiltRequest, Options, RequestOptions
 from mxr.request.model import ModelReference
 from mxr.workflows.fetch import Connect, Fetched
 
@@ -24,9 +27,33 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from mxr.client.registry import Client
-    from mxr.request.builder import RequestOptions
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def library_call(function: Callable[P, R]) -> Callable[P, R]:
+    """Makes a function of the library word its errors for programs: arguments instead of options.
+
+    A traceback shows the hint as a note (Python 3.11 and later).
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except MxrError as error:
+            error.message, error.hint = in_python(error.message), in_python(error.hint)
+            error.args = (error.message,)
+            if error.hint and hasattr(error, "add_note") and not getattr(error, "__notes__", None):
+                error.add_note(printable(error.hint))
+            raise
+
+    return call
+
+
+@library_call
 def fetch(
     model: str | os.PathLike[str],
     *,
@@ -76,6 +103,7 @@ def fetch(
     return warned(Fetched(placed.path, found.source, found.answer, found.warnings))
 
 
+@library_call
 def fetch_set(
     model: str | os.PathLike[str],
     batches: Sequence[int],
@@ -126,7 +154,14 @@ def warned(fetched: Fetched) -> Fetched:
 def make_options(
     inputs: Mapping[str, Sequence[int | DynamicDim]] | None, given: RequestOptions, consumer: str | None
 ) -> Options:
-    """Returns `Options` from the keyword arguments of `fetch` and its like. `consumer` is the default consumer."""
+    """Returns `Options` from the keyword arguments of `fetch` and its like. `consumer` is the default consumer.
+
+    Raises `TypeError` for an argument that does not exist, with the nearest one.
+    """
+    names = [*RequestOptions.__annotations__, "inputs"]
+    for name in given:
+        if name not in names:
+            raise TypeError(f"There is no argument {name!r}.{did_you_mean(name, names)}")
     fields: dict[str, Any] = {"consumer": consumer, **given}
     if fields.get("calibration") is not None:
         fields["calibration"] = Path(fields["calibration"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mxr.display.text import did_you_mean
 from mxr.errors import UsageError
 
 from .amdinfer import AMDINFER, AMDINFER_REPO
@@ -26,6 +27,7 @@ def find(name: str) -> Consumer:
     """The consumer of this name. Raises `UsageError`."""
     if name not in CONSUMERS:
         raise UsageError(
-            f"There is no consumer {name!r}.", hint="Use one of: " + ", ".join(CONSUMERS) + " (`mxr consumers`)."
+            f"There is no consumer {name!r}.{did_you_mean(name, CONSUMERS)}",
+            hint="Use one of: " + ", ".join(CONSUMERS) + " (`mxr consumers`).",
         )
     return CONSUMERS[name]

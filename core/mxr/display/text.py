@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Iterable
 
 from .redaction import redact
 
@@ -90,3 +91,11 @@ def _is_shown(letter: str) -> bool:
 
 def _escape(letter: str) -> str:
     return letter.encode("unicode_escape").decode("ascii")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns a sentence with the known name that is nearest to an unknown one, with a space before; else nothing."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, list(known), n=1)
+    return f" Did you mean {found[0]}?" if found else ""

@@ -34,6 +34,7 @@ KINDS: Mapping[str, type[MxrError]] = {
 """The error class for each kind of failure that `mxr explain` knows."""
 
 
+@api.library_call
 def load(
     model: str | os.PathLike[str],
     *,

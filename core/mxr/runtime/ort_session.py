@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr.api import connection, make_options, prepare, this_host, warned
+from mxr.api import connection, library_call, make_options, prepare, this_host, warned
 from mxr.artifact.target import DynamicDim
 from mxr.cache.store import Cache
 from mxr.consumers.ort import contract, verification
@@ -32,6 +32,7 @@ PROVIDER = "MIGraphXExecutionProvider"
 VARIABLE = "ORT_MIGRAPHX_MODEL_CACHE_PATH"
 
 
+@library_call
 def ort_session(
     model: str | os.PathLike[str],
     *,

@@ -56,9 +56,19 @@ class Fetched:
     answer: Answer
     warnings: tuple[str, ...] = ()
 
+    @property
+    def artifact(self) -> Artifact:
+        """The artifact of the program: its key, its qualities, its provenance."""
+        return self.answer.artifact
+
+    @property
+    def match(self) -> Match:
+        """How well the artifact matches the request."""
+        return self.answer.match
+
     def to_json(self) -> dict[str, Any]:
         """Returns the document of `mxr fetch --json`."""
-        artifact = self.answer.artifact
+        artifact = self.artifact
         return {
             "path": str(self.path),
             "source": self.source,
@@ -67,7 +77,7 @@ class Fetched:
             "digest": artifact.digest,
             "key": artifact.key.to_json(),
             "qualities": artifact.qualities.to_json(),
-            "match": self.answer.match.to_json(),
+            "match": self.match.to_json(),
             "warnings": list(self.warnings),
         }
 

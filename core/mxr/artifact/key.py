@@ -202,6 +202,12 @@ class Key:
         """The sha256 of the canonical text in lower-case hex."""
         return sha256(self.canonical.encode()).hexdigest()
 
+    @property
+    def fixed_digest(self) -> str:
+        """The digest of the facts that a request never leaves open: all but toolchain, inputs and flags."""
+        shared = {name: getattr(self, name) for name in ("model", "form", "precision", "calibration", "env", "options")}
+        return fixed_digest(shared, self.kind, self.vendor, self.arch)
+
     def generic(self) -> Key | None:
         """Returns the key for the generic arch of this arch's family, or None if it has no family."""
         family = FAMILY_OF.get(self.arch or "") if self.vendor == "amd" else None
@@ -271,6 +277,12 @@ def _flat(document: dict[str, Any]) -> dict[str, Any]:
         elif name != "v":
             rows[name] = value
     return rows
+
+
+def fixed_digest(shared: Mapping[str, Any], kind: str, vendor: str | None, arch: str | None) -> str:
+    """Returns the sha256 of facts that a request never leaves open. `shared`: those apart from the target."""
+    document = dict(shared)
+    return sha256(canonical(document | {"kind": kind, "vendor": vendor, "arch": arch}).encode()).hexdigest()
 
 
 def check_model(value: str, where: str = "model") -> str:

@@ -6,15 +6,18 @@ form, precision, calibration, env and options are never open.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any
 
+from mxr.errors import UsageError
+from mxr.util.codec import decode, fields, join, refuse
 from mxr.util.frozen import dataclass
 
-from .compile_settings import check_env, check_options
-from .key import Difference, Key
+from . import limits
+from .key import Difference, Key, fixed_digest
 from .qualities import Demands, Request
-from .target import FAMILY_OF, Dim, Inputs, Shape, dim_from_json, dim_to_json
+from .target import FAMILY_OF, Dim, Inputs, Shape, dim_from_json, dim_to_json, parse_precision
 
 OpenShape = tuple[Dim | None, ...] | None
 """The dims of an input as far as they are known; None if not even their number is."""
@@ -25,6 +28,9 @@ FACTS = ("kind", "vendor", "arch", "migraphx", "rocm", "offload_copy", "fast_mat
 """Facts of a key that can be open, apart from dims."""
 
 GPU_ONLY = ("vendor", "arch", "rocm")
+
+FIXED = ("model", "form", "precision", "calibration", "env", "options")
+"""Facts of a key that are never open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +59,25 @@ class PartialRequest:
         put(self, "inputs", tuple((name, _canonical_shape(shape, name)) for name, shape in ordered))
         put(self, "env", tuple(sorted(self.env)))
         put(self, "options", tuple(sorted(self.options)))
-        check_env(self.env)
-        check_options(self.options)
+        self._check()
+
+    def _check(self) -> None:
+        """Raises `UsageError` for what no key may have: open facts are replaced by values that fit any other."""
+        inputs = tuple((name, tuple(1 if dim is None else dim for dim in shape or ())) for name, shape in self.inputs)
+        stand_ins: dict[str, Any] = {
+            "kind": "gpu",
+            "migraphx": "0.0",
+            "rocm": "0.0",
+            "offload_copy": True,
+            "fast_math": True,
+        }
+        known = {name: getattr(self, name) for name in FACTS if getattr(self, name) is not None}
+        if known.get("kind", "gpu") == "gpu":
+            stand_ins["arch"] = "gfx908"
+        rest = {name: getattr(self, name) for name in FIXED}
+        key = Key(inputs=inputs, **{**stand_ins, **known, **rest})
+        demands = self.demands if self.arch is not None else replace(self.demands, sramecc=None, xnack=None)
+        Request(key, demands)
 
     @property
     def open_facts(self) -> tuple[str, ...]:
@@ -64,11 +87,49 @@ class PartialRequest:
         ]
         return (*facts, *(f"inputs.{name}" for name, shape in self.inputs if shape is None or None in shape))
 
+    @property
+    def fixed_digests(self) -> tuple[str, ...]:
+        """The `Key.fixed_digest` of each key that the request can admit: for its arch, and for the generic family.
+
+        Raises `UsageError` if the target is open.
+        """
+        if self.kind is None or (self.kind == "gpu" and self.arch is None):
+            raise UsageError("The request has no arch.", hint="Add the arch, for example gfx908; or the kind ref.")
+        shared = {name: getattr(self, name) for name in FIXED}
+        if self.kind == "ref":
+            return (fixed_digest(shared, "ref", None, None),)
+        vendor = self.vendor or "amd"
+        archs = (self.arch, FAMILY_OF.get(self.arch or "") if vendor == "amd" else None)
+        return tuple(fixed_digest(shared, "gpu", vendor, arch) for arch in archs if arch is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the JSON form: that of a key, where null is open, and `demands`."""
+        demands = self.demands.to_json()
+        inputs = {
+            name: None if shape is None else [dim if dim is None else dim_to_json(dim) for dim in shape]
+            for name, shape in self.inputs
+        }
+        known = {name: getattr(self, name) for name in ("model", "form", "calibration", *FACTS)}
+        settings = {"env": dict(self.env), "options": dict(self.options)}
+        precision = "+".join(self.precision) or "fp32"
+        return {**known, "inputs": inputs, "precision": precision, **settings, "demands": demands}
+
+    @classmethod
+    def from_json(cls, document: object, where: str = "") -> PartialRequest:
+        """Returns the request in a JSON object. Raises `UsageError`."""
+        written = decode(PartialDocument, document, where)
+        known = {name: getattr(written, name) for name in ("model", "form", "calibration", "demands", *FACTS)}
+        return cls(
+            inputs=_inputs_from_json(written.inputs, join(where, "inputs")),
+            precision=parse_precision(written.precision),
+            env=tuple(written.env.items()),
+            options=tuple(written.options.items()),
+            **known,
+        )
+
     def admits(self, key: Key) -> bool:
         """Whether a key, or one for the generic family of the arch, has every fact that is known."""
-        if any(getattr(self, name) != getattr(key, name) for name in ("model", "form", "precision", "calibration")):
-            return False
-        if (self.env, self.options) != (key.env, key.options):
+        if any(getattr(self, name) != getattr(key, name) for name in FIXED):
             return False
         for name in FACTS:
             asked, found = getattr(self, name), getattr(key, name)
@@ -118,3 +179,37 @@ def _fits(asked: OpenShape, found: Shape) -> bool:
     if asked is None:
         return True
     return len(asked) == len(found) and all(dim in (None, other) for dim, other in zip(asked, found, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class PartialDocument:
+    """The JSON form of a partial request: null is open. A dim of an input can be null, or all of its dims."""
+
+    model: str
+    inputs: Mapping[str, Any]
+    kind: str
+    form: str = "whole"
+    vendor: str | None = None
+    arch: str | None = None
+    migraphx: str | None = None
+    rocm: str | None = None
+    offload_copy: bool | None = None
+    fast_math: bool | None = None
+    precision: str = "fp32"
+    calibration: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    demands: Demands = field(default_factory=Demands)
+
+
+def _inputs_from_json(document: object, where: str) -> OpenInputs:
+    rows = fields(document, where)
+    limits.check_count(rows, limits.MOST_INPUTS, where, "inputs")
+    found: list[tuple[str, OpenShape]] = []
+    for name, dims in rows:
+        if dims is not None and not isinstance(dims, list):
+            raise refuse(f"{where}.{name}", "a list of dims, or null", dims)
+        shape = None if dims is None else tuple(d if d is None else dim_from_json(d, f"{where}.{name}") for d in dims)
+        found.append((name, shape))
+    limits.check_inputs([(name, shape or ()) for name, shape in found], where)
+    return tuple(found)

@@ -114,6 +114,10 @@ class Demands:
         _check_counts(self.num_cu, self.chiplets, "demands")
         _check_arch(self.real_arch, "demands")
 
+    def to_json(self) -> dict[str, Any]:
+        """Returns all fields, `real_arch` only if it is set."""
+        return _without_none(asdict(self) | {"allow": list(self.allow)})
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -137,8 +141,7 @@ class Request:
 
     def to_json(self) -> dict[str, Any]:
         """Returns `{"key": {...}, "demands": {...}}` with all fields, `real_arch` only if it is set."""
-        demands = _without_none(asdict(self.demands) | {"allow": list(self.demands.allow)})
-        return {"key": self.key.to_json(), "demands": demands}
+        return {"key": self.key.to_json(), "demands": self.demands.to_json()}
 
 
 def _without_none(document: dict[str, Any]) -> dict[str, Any]:

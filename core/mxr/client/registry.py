@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote
 
 from mxr.artifact.manifest import Blob
+from mxr.artifact.partial import PartialRequest
 from mxr.artifact.qualities import Request
 from mxr.errors import (
     Json,
@@ -99,6 +100,10 @@ class Client:
         Raises `NoSuchArtifactError`; its `detail.nearest` lists the closest ones.
         """
         return self.exchange(artifact_protocol.Hit, "POST", "/resolve", request.to_json())
+
+    def candidates(self, partial: PartialRequest) -> artifact_protocol.Candidates:
+        """Returns the ways to complete a partial request. Raises `NoSuchArtifactError` if there is none."""
+        return self.exchange(artifact_protocol.Candidates, "POST", "/candidates", partial.to_json())
 
     def artifacts(self, **filters: str | int | None) -> artifact_protocol.Artifacts:
         """Returns a page of artifacts.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxr import consumers
+from mxr.artifact.candidates import DIVIDING, Choice
 from mxr.artifact.key import MODEL, Key
 from mxr.artifact.matching import Candidate, choose
 from mxr.artifact.partial import PartialRequest
@@ -30,7 +31,7 @@ from mxr.errors import (
 from mxr.request import builder
 from mxr.request import model as subjects
 from mxr.request.builder import BuiltRequest, Options
-from mxr.request.choices import Choice, distinguishing, options_of
+from mxr.request.choices import distinguishing, options_of
 from mxr.request.model import ModelReference
 from mxr.util import disk
 from mxr.util.frozen import dataclass
@@ -133,9 +134,8 @@ def _choice(entry: LockEntry) -> Choice:
     wanted = entry.request.demands
     consumer, key = consumers.find(entry.consumer), entry.request.key
     own_flags = (key.offload_copy, key.fast_math) == (consumer.offload_copy, consumer.fast_math)
-    return Choice(
-        key, wanted.sramecc, wanted.xnack, wanted.num_cu, wanted.chiplets, consumer.name if own_flags else None
-    )
+    stated = {name: getattr(wanted, name) for name in DIVIDING}
+    return Choice(key, **stated, id=entry.id, consumer=consumer.name if own_flags else None)
 
 
 def _not_locked(lock: LockFile, asked: Key | PartialRequest) -> MismatchError:

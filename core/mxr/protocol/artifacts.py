@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import Any
 
 from mxr.artifact import limits
+from mxr.artifact.candidates import Choice
 from mxr.artifact.key import Key, check_model
 from mxr.artifact.manifest import Blob, Manifest, check_name, check_sha256
 from mxr.artifact.qualities import Qualities, Request
@@ -27,6 +28,7 @@ __all__ = [
     "Artifact",
     "ArtifactUsage",
     "Artifacts",
+    "Candidates",
     "Hit",
     "Locks",
     "Misses",
@@ -127,6 +129,20 @@ class Hit:
     match: Mapping[str, Any]
     urls: Mapping[str, str]
     etag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The reply of `POST /v1/candidates`: ways to complete a partial request, the newest toolchain first.
+
+    `total`: how many there are; the reply has the first 50. `more`: there are programs that were not even read.
+    `varies`: the facts in which they differ, each with its number of values.
+    """
+
+    candidates: tuple[Choice, ...]
+    total: int
+    more: bool = False
+    varies: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mxr.artifact.candidates import Choice
 from mxr.artifact.key import Key
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.target import FEATURES, GfxArch, capable, show_dims
 from mxr.errors import UsageError
-from mxr.util.frozen import dataclass
 
 from .builder import Options
 from .model import ModelReference
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A program that a partial request admits: its key, and what is settled of its features and CU counts.
-
-    `consumer`: whose flags it has, if that is known.
-    """
-
-    key: Key
-    sramecc: str | None = None
-    xnack: str | None = None
-    num_cu: int | None = None
-    chiplets: int | None = None
-    consumer: str | None = None
 
 
 def options_of(

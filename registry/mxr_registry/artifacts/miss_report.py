@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -14,6 +14,7 @@ from sqlalchemy import select
 from mxr.artifact import matching, target
 from mxr.artifact.key import Difference, Key, show
 from mxr.artifact.matching import Candidate
+from mxr.artifact.partial import PartialRequest
 from mxr.artifact.qualities import ALLOWANCES, Demands, Request
 from mxr.artifact.serving import BUILT_ONLY, DESCRIPTIONS, PROMOTED_ONLY, allows
 from mxr.display.text import counted
@@ -52,34 +53,52 @@ def explain(
 
     `rule`: the rule `serve` of the namespace. If it is the reason of the miss, the error says so.
     """
+    key = request.key
     near = nearest(session, namespace, request, family, rule)[:MOST_REPORTED]
-    shown: list[Mapping[str, Any]] = [each.to_json() for each in near]
-    message = f"No program of {request.key.model} for {place(request.key)}: "
+    detail = {"digest": digest, "nearest": [each.to_json() for each in near]}
+    message = f"No program of {key.model} for {place(key)}: "
     if near and near[0].excluded:
-        return _excluded(namespace, rule, message, digest, near, shown), shown
+        return _excluded(namespace, rule, message, near, detail), detail["nearest"]  # type: ignore[return-value]
+    message += _nearest_differences(session, namespace, key.model, near)
+    return NoSuchArtifactError(message, hint=advice(request, near), detail=detail), detail["nearest"]  # type: ignore[return-value]
+
+
+def explain_partial(
+    session: Session, namespace: str, partial: PartialRequest, rule: str, toolchains: Sequence[Mapping[str, Any]]
+) -> NoSuchArtifactError:
+    """Return the error for a partial request that no artifact can complete.
+
+    It names at once what is open, the nearest artifacts, and the toolchains of the workers that could compile it.
+    """
+    near = _nearest_of(
+        _compare_partial(partial, row, rule) for row in _rows(session, namespace, partial.model, partial.arch)
+    )[:MOST_REPORTED]
+    opened = list(partial.open_facts)
+    detail = {"open": opened, "nearest": [each.to_json() for each in near], "toolchains": list(toolchains)}
+    target = "the ref target" if partial.kind == "ref" else partial.arch
+    message = f"No program of {partial.model} for {target} (open: {', '.join(opened)}): "
+    if near and near[0].excluded:
+        return _excluded(namespace, rule, message, near, detail)
+    message += _nearest_differences(session, namespace, partial.model, near)
+    return NoSuchArtifactError(message, hint="Have it compiled: --on-miss wait, with all that is open.", detail=detail)
+
+
+def _nearest_differences(session: Session, namespace: str, model: str, near: Sequence[NearestArtifact]) -> str:
     if near:
         first = near[0].differences[0]
         more = len(near[0].differences) - 1
         rest = f" ({counted(more, 'more difference')})" if more else ""
-        message += (
+        return (
             f"the nearest artifact, {near[0].candidate.id[:12]}, has {first.field} {show(first.found)}, "
             f"but the request asks for {show(first.asked)}{rest}."
         )
-    elif models.known(session, namespace, request.key.model):
-        message += "the registry knows this model but has no program of it."
-    else:
-        message += "the registry does not know this model."
-    detail = {"digest": digest, "nearest": shown}
-    return NoSuchArtifactError(message, hint=advice(request, near), detail=detail), shown
+    if models.known(session, namespace, model):
+        return "the registry knows this model but has no program of it."
+    return "the registry does not know this model."
 
 
 def _excluded(
-    namespace: str,
-    rule: str,
-    message: str,
-    digest: str,
-    near: list[NearestArtifact],
-    shown: list[Mapping[str, Any]],
+    namespace: str, rule: str, message: str, near: Sequence[NearestArtifact], detail: Mapping[str, Any]
 ) -> NoSuchArtifactError:
     ids = [each.candidate.id for each in near if each.excluded]
     return NoSuchArtifactError(
@@ -87,7 +106,7 @@ def _excluded(
         f"namespace {namespace} serves {DESCRIPTIONS[rule]}.",
         hint=f"{'Have a worker compile it (`--on-miss wait`), or promote' if rule == BUILT_ONLY else 'Promote'} the "
         f"artifact (`mxr promote {ids[0][:12]}`), or {namespaces.change_command(namespace)}.",
-        detail={"digest": digest, "nearest": shown, "serve": {"rule": rule, "excluded": ids}},
+        detail={**detail, "serve": {"rule": rule, "excluded": ids}},
     )
 
 
@@ -101,22 +120,26 @@ def place(key: Key) -> str:
 
 def nearest(session: Session, namespace: str, request: Request, family: str | None, rule: str) -> list[NearestArtifact]:
     """Return the artifacts of the same model that do not satisfy the request, fewest differences first."""
-    found = [_compare(request, row, family, rule) for row in _rows(session, namespace, request.key)]
-    different = (each for each in found if each.differences)
+    rows = _rows(session, namespace, request.key.model, request.key.arch)
+    return _nearest_of(_compare(request, row, family, rule) for row in rows)
+
+
+def _nearest_of(compared: Iterable[NearestArtifact]) -> list[NearestArtifact]:
+    different = (each for each in compared if each.differences)
     return sorted(different, key=lambda each: (not each.excluded, len(each.differences)))
 
 
-def _rows(session: Session, namespace: str, key: Key) -> Iterator[Row]:
+def _rows(session: Session, namespace: str, model: str, arch: str | None) -> Iterator[Row]:
     row = ArtifactRow
     query = (
         select(row.seq, row.id, row.key_json, row.qualities_json, row.promoted, row.origin, row.sources_json)
-        .where(row.namespace == namespace, row.model == key.model)
+        .where(row.namespace == namespace, row.model == model)
         .order_by(row.seq.desc())
     )
-    same = session.execute(query.where(row.arch.is_not_distinct_from(key.arch)).limit(MOST_COMPARED)).all()
+    same = session.execute(query.where(row.arch.is_not_distinct_from(arch)).limit(MOST_COMPARED)).all()
     yield from same
     if len(same) < MOST_COMPARED:
-        other = query.where(row.arch.is_distinct_from(key.arch)).limit(MOST_COMPARED - len(same))
+        other = query.where(row.arch.is_distinct_from(arch)).limit(MOST_COMPARED - len(same))
         yield from session.execute(other)
 
 
@@ -126,8 +149,20 @@ def _compare(request: Request, row: Row, family: str | None, rule: str) -> Neare
     candidate = catalog.candidate_of(row, generic)
     requested_key = request.key.generic() if generic else request.key
     differences = (requested_key or request.key).differences(key)
+    return _judged(differences, request.demands, candidate, row, rule)
+
+
+def _compare_partial(partial: PartialRequest, row: Row, rule: str) -> NearestArtifact:
+    key = Key.from_json(json.loads(row.key_json))
+    generic = key.arch if partial.arch not in (None, key.arch) and partial.admits(key) else None
+    return _judged(partial.differences(key), partial.demands, catalog.candidate_of(row, generic), row, rule)
+
+
+def _judged(
+    differences: tuple[Difference, ...], demands: Demands, candidate: Candidate, row: Row, rule: str
+) -> NearestArtifact:
     other_hardware = any(each.field in ("arch", "vendor", "kind") for each in differences)
-    refused = () if other_hardware else tuple(matching.judge(request.demands, candidate).refused)
+    refused = () if other_hardware else tuple(matching.judge(demands, candidate).refused)
     if allows(rule, row.origin, promoted=bool(row.promoted)):
         return NearestArtifact(candidate, not differences, differences + refused)
     unserved = Difference("origin", "promoted" if rule == PROMOTED_ONLY else "built or promoted", row.origin)

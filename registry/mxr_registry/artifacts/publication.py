@@ -238,6 +238,7 @@ def _values(session: Session, namespace: str, checked: CheckedPublication) -> di
         "namespace": namespace,
         "id": checked.id,
         "digest": checked.digest,
+        "fixed_digest": key.fixed_digest,
         "model": key.model,
         "kind": key.kind,
         "vendor": key.vendor,

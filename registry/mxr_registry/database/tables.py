@@ -144,8 +144,9 @@ class ArtifactRow(Base):
     """A published artifact. `seq` is the order of publication, `promoted` the order of promotion (0: not promoted).
 
     `origin`, `created_by`, `job` and `worker` are what the registry knows of the publication, `provenance_json` is what
-    the publisher said, and `claim_json` what the publisher says about the model. `model_name` is a label: what the
-    publisher calls the model, or the name with which it was registered. `sources_json` tells who states each fact.
+    the publisher said, and `claim_json` what the publisher says about the model. `fixed_digest` is the digest of
+    the facts that a request never leaves open (`Key.fixed_digest`). `model_name` is a label: what the publisher calls
+    the model, or the name with which it was registered. `sources_json` tells who states each fact.
     `changed_at`: when the facts were last replaced. `used_at`: the last use, accurate to some seconds, or the time of
     publication if it was never used.
     """
@@ -183,10 +184,12 @@ class ArtifactRow(Base):
     description_json: Mapped[str | None] = mapped_column(Text)
     claim_json: Mapped[str | None] = mapped_column(Text)
     model_name: Mapped[str | None] = mapped_column(ModelName)
+    fixed_digest: Mapped[str | None] = mapped_column(Hash)
 
     __table_args__ = (
         UniqueConstraint("namespace", "id"),
         Index(None, "namespace", "digest"),
+        Index(None, "namespace", "fixed_digest", "seq"),
         Index(None, "namespace", "seq"),
         Index(None, "namespace", "used_at"),
         Index(None, "namespace", "model", "seq"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, select
 
+from mxr.artifact.partial import PartialRequest
 from mxr.artifact.qualities import Demands
 from mxr.errors import TooLargeError
 from mxr.protocol import capabilities
@@ -72,6 +73,29 @@ class LiveCapabilities:
         methods = (lanes.compile_method(self._texts[id(can)], lane, demands) for can in self._by_lane.get(lane, []))
         return any(method is not None and not method.cross for method in methods)
 
+    def toolchains_for(self, partial: PartialRequest) -> list[Mapping[str, str]]:
+        """Return the toolchains with which a partial request could be compiled, the newest first.
+
+        Raises as `able` does.
+        """
+        key = lanes.key_of
+        found = []
+        for lane in self._by_lane:
+            if "*" in lane or key(lane).form != partial.form:
+                continue
+            has = key(lane)
+            target = ((name, getattr(has, name)) for name in ("kind", "vendor", "arch", "migraphx", "rocm"))
+            if all(value is None or getattr(partial, name) in (None, value) for name, value in target) and any(
+                self.able(lane, partial.demands)
+            ):
+                found.append({"migraphx": has.migraphx} | ({"rocm": has.rocm} if has.rocm else {}))
+        versions = {canonical(each): each for each in found}.values()
+        return sorted(versions, key=_numbers, reverse=True)
+
     def able_toolchains(self, lane: str, demands: Demands) -> list[Mapping[str, Any]]:
         """Return the toolchains of the workers and pools that can compile such a job. Raises as `able` does."""
         return [json.loads(failures.toolchain_text(can.toolchain)) for can, _ in self.able(lane, demands)]
+
+
+def _numbers(toolchain: Mapping[str, str]) -> list[list[int]]:
+    return [[int(part) for part in toolchain.get(name, "0").split(".")] for name in ("migraphx", "rocm")]

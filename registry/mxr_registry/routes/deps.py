@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 from mxr_registry.artifacts.models import DescribeModel
 from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.artifacts.usage import UsageCounter
+from mxr_registry.config.job_rules import JobRules
 from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.session import Database
 from mxr_registry.storage.store import Store
@@ -55,8 +56,15 @@ async def _caller(request: Request) -> Caller:
     return caller_of(request.headers.get("authorization"), request.client.host if request.client else "")
 
 
+async def _job_rules(request: Request) -> JobRules:
+    rules = request.app.state.rules
+    assert isinstance(rules, JobRules)
+    return rules
+
+
 ServicesDep = Annotated[Services, Depends(_services)]
 CallerDep = Annotated[Caller, Depends(_caller)]
+JobRulesDep = Annotated[JobRules, Depends(_job_rules)]
 
 
 def reply(text: str, status: int = 200) -> Response:

@@ -26,7 +26,7 @@ from mxr_registry.jobs import completion, lease_endings, leases, logs, submissio
 from mxr_registry.jobs.notifications import JobNotifier
 
 from .bodies import BodyDep, LargeBodyDep, read
-from .deps import CallerDep, Services, ServicesDep, reply
+from .deps import CallerDep, JobRulesDep, Services, ServicesDep, reply
 from .schemas import request_body
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -54,14 +54,7 @@ async def _notifier(request: Request) -> JobNotifier:
     return notifier
 
 
-async def _job_rules(request: Request) -> JobRules:
-    rules = request.app.state.rules
-    assert isinstance(rules, JobRules)
-    return rules
-
-
 NotifierDep = Annotated[JobNotifier, Depends(_notifier)]
-JobRulesDep = Annotated[JobRules, Depends(_job_rules)]
 
 
 @router.post("", summary="Request a compile", openapi_extra=request_body(job_protocol.CompileRequest))

@@ -7,8 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mxr_registry import metrics
 
-from .deps import ServicesDep
-from .jobs import JobRulesDep
+from .deps import JobRulesDep, ServicesDep
 
 router = APIRouter(tags=["health"])
 

@@ -13,8 +13,8 @@ from mxr.protocol import surveys
 from mxr_registry.jobs import changed_jobs, survey
 
 from .bodies import LargeBodyDep, read
-from .deps import CallerDep, Services, ServicesDep, reply
-from .jobs import JobRulesDep, NotifierDep
+from .deps import CallerDep, JobRulesDep, Services, ServicesDep, reply
+from .jobs import NotifierDep
 from .schemas import request_body
 
 router = APIRouter(prefix="/v1", tags=["pipelines"])

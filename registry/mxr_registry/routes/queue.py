@@ -6,8 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from mxr_registry.jobs import queue
 
-from .deps import CallerDep, ServicesDep, reply
-from .jobs import JobRulesDep
+from .deps import CallerDep, JobRulesDep, ServicesDep, reply
 
 router = APIRouter(tags=["jobs"])
 

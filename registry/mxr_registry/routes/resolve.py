@@ -5,12 +5,15 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from fastapi.concurrency import run_in_threadpool
 
+from mxr.artifact.partial import PartialRequest
 from mxr.artifact.qualities import Request as ArtifactRequest
-from mxr_registry.artifacts import misses, resolution
+from mxr_registry.artifacts import candidates, misses, resolution
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.jobs.live_capabilities import LiveCapabilities
 
 from .bodies import BodyDep
 from .caller import Caller
-from .deps import CallerDep, DirectRoute, Services, ServicesDep, reply
+from .deps import CallerDep, DirectRoute, JobRulesDep, Services, ServicesDep, reply
 from .schemas import request_body
 
 router = APIRouter(tags=["resolve"])
@@ -32,6 +35,24 @@ async def resolve(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Re
 def _find(body: bytes, services: Services, caller: Caller) -> tuple[resolution.ResolveRequest, str | None]:
     wanted = resolution.read(body)
     return wanted, resolution.hit(services.db, services.usage, caller.namespace, wanted)
+
+
+@router.post(
+    "/v1/candidates", summary="List the ways to complete a partial request", openapi_extra=request_body(PartialRequest)
+)
+async def list_candidates(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
+    """At most 50 of them, the newest toolchain first; or 404 with the nearest artifacts and what could compile it."""
+    return reply(await run_in_threadpool(_candidates, body, services, caller, rules))
+
+
+def _candidates(body: bytes, services: Services, caller: Caller, rules: JobRules) -> str:
+    partial = candidates.read(body)
+    found = candidates.find(services.db, caller.namespace, partial)
+    if found is not None:
+        return found
+    with services.db.reading() as session:
+        live = LiveCapabilities(session, rules, caller.namespace)
+        raise candidates.explain(session, caller.namespace, partial, live.toolchains_for(partial))
 
 
 @router.get("/v1/misses", summary="List requests that found no artifact, latest first")

@@ -9,6 +9,7 @@ from typing import Any, Union, get_args, get_origin
 
 from mxr.artifact.key import Key, KeyDocument
 from mxr.artifact.manifest import File, Manifest
+from mxr.artifact.partial import PartialDocument, PartialRequest
 from mxr.util.codec import shape_of
 
 SCALARS: dict[Any, dict[str, Any]] = {
@@ -29,7 +30,7 @@ class ManifestDocument:
     v: int = 1
 
 
-WRITTEN_AS: dict[Any, Any] = {Key: KeyDocument, Manifest: ManifestDocument}
+WRITTEN_AS: dict[Any, Any] = {Key: KeyDocument, Manifest: ManifestDocument, PartialRequest: PartialDocument}
 
 
 def request_body(kind: Any) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from mxr.protocol import jobs as job_protocol
 from mxr_registry.jobs import workers
 
 from .bodies import BodyDep, read
-from .deps import CallerDep, ServicesDep, reply
-from .jobs import JobRulesDep
+from .deps import CallerDep, JobRulesDep, ServicesDep, reply
 from .schemas import request_body
 
 router = APIRouter(prefix="/v1/workers", tags=["workers"])

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from strategies import MODEL
 
+from mxr.artifact.candidates import Choice
 from mxr.artifact.key import Key
 from mxr.artifact.target import DynamicDim
 from mxr.host_facts import Host
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.request.builder import Options, gather
-from mxr.request.choices import Choice, distinguishing, options_of
+from mxr.request.choices import distinguishing, options_of
 from mxr.request.model import ModelReference
 
 INPUTS = (OnnxInput("x", "float32", ("N", 3)), OnnxInput("y", "float32", ("N", "L")))

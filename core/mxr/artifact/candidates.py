@@ -1,0 +1,125 @@
+"""The programs that a partial request can mean: one for each way to complete it.
+
+Programs of one key are one candidate, the one that a resolve would choose, unless the request leaves a feature or a CU
+count open in which they differ. What is unknown of a program distinguishes nothing. Registry and cache use the same
+rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mxr.errors import UsageError
+from mxr.util.frozen import dataclass
+
+from .key import Key
+from .matching import Candidate, choose, judge
+from .partial import PartialRequest
+from .qualities import Request
+from .serving import BUILT, allows
+from .target import FEATURES, dim_to_json
+
+DIVIDING = (*FEATURES, "num_cu", "chiplets")
+"""Qualities that divide the programs of one key, where the request leaves them open."""
+
+MOST_PARTS = 51
+"""Ways to settle the qualities for one key: more than a list of candidates has rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to complete a partial request: the key, and the qualities that have to be stated beside it.
+
+    `id`: the artifact that a resolve would choose. `consumer`: whose flags the key has, if that is known.
+    """
+
+    key: Key
+    sramecc: str | None = None
+    xnack: str | None = None
+    num_cu: int | None = None
+    chiplets: int | None = None
+    id: str = ""
+    consumer: str | None = None
+
+    def request(self, partial: PartialRequest) -> Request:
+        """Returns the complete request."""
+        stated = {name: value for name in DIVIDING if (value := getattr(self, name)) is not None}
+        return Request(self.key, replace(partial.demands, **stated))
+
+
+def choices(partial: PartialRequest, programs: Iterable[tuple[Key, Candidate]], *, serve: str) -> list[Choice]:
+    """Returns the ways to complete a request with one of these programs, the newest toolchain first.
+
+    `serve`: which programs may answer. `Candidate.generic` is set here.
+    """
+    groups: dict[Key, list[Candidate]] = {}
+    for key, candidate in programs:
+        if partial.admits(key):
+            own = partial.completed(key).key
+            groups.setdefault(own, []).append(replace(candidate, generic=None if own == key else key.arch))
+    found = [each for key, group in groups.items() for each in _choices_of_key(partial, key, group, serve)]
+    return sorted(found, key=_order)
+
+
+def varying(found: Sequence[Choice]) -> dict[str, int]:
+    """Returns the facts in which choices differ, each with its number of values: `{"migraphx": 3, "inputs.x": 2}`."""
+    values: dict[str, set[object]] = {}
+    for each in found:
+        for name, value in facts_of(each).items():
+            values.setdefault(name, set()).add(str(value))
+    return {name: len(different) for name, different in values.items() if len(different) > 1}
+
+
+def facts_of(choice: Choice) -> Mapping[str, Any]:
+    """Returns the facts of a choice that a request can leave open, as JSON values."""
+    key = choice.key
+    inputs = {f"inputs.{name}": [dim_to_json(dim) for dim in shape] for name, shape in key.inputs}
+    toolchain = {"migraphx": key.migraphx, "rocm": key.rocm}
+    flags = {"offload_copy": key.offload_copy, "fast_math": key.fast_math}
+    return {**toolchain, **inputs, **flags, **{name: getattr(choice, name) for name in DIVIDING}}
+
+
+def _choices_of_key(partial: PartialRequest, key: Key, group: Sequence[Candidate], serve: str) -> Iterable[Choice]:
+    demands = partial.completed(key).demands
+    allowed = [each for each in group if allows(serve, each.origin, promoted=bool(each.promoted))]
+    serving = [each for each in allowed if not judge(demands, each).refused]
+    # A push must not divide what was built or promoted: it would stop requests that were answered.
+    trusted = [each for each in serving if each.promoted or each.origin == BUILT] or serving
+    open_names = [name for name in DIVIDING if getattr(demands, name) is None]
+    divided = [name for name in open_names if len({_known(each, name) for each in trusted} - {None}) > 1]
+    found: dict[str, Choice] = {}
+    for part in _parts(trusted, divided):
+        try:
+            chosen = choose(replace(demands, **dict(part)), serving, serve=serve)
+        except UsageError:
+            continue
+        if chosen is not None:
+            found.setdefault(chosen[0].id, Choice(key, id=chosen[0].id, **dict(part)))
+    if len(found) == 1:
+        return [Choice(key, id=next(iter(found)))]
+    return found.values()
+
+
+def _parts(candidates: Sequence[Candidate], divided: Sequence[str]) -> list[tuple[tuple[str, Any], ...]]:
+    """The combinations of known values, without those that say less than another one."""
+    parts: dict[tuple[tuple[str, Any], ...], None] = {}
+    for each in candidates:
+        parts[tuple((name, value) for name in divided if (value := _known(each, name)) is not None)] = None
+        if len(parts) > MOST_PARTS:
+            break
+    sets = [set(part) for part in parts]
+    return [part for part in parts if not any(set(part) < other for other in sets)]
+
+
+def _known(candidate: Candidate, name: str) -> Any:
+    value = getattr(candidate.qualities, name)
+    return None if value == "any" else value
+
+
+def _order(choice: Choice) -> tuple[Any, ...]:
+    key = choice.key
+    toolchain = [tuple(-int(part) for part in (version or "0").split(".")) for version in (key.migraphx, key.rocm)]
+    sizes = [[dim if isinstance(dim, int) else dim.least for dim in shape] for _, shape in key.inputs]
+    return (*toolchain, sizes, key.canonical, tuple(str(getattr(choice, name)) for name in DIVIDING), choice.id)

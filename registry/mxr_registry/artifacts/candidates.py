@@ -1,0 +1,87 @@
+"""Candidates for partial requests: the programs that can complete one, found by an index on what is never open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import select
+
+from mxr.artifact import candidates as rules
+from mxr.artifact.key import Key
+from mxr.artifact.matching import Candidate
+from mxr.artifact.partial import PartialRequest
+from mxr.errors import NoSuchArtifactError
+from mxr.protocol.artifacts import Candidates
+from mxr.util import codec
+from mxr_registry.database.session import Database, Row, Session, default_serve
+from mxr_registry.database.tables import ArtifactRow, NamespaceRow
+from mxr_registry.decoding_cache import DecodingCache
+
+from . import catalog, miss_report, namespaces
+
+MOST_READ = 1_000
+"""Artifacts that one partial request reads, the latest ones: with the same model, target, precision and options."""
+
+MOST_LISTED = 50
+"""Candidates in one reply, the newest toolchains first."""
+
+MAX_CACHED = 1 << 20
+"""Bytes of the texts of decoded keys that are kept."""
+
+COLUMNS = (
+    ArtifactRow.seq,
+    ArtifactRow.id,
+    ArtifactRow.key_json,
+    ArtifactRow.qualities_json,
+    ArtifactRow.sources_json,
+    ArtifactRow.origin,
+    ArtifactRow.promoted,
+    select(NamespaceRow.serve).where(NamespaceRow.name == ArtifactRow.namespace).scalar_subquery().label("serve"),
+)
+
+_KEYS = DecodingCache(lambda text: Key.from_json(json.loads(text)), MAX_CACHED)
+
+
+def read(body: bytes) -> PartialRequest:
+    """Decode the partial request in a body. Raises `UsageError`."""
+    return codec.decode(PartialRequest, codec.parse(body, "The body"))
+
+
+def find(db: Database, namespace: str, partial: PartialRequest) -> str | None:
+    """Return the JSON of `Candidates`; None if there are none. Raises `UsageError` for a request without a target."""
+    with db.reading() as session:
+        rows = session.execute(_query(namespace, partial)).all()
+        default = default_serve(session)
+    if not rows:
+        return None
+    programs = [_program(row) for row in rows[:MOST_READ]]
+    found = rules.choices(partial, programs, serve=rows[0].serve or default)
+    if not found:
+        return None
+    more = len(rows) > MOST_READ
+    reply = Candidates(tuple(found[:MOST_LISTED]), len(found), more, rules.varying(found))
+    return codec.canonical(codec.encode(reply))
+
+
+def explain(
+    session: Session, namespace: str, partial: PartialRequest, toolchains: Sequence[Mapping[str, Any]]
+) -> NoSuchArtifactError:
+    """Return the error for a request without candidates. `toolchains`: those of the workers that could compile it."""
+    rule = namespaces.rule_of(session, namespace)
+    return miss_report.explain_partial(session, namespace, partial, rule, toolchains)
+
+
+def _query(namespace: str, partial: PartialRequest) -> Any:
+    row = ArtifactRow
+    query = select(*COLUMNS).where(row.namespace == namespace, row.fixed_digest.in_(partial.fixed_digests))
+    for name in ("migraphx", "rocm"):
+        value = getattr(partial, name)
+        if value is not None and not (name == "rocm" and partial.kind == "ref"):
+            query = query.where(getattr(row, name) == value)
+    return query.order_by(row.seq.desc()).limit(MOST_READ + 1)
+
+
+def _program(row: Row) -> tuple[Key, Candidate]:
+    return _KEYS.get(row.key_json.encode()), catalog.candidate_of(row, None)

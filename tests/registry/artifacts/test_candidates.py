@@ -1,0 +1,161 @@
+"""Partial requests over HTTP: no, one, several and too many candidates, and what is said where there is none."""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from harness.programs import run as run_program
+from registry.registry_client import GFX908, REF, RegistryUnderTest, gpu_capabilities, gpu_key, ref_key
+
+from mxr.artifact.key import Key
+
+OPEN = {"kind": "gpu", "vendor": "amd", "arch": "gfx908", "inputs": {"x": [None, 3, 32, 32]}}
+FEATURED = {"qualities": {"sramecc": "+", "xnack": "-"}}
+
+
+@pytest.fixture
+def model(server: RegistryUnderTest, request: pytest.FixtureRequest) -> str:
+    """The identity of a model of this test."""
+    server.rows.execute("DELETE FROM workers")
+    return "sha256:" + sha256(request.node.name.encode()).hexdigest()
+
+
+def published(server: RegistryUnderTest, key: dict[str, Any], **more: Any) -> str:
+    status, said = server.publish(GFX908, key, **{**FEATURED, **more})
+    assert status == 201, said
+    return str(said["id"])
+
+
+def candidates(server: RegistryUnderTest, model: str, **stated: Any) -> Any:
+    return server.ok("POST", "/v1/candidates", {"model": model, **OPEN, **stated})
+
+
+def miss(server: RegistryUnderTest, model: str, **stated: Any) -> Any:
+    status, said = server.call("POST", "/v1/candidates", {"model": model, **OPEN, **stated})
+    assert (status, said["error"]["code"]) == (404, "no_such_artifact")
+    return said["error"]
+
+
+def test_one_program_completes_the_request(server: RegistryUnderTest, model: str) -> None:
+    id = published(server, gpu_key(model))
+    for stated in (
+        {},
+        {"rocm": "7.2"},
+        {"inputs": {"x": [4, 3, 32, 32]}},
+        {"inputs": {"x": None}},
+        {"fast_math": True},
+    ):
+        found = candidates(server, model, **stated)
+        (only,) = found["candidates"]
+        assert (only["id"], found["total"], found["varies"], found["more"]) == (id, 1, {}, False)
+        assert Key.from_json(only["key"]) == Key.from_json(gpu_key(model))
+    assert only["num_cu"] is None, "one program needs no count to be chosen"
+    removed = server.request("DELETE", f"/v1/artifacts/{id}")
+    assert removed.status == 200
+    assert "does not know this model" in miss(server, model)["message"]
+
+
+def test_forty_toolchains_in_their_order(server: RegistryUnderTest, model: str) -> None:
+    for minor in range(40):
+        published(server, gpu_key(model, rocm=f"7.{minor}"))
+    found = candidates(server, model)
+    assert found["total"] == 40 and found["varies"] == {"rocm": 40}
+    assert [each["key"]["rocm"] for each in found["candidates"]] == [f"7.{minor}" for minor in reversed(range(40))]
+    for minor in range(12):
+        published(server, gpu_key(model, rocm=f"7.{minor}", fast_math=False))
+    found = candidates(server, model)
+    assert (len(found["candidates"]), found["total"]) == (50, 52)
+    assert found["varies"] == {"rocm": 40, "fast_math": 2}
+    assert candidates(server, model, rocm="7.3")["varies"] == {"fast_math": 2}
+
+
+def test_programs_that_differ_only_in_their_cus(server: RegistryUnderTest, parts: Any, model: str) -> None:
+    key, ids = gpu_key(model, "gfx90a"), {}
+    for data, count in zip(parts.same_key, (104, 110), strict=False):
+        status, said = server.publish(data, key, qualities={"sramecc": "+", "xnack": "-", "num_cu": count})
+        assert status == 201, said
+        ids[count] = said["id"]
+    found = candidates(server, model, arch="gfx90a")
+    assert {each["num_cu"]: each["id"] for each in found["candidates"]} == ids
+    assert found["varies"] == {"num_cu": 2}
+    (only,) = candidates(server, model, arch="gfx90a", demands={"num_cu": 110})["candidates"]
+    assert (only["id"], only["num_cu"]) == (ids[110], None)
+    nearest = miss(server, model, arch="gfx90a", demands={"num_cu": 64})["detail"]["nearest"]
+    assert {each["differences"][0]["field"] for each in nearest} == {"num_cu"}
+
+
+def test_what_is_never_open_is_compared(server: RegistryUnderTest, model: str) -> None:
+    id = published(server, gpu_key(model, precision="int8"))
+    error = miss(server, model)
+    assert error["detail"]["open"] == ["migraphx", "rocm", "offload_copy", "fast_math", "inputs.x"]
+    differences = [{"field": "precision", "asked": "fp32", "found": "int8"}]
+    assert error["detail"]["nearest"] == [{"id": id, "differences": differences}]
+    assert "has precision int8, but the request asks for fp32." in error["message"]
+    assert candidates(server, model, precision="int8")["total"] == 1
+    for stated in ({"arch": "gfx90a"}, {"vendor": "hygon", "arch": "gfx908"}, {"options": {"split_sizes": "1"}}):
+        assert miss(server, model, precision="int8", **stated)["detail"]["nearest"][0]["id"] == id
+
+
+def test_what_the_namespace_does_not_serve_is_said(server: RegistryUnderTest, model: str) -> None:
+    def serve(rule: str) -> None:
+        words = ("mxr-registry", "namespace", "set", "default", "--serve", rule, "--data", str(server.data))
+        assert run_program([*words], env=os.environ | server.rows.environ).returncode == 0
+
+    id = published(server, gpu_key(model))
+    serve("built")
+    try:
+        error = miss(server, model)
+        assert error["detail"]["serve"] == {"rule": "built", "excluded": [id]}
+        assert f"mxr promote {id[:12]}" in error["hint"] and "is pushed and not promoted" in error["message"]
+        server.ok("POST", f"/v1/artifacts/{id}/promote")
+        assert candidates(server, model)["total"] == 1
+    finally:
+        serve("any")
+
+
+def test_a_miss_names_the_toolchains_that_could_compile(server: RegistryUnderTest, model: str) -> None:
+    assert miss(server, model)["detail"]["toolchains"] == []
+    for name, rocm in (("one", "7.2.1"), ("two", "7.10.0"), ("three", "7.2.1")):
+        server.register_worker(name, gpu_capabilities(rocm=rocm))
+    server.register_worker("other", gpu_capabilities("gfx90a", 104, rocm="7.9.0"))
+    newest_first = [{"migraphx": "2.15", "rocm": "7.10"}, {"migraphx": "2.15", "rocm": "7.2"}]
+    assert miss(server, model)["detail"]["toolchains"] == newest_first
+    assert miss(server, model, rocm="7.2")["detail"]["toolchains"] == newest_first[1:]
+    assert miss(server, model, demands={"num_cu": 64})["detail"]["toolchains"] == []
+
+
+def test_the_ref_target(server: RegistryUnderTest, model: str) -> None:
+    _, said = server.publish(REF, ref_key(model))
+    asked = {"model": model, "kind": "ref", "inputs": {"x": None}, "precision": "fp16"}
+    found = server.ok("POST", "/v1/candidates", asked)
+    assert [each["id"] for each in found["candidates"]] == [said["id"]]
+    assert "MIGraphX" not in server.error("POST", "/v1/candidates", asked | {"migraphx": "2.1"})["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"arch": None}, "no arch"),
+        ({"arch": "gfx90a:xnack+"}, "arch"),
+        ({"kind": "cpu"}, "kind"),
+        ({"vendor": "nvidia"}, "vendor"),
+        ({"model": "sha256:00"}, "model"),
+        ({"precision": "fp12"}, "precision"),
+        ({"migraphx": "2"}, "migraphx"),
+        ({"inputs": {"x": [0]}}, "inputs.x"),
+        ({"inputs": {"x": "4"}}, "inputs.x"),
+        ({"inputs": {"x": [None] * 65}}, "inputs.x"),
+        ({"inputs": {f"i{n}": None for n in range(1001)}}, "inputs"),
+        ({"env": {"LD_PRELOAD": "x"}}, "LD_PRELOAD"),
+        ({"demands": {"rocm_patch": "7.2.1"}}, "rocm_patch"),
+        ({"demands": {"exact": True, "allow": ["cu"]}}, "exact"),
+        ({"surprise": 1}, "surprise"),
+    ],
+    ids=lambda each: str(each)[:40],
+)
+def test_what_is_invalid_is_refused(server: RegistryUnderTest, model: str, change: dict[str, Any], field: str) -> None:
+    error = server.error("POST", "/v1/candidates", {"model": model, **OPEN, **change})
+    assert error["code"] == "usage" and field in error["message"] + error["hint"], error

@@ -100,7 +100,9 @@ def publish(demo: Demo) -> None:
 
 def fetch(demo: Demo, output: Path) -> None:
     """Fetch the matching program, and show the error where there is none."""
-    demo.say("Fetch the program for an MI100")
+    demo.say("Fetch the program for an MI100: what the command leaves open comes from the only program that fits")
+    demo.run("mxr fetch models/convrelu.onnx --arch gfx908")
+    demo.say("The complete command leaves nothing open")
     demo.run(f"{FOR_MI100} -o {output / 'model.mxr'}")
     demo.run(f"mxr inspect {output / 'model.mxr'}")
     demo.say("If no program matches the GPU, fetch fails and explains why")

@@ -32,11 +32,13 @@ class Session:
     """One run of a command: its settings and its output format.
 
     `whole_node` also counts GPUs of the node that this container was not given, as needed by an init container.
+    `takes_open`: facts that nobody tells may come from the only program that fits.
     """
 
     settings: Settings
     as_json: bool
     whole_node: bool = False
+    takes_open: bool = True
 
     def cache(self) -> Cache:
         """The local cache."""

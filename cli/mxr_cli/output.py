@@ -37,9 +37,17 @@ def print_error(error: MxrError, error_format: ErrorFormat) -> int:
     streams.write_error("mxr", error.message, "")
     for row in error.detail.get("nearest", ())[:3]:
         note(f"  nearest {row['id'][:12]}: " + "; ".join(map(_difference, row["differences"])))
+    _print_candidates(error.detail.get("candidates", ()))
     if error.hint:
         note(f"     {' '.join(error.hint.split())}")
     return error.exit
+
+
+def _print_candidates(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the programs that a request can mean: the artifact, and the options that choose it."""
+    width = max((len(printable(row["options"])) for row in rows), default=0)
+    for row in rows:
+        note(f"  {row['id'][:12]}  {printable(row['options']).ljust(width)}".rstrip())
 
 
 def _difference(row: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from mxr.artifact.target import DynamicDim, Inputs
 from mxr.cache.store import Cache
 from mxr.display.python_words import in_python
 from mxr.display.text import did_you_mean, printable
-from mxr.request.builder import BuiltRequest, Options, RequestOptions
+from mxr.request.builder import BuiltPartial, BuiltRequest, Options, RequestOptions
 from mxr.request.model import ModelReference
 from mxr.workflows.fetch import Connect, Fetched
 
@@ -21,12 +21,12 @@ from .host_facts import Host, combine, read_recorded
 from .request import builder
 from .request import model as models
 from .settings import Settings, load
-from .workflows import fetch as fetch_workflow
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from mxr.client.registry import Client
+    from mxr.workflows.completion import CompletedRequest
 
 
 P = ParamSpec("P")
@@ -75,20 +75,23 @@ def fetch(
     by name: `{"ort": "1.27.1"}`. `inputs`: the shapes of inputs with dims other than the batch left open.
 
     `options` are the fields of `mxr.Options`, such as arch, rocm, migraphx, batch, precision, consumer, exact and
-    allow. Facts that they do not give come from this host.
+    allow. Facts that they do not give come from this host, or from the only program in the registry that has the
+    others: `.match.assumed` has what was assumed. Several such programs are a `UsageError`.
 
     Raises `NoSuchArtifactError` (`detail["nearest"]` lists the closest programs), `UnreachableError`, `DamagedError`,
     `UsageError`, or another `mxr.MxrError`.
 
+        path = mxr.fetch("model.onnx", arch="gfx908").path
         path = mxr.fetch("model.onnx", arch="gfx908", rocm="7.2", migraphx="2.15", batch=8).path
     """
     settings = settings or load(os.environ)
     cache = Cache.of(settings)
     connect = None if offline else connection(settings)
     wanted = make_options(inputs, options, settings.consumer)
-    subject, built = prepare(wanted, os.fspath(model), cache, connect, this_host(settings, wanted))
+    subject, completed = complete(wanted, os.fspath(model), cache, connect, this_host(settings, wanted))
+    built = completed.asked
     if output is None:
-        return warned(fetch_workflow.fetch(built.request, cache, connect, refresh=refresh))
+        return warned(completed.fetch(cache, connect, refresh=refresh))
     from .install.installer import installer_for
     from .install.placement import OutputRequest
 
@@ -98,7 +101,7 @@ def fetch(
     found = installer.find_recorded(built, subject, where, cache, connect)
     if found is None:
         installer.check_unrecorded(built, subject, where)
-        found = fetch_workflow.fetch(built.request, cache, connect, refresh=refresh)
+        found = completed.fetch(cache, connect, refresh=refresh)
     placed = installer.deliver(found, cache, built, subject, where, connect)
     return warned(Fetched(placed.path, found.source, found.answer, found.warnings))
 
@@ -190,7 +193,10 @@ def prepare(
     for.
     """
     subject = models.find(model, cache, connect, follow_links=options.follow_links)
+    return subject, _ask(options, subject, host, connect)
 
+
+def _ask(options: Options, subject: ModelReference, host: Host, connect: Connect | None) -> BuiltRequest:
     def toolchains(identity: str, arch: str | None) -> list[str]:
         try:
             found = connect().artifacts(model=identity, arch=arch, limit=1000).artifacts if connect else ()
@@ -199,7 +205,34 @@ def prepare(
         rows = {(each.key.rocm, each.key.migraphx) for each in found}
         return sorted((f"--rocm {rocm} " if rocm else "") + f"--migraphx {migraphx}" for rocm, migraphx in rows)
 
-    return subject, builder.ask(options, subject, host, toolchains)
+    return builder.ask(options, subject, host, toolchains)
+
+
+def complete(
+    options: Options, model: str, cache: Cache, connect: Connect | None, host: Host, *, takes_open: bool = True
+) -> tuple[ModelReference, CompletedRequest]:
+    """Returns the model and the complete request for it: facts that nobody tells come from the only program that fits.
+
+    `takes_open`: false for what records or compiles, which needs every fact. Raises `UsageError` and
+    `NoSuchArtifactError` as `completion.complete` does, and `UsageError` for an incomplete request that takes nothing
+    open.
+    """
+    from .workflows import completion
+
+    subject = models.find(model, cache, connect, follow_links=options.follow_links)
+    built = builder.gather(options, subject, host)
+    partial = built.partial
+    known_target = partial.kind == "ref" or partial.arch is not None
+    if takes_open and known_target and partial.open_facts and not options.exact and not _records(built):
+        return subject, completion.complete(built, options, subject, cache, connect)
+    return subject, completion.CompletedRequest(_ask(options, subject, host, connect))
+
+
+def _records(built: BuiltPartial) -> bool:
+    """Whether the artifact of the consumer may be recorded: it is found by the whole request only."""
+    from .install.installer import installer_for
+
+    return built.consumer is not None and installer_for(built.consumer).record_folder is not None
 
 
 def this_host(settings: Settings, options: Options | None = None, *, whole_node: bool = False) -> Host:

@@ -80,14 +80,17 @@ def fetch(
     """Fetch the compiled program for MODEL and print its path. MODEL is an ONNX file, or the identity (sha256:...) of a
     model that the registry knows.
 
-    Facts that you do not give are detected on this host (see `mxr host`). The program comes from the cache or else
-    from the registry, and every byte is verified. If no program fits, the command fails and lists the closest ones with
-    their differences.
+    Facts that you do not give are detected on this host (see `mxr host`), or taken from the only program that fits. If
+    several fit, they are listed with the options that choose. The program comes from the cache or else from the
+    registry, and every byte is verified. If no program fits, the command fails and lists the closest ones with their
+    differences.
 
     \b
+    Fetch the program for an MI100, on any host:
+      mxr fetch model.onnx --arch gfx908
     Detect everything on a GPU host:
       mxr fetch model.onnx
-    Fetch for a given target, to a file:
+    Leave nothing open, and write to a file:
       mxr fetch model.onnx --arch gfx908 --rocm 7.2 --migraphx 2.15 --batch 8 -o model.mxr
     Write the layout that Triton expects (see mxr consumers):
       mxr fetch model.onnx --for triton -o /models/

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from mxr.consumers import kserve
@@ -36,5 +38,5 @@ def kserve_init(session: Session, uri: str, folder: str) -> None:
         [*location.words, "-o", f"{folder}/", "--whole-node", "--", location.model],
         prog_name="mxr fetch",
         standalone_mode=False,
-        obj=session,
+        obj=replace(session, takes_open=False),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mxr.display.text import shell_quoted
 from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -36,6 +37,14 @@ class FetchOptions:
     link: bool = False
     offline: bool = False
     refresh: bool = False
+
+    @property
+    def placing_words(self) -> str:
+        """The options that say where to write the program, as the end of a command line."""
+        words = ["-o", self.output] if self.output is not None else []
+        words += ["--name", self.name] if self.name is not None else []
+        words += [flag for flag, given in (("--force", self.force), ("--link", self.link)) if given]
+        return "".join(f" {shell_quoted(word)}" for word in words)
 
     def output_request(self, asked: BuiltRequest, subject: ModelReference) -> OutputRequest | None:
         """Where to write the program, checked before anything is fetched; None without --output.

@@ -26,6 +26,7 @@ def fetch_genai_models(session: Session, options: FetchOptions) -> dict[str, Any
     When some fail, the others are fetched all the same and their paths printed; then the first error is raised.
     """
     assert options.genai_config is not None
+    session = replace(session, takes_open=False)
     documents: list[dict[str, Any]] = []
     errors: list[MxrError] = []
     for label, each in _calls(options, Path(options.genai_config)):

@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
 def fetch_program(session: Session, options: FetchOptions) -> dict[str, Any]:
     """Fetch one program, or the files recorded from its consumer, and write it. Returns the JSON document."""
-    from mxr.api import prepare
-    from mxr.workflows import fetch as fetch_workflow
+    from mxr.api import complete
 
     assert options.model is not None
     cache, connect = session.cache(), session.connect(offline=options.offline)
-    subject, asked = prepare(options.request, options.model, cache, connect, session.host(options.request))
+    takes_open = session.takes_open and not options.on_miss.compiles
+    host = session.host(options.request)
+    subject, completed = complete(options.request, options.model, cache, connect, host, takes_open=takes_open)
+    asked = completed.asked
     for line in asked.notes:
         note(f"mxr: {line}")
+    if completed.command:
+        note(f"mxr: the complete command: {completed.command}{options.placing_words}")
     output = options.output_request(asked, subject)
     if output is not None:
         from mxr.install.installer import installer_for
@@ -42,9 +46,7 @@ def fetch_program(session: Session, options: FetchOptions) -> dict[str, Any]:
             return deliver(session, output, recorded, asked, subject, connect)
         installer.check_unrecorded(asked, subject, output)
     try:
-        fetched: Fetched = fetch_workflow.fetch(
-            asked.request, cache, connect, refresh=options.refresh, watch=transfer_progress("fetching")
-        )
+        fetched: Fetched = completed.fetch(cache, connect, refresh=options.refresh, watch=transfer_progress("fetching"))
     except NoSuchArtifactError as error:
         from mxr_cli.compile_on_miss import compile_and_fetch, suggest_compile
 

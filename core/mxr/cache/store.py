@@ -259,6 +259,22 @@ class Cache:
             for record in source.records(model=model) if source is not None else ():
                 yield record.artifact
 
+    def serving(self, model: str) -> Iterator[CachedArtifact]:
+        """Yields the records of a model's programs that may answer requests: not gone, and served by their namespace.
+
+        What a bundle brought counts by what the registry said since, if it said anything.
+        """
+        seen = set()
+        for source in (self.imported, self.partition):
+            for record in source.records(model=model) if source is not None else ():
+                if record.imported:
+                    record = self._with_registrys_word(record)
+                artifact = record.artifact
+                if record.gone is None and artifact.answers_requests and artifact.id not in seen:
+                    seen.add(artifact.id)
+                    if artifact.key.model == model:
+                        yield record
+
     def note_use(self, identity: str) -> None:
         """Logs a use that no resolve counted."""
         if self.partition is not None:

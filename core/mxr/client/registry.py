@@ -5,6 +5,7 @@ Transfers of many blobs are in `transfer`, the requests of a worker in `worker`,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -484,5 +485,6 @@ def _reason(problem: Exception) -> str:
 
     while isinstance(problem, urllib3.exceptions.MaxRetryError) and problem.reason is not None:
         problem = problem.reason
-    text = str(problem).split(">: ")[-1] if ">: " in str(problem) else str(problem)
+    # urllib3 names the connection first: an address of a Python object, or host and port, which the error has already.
+    text = re.sub(r"^(?:<[^>]*>|\w+\([^()]*\)): ", "", str(problem))
     return text.rstrip(".") or type(problem).__name__

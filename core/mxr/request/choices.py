@@ -73,3 +73,30 @@ def _dims(partial: PartialRequest, key: Key, options: Options, subject: ModelRef
                 break
     open_inputs = [name for name, shape in partial.inputs if shape is None or None in shape]
     return tuple(word for name in open_inputs for word in ("--input", f"{name}={show_dims(found[name])}"))
+
+
+def stated(options: Options) -> list[tuple[str, ...]]:
+    """Returns the options that a command needs to state the same request, each with its value."""
+    rows: list[tuple[str, ...]] = []
+    for name, flag in FLAGS.items():
+        value = getattr(options, name)
+        if value is not None:
+            rows.append((flag, str(value)))
+    for name in ("offload_copy", "fast_math"):
+        value = getattr(options, name)
+        if value is not None:
+            rows.append((f"--{'' if value else 'no-'}{name.replace('_', '-')}",))
+    rows += [("--input", f"{name}={show_dims(shape)}") for name, shape in options.inputs]
+    rows += [("--env", f"{name}={value}") for name, value in options.env.items()]
+    rows += [("--option", f"{name}={value}") for name, value in options.options.items()]
+    rows += [("--allow", ",".join(options.allow))] if options.allow else []
+    rows += [(flag,) for flag, given in (("--exact", options.exact), ("--follow-links", options.follow_links)) if given]
+    return rows
+
+
+FLAGS = {
+    **{name: f"--{name.replace('_', '-')}" for name in ("arch", "vendor", "kind", "num_cu", "chiplets", "real_arch")},
+    **{name: f"--{name}" for name in ("rocm", "migraphx", "batch", "precision", "calibration", "tuning")},
+    "consumer": "--for",
+}
+"""Options with one value, by the field of `Options`."""

@@ -302,9 +302,13 @@ def shortfall(request: Request, answer: Answer) -> str:
         else:
             wanted = getattr(asked, name, None) or "the default"
             parts.append(f"{name} {show(getattr(artifact.qualities, name, None))} instead of {show(wanted)}")
+    silent: dict[str, list[str]] = {}
     for name, value in answer.match.assumed.items():
-        silent = "the request" if getattr(asked, name, None) is None else "the program"
-        parts.append(f"{name} {show(value)} assumed, because {silent} does not specify it")
+        who = "the request" if getattr(asked, name, None) is None else "the program"
+        silent.setdefault(who, []).append(f"{name} {show(value)}")
+    for who, values in silent.items():
+        them = "it" if len(values) == 1 else "them"
+        parts.append(f"{', '.join(values)} assumed, because {who} does not specify {them}")
     return "; ".join(parts)
 
 

@@ -11,7 +11,8 @@ from sqlalchemy import select
 from mxr.artifact import candidates as rules
 from mxr.artifact.key import Key
 from mxr.artifact.matching import Candidate
-from mxr.artifact.partial import PartialRequest
+from mxr.artifact.partial import FACTS, FIXED, PartialRequest
+from mxr.artifact.qualities import Request
 from mxr.errors import NoSuchArtifactError
 from mxr.protocol.artifacts import Candidates
 from mxr.util import codec
@@ -19,7 +20,7 @@ from mxr_registry.database.session import Database, Row, Session, default_serve
 from mxr_registry.database.tables import ArtifactRow, NamespaceRow
 from mxr_registry.decoding_cache import DecodingCache
 
-from . import catalog, miss_report, namespaces
+from . import catalog, miss_report, misses, namespaces
 
 MOST_READ = 1_000
 """Artifacts that one partial request reads, the latest ones: with the same model, target, precision and options."""
@@ -71,6 +72,21 @@ def explain(
     """Return the error for a request without candidates. `toolchains`: those of the workers that could compile it."""
     rule = namespaces.rule_of(session, namespace)
     return miss_report.explain_partial(session, namespace, partial, rule, toolchains)
+
+
+def record_miss(db: Database, namespace: str, partial: PartialRequest, error: NoSuchArtifactError) -> None:
+    """Count the miss of a request that leaves only the flags open, with the default flags: it tells what is in demand.
+
+    No transaction may be open: a second connection could be one too many.
+    """
+    if set(partial.open_facts) <= {"offload_copy", "fast_math"}:
+        request = _with_default_flags(partial)
+        misses.record(db, namespace, request, request.key.digest, error.detail["nearest"])
+
+
+def _with_default_flags(partial: PartialRequest) -> Request:
+    known = {name: value for name in (*FIXED, *FACTS) if (value := getattr(partial, name)) is not None}
+    return Request(Key(inputs=partial.inputs, **known), partial.demands)  # type: ignore[arg-type]
 
 
 def _query(namespace: str, partial: PartialRequest) -> Any:

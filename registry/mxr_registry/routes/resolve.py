@@ -51,8 +51,10 @@ def _candidates(body: bytes, services: Services, caller: Caller, rules: JobRules
     if found is not None:
         return found
     with services.db.reading() as session:
-        live = LiveCapabilities(session, rules, caller.namespace)
-        raise candidates.explain(session, caller.namespace, partial, live.toolchains_for(partial))
+        toolchains = LiveCapabilities(session, rules, caller.namespace).toolchains_for(partial)
+        error = candidates.explain(session, caller.namespace, partial, toolchains)
+    candidates.record_miss(services.db, caller.namespace, partial, error)
+    raise error
 
 
 @router.get("/v1/misses", summary="List requests that found no artifact, latest first")

@@ -45,14 +45,14 @@ def test_an_answer_that_the_demands_refuse_is_not_taken() -> None:
 
 
 @contextmanager
-def lying_registry(reply: dict[str, Any]) -> Iterator[Client]:
+def lying_registry(reply: dict[str, Any], status: int = 200) -> Iterator[Client]:
     """A client of a server that answers every request with this JSON."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             data = json.dumps(reply).encode()
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
             self.send_header(REGISTRY_HEADER, "11111111-1111-4111-8111-111111111111")
             self.end_headers()

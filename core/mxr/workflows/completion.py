@@ -1,0 +1,216 @@
+"""Complete a partial request: the registry says which programs it can mean, or the cache where the registry is away.
+
+    one program     the request for it, with what was assumed and the options that state it
+    several         `UsageError` with the options that choose; `detail.candidates` lists them, newest toolchain first
+    none            `NoSuchArtifactError` with all that is open, the nearest programs, and the command that compiles one
+
+What is never open (`mxr.artifact.partial`) is never assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any
+
+from mxr import consumers
+from mxr.artifact.candidates import choices, facts_of, varying
+from mxr.artifact.key import show
+from mxr.artifact.matching import Candidate, Match
+from mxr.artifact.partial import PartialRequest
+from mxr.artifact.serving import ANY
+from mxr.cache.store import Answer, Cache, CachedArtifact
+from mxr.display.text import counted, shell_quoted
+from mxr.errors import DamagedError, MxrError, NoSuchArtifactError, TemporaryError, UnreachableError, UsageError
+from mxr.protocol.artifacts import Candidates
+from mxr.request.builder import BuiltPartial, BuiltRequest, Options
+from mxr.request.choices import distinguishing, options_of, stated
+from mxr.request.model import ModelReference
+from mxr.util.frozen import dataclass
+
+from . import fetch as fetch_workflow
+from .fetch import Connect, Fetched, FoundArtifact, Watch, unwatched
+
+MOST_LISTED = 50
+"""Candidates that an error lists. The registry sends no more."""
+
+NARROWING = {
+    "migraphx": "--migraphx",
+    "rocm": "--rocm",
+    "offload_copy": "--for",
+    "fast_math": "--for",
+    "num_cu": "--num-cu",
+    "chiplets": "--chiplets",
+    "sramecc": "--arch",
+    "xnack": "--arch",
+}
+"""The options that settle a fact. For dims it is --batch or --input."""
+
+REPEATED = ("--input", "--env", "--option")
+"""Options that a command can have several times."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedRequest:
+    """A complete request. `assumed`: the facts that were taken from the only program, by name.
+
+    `command`: the command that requests the same and leaves nothing open. `found`: the program in the cache, where the
+    registry could not be asked.
+    """
+
+    asked: BuiltRequest
+    assumed: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
+    found: FoundArtifact | None = None
+
+    def fetch(
+        self, cache: Cache, connect: Connect | None, *, refresh: bool = False, watch: Watch = unwatched
+    ) -> Fetched:
+        """Fetches the program. Its match tells what was assumed. Raises as `fetch.fetch` does."""
+        request = self.asked.request
+        if self.found is not None:
+            fetched = fetch_workflow.bring(request, self.found, cache, watch=watch)
+        else:
+            fetched = fetch_workflow.fetch(request, cache, connect, refresh=refresh, watch=watch)
+        match = Match(fetched.match.relaxed, {**fetched.match.assumed, **self.assumed})
+        return replace(fetched, answer=replace(fetched.answer, match=match))
+
+
+def complete(
+    built: BuiltPartial, options: Options, subject: ModelReference, cache: Cache, connect: Connect | None
+) -> CompletedRequest:
+    """Completes a request by the only program that it can mean. Without `connect` (offline), the cache decides.
+
+    Raises `UsageError` if there are several, `NoSuchArtifactError` if there is none, `UnreachableError` if the registry
+    is away and the cache has none either.
+    """
+    listed, records, problem = _listed(built.partial, cache, connect, subject, options)
+    if listed.total > 1:
+        raise _several(built.partial, options, subject, listed)
+    choice = listed.candidates[0]
+    consumer = built.consumer or consumers.DEFAULT
+    asked = BuiltRequest(choice.request(built.partial), consumer, built.notes)
+    opened = set(built.partial.open_facts)
+    assumed = {name: value for name, value in facts_of(choice).items() if name in opened and value is not None}
+    words = options_of(built.partial, choice, options, subject)
+    command = _command(options, subject, [word for row in words.values() for word in row])
+    if choice.id not in records:
+        return CompletedRequest(asked, assumed, command)
+    record = records[choice.id]
+    answer = fetch_workflow.judged(asked.request, record.artifact, "The cached program")
+    warnings = () if problem is None else fetch_workflow.stale_warnings(record, problem)
+    return CompletedRequest(asked, assumed, command, FoundArtifact(answer, warnings=warnings))
+
+
+def _listed(
+    partial: PartialRequest, cache: Cache, connect: Connect | None, subject: ModelReference, options: Options
+) -> tuple[Candidates, dict[str, CachedArtifact], MxrError | None]:
+    """Returns the candidates; where the cache has them, also its records and why the registry could not be asked."""
+    if connect is None:
+        records = {each.artifact.id: each for each in _held(partial, cache)}
+        listed = _of_cache(partial, records)
+        if listed is None:
+            raise UnreachableError(
+                "The cache has no program for this request, and --offline is set.",
+                hint="Run the same command once without --offline.",
+            )
+        return listed, records, None
+    try:
+        client = connect()
+        found = client.candidates(partial)
+        cache.meet(client.identity)
+    except NoSuchArtifactError as miss:
+        raise _explained(miss, partial, options, subject) from None
+    except (UnreachableError, TemporaryError) as problem:
+        records = {each.artifact.id: each for each in _held(partial, cache) if cache.survives(each)}
+        listed = _of_cache(partial, records)
+        if listed is None:
+            hint = f"{problem.hint} The cache has no program for this request."
+            raise type(problem)(problem.message, hint=hint) from problem
+        return listed, records, problem
+    if not found.candidates or any(not partial.admits(each.key) for each in found.candidates):
+        raise DamagedError(
+            "The registry answered with candidates for another request.",
+            hint="Run the same version of mxr on both sides, and check for proxies that change replies.",
+        )
+    return found, {}, None
+
+
+def _held(partial: PartialRequest, cache: Cache) -> Iterator[CachedArtifact]:
+    """The cached programs that the request can mean and that the cache has whole."""
+    for record in cache.serving(partial.model):
+        if partial.admits(record.artifact.key) and fetch_workflow.held(Answer(record.artifact, Match()), cache):
+            yield record
+
+
+def _of_cache(partial: PartialRequest, records: Mapping[str, CachedArtifact]) -> Candidates | None:
+    rows = [(record.artifact.key, _candidate(record)) for record in records.values()]
+    found = choices(partial, rows, serve=ANY)
+    return Candidates(tuple(found[:MOST_LISTED]), len(found), varies=varying(found)) if found else None
+
+
+def _candidate(record: CachedArtifact) -> Candidate:
+    artifact = record.artifact
+    promoted, order = artifact.promoted_at or 0, round(artifact.published_at * 1000)
+    return Candidate(artifact.id, artifact.qualities, promoted, order, None, artifact.origin, artifact.found)
+
+
+def _several(partial: PartialRequest, options: Options, subject: ModelReference, listed: Candidates) -> UsageError:
+    rows = [options_of(partial, each, options, subject) for each in listed.candidates]
+    chosen = [_quoted(words) for words in distinguishing(rows)]
+    hint = "Add the options of one of them."
+    if listed.more or listed.total > len(rows):
+        most_first = sorted(listed.varies.items(), key=lambda row: -row[1])
+        counts = {_option(name): number for name, number in most_first}
+        narrowing = ", ".join(f"{option} ({counted(number, 'value')})" for option, number in counts.items())
+        hint = f"Narrow them with {narrowing}."
+    number = f"At least {listed.total}" if listed.more else str(listed.total)
+    detail = {
+        "candidates": [
+            {"id": each.id, "options": words, "key": each.key.to_json()}
+            for each, words in zip(listed.candidates, chosen, strict=True)
+        ],
+        "total": listed.total,
+        "varies": dict(listed.varies),
+    }
+    return UsageError(f"{number} programs fit this request.", hint=hint, detail=detail)
+
+
+def _option(fact: str) -> str:
+    return "--batch or --input" if fact.startswith("inputs.") else NARROWING.get(fact, f"--{fact}")
+
+
+def _explained(
+    miss: NoSuchArtifactError, partial: PartialRequest, options: Options, subject: ModelReference
+) -> NoSuchArtifactError:
+    """Returns the miss with the command that compiles the program, with the newest toolchain that has workers."""
+    toolchains = [each for each in miss.detail.get("toolchains", ()) if isinstance(each, Mapping)]
+    if "serve" in miss.detail:
+        return miss
+    if not toolchains or subject.path is None:
+        publish = f"mxr push FILE.mxr --model {shell_quoted(subject.path or subject.model)}"
+        hint = f"No live worker could compile it. Compile it and publish it with what describes it: `{publish}`."
+    else:
+        hint = f"Have a worker compile it: `{_compile_command(partial, options, subject, toolchains[0])}`."
+    return NoSuchArtifactError(miss.message, hint=hint, detail=miss.detail)
+
+
+def _compile_command(
+    partial: PartialRequest, options: Options, subject: ModelReference, toolchain: Mapping[str, object]
+) -> str:
+    opened = set(partial.open_facts)
+    words = [
+        word for name in ("rocm", "migraphx") if name in opened for word in (f"--{name}", show(toolchain.get(name)))
+    ]
+    words += ["--batch", "N"] if any(name.startswith("inputs.") for name in opened) else []
+    words += ["--for", "CONSUMER"] if {"offload_copy", "fast_math"} & opened else []
+    return _command(options, subject, [*words, "--on-miss", "wait"])
+
+
+def _command(options: Options, subject: ModelReference, words: Sequence[str]) -> str:
+    rows = [word for row in stated(options) if row[0] not in words or row[0] in REPEATED for word in row]
+    return _quoted(["mxr", "fetch", str(subject.path or subject.model), *rows, *words])
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return " ".join(map(shell_quoted, words))

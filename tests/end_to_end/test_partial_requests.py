@@ -1,0 +1,154 @@
+"""`mxr fetch model.onnx --arch gfx908` as it stands: what nobody tells comes from the only program that fits."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Programs
+from .stack import Host, Registry
+
+Hosts = Callable[..., Host]
+ARCH = ("--arch", "gfx908")
+COMMAND = "mxr: the complete command: "
+
+
+def push(mxr: Host, model: Path, program: Path, *words: object) -> str:
+    said = mxr("push", program, "--model", model, *words, "--json").json
+    return str(said["id"])
+
+
+def complete_command(stderr: str) -> list[str]:
+    """The options of the complete command that a fetch printed."""
+    (line,) = [line for line in stderr.splitlines() if line.startswith(COMMAND)]
+    program, command, *words = shlex.split(line.removeprefix(COMMAND))
+    assert (program, command) == ("mxr", "fetch")
+    return words
+
+
+@pytest.mark.on("embedded", "engines")
+def test_the_command_of_the_title(
+    mxr: Host, host: Hosts, model: Path, published: dict[str, Any], tmp_path: Path
+) -> None:
+    done = mxr("fetch", model, *ARCH, "-o", tmp_path / "out.mxr", "--json")
+    assert (done.json["id"], done.json["match"]["exact"]) == (published["id"], False)
+    assumed = done.json["match"]["assumed"]
+    facts = {"migraphx": "2.15", "rocm": "7.2", "inputs.x": [4, 3, 32, 32], "offload_copy": True, "fast_math": True}
+    assert assumed == {"sramecc": "+", "xnack": "-"} | facts
+    # The complete command leaves nothing open, on any host.
+    words = complete_command(done.err)
+    assert words[-2:] == ["-o", str(tmp_path / "out.mxr")]
+    again = host("other")("fetch", *words[:-2], "--json")
+    assert again.json["id"] == published["id"] and COMMAND not in again.err
+    assert set(again.json["match"]["assumed"]) == {"sramecc", "xnack"}
+    # In Python it is one line.
+    program = 'import json, sys, mxr; f = mxr.fetch(sys.argv[1], arch="gfx908"); print(json.dumps(f.to_json()))'
+    assert host("app").python(program, model).json["match"]["assumed"] == assumed
+
+
+def test_several_programs_are_a_choice(
+    mxr: Host, host: Hosts, model: Path, published: dict[str, Any], programs: Programs
+) -> None:
+    older = push(mxr, model, programs.gfx908, "--rocm", "7.1", "--for", "python")
+    strict = push(mxr, model, programs.gfx908, "--rocm", "7.1", "--for", "python", "--no-fast-math")
+    done = mxr("fetch", model, *ARCH, "--json", expect=2)
+    assert done.error["message"] == "3 programs fit this request."
+    rows = done.error["detail"]["candidates"]
+    assert rows[0]["id"] == published["id"], "the newest toolchain first"
+    assert {row["options"] for row in rows} == {
+        "--rocm 7.2 --fast-math",
+        "--rocm 7.1 --fast-math",
+        "--rocm 7.1 --no-fast-math",
+    }
+    for row in rows:
+        assert host("chooser")("fetch", model, *ARCH, *row["options"].split(), "--json").json["id"] == row["id"]
+    printed = mxr("fetch", model, *ARCH, expect=2).err.splitlines()
+    assert [line.split()[0] for line in printed if line.startswith("  ")][:3] == [row["id"][:12] for row in rows]
+    assert "Add the options of one of them." in printed[-1]
+    assert mxr("fetch", model, *ARCH, "--rocm", "7.2", "--json").json["id"] == published["id"]
+    assert mxr("fetch", model, *ARCH, "--rocm", "7.1", "--fast-math", "--json").json["id"] == older
+    assert mxr("fetch", model, *ARCH, "--no-fast-math", "--json").json["id"] == strict
+    program = """
+import json, sys, mxr
+try:
+    mxr.fetch(sys.argv[1], arch="gfx908")
+except mxr.UsageError as problem:
+    print(json.dumps([problem.message, len(problem.detail["candidates"])]))
+"""
+    assert mxr.python(program, model).json == ["3 programs fit this request.", 3]
+
+
+def test_more_programs_than_a_table_shows(
+    mxr: Host, model: Path, published: dict[str, Any], programs: Programs
+) -> None:
+    assert published["key"]["rocm"] == "7.2"
+    for minor in range(26):
+        for flag in ("--fast-math", "--no-fast-math"):
+            push(mxr, model, programs.gfx908, "--rocm", f"6.{minor}", "--for", "python", flag)
+    error = mxr("fetch", model, *ARCH, "--json", expect=2).error
+    assert error["message"] == "53 programs fit this request."
+    assert len(error["detail"]["candidates"]) == 50 and error["detail"]["total"] == 53
+    assert error["hint"] == "Narrow them with --rocm (27 values), --for (2 values)."
+
+
+def test_none_says_everything_at_once(mxr: Host, model: Path, published: dict[str, Any], programs: Programs) -> None:
+    error = mxr("fetch", model, *ARCH, "--precision", "fp16", "--json", expect=3).error
+    assert error["detail"]["open"] == ["migraphx", "rocm", "offload_copy", "fast_math", "inputs.x"]
+    (nearest,) = error["detail"]["nearest"]
+    assert nearest == {
+        "id": published["id"],
+        "differences": [{"field": "precision", "asked": "fp16", "found": "fp32"}],
+    }
+    assert "mxr push FILE.mxr --model" in error["hint"]
+    for words, field in (
+        (("--arch", "gfx90a"), "arch"),
+        ((*ARCH, "--vendor", "hygon"), "vendor"),
+        ((*ARCH, "--for", "driver"), "offload_copy"),
+        ((*ARCH, "--batch", 8), "inputs.x"),
+        ((*ARCH, "--env", "MIGRAPHX_NSTREAMS=2"), "env.MIGRAPHX_NSTREAMS"),
+        (("--arch", "gfx908:xnack+"), "xnack"),
+    ):
+        error = mxr("fetch", model, *words, "--json", expect=3).error
+        assert field in {each["field"] for each in error["detail"]["nearest"][0]["differences"]}, words
+    mxr("rm", published["id"], "--yes")
+    assert "mxr: No program of" in mxr("fetch", model, *ARCH, expect=3).err
+
+
+def test_what_takes_nothing_open_says_all_that_is_missing(mxr: Host, model: Path, published: dict[str, Any]) -> None:
+    for words in (("--exact",), ("--on-miss", "ask"), ("--on-miss", "wait"), ("--for", "ort", "--ort", "1.27.1")):
+        for output in ((), ("-o", "there/")):
+            error = mxr("fetch", model, *ARCH, *words, *output, "--json", expect=2).error
+            assert "ROCm and MIGraphX and all dims of the inputs" in error["message"], words
+            assert "--rocm 7.2 --migraphx 2.15" in error["hint"]
+    uri = f"mxr://{published['key']['model']}?arch=gfx908"
+    assert "all dims" in mxr("kserve-init", uri, "there", expect=2).err
+    assert "all dims" in mxr("lock", model, *ARCH, expect=2).err
+    everything = mxr("fetch", model, expect=2).err
+    assert "the arch (this host shows no GPU), the version of ROCm and MIGraphX and all dims" in everything
+
+
+def test_the_cache_answers_where_the_registry_is_away(
+    own_registry: Callable[..., Registry], host: Hosts, model: Path, programs: Programs
+) -> None:
+    registry = own_registry()
+    mxr = host("one", registry.url)
+    first = push(mxr, model, programs.gfx908, "--rocm", "7.2", "--for", "python")
+    mxr("fetch", model, *ARCH)
+    second = push(mxr, model, programs.gfx908, "--rocm", "7.1", "--for", "python")
+    registry.kill9()
+    for words in ((), ("--offline",)):
+        again = mxr("fetch", model, *ARCH, *words, "--json")
+        assert (again.json["id"], again.json["source"]) == (first, "cache")
+        assert again.json["match"]["assumed"]["rocm"] == "7.2" and COMMAND in again.err
+    assert mxr("fetch", model, "--arch", "gfx90a", expect=69).err
+    assert "The cache has no program" in mxr("fetch", model, *ARCH, "--rocm", "7.1", "--offline", expect=69).err
+    registry.restart()
+    mxr("fetch", model, *ARCH, "--rocm", "7.1")
+    registry.kill9()
+    error = mxr("fetch", model, *ARCH, "--json", expect=2).error
+    assert [row["id"] for row in error["detail"]["candidates"]] == [first, second]
+    assert [row["options"] for row in error["detail"]["candidates"]] == ["--rocm 7.2", "--rocm 7.1"]

@@ -46,7 +46,7 @@ def test_a_name_that_does_not_exist_is_told_the_nearest(settings: mxr.Settings) 
 
 def test_hints_name_arguments(settings: mxr.Settings) -> None:
     with pytest.raises(mxr.UsageError) as caught:
-        mxr.fetch(CONVNET, settings=settings, kind="ref", offline=True)
+        mxr.fetch(CONVNET, settings=settings, kind="ref", exact=True, offline=True)
     error = caught.value
     assert 'migraphx="2.15"' in error.hint and "batch=N" in error.hint
     assert "--" not in error.message + error.hint

@@ -1,4 +1,5 @@
-"""Resolve: hits per second, compared with an empty endpoint; latency with 200 and with 200,000 artifacts.
+"""Resolve: hits per second, compared with an empty endpoint; latency with 200 and with 200,000 artifacts; the time of
+a partial request with 50 candidates, compared with a resolve.
 
     python bench/bench_resolve.py [--seconds 4] [--many 200000] [--samples 3000]
 
@@ -22,13 +23,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 from filling import multiply, number_as_hex, publish, templates, upload_content
 from registry_process import registry
+from sqlalchemy import text
 
 from mxr.artifact.key import Key
+from mxr.artifact.partial import PartialRequest
 from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.util.codec import canonical
 from mxr_registry.database import schema
@@ -69,6 +73,17 @@ def request(number: int) -> Request:
     return Request(key, Demands(sramecc="+", xnack="-", num_cu=304, rocm_patch="7.2.1"))
 
 
+def open_requests() -> list[Request]:
+    """Requests for 50 programs of one model, which one partial request can mean: ten versions, five batches."""
+    model = f"sha256:{'f' * 64}"
+    keys = (
+        replace(request(0).key, model=model, migraphx=f"2.{minor}", inputs=(("x", (1 << size, 3, 224, 224)),))
+        for minor in range(10)
+        for size in range(5)
+    )
+    return [Request(key, request(0).demands) for key in keys]
+
+
 def fill(db: Database, folder: Path, count: int, copies: int) -> None:
     """Publish the artifacts of `count` requests; `copies - 1` artifacts that nobody requests follow each of them.
 
@@ -86,6 +101,10 @@ def fill(db: Database, folder: Path, count: int, copies: int) -> None:
                 multiply(session, ArtifactRow, copies, seq=f"(seq - 1) * {copies} + n + 1", **rest)
                 for table in (ArtifactInputRow, ArtifactBlobRow):
                     multiply(session, table, copies, artifact=f"(artifact - 1) * {copies} + n + 1")
+            if not db.embedded:
+                numbers = "pg_get_serial_sequence('artifacts', 'seq')"
+                session.execute(text(f"SELECT setval({numbers}, (SELECT max(seq) FROM artifacts))"))
+        publish(session, open_requests(), QUALITIES, file)
 
 
 @contextmanager
@@ -164,6 +183,29 @@ def p95(url: str, count: int, samples: int) -> float:
     return statistics.quantiles(took[samples // 10 :], n=20)[-1]
 
 
+def open_ratio(url: str, samples: int) -> float:
+    """The median time of a partial request with 50 candidates, as a multiple of that of a resolve of one of them."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"))
+    exact = open_requests()
+    shape = (None, 3, 224, 224)
+    known = {"kind": "gpu", "vendor": "amd", "arch": "gfx942", "precision": ("fp16",), "demands": exact[0].demands}
+    known["demands"] = replace(exact[0].demands, rocm_patch=None)
+    partial = canonical(PartialRequest(exact[0].key.model, (("x", shape),), **known).to_json()).encode()
+    took: dict[str, list[float]] = {"/v1/resolve": [], "/v1/candidates": []}
+    for number in range(samples):
+        whole = canonical(exact[number % len(exact)].to_json()).encode()
+        for path, body in (("/v1/resolve", whole), ("/v1/candidates", partial)):
+            begun = time.perf_counter()
+            connection.request("POST", path, body, headers=JSON)
+            reply = connection.getresponse()
+            data = reply.read()
+            took[path].append(time.perf_counter() - begun)
+            assert reply.status == 200, data
+        assert len(json.loads(data)["candidates"]) == 50
+    resolved, opened = (statistics.median(each[samples // 10 :]) for each in took.values())
+    return opened / resolved
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -192,6 +234,7 @@ def main() -> None:
                 (p95(large, options.many // EACH, options.samples), p95(small, 200, options.samples))
                 for _ in range(options.rounds)
             ]
+            opened = statistics.median(open_ratio(large, options.samples // 10) for _ in range(options.rounds))
             growth = statistics.median(a / b for a, b in slow)
             with_many, with_few = (statistics.median(side) for side in zip(*slow, strict=True))
     by = "wrk" if shutil.which("wrk") else "Python threads"
@@ -202,9 +245,18 @@ def main() -> None:
         f"95th percentile with {options.many} artifacts: {with_many * 1000:.2f} ms; "
         f"with 200: {with_few * 1000:.2f} ms; ratio {growth:.2f} (limit 1.5)"
     )
+    print(f"a partial request with 50 candidates takes {opened:.1f} times as long as a resolve (limit 5)")
     print(
         json.dumps(
-            {"hits": ours, "empty": bare, "ratio": ratio, "p95_many": with_many, "p95_few": with_few, "growth": growth}
+            {
+                "open": opened,
+                "hits": ours,
+                "empty": bare,
+                "ratio": ratio,
+                "p95_many": with_many,
+                "p95_few": with_few,
+                "growth": growth,
+            }
         )
     )
 

@@ -17,7 +17,7 @@ from mxr.util.frozen import dataclass
 from .key import Key
 from .matching import Candidate, choose, judge
 from .partial import PartialRequest
-from .qualities import Request
+from .qualities import Demands, Request
 from .serving import BUILT, allows
 from .target import FEATURES, dim_to_json
 
@@ -57,9 +57,14 @@ def choices(partial: PartialRequest, programs: Iterable[tuple[Key, Candidate]], 
     groups: dict[Key, list[Candidate]] = {}
     for key, candidate in programs:
         if partial.admits(key):
-            own = partial.completed(key).key
-            groups.setdefault(own, []).append(replace(candidate, generic=None if own == key else key.arch))
-    found = [each for key, group in groups.items() for each in _choices_of_key(partial, key, group, serve)]
+            generic = partial.arch not in (None, key.arch)
+            own = partial.completed(key).key if generic else key
+            groups.setdefault(own, []).append(replace(candidate, generic=key.arch) if generic else candidate)
+    if not groups:
+        return []
+    # The same for all: they differ in facts that demands do not depend on.
+    demands = partial.completed(next(iter(groups))).demands
+    found = [each for key, group in groups.items() for each in _choices_of_key(demands, key, group, serve)]
     return sorted(found, key=_order)
 
 
@@ -81,10 +86,11 @@ def facts_of(choice: Choice) -> Mapping[str, Any]:
     return {**toolchain, **inputs, **flags, **{name: getattr(choice, name) for name in DIVIDING}}
 
 
-def _choices_of_key(partial: PartialRequest, key: Key, group: Sequence[Candidate], serve: str) -> Iterable[Choice]:
-    demands = partial.completed(key).demands
+def _choices_of_key(demands: Demands, key: Key, group: Sequence[Candidate], serve: str) -> Iterable[Choice]:
     allowed = [each for each in group if allows(serve, each.origin, promoted=bool(each.promoted))]
     serving = [each for each in allowed if not judge(demands, each).refused]
+    if len(serving) < 2:
+        return [Choice(key, id=each.id) for each in serving]
     # A push must not divide what was built or promoted: it would stop requests that were answered.
     trusted = [each for each in serving if each.promoted or each.origin == BUILT] or serving
     open_names = [name for name in DIVIDING if getattr(demands, name) is None]
@@ -122,4 +128,5 @@ def _order(choice: Choice) -> tuple[Any, ...]:
     key = choice.key
     toolchain = [tuple(-int(part) for part in (version or "0").split(".")) for version in (key.migraphx, key.rocm)]
     sizes = [[dim if isinstance(dim, int) else dim.least for dim in shape] for _, shape in key.inputs]
-    return (*toolchain, sizes, key.canonical, tuple(str(getattr(choice, name)) for name in DIVIDING), choice.id)
+    flags = (not key.offload_copy, not key.fast_math)
+    return (*toolchain, sizes, flags, tuple(str(getattr(choice, name)) for name in DIVIDING), choice.id)

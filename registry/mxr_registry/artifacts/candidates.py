@@ -14,7 +14,6 @@ from mxr.artifact.matching import Candidate
 from mxr.artifact.partial import FACTS, FIXED, PartialRequest
 from mxr.artifact.qualities import Request
 from mxr.errors import NoSuchArtifactError
-from mxr.protocol.artifacts import Candidates
 from mxr.util import codec
 from mxr_registry.database.session import Database, Row, Session, default_serve
 from mxr_registry.database.tables import ArtifactRow, NamespaceRow
@@ -29,7 +28,7 @@ MOST_LISTED = 50
 """Candidates in one reply, the newest toolchains first."""
 
 MAX_CACHED = 1 << 20
-"""Bytes of the texts of decoded keys that are kept."""
+"""Bytes of the texts of decoded keys, and of partial requests, that are kept."""
 
 COLUMNS = (
     ArtifactRow.seq,
@@ -45,9 +44,12 @@ COLUMNS = (
 _KEYS = DecodingCache(lambda text: Key.from_json(json.loads(text)), MAX_CACHED)
 
 
+_PARTIALS = DecodingCache(lambda body: codec.decode(PartialRequest, codec.parse(body, "The body")), MAX_CACHED)
+
+
 def read(body: bytes) -> PartialRequest:
     """Decode the partial request in a body. Raises `UsageError`."""
-    return codec.decode(PartialRequest, codec.parse(body, "The body"))
+    return _PARTIALS.get(body)
 
 
 def find(db: Database, namespace: str, partial: PartialRequest) -> str | None:
@@ -62,8 +64,17 @@ def find(db: Database, namespace: str, partial: PartialRequest) -> str | None:
     if not found:
         return None
     more = len(rows) > MOST_READ
-    reply = Candidates(tuple(found[:MOST_LISTED]), len(found), more, rules.varying(found))
-    return codec.canonical(codec.encode(reply))
+    keys = {row.id: row.key_json for row in rows}
+    listed = ",".join(_to_json(each, keys[each.id]) for each in found[:MOST_LISTED])
+    varies = codec.canonical(rules.varying(found) if len(found) > 1 else {})
+    return f'{{"candidates":[{listed}],"total":{len(found)},"more":{json.dumps(more)},"varies":{varies}}}'
+
+
+def _to_json(choice: rules.Choice, key_json: str) -> str:
+    """Return the JSON of a choice. The stored key is that of the choice, unless it is for the generic family."""
+    rest = {name: getattr(choice, name) for name in ("id", *rules.DIVIDING)}
+    key = key_json if _KEYS.get(key_json.encode()) is choice.key else choice.key.canonical
+    return f'{{"key":{key},{json.dumps(rest)[1:]}'
 
 
 def explain(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,3 +66,20 @@ def test_the_identity_of_a_model_is_printed_anywhere(
     with pytest.raises(SystemExit):
         main(["identity", str(model), "--json"])
     assert json.loads(capsys.readouterr().out) == {"model": expected}
+
+
+def test_the_help_of_fetch_begins_with_what_people_use() -> None:
+    """Every option is in exactly one group, and the first screen has the architecture, the batch and the output."""
+    from mxr_cli.commands.fetch import FetchCommand, fetch
+
+    text = fetch.get_help(click.Context(fetch, info_name="fetch"))
+    names = [name for group in FetchCommand.groups.values() for name in group]
+    assert len(names) == len(set(names)) and set(names) <= {each.name for each in fetch.params}
+    options = text[text.index("What to fetch:") :]
+    titles = [*FetchCommand.groups, "Connection, cache and output"]
+    assert [options.index(f"{title}:") for title in titles] == sorted(options.index(f"{title}:") for title in titles)
+    for parameter in fetch.params:
+        if isinstance(parameter, click.Option):
+            listed = re.findall(rf"^  (?:-\w, )?{parameter.opts[-1]}\b(?!-)", options, re.MULTILINE)
+            assert len(listed) == 1, parameter.name
+    assert options.splitlines()[1].startswith("  --arch")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -12,12 +12,28 @@ from mxr.request.builder import Options
 from mxr_cli.fetching.dispatch import fetch as run_fetch
 from mxr_cli.fetching.fetch_options import FetchOptions
 from mxr_cli.fetching.ort_options import OrtOptions, ort_fetch_options
+from mxr_cli.grouped_help import GroupedCommand
 from mxr_cli.on_miss import OnMiss
 from mxr_cli.options import Session, common, matching, several_requests
 from mxr_cli.output import echo, note, print_json
 
 
-@click.command
+class FetchCommand(GroupedCommand):
+    """`mxr fetch`, with its options in groups."""
+
+    groups: ClassVar = {
+        "What to fetch": ("arch", "batch", "inputs", "precision", "consumer", "rocm", "migraphx", "kind", "locked"),
+        "Where to": ("output", "name", "force", "link"),
+        "On a miss": ("on_miss", "retry", "verbose"),
+        "ONNX Runtime": ("genai_config", "ort", "ort_python", "ort_migraphx", "ort_level", "ort_bytes", "ort_predict"),
+        "Advanced": (
+            *("exact", "allow", "tuning", "calibration", "offload_copy", "fast_math", "env", "options_"),
+            *("vendor", "num_cu", "chiplets", "real_arch", "host_file", "whole_node", "follow_links"),
+        ),
+    }
+
+
+@click.command(cls=FetchCommand)
 @click.argument("model", metavar="[MODEL]", required=False)
 @click.option(
     "--genai-config",
@@ -91,7 +107,7 @@ def fetch(
     Detect everything on a GPU host:
       mxr fetch model.onnx
     Leave nothing open, and write to a file:
-      mxr fetch model.onnx --arch gfx908 --rocm 7.2 --migraphx 2.15 --batch 8 -o model.mxr
+      mxr fetch model.onnx --arch gfx908 --rocm 7.2 --migraphx 2.15 --batch 8 --for python -o model.mxr
     Write the layout that Triton expects (see mxr consumers):
       mxr fetch model.onnx --for triton -o /models/
     Wait up to two hours for a worker to compile it:

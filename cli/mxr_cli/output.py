@@ -35,19 +35,26 @@ def print_error(error: MxrError, error_format: ErrorFormat) -> int:
         streams.write_error("mxr", error.message, error.hint)
         return error.exit
     streams.write_error("mxr", error.message, "")
-    for row in error.detail.get("nearest", ())[:3]:
-        note(f"  nearest {row['id'][:12]}: " + "; ".join(map(_difference, row["differences"])))
-    _print_candidates(error.detail.get("candidates", ()))
+    for row in _rows(error.detail.get("nearest"), "id", "differences")[:3]:
+        differences = _rows(row["differences"], "field", "asked", "found")
+        note(f"  nearest {str(row['id'])[:12]}: " + "; ".join(map(_difference, differences)))
+    _print_candidates(_rows(error.detail.get("candidates"), "id", "options"))
     if error.hint:
         note(f"     {' '.join(error.hint.split())}")
     return error.exit
+
+
+def _rows(rows: object, *names: str) -> list[Mapping[str, Any]]:
+    """The rows of a list that have these fields. The detail of an error can come from a registry that lies."""
+    found = rows if isinstance(rows, list) else []
+    return [row for row in found if isinstance(row, Mapping) and row.keys() >= {*names}]
 
 
 def _print_candidates(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the programs that a request can mean: the artifact, and the options that choose it."""
     width = max((len(printable(row["options"])) for row in rows), default=0)
     for row in rows:
-        note(f"  {row['id'][:12]}  {printable(row['options']).ljust(width)}".rstrip())
+        note(f"  {str(row['id'])[:12]}  {printable(row['options']).ljust(width)}".rstrip())
 
 
 def _difference(row: Mapping[str, Any]) -> str:

@@ -13,7 +13,9 @@ import pytest
 from identities import model_of
 from paths import DATA
 
+from mxr.errors import NoSuchArtifactError
 from mxr_cli.main import COMMANDS, main, mxr
+from mxr_cli.output import ErrorFormat, print_error
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -83,3 +85,15 @@ def test_the_help_of_fetch_begins_with_what_people_use() -> None:
             listed = re.findall(rf"^  (?:-\w, )?{parameter.opts[-1]}\b(?!-)", options, re.MULTILINE)
             assert len(listed) == 1, parameter.name
     assert options.splitlines()[1].startswith("  --arch")
+
+
+@pytest.mark.parametrize("value", [None, 5, "x", [], [5], ["x"], [{}], [{"id": 5}], {"id": "x"}])
+@pytest.mark.parametrize("name", ["nearest", "candidates", "toolchains"])
+def test_a_detail_of_any_form_is_printed_without_a_fault(
+    name: str, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The detail of an error comes from a registry, which may lie."""
+    rows = value if not isinstance(value, list) else [*value, {"id": 5, "differences": value, "options": value}]
+    error = NoSuchArtifactError("nothing", hint="", detail={name: rows})
+    assert print_error(error, ErrorFormat()) == 3
+    assert capsys.readouterr().err.startswith("mxr: nothing")

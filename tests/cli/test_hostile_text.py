@@ -93,7 +93,16 @@ class RefusingHandler(BaseHTTPRequestHandler):
         """Send the error, after the body was read."""
         self.rfile.read(int(self.headers.get("content-length") or 0))
         nearest = [{"id": EVIL, "differences": [{"field": EVIL, "asked": EVIL, "found": {EVIL: EVIL}}]}]
-        detail = {"nearest": nearest, "log": [EVIL, EVIL], EVIL: EVIL, "file": EVIL, "line": 1}
+        choices = [{"id": EVIL, "options": EVIL}]
+        detail = {
+            "nearest": nearest,
+            "candidates": choices,
+            "toolchains": [{"rocm": EVIL}],
+            "log": [EVIL, EVIL],
+            EVIL: EVIL,
+            "file": EVIL,
+            "line": 1,
+        }
         body = {"code": type(self).code, "message": EVIL, "hint": EVIL, "retry": False, "detail": detail}
         data = json.dumps({"error": body}).encode()
         self.send_response(409)
@@ -240,6 +249,7 @@ def test_errors_of_a_hostile_registry(refusing: str, shown: Shown, monkeypatch: 
     for words in (
         *(("ls",), ("show", "ab"), ("promote", "ab"), ("rm", "ab", "--yes"), ("jobs",), ("jobs", "ab", "--cancel")),
         *(("workers",), ("lock", "--registered"), ("lock", "--register", "x"), ("lock", "m.onnx", *REF_TARGET)),
+        *(("fetch", "m.onnx", "--kind", "ref"), ("fetch", "m.onnx", "--arch", "gfx908")),
         *(("fetch", "m.onnx", *REF_TARGET), ("fetch", "m.onnx", *REF_TARGET, "--on-miss", "wait", "--debug")),
         *(("precompile", "m.yaml"), ("plan", "m.yaml"), ("plan", "--from", "rocm=7.1", "--to", "rocm=7.2")),
         ("export", "ab" * 32, "-o", "b.tar"),

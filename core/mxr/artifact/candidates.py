@@ -97,8 +97,11 @@ def _choices_of_key(demands: Demands, key: Key, group: Sequence[Candidate], serv
     divided = [name for name in open_names if len({_known(each, name) for each in trusted} - {None}) > 1]
     found: dict[str, Choice] = {}
     for part in _parts(trusted, divided):
+        # With an allowance, other counts can serve, too. Else those of other parts need not be judged for each part.
+        others = "cu" in demands.allow
+        own = [each for each in serving if others or all(_known(each, name) in (None, has) for name, has in part)]
         try:
-            chosen = choose(replace(demands, **dict(part)), serving, serve=serve)
+            chosen = choose(replace(demands, **dict(part)), own, serve=serve)
         except UsageError:
             continue
         if chosen is not None:

@@ -184,7 +184,8 @@ def _explained(
     miss: NoSuchArtifactError, partial: PartialRequest, options: Options, subject: ModelReference
 ) -> NoSuchArtifactError:
     """Returns the miss with the command that compiles the program, with the newest toolchain that has workers."""
-    toolchains = [each for each in miss.detail.get("toolchains", ()) if isinstance(each, Mapping)]
+    said = miss.detail.get("toolchains")
+    toolchains = [each for each in said if isinstance(each, Mapping)] if isinstance(said, list) else []
     if "serve" in miss.detail:
         return miss
     if not toolchains or subject.path is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from sqlalchemy import select
@@ -23,6 +24,12 @@ from . import catalog, miss_report, misses, namespaces
 
 MOST_READ = 1_000
 """Artifacts that one partial request reads, the latest ones: with the same model, target, precision and options."""
+
+MAX_READ = 4 << 20
+"""Characters of the keys that one partial request reads: a key can be large, because its text comes from clients."""
+
+PREFETCHED = 50
+"""Rows that are read from the database at once."""
 
 MOST_LISTED = 50
 """Candidates in one reply, the newest toolchains first."""
@@ -55,19 +62,31 @@ def read(body: bytes) -> PartialRequest:
 def find(db: Database, namespace: str, partial: PartialRequest) -> str | None:
     """Return the JSON of `Candidates`; None if there are none. Raises `UsageError` for a request without a target."""
     with db.reading() as session:
-        rows = session.execute(_query(namespace, partial)).all()
+        rows, more = _read_rows(session, namespace, partial)
         default = default_serve(session)
     if not rows:
         return None
-    programs = [_program(row) for row in rows[:MOST_READ]]
-    found = rules.choices(partial, programs, serve=rows[0].serve or default)
+    found = rules.choices(partial, map(_program, rows), serve=rows[0].serve or default)
     if not found:
         return None
-    more = len(rows) > MOST_READ
     keys = {row.id: row.key_json for row in rows}
     listed = ",".join(_to_json(each, keys[each.id]) for each in found[:MOST_LISTED])
     varies = codec.canonical(rules.varying(found) if len(found) > 1 else {})
     return f'{{"candidates":[{listed}],"total":{len(found)},"more":{json.dumps(more)},"varies":{varies}}}'
+
+
+def _read_rows(session: Session, namespace: str, partial: PartialRequest) -> tuple[list[Row], bool]:
+    """Return the latest artifacts that could complete the request, and whether there are more."""
+    rows: list[Row] = []
+    size = 0
+    result = session.execute(_query(namespace, partial).execution_options(yield_per=PREFETCHED))
+    with closing(result):
+        for row in result:
+            size += len(row.key_json)
+            if len(rows) == MOST_READ or (rows and size > MAX_READ):
+                return rows, True
+            rows.append(row)
+    return rows, False
 
 
 def _to_json(choice: rules.Choice, key_json: str) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+
 from fastapi import APIRouter, Response
 from fastapi.concurrency import run_in_threadpool
 
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.qualities import Request as ArtifactRequest
+from mxr.errors import TooLargeError
 from mxr_registry.artifacts import candidates, misses, resolution
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.jobs.live_capabilities import LiveCapabilities
@@ -51,7 +55,9 @@ def _candidates(body: bytes, services: Services, caller: Caller, rules: JobRules
     if found is not None:
         return found
     with services.db.reading() as session:
-        toolchains = LiveCapabilities(session, rules, caller.namespace).toolchains_for(partial)
+        toolchains: list[Mapping[str, str]] = []
+        with suppress(TooLargeError):  # Too many workers to compare: the miss is explained without them.
+            toolchains = LiveCapabilities(session, rules, caller.namespace).toolchains_for(partial)
         error = candidates.explain(session, caller.namespace, partial, toolchains)
     candidates.record_miss(services.db, caller.namespace, partial, error)
     raise error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from hashlib import sha256
 from typing import Any
@@ -11,6 +12,9 @@ from harness.programs import run as run_program
 from registry.registry_client import GFX908, REF, RegistryUnderTest, gpu_capabilities, gpu_key, ref_key
 
 from mxr.artifact.key import Key
+from mxr.artifact.partial import PartialRequest
+from mxr_registry.artifacts import candidates as stored_candidates
+from mxr_registry.database.session import Database
 
 OPEN = {"kind": "gpu", "vendor": "amd", "arch": "gfx908", "inputs": {"x": [None, 3, 32, 32]}}
 FEATURED = {"qualities": {"sramecc": "+", "xnack": "-"}}
@@ -159,3 +163,22 @@ def test_the_ref_target(server: RegistryUnderTest, model: str) -> None:
 def test_what_is_invalid_is_refused(server: RegistryUnderTest, model: str, change: dict[str, Any], field: str) -> None:
     error = server.error("POST", "/v1/candidates", {"model": model, **OPEN, **change})
     assert error["code"] == "usage" and field in error["message"] + error["hint"], error
+
+
+def test_what_one_request_reads_is_bounded(
+    server: RegistryUnderTest, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for minor in range(5):
+        published(server, gpu_key(model, rocm=f"7.{minor}"))
+    partial = PartialRequest.from_json({"model": model, **OPEN})
+    db = Database(server.rows.url, serve="any")
+    try:
+        for name, value in (("MOST_READ", 3), ("MAX_READ", 3 * 400)):
+            with monkeypatch.context() as patched:
+                patched.setattr(stored_candidates, name, value)
+                found = json.loads(stored_candidates.find(db, "default", partial) or "{}")
+            assert (found["more"], found["total"] <= 3) == (True, True), name
+        found = json.loads(stored_candidates.find(db, "default", partial) or "{}")
+        assert (found["more"], found["total"]) == (False, 5)
+    finally:
+        db.close()

@@ -35,6 +35,7 @@ COMMANDS = {
     "jobs": "List compile jobs, or show, follow or cancel one",
     "workers": "List workers and declared worker pools",
     "freeze": "Write a copy of a model with static shapes per batch size",
+    "config": "Show the settings and request defaults, and where each comes from",
     "host": "Show the GPUs and the toolchain of this host",
     "consumers": "List the supported consumers and their compile flags",
     "kserve-init": "Act as a KServe storage initializer for mxr:// URIs",

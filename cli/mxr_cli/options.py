@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mxr.cache.store import Cache
     from mxr.client.registry import Client
     from mxr.host_facts import Host
+    from mxr.request.model import ModelReference
+    from mxr.settings.request_defaults import RequestDefaults
     from mxr.workflows.fetch import Connect
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,13 +34,14 @@ class Session:
     """One run of a command: its settings and its output format.
 
     `whole_node` also counts GPUs of the node that this container was not given, as needed by an init container.
-    `takes_open`: facts that nobody tells may come from the only program that fits.
+    `takes_open`: facts that nobody tells may come from the only program that fits. `said`: notes that were printed.
     """
 
     settings: Settings
     as_json: bool
     whole_node: bool = False
     takes_open: bool = True
+    said: set[str] = field(default_factory=set, repr=False)
 
     def cache(self) -> Cache:
         """The local cache."""
@@ -55,6 +58,32 @@ class Session:
     def connect(self, *, offline: bool) -> Connect | None:
         """The function that creates a client when one is needed; None when the registry must not be used."""
         return None if offline else self.client
+
+    def defaults(self, model: str) -> RequestDefaults:
+        """The request defaults of the settings and of the project of a model. Names the files that are not used."""
+        from mxr.request.defaults import of_project, of_settings
+
+        project = of_project(model, self.settings)
+        self.say_once(project.unused)
+        return of_settings(self.settings).over(project.defaults)
+
+    def default_batches(self, options: Options, defaults: RequestDefaults, subject: ModelReference) -> tuple[int, ...]:
+        """Several batch sizes that the defaults set and the model takes, named in a note; else none."""
+        from mxr.request.defaults import default_batches
+
+        found = default_batches(options, defaults, subject)
+        if found:
+            self.say_once([f"batch {','.join(map(str, found))} ({defaults.sources['batch']})"])
+        return found
+
+    def say_once(self, lines: Sequence[str]) -> None:
+        """Print each of these notes that this run did not print before."""
+        for line in lines:
+            if line not in self.said:
+                from mxr_cli.output import note
+
+                note(f"mxr: {line}")
+                self.said.add(line)
 
     def host(self, options: Options | None = None) -> Host:
         """The facts of this host, or of the recorded host in the settings. Facts that `options` give are not probed."""
@@ -266,6 +295,7 @@ def _with_session(command: F, options: Sequence[Callable[[F], F]]) -> F:
         as_json = values.pop("as_json")
         given = {name: values.pop(name, None) for name in SETTINGS}
         session = _inherited(given, as_json) or Session(load(os.environ, given), as_json)
+        session.say_once(session.settings.unused)
         if "options" in parameters:
             # Only for a request that is matched: a publisher states the consumer of its file.
             default_consumer = session.settings.consumer if "exact" in values else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -13,6 +14,7 @@ from mxr.cache.store import Cache
 from mxr.display.python_words import in_python
 from mxr.display.text import did_you_mean, printable
 from mxr.request.builder import BuiltPartial, BuiltRequest, Options, RequestOptions
+from mxr.request.defaults import apply_defaults, of_project, of_settings
 from mxr.request.model import ModelReference
 from mxr.workflows.fetch import Connect, Fetched
 
@@ -21,6 +23,7 @@ from .host_facts import Host, combine, read_recorded
 from .request import builder
 from .request import model as models
 from .settings import Settings, load
+from .settings.request_defaults import NO_DEFAULTS, RequestDefaults
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -84,11 +87,13 @@ def fetch(
         path = mxr.fetch("model.onnx", arch="gfx908").path
         path = mxr.fetch("model.onnx", arch="gfx908", rocm="7.2", migraphx="2.15", batch=8).path
     """
-    settings = settings or load(os.environ)
+    settings = settings or library_settings()
     cache = Cache.of(settings)
     connect = None if offline else connection(settings)
     wanted = make_options(inputs, options, settings.consumer)
-    subject, completed = complete(wanted, os.fspath(model), cache, connect, this_host(settings, wanted))
+    defaults = configured_defaults(os.fspath(model), settings)
+    host = this_host(settings, wanted)
+    subject, completed = complete(wanted, os.fspath(model), cache, connect, host, defaults=defaults)
     built = completed.asked
     if output is None:
         return warned(completed.fetch(cache, connect, refresh=refresh))
@@ -125,13 +130,14 @@ def fetch_set(
     """
     from .install import variant_set
 
-    settings = settings or load(os.environ)
+    settings = settings or library_settings()
     cache = Cache.of(settings)
     connect = None if offline else connection(settings)
     wanted = make_options(inputs, options, settings.consumer)
     subject = models.find(os.fspath(model), cache, connect, follow_links=wanted.follow_links)
     host = this_host(settings, wanted)
-    requests = variant_set.ask(wanted, batches, subject, host)
+    defaults = configured_defaults(os.fspath(model), settings)
+    requests = variant_set.ask(wanted, batches, subject, host, defaults)
     if output is not None:
         variant_set.check_output(output)
         variant_set.file_names(requests, subject.stem)
@@ -146,12 +152,16 @@ def fetch_set(
 
 def warned(fetched: Fetched) -> Fetched:
     """Logs the warnings of a fetch, and returns it."""
-    if fetched.warnings:
+    _log_warnings(fetched.warnings)
+    return fetched
+
+
+def _log_warnings(lines: Sequence[str]) -> None:
+    if lines:
         import logging
 
-        for line in fetched.warnings:
+        for line in lines:
             logging.getLogger("mxr").warning("%s", line)
-    return fetched
 
 
 def make_options(
@@ -184,16 +194,41 @@ def connection(settings: Settings) -> Connect:
     return connect
 
 
+def library_settings() -> Settings:
+    """Returns the settings of this process, and logs why a configuration file is not used, if one is not."""
+    settings = load(os.environ)
+    _log_warnings(settings.unused)
+    return settings
+
+
+def configured_defaults(model: str, settings: Settings) -> RequestDefaults:
+    """Returns the request defaults of the settings and of the project of a model.
+
+    Logs which files are not used. Raises `UsageError` for an invalid one.
+    """
+    project = of_project(model, settings)
+    _log_warnings(project.unused)
+    return of_settings(settings).over(project.defaults)
+
+
 def prepare(
-    options: Options, model: str, cache: Cache, connect: Connect | None, host: Host
+    options: Options,
+    model: str,
+    cache: Cache,
+    connect: Connect | None,
+    host: Host,
+    *,
+    defaults: RequestDefaults = NO_DEFAULTS,
 ) -> tuple[ModelReference, BuiltRequest]:
-    """Returns the model and the request for it.
+    """Returns the model and the request for it. `defaults` fill what options and host leave open.
 
     Raises `UsageError` for a missing fact; if the toolchain is unknown, the error lists those the registry has programs
     for.
     """
     subject = models.find(model, cache, connect, follow_links=options.follow_links)
-    return subject, _ask(options, subject, host, connect)
+    options, notes = apply_defaults(options, defaults, subject, host)
+    built = _ask(options, subject, host, connect)
+    return subject, replace(built, notes=(*notes, *built.notes))
 
 
 def _ask(options: Options, subject: ModelReference, host: Host, connect: Connect | None) -> BuiltRequest:
@@ -209,10 +244,18 @@ def _ask(options: Options, subject: ModelReference, host: Host, connect: Connect
 
 
 def complete(
-    options: Options, model: str, cache: Cache, connect: Connect | None, host: Host, *, takes_open: bool = True
+    options: Options,
+    model: str,
+    cache: Cache,
+    connect: Connect | None,
+    host: Host,
+    *,
+    takes_open: bool = True,
+    defaults: RequestDefaults = NO_DEFAULTS,
 ) -> tuple[ModelReference, CompletedRequest]:
     """Returns the model and the complete request for it: facts that nobody tells come from the only program that fits.
 
+    `defaults` fill what options and host leave open, before anything is taken from a program.
     `takes_open`: false for what records or compiles, which needs every fact. Raises `UsageError` and
     `NoSuchArtifactError` as `completion.complete` does, and `UsageError` for an incomplete request that takes nothing
     open.
@@ -220,12 +263,15 @@ def complete(
     from .workflows import completion
 
     subject = models.find(model, cache, connect, follow_links=options.follow_links)
+    options, notes = apply_defaults(options, defaults, subject, host)
     built = builder.gather(options, subject, host)
+    built = replace(built, notes=(*notes, *built.notes))
     partial = built.partial
     known_target = partial.kind == "ref" or partial.arch is not None
     if takes_open and known_target and partial.open_facts and not options.exact and not _records(built):
         return subject, completion.complete(built, options, subject, cache, connect)
-    return subject, completion.CompletedRequest(_ask(options, subject, host, connect))
+    asked = _ask(options, subject, host, connect)
+    return subject, completion.CompletedRequest(replace(asked, notes=(*notes, *asked.notes)))
 
 
 def _records(built: BuiltPartial) -> bool:

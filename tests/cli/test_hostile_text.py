@@ -283,6 +283,7 @@ def test_files_and_arguments(shown: Shown, tmp_path: Path) -> None:
         *(("inspect", program), ("check", program, *TARGET), ("diff", program, program), ("key", evil, *REF_TARGET)),
         *(("fetch", evil, *REF_TARGET), ("push", program, "--model", evil, "--kind", "ref", "--for", "python")),
         *(("host", "--host", "host.json"), ("verify", "bad.lock"), ("verify", name), ("explain", "--file", "log.txt")),
+        *(("config", name), ("config", EVIL), ("config", f"{name}/m.onnx")),
         *(("freeze", evil, "--batch", 2, "-o", f"{name}/out"), ("cache", "ls"), ("cache", "dir"), ("consumers",)),
         *(("explain", EVIL), ("import", program), ("fetch", EVIL), ("inspect", EVIL), ("kserve-init", EVIL, EVIL)),
         *(("kserve-init", f"mxr://{EVIL}", "o"), ("kserve-init", "mxr://sha256:" + "0" * 64 + f"?{EVIL}=1", "o")),

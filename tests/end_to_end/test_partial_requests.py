@@ -152,3 +152,42 @@ def test_the_cache_answers_where_the_registry_is_away(
     error = mxr("fetch", model, *ARCH, "--json", expect=2).error
     assert [row["id"] for row in error["detail"]["candidates"]] == [first, second]
     assert [row["options"] for row in error["detail"]["candidates"]] == ["--rocm 7.2", "--rocm 7.1"]
+
+
+def test_defaults_of_a_project_narrow_a_request(
+    mxr: Host, host: Hosts, model: Path, published: dict[str, Any], programs: Programs, tmp_path: Path
+) -> None:
+    """What mxr.toml says is stated, not assumed: of several programs it chooses one, here and in Python."""
+    older = push(mxr, model, programs.gfx908, "--rocm", "7.1", "--for", "python")
+    mxr("fetch", model, *ARCH, expect=2)
+    file = model.parent / "mxr.toml"
+    file.write_text('rocm = "7.1"\n')
+    done = host("other")("fetch", model, *ARCH, "--json")
+    assert done.json["id"] == older and "rocm" not in done.json["match"]["assumed"]
+    assert f"mxr: rocm 7.1 ({file})" in done.err.splitlines()
+    assert " --rocm 7.1 " in " ".join(complete_command(done.err))
+    program = 'import sys, mxr; print(mxr.fetch(sys.argv[1], arch="gfx908").artifact.id)'
+    assert host("app").python(program, model).out.strip() == older
+    # The environment comes before the project, and options before both.
+    environ = {"MXR_ROCM": "7.2"}
+    assert mxr("fetch", model, *ARCH, "--json", env=environ).json["id"] == published["id"]
+    assert mxr("fetch", model, *ARCH, "--rocm", "7.1", "--json", env=environ).json["id"] == older
+    # What takes nothing open is complete with defaults.
+    file.write_text('rocm = "7.2"\nmigraphx = "2.15"\nconsumer = "python"\nbatch = 4\n')
+    assert mxr("fetch", model, *ARCH, "--exact", "--json", expect=0).json["id"] == published["id"]
+    lock = mxr("lock", model, *ARCH, "-o", tmp_path / "mxr.lock", "--json")
+    assert [entry["id"] for entry in lock.json["entries"]] == [published["id"]]
+    # A lock states everything itself.
+    file.write_text('rocm = "6.0"\nmigraphx = "2.15"\nbatch = 8\n')
+    assert mxr("fetch", model, "--locked", tmp_path / "mxr.lock", "--json").json["id"] == published["id"]
+    # Several batch sizes are a set, which says what is missing.
+    file.write_text('rocm = "7.2"\nmigraphx = "2.15"\nbatch = [4, 8]\n')
+    done = mxr("fetch", model, *ARCH, "--json", expect=3)
+    assert [row["batch"] for row in done.error["detail"]["missing"]] == [8]
+    assert f"mxr: batch 4,8 ({file})" in done.err.splitlines()
+    assert mxr("fetch", model, *ARCH, "--batch", 4, "--json").json["id"] == published["id"]
+    # Other users' files change nothing.
+    file.write_text('rocm = "6.0"\n')
+    file.chmod(0o666)
+    done = mxr("fetch", model, *ARCH, "--rocm", "7.2", "--json")
+    assert done.json["id"] == published["id"] and f"mxr: {file} is not used: " in done.err

@@ -18,7 +18,8 @@ def key(session: Session, options: Options, model: str) -> None:
     """Show the key of a request for MODEL, its digest and the identity of the model, without fetching anything."""
     from mxr.api import prepare
 
-    subject, asked = prepare(options, model, session.cache(), session.client, session.host(options))
+    host, defaults = session.host(options), session.defaults(model)
+    subject, asked = prepare(options, model, session.cache(), session.client, host, defaults=defaults)
     request_key = asked.request.key
     if session.as_json:
         print_json({"model": subject.model, "digest": request_key.digest, **asked.request.to_json()})

@@ -159,6 +159,7 @@ def _entries(session: Session, task: LockTask, options: Options, batches: tuple[
 def _requests(session: Session, task: LockTask, options: Options, batches: tuple[int, ...]) -> Iterator[LockRequest]:
     """The requests of all models and matrices. A matrix has its own options."""
     from mxr.api import prepare
+    from mxr.request import model as models
 
     cache = session.cache()
     for model in task.models:
@@ -170,9 +171,11 @@ def _requests(session: Session, task: LockTask, options: Options, batches: tuple
                 )
             yield from _matrix_requests(session, task, Path(model), follow_links=options.follow_links)
             continue
-        for batch in batches or (options.batch,):
+        defaults = session.defaults(model)
+        subject = models.find(model, cache, session.client, follow_links=options.follow_links)
+        for batch in batches or session.default_batches(options, defaults, subject) or (options.batch,):
             each = replace(options, batch=batch)
-            subject, asked = prepare(each, model, cache, session.client, session.host(each))
+            subject, asked = prepare(each, model, cache, session.client, session.host(each), defaults=defaults)
             yield LockRequest(model, subject, asked.request, asked.consumer.name)
 
 

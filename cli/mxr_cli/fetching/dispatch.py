@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def fetch_model(session: Session, options: FetchOptions) -> dict[str, Any]:
         from .locked import fetch_locked
 
         return fetch_locked(session, options)
+    options = with_defaults(session, options)
     if options.batches:
         from .variant_set import fetch_set
 
@@ -35,3 +37,18 @@ def fetch_model(session: Session, options: FetchOptions) -> dict[str, Any]:
     from .program import fetch_program
 
     return fetch_program(session, options)
+
+
+def with_defaults(session: Session, options: FetchOptions) -> FetchOptions:
+    """The options with the defaults of the settings and of the project, of which several batch sizes make a set."""
+    model = options.model
+    assert model is not None
+    defaults = session.defaults(model)
+    options = replace(options, defaults=defaults)
+    if len(defaults.batch) < 2 or options.batches or options.request.batch is not None:
+        return options
+    from mxr.request import model as models
+
+    request, connect = options.request, session.connect(offline=options.offline)
+    subject = models.find(model, session.cache(), connect, follow_links=request.follow_links)
+    return replace(options, batches=session.default_batches(request, defaults, subject))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mxr.display.text import shell_quoted
+from mxr.settings.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ class FetchOptions:
     """What one call of `mxr fetch` asks for. The fields are its command line options, except for these:
 
     `request`: the options that describe the request, with one batch size at most. `batches`: the batch sizes when there
-    are several, else empty. `locked`: None without --locked, else the lock file, or "" for the default one.
+    are several, else empty. `locked`: None without --locked, else the lock file, or "" for the default one. `defaults`:
+    of the settings and of the project of the model.
     """
 
     request: Options
@@ -37,6 +39,7 @@ class FetchOptions:
     link: bool = False
     offline: bool = False
     refresh: bool = False
+    defaults: RequestDefaults = NO_DEFAULTS
 
     @property
     def placing_words(self) -> str:

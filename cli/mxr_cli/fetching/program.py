@@ -27,7 +27,9 @@ def fetch_program(session: Session, options: FetchOptions) -> dict[str, Any]:
     cache, connect = session.cache(), session.connect(offline=options.offline)
     takes_open = session.takes_open and not options.on_miss.compiles
     host = session.host(options.request)
-    subject, completed = complete(options.request, options.model, cache, connect, host, takes_open=takes_open)
+    subject, completed = complete(
+        options.request, options.model, cache, connect, host, takes_open=takes_open, defaults=options.defaults
+    )
     asked = completed.asked
     for line in asked.notes:
         note(f"mxr: {line}")

@@ -59,8 +59,8 @@ def _requests(
     host = session.host(options.request)
     if lock is None:
         first = replace(options.request, batch=options.batches[0])
-        subject, _ = prepare(first, options.model, cache, connect, host)
-        return subject, variant_set.ask(options.request, options.batches, subject, host)
+        subject, _ = prepare(first, options.model, cache, connect, host, defaults=options.defaults)
+        return subject, variant_set.ask(options.request, options.batches, subject, host, options.defaults)
     subject = models.find(options.model, cache, connect, follow_links=options.request.follow_links)
     each = {batch: replace(options.request, batch=batch) for batch in options.batches}
     return subject, {batch: pins.ask(lock, asked, subject, host) for batch, asked in each.items()}

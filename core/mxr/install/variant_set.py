@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
 from mxr.request import builder
 from mxr.request.builder import BuiltRequest, Options
+from mxr.request.defaults import apply_defaults
+from mxr.settings.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.workflows import fetch as fetch_workflow
@@ -45,11 +47,22 @@ class PlacedSet:
     files: Mapping[int, Path]
 
 
-def ask(options: Options, batches: Sequence[int], subject: ModelReference, host: Host) -> dict[int, BuiltRequest]:
-    """The request for each batch size. Raises `UsageError`."""
+def ask(
+    options: Options,
+    batches: Sequence[int],
+    subject: ModelReference,
+    host: Host,
+    defaults: RequestDefaults = NO_DEFAULTS,
+) -> dict[int, BuiltRequest]:
+    """The request for each batch size. `defaults` fill what options and host leave open. Raises `UsageError`."""
     if not batches:
         raise UsageError("A set needs at least one batch size.", hint="Write --batch 1,2,4.")
-    return {batch: builder.ask(replace(options, batch=batch), subject, host) for batch in batches}
+    found: dict[int, BuiltRequest] = {}
+    for batch in batches:
+        completed, notes = apply_defaults(replace(options, batch=batch), defaults, subject, host)
+        built = builder.ask(completed, subject, host)
+        found[batch] = replace(built, notes=(*notes, *built.notes))
+    return found
 
 
 def look(

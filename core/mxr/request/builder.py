@@ -227,6 +227,17 @@ def choose_toolchain(options: Options, toolchain: HostToolchain) -> HostToolchai
     )
 
 
+def known_toolchain(options: Options, host: Host) -> tuple[str | None, str | None, HostToolchain]:
+    """Returns kind and vendor of the requested target, and the versions that options and host tell.
+
+    Kind and vendor are None where the arch is unknown. Raises `UsageError` for contradictions.
+    """
+    hardware, toolchain = _find_hardware(options, host, [])
+    if hardware is None:
+        return None, None, choose_toolchain(options, toolchain)
+    return hardware.kind, hardware.vendor, choose_toolchain(options, toolchain)
+
+
 def choose_flags(options: Options, consumer: Consumer) -> tuple[bool, bool]:
     """Returns offload_copy and fast_math: the values in the options, else those that the consumer needs."""
     offload_copy = consumer.offload_copy if options.offload_copy is None else options.offload_copy

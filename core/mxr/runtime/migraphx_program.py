@@ -15,7 +15,6 @@ from mxr.errors import DamagedError, MismatchError, MxrError, TemporaryError, Us
 from mxr.request import compatibility as checks
 from mxr.request.builder import Options, choose_hardware, choose_toolchain
 from mxr.settings import Settings
-from mxr.settings import load as load_settings
 from mxr.workflows.fetch import Fetched
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def load(
     version = _version(module)
     if version is not None and options.get("migraphx") is None:
         options["migraphx"] = version
-    settings = settings or load_settings(os.environ)
+    settings = settings or api.library_settings()
     found = api.fetch(model, offline=offline, settings=settings, inputs=inputs, **options)
     _refuse_other_version(found, version)
     _check(found, settings, api.make_options(inputs, options, None))

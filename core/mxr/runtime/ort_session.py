@@ -10,7 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr.api import connection, library_call, make_options, prepare, this_host, warned
+from mxr.api import (
+    configured_defaults,
+    connection,
+    library_call,
+    library_settings,
+    make_options,
+    prepare,
+    this_host,
+    warned,
+)
 from mxr.artifact.target import DynamicDim
 from mxr.cache.store import Cache
 from mxr.consumers.ort import contract, verification
@@ -20,7 +29,7 @@ from mxr.display.text import shell_quoted
 from mxr.errors import MismatchError, UsageError
 from mxr.install.installer import installer_for
 from mxr.install.placement import OutputRequest
-from mxr.settings import Settings, load
+from mxr.settings import Settings
 from mxr.workflows import fetch as fetch_workflow
 
 if TYPE_CHECKING:
@@ -56,12 +65,14 @@ def ort_session(
 
         session = mxr.ort_session("model.b8.onnx")
     """
-    settings = settings or load(os.environ)
+    settings = settings or library_settings()
     _refuse_variable()
     cache = Cache.of(settings)
     connect = None if offline else connection(settings)
     wanted = make_options(inputs, {**options, "consumer": "ort"}, None)
-    subject, asked = prepare(wanted, os.fspath(model), cache, connect, this_host(settings, wanted))
+    defaults = configured_defaults(os.fspath(model), settings)
+    host = this_host(settings, wanted)
+    subject, asked = prepare(wanted, os.fspath(model), cache, connect, host, defaults=defaults)
     if subject.path is None:
         raise UsageError("A session needs the model itself.", hint="Give the ONNX file instead of its hash.")
     consumer_options = dict(ort or {})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 
 from mxr.errors import UsageError
 from mxr.settings import DEFAULT_REGISTRY, VARIABLES, Settings, load
@@ -23,6 +25,9 @@ max_age = 5
 max_stale = "2d"
 cache_owners = [7]
 state_dir = "/file/state"
+rocm = "7.1"
+migraphx = "2.14"
+batch = [8, 1]
 """
 FROM_FILE = Settings(
     "http://file:1",
@@ -37,6 +42,9 @@ FROM_FILE = Settings(
     172800.0,
     (7,),
     Path("/file/state"),
+    "7.1",
+    "2.14",
+    (1, 8),
 )
 ENVIRON = {
     "MXR_REGISTRY": "http://env:2/",
@@ -51,6 +59,9 @@ ENVIRON = {
     "MXR_MAX_STALE": "8",
     "MXR_CACHE_OWNERS": "8, 9",
     "MXR_STATE_DIR": "/env/state",
+    "MXR_ROCM": "7.2.1",
+    "MXR_MIGRAPHX": "2.15",
+    "MXR_BATCH": "4, 2",
 }
 FROM_ENVIRON = Settings(
     "http://env:2",
@@ -65,6 +76,9 @@ FROM_ENVIRON = Settings(
     8.0,
     (8, 9),
     Path("/env/state"),
+    "7.2.1",
+    "2.15",
+    (2, 4),
 )
 GIVEN = {
     "registry": "https://flag:3",
@@ -79,6 +93,9 @@ GIVEN = {
     "max_stale": 0,
     "cache_owners": [0],
     "state_dir": "/flag/state",
+    "rocm": "7.3",
+    "migraphx": "2.16",
+    "batch": [16],
 }
 FROM_FLAGS = Settings(
     "https://flag:3",
@@ -93,12 +110,19 @@ FROM_FLAGS = Settings(
     0.0,
     (0,),
     Path("/flag/state"),
+    "7.3",
+    "2.16",
+    (16,),
 )
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
     return {"HOME": str(tmp_path)}
+
+
+def values(settings: Settings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in VARIABLES}
 
 
 def write(home: dict[str, str], text: str | bytes) -> None:
@@ -110,18 +134,24 @@ def write(home: dict[str, str], text: str | bytes) -> None:
 def test_nothing_said(home: dict[str, str]) -> None:
     state = Path(home["HOME"]) / ".local" / "state" / "mxr"
     cache = Path(home["HOME"]) / ".cache" / "mxr"
-    assert load(home) == Settings(DEFAULT_REGISTRY, None, cache, state_dir=state)
+    assert load(home) == Settings(DEFAULT_REGISTRY, None, cache, state_dir=state, home=Path(home["HOME"]))
 
 
 def test_every_setting_has_a_variable() -> None:
-    assert set(VARIABLES) == set(Settings.__dataclass_fields__) == set(GIVEN)
+    assert set(VARIABLES) == set(Settings.__dataclass_fields__) - {"home", "sources", "unused"} == set(GIVEN)
 
 
 def test_flags_then_environment_then_file(home: dict[str, str]) -> None:
     write(home, FILE)
-    assert load(home) == FROM_FILE
-    assert load(home | ENVIRON) == FROM_ENVIRON
-    assert load(home | ENVIRON, GIVEN) == FROM_FLAGS
+    path = str(Path(home["HOME"]) / ".config" / "mxr" / "config.toml")
+    for settings, expected, source in (
+        (load(home), FROM_FILE, path),
+        (load(home | ENVIRON), FROM_ENVIRON, "MXR_"),
+        (load(home | ENVIRON, GIVEN), FROM_FLAGS, "--"),
+    ):
+        assert values(settings) == values(expected)
+        assert set(settings.sources) == set(VARIABLES)
+        assert all(each.startswith(source) for each in settings.sources.values())
 
 
 @pytest.mark.parametrize("name", sorted(VARIABLES))
@@ -139,7 +169,7 @@ def test_each_setting_for_itself(home: dict[str, str], name: str) -> None:
 
 def test_an_empty_variable_is_not_set(home: dict[str, str]) -> None:
     write(home, FILE)
-    assert load(home | dict.fromkeys(VARIABLES.values(), "")) == FROM_FILE
+    assert values(load(home | dict.fromkeys(VARIABLES.values(), ""))) == values(FROM_FILE)
 
 
 def test_the_usual_places_can_be_moved(tmp_path: Path) -> None:
@@ -157,7 +187,8 @@ def test_the_usual_places_can_be_moved(tmp_path: Path) -> None:
         *("timeout = '60'", "timeout = true", "timeout = 0", "timeout = nan", "timeout = inf", "token = ['a']"),
         *("plaintext = 1", "plaintext = 'on'", "kserve_allow = ['env']", "kserve_allow = 'all'"),
         *("max_age = true", "max_age = 'soon'", "max_stale = [1]", "cache_owners = 5", "cache_owners = ['x']"),
-        *("cache_dir = false", "registry = 'file:1'", "token = 'a'\ntoken = 'b'"),
+        *("cache_dir = false", "registry = 'file:1'", "token = 'a'\ntoken = 'b'", "inputs.x = [1]"),
+        *("rocm = 7.2", "rocm = 'seven'", "migraphx = ''", "batch = 0", "batch = []", "batch = '8'", "batch = [true]"),
     ],
 )
 def test_a_bad_file_is_named(home: dict[str, str], text: str | bytes) -> None:
@@ -165,6 +196,39 @@ def test_a_bad_file_is_named(home: dict[str, str], text: str | bytes) -> None:
     with pytest.raises(UsageError) as caught:
         load(home)
     assert caught.value.hint
+
+
+def test_a_wrong_setting_is_named_with_its_line(home: dict[str, str]) -> None:
+    path = Path(home["HOME"]) / ".config" / "mxr" / "config.toml"
+    write(home, 'registry = "http://a"\n\nregistri = "hunter2"\n')
+    with pytest.raises(UsageError) as caught:
+        load(home)
+    assert caught.value.message == f"{path}:3: unknown setting 'registri'."
+    assert caught.value.hint.startswith("Did you mean registry? Known settings: batch, cache_dir")
+    assert "hunter2" not in str(caught.value.to_json())
+    path.write_text('# comment\n"timeout" = "soon"')
+    with pytest.raises(UsageError, match=r"config\.toml:2: timeout must be a number"):
+        load(home)
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o646, 0o602])
+def test_a_file_that_others_can_write_is_not_used(home: dict[str, str], mode: int) -> None:
+    write(home, 'registry = "http://evil"')
+    path = Path(home["HOME"]) / ".config" / "mxr" / "config.toml"
+    path.chmod(mode)
+    found = load(home)
+    assert (found.registry, found.sources) == (DEFAULT_REGISTRY, {})
+    (line,) = found.unused
+    assert line == f"{path} is not used: other users can write it (mode {mode:04o}; `chmod go-w` mends that)"
+
+
+def test_a_link_to_the_file_is_followed(home: dict[str, str], tmp_path: Path) -> None:
+    write(home, "")
+    path = Path(home["HOME"]) / ".config" / "mxr" / "config.toml"
+    (tmp_path / "dotfiles.toml").write_text("timeout = 5")
+    path.unlink()
+    path.symlink_to(tmp_path / "dotfiles.toml")
+    assert load(home).timeout == 5.0
 
 
 @pytest.mark.parametrize(
@@ -225,3 +289,10 @@ def test_a_token_of_a_mounted_secret() -> None:
         with pytest.raises(UsageError) as caught:
             load({"MXR_TOKEN": wrong})
         assert wrong not in str(caught.value.to_json())
+
+
+def test_the_page_lists_every_setting() -> None:
+    table = (ROOT / "docs" / "configuration.md").read_text().partition("## Settings")[2]
+    rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `")]
+    cells = [[re.findall(r"`([^`]+)`", cell) for cell in row] for row in rows]
+    assert {name: variable for row in cells for name, variable in zip(*row, strict=True)} == VARIABLES

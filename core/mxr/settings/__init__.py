@@ -1,16 +1,21 @@
-"""Client settings: one frozen value, built once from flags, environment variables and the configuration file."""
+"""Client settings: one frozen value, built once from flags, environment variables and the user's configuration file.
+
+config_file         reads a configuration file that only this user can write
+request_defaults    defaults of requests, and the forms of their values
+project             files of a project that set request defaults
+"""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
-from .errors import UsageError
+from .config_file import UntrustedFileError, read_config
 
 DEFAULT_REGISTRY = "http://127.0.0.1:8765"
 
@@ -19,6 +24,9 @@ VARIABLES = {
     "token": "MXR_TOKEN",
     "cache_dir": "MXR_CACHE_DIR",
     "consumer": "MXR_CONSUMER",
+    "rocm": "MXR_ROCM",
+    "migraphx": "MXR_MIGRAPHX",
+    "batch": "MXR_BATCH",
     "host_file": "MXR_HOST",
     "timeout": "MXR_TIMEOUT",
     "plaintext": "MXR_PLAINTEXT",
@@ -35,12 +43,19 @@ SWITCH = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false":
 KSERVE_CHOICES = ("ask", "wait", "local", "env", "host", "path")
 """What an operator can allow to the URIs of `kserve-init`: actions of on-miss, env, host facts and models by path."""
 
+DEFAULTS = ("rocm", "migraphx", "batch")
+"""The settings that are defaults of a request where neither options nor host tell a fact. So is `consumer`."""
+
+SECRETS = ("token",)
+"""The settings that are never shown."""
+
 KINDS: Mapping[str, tuple[Any, str]] = {
     "timeout": ((int, float), "a number"),
     "plaintext": (bool, "true or false"),
     "max_age": ((int, float, str), "a number of seconds, or a time such as '1h'"),
     "max_stale": ((int, float, str), "a number of seconds, or a time such as '7d'"),
     "cache_owners": (list, "a list of user ids"),
+    "batch": ((int, list), "a batch size, or a list of them"),
 }
 """The types of the settings in the configuration file that are not strings, and how messages name them."""
 
@@ -52,13 +67,17 @@ class Settings:
     """The settings of a client. Their repr has no secret.
 
     `registry`: URL, without user and password. `token`: sent as a bearer token. `cache_dir`: folder of the local cache.
-    `consumer`: default of `--for`. `host_file`: recorded host facts (`mxr host --json`). `timeout`: seconds without a
+    `consumer`: default of `--for`. `rocm`, `migraphx`, `batch`: what a request has where neither options nor host tell.
+    `host_file`: recorded host facts (`mxr host --json`). `timeout`: seconds without a
     byte received. `plaintext`: send the token also over plain http to another machine. `kserve_allow`: what the URIs of
     `kserve-init` may set beyond the default, of `KSERVE_CHOICES`.
 
     `max_age`: seconds after which the registry confirms a cached answer. `max_stale`: seconds for which it serves while
     the registry is away. `cache_owners`: user ids whose cache folder is read, besides this user's and root's.
     `state_dir`: folder for what this user keeps about the caches of others.
+
+    `home`: the home folder, above which no project file is looked for. `sources`: where each setting comes from, by its
+    name; none for a default. `unused`: sentences about configuration files that are not used.
     """
 
     registry: str = DEFAULT_REGISTRY
@@ -73,6 +92,12 @@ class Settings:
     max_stale: float = 7 * 86400.0
     cache_owners: tuple[int, ...] = ()
     state_dir: Path | None = None
+    rocm: str | None = None
+    migraphx: str | None = None
+    batch: tuple[int, ...] = ()
+    home: Path | None = None
+    sources: Mapping[str, str] = field(default_factory=dict, repr=False)
+    unused: tuple[str, ...] = ()
 
 
 def load(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Settings:
@@ -82,11 +107,14 @@ def load(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> 
     """
     home = Path(environ.get("HOME") or "/")
     default_cache = Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "mxr"
-    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "mxr" / "config.toml"
     state = Path(environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "mxr"
-    found: dict[str, Any] = {"cache_dir": default_cache, "state_dir": state, **_read_file(config)}
-    found |= {name: environ[variable] for name, variable in VARIABLES.items() if environ.get(variable)}
-    found |= {name: value for name, value in (given or {}).items() if value is not None}
+    config = config_path(environ)
+    file, unused = _read_file(config)
+    variables = {name: environ[variable] for name, variable in VARIABLES.items() if environ.get(variable)}
+    flags = {name: value for name, value in (given or {}).items() if value is not None}
+    sources = dict.fromkeys(file, str(config)) | {name: VARIABLES[name] for name in variables}
+    sources |= {name: FLAGS.get(name, f"--{name.replace('_', '-')}") for name in flags}
+    found: dict[str, Any] = {"cache_dir": default_cache, "state_dir": state, **file, **variables, **flags}
     for name in ("cache_dir", "host_file", "state_dir"):
         if found.get(name) is not None:
             found[name] = _path(found[name])
@@ -97,8 +125,22 @@ def load(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> 
         found["cache_owners"] = _user_ids(found["cache_owners"])
     if found.get("token") is not None:
         found["token"] = _token(found["token"])
+    for name in DEFAULTS:
+        if name in found:
+            found[name] = _request_default(name, found[name], sources[name])
     read = {"registry": _url(found), "timeout": _seconds(found)}
-    return Settings(**found | read | {"plaintext": _switch(found), "kserve_allow": _kserve_allow(found)})
+    read |= {"plaintext": _switch(found), "kserve_allow": _kserve_allow(found)}
+    return Settings(**found | read, home=home, sources=sources, unused=unused)
+
+
+FLAGS = {"consumer": "--for", "host_file": "--host"}
+"""The options of settings whose names differ."""
+
+
+def config_path(environ: Mapping[str, str]) -> Path:
+    """Returns the path of the user's configuration file, whether it exists or not."""
+    home = Path(environ.get("HOME") or "/")
+    return Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "mxr" / "config.toml"
 
 
 def _token(value: object) -> str | None:
@@ -114,31 +156,30 @@ def _token(value: object) -> str | None:
     return text
 
 
-def _read_file(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Returns what the user's file sets; or nothing, and why the file is not used."""
     try:
-        data = path.read_bytes()
-    except OSError:
-        return {}
-    # Imported here: most hosts have no configuration file, and a fetch from the cache must start fast.
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
+        # Tools that manage the files of a user put links there.
+        file = read_config(path, follow_links=True)
+    except UntrustedFileError as reason:
+        return {}, (f"{path} is not used: {reason}",)
+    found = (file and file.table()) or {}
+    if file is not None:
+        file.check_names(found, VARIABLES)
+        for name, value in found.items():
+            kinds, expected = KINDS.get(name, (str, "a string"))
+            if not isinstance(value, kinds) or isinstance(value, bool) != (kinds is bool):
+                raise file.error(name, f"{name} must be {expected}", f"Correct {name} in this file.")
+    return found, ()
+
+
+def _request_default(name: str, value: object, source: str) -> Any:
+    from .request_defaults import check_default
 
     try:
-        found = tomllib.loads(data.decode())
-    except ValueError as problem:
-        raise UsageError(f"{path} is not valid TOML: {problem}.", hint="Correct the file or remove it.") from None
-    known = {row.name for row in fields(Settings)}
-    for name, value in found.items():
-        if name not in known:
-            raise UsageError(
-                f"{path}: unknown setting {name!r}.", hint="Known settings: " + ", ".join(sorted(known)) + "."
-            )
-        kinds, expected = KINDS.get(name, (str, "a string"))
-        if not isinstance(value, kinds) or isinstance(value, bool) != (kinds is bool):
-            raise UsageError(f"{path}: {name} must be {expected}.", hint=f"Correct {name} in this file.")
-    return found
+        return check_default(name, value)
+    except UsageError as problem:
+        raise UsageError(f"{source}: {problem.message}.", hint=problem.hint) from None
 
 
 def _path(text: str | Path) -> Path:

@@ -1,0 +1,94 @@
+"""`mxr config`: the settings and the request defaults, each with where it comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mxr_cli.options import Session, common
+from mxr_cli.output import echo, note, print_json, print_table
+
+if TYPE_CHECKING:
+    from mxr.settings import Settings
+    from mxr.settings.request_defaults import RequestDefaults
+
+BUILT_IN = "default"
+"""Where a value comes from that nobody set."""
+
+
+@click.command
+@click.argument("model", metavar="[MODEL]", required=False)
+@common
+def config(session: Session, model: str | None) -> None:
+    """Show every setting and request default with its value and where it comes from.
+
+    Options override environment variables, these the user's file (config.toml), and that the files of the project:
+    mxr.toml, or [tool.mxr] in pyproject.toml, beside MODEL or above it. Without MODEL, the current folder counts. The
+    token is never shown.
+
+    \b
+    mxr config
+    mxr config models/resnet50.onnx
+    """
+    from mxr.request.defaults import of_project, of_settings
+
+    project = of_project(model, session.settings)
+    defaults = of_settings(session.settings).over(project.defaults)
+    unused = (*session.settings.unused, *project.unused)
+    settings = _settings(session.settings)
+    requests = _defaults(defaults)
+    if session.as_json:
+        files = [str(path) for path in project.files]
+        print_json({"settings": settings, "defaults": requests, "project_files": files, "unused": list(unused)})
+        return
+    rows = [(name, row) for name, row in (*settings.items(), *requests.items())]
+    print_table([(name, _shown(row["value"]), row["from"] or "") for name, row in rows], ("NAME", "VALUE", "FROM"))
+    if project.unused:
+        echo()
+    for line in project.unused:
+        note(f"mxr: {line}")
+
+
+def _settings(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Each setting that is no request default, with its value in the form of the configuration file."""
+    from mxr.settings import SECRETS, VARIABLES
+    from mxr.settings.request_defaults import NAMES
+
+    rows: dict[str, dict[str, Any]] = {}
+    for name in VARIABLES:
+        if name in NAMES:
+            continue
+        value = getattr(settings, name)
+        if name in SECRETS:
+            value = None if value is None else "set, not shown"
+        elif isinstance(value, (Path, tuple)):
+            value = list(value) if isinstance(value, tuple) else str(value)
+        rows[name] = {"value": value, "from": settings.sources.get(name, BUILT_IN)}
+    return rows
+
+
+def _defaults(defaults: RequestDefaults) -> dict[str, dict[str, Any]]:
+    from mxr.settings.request_defaults import BATCH_DIM, NAMES
+
+    rows: dict[str, dict[str, Any]] = {}
+    for name in NAMES:
+        if name != "inputs":
+            value = getattr(defaults, name)
+            shown = list(value) or None if isinstance(value, tuple) else value
+            rows[name] = {"value": shown, "from": defaults.sources.get(name)}
+    for name, dims in defaults.inputs.items():
+        from mxr.artifact.target import show_dims
+
+        words = [BATCH_DIM if dim is None else show_dims((dim,)) for dim in dims]
+        rows[f"inputs.{name}"] = {"value": words, "from": defaults.sources[f"inputs.{name}"]}
+    return rows
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or "-"
+    return "-" if value is None else str(value)

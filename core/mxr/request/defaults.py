@@ -1,0 +1,155 @@
+"""Request defaults from the settings and the project of a model, and how they complete the options of a request.
+
+Options and the facts of the host come first: a default fills what they leave open, and never replaces a fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mxr import consumers
+from mxr.artifact.target import DynamicDim, Inputs, Shape
+from mxr.errors import UsageError
+from mxr.host_facts import Host
+from mxr.settings import DEFAULTS, SECRETS, VARIABLES, Settings
+from mxr.settings.project import ProjectDefaults, find_defaults
+from mxr.settings.request_defaults import NAMES, RequestDefaults
+from mxr.util import disk
+
+from .builder import VERSION_NAMES, Options, known_toolchain
+from .model import ModelReference, is_identity
+
+ELSEWHERE = tuple(name for name in (*VARIABLES, *SECRETS) if name not in NAMES)
+"""The settings that no project file may have."""
+
+
+def of_settings(settings: Settings) -> RequestDefaults:
+    """Returns the request defaults among the settings: those of the user's file and of the environment."""
+    found = {name: value for name in (*DEFAULTS, "consumer") if (value := getattr(settings, name))}
+    sources = {name: settings.sources.get(name, "the settings") for name in found}
+    return RequestDefaults(**found, sources=sources)
+
+
+def of_project(model: str | None, settings: Settings) -> ProjectDefaults:
+    """Returns the defaults of the project that a model belongs to; of the current folder, without a model.
+
+    A model given by its identity belongs to none. Raises `UsageError` for an invalid file.
+    """
+    if model is not None and is_identity(model):
+        return ProjectDefaults(RequestDefaults())
+    path = Path("x") if model is None else Path(model)
+    with disk.faults(path, "read"):
+        folder = path.parent.resolve()
+        home = settings.home and settings.home.resolve()
+    return find_defaults(folder, home, ELSEWHERE)
+
+
+def apply_defaults(
+    options: Options, defaults: RequestDefaults, subject: ModelReference, host: Host
+) -> tuple[Options, tuple[str, ...]]:
+    """Returns the options with the defaults for what they and the host leave open, and notes about what was used.
+
+    Versions apply to AMD's GPUs only, the MIGraphX version also to the CPU reference target. Dims apply to inputs of
+    this name, a batch size where exactly one is set and the model leaves it open. Raises `UsageError` for a default
+    that contradicts the model, with its source.
+    """
+    found, used, overridden = _with_toolchain(options, defaults, host)
+    if options.consumer is None and defaults.consumer is not None:
+        _check_consumer(defaults)
+        found, used = replace(found, consumer=defaults.consumer), {**used, "consumer": defaults.consumer}
+    if options.batch is None and len(defaults.batch) == 1 and _takes_batch(found, subject, defaults.batch[0]):
+        found, used = replace(found, batch=defaults.batch[0]), {**used, "batch": str(defaults.batch[0])}
+    inputs = _default_inputs(found, defaults, subject)
+    if inputs:
+        found = replace(found, inputs=(*found.inputs, *inputs))
+        used |= {f"inputs.{name}": _shown(shape) for name, shape in inputs}
+    return found, (*_notes(used, defaults), *overridden)
+
+
+def default_batches(options: Options, defaults: RequestDefaults, subject: ModelReference) -> tuple[int, ...]:
+    """Returns the batch sizes of the defaults where there are several that the model takes; else none."""
+    if options.batch is not None or len(defaults.batch) < 2:
+        return ()
+    inputs = _default_inputs(replace(options, batch=defaults.batch[0]), defaults, subject)
+    options = replace(options, inputs=(*options.inputs, *inputs))
+    return defaults.batch if _takes_batch(options, subject, defaults.batch[0]) else ()
+
+
+def _with_toolchain(
+    options: Options, defaults: RequestDefaults, host: Host
+) -> tuple[Options, dict[str, str], tuple[str, ...]]:
+    """Returns the options with default versions, what was used, and a note for each version that the host overrides."""
+    if defaults.rocm is None and defaults.migraphx is None:
+        return options, {}, ()
+    kind, vendor, known = known_toolchain(options, host)
+    used: dict[str, str] = {}
+    overridden: list[str] = []
+    for name in ("migraphx",) if kind == "ref" else ("rocm", "migraphx") if vendor == "amd" else ():
+        default, fact = getattr(defaults, name), getattr(known, name)
+        if default is not None and fact is None:
+            used[name] = default
+        elif default is not None and getattr(options, name) is None and _minor(default) != _minor(fact):
+            source = defaults.sources.get(name, "a default")
+            overridden.append(f"this host has {VERSION_NAMES[name]} {fact}: {name} {default} ({source}) is not used")
+    changes: dict[str, Any] = dict(used)
+    return replace(options, **changes), used, tuple(overridden)
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
+def _check_consumer(defaults: RequestDefaults) -> None:
+    try:
+        consumers.find(defaults.consumer or "")
+    except UsageError as problem:
+        raise UsageError(f"{defaults.sources['consumer']}: {problem.message}", hint=problem.hint) from None
+
+
+def _takes_batch(options: Options, subject: ModelReference, batch: int) -> bool:
+    """Whether the batch size settles dims that the options leave open."""
+    try:
+        return subject.bind_known(batch, options.inputs) != subject.bind_known(None, options.inputs)
+    except UsageError:
+        return False
+
+
+def _default_inputs(options: Options, defaults: RequestDefaults, subject: ModelReference) -> Inputs:
+    """The dims of inputs that the options leave open. Without a batch size, an input with `N` stays open."""
+    stated = {name for name, _ in options.inputs}
+    own = {each.name for each in subject.onnx.inputs}
+    found: list[tuple[str, Shape]] = []
+    for name, dims in defaults.inputs.items():
+        shape = tuple(options.batch if dim is None else dim for dim in dims)
+        if name in stated or name not in own or None in shape:
+            continue
+        given = (name, tuple(dim for dim in shape if dim is not None))
+        try:
+            subject.bind_known(options.batch, (*options.inputs, *found, given))
+        except UsageError as problem:
+            # What contradicts the model without any default is said where the request is made.
+            subject.bind_known(options.batch, options.inputs)
+            raise UsageError(
+                f"{defaults.sources[f'inputs.{name}']}: inputs.{name}: {problem.message}",
+                hint=f"Correct it, or give --input {name}=DIMS.",
+                detail=problem.detail,
+            ) from None
+        found.append(given)
+    return tuple(found)
+
+
+def _shown(shape: Sequence[int | DynamicDim]) -> str:
+    from mxr.artifact.target import show_dims
+
+    return show_dims(tuple(shape))
+
+
+def _notes(used: dict[str, str], defaults: RequestDefaults) -> tuple[str, ...]:
+    """One line for each source, with what was taken from it."""
+    rows: dict[str, list[str]] = {}
+    for name, value in used.items():
+        rows.setdefault(defaults.sources.get(name, "a default"), []).append(f"{name} {value}")
+    return tuple(f"{', '.join(values)} ({source})" for source, values in rows.items())

@@ -19,11 +19,11 @@ from mxr.settings import Settings, load
 from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
+    from mxr.artifact.request_defaults import RequestDefaults
     from mxr.cache.store import Cache
     from mxr.client.registry import Client
     from mxr.host_facts import Host
     from mxr.request.model import ModelReference
-    from mxr.settings.request_defaults import RequestDefaults
     from mxr.workflows.fetch import Connect
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -120,6 +120,8 @@ def host(**given: Any) -> None:
 
 
 def _worker(settings: WorkerSettings) -> WorkerProcess:
+    for line in settings.registry.unused:
+        logging.getLogger("mxr_workers").warning("%s", line)
     return WorkerProcess(settings, this_host(settings.registry))
 
 

@@ -9,6 +9,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.artifact.target import DynamicDim, Inputs
 from mxr.cache.store import Cache
 from mxr.display.python_words import in_python
@@ -23,7 +24,6 @@ from .host_facts import Host, combine, read_recorded
 from .request import builder
 from .request import model as models
 from .settings import Settings, load
-from .settings.request_defaults import NO_DEFAULTS, RequestDefaults
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -137,6 +137,8 @@ def fetch_set(
     subject = models.find(os.fspath(model), cache, connect, follow_links=wanted.follow_links)
     host = this_host(settings, wanted)
     defaults = configured_defaults(os.fspath(model), settings)
+    first = replace(wanted, batch=next(iter(batches), None))
+    defaults = all_defaults(first, subject, host, defaults, cache, connect)
     requests = variant_set.ask(wanted, batches, subject, host, defaults)
     if output is not None:
         variant_set.check_output(output)
@@ -211,6 +213,27 @@ def configured_defaults(model: str, settings: Settings) -> RequestDefaults:
     return of_settings(settings).over(project.defaults)
 
 
+def all_defaults(
+    options: Options,
+    subject: ModelReference,
+    host: Host,
+    configured: RequestDefaults,
+    cache: Cache,
+    connect: Connect | None,
+) -> RequestDefaults:
+    """Returns the configured defaults and, if they leave a fact of the request open, those of the registry's namespace.
+
+    Raises `UsageError` for contradictions.
+    """
+    completed, _ = apply_defaults(options, configured, subject, host)
+    partial = builder.gather(completed, subject, host, lambda _: None).partial
+    if not partial.open_facts or (partial.kind != "ref" and partial.arch is None):
+        return configured
+    from .workflows.namespace_defaults import find_namespace_defaults
+
+    return configured.over(find_namespace_defaults(cache, connect))
+
+
 def prepare(
     options: Options,
     model: str,
@@ -226,6 +249,7 @@ def prepare(
     for.
     """
     subject = models.find(model, cache, connect, follow_links=options.follow_links)
+    defaults = all_defaults(options, subject, host, defaults, cache, connect)
     options, notes = apply_defaults(options, defaults, subject, host)
     built = _ask(options, subject, host, connect)
     return subject, replace(built, notes=(*notes, *built.notes))
@@ -263,6 +287,7 @@ def complete(
     from .workflows import completion
 
     subject = models.find(model, cache, connect, follow_links=options.follow_links)
+    defaults = all_defaults(options, subject, host, defaults, cache, connect)
     options, notes = apply_defaults(options, defaults, subject, host)
     built = builder.gather(options, subject, host)
     built = replace(built, notes=(*notes, *built.notes))

@@ -25,7 +25,7 @@ from mxr_registry.jobs.notifications import JobNotifier
 from . import metrics
 from .artifacts import inspection
 from .artifacts.refusals import RefusalMemory
-from .routes import artifacts, blobs, health, jobs, locks, models, pipelines, queue, resolve, uses, workers
+from .routes import artifacts, blobs, defaults, health, jobs, locks, models, pipelines, queue, resolve, uses, workers
 from .routes import metrics as metrics_routes
 from .routes.checking_pool import CheckingPool
 from .routes.deps import Services
@@ -77,7 +77,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     # The one added last sees a request first.
     app.add_middleware(RequestGuard, allowed=(*settings.allowed_hosts, settings.host))
     app.include_router(resolve.direct_router)
-    for module in (health, resolve, artifacts, locks, uses, blobs, models, jobs, pipelines, workers, queue):
+    for module in (health, resolve, defaults, artifacts, locks, uses, blobs, models, jobs, pipelines, workers, queue):
         app.include_router(module.router)
     app.include_router(metrics_routes.router)
     app.add_exception_handler(MxrError, _mxr_error)

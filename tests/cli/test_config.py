@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from paths import DATA
 
+from mxr.artifact.request_defaults import NAMES
 from mxr.settings import VARIABLES
-from mxr.settings.request_defaults import NAMES
 from mxr_cli.main import main
 
 Run = Callable[..., "pytest.CaptureResult[str]"]
@@ -52,6 +52,8 @@ def test_each_value_and_where_it_comes_from(project: Path, run: Run, monkeypatch
     (project / "mxr.toml").write_text('rocm = "7.2"\nmigraphx = "2.15"\nbatch = [1, 8]\ninputs.x = ["N", 3, 32, 32]\n')
     monkeypatch.setenv("MXR_TIMEOUT", "5")
     printed = run("config", "m.onnx", "--registry", "http://r:1")
+    # No value is hidden because the registry cannot be asked.
+    assert "the registry's defaults are not known: The token would go to r over plain http" in printed.err
     cells = {line.split()[0]: line.split()[1:] for line in printed.out.splitlines()}
     assert cells["registry"] == ["http://r:1", "--registry"]
     assert cells["timeout"] == ["5.0", "MXR_TIMEOUT"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.programs import command
+from harness.programs import run as run_program
 
 from .conftest import Programs
 from .stack import Host, Registry
@@ -191,3 +194,32 @@ def test_defaults_of_a_project_narrow_a_request(
     file.chmod(0o666)
     done = mxr("fetch", model, *ARCH, "--rocm", "7.2", "--json")
     assert done.json["id"] == published["id"] and f"mxr: {file} is not used: " in done.err
+
+
+def test_defaults_of_the_registry_come_last(
+    own_registry: Callable[..., Registry], host: Hosts, model: Path, programs: Programs
+) -> None:
+    registry = own_registry()
+    mxr = host("one", registry.url)
+    newer = push(mxr, model, programs.gfx908, "--rocm", "7.2", "--for", "python")
+    older = push(mxr, model, programs.gfx908, "--rocm", "7.1", "--for", "python", "--no-fast-math")
+    mxr("fetch", model, *ARCH, expect=2)
+    words = ("namespace", "set", "default", "--rocm", "7.1", "--batch", "4", "--data", registry.data)
+    done = run_program(command("mxr-registry", *words), env=os.environ | registry.environ)
+    assert done.stdout == "default: serve auto, rocm 7.1, batch 4\n"
+    # Who asked already asks again in an hour.
+    mxr("fetch", model, *ARCH, expect=2)
+    other = host("two", registry.url)
+    found = other("fetch", model, *ARCH, "--json")
+    assert found.json["id"] == older and not {"rocm", "inputs.x"} & set(found.json["match"]["assumed"])
+    assert "mxr: rocm 7.1, batch 4 (the registry's defaults)" in found.err.splitlines()
+    assert other("fetch", model, *ARCH, "--rocm", "7.2", "--json").json["id"] == newer
+    assert other("fetch", model, *ARCH, "--json", env={"MXR_ROCM": "7.2"}).json["id"] == newer
+    shown = other("config", model, "--json").json["defaults"]
+    assert shown["batch"] == {"value": [4], "from": "the registry's defaults"}
+    # A lock takes nothing open, but defaults.
+    locked = other("lock", model, *ARCH, "--migraphx", "2.15", "--for", "python", "--no-fast-math", "--json").json
+    assert [entry["id"] for entry in locked["entries"]] == [older]
+    registry.kill9()
+    for words in ((), ("--offline",)):
+        assert other("fetch", model, *ARCH, *words, "--json").json["id"] == older

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mxr.artifact.request_defaults import NO_DEFAULTS
+from mxr.errors import MxrError
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, note, print_json, print_table
 
 if TYPE_CHECKING:
+    from mxr.artifact.request_defaults import RequestDefaults
     from mxr.settings import Settings
-    from mxr.settings.request_defaults import RequestDefaults
 
 BUILT_IN = "default"
 """Where a value comes from that nobody set."""
@@ -20,13 +22,14 @@ BUILT_IN = "default"
 
 @click.command
 @click.argument("model", metavar="[MODEL]", required=False)
+@click.option("--offline", is_flag=True, help="Show what the registry told last; never contact it.")
 @common
-def config(session: Session, model: str | None) -> None:
+def config(session: Session, model: str | None, offline: bool) -> None:
     """Show every setting and request default with its value and where it comes from.
 
     Options override environment variables, these the user's file (config.toml), and that the files of the project:
-    mxr.toml, or [tool.mxr] in pyproject.toml, beside MODEL or above it. Without MODEL, the current folder counts. The
-    token is never shown.
+    mxr.toml, or [tool.mxr] in pyproject.toml, beside MODEL or above it. Without MODEL, the current folder counts.
+    Request defaults of the registry come last. The token is never shown.
 
     \b
     mxr config
@@ -35,7 +38,9 @@ def config(session: Session, model: str | None) -> None:
     from mxr.request.defaults import of_project, of_settings
 
     project = of_project(model, session.settings)
-    defaults = of_settings(session.settings).over(project.defaults)
+
+    configured = of_settings(session.settings).over(project.defaults)
+    defaults = configured.over(_of_registry(session, offline=offline))
     unused = (*session.settings.unused, *project.unused)
     settings = _settings(session.settings)
     requests = _defaults(defaults)
@@ -51,10 +56,21 @@ def config(session: Session, model: str | None) -> None:
         note(f"mxr: {line}")
 
 
+def _of_registry(session: Session, *, offline: bool) -> RequestDefaults:
+    """The defaults of the registry; those that it told last, and a note, where it cannot be asked."""
+    from mxr.workflows.namespace_defaults import find_namespace_defaults
+
+    try:
+        return find_namespace_defaults(session.cache(), session.connect(offline=offline))
+    except MxrError as problem:
+        note(f"mxr: the registry's defaults are not known: {problem.message}")
+        return NO_DEFAULTS
+
+
 def _settings(settings: Settings) -> dict[str, dict[str, Any]]:
     """Each setting that is no request default, with its value in the form of the configuration file."""
+    from mxr.artifact.request_defaults import NAMES
     from mxr.settings import SECRETS, VARIABLES
-    from mxr.settings.request_defaults import NAMES
 
     rows: dict[str, dict[str, Any]] = {}
     for name in VARIABLES:
@@ -70,7 +86,7 @@ def _settings(settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def _defaults(defaults: RequestDefaults) -> dict[str, dict[str, Any]]:
-    from mxr.settings.request_defaults import BATCH_DIM, NAMES
+    from mxr.artifact.request_defaults import BATCH_DIM, NAMES
 
     rows: dict[str, dict[str, Any]] = {}
     for name in NAMES:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.display.text import shell_quoted
-from mxr.settings.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:

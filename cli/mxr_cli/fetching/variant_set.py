@@ -50,7 +50,7 @@ def _requests(
     session: Session, options: FetchOptions, lock: LockFile | None
 ) -> tuple[ModelReference, dict[int, BuiltRequest]]:
     """The model, and the request for each batch size, completed by the lock if there is one."""
-    from mxr.api import prepare
+    from mxr.api import all_defaults, prepare
     from mxr.lockfiles import pins
     from mxr.request import model as models
 
@@ -60,7 +60,8 @@ def _requests(
     if lock is None:
         first = replace(options.request, batch=options.batches[0])
         subject, _ = prepare(first, options.model, cache, connect, host, defaults=options.defaults)
-        return subject, variant_set.ask(options.request, options.batches, subject, host, options.defaults)
+        defaults = all_defaults(first, subject, host, options.defaults, cache, connect)
+        return subject, variant_set.ask(options.request, options.batches, subject, host, defaults)
     subject = models.find(options.model, cache, connect, follow_links=options.request.follow_links)
     each = {batch: replace(options.request, batch=batch) for batch in options.batches}
     return subject, {batch: pins.ask(lock, asked, subject, host) for batch, asked in each.items()}

@@ -3,6 +3,7 @@
     <partition>/artifacts/<digest>/<id>.json    {"artifact", "etag", "confirmed_at", "gone"}
     <partition>/answers/ab/<request>.json       {"digest", "id", "match", "etag"}, or {"miss": true}
     <partition>/models/<hash>.json              the inputs of a model, for requests by hash
+    <partition>/defaults.json                   {"defaults", "confirmed_at"}: the request defaults of the namespace
 
 Programs themselves are not in partitions: their sha256 is their name. What a partition says decides what is served.
 """
@@ -21,7 +22,7 @@ from mxr.artifact.manifest import check_sha256
 from mxr.artifact.matching import Match
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact, Model
-from mxr.errors import MxrError
+from mxr.errors import Json, MxrError
 from mxr.util import codec
 from mxr.util.frozen import dataclass
 
@@ -148,6 +149,18 @@ class Partition:
         known = replace(model, complete=False, onnx=None, manifest=None)
         if self.model(model.model) != known:
             self._write(_model_name(model.model), codec.encode(known))
+
+    def defaults(self) -> tuple[object, float] | None:
+        """Returns the document of the namespace's request defaults and the seconds since the registry told it."""
+        row = self._read("defaults.json")
+        try:
+            return row["defaults"], time.time() - float(row["confirmed_at"])
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def remember_defaults(self, document: Json) -> None:
+        """Stores the request defaults of the namespace, told now."""
+        self._write("defaults.json", {"defaults": document, "confirmed_at": time.time()})
 
     def _names(self, name: str) -> list[str]:
         return self.folder.names(f"{self.name}/{name}")

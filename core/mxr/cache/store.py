@@ -29,7 +29,7 @@ from mxr.artifact.matching import Candidate, choose
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact, Model
 from mxr.artifact.serving import ANY
-from mxr.errors import DamagedError, MxrError
+from mxr.errors import DamagedError, Json, MxrError
 from mxr.util import codec, disk
 from mxr.util.hashing import StatMemo, sha256_memoised
 
@@ -308,6 +308,16 @@ class Cache:
         with suppress(MxrError):
             if partition is not None:
                 partition.remember_model(model)
+
+    def defaults(self) -> tuple[object, float] | None:
+        """Returns the document of the namespace's request defaults and its age in seconds; None before any answer."""
+        return None if self.partition is None else self.partition.defaults()
+
+    def remember_defaults(self, document: Json) -> None:
+        """Stores the request defaults of the namespace. Does nothing if the cache is not writable."""
+        with suppress(MxrError):
+            if self.partition is not None:
+                self.partition.remember_defaults(document)
 
     # --- contents ---
 

@@ -106,6 +106,11 @@ class Client:
         """Returns the ways to complete a partial request. Raises `NoSuchArtifactError` if there is none."""
         return self.exchange(artifact_protocol.Candidates, "POST", "/candidates", partial.to_json())
 
+    def defaults(self) -> artifact_protocol.NamespaceDefaults:
+        """Returns the request defaults of the namespace. Sent once: where the registry is away, the cache has them."""
+        with self._reply("GET", "/defaults", policy=ONCE) as reply:
+            return self._decode(artifact_protocol.NamespaceDefaults, self._read(reply))
+
     def artifacts(self, **filters: str | int | None) -> artifact_protocol.Artifacts:
         """Returns a page of artifacts.
 

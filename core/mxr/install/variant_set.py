@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
 from mxr.request import builder
 from mxr.request.builder import BuiltRequest, Options
 from mxr.request.defaults import apply_defaults
-from mxr.settings.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.workflows import fetch as fetch_workflow

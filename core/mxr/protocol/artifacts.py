@@ -16,6 +16,7 @@ from mxr.artifact.key import Key, check_model
 from mxr.artifact.manifest import Blob, Manifest, check_name, check_sha256
 from mxr.artifact.qualities import Qualities, Request
 from mxr.artifact.records import Artifact, Model, ModelClaim, ModelInput
+from mxr.artifact.request_defaults import RequestDefaults
 from mxr.errors import Json
 from mxr.util import codec
 from mxr.util.frozen import dataclass
@@ -38,6 +39,7 @@ __all__ = [
     "ModelClaim",
     "ModelInput",
     "Models",
+    "NamespaceDefaults",
     "Publish",
     "PutLock",
     "RecordedMiss",
@@ -129,6 +131,28 @@ class Hit:
     match: Mapping[str, Any]
     urls: Mapping[str, str]
     etag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceDefaults:
+    """The reply of `GET /v1/defaults`: request defaults of the namespace. Null: there is none.
+
+    `rocm`, `migraphx`: versions. `consumer`: a name of `mxr consumers`. `batch`: a batch size.
+    """
+
+    rocm: str | None = None
+    migraphx: str | None = None
+    consumer: str | None = None
+    batch: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch is not None and not isinstance(self.batch, int):
+            raise codec.refuse("batch", "a batch size", self.batch)
+        self.as_defaults("")
+
+    def as_defaults(self, source: str) -> RequestDefaults:
+        """Returns them as request defaults with this source. Raises `UsageError` for an invalid value."""
+        return RequestDefaults.of({name: value for name, value in document(self).items() if value is not None}, source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from mxr import consumers
+from mxr.artifact.request_defaults import NAMES, RequestDefaults
 from mxr.artifact.target import DynamicDim, Inputs, Shape
 from mxr.errors import UsageError
 from mxr.host_facts import Host
 from mxr.settings import DEFAULTS, SECRETS, VARIABLES, Settings
 from mxr.settings.project import ProjectDefaults, find_defaults
-from mxr.settings.request_defaults import NAMES, RequestDefaults
 from mxr.util import disk
 
 from .builder import VERSION_NAMES, Options, known_toolchain

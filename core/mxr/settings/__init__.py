@@ -1,8 +1,7 @@
 """Client settings: one frozen value, built once from flags, environment variables and the user's configuration file.
 
-config_file         reads a configuration file that only this user can write
-request_defaults    defaults of requests, and the forms of their values
-project             files of a project that set request defaults
+config_file    reads a configuration file that only this user can write
+project        files of a project that set request defaults
 """
 
 from __future__ import annotations
@@ -174,7 +173,7 @@ def _read_file(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def _request_default(name: str, value: object, source: str) -> Any:
-    from .request_defaults import check_default
+    from mxr.artifact.request_defaults import check_default
 
     try:
         return check_default(name, value)

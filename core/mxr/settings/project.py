@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from mxr.artifact.request_defaults import NAMES, RequestDefaults
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
 from .config_file import ConfigFile, UntrustedFileError, read_config
-from .request_defaults import NAMES, RequestDefaults
 
 FILES = (("mxr.toml", ""), ("pyproject.toml", "tool.mxr"))
 """The files of a project, each with the table that has the settings."""

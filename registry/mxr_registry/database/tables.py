@@ -67,13 +67,17 @@ class RegistryRow(Base):
 
 
 class NamespaceRow(Base):
-    """A namespace with settings of its own. `serve`: which artifacts answer requests; null: as the process decides."""
+    """A namespace with settings of its own. `serve`: which artifacts answer requests; null: as the process decides.
+
+    `defaults_json`: its request defaults, in the form of `GET /v1/defaults`; null: none.
+    """
 
     __tablename__ = "namespaces"
 
     name: Mapped[str] = mapped_column(Namespace, primary_key=True)
     serve: Mapped[str | None] = mapped_column(String(20))
     created_at: Mapped[float]
+    defaults_json: Mapped[str | None] = mapped_column(String(1000))
 
 
 class BlobRow(Base):

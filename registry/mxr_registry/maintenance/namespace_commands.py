@@ -1,16 +1,26 @@
-"""The commands `mxr-registry namespace`: list namespaces, and set which artifacts answer requests in one."""
+"""The commands `mxr-registry namespace`: list namespaces, and set their rules and request defaults."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mxr.artifact.serving import SERVE_RULES
 from mxr.display.streams import write_json, write_line
+from mxr.errors import UsageError
 from mxr_registry.command_options import data_option, existing_database, json_option
 from mxr_registry.config.settings import RegistrySettings
+
+if TYPE_CHECKING:
+    from mxr_registry.artifacts.namespaces import NamespaceSettings
+
+NO_DEFAULT = "none"
+"""Removes a request default."""
+
+MAX_DIGITS = 12
 
 
 @click.group()
@@ -22,42 +32,71 @@ def namespace() -> None:
 @click.argument("name", metavar="NAME")
 @click.option(
     "--serve",
-    required=True,
     type=click.Choice([*SERVE_RULES, "auto"]),
     help="Which artifacts answer requests: any; built (by a worker) or promoted; only promoted; or auto: any on a "
     "loopback address without --trusted-proxies, otherwise built.",
 )
+@click.option("--rocm", metavar="VERSION", help="Request default: the ROCm version. none: no default.")
+@click.option("--migraphx", metavar="VERSION", help="Request default: the MIGraphX version. none: no default.")
+@click.option("--for", "consumer", metavar="CONSUMER", help="Request default: the consumer. none: no default.")
+@click.option("--batch", metavar="N", help="Request default: the batch size. none: no default.")
 @data_option
 @json_option
-def set_(name: str, serve: str, data: Path | None, as_json: bool) -> None:
-    """Set which artifacts answer requests in the namespace NAME. It holds at once.
+def set_(name: str, data: Path | None, as_json: bool, **given: str | None) -> None:
+    """Set which artifacts answer requests in the namespace NAME, and its request defaults. What you leave out stays.
 
-    Artifacts that a person or a lock names by id are served in any case.
+    Artifacts that a person or a lock names by id are served in any case. Clients use a default where neither their
+    options, their host nor their own configuration tell a fact. They ask for the defaults once an hour (`max_age`).
+
+    \b
+    mxr-registry namespace set default --serve built
+    mxr-registry namespace set default --rocm 7.2 --migraphx 2.15 --for triton
+    mxr-registry namespace set default --batch none
     """
     from mxr_registry.artifacts import namespaces
     from mxr_registry.database import schema
 
+    changes = {option: _value(option, value) for option, value in given.items() if value is not None}
+    if not changes:
+        raise UsageError("Nothing to set is given.", hint="Give --serve, or a request default such as --rocm 7.2.")
     db = existing_database(RegistrySettings.read(os.environ, data))
     schema.check(db)
     with db.writing() as session:
-        namespaces.set_serve(session, name, serve)
-    write_json({"name": name, "serve": serve}) if as_json else write_line(f"{name}: serve {serve}")
+        settings = namespaces.change_namespace(session, name, changes)
+    write_json(settings.to_json()) if as_json else write_line(_line(settings))
+
+
+def _value(option: str, value: str) -> object:
+    if option == "serve":
+        return value
+    if value == NO_DEFAULT:
+        return None
+    if option == "batch":
+        return int(value) if value.isascii() and value.isdigit() and len(value) < MAX_DIGITS else value
+    return value
 
 
 @namespace.command()
 @data_option
 @json_option
 def ls(data: Path | None, as_json: bool) -> None:
-    """List the namespaces, each with its rule."""
+    """List the namespaces, each with its rule and its request defaults."""
     from mxr_registry.artifacts import namespaces
     from mxr_registry.database import schema
 
     db = existing_database(RegistrySettings.read(os.environ, data))
     schema.check(db)
     with db.reading() as session:
-        rows = namespaces.listed(session)
+        rows = namespaces.list_namespaces(session)
     if as_json:
-        write_json({"namespaces": [{"name": name, "serve": rule} for name, rule in rows.items()]})
+        write_json({"namespaces": [row.to_json() for row in rows]})
     else:
-        for name, rule in rows.items():
-            write_line(f"{name}  {rule}")
+        for row in rows:
+            write_line(_line(row))
+
+
+def _line(settings: NamespaceSettings) -> str:
+    """One namespace with its rule and its request defaults."""
+    defaults = settings.to_json()["defaults"]
+    words = "".join(f", {name} {value}" for name, value in defaults.items() if value is not None)
+    return f"{settings.name}: serve {settings.serve}{words}"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from strategies import MODEL
 
+from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.errors import UsageError
 from mxr.host_facts import Host, HostTarget, HostToolchain
 from mxr.onnxfile import OnnxInput, OnnxModel
@@ -16,7 +17,6 @@ from mxr.request.defaults import apply_defaults, default_batches, of_project, of
 from mxr.request.model import ModelReference
 from mxr.settings import Settings, load
 from mxr.settings.project import ProjectDefaults
-from mxr.settings.request_defaults import NO_DEFAULTS, RequestDefaults
 
 BARE = Host()
 MI100 = Host((HostTarget("gfx908", "+", "-", 120, 1),), HostToolchain("7.1.1", "2.14.0"))

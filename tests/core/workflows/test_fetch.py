@@ -45,12 +45,18 @@ def test_an_answer_that_the_demands_refuse_is_not_taken() -> None:
 
 
 @contextmanager
-def lying_registry(reply: dict[str, Any], status: int = 200) -> Iterator[Client]:
+def lying_registry(reply: Any, status: int = 200) -> Iterator[Client]:
     """A client of a server that answers every request with this JSON."""
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer()
+
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
+            self.answer()
+
+        def answer(self) -> None:
             data = json.dumps(reply).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))

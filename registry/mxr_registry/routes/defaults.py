@@ -1,0 +1,20 @@
+"""Route for the request defaults of a namespace."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from mxr.protocol.artifacts import document
+from mxr.util import codec
+from mxr_registry.artifacts import namespaces
+
+from .deps import CallerDep, ServicesDep, reply
+
+router = APIRouter(prefix="/v1/defaults", tags=["resolve"])
+
+
+@router.get("", summary="Show the request defaults of the namespace")
+def show_defaults(services: ServicesDep, caller: CallerDep) -> Response:
+    """What a request of this namespace has where neither its options nor the host tell. Null: there is no default."""
+    with services.db.reading() as session:
+        return reply(codec.canonical(document(namespaces.defaults_of(session, caller.namespace))))

@@ -31,7 +31,7 @@ COMMANDS = (
         "freeze",
     ),
     *("consumers", "cache", "cache dir", "cache ls", "cache verify", "cache prune", "cache clear", "jobs", "workers"),
-    *("precompile", "plan", "lock", "verify", "export", "import", "kserve-init"),
+    *("precompile", "plan", "lock", "verify", "export", "import", "kserve-init", "config"),
 )
 
 

@@ -106,7 +106,8 @@ def test_none_says_everything_at_once(mxr: Host, model: Path, published: dict[st
         "id": published["id"],
         "differences": [{"field": "precision", "asked": "fp16", "found": "fp32"}],
     }
-    assert "mxr push FILE.mxr --model" in error["hint"]
+    push_it = f"`mxr push FILE.mxr --model {model} --rocm VERSION --for CONSUMER --precision fp16`"
+    assert error["hint"].endswith(f"Compile it with MIGraphX, and publish it: {push_it}.")
     for words, field in (
         (("--arch", "gfx90a"), "arch"),
         ((*ARCH, "--vendor", "hygon"), "vendor"),

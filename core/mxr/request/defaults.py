@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from mxr import consumers
-from mxr.artifact.request_defaults import NAMES, RequestDefaults
+from mxr.artifact.request_defaults import NAMES, NO_DEFAULTS, RequestDefaults
 from mxr.artifact.target import DynamicDim, Inputs, Shape
 from mxr.errors import UsageError
 from mxr.host_facts import Host
 from mxr.settings import DEFAULTS, SECRETS, VARIABLES, Settings
 from mxr.settings.project import ProjectDefaults, find_defaults
-from mxr.util import disk
 
 from .builder import VERSION_NAMES, Options, known_toolchain
 from .model import ModelReference, is_identity
@@ -40,10 +39,12 @@ def of_project(model: str | None, settings: Settings) -> ProjectDefaults:
     """
     if model is not None and is_identity(model):
         return ProjectDefaults(RequestDefaults())
-    path = Path("x") if model is None else Path(model)
-    with disk.faults(path, "read"):
-        folder = path.parent.resolve()
-        home = settings.home and settings.home.resolve()
+    try:
+        folder = Path() if model is None else Path(model).parent
+        folder, home = folder.resolve(), settings.home and settings.home.resolve()
+    except (OSError, RuntimeError, ValueError):
+        # No such folder, such as a loop of links: reading the model says so.
+        return ProjectDefaults(NO_DEFAULTS)
     return find_defaults(folder, home, ELSEWHERE)
 
 

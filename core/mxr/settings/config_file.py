@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -34,7 +35,10 @@ class ConfigFile:
     within: str = ""
 
     def table(self) -> dict[str, Any] | None:
-        """Returns the table of the settings, None if the file has none. Raises `UsageError` for invalid TOML."""
+        """Returns the table of the settings, None if the file has none.
+
+        Raises `UsageError` for invalid TOML; where `within` is not in it, the file is none of ours.
+        """
         # Imported here: most hosts have no configuration file, and a fetch from the cache must start fast.
         if sys.version_info >= (3, 11):
             import tomllib
@@ -44,6 +48,8 @@ class ConfigFile:
         try:
             found: Any = tomllib.loads(self.text)
         except (ValueError, RecursionError) as problem:
+            if self.within and not any(self._header().match(line) for line in self.text.splitlines()):
+                return None
             reason = "it is nested too deeply" if isinstance(problem, RecursionError) else problem
             raise UsageError(
                 f"{self.path} is not valid TOML: {reason}.", hint="Correct the file or remove it."
@@ -69,6 +75,9 @@ class ConfigFile:
         detail = {"file": str(self.path), **({"line": line} if line else {})}
         return UsageError(f"{where}: {problem}.", hint=hint, detail=detail)
 
+    def _header(self) -> re.Pattern[str]:
+        return re.compile(r"\s*\[\s*" + _dotted(self.within) + r"\s*[\].]")
+
     def _line(self, name: str) -> int | None:
         """Returns the number of the first line that assigns a name or begins its table. TOML parsers do not tell it.
 
@@ -77,7 +86,7 @@ class ConfigFile:
         lines = self.text.splitlines()
         first = 0
         if self.within:
-            header = re.compile(r"\s*\[\s*" + _dotted(self.within) + r"\s*[\].]")
+            header = self._header()
             first = next((at for at, line in enumerate(lines) if header.match(line)), 0)
             if not name:
                 return first + 1
@@ -102,14 +111,15 @@ def read_config(path: Path, within: str = "", *, follow_links: bool = False) -> 
     """Returns the content of a file, None if there is none.
 
     Raises `UntrustedFileError` for what another user owns or can write, for what is no regular file, and, without
-    `follow_links`, for a symbolic link; `UsageError` for a file of this user that is too large or no text.
+    `follow_links`, for a symbolic link; `UsageError` for a file of this user that is too large or no text, unless it
+    belongs to other tools (`within`).
     """
     try:
         descriptor = os.open(path, OPEN | (0 if follow_links else os.O_NOFOLLOW))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as problem:
-        reason = "is a symbolic link" if path.is_symlink() else f"cannot be read: {problem.strerror}"
+        reason = "is a symbolic link" if problem.errno == errno.ELOOP else f"cannot be read: {problem.strerror}"
         raise UntrustedFileError(f"it {reason}") from None
     try:
         status = os.fstat(descriptor)
@@ -123,10 +133,14 @@ def read_config(path: Path, within: str = "", *, follow_links: bool = False) -> 
     finally:
         os.close(descriptor)
     if len(data) > MAX_BYTES:
+        if within:
+            return None
         raise UsageError(f"{path} is larger than {MAX_BYTES} bytes.", hint="Correct the file or remove it.")
     try:
         return ConfigFile(path, data.decode(), within)
     except UnicodeDecodeError as problem:
+        if within:
+            return None
         raise UsageError(
             f"{path} is not valid TOML: it is not UTF-8 at byte {problem.start}.",
             hint="Correct the file or remove it.",

@@ -189,8 +189,10 @@ def _explained(
     if "serve" in miss.detail:
         return miss
     if not toolchains or subject.path is None:
-        publish = f"mxr push FILE.mxr --model {shell_quoted(subject.path or subject.model)}"
-        hint = f"No live worker could compile it. Compile it and publish it with what describes it: `{publish}`."
+        hint = (
+            "No live worker can compile it. Compile it with MIGraphX, and publish it: "
+            f"`{_push_command(partial, options, subject)}`."
+        )
     else:
         hint = f"Have a worker compile it: `{_compile_command(partial, options, subject, toolchains[0])}`."
     return NoSuchArtifactError(miss.message, hint=hint, detail=miss.detail)
@@ -206,6 +208,19 @@ def _compile_command(
     words += ["--batch", "N"] if any(name.startswith("inputs.") for name in opened) else []
     words += ["--for", "CONSUMER"] if {"offload_copy", "fast_math"} & opened else []
     return _command(options, subject, [*words, "--on-miss", "wait"])
+
+
+def _push_command(partial: PartialRequest, options: Options, subject: ModelReference) -> str:
+    """The command that publishes a program for the request. What the file tells need not be stated."""
+    words = ["mxr", "push", "FILE.mxr", "--model", str(subject.path or subject.model)]
+    if partial.kind == "ref":
+        words += ["--kind", "ref"]
+    else:
+        words += ["--vendor", partial.vendor] if partial.vendor not in (None, "amd") else []
+        words += ["--rocm", options.rocm or partial.rocm or "VERSION"]
+    words += ["--for", options.consumer or "CONSUMER"]
+    words += ["--precision", options.precision] if options.precision is not None else []
+    return _quoted(words)
 
 
 def _command(options: Options, subject: ModelReference, words: Sequence[str]) -> str:

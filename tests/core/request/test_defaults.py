@@ -133,3 +133,10 @@ def test_a_model_by_its_identity_belongs_to_no_project(tmp_path: Path, monkeypat
     assert of_project(MODEL, settings) == ProjectDefaults(NO_DEFAULTS)
     assert of_project(None, settings).defaults.rocm == "7.1"
     assert of_project("m.onnx", settings).defaults.rocm == "7.1"
+
+
+def test_a_folder_that_cannot_be_resolved_has_no_project(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    for model in (tmp_path / "loop" / "m.onnx", tmp_path / "absent" / "m.onnx", tmp_path / ("x" * 300) / "m.onnx"):
+        assert of_project(str(model), Settings(home=tmp_path)).files == ()
+    assert of_project("a\0b/m.onnx", Settings()).files == ()

@@ -71,6 +71,12 @@ def test_other_projects_are_no_files_of_mxr(project: Path, find: Find) -> None:
     (project / "models" / "pyproject.toml").write_text("this is = not [TOML")
     assert find() == ProjectDefaults(find().defaults)
     assert find().files == () and find().unused == ()
+    for data in (b'[tool.other\nmxr = "a word"', b'mxr = "\xff"', b"#" * (MAX_BYTES + 1), b"mxr = " + b"[" * 5000):
+        (project / "pyproject.toml").write_bytes(data)
+        assert find().files == () and find().unused == ()
+    (project / "pyproject.toml").write_text('[tool.mxr]\nrocm = "7.2"\nbroken\n')
+    with pytest.raises(UsageError, match=r"pyproject\.toml is not valid TOML: .*line 3"):
+        find()
 
 
 @pytest.mark.parametrize(

@@ -177,12 +177,15 @@ def test_a_push_neither_outranks_nor_stops_what_was_built(registry: Any, parts: 
 
 @on_sqlite
 def test_the_commands_for_namespaces(registry: Any) -> None:
-    assert namespace(registry, "ls") == {"namespaces": [{"name": "default", "serve": "auto"}]}
-    assert namespace(registry, "set", "default", "--serve", "promoted") == {"name": "default", "serve": "promoted"}
-    assert namespace(registry, "ls") == {"namespaces": [{"name": "default", "serve": "promoted"}]}
+    defaults = dict.fromkeys(("rocm", "migraphx", "consumer", "batch"))
+    auto = {"namespaces": [{"name": "default", "serve": "auto", "defaults": defaults}]}
+    promoted = {"name": "default", "serve": "promoted", "defaults": defaults}
+    assert namespace(registry, "ls") == auto
+    assert namespace(registry, "set", "default", "--serve", "promoted") == promoted
+    assert namespace(registry, "ls") == {"namespaces": [promoted]}
     assert namespace(registry, "set", "team/a", "--serve", "any", expect=3)["error"]["code"] == "not_found"
     namespace(registry, "set", "default", "--serve", "auto")
-    assert namespace(registry, "ls") == {"namespaces": [{"name": "default", "serve": "auto"}]}
+    assert namespace(registry, "ls") == auto
 
 
 @on_sqlite

@@ -76,16 +76,20 @@ def find(db: Database, namespace: str, partial: PartialRequest) -> str | None:
 
 
 def _read_rows(session: Session, namespace: str, partial: PartialRequest) -> tuple[list[Row], bool]:
-    """Return the latest artifacts that could complete the request, and whether there are more."""
+    """Return artifacts that could complete the request, and whether there are more.
+
+    Those for the arch come first, then those for its generic family, each with the latest first.
+    """
     rows: list[Row] = []
     size = 0
-    result = session.execute(_query(namespace, partial).execution_options(yield_per=PREFETCHED))
-    with closing(result):
-        for row in result:
-            size += len(row.key_json)
-            if len(rows) == MOST_READ or (rows and size > MAX_READ):
-                return rows, True
-            rows.append(row)
+    for digest in partial.fixed_digests:
+        result = session.execute(query_programs(namespace, digest, partial).execution_options(yield_per=PREFETCHED))
+        with closing(result):
+            for row in result:
+                size += len(row.key_json)
+                if len(rows) == MOST_READ or (rows and size > MAX_READ):
+                    return rows, True
+                rows.append(row)
     return rows, False
 
 
@@ -119,9 +123,13 @@ def _with_default_flags(partial: PartialRequest) -> Request:
     return Request(Key(inputs=partial.inputs, **known), partial.demands)  # type: ignore[arg-type]
 
 
-def _query(namespace: str, partial: PartialRequest) -> Any:
+def query_programs(namespace: str, digest: str, partial: PartialRequest) -> Any:
+    """Return the query for the artifacts with the fixed digest that could complete the request, the latest first.
+
+    One digest, so that the rows come in the order of one index: with several, SQLite reads all rows of the namespace.
+    """
     row = ArtifactRow
-    query = select(*COLUMNS).where(row.namespace == namespace, row.fixed_digest.in_(partial.fixed_digests))
+    query = select(*COLUMNS).where(row.namespace == namespace, row.fixed_digest == digest)
     for name in ("migraphx", "rocm"):
         value = getattr(partial, name)
         if value is not None and not (name == "rocm" and partial.kind == "ref"):

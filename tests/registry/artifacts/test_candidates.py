@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
 from harness.programs import run as run_program
 from registry.registry_client import GFX908, REF, RegistryUnderTest, gpu_capabilities, gpu_key, ref_key
+from sqlalchemy import text
+from sqlalchemy.dialects import sqlite
 
 from mxr.artifact.key import Key
 from mxr.artifact.partial import PartialRequest
 from mxr_registry.artifacts import candidates as stored_candidates
+from mxr_registry.database import schema
 from mxr_registry.database.session import Database
 
 OPEN = {"kind": "gpu", "vendor": "amd", "arch": "gfx908", "inputs": {"x": [None, 3, 32, 32]}}
@@ -182,3 +186,20 @@ def test_what_one_request_reads_is_bounded(
         assert (found["more"], found["total"]) == (False, 5)
     finally:
         db.close()
+
+
+@pytest.mark.parametrize("known", [{}, {"rocm": "7.2"}, {"rocm": "7.2", "migraphx": "2.15"}], ids=str)
+def test_the_index_answers_and_no_scan(tmp_path: Path, model: str, known: dict[str, Any]) -> None:
+    """One million artifacts made a partial request 650 times as slow as a resolve where the order chose the index."""
+    partial = PartialRequest.from_json({"model": model, **OPEN, **known})
+    statement = stored_candidates.query_programs("default", partial.fixed_digests[0], partial)
+    sql = str(statement.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
+    db = Database(f"sqlite:///{tmp_path / 'registry.db'}")
+    schema.upgrade(db)
+    with db.reading() as session:
+        plan = [row.detail for row in session.execute(text(f"EXPLAIN QUERY PLAN {sql}"))]
+    db.close()
+    assert any(
+        "USING INDEX ix_artifacts_namespace_fixed_digest_seq (namespace=? AND fixed_digest=?)" in row for row in plan
+    )
+    assert not [row for row in plan if row.startswith("SCAN") or "TEMP B-TREE" in row], plan

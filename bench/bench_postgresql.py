@@ -1,4 +1,5 @@
-"""Resolve on PostgreSQL: latency with a thousand and a million artifacts; throughput of one and two registries.
+"""Resolve on PostgreSQL: latency with a thousand and a million artifacts; throughput of one and two registries; the
+time of a partial request with 50 candidates, compared with a resolve.
 
     python bench/bench_postgresql.py [--seconds 4] [--many 1000000] [--samples 3000]
 
@@ -21,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
-from bench_resolve import EACH, fill, p95, request, throughput
+from bench_resolve import EACH, fill, open_ratio, p95, request, throughput
 from registry_process import registry
 
 from mxr.util.codec import canonical
@@ -78,6 +79,7 @@ def main() -> None:
         f"resolves: one registry {found['one']:.0f}/s; two on the same database {found['two']:.0f}/s; "
         f"ratio {found['gain']:.2f} (limit: at least 1.6, given enough cores)"
     )
+    print(f"a partial request with 50 candidates takes {found['open']:.1f} times as long as a resolve (limit 5)")
     cores = os.cpu_count() or 1
     if cores < CORES:
         print(f"too few cores for this comparison: {cores} cores run the registries, the database and the load")
@@ -98,9 +100,11 @@ def measure(server: PostgreSQL, many: int, seconds: int, samples: int, rounds: i
         for url in urls:
             p95(url, asked, samples // 6)
         slow = [(p95(urls[1], many // EACH, samples), p95(urls[0], 1_000, samples)) for _ in range(rounds)]
+        opened = statistics.median(open_ratio(urls[1], max(20, samples // 10)) for _ in range(rounds))
         bodies = [canonical(request(n).to_json()).encode() for n in range(asked)]
         pairs = [(rates(urls[1:2], bodies, seconds), rates(urls[1:], bodies, seconds)) for _ in range(rounds)]
     return {
+        "open": opened,
         "p95_many": statistics.median(a for a, _ in slow),
         "p95_few": statistics.median(b for _, b in slow),
         "growth": statistics.median(a / b for a, b in slow),

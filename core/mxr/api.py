@@ -78,8 +78,9 @@ def fetch(
     by name: `{"ort": "1.27.1"}`. `inputs`: the shapes of inputs with dims other than the batch left open.
 
     `options` are the fields of `mxr.Options`, such as arch, rocm, migraphx, batch, precision, consumer, exact and
-    allow. Facts that they do not give come from this host, or from the only program in the registry that has the
-    others: `.match.assumed` has what was assumed. Several such programs are a `UsageError`.
+    allow. Facts that they do not give come from this host, from request defaults such as those in `mxr.toml`, or from
+    the only program in the registry that has the others: `.match.assumed` has what was assumed. Several such programs
+    are a `UsageError`.
 
     Raises `NoSuchArtifactError` (`detail["nearest"]` lists the closest programs), `UnreachableError`, `DamagedError`,
     `UsageError`, or another `mxr.MxrError`.

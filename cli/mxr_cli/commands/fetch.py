@@ -96,8 +96,9 @@ def fetch(
     """Fetch the compiled program for MODEL and print its path. MODEL is an ONNX file, or the identity (sha256:...) of a
     model that the registry knows.
 
-    Facts that you do not give are detected on this host (see `mxr host`), or taken from the only program that fits. If
-    several fit, they are listed with the options that choose. The program comes from the cache or else from the
+    Facts that you do not give are detected on this host (see `mxr host`), come from defaults such as those in mxr.toml
+    (see `mxr config`), or are taken from the only program that fits. If several fit, they are listed with the options
+    that choose. The program comes from the cache or else from the
     registry, and every byte is verified. If no program fits, the command fails and lists the closest ones with their
     differences.
 

@@ -38,7 +38,7 @@ def of_project(model: str | None, settings: Settings) -> ProjectDefaults:
     A model given by its identity belongs to none. Raises `UsageError` for an invalid file.
     """
     if model is not None and is_identity(model):
-        return ProjectDefaults(RequestDefaults())
+        return ProjectDefaults(NO_DEFAULTS)
     try:
         folder = Path() if model is None else Path(model).parent
         folder, home = folder.resolve(), settings.home and settings.home.resolve()

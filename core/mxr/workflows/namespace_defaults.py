@@ -12,6 +12,9 @@ from .fetch import Connect
 
 SOURCE = "the registry's defaults"
 
+PATIENCE = 3.0
+"""Seconds without an answer after which a request does without newer defaults."""
+
 
 def find_namespace_defaults(cache: Cache, connect: Connect | None) -> RequestDefaults:
     """Returns the request defaults of the namespace. Without `connect` (offline), or where the registry is away, those
@@ -23,7 +26,7 @@ def find_namespace_defaults(cache: Cache, connect: Connect | None) -> RequestDef
     if connect is None or (known is not None and 0 <= age < cache.policy.max_age):
         return known or NO_DEFAULTS
     try:
-        client = connect()
+        client = connect().with_timeout(PATIENCE)
         found = client.defaults()
         cache.meet(client.identity)
     except (UnreachableError, TemporaryError):

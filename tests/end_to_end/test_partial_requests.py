@@ -123,7 +123,8 @@ def test_none_says_everything_at_once(mxr: Host, model: Path, published: dict[st
 
 
 def test_what_takes_nothing_open_says_all_that_is_missing(mxr: Host, model: Path, published: dict[str, Any]) -> None:
-    for words in (("--exact",), ("--on-miss", "ask"), ("--on-miss", "wait"), ("--for", "ort", "--ort", "1.27.1")):
+    actions = (("--on-miss", action) for action in ("ask", "wait", "local"))
+    for words in (("--exact",), *actions, ("--for", "ort", "--ort", "1.27.1")):
         for output in ((), ("-o", "there/")):
             error = mxr("fetch", model, *ARCH, *words, *output, "--json", expect=2).error
             assert "ROCm and MIGraphX and all dims of the inputs" in error["message"], words

@@ -21,11 +21,11 @@ def key(session: Session, options: Options, model: str) -> None:
     host, defaults = session.host(options), session.defaults(model)
     subject, asked = prepare(options, model, session.cache(), session.client, host, defaults=defaults)
     request_key = asked.request.key
+    for line in asked.notes:
+        note(f"mxr: {line}")
     if session.as_json:
         print_json({"model": subject.model, "digest": request_key.digest, **asked.request.to_json()})
         return
-    for line in asked.notes:
-        note(f"mxr: {line}")
     echo(f"model   {subject.model}")
     echo(f"digest  {request_key.digest}")
     echo(f"key     {request_key.canonical}")

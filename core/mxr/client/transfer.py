@@ -31,6 +31,9 @@ Read = Callable[[Blob], Iterator[bytes]]
 AT_ONCE = 4
 """Blobs that are transferred at the same time."""
 
+NOTICED = 0.2
+"""Seconds after which a Ctrl-C is noticed in any case."""
+
 LARGE = 16 << 20
 """Bytes from which an upload first asks whether another host has sent the blob in the meantime."""
 
@@ -264,7 +267,9 @@ class TransferPool(Generic[T]):
     def _wait(self) -> None:
         try:
             for thread in self._threads:
-                thread.join()
+                # A join without a time limit misses a Ctrl-C that arrives right before it waits, or in another thread.
+                while thread.is_alive():
+                    thread.join(NOTICED)
         except BaseException:
             self._drain()
             raise

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mxr.artifact.request_defaults import NO_DEFAULTS
 from mxr.errors import MxrError
 from mxr_cli.options import Session, common
-from mxr_cli.output import echo, note, print_json, print_table
+from mxr_cli.output import note, print_json, print_table
 
 if TYPE_CHECKING:
     from mxr.artifact.request_defaults import RequestDefaults
@@ -38,7 +37,6 @@ def config(session: Session, model: str | None, offline: bool) -> None:
     from mxr.request.defaults import of_project, of_settings
 
     project = of_project(model, session.settings)
-
     configured = of_settings(session.settings).over(project.defaults)
     defaults = configured.over(_of_registry(session, offline=offline))
     unused = (*session.settings.unused, *project.unused)
@@ -50,8 +48,6 @@ def config(session: Session, model: str | None, offline: bool) -> None:
         return
     rows = [(name, row) for name, row in (*settings.items(), *requests.items())]
     print_table([(name, _shown(row["value"]), row["from"] or "") for name, row in rows], ("NAME", "VALUE", "FROM"))
-    if project.unused:
-        echo()
     for line in project.unused:
         note(f"mxr: {line}")
 
@@ -64,7 +60,7 @@ def _of_registry(session: Session, *, offline: bool) -> RequestDefaults:
         return find_namespace_defaults(session.cache(), session.connect(offline=offline))
     except MxrError as problem:
         note(f"mxr: the registry's defaults are not known: {problem.message}")
-        return NO_DEFAULTS
+        return find_namespace_defaults(session.cache(), None)
 
 
 def _settings(settings: Settings) -> dict[str, dict[str, Any]]:

@@ -98,9 +98,8 @@ def fetch(
 
     Facts that you do not give are detected on this host (see `mxr host`), come from defaults such as those in mxr.toml
     (see `mxr config`), or are taken from the only program that fits. If several fit, they are listed with the options
-    that choose. The program comes from the cache or else from the
-    registry, and every byte is verified. If no program fits, the command fails and lists the closest ones with their
-    differences.
+    that choose. The program comes from the cache or else from the registry, and every byte is verified. If no program
+    fits, the command fails and lists the closest ones with their differences.
 
     \b
     Fetch the program for an MI100, on any host:

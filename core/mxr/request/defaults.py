@@ -5,23 +5,22 @@ Options and the facts of the host come first: a default fills what they leave op
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mxr import consumers
 from mxr.artifact.request_defaults import NAMES, NO_DEFAULTS, RequestDefaults
-from mxr.artifact.target import DynamicDim, Inputs, Shape
+from mxr.artifact.target import Inputs, Shape, show_dims
 from mxr.errors import UsageError
 from mxr.host_facts import Host
-from mxr.settings import DEFAULTS, SECRETS, VARIABLES, Settings
+from mxr.settings import DEFAULTS, VARIABLES, Settings
 from mxr.settings.project import ProjectDefaults, find_defaults
 
 from .builder import VERSION_NAMES, Options, known_toolchain
 from .model import ModelReference, is_identity
 
-ELSEWHERE = tuple(name for name in (*VARIABLES, *SECRETS) if name not in NAMES)
+ELSEWHERE = tuple(name for name in VARIABLES if name not in NAMES)
 """The settings that no project file may have."""
 
 
@@ -66,7 +65,7 @@ def apply_defaults(
     inputs = _default_inputs(found, defaults, subject)
     if inputs:
         found = replace(found, inputs=(*found.inputs, *inputs))
-        used |= {f"inputs.{name}": _shown(shape) for name, shape in inputs}
+        used |= {f"inputs.{name}": show_dims(shape) for name, shape in inputs}
     return found, (*_notes(used, defaults), *overridden)
 
 
@@ -140,12 +139,6 @@ def _default_inputs(options: Options, defaults: RequestDefaults, subject: ModelR
             ) from None
         found.append(given)
     return tuple(found)
-
-
-def _shown(shape: Sequence[int | DynamicDim]) -> str:
-    from mxr.artifact.target import show_dims
-
-    return show_dims(tuple(shape))
 
 
 def _notes(used: dict[str, str], defaults: RequestDefaults) -> tuple[str, ...]:

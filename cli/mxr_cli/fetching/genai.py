@@ -1,4 +1,4 @@
-"""`mxr fetch --genai-config`: one fetch for each model that a genai_config.json runs with MIGraphX."""
+"""`mxr fetch --genai-config`: the programs for every model that a genai_config.json runs with MIGraphX."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from mxr.errors import MxrError
 from mxr.request import genai_config
 from mxr_cli.output import echo, note
 
-from .dispatch import fetch_model
+from .dispatch import with_defaults
+from .program import deliver_program, obtain_program
 
 if TYPE_CHECKING:
+    from mxr.request.genai_config import GenaiProgram
     from mxr_cli.options import Session
 
     from .fetch_options import FetchOptions
@@ -23,19 +25,26 @@ if TYPE_CHECKING:
 def fetch_genai_models(session: Session, options: FetchOptions) -> dict[str, Any]:
     """Fetch every program that a configuration needs. Returns the JSON document.
 
-    When some fail, the others are fetched all the same and their paths printed; then the first error is raised.
+    The programs of one model are a set: none is placed before all of them are in the cache. When a set is incomplete,
+    those of the other models are placed all the same and their paths printed; then the first error is raised.
     """
     assert options.genai_config is not None
     session = replace(session, takes_open=False)
     documents: list[dict[str, Any]] = []
     errors: list[MxrError] = []
-    for label, each in _calls(options, Path(options.genai_config)):
-        try:
-            documents.append({"part": label} | fetch_model(session, each))
-        except MxrError as error:
-            error.message = f"{label}: {error.message}"
-            error.detail["part"] = label
-            errors.append(error)
+    for calls in _sets(session, options, Path(options.genai_config)).values():
+        obtained = []
+        for label, each in calls.items():
+            try:
+                obtained.append((label, obtain_program(session, each)))
+            except MxrError as error:
+                error.message = f"{label}: {error.message}"
+                error.detail["part"] = label
+                errors.append(error)
+        if len(obtained) == len(calls):
+            documents += [
+                {"part": label} | deliver_program(session, each, offline=options.offline) for label, each in obtained
+            ]
     if not errors:
         return {"config": options.genai_config, "entries": documents}
     if not session.as_json:
@@ -46,27 +55,43 @@ def fetch_genai_models(session: Session, options: FetchOptions) -> dict[str, Any
     raise errors[0]
 
 
-def _calls(options: FetchOptions, file: Path) -> Iterator[tuple[str, FetchOptions]]:
-    """A label and the options of a fetch for each program. Command line options override the configuration."""
+def _sets(session: Session, options: FetchOptions, file: Path) -> dict[str, dict[str, FetchOptions]]:
+    """The options of a fetch for each program: by the name of its model, then by its label."""
     config = genai_config.read(file)
     for line in config.notes:
         note(f"mxr: {line}")
-    request = options.request
+    found: dict[str, dict[str, FetchOptions]] = {}
     for part in config.parts:
-        onnx = onnxfile.read_model(part.path)
-        names = {each.name for each in onnx.inputs}
-        given = {name: shape for name, shape in request.inputs if name in names}
-        batches = options.batches or ((request.batch,) if request.batch else part.batches) or (None,)
-        for batch in batches:
-            inputs = dict(part.inputs(onnx, batch)) | given
-            label = part.label + (f"-b{batch}" if len(batches) > 1 else "")
-            wanted = replace(
-                request,
-                consumer=request.consumer or "ort",
-                precision=request.precision or part.precision,
-                tuning=request.tuning or part.tuning,
-                batch=batch,
-                inputs=tuple(inputs.items()),
-            )
-            output = None if options.output is None else f"{options.output}/{label}/"
-            yield label, replace(options, request=wanted, batches=(), model=str(part.path), output=output)
+        found.setdefault(part.name, {}).update(_calls(session, options, part))
+    return found
+
+
+def _calls(session: Session, options: FetchOptions, part: GenaiProgram) -> Iterator[tuple[str, FetchOptions]]:
+    """A label and the options of a fetch for each batch size. Command line options override the configuration."""
+    onnx, request = onnxfile.read_model(part.path), options.request
+    wanted = replace(
+        request,
+        consumer=request.consumer or "ort",
+        precision=request.precision or part.precision,
+        tuning=request.tuning or part.tuning,
+    )
+    asked = with_defaults(session, replace(options, request=wanted, model=str(part.path)))
+    # The phases of a model with fixed lengths are one program.
+    phased = part.phase is not None and bool(part.inputs(onnx, None))
+    given = (request.batch,) if request.batch else ()
+    batches = asked.batches or given or part.batches or (asked.defaults.batch if phased else ()) or (None,)
+    names = {each.name for each in onnx.inputs}
+    for batch in batches:
+        shapes = dict(part.inputs(onnx, batch)) | {name: shape for name, shape in request.inputs if name in names}
+        label = (part.label if phased else part.name) + (f"-b{batch}" if len(batches) > 1 else "")
+        # ONNX Runtime has one folder of programs for each session.
+        folder = part.name if wanted.consumer == "ort" else label
+        yield (
+            label,
+            replace(
+                asked,
+                request=replace(wanted, batch=batch, inputs=tuple(shapes.items())),
+                batches=(),
+                output=None if options.output is None else f"{options.output}/{folder}/",
+            ),
+        )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxr.errors import MxrError, NoSuchArtifactError
+from mxr.util.frozen import dataclass
 from mxr_cli.output import note, transfer_progress
 
 if TYPE_CHECKING:
@@ -19,8 +20,23 @@ if TYPE_CHECKING:
     from .fetch_options import FetchOptions
 
 
+@dataclass(frozen=True, slots=True)
+class ObtainedProgram:
+    """A program, or the files recorded from its consumer, in the cache, and where to write it."""
+
+    fetched: Fetched
+    asked: BuiltRequest
+    subject: ModelReference
+    output: OutputRequest | None
+
+
 def fetch_program(session: Session, options: FetchOptions) -> dict[str, Any]:
     """Fetch one program, or the files recorded from its consumer, and write it. Returns the JSON document."""
+    return deliver_program(session, obtain_program(session, options), offline=options.offline)
+
+
+def obtain_program(session: Session, options: FetchOptions) -> ObtainedProgram:
+    """Fetch one program, or the files recorded from its consumer, into the cache; compile it if `on_miss` says so."""
     from mxr.api import complete
 
     assert options.model is not None
@@ -45,7 +61,7 @@ def fetch_program(session: Session, options: FetchOptions) -> dict[str, Any]:
             recording = installer.recording_request(asked, subject, output)
             recorded = _record_on_worker(session, options, subject, recording)
         if recorded is not None:
-            return deliver(session, output, recorded, asked, subject, connect)
+            return ObtainedProgram(recorded, asked, subject, output)
         installer.check_unrecorded(asked, subject, output)
     try:
         fetched: Fetched = completed.fetch(cache, connect, refresh=options.refresh, watch=transfer_progress("fetching"))
@@ -57,7 +73,13 @@ def fetch_program(session: Session, options: FetchOptions) -> dict[str, Any]:
         if not options.on_miss.compiles:
             raise
         fetched = compile_and_fetch(session, options.on_miss, subject, asked, options.request.calibration)
-    return deliver(session, output, fetched, asked, subject, connect)
+    return ObtainedProgram(fetched, asked, subject, output)
+
+
+def deliver_program(session: Session, obtained: ObtainedProgram, *, offline: bool = False) -> dict[str, Any]:
+    """Report accepted differences and write the program where its output says. Returns the JSON document."""
+    connect = session.connect(offline=offline)
+    return deliver(session, obtained.output, obtained.fetched, obtained.asked, obtained.subject, connect)
 
 
 def _record_on_worker(

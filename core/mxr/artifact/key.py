@@ -252,7 +252,10 @@ def _canonical_inputs(inputs: Inputs) -> Inputs:
     return tuple(
         (
             text(name, "inputs"),
-            tuple(target.dim_from_json(target.dim_to_json(dim), f"inputs.{name}") for dim in shape),
+            tuple(
+                target.dim_from_json(target.dim_to_json(dim), f"inputs.{name}", place)
+                for place, dim in enumerate(shape)
+            ),
         )
         for name, shape in ordered
     )
@@ -265,7 +268,8 @@ def inputs_from_json(document: object, where: str) -> Inputs:
     limits.check_inputs(rows, where)
     for name, dims in rows:
         assert isinstance(dims, (list, tuple))
-        found.append((name, tuple(target.dim_from_json(dim, f"{where}.{name}") for dim in dims)))
+        shape = tuple(target.dim_from_json(dim, f"{where}.{name}", place) for place, dim in enumerate(dims))
+        found.append((name, shape))
     return tuple(found)
 
 

@@ -172,7 +172,10 @@ class PartialRequest:
 def _canonical_shape(shape: OpenShape, name: str) -> OpenShape:
     if shape is None:
         return None
-    return tuple(dim if dim is None else dim_from_json(dim_to_json(dim), f"inputs.{name}") for dim in shape)
+    return tuple(
+        dim if dim is None else dim_from_json(dim_to_json(dim), f"inputs.{name}", place)
+        for place, dim in enumerate(shape)
+    )
 
 
 def _fits(asked: OpenShape, found: Shape) -> bool:
@@ -209,7 +212,10 @@ def _inputs_from_json(document: object, where: str) -> OpenInputs:
     for name, dims in rows:
         if dims is not None and not isinstance(dims, list):
             raise refuse(f"{where}.{name}", "a list of dims, or null", dims)
-        shape = None if dims is None else tuple(d if d is None else dim_from_json(d, f"{where}.{name}") for d in dims)
+        shape: OpenShape = None
+        if dims is not None:
+            at = f"{where}.{name}"
+            shape = tuple(dim if dim is None else dim_from_json(dim, at, place) for place, dim in enumerate(dims))
         found.append((name, shape))
     limits.check_inputs([(name, shape or ()) for name, shape in found], where)
     return tuple(found)

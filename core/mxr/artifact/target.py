@@ -101,10 +101,14 @@ Shape = tuple[Dim, ...]
 Inputs = tuple[tuple[str, Shape], ...]
 
 
-def dim_from_json(value: object, where: str) -> Dim:
-    """Returns the dim for an integer from 1, or for `[min,max,[optimals]]`. A range of one size becomes that size."""
+def dim_from_json(value: object, where: str, place: int = 0) -> Dim:
+    """Returns the dim for an integer, or for `[min,max,[optimals]]`. A range of one size becomes that size.
+
+    `place` is the position in the shape. Only a dim after the first may be 0: the past of a language model is empty at
+    its first step, but no batch is. Raises `UsageError`.
+    """
     if type(value) is int:
-        return size_of(value, where)
+        return size_of(value, where, least=0 if place else 1)
     if not (isinstance(value, list) and len(value) == 3 and isinstance(value[2], list)):
         raise refuse(where, "a dim such as 4 or [1,8,[1,4]]", value)
     check_count(value[2], MOST_OPTIMALS, where, "optimal sizes")
@@ -115,10 +119,10 @@ def dim_from_json(value: object, where: str) -> Dim:
     return least if least == most else DynamicDim(least, most, optimals)
 
 
-def size_of(value: object, where: str) -> int:
-    """Returns `value` if it is a valid size: an integer from 1 to 2^31 - 1. Raises `UsageError`."""
-    if type(value) is not int or not 1 <= value < 2**31:
-        raise refuse(where, "a size from 1 to 2147483647", value)
+def size_of(value: object, where: str, *, least: int = 1) -> int:
+    """Returns `value` if it is a valid size: an integer from `least` to 2^31 - 1. Raises `UsageError`."""
+    if type(value) is not int or not least <= value < 2**31:
+        raise refuse(where, f"a size from {least} to 2147483647", value)
     return value
 
 
@@ -146,16 +150,17 @@ def parse_input(text: str) -> tuple[str, Shape]:
         raise UsageError(
             f"{text!r} is not an input shape.", hint="Write --input NAME=1,3,224,224 (a dynamic dim is 1..8@1/4/8)."
         )
-    return name, tuple(_parse_dim(part.strip(), text) for part in dims.split(",")) if dims.strip() else ()
+    parts = dims.split(",") if dims.strip() else ()
+    return name, tuple(_parse_dim(part.strip(), text, place) for place, part in enumerate(parts))
 
 
-def _parse_dim(part: str, text: str) -> Dim:
+def _parse_dim(part: str, text: str, place: int) -> Dim:
     found = re.fullmatch(r"(\d{1,10})(?:\.\.(\d{1,10})(?:@(\d{1,10}(?:/\d{1,10})*))?)?", part, re.ASCII)
     if not found:
         raise UsageError(f"{part!r} in {text!r} is not a dim.", hint="Write 4, or 1..8@1/4/8 for a dynamic dim.")
     least, most, optimals = found.groups()
     if most is None:
-        return size_of(int(least), text)
+        return dim_from_json(int(least), text, place)
     return dim_from_json([int(least), int(most), [int(each) for each in (optimals or "").split("/") if each]], text)
 
 

@@ -65,8 +65,11 @@ def _error(model: OnnxModel, message: str, hint: str = "Set the dims with --inpu
 
 
 def _bind_symbols(model: OnnxModel, item: OnnxInput, dims: tuple[Dim, ...], symbols: dict[str, Dim]) -> None:
-    if not all(map(_is_valid, dims)):
-        raise _error(model, f"Input {item.name}: a dim is a number from 1, or MIN..MAX with optimals between them.")
+    if not all(dim == 0 or _is_valid(dim) for dim in dims[1:]) or not all(map(_is_valid, dims[:1])):
+        raise _error(
+            model,
+            f"Input {item.name}: a dim is a number from 1 (after the first: from 0), or MIN..MAX with optimals.",
+        )
     if item.dims is None:
         return
     if len(dims) != len(item.dims):

@@ -1,17 +1,18 @@
 """Reads `genai_config.json` of ONNX Runtime GenAI: which models MIGraphX runs, with which options and lengths.
 
-There are two forms. The upstream provider is named `AMDGPU` and takes option names without a prefix. It pads the prompt
-to `search.max_length` and then runs one token at a time, so a decoder needs two programs. The other provider is named
-`MIGraphX` and passes its options on unchanged: `migraphx_fp16_enable`, or the same without the prefix.
-Source: microsoft/onnxruntime-genai, src/config.cpp and the MIGraphX and AMDGPU provider set-up.
+The provider has two names. `AMDGPU` is GenAI's own: it pads the prompt to `search.max_length` and then runs one token
+at a time. `MIGraphX` passes its options on to ONNX Runtime unchanged and pads nothing. An entry of `provider_options`
+has two forms: `{"AMDGPU": {...}}`, which GenAI reads, and `{"name": "MIGraphX", "options": {...}}`, which the
+documentation of a fork shows.
+Source: microsoft/onnxruntime-genai, src/config.cpp, src/generators.cpp, src/models/kv_cache.cpp and
+src/amdgpu/session_options.cpp; Looong01/onnxruntime-genai-migraphx, docs/how-to-build-migraphx.md.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mxr.artifact.target import Inputs, Shape, size_of
@@ -26,7 +27,14 @@ PREFIX = "migraphx_"
 ORDER = ("int8", "fp8", "fp16", "bf16")
 """The order in which the provider quantizes. Source: microsoft/onnxruntime, migraphx_execution_provider.cc."""
 
-LENGTHS = ("total_sequence_length", "past_sequence_length", "max_sequence_length", "kv_sequence_length")
+TUNINGS = {"eager": "eager", "0": "eager", "balanced": None, "50": None, "maximum": "exhaustive", "100": "exhaustive"}
+"""The values of `compute_mode`. Source: onnxruntime/onnxruntime-ep-amdgpu, docs/MIGraphX-ExecutionProvider.md."""
+
+OWN_OPTIONS = "session_options"
+INHERITING = ("encoder", "vision", "speech", "embedding")
+"""Models without session options of their own use those of the decoder. Source: onnxruntime-genai, src/models: the
+calls of CreateSessionOptionsFromConfig in whisper.cpp, marian.cpp and multi_modal.cpp."""
+
 LARGEST = 16 * 1024 * 1024
 
 
@@ -76,6 +84,30 @@ def read(path: Path) -> GenaiConfig:
     Raises `UsageError` that names the invalid field, and `DamagedError` for a file that is not JSON.
     """
     path = path / "genai_config.json" if path.is_dir() else path
+    top = _document(path)
+    model = dict(fields(top["model"], "model"))
+    search = _Search.read(top.get("search"), model)
+    parts, notes = [], []
+    for where, name, part in _models(model):
+        chosen, more = _provider(part, where)
+        notes += more
+        if chosen is None:
+            notes.append(f"{where} does not use MIGraphX: no program is fetched for it.")
+            continue
+        file = _file(part["filename"], f"{where}.filename")
+        found, more = _parts(name, path.parent / file, chosen, search)
+        parts += found
+        notes += more
+    if not parts:
+        raise UsageError(
+            f"No model in {path} uses MIGraphX.",
+            hint="Add an entry AMDGPU or MIGraphX to provider_options, for example"
+            ' model.decoder.session_options.provider_options = [{"AMDGPU": {}}].',
+        )
+    return GenaiConfig(tuple(parts), tuple(dict.fromkeys(notes)))
+
+
+def _document(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as opened:
             data = opened.read(LARGEST)
@@ -92,41 +124,90 @@ def read(path: Path) -> GenaiConfig:
         raise UsageError(
             f"{path}: model: this field is missing.", hint="Pass a genai_config.json of GenAI 0.4 or newer."
         )
-    length = _length(top.get("search"))
-    parts, notes = [], []
-    for where, name, part in _models(top["model"]):
-        provider, options, at = _options(part, where)
-        if provider is None:
-            notes.append(f"{where} does not use MIGraphX: no program is fetched for it.")
-            continue
-        file = _text(part["filename"], f"{where}.filename")
-        parts += _parts(name, path.parent / file, _Chosen(provider, options, at), length)
-    if not parts:
-        raise UsageError(
-            f"No model in {path} uses MIGraphX.",
-            hint="Add an entry AMDGPU or MIGraphX to provider_options, for example"
-            ' model.decoder.session_options.provider_options = [{"AMDGPU": {}}].',
+    return top
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The sizes at run time: tokens, rows of a batch, and whether past and present are one buffer of all tokens."""
+
+    length: int | None
+    rows: int
+    shared: bool
+
+    @classmethod
+    def read(cls, search: object, model: Mapping[str, Any]) -> _Search:
+        rows = dict(fields(search, "search")) if search is not None else {}
+        # GenAI takes the context length where max_length is 0 or missing, and one buffer only without beam search.
+        length = rows.get("max_length") or model.get("context_length") or None
+        where = "search.max_length" if rows.get("max_length") else "model.context_length"
+        beams = size_of(rows.get("num_beams", 1), "search.num_beams")
+        shared = rows.get("past_present_share_buffer", False)
+        if not isinstance(shared, bool):
+            raise refuse("search.past_present_share_buffer", "true or false", shared)
+        return cls(
+            None if length is None else size_of(length, where),
+            size_of(rows.get("batch_size", 1), "search.batch_size") * beams,
+            shared and (beams == 1 or model.get("type") == "whisper"),
         )
-    return GenaiConfig(tuple(parts), tuple(notes))
+
+    def phases(self) -> Iterator[tuple[str, Mapping[str, int]]]:
+        """The sizes of the symbols in GenAI's models: for the whole prompt, and for one token after it."""
+        assert self.length is not None
+        for phase, tokens, past in (("prefill", self.length, 0), ("decode", 1, self.length - 1)):
+            known = self.length if self.shared else past
+            yield (
+                phase,
+                {
+                    "batch_size": self.rows,
+                    "sequence_length": tokens,
+                    "past_sequence_length": known,
+                    "total_sequence_length": self.length,
+                    "max_sequence_length": self.length,
+                    "kv_sequence_length": known,
+                },
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """The provider of a model in lower case, its options without prefix, and the path of the options."""
+    """The provider of a model in lower case, its options as written, and the path of the options."""
 
     provider: str
     options: Mapping[str, Any]
     where: str
 
+    def value(self, name: str) -> Any:
+        """The option in either spelling, None if it is absent. Raises `UsageError` if the two differ."""
+        given = {each: self.options[each] for each in (name, PREFIX + name) if each in self.options}
+        if len({str(value).lower() for value in given.values()}) > 1:
+            raise UsageError(
+                f"{self.where}: {' and '.join(given)} have different values.", hint="Leave out one of the two."
+            )
+        return next(iter(given.values()), None)
 
-def _models(model: object) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yields each object below `model` with a file name, including those of a pipeline: path, name, object."""
-    for name, value in fields(model, "model"):
+    def is_on(self, name: str) -> bool:
+        value = self.value(name)
+        words = {"1": True, "true": True, "0": False, "false": False, "none": False}
+        if str(value).lower() not in words:
+            raise refuse(f"{self.where}.{name}", "1, 0, true or false", value)
+        return words[str(value).lower()]
+
+
+def _models(model: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yields each object below `model` with a file name, including those of a pipeline: path, name, object.
+
+    The session options of the object are those that apply to it.
+    """
+    decoder = model.get("decoder")
+    main = dict(fields(decoder, "model.decoder")).get(OWN_OPTIONS, {}) if decoder is not None else {}
+    for name, value in model.items():
         where = f"model.{name}"
         if not isinstance(value, dict):
             continue
+        own = value.get(OWN_OPTIONS, main if name in INHERITING else {})
         if "filename" in value:
-            yield where, name, value
+            yield where, name, {**value, OWN_OPTIONS: own}
         steps = value.get("pipeline", [])
         if not isinstance(steps, list):
             raise refuse(f"{where}.pipeline", "a list", steps)
@@ -136,67 +217,102 @@ def _models(model: object) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
                 rows = dict(fields(part, at))
                 if "filename" not in rows:
                     raise refuse(f"{at}.filename", "the name of an ONNX file", None)
-                yield at, f"{name}-{inner}", {"session_options": value.get("session_options", {}), **rows}
+                yield at, f"{name}-{inner}", {OWN_OPTIONS: own, **rows}
 
 
-def _options(part: Mapping[str, Any], where: str) -> tuple[str | None, Mapping[str, Any], str]:
-    """Returns the MIGraphX provider of a model in lower case, its options without prefix, and their path."""
-    at = f"{where}.session_options"
-    listed = dict(fields(part.get("session_options", {}), at)).get("provider_options", [])
+def _provider(part: Mapping[str, Any], where: str) -> tuple[_Chosen | None, list[str]]:
+    """The MIGraphX provider of a model, and notes about its entry. Raises `UsageError` where there are two."""
+    at = f"{where}.{OWN_OPTIONS}"
+    listed = dict(fields(part.get(OWN_OPTIONS, {}), at)).get("provider_options", [])
     at += ".provider_options"
     if not isinstance(listed, list):
         raise refuse(at, "a list", listed)
+    found: list[_Chosen] = []
+    notes: list[str] = []
     for index, row in enumerate(listed):
-        for name, options in fields(row, f"{at}[{index}]"):
+        rows = dict(fields(row, f"{at}[{index}]"))
+        if "name" in rows:
+            here = f"{at}[{index}].options"
+            entries = [(_string(rows["name"], f"{at}[{index}].name"), rows.get("options", {}), here)]
+        else:
+            entries = [(name, options, f"{at}[{index}].{name}") for name, options in rows.items()]
+        for name, options, here in entries:
             if name.lower() in (*PADDING, *FORWARDING):
-                here = f"{at}[{index}].{name}"
-                found = {key.removeprefix(PREFIX): value for key, value in fields(options, here)}
-                return name.lower(), found, here
-    return None, {}, at
+                found.append(_Chosen(name.lower(), dict(fields(options, here)), here))
+                if "name" in rows:
+                    notes.append(
+                        f'{at}[{index}]: GenAI itself reads {{"{name}": {{...}}}}; the form with name and options is '
+                        "that of the fork onnxruntime-genai-migraphx."
+                    )
+    if len(found) > 1:
+        raise UsageError(
+            f"{at} names a MIGraphX provider twice: {found[0].where} and {found[1].where}.",
+            hint="Keep one entry, AMDGPU or MIGraphX.",
+        )
+    return (found[0], [*notes, *_spelling(found[0])]) if found else (None, [])
 
 
-def _parts(name: str, path: Path, chosen: _Chosen, length: int | None) -> list[GenaiProgram]:
-    on = [word for word in ORDER if _on(chosen, f"{word}_enable")]
+def _spelling(chosen: _Chosen) -> list[str]:
+    """A note if the names of the options suit one of the two libraries behind the name `MIGraphX` only."""
+    if chosen.provider in PADDING:
+        return []
+    known = [f"{word}_enable" for word in ORDER] + ["exhaustive_tune", "compile_batches"]
+    plain = [name for name in chosen.options if name in known]
+    if not plain:
+        return []
+    return [
+        f"{chosen.where}: the provider built into ONNX Runtime (onnxruntime-migraphx, up to 1.27.1) refuses {plain[0]} "
+        f"and then runs on the CPU: it needs {PREFIX}{plain[0]}. The plugin (onnxruntime-ep-migraphx) takes both."
+    ]
+
+
+def _parts(name: str, path: Path, chosen: _Chosen, search: _Search) -> tuple[list[GenaiProgram], list[str]]:
+    on = [word for word in ORDER if chosen.is_on(f"{word}_enable")]
     if {"fp16", "bf16"} <= set(on):
         raise UsageError(
             f"{chosen.where}: fp16_enable and bf16_enable disable each other.", hint="Enable only one of them."
         )
-    tuning = "exhaustive" if _on(chosen, "exhaustive_tune") else None
-    whole = GenaiProgram(name, path, "+".join(on) or None, tuning, batches=_batches(chosen))
-    if chosen.provider not in PADDING or name != "decoder" or length is None:
-        return [whole]
-    lengths = dict.fromkeys(LENGTHS, length)
-    return [
-        replace(whole, phase=phase, sizes={**lengths, "sequence_length": size})
-        for phase, size in (("prefill", length), ("decode", 1))
-    ]
+    whole = GenaiProgram(name, path, "+".join(on) or None, _tuning(chosen), batches=_batches(chosen))
+    if name != "decoder" or search.length is None:
+        return [whole], []
+    notes = []
+    if chosen.provider not in PADDING:
+        notes.append(
+            f"{chosen.where}: this provider pads nothing. For a model with open lengths, the programs serve a prompt "
+            f"of exactly {search.length} tokens and the last token. AMDGPU pads; --input NAME=DIMS states other ones."
+        )
+    elif not search.shared:
+        notes.append(
+            "search.past_present_share_buffer is off (or num_beams is above 1): GenAI refuses to run AMDGPU without it."
+        )
+    return [replace(whole, phase=phase, sizes=sizes) for phase, sizes in search.phases()], notes
 
 
-def _on(chosen: _Chosen, name: str) -> bool:
-    value = chosen.options.get(name, "0")
-    words = {"1": True, "true": True, "0": False, "false": False}
-    if str(value).lower() not in words:
-        raise refuse(f"{chosen.where}.{name}", "1, 0, true or false", value)
-    return words[str(value).lower()]
+def _tuning(chosen: _Chosen) -> str | None:
+    mode = str(chosen.value("compute_mode") or "balanced").lower()
+    if mode not in TUNINGS:
+        raise refuse(f"{chosen.where}.compute_mode", "one of " + ", ".join(TUNINGS), mode)
+    return "exhaustive" if chosen.is_on("exhaustive_tune") else TUNINGS[mode]
 
 
 def _batches(chosen: _Chosen) -> tuple[int, ...]:
-    value = chosen.options.get("compile_batches", "")
+    value = chosen.value("compile_batches")
     where = f"{chosen.where}.compile_batches"
-    found = [part.strip() for part in _text(value, where).split(",") if part.strip()]
+    found = [part.strip() for part in _string("" if value is None else value, where).split(",") if part.strip()]
     if not all(part.isascii() and part.isdigit() for part in found):
         raise refuse(where, "numbers joined by commas", value)
     return tuple(sorted({size_of(int(part[:12]), where) for part in found}))
 
 
-def _length(search: object) -> int | None:
-    value = dict(fields(search, "search")).get("max_length") if search is not None else None
-    return None if value is None else size_of(value, "search.max_length")
+def _file(value: object, where: str) -> str:
+    """A path below the folder of the configuration. A link in that folder may lead anywhere, as in model caches."""
+    name = PurePosixPath(_string(value, where))
+    if name.is_absolute() or ".." in name.parts:
+        raise refuse(where, "a path below the folder of the configuration", value)
+    return str(name)
 
 
-def _text(value: object, where: str) -> str:
+def _string(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise refuse(where, "a string", value)
-    if os.sep in value and Path(value).is_absolute():
-        raise refuse(where, "a path relative to the configuration", value)
     return text(value, where)

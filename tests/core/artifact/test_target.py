@@ -118,6 +118,7 @@ def test_what_is_no_dim(value: object) -> None:
         ("x=", ("x", ())),
         ("a=b=1", ("a=b", (1,))),
         ("x:0=2", ("x:0", (2,))),
+        ("past=1,8,0,64", ("past", (1, 8, 0, 64))),
     ],
 )
 def test_inputs(text: str, found: tuple[str, target.Shape]) -> None:
@@ -128,6 +129,7 @@ def test_inputs(text: str, found: tuple[str, target.Shape]) -> None:
     "text",
     [
         *("", "x", "=1", "x=a", "x=1,", "x=,1", "x=0", "x=-1", "x=1..", "x=..8", "x=8..1", "x=1..8@", "x=1..8@9"),
+        *("x=0,3", "x=1,0..8"),
         *("x=1..8@1/", "x=1...8", "x=1@1", "x=2147483648", "x=99999999999", "x=1x3", "x=٤", "x=1 3", "x=0x10"),
     ],
 )

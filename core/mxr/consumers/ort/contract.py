@@ -17,10 +17,13 @@ GENERATIONS = {
     "B": "ONNX Runtime 1.23 to 1.27: a folder of hashed names",
     "B'": "ROCm's builds with pull request 235: like B, with every byte of the shape hashed",
     "C": "ROCm's builds of 2026 with dynamic batches",
-    "D": "the provider as a plugin (onnxruntime-ep-amdgpu)",
+    "D": "the provider as a plugin (onnxruntime-ep-migraphx)",
 }
 LIBRARY = "libonnxruntime_providers_migraphx.so"
-PLUGIN = re.compile(r"(lib)?(onnxruntime-ep-)?(migraphx-ep|amdgpu).*\.so.*")
+PLUGIN = re.compile(r"(lib)?(onnxruntime-ep-)?(migraphx-ep|migraphx-backend|amdgpu).*\.so.*")
+PLUGIN_PACKAGES = ("onnxruntime_ep_migraphx", "onnxruntime_ep_amdgpu")
+"""The Python packages that hold the plugin's library, beside a plain onnxruntime. Source: onnxruntime-ep-amdgpu,
+src/migraphx/pyproject.toml and src/migraphx/CMakeLists.txt; AMD's installation pages of ROCm 10.0."""
 LARGEST_LIBRARY = 256 * 1024 * 1024
 
 BUILT_WITH = {"7.0": "2.13.0", "7.1": "2.14.0", "7.2": "2.15.0", "7.14": "2.16.0"}
@@ -73,15 +76,29 @@ def of_version(version: str) -> Contract:
 
 
 def installed() -> Contract:
-    """The contract of the onnxruntime that this interpreter would import. Raises `UsageError`."""
+    """The contract of the onnxruntime that this interpreter would import: of the provider in it, else of a plugin.
+
+    Raises `UsageError`.
+    """
+    runtime = [folder / "capi" for folder in _folders("onnxruntime")]
+    for folder in runtime:
+        if (library := folder / LIBRARY).is_file():
+            return of_library(library)
+    for package in PLUGIN_PACKAGES:
+        for folder in _folders(package):
+            for library in sorted(folder.glob("*.so*")):
+                if PLUGIN.fullmatch(library.name) and library.is_file():
+                    found = of_library(library)
+                    return replace(found, version=next(filter(None, map(_version_in, runtime)), None))
+    raise UsageError("No ONNX Runtime with a MIGraphX provider is installed in mxr's environment.", hint=_HINT)
+
+
+def _folders(package: str) -> list[Path]:
+    """The folders of a package. It is not imported."""
     from importlib.util import find_spec
 
-    spec = find_spec("onnxruntime")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        library = Path(folder) / "capi" / LIBRARY
-        if library.is_file():
-            return of_library(library)
-    raise UsageError("No ONNX Runtime with a MIGraphX provider is installed in mxr's environment.", hint=_HINT)
+    spec = find_spec(package)
+    return [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
 
 
 def of_library(library: Path) -> Contract:
@@ -100,7 +117,7 @@ def of_library(library: Path) -> Contract:
     notes = [f"{library.name} has generation {generation} ({GENERATIONS[generation]})"]
     if provider and rocm:
         notes.append(f"it was built for ROCm {rocm[1].decode()}, which has MIGraphX {provider}")
-    return Contract(generation, _version_beside(library), provider, tuple(notes))
+    return Contract(generation, _version_in(library.parent), provider, tuple(notes))
 
 
 def _generation(data: bytes, name: str) -> str | None:
@@ -114,9 +131,9 @@ def _generation(data: bytes, name: str) -> str | None:
     return "A" if b"migraphx_load_compiled_model" in data or b"ORT_MIGRAPHX_LOAD_COMPILED_MODEL" in data else None
 
 
-def _version_beside(library: Path) -> str | None:
-    """The version of the wheel that contains a library, from the name of the runtime's own library beside it."""
-    for each in library.parent.glob("libonnxruntime.so.*"):
+def _version_in(folder: Path) -> str | None:
+    """The version of the wheel that has this folder, from the name of the runtime's own library in it."""
+    for each in folder.glob("libonnxruntime.so.*"):
         if found := re.fullmatch(r"libonnxruntime\.so\.([0-9]+\.[0-9]+\.[0-9]+)", each.name):
             return found[1]
     return None

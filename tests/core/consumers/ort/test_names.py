@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
 from pathlib import Path
 
@@ -172,6 +173,47 @@ def test_the_generation_of_a_library(tmp_path: Path, strings: bytes, generation:
     library.write_bytes(b"\0" + strings + b"\0/opt/rocm-7.1.1/lib\0")
     found = contract.choose(str(library))
     assert (found.generation, found.provider) == (generation, "2.14.0")
+
+
+PLUGIN = b"\0ORT_MIGRAPHX_DISABLE_COMPILED_MODEL_CACHING\0"
+BUILT_IN = b"\0migraphx_model_cache_dir\0"
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"onnxruntime_ep_migraphx/libmigraphx-ep.so": PLUGIN, "onnxruntime/capi/libonnxruntime.so.1.29.0": b""}, "D"),
+        ({"onnxruntime_ep_amdgpu/libmigraphx-backend.so": PLUGIN, "onnxruntime_ep_amdgpu/libother.so": b""}, "D"),
+        (
+            {
+                "onnxruntime_ep_migraphx/libmigraphx-ep.so": PLUGIN,
+                "onnxruntime/capi/libonnxruntime_providers_migraphx.so": BUILT_IN,
+            },
+            "B",
+        ),
+        ({"onnxruntime/capi/libonnxruntime.so.1.29.0": b""}, None),
+    ],
+)
+def test_the_provider_that_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], found: str | None
+) -> None:
+    """The plugin is a package of its own beside a plain onnxruntime. Source: onnxruntime/onnxruntime-ep-amdgpu,
+    src/migraphx/pyproject.toml: package data `*.so` of onnxruntime_ep_migraphx.
+    """
+    for name, data in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name.split("/")[0] / "__init__.py").write_text("raise SystemExit('imported')")
+        path.write_bytes(data)
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.setattr("sys.meta_path", [importlib.machinery.PathFinder])
+    if found is None:
+        with pytest.raises(UsageError, match="No ONNX Runtime with a MIGraphX provider"):
+            contract.installed()
+        return
+    chosen = contract.installed()
+    assert chosen.generation == found
+    assert chosen.version == ("1.29.0" if "onnxruntime/capi/libonnxruntime.so.1.29.0" in files else None)
 
 
 def test_a_library_of_something_else(tmp_path: Path) -> None:

@@ -197,7 +197,10 @@ COMPILE = (
         help="fp32 (default), or fp16, bf16, int8, fp8, int4w joined with + in the order in which they are applied.",
     ),
     click.option(
-        "--calibration", type=click.Path(path_type=Path), metavar="FILE", help="Calibration data for int8 or fp8."
+        "--calibration",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Calibration data for int8 or fp8: an .npz with an array of samples for each input.",
     ),
     click.option(
         "--offload-copy/--no-offload-copy",

@@ -100,7 +100,7 @@ def key_cells(key: Key) -> tuple[str, str, str, str]:
         key.arch or key.kind,
         f"migraphx {key.migraphx}" + (f" rocm {key.rocm}" if key.rocm else "") + runtime,
         " ".join(f"{name}={show_dims(shape)}" for name, shape in key.inputs),
-        "+".join(key.precision) or "fp32",
+        ("+".join(key.precision) or "fp32") + (" uncalibrated" if key.uncalibrated else ""),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from mxr.errors import DamagedError, UsageError
 from mxr.protocol.jobs import Lease
 
-from .reading import check_external_data
+from .reading import check_calibration, check_external_data
 
 
 class RefusedInput(DamagedError):
@@ -26,5 +26,13 @@ def check_model(folder: Path, lease: Lease) -> None:
         raise RefusedInput(f"The model of this job has no file {lease.onnx!r}.")
     try:
         check_external_data(folder / lease.onnx, names - {lease.onnx})
+    except (DamagedError, UsageError) as problem:
+        raise RefusedInput(problem.message, hint=problem.hint) from problem
+
+
+def check_samples(path: Path, folder: Path, lease: Lease) -> None:
+    """Check the calibration data of a lease against its model in `folder`. Raises `RefusedInput` with the input."""
+    try:
+        check_calibration(path, folder / lease.onnx, lease.key.to_json()["inputs"])
     except (DamagedError, UsageError) as problem:
         raise RefusedInput(problem.message, hint=problem.hint) from problem

@@ -33,6 +33,14 @@ def check_external_data(onnx: Path, external: Collection[str]) -> None:
     _run({"what": "model", "path": str(onnx), "external": sorted(external)})
 
 
+def check_calibration(path: Path, onnx: Path, inputs: Mapping[str, Any]) -> None:
+    """Check calibration data against the inputs of an ONNX file and the shapes of a key, in their JSON form.
+
+    Raises `DamagedError` and `UsageError`.
+    """
+    _run({"what": "calibration", "path": str(path), "model": str(onnx), "inputs": inputs})
+
+
 def describe_program(path: Path) -> Mapping[str, Any]:
     """Return the description of a program (the document of `mxr inspect --json`).
 

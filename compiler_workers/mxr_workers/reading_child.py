@@ -1,4 +1,4 @@
-"""The child process that reads a stranger's file: a model before a compile, or a program after it.
+"""The child process that reads a stranger's file: a model or calibration data before a compile, a program after it.
 
 Called by `reading` as `python -m mxr_workers.reading_child`, with the task as JSON on standard input. It writes one
 JSON document: the result, or an error.
@@ -29,7 +29,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        reply: Mapping[str, Any] = {"result": {"model": _check_model, "program": _describe}[task["what"]](task)}
+        readers = {"model": _check_model, "calibration": _check_calibration, "program": _describe}
+        reply: Mapping[str, Any] = {"result": readers[task["what"]](task)}
     except MxrError as problem:
         reply = problem.to_json()
     except (MemoryError, RecursionError):
@@ -42,6 +43,15 @@ def _check_model(task: Mapping[str, Any]) -> None:
     from mxr.onnxfile import check_folder, read_model
 
     check_folder(read_model(Path(task["path"])), set(task["external"]))
+
+
+def _check_calibration(task: Mapping[str, Any]) -> None:
+    from mxr.artifact.key import inputs_from_json
+    from mxr.onnxfile import read_model
+    from mxr.request import calibration
+
+    inputs = read_model(Path(task["model"])).inputs
+    calibration.check(Path(task["path"]), inputs, inputs_from_json(task["inputs"], "inputs"))
 
 
 def _describe(task: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -43,7 +43,7 @@ from mxr_workers.slots import CompileSlot
 from mxr_workers.spool import Spool
 
 from .heartbeat import LeaseHeartbeat
-from .job_input import RefusedInput, check_model
+from .job_input import RefusedInput, check_model, check_samples
 from .ort_recording import RecordedFiles, RecordingTask, record
 
 PROGRAM = "model.mxr"
@@ -145,6 +145,8 @@ def _make(context: SlotContext, lease: job_protocol.Lease, heartbeat: LeaseHeart
         JOB_INPUT, lambda: context.spool.fetch(client, lease, _interruptible(observer)), stop=observer.stop
     )
     check_model(models, lease)
+    if calibration is not None:
+        check_samples(calibration, models, lease)
     folder = context.spool.slot(slot.name) / "work"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

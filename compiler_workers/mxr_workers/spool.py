@@ -23,8 +23,11 @@ from mxr.client import transfer
 from mxr.client.registry import Client
 from mxr.errors import MxrError, NoSuchBlobError
 from mxr.protocol.jobs import Lease
+from mxr.request.calibration import LARGEST_FILE
 from mxr.util import disk
 from mxr.util.hashing import StatMemo, sha256_memoised
+
+from .job_input import RefusedInput
 
 KEPT_MODELS = 16
 """The number of models kept, in addition to those that a slot of this process uses."""
@@ -77,7 +80,7 @@ class Spool:
         return folder
 
     def calibration(self, client: Client, lease: Lease) -> Path | None:
-        """The calibration data of the key. Raises the errors of `model`."""
+        """The calibration data of the key. Raises the errors of `model`, and `RefusedInput` for too many bytes."""
         sha = lease.key.calibration
         if sha is None:
             return None
@@ -89,6 +92,9 @@ class Spool:
                 os.fdopen(os.dup(descriptor), "wb") as out,
             ):
                 for chunk in chunks:
+                    # Only the registry knows the size: the disk must not depend on it.
+                    if out.tell() + len(chunk) > LARGEST_FILE:
+                        raise RefusedInput(f"The calibration data has more than {LARGEST_FILE} bytes.")
                     out.write(chunk)
             if not self._has(final, sha):
                 raise NoSuchBlobError(

@@ -6,8 +6,10 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import pytest
 from harness.hostile_models import attacks, model
+from onnx import TensorProto, helper
 
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest
@@ -16,7 +18,7 @@ from mxr.errors import DamagedError
 from mxr.onnxfile.writing import field
 from mxr.protocol.jobs import Lease
 from mxr_workers import reading
-from mxr_workers.job_input import RefusedInput, check_model
+from mxr_workers.job_input import RefusedInput, check_model, check_samples
 
 from .conftest import MODEL
 
@@ -81,3 +83,34 @@ def test_only_the_files_of_the_lease_are_read(tmp_path: Path) -> None:
         check_model(tmp_path, elsewhere)
     with pytest.raises(RefusedInput):
         check_model(tmp_path, lease(tmp_path, b"<!doctype html>" * 9))
+
+
+def with_input(name: str) -> bytes:
+    """A model with one float input of 16 elements."""
+    value = helper.make_tensor_value_info(name, TensorProto.FLOAT, [16])
+    return helper.make_model(helper.make_graph([], "g", [value], [])).SerializeToString()
+
+
+def test_calibration_data_that_do_not_fit_are_refused_with_the_input(tmp_path: Path) -> None:
+    taken, path = lease(tmp_path, with_input("x")), tmp_path / "samples.npz"
+    np.savez(path, x=np.ones((3, 16), "f4"))
+    check_samples(path, tmp_path, taken)
+    for arrays, said in (({"y": np.ones(16, "f4")}, "no input y"), ({"x": np.ones(15, "f4")}, "input x have the dims")):
+        np.savez(path, **arrays)
+        with pytest.raises(RefusedInput, match=said):
+            check_samples(path, tmp_path, taken)
+    path.write_bytes(b"random")
+    with pytest.raises(RefusedInput, match=r"not an \.npz file"):
+        check_samples(path, tmp_path, taken)
+
+
+def test_calibration_data_that_take_memory_or_time_end_a_child_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, path = lease(tmp_path, with_input("x")), tmp_path / "samples.npz"
+    np.savez(path, x=np.ones((1 << 20, 16), "f4"))
+    check_samples(path, tmp_path, taken)
+    for name, value in (("MEMORY", 1 << 20), ("WALL_SECONDS", 0.01)):
+        with monkeypatch.context() as patched, pytest.raises(RefusedInput, match=r"Reading|memory"):
+            patched.setattr(reading, name, value)
+            check_samples(path, tmp_path, taken)

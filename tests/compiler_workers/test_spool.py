@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.artifact.qualities import Demands
 from mxr.errors import InterruptionError
 from mxr.protocol import jobs as job_protocol
+from mxr_workers import spool
+from mxr_workers.job_input import RefusedInput
 from mxr_workers.spool import KEPT_MODELS, Spool
 
 
@@ -69,3 +72,14 @@ def test_an_interrupted_transfer_leaves_no_file(tmp_path: Path) -> None:
         Spool(tmp_path).fetch(FakeRegistry(b"x" * 1000), lease(1, b"x" * 1000), interrupt)  # type: ignore[arg-type]
     assert [count for count in received if count > 0] == [10, 10]
     assert [path for path in (tmp_path / "models").rglob("*") if path.is_file()] == []
+
+
+def test_calibration_data_end_at_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the registry knows their size: what it sends must not fill the disk."""
+    sha = sha256(b"x" * 1000).hexdigest()
+    given = lease(1, b"m")
+    key = Key(given.key.model, "ref", "2.15", (("x", (1, 3)),), precision=("int8",), calibration=sha)
+    monkeypatch.setattr(spool, "LARGEST_FILE", 500)
+    with pytest.raises(RefusedInput, match="more than 500 bytes"):
+        Spool(tmp_path).calibration(FakeRegistry(b"x" * 1000), replace(given, key=key))  # type: ignore[arg-type]
+    assert [path for path in (tmp_path / "calibration").rglob("*") if path.is_file()] == []

@@ -6,6 +6,7 @@ import click
 
 from mxr.artifact import serving
 from mxr.artifact.key import show as format_value
+from mxr.artifact.precision_support import uncalibrated_warnings
 from mxr.protocol.artifacts import document
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_size, format_time, print_json
@@ -45,7 +46,7 @@ def show(session: Session, identity: str) -> None:
             # Before the value, which a publisher may choose freely.
             source = artifact.sources.get(name, "-") if value is not None else "-"
             echo(f"  {name:<15} {source:<10} {format_value(value)}")
-    warnings = (artifact.description or {}).get("warnings") or ()
+    warnings = [*((artifact.description or {}).get("warnings") or ()), *uncalibrated_warnings(artifact.key)]
     if warnings:
         echo()
         echo("warnings")

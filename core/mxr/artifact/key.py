@@ -131,7 +131,7 @@ class Key:
         if self.calibration is not None:
             if not SHA256.fullmatch(self.calibration):
                 raise refuse("calibration", "a sha256", self.calibration)
-            if not {"int8", "fp8"} & set(self.precision):
+            if not set(target.CALIBRATED) & set(self.precision):
                 raise UsageError(
                     "Calibration data requires the precision int8 or fp8.",
                     hint="Omit --calibration, or add --precision int8.",
@@ -207,6 +207,11 @@ class Key:
         """The digest of the facts that a request never leaves open: all but toolchain, inputs and flags."""
         shared = {name: getattr(self, name) for name in ("model", "form", "precision", "calibration", "env", "options")}
         return fixed_digest(shared, self.kind, self.vendor, self.arch)
+
+    @property
+    def uncalibrated(self) -> tuple[str, ...]:
+        """The precisions that need calibration data, if the key names none."""
+        return () if self.calibration else tuple(word for word in self.precision if word in target.CALIBRATED)
 
     def generic(self) -> Key | None:
         """Returns the key for the generic arch of this arch's family, or None if it has no family."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mxr.errors import UsageError
 
+from .key import Key
 from .target import GENERIC_ARCH
 
 FP8 = ("gfx94", "gfx95", "gfx12")
@@ -29,6 +30,16 @@ def impossible(arch: str | None, vendor: str | None, words: tuple[str, ...]) -> 
     if "bf16" in words and arch in NO_BF16:
         return "bf16"
     return None
+
+
+def uncalibrated_warnings(key: Key) -> tuple[str, ...]:
+    """Returns a sentence for a key with a precision that needs calibration data, and without them."""
+    if not key.uncalibrated:
+        return ()
+    return (
+        f"{'+'.join(key.uncalibrated)} without calibration data: MIGraphX quantizes with its default scales, so the "
+        "outputs can be wrong. Compile it with samples: --calibration FILE.npz.",
+    )
 
 
 def where(word: str) -> str:

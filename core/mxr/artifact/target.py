@@ -14,6 +14,9 @@ from .limits import MOST_OPTIMALS, check_count
 KINDS = ("gpu", "ref")
 VENDORS = ("amd", "hygon")
 PRECISIONS = ("fp16", "bf16", "int8", "fp8", "int4w")
+CALIBRATED = ("int8", "fp8")
+"""The precisions whose scales MIGraphX derives from samples. Source: MIGraphX, src/py/migraphx_py.cpp."""
+
 TUNINGS = ("cross", "eager", "default", "exhaustive")
 """From the least to the most tuned.
 

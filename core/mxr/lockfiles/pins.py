@@ -239,7 +239,7 @@ def _bring(
             with suppress(MxrError):
                 cache.keep(answer.artifact, found.etag)
         fetch_workflow.use(answer, cache, None)
-        return Fetched(fetch_workflow.path_of(answer, cache), "cache", answer, found.warnings)
+        return fetch_workflow.in_cache(answer, cache, "cache", found.warnings)
     if connect is None:
         raise _absent(entry)
     client = connect()
@@ -250,7 +250,7 @@ def _bring(
     if found.etag:
         cache.keep(answer.artifact, found.etag)
     fetch_workflow.use(answer, cache, client)
-    return Fetched(fetch_workflow.path_of(answer, cache), "registry", answer, found.warnings)
+    return fetch_workflow.in_cache(answer, cache, "registry", found.warnings)
 
 
 def _absent(entry: LockEntry) -> UnreachableError:

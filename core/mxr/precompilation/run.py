@@ -24,7 +24,7 @@ from mxr.errors import CompileFailedError, MxrError, NotCompiledError, NoWorkerE
 from mxr.host_facts import Host
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.surveys import RequestStatus, WatchJobs
-from mxr.request import builder, model
+from mxr.request import builder, calibration, model
 from mxr.request.model import ModelReference
 from mxr.util.codec import canonical
 from mxr.util.frozen import dataclass
@@ -118,7 +118,7 @@ def prepare(
 
     def sha256(path: Path | None) -> str | None:
         if path is not None and path not in hashes:
-            hashes[path] = builder.calibration_sha256(path)
+            hashes[path] = calibration.sha256(path)
         return hashes[path] if path is not None else None
 
     found = []

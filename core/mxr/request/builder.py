@@ -18,7 +18,6 @@ from mxr.artifact.target import GfxArch, Inputs
 from mxr.consumers import Consumer
 from mxr.errors import UsageError
 from mxr.host_facts import Host, HostTarget, HostToolchain
-from mxr.util import disk
 from mxr.util.frozen import dataclass
 
 from .model import ModelReference
@@ -203,7 +202,7 @@ def gather(
         offload_copy=flags[0],
         fast_math=flags[1],
         precision=target.parse_precision(options.precision) if options.precision else (),
-        calibration=(sha256_of or calibration_sha256)(options.calibration),
+        calibration=(sha256_of or _calibration_sha256)(options.calibration),
         env=tuple(options.env.items()),
         options=tuple(options.options.items()),
         demands=demands,
@@ -244,14 +243,12 @@ def choose_flags(options: Options, consumer: Consumer) -> tuple[bool, bool]:
     return offload_copy, consumer.fast_math if options.fast_math is None else options.fast_math
 
 
-def calibration_sha256(path: Path | None) -> str | None:
-    """Returns the sha256 of a file with calibration data, None without a file. Raises as `disk.faults` does."""
-    from mxr.util.hashing import sha256_file
-
+def _calibration_sha256(path: Path | None) -> str | None:
     if path is None:
         return None
-    with disk.faults(path, "read"):
-        return sha256_file(path)
+    from .calibration import sha256
+
+    return sha256(path)
 
 
 def choose_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Hardware, HostToolchain]:

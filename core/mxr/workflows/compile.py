@@ -19,6 +19,7 @@ from mxr.client.retry import OUTAGE, POLL, Attempts, retry
 from mxr.errors import CompileFailedError, DamagedError, MxrError, NoSuchBlobError, NoSuchModelError, NotCompiledError
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.protocol import jobs as job_protocol
+from mxr.request import calibration
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 
@@ -65,9 +66,11 @@ class JobProgress:
 def ask(client: Client, wanted: CompileOrder, watch: Watch) -> job_protocol.Job:
     """Requests a compile and returns its job. Uploads the model and its calibration data if the registry lacks them.
 
-    Raises `NoWorkerError` when `wanted.ask.wait` is set and no worker can compile the program, and `NoSuchModelError`
-    when neither the registry nor this host has the ONNX file.
+    Raises `NoWorkerError` when `wanted.ask.wait` is set and no worker can compile the program, `NoSuchModelError` when
+    neither the registry nor this host has the ONNX file, and `UsageError` for calibration data that do not fit.
     """
+    if wanted.calibration is not None:
+        calibration.check(wanted.calibration, wanted.subject.onnx.inputs, wanted.ask.request.key.inputs)
     # The model and the calibration data can both be missing: each is uploaded at most once.
     for last in (False, False, True):
         try:

@@ -212,13 +212,13 @@ def bring(request: Request, found: FoundArtifact, cache: Cache, *, watch: Watch 
     answer = found.answer
     if found.client is None:
         use(answer, cache, None)
-        return Fetched(path_of(answer, cache), "cache", answer, found.warnings)
+        return in_cache(answer, cache, "cache", found.warnings)
     moved = complete(answer, cache, found.client, watch)
     # A cache that is not writable still serves its content: only a download requires writing.
     with nullcontext() if moved else suppress(MxrError):
         cache.remember(request, answer, found.etag)
     cache.tell_uses(found.client)
-    return Fetched(path_of(answer, cache), "registry" if moved else "cache", answer)
+    return in_cache(answer, cache, "registry" if moved else "cache")
 
 
 def fetch_compiled(
@@ -244,7 +244,16 @@ def fetch_compiled(
     with nullcontext() if moved else suppress(MxrError):
         cache.remember(request, answer, etag)
     use(answer, cache, client)
-    return Fetched(path_of(answer, cache), "compiled", answer)
+    return in_cache(answer, cache, "compiled")
+
+
+def in_cache(answer: Answer, cache: Cache, source: str, warnings: tuple[str, ...] = ()) -> Fetched:
+    """Returns what was fetched, with what the user must know of any such program."""
+    if answer.artifact.key.uncalibrated:
+        from mxr.artifact.precision_support import uncalibrated_warnings
+
+        warnings += uncalibrated_warnings(answer.artifact.key)
+    return Fetched(path_of(answer, cache), source, answer, warnings)
 
 
 def use(answer: Answer, cache: Cache, client: Client | None) -> None:

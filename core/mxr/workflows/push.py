@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mxr import consumers
-from mxr.artifact import model_evidence, program_evidence, target
+from mxr.artifact import model_evidence, precision_support, program_evidence, target
 from mxr.artifact.key import Difference, Key, show
 from mxr.artifact.manifest import File, Manifest, split_file
 from mxr.artifact.qualities import Qualities
@@ -18,7 +18,8 @@ from mxr.client.registry import Client
 from mxr.errors import MismatchError, UsageError
 from mxr.onnxfile import read_model
 from mxr.protocol import artifacts as artifact_protocol
-from mxr.request.builder import Options, calibration_sha256
+from mxr.request import calibration
+from mxr.request.builder import Options
 from mxr.request.model import ModelReference
 from mxr.util import disk
 
@@ -76,7 +77,7 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
         rocm=rocm_short if gpu else None,
         inputs=_inputs(options, subject, description),
         precision=target.parse_precision(options.precision) if options.precision else (),
-        calibration=calibration_sha256(options.calibration),
+        calibration=calibration.sha256(options.calibration) if options.calibration else None,
         offload_copy=offload_copy,
         fast_math=fast_math,
         env=tuple(options.env.items()),
@@ -96,8 +97,10 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
     refuse_contradictions(key, qualities, description)
     if against := model_evidence.contradictions(key, onnx, description):
         raise contradicted(against)
+    if options.calibration is not None:
+        calibration.check(options.calibration, onnx.inputs, key.inputs)
     doubts = program_evidence.warnings(key, description) + model_evidence.warnings(onnx, description)
-    return PublicationLabel(key, qualities, doubts)
+    return PublicationLabel(key, qualities, doubts + precision_support.uncalibrated_warnings(key))
 
 
 def refuse_contradictions(key: Key, qualities: Qualities, description: Mapping[str, Any]) -> None:

@@ -7,9 +7,13 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pytest
 from end_to_end.stack import Host, Registry, finish
 from harness.scale import crowd as crowd_size
+from paths import DATA
 
 from .conftest import PATIENCE, REF, Worker, crowd, eventually, job_in, running, worker_environ
 
@@ -184,14 +188,64 @@ def test_local_without_migraphx_says_so(mxr: Host, convnet: Path) -> None:
 
 def test_calibration_data_go_along(mxr: Host, worker: Callable[..., Worker], convnet: Path, tmp_path: Path) -> None:
     """int8 needs samples: uploaded with the model, part of the key, and at hand where it is compiled."""
-    import numpy as np
-
     np.savez(tmp_path / "samples.npz", x=np.ones((8, 3, 32, 32), dtype="float32"))
     worker("one").ready()
     words = ("--precision", "int8", "--calibration", tmp_path / "samples.npz", "--on-miss", "wait", "--json")
     found = mxr("fetch", convnet, *REF, *words).json
-    assert found["source"] == "compiled"
+    assert found["source"] == "compiled" and found["warnings"] == []
     assert found["key"]["calibration"] == hashlib.sha256((tmp_path / "samples.npz").read_bytes()).hexdigest()
+
+
+def test_eight_bits_without_calibration_are_said_everywhere(
+    mxr: Host, worker: Callable[..., Worker], convnet: Path
+) -> None:
+    worker("one").ready()
+    found = mxr("fetch", convnet, *REF, "--precision", "int8", "--on-miss", "wait", "--json")
+    (warning,) = found.json["warnings"]
+    assert warning.startswith("int8 without calibration data") and "--calibration FILE.npz" in warning
+    assert warning in mxr("fetch", convnet, *REF, "--precision", "int8").err
+    assert warning in mxr("show", found.json["id"]).out
+    assert "int8 uncalibrated" in mxr("jobs").out and "int8 uncalibrated" in mxr("ls", "--model", convnet).out
+    ref = DATA / "mxr_real" / "convnet_b4_int8_ref.mxr"
+    pushed = mxr("push", ref, "--model", convnet, "--kind", "ref", "--precision", "int8", "--for", "python")
+    assert warning in pushed.err
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"), [({"y": np.ones(4)}, "no input y"), ({"x": np.ones((4, 3, 32, 31), "f4")}, "input x have")]
+)
+def test_calibration_data_that_do_not_fit_are_not_sent(
+    mxr: Host, convnet: Path, tmp_path: Path, programs: Any, arrays: dict[str, Any], said: str
+) -> None:
+    """Neither a job nor a publication comes of them."""
+    np.savez(tmp_path / "samples.npz", **arrays)
+    words = ("--precision", "int8", "--calibration", tmp_path / "samples.npz", "--json")
+    assert said in mxr("fetch", convnet, *REF, *words, "--on-miss", "ask", expect=2).error["message"]
+    assert mxr("jobs", "--model", convnet, "--json").json["jobs"] == []
+    ref = DATA / "mxr_real" / "convnet_b4_int8_ref.mxr"
+    push = ("push", ref, "--model", convnet, "--kind", "ref", "--for", "python")
+    assert said in mxr(*push, *words, expect=2).error["message"]
+
+
+def test_calibration_data_that_another_client_sent_fail_for_good(
+    mxr: Host, worker: Callable[..., Worker], registry: Registry, convnet: Path, tmp_path: Path
+) -> None:
+    """The worker checks as well: the failure is permanent and names the input."""
+    np.savez(tmp_path / "good.npz", x=np.ones((4, 3, 32, 32), "f4"))
+    np.savez(tmp_path / "bad.npz", y=np.ones((4, 3, 32, 32), "f4"))
+    words = ("--precision", "int8", "--calibration", tmp_path / "good.npz", "--on-miss", "ask", "--json")
+    asked = mxr("fetch", convnet, *REF, *words, expect=4).error["detail"]["job"]
+    job = mxr("jobs", asked, "--json").json
+    mxr("jobs", asked, "--cancel")
+    data = (tmp_path / "bad.npz").read_bytes()
+    sha = hashlib.sha256(data).hexdigest()
+    registry.call("PUT", f"/v1/blobs/{sha}", data)
+    request = job["request"] | {"key": job["request"]["key"] | {"calibration": sha}}
+    made = registry.call("POST", "/v1/jobs", {"request": request})[1]
+    worker("one").ready()
+    assert "no input y" in mxr("jobs", made["id"], "--follow", "--json", expect=5).error["message"]
+    failure = mxr("jobs", made["id"], "--json").json["failure"]
+    assert failure["kind"] == "permanent" and "no input y" in failure["message"]
 
 
 def test_a_miss_tells_of_workers_that_could_help(mxr: Host, worker: Callable[..., Worker], convnet: Path) -> None:

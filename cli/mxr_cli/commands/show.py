@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from mxr.artifact import serving
+from mxr.artifact.compile_support import uncalibrated_warnings
 from mxr.artifact.key import show as format_value
-from mxr.artifact.precision_support import uncalibrated_warnings
 from mxr.protocol.artifacts import document
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_size, format_time, print_json

@@ -18,6 +18,7 @@ from mxr.util.codec import canonical, refuse, text
 from mxr.util.frozen import dataclass
 
 from . import limits
+from .releases import release
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +228,9 @@ def backend_options(options: Mapping[str, str]) -> str:
 
 def unread(name: str, setting: CompileSetting, migraphx: str) -> str | None:
     """Returns a note if this MIGraphX release (MAJOR.MINOR) does not read the setting, else None."""
-    release = _release(migraphx)
-    if setting.first is not None and release < _release(setting.first):
+    found = release(migraphx)
+    if setting.first is not None and found < release(setting.first):
         return f"MIGraphX {migraphx} does not read {name}: it came with {setting.first}"
-    if setting.last is not None and release > _release(setting.last):
+    if setting.last is not None and found > release(setting.last):
         return f"MIGraphX {migraphx} does not read {name}: the last release with it is {setting.last}"
     return None
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])

@@ -14,6 +14,7 @@ from mxr.errors import UsageError
 from . import target
 from .key import Difference, Key, inputs_from_json
 from .qualities import Qualities
+from .releases import pair_warnings
 from .serving import READER
 from .target import GfxArch, Inputs
 
@@ -37,14 +38,9 @@ def contradictions(key: Key, qualities: Qualities, description: Description) -> 
 
 def warnings(key: Key, description: Description) -> tuple[str, ...]:
     """Returns a sentence for each field of the key that the file makes doubtful without contradicting it."""
-    hint = description.get("rocm_hint")
-    if key.kind != "gpu" or not hint or hint == key.rocm:
+    if key.kind != "gpu" or not description.get("rocm_hint"):
         return ()
-    # A MIGraphX built from source can have any ROCm below it, so this is no contradiction.
-    return (
-        f"The label says ROCm {key.rocm}, but ROCm {hint} is the release that ships MIGraphX {key.migraphx}: check "
-        "--rocm, unless this MIGraphX was built from source.",
-    )
+    return pair_warnings(key.migraphx, key.rocm)
 
 
 def sources(key: Key, qualities: Qualities, descriptions: Sequence[Description], speaker: str) -> Mapping[str, str]:

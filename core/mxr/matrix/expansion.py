@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from mxr.artifact import precision_support, target
+from mxr.artifact import compile_support, target
 from mxr.artifact.key import MODEL, MODEL_PREFIX, OLD_MODEL
 from mxr.artifact.target import GfxArch, Inputs
 from mxr.request.builder import Options
@@ -274,10 +274,12 @@ def _calibration(matrix: Matrix, data: SourcedValue) -> Path:
 def _check_precision(cell: Cell, place: DocumentNode) -> None:
     options = cell.options
     arch = GfxArch.parse(options.arch).base if options.arch else None
-    word = precision_support.impossible(arch, options.vendor, target.parse_precision(options.precision or "fp32"))
+    word = compile_support.impossible_precision(
+        arch, options.vendor, target.parse_precision(options.precision or "fp32")
+    )
     if word is not None:
         raise place.error(
             f"{word} does not run on {arch} (the target in line {cell.target_line}).",
-            f"{precision_support.where(word)} Leave it out, or exclude"
+            f"{compile_support.archs_with(word)} Leave it out, or exclude"
             f" - {{arch: {arch}, precision: {options.precision}}}.",
         )

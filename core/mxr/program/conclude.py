@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from mxr.artifact.releases import ROCM_OF
 from mxr.program.description import Basis, Certainty, Description, Header, Kernels, Sizes
-from mxr.program.header import KNOWN_FILE_VERSIONS, ROCM_OF
+from mxr.program.header import KNOWN_FILE_VERSIONS
 from mxr.program.isa import read_isa
 from mxr.program.nodes import Nodes
 

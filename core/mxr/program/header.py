@@ -10,16 +10,6 @@ from mxr.program.tokens import damaged
 KEYS = frozenset({"version", "migraphx_version", "target", "targets", "context", "contexts", "offload_copy"})
 """The keys of a program other than `modules`. Unknown keys are skipped."""
 
-ROCM_OF = {
-    **{f"2.{minor}": f"5.{minor}" for minor in range(8)},
-    **{f"2.{minor}": f"6.{minor - 8}" for minor in range(8, 13)},
-    **{f"2.{minor}": f"7.{minor - 13}" for minor in range(13, 16)},
-}
-"""The ROCm release (MAJOR.MINOR) that ships each MIGraphX version (MAJOR.MINOR).
-
-Source: MIGraphX's CMakeLists.txt at the tags rocm-5.0.0 to rocm-7.2.4. All patch releases of one ROCm minor release
-write the same version, so the patch release is unknown."""
-
 KNOWN_FILE_VERSIONS = range(5, 9)
 """5 is MIGraphX 2.0 to 2.6, 6 is 2.7, 7 is 2.8 to 2.15 and Hygon's fork, 8 is 2.16."""
 

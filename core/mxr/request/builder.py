@@ -14,6 +14,7 @@ from mxr.artifact.compile_settings import VARIABLES, unread
 from mxr.artifact.key import Key
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.qualities import Demands, Request
+from mxr.artifact.releases import pair_warnings
 from mxr.artifact.target import GfxArch, Inputs
 from mxr.consumers import Consumer
 from mxr.errors import UsageError
@@ -207,6 +208,8 @@ def gather(
         options=tuple(options.options.items()),
         demands=demands,
     )
+    if hardware.vendor == "amd" and (options.rocm or options.migraphx):
+        notes += pair_warnings(migraphx, rocm)
     if migraphx is not None:
         notes += [line for line in (unread(name, VARIABLES[name], migraphx) for name, _ in partial.env) if line]
     return BuiltPartial(partial, consumer, tuple(notes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,7 +36,12 @@ def check(description: Description, hardware: Hardware, toolchain: HostToolchain
     rows = [_compiled(description), _kind(description, hardware)]
     rows += _versions(description, toolchain)
     if hardware.kind == "gpu":
-        rows += [_vendor(description, hardware), *_archs(description, hardware), _counts(hardware)]
+        rows += [
+            _vendor(description, hardware),
+            *_archs(description, hardware),
+            *_override(hardware),
+            _counts(hardware),
+        ]
     rows += _libraries(description, toolchain)
     return tuple(rows)
 
@@ -134,7 +139,7 @@ def _archs(description: Description, hardware: Hardware) -> list[Requirement]:
     here = {hardware.arch, target.FAMILY_OF.get(hardware.arch or "")}
     needed = "+".join(sorted({arch.base for arch in archs}))
     ok = None if hardware.arch is None else all(arch.base in here for arch in archs)
-    rows = [Requirement("arch", needed, hardware.arch, ok, "HIP loads a code object on no other arch")]
+    rows = [Requirement("arch", needed, hardware.arch, ok, _arch_reason(archs, hardware))]
     for name in target.FEATURES:
         built = program_evidence.strictest({getattr(arch, name) or "any" for arch in archs})
         if built == "any":
@@ -144,6 +149,34 @@ def _archs(description: Description, hardware: Hardware) -> list[Requirement]:
         needed = built or "+ and -"
         rows.append(Requirement(name, needed, found, fine, f"a kernel built for {name} {needed} needs this setting"))
     return rows
+
+
+def _arch_reason(archs: Sequence[target.GfxArch], hardware: Hardware) -> str:
+    """Why the arch matters, with the variable that makes ROCm's runtime take one arch of RDNA for another."""
+    usual, here = "HIP loads a code object on no other arch", hardware.arch or ""
+    value = next((OVERRIDES[arch.base] for arch in archs if arch.base in OVERRIDES), None)
+    if value is None or {arch.base[:5] for arch in archs} != {here[:5]} or here == archs[0].base:
+        return usual
+    return (
+        f"{usual}. HSA_OVERRIDE_GFX_VERSION={value} makes a {here} count as {archs[0].base}, which AMD does not "
+        "support: set it where you serve and where you run mxr"
+    )
+
+
+def _override(hardware: Hardware) -> list[Requirement]:
+    """Reports an override of the arch on this host: no file shows whether it was compiled under one."""
+    if not hardware.real_arch or hardware.real_arch == hardware.arch:
+        return []
+    why = (
+        f"HSA_OVERRIDE_GFX_VERSION makes this {hardware.real_arch} count as {hardware.arch}: a program that was "
+        f"compiled on a true {hardware.arch} loads, and can fail when it runs"
+    )
+    return [Requirement("real_arch", None, hardware.real_arch, None, why)]
+
+
+OVERRIDES: Mapping[str, str] = {"gfx1030": "10.3.0", "gfx1100": "11.0.0", "gfx1200": "12.0.0", "gfx1201": "12.0.1"}
+"""The values of HSA_OVERRIDE_GFX_VERSION for the archs of RDNA that MIGraphX's builds contain, for others of the same
+family. Source: ROCm/ROCR-Runtime, libhsakmt/src/topology.c; MIGraphX, CMakeLists.txt, GPU_TARGETS of its CI."""
 
 
 def _counts(hardware: Hardware) -> Requirement:

@@ -250,7 +250,7 @@ def fetch_compiled(
 def in_cache(answer: Answer, cache: Cache, source: str, warnings: tuple[str, ...] = ()) -> Fetched:
     """Returns what was fetched, with what the user must know of any such program."""
     if answer.artifact.key.uncalibrated:
-        from mxr.artifact.precision_support import uncalibrated_warnings
+        from mxr.artifact.compile_support import uncalibrated_warnings
 
         warnings += uncalibrated_warnings(answer.artifact.key)
     return Fetched(path_of(answer, cache), source, answer, warnings)

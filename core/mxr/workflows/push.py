@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mxr import consumers
-from mxr.artifact import model_evidence, precision_support, program_evidence, target
+from mxr.artifact import compile_support, model_evidence, program_evidence, target
 from mxr.artifact.key import Difference, Key, show
 from mxr.artifact.manifest import File, Manifest, split_file
 from mxr.artifact.qualities import Qualities
@@ -100,7 +100,7 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
     if options.calibration is not None:
         calibration.check(options.calibration, onnx.inputs, key.inputs)
     doubts = program_evidence.warnings(key, description) + model_evidence.warnings(onnx, description)
-    return PublicationLabel(key, qualities, doubts + precision_support.uncalibrated_warnings(key))
+    return PublicationLabel(key, qualities, doubts + compile_support.uncalibrated_warnings(key))
 
 
 def refuse_contradictions(key: Key, qualities: Qualities, description: Mapping[str, Any]) -> None:

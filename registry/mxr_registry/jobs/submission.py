@@ -20,7 +20,7 @@ from typing import Any
 from sqlalchemy import func, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from mxr.artifact import precision_support
+from mxr.artifact import compile_support
 from mxr.artifact.limits import MOST_OPEN_JOBS
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import LIBRARIES, Demands, Qualities, Request
@@ -86,7 +86,7 @@ def _prepare(store: Store, wanted: job_protocol.CompileRequest) -> _Submission:
         check_recording(key, wanted.file_name)
     elif wanted.file_name is not None:
         raise UsageError("file_name is valid only with a key of ONNX Runtime's form.", hint="Omit file_name.")
-    precision_support.check(key.arch, key.vendor, key.precision)
+    compile_support.check(key, request.demands.num_cu)
     demands = canonical(request.to_json()["demands"])
     terms = terms_of(demands)
     has_calibration = key.calibration is None or store.stat(key.calibration) is not None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paths import ROOT
 
 from mxr import matrix
-from mxr.artifact import precision_support, target
+from mxr.artifact import compile_support, target
 from mxr.errors import MxrError, UsageError
 from mxr.matrix import Cell, document, kinds
 from mxr.matrix.table import MATRIX
@@ -186,9 +186,9 @@ def test_a_precision_that_an_arch_does_not_support(folder: Path, arch: str, prec
 
 @pytest.mark.parametrize("arch", ["gfx940", "gfx942", "gfx950", "gfx1200", "gfx1201"])
 def test_archs_that_run_fp8(arch: str) -> None:
-    assert precision_support.impossible(arch, "amd", ("fp8",)) is None
-    assert precision_support.impossible("gfx908", "hygon", ("fp8",)) is None
-    assert precision_support.impossible("gfx9-4-generic", "amd", ("fp8",)) is None
+    assert compile_support.impossible_precision(arch, "amd", ("fp8",)) is None
+    assert compile_support.impossible_precision("gfx908", "hygon", ("fp8",)) is None
+    assert compile_support.impossible_precision("gfx9-4-generic", "amd", ("fp8",)) is None
 
 
 def test_versions_are_read_as_text(folder: Path) -> None:

@@ -7,7 +7,7 @@ from program_maker import DATA
 
 from mxr.program import Certainty, describe_file
 
-HEADS = {5: None, 6: ("2.7.0", "5.7"), 7: ("2.15.0", "7.2"), 8: ("2.16.0", None)}
+HEADS = {5: None, 6: ("2.7.0", "5.7"), 7: ("2.15.0", "7.2"), 8: ("2.16.0", "7.14")}
 
 IMAGES, CLASSES = (3, 32, 32), (10,)
 REAL = {
@@ -64,7 +64,7 @@ def test_real_program(name):
     expected = {
         "file_version": 8,
         "migraphx": "2.16.0",
-        "rocm_hint": None,
+        "rocm_hint": "7.14",
         "flavour": "upstream",
         "form": "msgpack",
         "compiled": compiled,

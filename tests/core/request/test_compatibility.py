@@ -195,3 +195,17 @@ def test_a_precision_that_would_show_and_does_not() -> None:
         FILE | {"precisions": ["fp32"], "operators": {"dot": 1}}, Options(precision="fp16"), MI210, ROCM
     )
     assert [each.ok for each in row if each.field == "precision"] == [False]
+
+
+def test_an_override_of_the_arch_is_mentioned() -> None:
+    """The usual way to serve on a small part such as a 780M. Source: ROCm/ROCR-Runtime, libhsakmt/src/topology.c."""
+    small = replace(NAVI, arch="gfx1103", num_cu=6)
+    row = rows({**FILE, "archs": ["gfx1100"]}, small)["arch"]
+    assert row.ok is False and "HSA_OVERRIDE_GFX_VERSION=11.0.0 makes a gfx1103 count as gfx1100" in row.why
+    for archs, hardware in ((["gfx1100"], MI210), (["gfx90a"], small), (["gfx1103"], NAVI)):
+        assert "HSA_OVERRIDE" not in rows({**FILE, "archs": archs}, hardware)["arch"].why
+    spoofed = replace(NAVI, real_arch="gfx1103")
+    found = rows({**FILE, "archs": ["gfx1100"]}, spoofed)
+    assert (
+        found["arch"].ok and found["real_arch"].ok is None and "this gfx1103 count as gfx1100" in found["real_arch"].why
+    )

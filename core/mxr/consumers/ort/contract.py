@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mxr.artifact.releases import ROCM_OF
 from mxr.errors import UsageError
 
 GENERATIONS = {
@@ -26,9 +27,9 @@ PLUGIN_PACKAGES = ("onnxruntime_ep_migraphx", "onnxruntime_ep_amdgpu")
 src/migraphx/pyproject.toml and src/migraphx/CMakeLists.txt; AMD's installation pages of ROCm 10.0."""
 LARGEST_LIBRARY = 256 * 1024 * 1024
 
-BUILT_WITH = {"7.0": "2.13.0", "7.1": "2.14.0", "7.2": "2.15.0", "7.14": "2.16.0"}
-"""The MIGraphX version of each ROCm release, for a provider whose library names only the folder of its ROCm.
-Source: MIGraphX's release notes; the entry for 7.2 is confirmed by the file names of the public wheel of 1.27.1."""
+BUILT_WITH = {rocm: f"{migraphx}.0" for migraphx, rocm in ROCM_OF.items()}
+"""The MIGraphX version of each ROCm release, for a provider whose library names only the folder of its ROCm. The entry
+for 7.2 is confirmed by the file names of the public wheel of 1.27.1."""
 
 _HINT = f"Use --ort GENERATION ({', '.join(GENERATIONS)}), or --ort PATH with the path of the provider's library."
 

@@ -1,36 +1,66 @@
-"""`mxr check`: whether a .mxr file loads on a host or target."""
+"""`mxr check`: whether a .mxr file, or each one in a folder, loads on a host or target."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mxr.artifact.key import show
+from mxr.display.text import counted, shell_quoted
 from mxr.errors import MismatchError
 from mxr.request.builder import Options
 from mxr_cli.options import Session, local, request
-from mxr_cli.output import echo, print_json
+from mxr_cli.output import echo, note, print_json
+
+if TYPE_CHECKING:
+    from mxr.host_facts import HostToolchain
+    from mxr.install.folder_check import CheckedProgram
+    from mxr.request.builder import Hardware
 
 
 @click.command
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
 @request
 @local
-def check(session: Session, options: Options, file: Path) -> None:
+def check(session: Session, options: Options, path: Path) -> None:
     """Check whether FILE fits this host, a recorded host (--host) or a given target (--arch ...).
 
     Options such as --batch, --input, --precision, --for and the compile flags are checked against the file as well.
     Each requirement is listed with the needed and the found value. Exit with 0 if all are met or unknown, with 6 if one
     is not met.
+
+    For a FOLDER, check every .mxr file in it and in its folders, wherever it comes from. Stale programs, those for
+    another GPU or another MIGraphX, files that are no programs, and names with a batch size (resnet50_b8.mxr) that the
+    program does not have are listed. Exit with 6 if there is one.
+
+    \b
+    mxr check model.mxr --arch gfx908 --rocm 7.2 --migraphx 2.15
+    mxr check /models/
     """
+    from mxr.request.builder import Hardware, choose_hardware, choose_toolchain
+
+    where = _where(session, options)
+    if path.is_dir():
+        host = session.host()
+        if not host.targets and options.arch is options.kind is None:
+            note("mxr: this host shows no GPU: only names and contents are checked; --arch ARCH states a target")
+            hardware, toolchain, where = Hardware("gpu"), host.toolchain, "any host"
+        else:
+            hardware, toolchain = choose_hardware(options, host, [])
+        _check_folder(session, options, path, where, (hardware, choose_toolchain(options, toolchain)))
+        return
+    _check_file(session, options, path, where)
+
+
+def _check_file(session: Session, options: Options, file: Path, where: str) -> None:
     from mxr.program import describe_file
     from mxr.request import compatibility
     from mxr.request.builder import choose_hardware, choose_toolchain
 
     description = describe_file(file).to_json()
-    where = _where(session, options)
     if options.kind is None and description["targets"] == ["ref"]:
         options = replace(options, kind="ref")
     hardware, toolchain = choose_hardware(options, session.host(), [])
@@ -50,11 +80,55 @@ def check(session: Session, options: Options, file: Path) -> None:
             f"{file} does not fit {where}: "
             + "; ".join(f"{row.field} needs {show(row.needed)}, found {show(row.found)}" for row in unmet)
             + ".",
-            hint=f"Fetch a program that fits: mxr fetch MODEL{f' --arch {options.arch}' if options.arch else ''}.",
+            hint=f"Fetch a program that fits: mxr fetch MODEL{_arch_words(options)}.",
         )
-        if session.as_json:
-            raise click.exceptions.Exit(error.exit)
-        raise error
+        _fail(session, error)
+
+
+def _check_folder(
+    session: Session, options: Options, folder: Path, where: str, target: tuple[Hardware, HostToolchain]
+) -> None:
+    from mxr.install.folder_check import check_folder
+
+    rows = check_folder(folder, options, *target)
+    bad = [row for row in rows if row.problems]
+    if session.as_json:
+        print_json({"ok": not bad, "folder": str(folder), "files": [row.to_json() for row in rows]})
+    else:
+        for row in rows:
+            mark = "NO" if row.problems else "ok"
+            more = "; ".join(row.problems) or _facts(row)
+            echo(f"  {mark}  {row.name}  {more}{'' if row.placed else '  (mxr did not place it)'}")
+        if not bad:
+            echo(f"{folder}: {counted(len(rows), 'program')}, all fit {where}")
+    if bad:
+        names = ", ".join(row.name for row in bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
+        command = f"mxr fetch MODEL{_arch_words(options)} -o {shell_quoted(folder)}"
+        error = MismatchError(
+            f"{len(bad)} of the {counted(len(rows), 'program')} in {folder} cannot be used on {where}: {names}.",
+            hint=f"Move these away, and fetch what fits: {command}.",
+            detail={"files": [row.to_json() for row in bad[:100]]},
+        )
+        _fail(session, error)
+
+
+def _facts(row: CheckedProgram) -> str:
+    """What a program is for, in one line."""
+    found = row.description or {}
+    version = f"MIGraphX {found['migraphx']}" if found.get("migraphx") else ""
+    words = ["+".join(found.get("archs") or found.get("targets") or ()), version]
+    return ", ".join(word for word in (*words, f"batch {row.batch}" if row.batch else "") if word)
+
+
+def _arch_words(options: Options) -> str:
+    return f" --arch {options.arch}" if options.arch else ""
+
+
+def _fail(session: Session, error: MismatchError) -> None:
+    """Raises the error. With --json, its document was printed already."""
+    if session.as_json:
+        raise click.exceptions.Exit(error.exit)
+    raise error
 
 
 def _where(session: Session, options: Options) -> str:

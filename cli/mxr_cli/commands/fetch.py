@@ -23,7 +23,7 @@ class FetchCommand(GroupedCommand):
 
     groups: ClassVar = {
         "What to fetch": ("arch", "batch", "inputs", "precision", "consumer", "rocm", "migraphx", "kind", "locked"),
-        "Where to": ("output", "name", "force", "link"),
+        "Where to": ("output", "per_arch", "name", "force", "link"),
         "On a miss": ("on_miss", "retry", "verbose"),
         "ONNX Runtime": ("genai_config", "ort", "ort_python", "ort_migraphx", "ort_level", "ort_bytes", "ort_predict"),
         "Advanced": (
@@ -42,6 +42,11 @@ class FetchCommand(GroupedCommand):
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=str), metavar="PATH", help="Write a copy to this file or folder."
+)
+@click.option(
+    "--per-arch",
+    is_flag=True,
+    help="With -o FOLDER: write to FOLDER/ARCH/, so that servers with different GPUs can share FOLDER.",
 )
 @click.option(
     "--force",
@@ -118,6 +123,8 @@ def fetch(
       mxr fetch model.onnx --batch 1,2,4,8,16 -o set/
     Fetch exactly what mxr.lock names:
       mxr fetch model.onnx --locked
+    Fill a folder that AMD Inference Servers with different GPUs share:
+      mxr fetch model.onnx --arch gfx90a --batch 8 --for amdinfer -o /models/ --per-arch
     """
     whole_node, retry, verbose = values.pop("whole_node"), values.pop("retry"), values.pop("verbose")
     session = replace(session, whole_node=whole_node)
@@ -141,7 +148,8 @@ def fetch(
 def _check(options: FetchOptions) -> None:
     """Raises `UsageError` for options that are missing or exclude each other."""
     if options.output is None:
-        for name, given in (("link", options.link), ("force", options.force), ("name", options.name)):
+        flags = {"link": options.link, "force": options.force, "name": options.name, "per-arch": options.per_arch}
+        for name, given in flags.items():
             if given:
                 raise UsageError(f"--{name} needs -o.", hint="Add -o PATH.")
     if options.offline and options.on_miss.compiles:

@@ -48,7 +48,10 @@ def verify(session: Session, path: Path, folder: Path | None) -> None:
             raise UsageError("--in needs a lock file, not a folder.", hint="Leave --in out.")
         _verify_folder(session, path)
         return
-    findings = list(pins.verify(load(path), session.cache(), folder))
+    lock = load(path)
+    # A folder has what this host needs of the lock, as `mxr fetch --locked -o` places it.
+    lock = lock if folder is None else pins.needed(lock, session.host())
+    findings = list(pins.verify(lock, session.cache(), folder))
     report_findings(session, findings)
     error = pins.damage(findings, path, folder)
     if error is not None:

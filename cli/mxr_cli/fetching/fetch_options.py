@@ -9,6 +9,7 @@ from mxr.display.text import shell_quoted
 from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
+    from mxr.artifact.key import Key
     from mxr.install.placement import OutputRequest
     from mxr.request.builder import BuiltRequest, Options
     from mxr.request.model import ModelReference
@@ -34,6 +35,7 @@ class FetchOptions:
     genai_config: str | None = None
     locked: str | None = None
     output: str | None = None
+    per_arch: bool = False
     name: str | None = None
     force: bool = False
     link: bool = False
@@ -46,8 +48,14 @@ class FetchOptions:
         """The options that say where to write the program, as the end of a command line."""
         words = ["-o", self.output] if self.output is not None else []
         words += ["--name", self.name] if self.name is not None else []
-        words += [flag for flag, given in (("--force", self.force), ("--link", self.link)) if given]
+        flags = (("--per-arch", self.per_arch), ("--force", self.force), ("--link", self.link))
+        words += [flag for flag, given in flags if given]
         return "".join(f" {shell_quoted(word)}" for word in words)
+
+    def folder_of(self, key: Key) -> str:
+        """The output path for a request: with `per_arch`, a folder in it with the name of the GPU arch."""
+        assert self.output is not None
+        return f"{self.output.rstrip('/') or '/'}/{key.arch or key.kind}/" if self.per_arch else self.output
 
     def output_request(self, asked: BuiltRequest, subject: ModelReference) -> OutputRequest | None:
         """Where to write the program, checked before anything is fetched; None without --output.
@@ -58,6 +66,7 @@ class FetchOptions:
             return None
         from mxr.install import placement
 
-        wanted = placement.OutputRequest(self.output, self.link, self.force, self.name, self.ort.as_mapping())
+        where = self.folder_of(asked.request.key)
+        wanted = placement.OutputRequest(where, self.link, self.force, self.name, self.ort.as_mapping())
         placement.check(asked, subject, wanted, offline=self.offline)
         return wanted

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mxr import consumers
 from mxr.artifact.key import MODEL_PREFIX, OLD_MODEL
+from mxr.display.text import counted
 from mxr.errors import MismatchError, UsageError
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load
@@ -77,44 +78,79 @@ def _fetch_one(session: Session, options: FetchOptions, lock: LockFile, model: s
 
 
 def _fetch_all(session: Session, options: FetchOptions, lock: LockFile, file: Path) -> dict[str, Any]:
-    """Fetch all entries into the cache, then write them where `--output` says."""
-    if options.batches or options.request != Options(
-        consumer=options.request.consumer, follow_links=options.request.follow_links
-    ):
+    """Fetch the entries of a lock into the cache, then write them where `--output` says."""
+    request = options.request
+    allowed = Options(arch=request.arch, consumer=request.consumer, follow_links=request.follow_links)
+    if options.batches or request != allowed:
         raise UsageError(
-            "The options of a request need a MODEL; without one, --locked fetches all entries of the lock.",
-            hint="Give MODEL as well, or leave the options out.",
+            "The options of a request need a MODEL; without one, --locked fetches the entries of the lock.",
+            hint="Give MODEL as well, or leave the options out. --arch alone chooses the entries for one GPU.",
         )
     if options.name:
         raise UsageError("--name needs a MODEL.", hint="Give MODEL as well, or leave --name out.")
-    from mxr.install.placement import place_files
-
+    lock = _needed(session, options, lock)
     cache, connect = session.cache(), session.connect(offline=options.offline)
-    names = lock.file_names(placing=True) if options.output is not None else ()
+    folders = _folders(options, lock) if options.output is not None else {}
     layouts = _check_layouts(session, options, lock, file) if options.output is not None else {}
     fetched = [pins.fetch_entry(entry, cache, connect, watch=transfer_progress("fetching")) for entry in lock.entries]
     for line in (line for each in fetched for line in each.warnings):
         note(f"mxr: warning: {line}")
     rows = [_row(entry, each) for entry, each in zip(lock.entries, fetched, strict=True)]
-    if options.output is not None:
-        for index, placed in _place_layouts(session, layouts, fetched, connect).items():
-            rows[index]["path"] = str(placed.path)
-            rows[index]["settings"] = list(placed.settings)
-        folder = Path(options.output)
-        plain = {
-            name: (each.answer.artifact, entry.request.key, entry.consumer)
-            for entry, name, each in zip(lock.entries, names, fetched, strict=True)
-            if name is not None
-        }
-        if plain:
-            models = [file.parent / entry.model for entry in lock.entries]
-            place_files(
-                folder, plain, session.cache(), link=options.link, force=options.force, model_files=[*models, file]
-            )
-        for row, name in zip(rows, names, strict=True):
-            if name is not None:
-                row["path"] = str(folder / name)
+    for index, placed in _place_layouts(session, layouts, fetched, connect).items():
+        rows[index]["path"] = str(placed.path)
+        rows[index]["settings"] = list(placed.settings)
+    models = [file, *(file.parent / entry.model for entry in lock.entries)]
+    for folder, names in folders.items():
+        for index, path in _place_plain(session, options, lock, fetched, Path(folder), names, models).items():
+            rows[index]["path"] = str(path)
     return {"lock": str(file), "entries": rows}
+
+
+def _needed(session: Session, options: FetchOptions, lock: LockFile) -> LockFile:
+    """The entries to fetch: for `--arch`, or in a folder that is not for all GPUs, those that this host needs."""
+    arch = options.request.arch
+    if arch is None and (options.output is None or options.per_arch):
+        return lock
+    found = pins.needed(lock, session.host(options.request), arch)
+    if left := len(lock.entries) - len(found.entries):
+        more = "" if arch else "; --per-arch writes them as well, each GPU's to its own folder"
+        note(f"mxr: left out {counted(left, 'entry', 'entries')} of the lock for other GPUs{more}")
+    return found
+
+
+def _folders(options: FetchOptions, lock: LockFile) -> dict[str, dict[int, str]]:
+    """The names of the plain files by index of their entries, for each folder. Raises `UsageError` for a conflict."""
+    found: dict[str, dict[int, str]] = {}
+    grouped: dict[str, list[int]] = {}
+    for index, entry in enumerate(lock.entries):
+        grouped.setdefault(options.folder_of(entry.request.key), []).append(index)
+    for folder, indexes in grouped.items():
+        part = LockFile(tuple(lock.entries[index] for index in indexes))
+        names = dict(zip(part.entries, part.file_names(placing=True), strict=True))
+        plain = {index: name for index in indexes if (name := names[lock.entries[index]]) is not None}
+        if plain:
+            found[folder] = plain
+    return found
+
+
+def _place_plain(
+    session: Session,
+    options: FetchOptions,
+    lock: LockFile,
+    fetched: list[Fetched],
+    folder: Path,
+    names: dict[int, str],
+    models: list[Path],
+) -> dict[int, Path]:
+    """Write the entries that are one plain file each. Returns the paths by index."""
+    from mxr.install.placement import place_files
+
+    rows = {
+        name: (fetched[index].answer.artifact, lock.entries[index].request, lock.entries[index].consumer)
+        for index, name in names.items()
+    }
+    place_files(folder, rows, session.cache(), link=options.link, force=options.force, model_files=models)
+    return {index: folder / name for index, name in names.items()}
 
 
 def _check_layouts(
@@ -160,13 +196,14 @@ def _place_layouts(
 
     cache = session.cache()
     plans = {index: placement.plan(fetched[index], cache, *each, connect) for index, each in layouts.items()}
-    digests: dict[str, str] = {}
+    digests: dict[tuple[Path, str], str] = {}
     for each in plans.values():
         for piece in each.layout.pieces:
-            if digests.setdefault(piece.name, piece.sha256) != piece.sha256:
+            if digests.setdefault((each.delivery.folder, piece.name), piece.sha256) != piece.sha256:
                 raise UsageError(
                     f"Two entries of the lock need a different file {piece.name} in one folder ({each.consumer}).",
-                    hint="Fetch them one by one: mxr fetch MODEL ... --locked --name NAME -o FOLDER/.",
+                    hint="Choose a GPU with --arch ARCH, give each GPU a folder with --per-arch, or fetch them one "
+                    "by one: mxr fetch MODEL ... --locked --name NAME -o FOLDER/.",
                 )
     return {index: placement.put(each, cache, layouts[index][2], layouts[index][1]) for index, each in plans.items()}
 

@@ -27,6 +27,10 @@ def fetch_set(session: Session, options: FetchOptions, lock: LockFile | None = N
     if options.output is not None:
         variant_set.check_output(options.output)
     subject, wanted = _requests(session, options, lock)
+    if options.output is not None:
+        folder = options.folder_of(next(iter(wanted.values())).request.key)
+        variant_set.check_output(folder)
+        options = replace(options, output=folder, per_arch=False)
     for line in dict.fromkeys(line for asked in wanted.values() for line in asked.notes):
         note(f"mxr: {line}")
     if options.output is not None:

@@ -135,4 +135,5 @@ AMDINFER_REPO = Consumer(
     lay_out=lay_out_repository,
     needs_model=True,
     tree="<stem>/1/<stem>_b64.mxr, <stem>/config.toml",
+    batch=REPOSITORY_BATCH,
 )

@@ -21,7 +21,7 @@ class Consumer:
 
     `fit` raises `UsageError` for a key that it cannot use, before anything is downloaded. `tell(path, key)` are the
     settings for one plain file. `needs_model`: the layout needs facts that only the ONNX file has. `tree` shows the
-    layout in one line.
+    layout in one line. `batch`: the only batch size that it can load, None if it loads any.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Consumer:
     tell: Callable[[Path, Key], tuple[str, ...]] | None = None
     needs_model: bool = False
     tree: str = ""
+    batch: int | None = None
 
     @property
     def page(self) -> str:

@@ -146,4 +146,5 @@ KSERVE = Consumer(
     lay_out=lay_out,
     needs_model=True,
     tree=AMDINFER_REPO.tree,
+    batch=AMDINFER_REPO.batch,
 )

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from mxr.artifact.key import Key
 from mxr.artifact.manifest import check_name
+from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.consumers import Delivery, Layout, LayoutFile
@@ -53,7 +53,7 @@ def put(
     overwriting.refuse_models((folder / piece.name for piece in layout.pieces), model_files)
     with _locked(folder):
         known = ledger.read(folder)
-        subject = LedgerSubject.of(delivery.key)
+        subject = LedgerSubject.of(Request(delivery.key, delivery.demands), delivery.artifact)
         slot = LedgerSlot(consumer, delivery.artifact.id, delivery.artifact.digest, subject, files)
         before = known.slots.get(name)
         old = before.files if before else ()
@@ -115,10 +115,10 @@ def locked_and_recorded(
         yield before
 
 
-def plain_slot(consumer: str, name: str, artifact: Artifact, key: Key) -> LedgerSlot:
-    """The ledger slot of one plain file; `key` is that of the request."""
+def plain_slot(consumer: str, name: str, artifact: Artifact, request: Request) -> LedgerSlot:
+    """The ledger slot of one plain file."""
     entry = LedgerEntry(name, artifact.sha256)
-    return LedgerSlot(consumer, artifact.id, artifact.digest, LedgerSubject.of(key), (entry,))
+    return LedgerSlot(consumer, artifact.id, artifact.digest, LedgerSubject.of(request, artifact), (entry,))
 
 
 def _refuse_other(folder: Path, name: str, found: str, known: Ledger, slot: LedgerSlot) -> None:
@@ -132,7 +132,8 @@ def _refuse_other(folder: Path, name: str, found: str, known: Ledger, slot: Ledg
 def _refusal(path: Path, conflict: str) -> WouldOverwriteError:
     return WouldOverwriteError(
         f"{path} was placed for something else ({conflict}). Nothing was written.",
-        hint="Give another folder, another --name, or replace it with --force.",
+        hint=f"Give {'a folder for each GPU with --per-arch' if conflict.startswith('arch ') else 'another folder'}, "
+        "another --name, or replace it with --force.",
     )
 
 

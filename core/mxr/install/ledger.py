@@ -1,8 +1,9 @@
 """The ledger: the record of what mxr placed in a folder, stored in the folder itself as `.mxr-layout.json`.
 
-    {"v": 2, "slots": {"resnet50/config.pbtxt": {
+    {"v": 3, "slots": {"resnet50/config.pbtxt": {
         "consumer": "triton", "id": "<artifact id>", "digest": "<of the key>",
-        "subject": {"model": "...", "arch": "gfx908", "shapes": {"x": [4, 3, 224, 224]}, "precision": "fp16"},
+        "subject": {"model": "...", "arch": "gfx908", "shapes": {"x": [4, 3, 224, 224]}, "precision": "fp16",
+            "sramecc": "+", "xnack": "-", "num_cu": 120},
         "files": [{"name": "resnet50/123/resnet50.mxr", "sha256": "..."}, ...],
         "before": [...]}}}
 
@@ -20,15 +21,16 @@ from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
-from mxr.artifact.key import Key
 from mxr.artifact.manifest import check_name, check_sha256
+from mxr.artifact.qualities import Request
+from mxr.artifact.records import Artifact
 from mxr.errors import DamagedError, UsageError
 from mxr.util import disk
 from mxr.util.codec import canonical, decode, encode, parse
 from mxr.util.frozen import dataclass
 
 NAME = ".mxr-layout.json"
-VERSION = 2
+VERSION = 3
 LARGEST = 16 * 1024 * 1024
 """Bytes."""
 
@@ -47,22 +49,41 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSubject:
-    """What a slot is for. `arch`: the GPU architecture, or the kind of another target. `shapes`: dims by input name."""
+    """What a slot is for. `arch`: the GPU architecture, or the kind of another target. `shapes`: dims by input name.
+
+    `sramecc`, `xnack`, `num_cu`: of the GPU, None where neither the request nor the artifact states them.
+    """
 
     model: str
     arch: str
     shapes: Mapping[str, Any]
     precision: str
+    sramecc: str | None = None
+    xnack: str | None = None
+    num_cu: int | None = None
 
     @classmethod
-    def of(cls, key: Key) -> LedgerSubject:
-        """Returns the subject of a request with this key."""
-        return cls(key.model, key.arch or key.kind, key.to_json()["inputs"], "+".join(key.precision) or "fp32")
+    def of(cls, request: Request, artifact: Artifact) -> LedgerSubject:
+        """Returns the subject of a request; what it leaves open of the GPU is that of the artifact."""
+        key, asked, has = request.key, request.demands, artifact.qualities
+        return cls(
+            key.model,
+            key.arch or key.kind,
+            key.to_json()["inputs"],
+            "+".join(key.precision) or "fp32",
+            sramecc=asked.sramecc or _sign(has.sramecc),
+            xnack=asked.xnack or _sign(has.xnack),
+            num_cu=asked.num_cu or has.num_cu,
+        )
 
     def differences(self, other: LedgerSubject) -> list[str]:
-        """Returns what differs in the subject of a request, in words."""
+        """Returns what differs in the subject of a request, in words. An unknown fact of a GPU differs from none."""
         rows = [(row.name, getattr(self, row.name), getattr(other, row.name)) for row in fields(self)]
-        return [f"{name} {_shown(one)} there, {_shown(two)} requested" for name, one, two in rows if one != two]
+        return [
+            f"{name} {_shown(one)} there, {_shown(two)} requested"
+            for name, one, two in rows
+            if one != two and None not in (one, two)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +124,13 @@ class Ledger:
     def knows(self, name: str) -> bool:
         """Whether mxr placed a file of this name, regardless of its content now."""
         return any(name == entry.name for slot in self.slots.values() for entry in (*slot.files, *slot.before))
+
+    def consumer_of(self, name: str) -> str | None:
+        """The consumer for which mxr placed a file of this name, regardless of its content now; None if it did not."""
+        for slot in self.slots.values():
+            if any(name == entry.name for entry in slot.files):
+                return slot.consumer
+        return None
 
     def with_slot(self, name: str, slot: LedgerSlot) -> Ledger:
         """A copy of the ledger with this slot added or replaced."""
@@ -146,6 +174,10 @@ def read(folder: Path) -> Ledger:
 def write(folder: Path, ledger: Ledger) -> None:
     """Writes the ledger of a folder. Raises a disk fault."""
     disk.write_whole(folder / NAME, canonical(encode(ledger)).encode())
+
+
+def _sign(value: str) -> str | None:
+    return None if value == "any" else value
 
 
 def _shown(value: object) -> str:

@@ -8,8 +8,8 @@ from dataclasses import field
 from pathlib import Path
 
 from mxr import onnxfile
-from mxr.artifact.key import Key
 from mxr.artifact.manifest import check_name
+from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.consumers import Delivery, Layout
@@ -187,14 +187,14 @@ def _place_file(
     final = Path(output.path)
     if is_folder(output.path):
         final /= asked.consumer.file_name(check_stem(output.stem(subject)), asked.request.key)
-    row = (fetched.answer.artifact, asked.request.key, asked.consumer.name)
+    row = (fetched.answer.artifact, asked.request, asked.consumer.name)
     place_files(final.parent, {final.name: row}, cache, link=output.link, force=output.force, model_files=subject.files)
     return final
 
 
 def place_files(
     folder: Path,
-    rows: Mapping[str, tuple[Artifact, Key, str]],
+    rows: Mapping[str, tuple[Artifact, Request, str]],
     cache: Cache,
     *,
     link: bool = False,
@@ -203,13 +203,14 @@ def place_files(
 ) -> None:
     """Places programs with one file each as plain files in a folder, and records them in its ledger.
 
-    `rows`: the artifact, the key of the request, and the consumer, by file name. Nothing is written if one of them may
+    `rows`: the artifact, the request, and the consumer, by file name. Nothing is written if one of them may
     not be replaced: then raises `WouldOverwriteError`. Raises a disk fault.
     """
     if folder.resolve().is_relative_to(cache.root.resolve()):
         raise WouldOverwriteError(f"{folder} is inside the cache.", hint="Give another path with -o.")
     slots = {
-        name: consumer_folder.plain_slot(consumer, name, each, key) for name, (each, key, consumer) in rows.items()
+        name: consumer_folder.plain_slot(consumer, name, each, request)
+        for name, (each, request, consumer) in rows.items()
     }
     with consumer_folder.locked_and_recorded(folder, slots, cache, force=force, model_files=model_files) as before:
         for name, (artifact, _, _) in rows.items():

@@ -164,7 +164,7 @@ def place(
         disk.write_whole(stage / LIST, _listing(fetched, names, subject))
         rows = {
             names[batch]: consumer_folder.plain_slot(
-                wanted[batch].consumer.name, names[batch], each.answer.artifact, wanted[batch].request.key
+                wanted[batch].consumer.name, names[batch], each.answer.artifact, wanted[batch].request
             )
             for batch, each in fetched.items()
         }

@@ -7,7 +7,7 @@ file therefore shows exactly what changes in the deployment.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,6 +17,7 @@ from mxr.artifact.key import MODEL, MODEL_PREFIX, Key
 from mxr.artifact.manifest import check_sha256
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.qualities import Demands, Request
+from mxr.artifact.target import FAMILY_OF
 from mxr.display.text import json_text
 from mxr.errors import DamagedError, MxrError, UsageError
 from mxr.util import codec, disk
@@ -140,6 +141,11 @@ class LockFile:
         rows.sort(key=lambda row: (row[1].request.key.model != asked.model, len(row[0])))
         return [{"id": entry.id, "differences": [each.to_json() for each in found]} for found, entry in rows[:most]]
 
+    def for_archs(self, archs: Collection[str]) -> LockFile:
+        """A copy of the lock with the entries for these GPUs, and those that need no particular GPU."""
+        fit = {None, *archs, *(FAMILY_OF[arch] for arch in archs if arch in FAMILY_OF)}
+        return LockFile(tuple(entry for entry in self.entries if entry.request.key.arch in fit))
+
     def merged(self, more: Iterable[LockEntry]) -> LockFile:
         """A copy of the lock with these entries; each replaces the entry for the same model, request and consumer."""
         found = {entry.order: entry for entry in (*self.entries, *more)}
@@ -159,7 +165,8 @@ class LockFile:
             if placing and name is not None and len(owners[name]) > 1 and consumers.find(entry.consumer).lay_out:
                 raise UsageError(
                     f"Two entries of the lock need a different file {name} in one folder ({entry.consumer}).",
-                    hint="Fetch them one by one: mxr fetch MODEL ... --locked -o FOLDER/, with one folder for each.",
+                    hint="Choose a GPU with --arch ARCH, give each GPU a folder with --per-arch, or fetch them one "
+                    "by one: mxr fetch MODEL ... --locked -o FOLDER/.",
                 )
         return tuple(
             name if name is None or len(owners[name]) == 1 else f"{name.removesuffix('.mxr')}-{entry.id[:12]}.mxr"

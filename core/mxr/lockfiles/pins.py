@@ -16,6 +16,7 @@ from mxr.artifact.partial import PartialRequest
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import ANY
+from mxr.artifact.target import GfxArch
 from mxr.cache.store import Answer, Cache
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import (
@@ -28,6 +29,7 @@ from mxr.errors import (
     UnreachableError,
     UsageError,
 )
+from mxr.host_facts import Host
 from mxr.request import builder
 from mxr.request import model as subjects
 from mxr.request.builder import BuiltRequest, Options
@@ -310,6 +312,25 @@ def verify(lock: LockFile, cache: Cache, folder: Path | None = None) -> Iterator
             if entry.sha256 in others:
                 state, path = SAME, others[entry.sha256]
         yield LockFinding(entry, state, path=path)
+
+
+def needed(lock: LockFile, host: Host, arch: str | None = None) -> LockFile:
+    """The entries of a lock that a host needs: those for `arch`, or else for its own GPUs, if the lock has any.
+
+    A host without GPUs needs all of them: it prepares folders for others. Raises `UsageError` for an `arch` that the
+    lock does not have.
+    """
+    archs = {target.arch for target in host.targets if target.arch} if arch is None else {GfxArch.parse(arch).base}
+    found = lock.for_archs(archs)
+    if any(entry.request.key.arch for entry in found.entries):
+        return found
+    if arch is None:
+        return lock
+    locked = sorted({entry.request.key.arch or entry.request.key.kind for entry in lock.entries})
+    raise UsageError(
+        f"The lock has no entry for {arch}: it has {', '.join(locked) or 'none at all'}.",
+        hint="Choose one of those, or add the request: `mxr lock --add`.",
+    )
 
 
 def _state(path: Path, entry: LockEntry) -> str:

@@ -126,7 +126,7 @@ def _changed(description: Description, made: str | None, here: str | None) -> st
 def _vendor(description: Description, hardware: Hardware) -> Requirement:
     flavour = description.get("flavour")
     needed = None if flavour is None else "hygon" if flavour == "hygon" else "amd"
-    ok = None if needed is None else needed == hardware.vendor
+    ok = None if needed is None or hardware.vendor is None else needed == hardware.vendor
     return Requirement(
         "vendor", needed, hardware.vendor, ok, "AMD's MIGraphX cannot load files of Hygon's, and vice versa"
     )

@@ -53,14 +53,19 @@ def apply_defaults(
     """Returns the options with the defaults for what they and the host leave open, and notes about what was used.
 
     Versions apply to AMD's GPUs only, the MIGraphX version also to the CPU reference target. Dims apply to inputs of
-    this name, a batch size where exactly one is set and the model leaves it open. Raises `UsageError` for a default
+    this name, a batch size where exactly one is set and the model leaves it open; before it comes the only batch size
+    that the consumer loads. Raises `UsageError` for a default
     that contradicts the model, with its source.
     """
     found, used, overridden = _with_toolchain(options, defaults, host)
     if options.consumer is None and defaults.consumer is not None:
         _check_consumer(defaults)
         found, used = replace(found, consumer=defaults.consumer), {**used, "consumer": defaults.consumer}
-    if options.batch is None and len(defaults.batch) == 1 and _takes_batch(found, subject, defaults.batch[0]):
+    only = _only_batch(found.consumer)
+    if only is not None and options.batch is None and _takes_batch(found, subject, only):
+        found = replace(found, batch=only)
+        overridden = (*overridden, f"batch {only}, the only one that {found.consumer} loads")
+    if found.batch is None and len(defaults.batch) == 1 and _takes_batch(found, subject, defaults.batch[0]):
         found, used = replace(found, batch=defaults.batch[0]), {**used, "batch": str(defaults.batch[0])}
     inputs = _default_inputs(found, defaults, subject)
     if inputs:
@@ -71,7 +76,8 @@ def apply_defaults(
 
 def default_batches(options: Options, defaults: RequestDefaults, subject: ModelReference) -> tuple[int, ...]:
     """Returns the batch sizes of the defaults where there are several that the model takes; else none."""
-    if options.batch is not None or len(defaults.batch) < 2:
+    only = _only_batch(options.consumer or defaults.consumer)
+    if options.batch is not None or len(defaults.batch) < 2 or only is not None:
         return ()
     inputs = _default_inputs(replace(options, batch=defaults.batch[0]), defaults, subject)
     options = replace(options, inputs=(*options.inputs, *inputs))
@@ -107,6 +113,12 @@ def _check_consumer(defaults: RequestDefaults) -> None:
         consumers.find(defaults.consumer or "")
     except UsageError as problem:
         raise UsageError(f"{defaults.sources['consumer']}: {problem.message}", hint=problem.hint) from None
+
+
+def _only_batch(consumer: str | None) -> int | None:
+    """The only batch size that a consumer loads. An unknown consumer is reported elsewhere."""
+    found = consumers.CONSUMERS.get(consumer or "")
+    return found.batch if found else None
 
 
 def _takes_batch(options: Options, subject: ModelReference, batch: int) -> bool:

@@ -49,6 +49,19 @@ def test_what_is_stated_stays() -> None:
     assert apply_defaults(options, EVERYTHING, subject(), BARE) == (options, ())
 
 
+def test_a_consumer_that_loads_one_batch_size_needs_no_other() -> None:
+    """Source: Xilinx/inference-server, src/amdinfer/workers/migraphx.cpp: a repository cannot set the batch."""
+    for consumer in ("amdinfer-repo", "kserve"):
+        options, notes = apply_defaults(Options(consumer=consumer), NO_DEFAULTS, subject(), BARE)
+        assert options.batch == 64 and notes == (f"batch 64, the only one that {consumer} loads",)
+    assert applied(EVERYTHING, consumer="amdinfer-repo").batch == 64
+    assert applied(EVERYTHING, consumer="amdinfer-repo", batch=8).batch == 8
+    assert applied(NO_DEFAULTS, consumer="amdinfer").batch is None
+    assert applied(NO_DEFAULTS, consumer="amdinfer-repo", model=subject(("x", (4, 3)))).batch is None
+    several = RequestDefaults.of({"batch": [1, 8], "consumer": "amdinfer-repo"}, "mxr.toml")
+    assert default_batches(Options(), several, subject()) == ()
+
+
 def test_facts_of_the_host_come_before_defaults() -> None:
     options, notes = apply_defaults(Options(), EVERYTHING, subject(), MI100)
     assert (options.rocm, options.migraphx) == (None, None)

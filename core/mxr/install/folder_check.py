@@ -1,0 +1,144 @@
+"""Checks every program in a folder against a target: which ones load there, and which have a name that is not theirs.
+
+Nothing in the folder needs to come from mxr. Symbolic links are not followed. A file that disappears or changes while
+it is read is reported like one that cannot be read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mxr.artifact import program_evidence
+from mxr.display.text import counted
+from mxr.errors import MxrError, UsageError
+from mxr.host_facts import HostToolchain
+from mxr.program import describe_file
+from mxr.request import compatibility
+from mxr.request.builder import Hardware, Options
+from mxr.request.compatibility import Requirement
+from mxr.util import disk
+from mxr.util.frozen import dataclass
+
+from . import ledger
+
+MAX_FILES = 20_000
+SUFFIX = ".mxr"
+
+BATCH = re.compile(r"(?P<stem>.+)_b(?P<batch>[0-9]{1,9})\.mxr")
+"""The names that AMD Inference Server looks for. Source: Xilinx/inference-server, src/amdinfer/workers/migraphx.cpp."""
+
+PLAIN_CONSUMERS = ("python", "driver")
+"""Consumers whose file has the name of the model as it is, whatever that ends with."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedProgram:
+    """One program of a folder. `name`: relative to the folder. `placed`: whether mxr placed it there as it is named.
+
+    `problems`: why it does not fit the target or its name, or cannot be read; empty for a program that can be used.
+    `description`: the document of `mxr inspect --json`, None for a file that cannot be read.
+    """
+
+    name: str
+    placed: bool
+    problems: tuple[str, ...]
+    description: Mapping[str, Any] | None = None
+    requirements: tuple[Requirement, ...] = ()
+
+    @property
+    def batch(self) -> int | None:
+        """The batch size of all inputs; None if they differ or are dynamic."""
+        return batch_of(self.description) if self.description else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the row of this program in the document of `mxr check FOLDER --json`."""
+        return {
+            "file": self.name,
+            "ok": not self.problems,
+            "placed_by_mxr": self.placed,
+            "problems": list(self.problems),
+            "requirements": [asdict(row) for row in self.requirements],
+        }
+
+
+def check_folder(
+    folder: Path, options: Options, hardware: Hardware, toolchain: HostToolchain
+) -> tuple[CheckedProgram, ...]:
+    """Checks all programs in a folder and the folders in it, in the order of their names.
+
+    Raises `UsageError` for more than `MAX_FILES` programs, `DamagedError` for a ledger that cannot be read, or a disk
+    fault for the folder itself.
+    """
+    paths = list(programs(folder))
+    placed = ledger.read(folder)
+    return tuple(_check(folder, path, placed, options, hardware, toolchain) for path in paths)
+
+
+def programs(folder: Path) -> Iterator[Path]:
+    """The files below a folder whose names end in .mxr, links included, without hidden folders. Raises `UsageError`."""
+    count = 0
+    with disk.faults(folder, "read"):
+        os.scandir(folder).close()
+    for home, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if not name.endswith(SUFFIX) or name.startswith("."):
+                continue
+            count += 1
+            if count > MAX_FILES:
+                raise UsageError(
+                    f"{folder} has more than {counted(MAX_FILES, 'program')}.", hint="Give one of the folders in it."
+                )
+            yield Path(home, name)
+
+
+def _check(
+    folder: Path, path: Path, placed: ledger.Ledger, options: Options, hardware: Hardware, toolchain: HostToolchain
+) -> CheckedProgram:
+    name = str(path.relative_to(folder))
+    consumer = placed.consumer_of(name)
+    try:
+        with disk.faults(path, "read"):
+            mode = path.lstat().st_mode
+        if not stat.S_ISREG(mode):
+            what = "a symbolic link" if stat.S_ISLNK(mode) else "not a regular file"
+            return CheckedProgram(name, consumer is not None, (f"it is {what}, which is not read",))
+        description = describe_file(path).to_json()
+    except MxrError as problem:
+        return CheckedProgram(name, consumer is not None, (problem.message,))
+    if options.kind is None and description["targets"] == ["ref"]:
+        hardware = Hardware("ref")
+    rows = compatibility.check(description, hardware, toolchain)
+    rows += compatibility.check_options(description, options, hardware, toolchain)
+    problems = [f"{row.field} needs {_shown(row.needed)}, found {_shown(row.found)}" for row in rows if row.ok is False]
+    if consumer not in PLAIN_CONSUMERS and (wrong := misnamed(path.name, description)):
+        problems.append(wrong)
+    return CheckedProgram(name, consumer is not None, tuple(problems), description, rows)
+
+
+def misnamed(name: str, description: Mapping[str, Any]) -> str | None:
+    """Returns why a name states a batch size that the program does not have; None if it does not."""
+    found, batch = BATCH.fullmatch(name), batch_of(description)
+    if found is None or batch is None or int(found["batch"]) == batch:
+        return None
+    return (
+        f"its name says batch {int(found['batch'])}, and its inputs have batch {batch}: AMD Inference Server runs "
+        "whatever has the name"
+    )
+
+
+def batch_of(description: Mapping[str, Any]) -> int | None:
+    """Returns the first dim of all inputs; None if they differ, are dynamic, or the file does not show them."""
+    sizes = {shape[0] for _, shape in program_evidence.inputs_of(description) if shape}
+    only = next(iter(sizes)) if len(sizes) == 1 else None
+    return only if isinstance(only, int) else None
+
+
+def _shown(value: object) -> str:
+    return "unknown" if value is None else str(value)

@@ -164,3 +164,77 @@ def test_a_repository_knows_its_only_batch_size(mxr: Host, model: Path, programs
     assert [row["asked"] for each in said.error["detail"]["nearest"] for row in each["differences"]] == [
         [64, 3, 32, 32]
     ]
+
+
+def test_what_lies_in_a_folder_is_adopted(
+    mxr: Host, host: Callable[..., Host], model: Path, programs: Programs, tmp_path: Path
+) -> None:
+    """The server's own compiles, beside their models; what cannot be published does not keep the rest back."""
+    folder = tmp_path / "models"
+    (folder / "deep" / "1").mkdir(parents=True)
+    for stem in ("convrelu", "yolo-v2.7"):
+        shutil.copy(model, folder / f"{stem}.onnx")
+    shutil.copy(programs.gfx908, folder / "convrelu_b4.mxr")
+    shutil.copy(programs.gfx942, folder / "yolo-v2.7_b4.mxr")
+    words = ("push", folder, "--rocm", "7.2", "--for", "amdinfer")
+    rows = mxr(*words, "--json").json["files"]
+    assert [(row["file"], row["key"]["arch"]) for row in rows] == [
+        ("convrelu_b4.mxr", "gfx908"),
+        ("yolo-v2.7_b4.mxr", "gfx942"),
+    ]
+    assert mxr(*words).out.split() == [word for row in rows for word in (row["id"], row["file"])]
+    # The same bytes: mxr takes them over, and replaces them later like its own.
+    assert (
+        mxr("fetch", model, "--arch", "gfx908", *TOOLS, *AMDINFER, "-o", f"{folder}/").out.strip().endswith("_b4.mxr")
+    )
+    assert mxr("check", folder, "--arch", "gfx908", "--json", expect=6).json["files"][0]["placed_by_mxr"]
+
+    shutil.copy(programs.gfx1100, folder / "convrelu_b8.mxr")
+    shutil.copy(programs.generic, folder / "alone_b4.mxr")
+    shutil.copy(programs.gfx1100, folder / "deep" / "1" / "convrelu_b4.mxr")
+    shutil.copy(model, folder / "deep" / "1" / "convrelu.onnx")
+    (folder / "page.mxr").write_text("<html>")
+    (folder / "link_b4.mxr").symlink_to(programs.gfx942)
+    error = mxr(*words, "--json", expect=2).error
+    found = {row["file"]: row.get("error", {}).get("message", "") for row in error["detail"]["files"]}
+    assert "4 of the 7 programs" in error["message"]
+    assert "no ONNX file beside alone_b4.mxr" in found["alone_b4.mxr"] and "symbolic link" in found["link_b4.mxr"]
+    assert "name says batch 8" in found["convrelu_b8.mxr"] and "page.mxr" in found["page.mxr"]
+    assert [name for name, message in found.items() if not message] == [
+        *("convrelu_b4.mxr", "yolo-v2.7_b4.mxr", "deep/1/convrelu_b4.mxr")
+    ]
+    assert host("other")("fetch", model, "--arch", "gfx1100", *TOOLS, *AMDINFER, "--json").json["id"]
+
+
+def test_a_folder_without_programs_and_a_file_without_a_model(mxr: Host, programs: Programs, tmp_path: Path) -> None:
+    words = ("--rocm", "7.2", "--for", "amdinfer", "--json")
+    assert "holds no program" in mxr("push", tmp_path, *words, expect=2).error["message"]
+    assert "No model is given" in mxr("push", programs.gfx908, *words, expect=2).error["message"]
+
+
+def test_verify_finds_what_the_server_compiled(
+    mxr: Host, model: Path, fleet: dict[str, str], programs: Programs, tmp_path: Path
+) -> None:
+    folder = tmp_path / "models"
+    mxr("fetch", model, "--arch", "gfx908", *TOOLS, *AMDINFER, "-o", f"{folder}/")
+    shutil.copy(programs.ref, folder / "somebody-elses.mxr")
+    said = mxr("verify", folder)
+    assert "1 file, all as mxr wrote them" in said.out and "not placed by mxr: somebody-elses.mxr" in said.err
+    assert mxr("verify", folder, "--json").json["foreign"] == ["somebody-elses.mxr"]
+    shutil.copy(programs.gfx908, folder / "convrelu_b8.mxr")
+    (finding,) = mxr("verify", folder, "--json", expect=6).error["detail"]["findings"]
+    assert finding["kind"] == "added" and finding["path"].endswith("convrelu_b8.mxr")
+    assert "No program of batch 8 was placed" in finding["why"]
+
+    folder = tmp_path / "each"
+    for arch in ("gfx908", "gfx942"):
+        mxr("fetch", model, "--arch", arch, *TOOLS, *AMDINFER, "-o", folder, "--per-arch")
+    assert "2 files, all as mxr wrote them" in mxr("verify", folder).out
+    checked = mxr("check", folder, "--arch", "gfx908", "--json", expect=6).json["files"]
+    assert [(row["file"], row["placed_by_mxr"], row["ok"]) for row in checked] == [
+        ("gfx908/convrelu_b4.mxr", True, True),
+        ("gfx942/convrelu_b4.mxr", True, False),
+    ]
+    (folder / "gfx942" / "convrelu_b4.mxr").unlink()
+    (finding,) = mxr("verify", folder, "--json", expect=6).error["detail"]["findings"]
+    assert finding["kind"] == "missing" and "gfx942" in finding["path"]

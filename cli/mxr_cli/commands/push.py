@@ -1,25 +1,29 @@
-"""`mxr push`: publish a compiled program."""
+"""`mxr push`: publish a compiled program, or those that lie in a folder beside their models."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mxr.artifact.serving import DESCRIPTIONS
+from mxr.errors import DamagedError, MismatchError, MxrError, UsageError
 from mxr.request.builder import Options
 from mxr_cli.options import Session, common, request
 from mxr_cli.output import echo, note, print_json, transfer_progress
 
+if TYPE_CHECKING:
+    from mxr.protocol.artifacts import Artifact
+
 
 @click.command
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
 @click.option(
     "--model",
-    required=True,
     metavar="MODEL",
-    help="The ONNX file that FILE was compiled from, or its identity (sha256:...).",
+    help="The ONNX file that FILE was compiled from, or its identity (sha256:...). For a FOLDER: the ONNX file beside "
+    "each program, unless given.",
 )
 @click.option(
     "--amend",
@@ -28,7 +32,7 @@ from mxr_cli.output import echo, note, print_json, transfer_progress
 )
 @request
 @common
-def push(session: Session, options: Options, file: Path, model: str, amend: bool) -> None:
+def push(session: Session, options: Options, path: Path, model: str | None, amend: bool) -> None:
     """Publish the compiled program FILE, so that every host that it fits can fetch it.
 
     Architecture and features, MIGraphX version, input shapes and target kind are read from the file. Give the rest as
@@ -38,39 +42,117 @@ def push(session: Session, options: Options, file: Path, model: str, amend: bool
     --amend, which also ends a promotion. A different file for the same key becomes another artifact; the older one
     stays the first choice until `mxr promote`, and what a worker built comes before what was pushed.
 
+    For a FOLDER, publish every program in it and in its folders, with the model that lies beside it: model.onnx for
+    model.mxr, and for model_b8.mxr, the name that AMD Inference Server gives. The options hold for all of them. What
+    cannot be published is listed, and the rest is published all the same.
+
     \b
     mxr push model.mxr --model model.onnx --rocm 7.2.1 --for python
     mxr push model.mxr --model model.onnx --kind ref --for python --precision fp16
+    mxr push /models/ --rocm 7.2.1 --for amdinfer
     """
+    if path.is_dir():
+        _push_folder(session, options, path, model, amend=amend)
+        return
+    if model is None:
+        raise UsageError("No model is given.", hint="Add --model MODEL: the ONNX file that FILE was compiled from.")
+    artifact, warnings = _publish(session, options, path, model, amend=amend)
+    if session.as_json:
+        print_json(_document(artifact, warnings))
+        return
+    _describe(artifact, warnings)
+    echo(artifact.id)
+
+
+def _publish(session: Session, options: Options, file: Path, model: str, *, amend: bool) -> tuple[Artifact, list[str]]:
+    """Publish one program. Returns its artifact, and warnings about its label."""
     from mxr.program import describe_file
     from mxr.request import model as models
     from mxr.workflows.push import label
     from mxr.workflows.push import push as publish
 
     description = describe_file(file).to_json()
-    cache, client = session.cache(), session.client()
-    subject = models.find(model, cache, session.client, follow_links=options.follow_links)
+    subject = models.find(model, session.cache(), session.client, follow_links=options.follow_links)
     labels = label(options, subject, description)
     provenance: dict[str, Any] = {"tool": "mxr push"} | ({"warnings": list(labels.warnings)} if labels.warnings else {})
     progress = transfer_progress("pushing")
-    artifact = publish(file, subject, labels, client, provenance, progress, amend=amend)
-    warnings = list(dict.fromkeys([*labels.warnings, *(artifact.description or {}).get("warnings", ())]))
-    if session.as_json:
-        print_json(
-            {
-                "id": artifact.id,
-                "digest": artifact.digest,
-                "sha256": artifact.sha256,
-                "size": artifact.size,
-                "key": artifact.key.to_json(),
-                "qualities": artifact.qualities.to_json(),
-                "origin": artifact.origin,
-                "serve": artifact.serve,
-                "sources": dict(artifact.sources),
-                "warnings": warnings,
-            }
+    artifact = publish(file, subject, labels, session.client(), provenance, progress, amend=amend)
+    return artifact, list(dict.fromkeys([*labels.warnings, *(artifact.description or {}).get("warnings", ())]))
+
+
+def _push_folder(session: Session, options: Options, folder: Path, model: str | None, *, amend: bool) -> None:
+    """Publish the programs of a folder. Raises the first error at the end, after all others were published."""
+    from mxr.install.folder_check import programs
+
+    rows: list[dict[str, Any]] = []
+    errors: list[MxrError] = []
+    for path in programs(folder):
+        name = str(path.relative_to(folder))
+        try:
+            artifact, warnings = _publish_beside(session, options, path, model, amend=amend)
+        except (DamagedError, MismatchError, UsageError) as error:
+            note(f"mxr: {name}: {error.message}")
+            errors.append(error)
+            rows.append({"file": name, **error.to_json()})
+            continue
+        rows.append({"file": name, **_document(artifact, warnings)})
+        if not session.as_json:
+            for warning in warnings:
+                note(f"mxr: warning: {name}: {warning}")
+            echo(f"{artifact.id}  {name}")
+    if not rows:
+        raise UsageError(f"{folder} holds no program (*.mxr).", hint="Give the folder in which the programs lie.")
+    if session.as_json and not errors:
+        print_json({"folder": str(folder), "files": rows})
+    if errors:
+        first = errors[0]
+        raise type(first)(
+            f"{len(errors)} of the {len(rows)} programs in {folder} were not published. {first.message}",
+            hint=first.hint,
+            detail={"files": rows},
         )
-        return
+
+
+def _publish_beside(
+    session: Session, options: Options, path: Path, model: str | None, *, amend: bool
+) -> tuple[Artifact, list[str]]:
+    """Publish one program of a folder with the model beside it. Raises `UsageError` where there is none."""
+    from mxr.install.folder_check import misnamed, model_beside
+    from mxr.program import describe_file
+
+    if path.is_symlink():
+        raise UsageError("It is a symbolic link, which is not read.", hint="Push the file that it leads to.")
+    found = model or model_beside(path, options.consumer)
+    if found is None:
+        raise UsageError(
+            f"There is no ONNX file beside {path.name}.",
+            hint="Put the model there, or push this file alone with --model MODEL.",
+        )
+    if wrong := misnamed(path.name, describe_file(path).to_json()):
+        raise MismatchError(
+            f"{path.name} has another name than its program: {wrong}.",
+            hint="Rename the file, or push it alone: mxr push FILE --model MODEL.",
+        )
+    return _publish(session, options, path, str(found), amend=amend)
+
+
+def _document(artifact: Artifact, warnings: list[str]) -> dict[str, Any]:
+    return {
+        "id": artifact.id,
+        "digest": artifact.digest,
+        "sha256": artifact.sha256,
+        "size": artifact.size,
+        "key": artifact.key.to_json(),
+        "qualities": artifact.qualities.to_json(),
+        "origin": artifact.origin,
+        "serve": artifact.serve,
+        "sources": dict(artifact.sources),
+        "warnings": warnings,
+    }
+
+
+def _describe(artifact: Artifact, warnings: list[str]) -> None:
+    """Print what a publisher must know."""
     for warning in warnings:
         note(f"mxr: warning: {warning}")
     if artifact.claimed:
@@ -80,4 +162,3 @@ def push(session: Session, options: Options, file: Path, model: str, amend: bool
             f"mxr: it answers no request yet, because the namespace serves {DESCRIPTIONS[artifact.serve]}. "
             f"To promote it: mxr promote {artifact.id[:12]}"
         )
-    echo(artifact.id)

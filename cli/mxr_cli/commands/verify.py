@@ -68,10 +68,14 @@ def _verify_folder(session: Session, folder: Path) -> None:
         note(f"mxr: {each.path}: {each.kind}. {each.why}")
         for field, placed, now in each.differences:
             note(f"  {field}: written {placed}, found {now}")
+    if found.foreign and not session.as_json:
+        more = f" and {len(found.foreign) - 3} more" if len(found.foreign) > 3 else ""
+        note(f"mxr: not placed by mxr: {', '.join(found.foreign[:3])}{more} (`mxr check {folder}` reads them)")
     error = verification.problem(folder, found)
     if error is not None:
         raise error
     if session.as_json:
-        print_json({"ok": True, "folder": str(folder), "files": list(found.files)})
+        document = {"ok": True, "folder": str(folder), "files": list(found.files), "foreign": list(found.foreign)}
+        print_json(document)
     else:
         echo(f"{folder}: {counted(len(found.files), 'file')}, all as mxr wrote them")

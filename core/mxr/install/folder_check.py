@@ -26,6 +26,7 @@ from mxr.util import disk
 from mxr.util.frozen import dataclass
 
 from . import ledger
+from .ledger import Ledger
 
 MAX_FILES = 20_000
 SUFFIX = ".mxr"
@@ -75,9 +76,24 @@ def check_folder(
     Raises `UsageError` for more than `MAX_FILES` programs, `DamagedError` for a ledger that cannot be read, or a disk
     fault for the folder itself.
     """
-    paths = list(programs(folder))
-    placed = ledger.read(folder)
-    return tuple(_check(folder, path, placed, options, hardware, toolchain) for path in paths)
+    records: dict[Path, Ledger] = {}
+    return tuple(
+        _check(folder, path, placer(folder, path, records), options, hardware, toolchain) for path in programs(folder)
+    )
+
+
+def placer(folder: Path, path: Path, records: dict[Path, Ledger]) -> str | None:
+    """Returns the consumer for which mxr placed a file, by the ledgers of the folders between it and `folder`.
+
+    None if it did not. `records`: the ledgers read so far, by folder.
+    """
+    for home in path.parents:
+        if home not in records:
+            records[home] = ledger.read(home)
+        consumer = records[home].consumer_of(str(path.relative_to(home)))
+        if consumer is not None or home == folder:
+            return consumer
+    return None
 
 
 def programs(folder: Path) -> Iterator[Path]:
@@ -99,10 +115,9 @@ def programs(folder: Path) -> Iterator[Path]:
 
 
 def _check(
-    folder: Path, path: Path, placed: ledger.Ledger, options: Options, hardware: Hardware, toolchain: HostToolchain
+    folder: Path, path: Path, consumer: str | None, options: Options, hardware: Hardware, toolchain: HostToolchain
 ) -> CheckedProgram:
     name = str(path.relative_to(folder))
-    consumer = placed.consumer_of(name)
     try:
         with disk.faults(path, "read"):
             mode = path.lstat().st_mode
@@ -131,6 +146,20 @@ def misnamed(name: str, description: Mapping[str, Any]) -> str | None:
         f"its name says batch {int(found['batch'])}, and its inputs have batch {batch}: AMD Inference Server runs "
         "whatever has the name"
     )
+
+
+def model_beside(path: Path, consumer: str | None) -> Path | None:
+    """Returns the ONNX file in the same folder from which a program was compiled, by the names of the consumer.
+
+    AMD Inference Server writes `<stem>_b<batch>.mxr` beside `<stem>.onnx`; others write `<stem>.mxr`. None if there is
+    no such file.
+    """
+    found = BATCH.fullmatch(path.name)
+    stems = [path.name.removesuffix(SUFFIX)]
+    if found and consumer not in PLAIN_CONSUMERS:
+        stems.insert(0, found["stem"])
+    models = (path.with_name(f"{stem}.onnx") for stem in stems)
+    return next((model for model in models if model.is_file()), None)
 
 
 def batch_of(description: Mapping[str, Any]) -> int | None:

@@ -6,11 +6,12 @@ installer keeps records of its own, that installer verifies the folder; it also 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
 from mxr.artifact.manifest import check_name
+from mxr.consumers.amdinfer import AMDINFER
 from mxr.consumers.file_change import FileChange
 from mxr.display.text import shell_quoted
 from mxr.errors import DamagedError, MismatchError, MxrError, UsageError
@@ -20,6 +21,7 @@ from mxr.util.frozen import dataclass
 from mxr.util.hashing import sha256_file
 
 from . import ledger, variant_set
+from .folder_check import BATCH, programs
 from .installer import Installer, installers_with_records
 from .ledger import Ledger
 
@@ -29,10 +31,14 @@ LARGEST = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class VerificationReport:
-    """The files that were checked, by name relative to the folder, and those that are not as they were placed."""
+    """The files that were checked, by name relative to the folder, and those that are not as they were placed.
+
+    `foreign`: other programs in the folder, which mxr did not place.
+    """
 
     files: tuple[str, ...]
     findings: tuple[FileChange, ...]
+    foreign: tuple[str, ...] = ()
 
 
 def has_record(folder: Path) -> bool:
@@ -42,24 +48,67 @@ def has_record(folder: Path) -> bool:
 
 
 def verify(folder: Path) -> VerificationReport:
-    """Reads every file again that was placed in `folder`.
+    """Reads every file again that was placed in `folder`, or in a folder of one GPU in it.
 
     Raises `UsageError` if mxr placed nothing there, `DamagedError` for an unreadable record, or a disk fault.
     """
-    if not has_record(folder):
-        raise UsageError(
-            f"{folder} has no record of what mxr placed there.",
-            hint="Give the folder of `mxr fetch -o`, or a lock file: mxr verify mxr.lock --in FOLDER.",
-        )
     slots = ledger.read(folder)
     homes = {home: installer for installer in installers_with_records() for home in _homes(folder, slots, installer)}
+    inner = [each for each in _folders(folder) if each.name not in homes and has_record(each)]
+    if not inner and not has_record(folder):
+        raise UsageError(
+            f"{folder} has no record of what mxr placed there.",
+            hint="Give the folder of `mxr fetch -o`, or a lock file: mxr verify mxr.lock --in FOLDER. "
+            "`mxr check FOLDER` reads programs of others.",
+        )
     placed = {name: sha for name, sha in _placed(slots) if name.split("/")[0] not in homes} | _of_set(folder)
     findings = [finding for name, sha in sorted(placed.items()) for finding in _compared(folder / name, sha)]
     files = set(placed)
     for home, installer in homes.items():
         findings += installer.verify(folder / home)
         files |= {f"{home}/{path.name}".removeprefix("./") for path in (folder / home).glob("*.mxr")}
-    return VerificationReport(tuple(sorted(files)), tuple(findings))
+    others = {*homes, *(each.name for each in inner)}
+    foreign = [name for name in _foreign(folder, others) if name not in files and not slots.knows(name)]
+    findings += [finding for name in foreign for finding in _compiled_by_server(folder, name, slots)]
+    for each in inner:
+        found = verify(each)
+        files |= {f"{each.name}/{name}" for name in found.files}
+        foreign += [f"{each.name}/{name}" for name in found.foreign]
+        findings += found.findings
+    return VerificationReport(tuple(sorted(files)), tuple(findings), tuple(foreign))
+
+
+def _folders(folder: Path) -> list[Path]:
+    with disk.faults(folder, "read"):
+        return sorted(each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())
+
+
+def _foreign(folder: Path, others: Set[str]) -> Iterator[str]:
+    """The programs in a folder, without those in folders that have records of their own."""
+    if "." not in others:
+        names = (str(path.relative_to(folder)) for path in programs(folder))
+        yield from (name for name in names if name.split("/")[0] not in others)
+
+
+def _compiled_by_server(folder: Path, name: str, slots: Ledger) -> Iterator[FileChange]:
+    """A program of another batch size beside those of AMD Inference Server, which compiles on a miss."""
+    found = BATCH.fullmatch(name)
+    if found is None:
+        return
+    stems = {
+        match["stem"]
+        for slot in slots.slots.values()
+        if slot.consumer == AMDINFER.name
+        for entry in slot.files
+        if (match := BATCH.fullmatch(entry.name))
+    }
+    if found["stem"] in stems:
+        yield FileChange(
+            "added",
+            folder / name,
+            f"No program of batch {int(found['batch'])} was placed: the server compiled it, or it is left from before. "
+            f"Fetch it with --batch {int(found['batch'])} --force, or remove it.",
+        )
 
 
 def _placed(slots: Ledger) -> Iterator[tuple[str, str]]:

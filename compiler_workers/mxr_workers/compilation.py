@@ -11,9 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mxr.artifact.compile_settings import DYNAMIC_SHAPE
 from mxr.artifact.key import Key
 from mxr.artifact.program_evidence import contradictions
 from mxr.artifact.qualities import Qualities
+from mxr.artifact.target import DynamicDim
 from mxr.errors import CompileFailedError, DamagedError, UsageError
 from mxr_workers.failures import CompileFailure, classify
 from mxr_workers.interpreter import Interpreter
@@ -61,6 +63,11 @@ class CompileTask:
             "options": sorted(dict(key.options)),
             "output": str(output),
         }
+
+    def variables(self) -> dict[str, str]:
+        """The MIGRAPHX_* variables of the children: those of the key, and the one without which DTK fixes all dims."""
+        ranges = any(isinstance(dim, DynamicDim) for _, shape in self.key.inputs for dim in shape)
+        return ({DYNAMIC_SHAPE: "1"} if self.key.vendor == "hygon" and ranges else {}) | dict(self.key.env)
 
     def verify_request(self, program: Path, save: Path | None) -> dict[str, Any]:
         """The request to the child that runs the program."""
@@ -163,7 +170,7 @@ def _compile(
     output.unlink(missing_ok=True)
     cache = _copy_problem_cache(environment.problem_cache, folder)
     variables = child_environment(
-        environment.interpreter.environ, folder, dict(task.key.env), cache, dict(task.key.options)
+        environment.interpreter.environ, folder, task.variables(), cache, dict(task.key.options)
     )
     ending = environment.interpreter.run(
         "compile",
@@ -201,7 +208,7 @@ def checked_description(task: CompileTask, output: Path, log: ChildLog, ending: 
 def _verify(task: CompileTask, output: Path, environment: CompileEnvironment, log: ChildLog) -> ChildResult:
     """Load and run the program in a fresh child. Raises `CompileAttemptFailed`."""
     folder = (environment.folder / "verify").absolute()
-    variables = child_environment(environment.interpreter.environ, folder, dict(task.key.env))
+    variables = child_environment(environment.interpreter.environ, folder, task.variables())
     verify_log = ChildLog()
 
     def add_log(data: bytes) -> None:

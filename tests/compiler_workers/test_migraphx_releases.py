@@ -9,7 +9,7 @@ import pytest
 from mxr.artifact.target import DynamicDim
 from mxr.errors import UsageError
 from mxr_workers.compilation import CompileAttemptFailed, CompileTask
-from mxr_workers.interpreter import describe
+from mxr_workers.interpreter import Interpreter, describe
 
 from .conftest import GraphCompiler, Target, double_interpreter
 from .graphs import GRAPHS
@@ -106,3 +106,22 @@ def test_the_tuning_of_a_cross_compile_must_be_cross(tmp_path: Path) -> None:
         CompileTask(target.key(graph), target.qualities(), "gemm.onnx", cross=RDNA)
     with pytest.raises(UsageError, match="cross"):
         CompileTask(target.key(graph), target.qualities(tuning="cross"), "gemm.onnx")
+
+
+HYGON: dict[str, object] = {"hygon": True, "migraphx": "4.1.0", "arch": "gfx906:sramecc+:xnack-"}
+DCU = {"vendor": "hygon", "arch": "gfx906", "rocm": "25.04"}
+
+
+def test_hygon_compiles_for_the_largest_shape(tmp_path: Path) -> None:
+    """Its Python module has no ranges: the ends of those in the key, and the variable that makes the program dynamic.
+    Source: Hygon's documentation of MIGraphX for DTK; qianqing13579/MIGraphX_Dynamic, src/py/migraphx_py.cpp.
+    """
+    # A process of its own: the variable is one of its environment.
+    interpreter = double_interpreter(tmp_path / "settings", Interpreter, **HYGON)
+    compiler = GraphCompiler(Target(interpreter, "gpu", "4.1"), tmp_path)
+    compiled = compiler.compile("gemm", inputs={"x": (DynamicDim(1, 8), 16)}, **DCU)
+    assert (compiled.description["flavour"], compiled.description["reshapes"]) == ("hygon", True)
+    assert compiled.description["inputs"]["x"]["dims"] == [8, 16]
+    assert compiled.verified is not None and compiled.verified["ran_dims"] == [[8, 5]]
+    fixed = compiler.compile("gemm", batch=4, **DCU)
+    assert not fixed.description["reshapes"] and fixed.description["inputs"]["x"]["dims"] == [4, 16]

@@ -36,11 +36,16 @@ def parse(migraphx: Any, request: dict[str, Any]) -> Any:
     """Parse the model, with each input fixed to the key's dims.
 
     A scalar has no dims to fix and is left to the model. MIGraphX does not accept static and dynamic dims together, so
-    one dynamic dim makes all inputs ranges. Source: ROCm/AMDMIGraphX, src/onnx/onnx.cpp, parse_onnx_from.
+    one dynamic dim makes all inputs ranges. Source: ROCm/AMDMIGraphX, src/onnx/onnx.cpp, parse_onnx_from; for Hygon's,
+    qianqing13579/MIGraphX_Dynamic, src/py/migraphx_py.cpp.
     """
     shapes = {name: dims for name, dims in request["inputs"].items() if dims}
     if not any(isinstance(dim, list) for dims in shapes.values() for dim in dims):
         return migraphx.parse_onnx(request["model"], map_input_dims=shapes)
+    if hasattr(migraphx.program, "reshape"):
+        # Hygon's MIGraphX compiles for the largest shape; `program.reshape` chooses a smaller one before a run.
+        largest = {name: [dim[1] if isinstance(dim, list) else dim for dim in dims] for name, dims in shapes.items()}
+        return migraphx.parse_onnx(request["model"], map_input_dims=largest)
     if not features(migraphx)["dynamic_dims"]:
         raise ChildRefusal(
             "permanent", "no-dynamic", "This MIGraphX does not support dynamic dims: they need MIGraphX 2.6."

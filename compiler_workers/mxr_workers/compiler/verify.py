@@ -22,7 +22,7 @@ def verify(request: dict[str, Any], report: ChildReport) -> dict[str, Any]:
     if not program.is_compiled():
         raise ChildRefusal("transient", "not-compiled", "The saved program loads, but is not compiled.")
     shapes = program.get_parameter_shapes()
-    _check_inputs(request["inputs"], shapes)
+    _check_inputs(request["inputs"], shapes, largest=hasattr(program, "reshape"))
     found: dict[str, Any] = {"inputs": {name: shape_to_json(shape) for name, shape in shapes.items()}}
     found["outputs"] = [shape_to_json(shape) for shape in program.get_output_shapes()]
     found["unrun"] = sorted({shape.type_string() for shape in shapes.values()} - set(DTYPES))
@@ -42,12 +42,13 @@ def verify(request: dict[str, Any], report: ChildReport) -> dict[str, Any]:
     return dict(found, ran=True, finite=finite, latency_ms=round(latency, 3), ran_dims=[list(a.shape) for a in outputs])
 
 
-def _check_inputs(inputs: dict[str, Any], shapes: Any) -> None:
+def _check_inputs(inputs: dict[str, Any], shapes: Any, *, largest: bool) -> None:
     """Raise `ChildRefusal` where the program's inputs are not the key's.
 
-    MIGraphX drops an unused input, and reports a scalar as one element.
+    MIGraphX drops an unused input, and reports a scalar as one element. Hygon's reports the largest dims.
     """
-    for name, dims in inputs.items():
+    for name, stated in inputs.items():
+        dims = [dim[1] if largest and isinstance(dim, list) else dim for dim in stated]
         if name in shapes and shape_to_json(shapes[name])["dims"] != (dims or [1]):
             message = (
                 f"Input {name} of the saved program has dims {shape_to_json(shapes[name])['dims']}, expected {dims}."

@@ -118,6 +118,9 @@ _VALUES = (
     ("SPLIT_REDUCE_SIZE", COUNT_OR_OFF, "fuse_pointwise_reduce.cpp", "2.12", None),
 )
 
+DYNAMIC_SHAPE = "MIGRAPHX_DYNAMIC_SHAPE"
+"""The variable that lets Hygon's MIGraphX compile a program whose inputs can be reshaped."""
+
 VARIABLES: Mapping[str, CompileSetting] = {
     setting.name: setting
     for setting in (
@@ -129,7 +132,7 @@ VARIABLES: Mapping[str, CompileSetting] = {
             CompileSetting(f"MIGRAPHX_{name}", form, _UPSTREAM + file, first, last)
             for name, form, file, first, last in _VALUES
         ),
-        CompileSetting("MIGRAPHX_DYNAMIC_SHAPE", SWITCH, "qianqing13579/MIGraphX_Dynamic, README (Hygon DTK)"),
+        CompileSetting(DYNAMIC_SHAPE, SWITCH, "Hygon's documentation of MIGraphX for DTK, dynamic shapes"),
     )
 }
 """The environment variables that a key may set."""

@@ -89,14 +89,23 @@ def archs_of(description: Description) -> tuple[GfxArch, ...]:
 
 
 def inputs_of(description: Description) -> Inputs:
-    """Returns the inputs with complete shapes, without those that have a symbol or an invalid size as a dim."""
+    """Returns the inputs with complete shapes, without those that have a symbol or an invalid size as a dim.
+
+    Each dim of a program that can be reshaped is a range from 1 to the largest.
+    """
     found: list[tuple[str, target.Shape]] = []
     for name, row in (description.get("inputs") or {}).items():
         try:
             found += inputs_from_json({name: _dims(row)}, "inputs")
         except UsageError:
             continue
-    return tuple(found)
+    if not description.get("reshapes"):
+        return tuple(found)
+    return tuple((name, tuple(_up_to(dim) for dim in shape)) for name, shape in found)
+
+
+def _up_to(dim: target.Dim) -> target.Dim:
+    return target.DynamicDim(1, dim) if isinstance(dim, int) and dim > 1 else dim
 
 
 def _dims(row: object) -> object:
@@ -162,7 +171,18 @@ def _inputs(key: Key, description: Description) -> list[Difference]:
     # MIGraphX drops unused inputs, so an input that only the key has is not a contradiction.
     both = sorted({*found} & {*asked})
     other = [Difference(f"inputs.{name}", asked[name], found[name]) for name in both if asked[name] != found[name]]
+    if description.get("reshapes"):
+        other = [each for each in other if not _same_largest(each.asked, each.found)]
     return foreign + [each for each in other if not is_scalar(each.asked, each.found)]
+
+
+def _same_largest(asked: Any, found: Any) -> bool:
+    """Returns whether the dims in a key end where those of a program that can be reshaped end.
+
+    Such a file does not show which dims vary, only how large each may be: a fixed dim is one of its largest.
+    """
+    ends = [[dim[1] if isinstance(dim, list) else dim for dim in dims] for dims in (asked, found)]
+    return ends[0] == ends[1]
 
 
 def is_scalar(asked: object, found: object) -> bool:

@@ -21,11 +21,12 @@ def conclude(header: Header, nodes: Nodes, file_size: int, trailing: int) -> Des
     sure["libraries"] = Basis(_CERTAIN, "operators")
     sure["sizes"] = Basis(_CERTAIN, "lengths in the file")
     code = nodes.code_objects
+    largest = nodes.largest_inputs() if header.flavour == "hygon" else {}
     return Description(
         header=header,
         archs=archs,
         mixed_arch=code.are_mixed(),
-        inputs=nodes.inputs(),
+        inputs={name: largest.get(name, shape) for name, shape in nodes.inputs().items()},
         outputs=nodes.outputs(),
         precisions=precisions,
         offload_copy=offload_copy,
@@ -40,6 +41,7 @@ def conclude(header: Header, nodes: Nodes, file_size: int, trailing: int) -> Des
         sure=sure,
         warnings=tuple(_warnings(header, nodes)),
         notes=tuple(_notes(header, nodes, trailing)),
+        reshapes=bool(largest),
     )
 
 

@@ -83,7 +83,8 @@ class Description:
     `archs` are texts such as `gfx908:sramecc+:xnack-`; a feature is absent if the code runs with any setting of it.
     `rocm_hint` is the ROCm release that officially ships this MIGraphX version. `mixed_arch` is true if no single
     device can run all code objects. `sure` gives the basis of each fact, by its name. `warnings` are signs of a damaged
-    file; `notes` are remarks.
+    file; `notes` are remarks. `reshapes`: the program takes smaller inputs as well, and `inputs` are the largest ones
+    (Hygon's dynamic programs).
     """
 
     header: Header
@@ -104,6 +105,7 @@ class Description:
     sure: Mapping[str, Basis]
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    reshapes: bool = False
 
     @property
     def compiled(self) -> bool:
@@ -112,8 +114,8 @@ class Description:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether an input has a dynamic dimension."""
-        return any(shape.is_dynamic for shape in self.inputs.values())
+        """Whether an input can have several sizes."""
+        return self.reshapes or any(shape.is_dynamic for shape in self.inputs.values())
 
     def to_json(self) -> dict[str, object]:
         """Return the document that `mxr inspect --json` prints."""
@@ -132,6 +134,7 @@ class Description:
             "inputs": {name: shape.to_json() for name, shape in self.inputs.items()},
             "outputs": [shape.to_json() for shape in self.outputs],
             "dynamic": self.is_dynamic,
+            "reshapes": self.reshapes,
             "precisions": list(self.precisions),
             "offload_copy": self.offload_copy,
             "libraries": list(self.libraries),

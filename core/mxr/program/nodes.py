@@ -17,6 +17,10 @@ from mxr.program.tokens import Binary, damaged
 
 MAIN = "main"
 
+MODULE_FIELDS = ("dynamic", "input_names", "input_shapes")
+"""Fields that Hygon's MIGraphX writes beside the nodes of a module: whether the program can be reshaped, and the
+largest shape of each input. Source: qianqing13579/MIGraphX_Dynamic, src/program.cpp, program::to_value."""
+
 _LIBRARY_OF = {
     **dict.fromkeys(
         ("convolution", "quant_convolution", "convolution_backwards", "deconvolution", "miopen_fusion", "pooling"),
@@ -52,6 +56,7 @@ class Nodes:
         self.short_literals = 0
         self.debug_symbols = False
         self.on_gpu = self.on_ref = False
+        self._main_fields: dict[str, object] = {}
         self._module = MAIN
         self._module_params: set[str] = set()
 
@@ -60,6 +65,19 @@ class Nodes:
         self.modules += 1
         self._module = name
         self._module_params = set()
+
+    def see_module_field(self, key: str, value: object) -> None:
+        """Take a field of `MODULE_FIELDS` of the module that has begun."""
+        if self._module == MAIN:
+            self._main_fields[key] = value
+
+    def largest_inputs(self) -> dict[str, Shape]:
+        """The largest shapes of the inputs of a program that can be reshaped; empty for any other."""
+        names, shapes = (self._main_fields.get(key) for key in ("input_names", "input_shapes"))
+        if self._main_fields.get("dynamic") is not True or not isinstance(names, list) or not isinstance(shapes, list):
+            return {}
+        rows = [(name, read_shape(shape)) for name, shape in zip(names, shapes, strict=False)]
+        return {name: shape for name, shape in rows if isinstance(name, str) and shape is not None}
 
     def add(self, node: object, offset: int) -> None:
         """Add a node that begins at `offset`. Raises `DamagedError` if it is not a valid node."""

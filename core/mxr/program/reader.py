@@ -12,7 +12,7 @@ from mxr.program.conclude import conclude
 from mxr.program.container import Walker
 from mxr.program.description import Description, Header
 from mxr.program.foreign import refuse_foreign
-from mxr.program.nodes import Nodes
+from mxr.program.nodes import MODULE_FIELDS, Nodes
 from mxr.program.shapes import shape_folding
 from mxr.program.source import FileSource, Source
 from mxr.program.tokens import damaged
@@ -121,7 +121,11 @@ def _read_modules(walker: Walker, nodes: Nodes) -> None:
 def _read_module(walker: Walker, nodes: Nodes) -> None:
     seen = False
     for _ in range(walker.map_size()):
-        if walker.key() != "nodes":
+        key = walker.key()
+        if key in MODULE_FIELDS:
+            nodes.see_module_field(key, walker.tree(3))
+            continue
+        if key != "nodes":
             walker.skip(depth=3)
             continue
         if seen:
@@ -152,7 +156,10 @@ def _describe_json(source: Source) -> Description:
     nodes = Nodes(blobs, source.size)
     for name, module in modules.items():
         nodes.begin_module(name)
-        rows = module.get("nodes") if isinstance(module, dict) else None
+        fields = module if isinstance(module, dict) else {}
+        for key in MODULE_FIELDS:
+            nodes.see_module_field(key, fields.get(key))
+        rows = fields.get("nodes")
         for node in rows if isinstance(rows, list) else []:
             nodes.add(node, 0)
     return conclude(found, nodes, source.size, 0)

@@ -56,6 +56,33 @@ def test_hygon_fork():
     assert found.archs == ("gfx1100",)
 
 
+def hygon(dynamic, shapes, *, param=F):
+    top = make.fields([make.param("x", param), make.code_object("@1", F, CODE), ends("@1")], migraphx="4.1.0")
+    del top["targets"], top["contexts"]
+    top["modules"]["main"] |= {"dynamic": dynamic, "input_names": ["x"], "input_shapes": shapes}
+    return read(make.pack({"target": "gpu", "offload_copy": True, "context": {}} | top))
+
+
+def test_the_largest_shape_of_hygons_dynamic_programs():
+    """A program that was reshaped before it was saved shows another parameter than the largest one."""
+    largest = make.shape("float", 2, 3, 512, 512)
+    found = hygon(True, [largest], param=make.shape("float", 2, 3, 16, 16))
+    assert found.reshapes and found.is_dynamic and found.inputs["x"].dims == (2, 3, 512, 512)
+    document = found.to_json()
+    assert (document["dynamic"], document["reshapes"]) == (True, True)
+    fixed = hygon(False, [largest])
+    assert not fixed.reshapes and not fixed.is_dynamic and fixed.inputs["x"].dims == hygon(True, []).inputs["x"].dims
+
+
+def test_fields_of_modules_that_are_not_hygons_are_not_read():
+    """The same fields in a file of AMD's MIGraphX, and fields of other types, say nothing."""
+    for dynamic, shapes in ((1, [F]), (True, F), (True, [None]), ("true", [F])):
+        assert not hygon(dynamic, shapes).reshapes
+    top = make.fields([make.param("x", F), make.code_object("@1", F, make.Chunks([CODE])), ends("@1")])
+    top["modules"]["main"] |= {"dynamic": True, "input_names": ["x"], "input_shapes": [F]}
+    assert not read(make.pack(top)).reshapes
+
+
 def test_contexts_of_2_11_name_the_arch_and_code_objects_overrule_it():
     contexts = [{"events": 0, "streams": 1, "gfx_name": "gfx90a"}]
     library = make.node("@1", "gpu::gemm", F, ["x"])

@@ -2,7 +2,7 @@
 
 It is found through PYTHONPATH, like the real module. It reads its settings from `migraphx_double.json` in any folder of
 PYTHONPATH: {"arch", "migraphx", "file_version", "version_text", "quick", "cross", "modes",
-"library", "old"}. Faults are set in the model's
+"library", "old", "hygon"}. Faults are set in the model's
 metadata: "double.parse", "double.compile", "double.save", "double.load" and "double.run" each hold the name of a
 function of `faults`, a colon, and its text. Programs run in ONNX's reference evaluator, because the file contains the
 model after the program, where readers do not look; with "quick" they return zeros.
@@ -11,6 +11,7 @@ model after the program, where readers do not look; with "quick" they return zer
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import sys
 from enum import Enum
@@ -249,6 +250,19 @@ if SETTINGS.get("modes"):
         eager, balanced, max = 0, 50, 100
 
     program.compile.__doc__ = program.compile.__doc__.replace(" = False) ->", " = False, compile_mode = 50) ->")
+if SETTINGS.get("hygon"):
+    # Source: qianqing13579/MIGraphX_Dynamic, src/py/migraphx_py.cpp.
+    parse_onnx.__doc__ = "parse_onnx(filename: str, default_dim_value: int = 1, map_input_dims: Dict = {}) -> program"
+
+    def _reshape(self: program, inputs: dict) -> None:
+        """reshape(self: migraphx.program, inputs: Dict = {}, printInfo: bool = True) -> None"""
+        for name, dims in inputs.items():
+            kind, most = self.source["inputs"][name]
+            if math.prod(dims) > math.prod(most):
+                raise RuntimeError(f"input shape {dims} exceed the max input shape {most}")
+            self.source["inputs"][name] = (kind, list(dims))
+
+    program.reshape = _reshape  # type: ignore[attr-defined]
 if SETTINGS.get("old"):
     parse_onnx.__doc__ = "parse_onnx(filename: str, default_dim_value: int = 1, map_input_dims: Dict = {}) -> program"
     program.compile.__doc__ = "compile(self: program, t: target, offload_copy: bool = True, fast_math: bool = True)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,8 @@ def _shape(kind: str, dims: list, version: int) -> dict:
 
 def write(source: dict, flags: dict, settings: dict) -> bytes:
     """The bytes of a program file."""
-    version = settings["file_version"]
+    # Hygon's files are of version 7, with binaries as in version 6.
+    version = 6 if settings.get("hygon") else settings["file_version"]
     nodes = []
     for name, (kind, dims) in source["inputs"].items():
         form = _shape(kind, dims, version)
@@ -115,9 +117,24 @@ def write(source: dict, flags: dict, settings: dict) -> bytes:
     nodes += [*made, *ends, maker.node("@r", "@return", first, [end["output"] for end in ends])]
     kept = {name: each for name, each in source.items() if name != "onnx"}
     note = _MARK + json.dumps({"source": kept, "flags": flags}).encode() + b"\0" + source["onnx"]
+    if settings.get("hygon"):
+        return _of_hygon(nodes, source, flags, settings) + maker.pack(note)
     program = maker.program(nodes, version=version, migraphx=settings["migraphx"], target=flags.get("kind"))
     # After the program, where neither MIGraphX's loader nor any reader looks.
     return program + maker.pack(_held(note, version))
+
+
+def _of_hygon(nodes: list, source: dict, flags: dict, settings: dict) -> bytes:
+    """A file of Hygon's MIGraphX. Source: qianqing13579/MIGraphX_Dynamic, src/program.cpp, program::to_value."""
+    top = maker.fields(nodes, version=7, migraphx=settings["migraphx"], target="gpu")
+    del top["targets"], top["contexts"]
+    inputs = source["inputs"]
+    top["modules"]["main"] |= {
+        "dynamic": os.environ.get("MIGRAPHX_DYNAMIC_SHAPE") == "1",
+        "input_names": [*inputs],
+        "input_shapes": [_shape(kind, dims, 6) for kind, dims in inputs.values()],
+    }
+    return maker.pack({"target": "gpu", "offload_copy": flags["offload_copy"], "context": {}} | top)
 
 
 def _held(data: bytes, version: int) -> bytes:

@@ -241,7 +241,9 @@ COMPILE = (
 MATCHING = (
     click.option("--exact", is_flag=True, help="Accept only artifacts that match every given quality exactly."),
     click.option(
-        "--allow", metavar="LIST", help="Differences to accept: cu, patch, cross, eager, spoof, separated by commas."
+        "--allow",
+        metavar="LIST",
+        help="Differences to accept: cu, patch, cross, eager, spoof, shape, separated by commas.",
     ),
 )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+from mxr.artifact.target import userland
 from mxr.errors import NoWorkerError
 from mxr.host_facts import Host, HostTarget, HostToolchain
 from mxr.protocol.jobs import WorkerCapabilities
@@ -80,7 +81,7 @@ def find_slots(host: Host, info: InterpreterInfo, kinds: tuple[str, ...], name: 
     if not found:
         raise NoWorkerError(
             f"This host cannot compile anything: MIGraphX targets: {', '.join(info.targets) or 'none'}; "
-            f"{len(host.targets)} GPUs; ROCm {toolchain.rocm or 'not found'}.",
+            f"{len(host.targets)} GPUs; {userland(toolchain.vendor)} {toolchain.rocm or 'not found'}.",
             hint="`mxr host` and `mxr-worker host` show what was detected.",
             detail={"refusals": dict(info.refusals), "notes": list(host.notes)},
         )

@@ -109,7 +109,7 @@ def fetch(
         installer.check_unrecorded(built, subject, where)
         found = completed.fetch(cache, connect, refresh=refresh)
     placed = installer.deliver(found, cache, built, subject, where, connect)
-    return warned(Fetched(placed.path, found.source, found.answer, found.warnings))
+    return warned(replace(found, path=placed.path))
 
 
 @library_call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -49,8 +50,6 @@ def run(
     code: str, *words: object, host: Host | None, path: object, command: tuple[str, ...] = (sys.executable,)
 ) -> Done:
     """Runs Python with this PYTHONPATH, on this host."""
-    import json
-
     done = subprocess.run(
         [*command, "-c", code, *(word if isinstance(word, str) else json.dumps(word) for word in words)],
         env={**(host.environ if host else os.environ), "PYTHONPATH": str(path)},
@@ -82,6 +81,44 @@ def test_it_is_fetched_checked_and_loaded(mxr: Host, host: Hosts, convnet: Path,
     assert run(LOAD, str(convnet), WORDS, host=app, path=DOUBLES).json == {"shape": [4, 10]}
     again = run(LOAD, str(convnet), WORDS | {"offline": True}, host=app, path=DOUBLES).json
     assert again == {"shape": [4, 10]}
+
+
+HYGON = """
+import os, sys, migraphx
+os.environ["MIGRAPHX_DYNAMIC_SHAPE"] = "1"
+program = migraphx.parse_onnx(sys.argv[1], map_input_dims={"x": [8, 3, 32, 32]})
+program.compile(migraphx.get_target("gpu"), offload_copy=True)
+migraphx.save(program, sys.argv[2])
+"""
+
+
+def test_hygons_program_is_reshaped_and_loaded_on_its_device(
+    mxr: Host, host: Hosts, model: Path, tmp_path: Path
+) -> None:
+    """The double's module is that of qianqing13579/MIGraphX_Dynamic: `reshape`, and no device in Python's `load`."""
+    settings = {"hygon": True, "migraphx": "4.1.0", "version_text": "4.1.0", "arch": "gfx906:sramecc+:xnack-"}
+    (tmp_path / "migraphx_double.json").write_text(json.dumps(settings))
+    path, program = f"{DOUBLES}{os.pathsep}{tmp_path}", tmp_path / "dynamic.mxr"
+    run(HYGON, str(model), str(program), host=None, path=path)
+    mxr("push", program, "--model", model, "--rocm", "25.04.4", "--for", "python")
+
+    app = host("app")
+    signs = {"sramecc": "+", "xnack": "-"}
+    gpus = [{"arch": "gfx906", "vendor": "hygon", **signs}, {"arch": "gfx928", "vendor": "hygon"}]
+    toolchain = {"rocm": "25.04.4", "migraphx": "4.1.0", "vendor": "hygon"}
+    record = mxr("host", "--json").json | {"targets": gpus, "toolchain": toolchain}
+    (tmp_path / "host.json").write_text(json.dumps(record))
+    app.environ["MXR_HOST"] = str(tmp_path / "host.json")
+    words = {"consumer": "python", "batch": 2}
+    assert run(LOAD, str(model), words | {"device_id": 0}, host=app, path=path).json == {"shape": [2, 64, 32, 32]}
+    other = run(LOAD, str(model), words | {"device_id": 1}, host=app, path=path).json
+    assert other["error"] == "NoSuchArtifactError", "the program is for the other DCU"
+    given = words | {"device_id": 1, "arch": "gfx906", "vendor": "hygon", "rocm": "25.04", "migraphx": "4.1"}
+    refused = run(LOAD, str(model), given, host=app, path=path).json
+    assert refused["message"] == "The load function of this migraphx module takes no device."
+    assert "HIP_VISIBLE_DEVICES=1" in refused["hint"]
+    absent = run(LOAD, str(model), words | {"device_id": 2}, host=app, path=path).json
+    assert absent["message"] == "There is no device 2: this process sees 2 GPUs."
 
 
 @pytest.mark.real_migraphx

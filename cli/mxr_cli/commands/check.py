@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mxr.artifact.key import show
+from mxr.artifact.target import userland
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import MismatchError
 from mxr.request.builder import Options
@@ -134,7 +135,11 @@ def _fail(session: Session, error: MismatchError) -> None:
 def _where(session: Session, options: Options) -> str:
     """What the file is checked against, in words."""
     named = [options.arch or options.kind, options.vendor, *(f"{n} CUs" for n in (options.num_cu,) if n)]
-    named += [f"{name} {value}" for name, value in (("MIGraphX", options.migraphx), ("ROCm", options.rocm)) if value]
+    named += [
+        f"{name} {value}"
+        for name, value in (("MIGraphX", options.migraphx), (userland(options.vendor), options.rocm))
+        if value
+    ]
     said = ", ".join(each for each in named if each)
     if session.settings.host_file:
         return f"the host recorded in {session.settings.host_file}{f' with {said}' if said else ''}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from mxr.artifact.target import userland
 from mxr_cli.options import Session, local
 from mxr_cli.output import echo, note, print_json
 
@@ -26,7 +27,7 @@ def host(session: Session) -> None:
     if session.as_json:
         print_json(found.to_json())
         return
-    echo(f"ROCm      {found.toolchain.rocm or 'not found'}")
+    echo(f"{userland(found.toolchain.vendor):<9} {found.toolchain.rocm or 'not found'}")
     echo(f"MIGraphX  {found.toolchain.migraphx or 'not found'} {found.toolchain.migraphx_build or ''}".rstrip())
     for gpu in found.targets:
         features = "".join(f":{name}{sign}" for name in ("sramecc", "xnack") if (sign := getattr(gpu, name)))

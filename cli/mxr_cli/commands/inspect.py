@@ -48,8 +48,9 @@ def inspect(session: Session, file: Path, model: Path | None) -> None:
     )
     for name, text in rows:
         echo(f"  {name:<13} {text}{_source(found, name)}")
+    smaller = " and smaller" if found["reshapes"] else ""
     for name, row in found["inputs"].items():
-        echo(f"  input         {name} {row['type']} {show(row['dims'])}")
+        echo(f"  input         {name} {row['type']} {show(row['dims'])}{smaller}")
     for row in found["outputs"]:
         echo(f"  output        {row['type']} {show(row['dims'])}")
     for line in found.get("notes", ()):

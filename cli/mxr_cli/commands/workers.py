@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mxr.artifact.target import userland
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_time, print_json, print_table
 
@@ -43,7 +44,7 @@ def workers(session: Session) -> None:
 def _capabilities(can: WorkerCapabilities) -> tuple[str, str]:
     """The table cells of what a worker can compile for: targets, toolchain."""
     toolchain = f"migraphx {can.toolchain.migraphx or '?'}"
-    toolchain += f" rocm {can.toolchain.rocm}" if can.toolchain.rocm else ""
+    toolchain += f" {userland(can.toolchain.vendor).lower()} {can.toolchain.rocm}" if can.toolchain.rocm else ""
     toolchain += f" onnxruntime {can.ort.version}" if can.ort else ""
     return ", ".join(dict.fromkeys(map(_target, can.targets))), toolchain
 

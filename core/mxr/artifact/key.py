@@ -114,7 +114,11 @@ class Key:
         if not (BASE_ARCH.fullmatch(self.arch) or GENERIC_ARCH.fullmatch(self.arch)):
             raise refuse("arch", "a base arch such as gfx908", self.arch)
         if self.rocm is None:
-            raise UsageError("The key has no ROCm version.", hint="Add --rocm, for example --rocm 7.2.")
+            example = "25.04" if self.vendor == "hygon" else "7.2"
+            raise UsageError(
+                f"The key has no {target.userland(self.vendor)} version.",
+                hint=f"Add --rocm, for example --rocm {example}.",
+            )
 
     def _check_versions(self) -> None:
         zeros = self.vendor == "hygon"

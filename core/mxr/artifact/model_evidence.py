@@ -15,7 +15,7 @@ from mxr.onnxfile import Dim, OnnxInput, OnnxModel, OutputDim, bind_inputs
 
 from .key import Difference, Key, show
 from .program_evidence import inputs_of
-from .target import DynamicDim, Inputs, dim_to_json
+from .target import DynamicDim, Inputs, Shape, dim_to_json
 
 REDUCED = {"fp16": "float16", "bf16": "bfloat16"}
 """Precisions that a program has only if they were requested or the model itself has the type."""
@@ -52,11 +52,31 @@ def contradictions(key: Key, model: OnnxModel, description: Mapping[str, Any]) -
 
 def of_program(model: OnnxModel, description: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Returns the contradictions that need no key: those of inputs and outputs."""
-    scalars = {each.name for each in model.inputs if each.dims == ()}
-    found = tuple((name, () if name in scalars and shape == (1,) else shape) for name, shape in inputs_of(description))
+    found = inputs_of_program(model, description)
     unknown = set(description.get("inputs") or ()) - {name for name, _ in found} - {each.name for each in model.inputs}
     foreign = [Difference(f"inputs.{name}", None, None) for name in sorted(unknown)]
     return (*foreign, *inputs(model, found), *outputs(model, description))
+
+
+def inputs_of_program(model: OnnxModel, description: Mapping[str, Any]) -> Inputs:
+    """Returns the inputs in a file, as far as they have complete shapes, in the terms of the model.
+
+    MIGraphX stores a scalar as one element. A program that can be reshaped does not show which dims vary: those that
+    the model fixes do not.
+    """
+    known = {each.name: each.dims for each in model.inputs}
+    return tuple((name, _in_terms_of(known.get(name), shape)) for name, shape in inputs_of(description))
+
+
+def _in_terms_of(own: tuple[int | str | None, ...] | None, shape: Shape) -> Shape:
+    if own == () and shape == (1,):
+        return ()
+    if own is None or len(own) != len(shape):
+        return shape
+    return tuple(
+        dim.most if isinstance(dim, DynamicDim) and dim.least == 1 and dim.most == fixed else dim
+        for dim, fixed in zip(shape, own, strict=True)
+    )
 
 
 def inputs(model: OnnxModel, shapes: Inputs) -> list[Difference]:

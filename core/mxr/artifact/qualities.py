@@ -13,7 +13,7 @@ from mxr.util.frozen import dataclass
 from . import limits, target
 from .key import Key
 
-ALLOWANCES = ("cu", "patch", "cross", "eager", "spoof")
+ALLOWANCES = ("cu", "patch", "cross", "eager", "spoof", "shape")
 PATCH = r"\.[0-9A-Za-z.+~-]{1,60}"
 LIBRARIES = ("miopen", "rocblas", "hipblaslt")
 
@@ -79,7 +79,7 @@ class Qualities:
 class Demands:
     """What a request demands of the qualities of an artifact. None means no demand.
 
-    `exact`: refuse every relaxation and assumption. `allow`: any of cu, patch, cross, eager and spoof.
+    `exact`: refuse every relaxation and assumption. `allow`: any of cu, patch, cross, eager, spoof and shape.
     """
 
     sramecc: str | None = None

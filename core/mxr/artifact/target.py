@@ -13,6 +13,9 @@ from .limits import MOST_OPTIMALS, check_count
 
 KINDS = ("gpu", "ref")
 VENDORS = ("amd", "hygon")
+USERLANDS = {"amd": "ROCm", "hygon": "DTK"}
+"""What each vendor calls the software that MIGraphX comes with; the field `rocm` of a key has its version."""
+
 PRECISIONS = ("fp16", "bf16", "int8", "fp8", "int4w")
 CALIBRATED = ("int8", "fp8")
 """The precisions whose scales MIGraphX derives from samples. Source: MIGraphX, src/py/migraphx_py.cpp."""
@@ -102,6 +105,11 @@ class DynamicDim:
 Dim = int | DynamicDim
 Shape = tuple[Dim, ...]
 Inputs = tuple[tuple[str, Shape], ...]
+
+
+def userland(vendor: str | None) -> str:
+    """Returns the name of a vendor's ROCm."""
+    return USERLANDS.get(vendor or "amd", "ROCm")
 
 
 def dim_from_json(value: object, where: str, place: int = 0) -> Dim:

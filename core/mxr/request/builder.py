@@ -289,7 +289,8 @@ def _find_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Hard
         if arch is None:
             return None, toolchain
         return _hardware(options, arch, None, toolchain.vendor), toolchain
-    notes.append(f"facts of this host: {own.arch}, {own.num_cu or '?'} CUs, ROCm {host.toolchain.rocm or '?'}")
+    toolchain_found = f"{target.userland(own.vendor)} {host.toolchain.rocm or '?'}"
+    notes.append(f"facts of this host: {own.arch}, {own.num_cu or '?'} CUs, {toolchain_found}")
     if own.real_arch and options.real_arch is None:
         notes.append(
             f"this GPU is a {own.real_arch} with an override to {own.arch}: programs compiled on a true {own.arch} need"
@@ -356,8 +357,8 @@ def _missing(
     versions = [name for name in ("rocm", "migraphx") if name in partial.open_facts]
     if versions:
         problems.append(_no_toolchain(partial, versions, toolchains))
-        words.append(f"the version of {' and '.join(VERSION_NAMES[name] for name in versions)}")
-        flags += [f"--{name} {EXAMPLES[name]}" for name in versions]
+        words.append(f"the version of {_version_names(partial, versions)}")
+        flags += [f"--{name} {_examples(partial.vendor)[name]}" for name in versions]
     try:
         subject.bind(options.batch, options.inputs)
     except UsageError as unbound:
@@ -377,16 +378,25 @@ def _missing(
 
 
 VERSION_NAMES = {"rocm": "ROCm", "migraphx": "MIGraphX"}
-EXAMPLES = {"rocm": "7.2", "migraphx": "2.15"}
+
+
+def _version_names(partial: PartialRequest, versions: Sequence[str]) -> str:
+    names = {**VERSION_NAMES, "rocm": target.userland(partial.vendor)}
+    return " and ".join(names[name] for name in versions)
+
+
+def _examples(vendor: str | None) -> dict[str, str]:
+    return {"rocm": "25.04", "migraphx": "4.0"} if vendor == "hygon" else {"rocm": "7.2", "migraphx": "2.15"}
 
 
 def _no_toolchain(partial: PartialRequest, versions: Sequence[str], toolchains: Toolchains | None) -> UsageError:
     known = toolchains(partial.model, partial.arch) if toolchains else []
-    unknown = " and ".join(VERSION_NAMES[name] for name in versions)
+    unknown, examples = _version_names(partial, versions), _examples(partial.vendor)
     have = f"The registry has this model for: {'; '.join(known)}." if known else "`mxr host` shows where mxr looked."
     return UsageError(
         f"The version of {unknown} is not given, not recorded and was not found on this host.",
-        hint=f"Add --rocm and --migraphx, for example --rocm 7.2 --migraphx 2.15, or --host FILE. {have}",
+        hint=f"Add --rocm and --migraphx, for example --rocm {examples['rocm']} --migraphx {examples['migraphx']}, or "
+        f"--host FILE. {have}",
         detail={"toolchains": known},
     )
 

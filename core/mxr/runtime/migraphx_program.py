@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mxr import api
 from mxr.artifact import target
 from mxr.artifact.target import DynamicDim
-from mxr.display.text import shell_quoted
+from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MismatchError, MxrError, TemporaryError, UsageError
 from mxr.request import compatibility as checks
 from mxr.request.builder import Options, choose_hardware, choose_toolchain
@@ -37,6 +37,7 @@ KINDS: Mapping[str, type[MxrError]] = {
 def load(
     model: str | os.PathLike[str],
     *,
+    device_id: int | None = None,
     offline: bool = False,
     settings: Settings | None = None,
     inputs: Mapping[str, Sequence[int | DynamicDim]] | None = None,
@@ -45,6 +46,8 @@ def load(
     """Returns the right program for a model, loaded as a `migraphx.program` and ready to run.
 
     The arguments are those of `mxr.fetch`. The default of `migraphx` is the version of the imported module.
+    `device_id`: which of the GPUs that this process sees, from 0: the program is fetched for it, and loaded there. A
+    program of Hygon's that takes larger shapes as well is reshaped to the requested ones.
 
     Raises what `mxr.fetch` raises; `UsageError` if migraphx is not installed, or is the empty package of the public
     index; `MismatchError` with the required and the actual value of each field if this host cannot load the program;
@@ -58,13 +61,55 @@ def load(
     if version is not None and options.get("migraphx") is None:
         options["migraphx"] = version
     settings = settings or api.library_settings()
+    if device_id is not None:
+        options = {**options, **_options_of_device(device_id, settings, options)}  # type: ignore[typeddict-item]
     found = api.fetch(model, offline=offline, settings=settings, inputs=inputs, **options)
     _refuse_other_version(found, version)
     _check(found, settings, api.make_options(inputs, options, None))
     try:
-        return module.load(str(found.path))
+        program = _load_on(module, str(found.path), device_id)
+        if found.reshape:
+            program.reshape({name: list(shape) for name, shape in found.reshape})
+        return program
+    except MxrError:
+        raise
     except Exception as problem:
         raise _explained(problem, found) from problem
+
+
+def _options_of_device(device_id: int, settings: Settings, options: RequestOptions) -> dict[str, Any]:
+    """Returns the options that describe one GPU of this host, where the caller states no arch.
+
+    Raises `UsageError` if there is no such GPU.
+    """
+    if options.get("arch") is not None:
+        return {}
+    targets = api.this_host(settings).targets
+    if not 0 <= device_id < len(targets):
+        raise UsageError(
+            f"There is no device {device_id}: this process sees {counted(len(targets), 'GPU')}.",
+            hint="`mxr host` lists them, in the order of HIP_VISIBLE_DEVICES.",
+        )
+    own = targets[device_id]
+    names = ("vendor", "num_cu", "chiplets", "real_arch")
+    stated = {name: getattr(own, name) for name in names if getattr(own, name) is not None and name not in options}
+    return stated | {"arch": str(target.GfxArch(own.arch, own.sramecc, own.xnack))}
+
+
+def _load_on(module: Any, path: str, device_id: int | None) -> Any:
+    """Loads a program on a device. Raises `UsageError` if this module can only load on the current one.
+
+    Hygon's MIGraphX has a device in `file_options`; AMD's loads on the current device of HIP. Source:
+    qianqing13579/MIGraphX_Dynamic, src/load_save.cpp; ROCm/AMDMIGraphX, src/py/migraphx_py.cpp.
+    """
+    if not device_id:
+        return module.load(path)
+    if not re.search(r"\bdevice_id\b", getattr(module.load, "__doc__", None) or ""):
+        raise UsageError(
+            "The load function of this migraphx module takes no device.",
+            hint=f"Start the process with HIP_VISIBLE_DEVICES={device_id}, and leave device_id out.",
+        )
+    return module.load(path, device_id=device_id)
 
 
 def _module() -> Any:

@@ -20,6 +20,7 @@ from mxr.artifact.matching import Candidate, Match
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.serving import ANY
 from mxr.cache.store import Answer, Cache, CachedArtifact
+from mxr.client.registry import Client
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MxrError, NoSuchArtifactError, TemporaryError, UnreachableError, UsageError
 from mxr.protocol.artifacts import Candidates
@@ -71,9 +72,28 @@ class CompletedRequest:
         if self.found is not None:
             fetched = fetch_workflow.bring(request, self.found, cache, watch=watch)
         else:
-            fetched = fetch_workflow.fetch(request, cache, connect, refresh=refresh, watch=watch)
+            try:
+                fetched = fetch_workflow.fetch(request, cache, connect, refresh=refresh, watch=watch)
+            except NoSuchArtifactError:
+                if connect is None or request.key.vendor != "hygon":
+                    raise
+                larger = self._fetch_larger(cache, connect(), watch)
+                if larger is None:
+                    raise
+                fetched = larger
         match = Match(fetched.match.relaxed, {**fetched.match.assumed, **self.assumed})
         return replace(fetched, answer=replace(fetched.answer, match=match))
+
+    def _fetch_larger(self, cache: Cache, client: Client, watch: Watch) -> Fetched | None:
+        """Fetches a program that takes the requested shapes and larger ones; None if there is none."""
+        from .larger_shapes import can_be_larger, find_larger
+
+        request = self.asked.request
+        larger = find_larger(request, client) if can_be_larger(request) else None
+        if larger is None:
+            return None
+        found = fetch_workflow.fetch(larger.request, cache, lambda: client, watch=watch)
+        return replace(found, warnings=(*found.warnings, larger.why), reshape=request.key.inputs)
 
 
 def complete(

@@ -17,6 +17,7 @@ from mxr.artifact.matching import Candidate, Match, Verdict, judge
 from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import DESCRIPTIONS
+from mxr.artifact.target import Inputs
 from mxr.cache.store import Answer, Cache, CachedArtifact, is_same_offer
 from mxr.errors import (
     DamagedError,
@@ -48,13 +49,14 @@ class Fetched:
 
     `path`: its file, or the folder of several files. `source`: `cache`, `registry` or `compiled`. `answer`: its
     artifact, and how well it matches the request. `warnings`: what the user must know, such as that the registry could
-    not confirm the answer.
+    not confirm the answer. `reshape`: the requested shapes, if the program takes larger ones as well; else empty.
     """
 
     path: Path
     source: str
     answer: Answer
     warnings: tuple[str, ...] = ()
+    reshape: Inputs = ()
 
     @property
     def artifact(self) -> Artifact:

@@ -242,7 +242,8 @@ def _require_rest(
     if kind == "gpu":
         missing += _missing_hardware(description, arch)
         if options.rocm is None:
-            missing.append(("the ROCm version", "--rocm 7.2"))
+            hygon = options.vendor == "hygon" or description.get("flavour") == "hygon"
+            missing.append(("the DTK version", "--rocm 25.04") if hygon else ("the ROCm version", "--rocm 7.2"))
     if flags["migraphx"] is None:
         missing.append(("the MIGraphX version", "--migraphx 2.15"))
     if flags["offload_copy"] is None or flags["fast_math"] is None:
@@ -284,23 +285,7 @@ def _inputs(options: Options, subject: ModelReference, description: Mapping[str,
     """
     if options.batch is not None or options.inputs:
         return subject.bind(options.batch, options.inputs)
-    scalars = {each.name for each in subject.onnx.inputs if each.dims == ()}
-    found = program_evidence.inputs_of(description)
-    in_file = tuple((name, () if name in scalars and shape == (1,) else shape) for name, shape in found)
-    if description.get("reshapes"):
-        known = {each.name: each.dims for each in subject.onnx.inputs}
-        in_file = tuple((name, _fixed_by_model(shape, known.get(name))) for name, shape in in_file)
-    return subject.bind(None, in_file)
-
-
-def _fixed_by_model(shape: target.Shape, known: tuple[int | str | None, ...] | None) -> target.Shape:
-    """Returns the dims of a program that can be reshaped, without the ranges of those that the model fixes."""
-    if known is None or len(known) != len(shape):
-        return shape
-    return tuple(
-        dim.most if isinstance(dim, target.DynamicDim) and dim.most == own else dim
-        for dim, own in zip(shape, known, strict=True)
-    )
+    return subject.bind(None, model_evidence.inputs_of_program(subject.onnx, description))
 
 
 def _patch(options: Options, description: Mapping[str, Any], short: str, *, zeros: bool) -> str | None:

@@ -114,8 +114,7 @@ def place(key: Key) -> str:
     """Describe briefly where a program with this key runs."""
     if key.kind == "ref":
         return f"the ref target (MIGraphX {key.migraphx})"
-    userland = "DTK" if key.vendor == "hygon" else "ROCm"
-    return f"{key.arch} ({userland} {key.rocm}, MIGraphX {key.migraphx})"
+    return f"{key.arch} ({target.userland(key.vendor)} {key.rocm}, MIGraphX {key.migraphx})"
 
 
 def nearest(session: Session, namespace: str, request: Request, family: str | None, rule: str) -> list[NearestArtifact]:

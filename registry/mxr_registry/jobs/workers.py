@@ -12,6 +12,7 @@ from sqlalchemy import bindparam, delete, exists, func, select, update
 from mxr.artifact.key import Key
 from mxr.artifact.limits import MAX_ALL_CAPABILITIES, MOST_WORKERS
 from mxr.artifact.qualities import Demands, Request
+from mxr.artifact.target import userland
 from mxr.consumers.ort.recording_form import runtime_in
 from mxr.errors import NotFoundError, NoWorkerError, TemporaryError
 from mxr.protocol import jobs as job_protocol
@@ -207,14 +208,13 @@ def _needed(key: Key, demands: Demands) -> str:
     migraphx = demands.migraphx_patch or key.migraphx
     if key.kind == "ref":
         return f"a worker for the ref target with MIGraphX {migraphx}"
-    userland = "DTK" if key.vendor == "hygon" else "ROCm"
     counted = ((demands.num_cu, "CUs"), (demands.chiplets, "chiplets"))
     counts = "".join(f", {count} {unit}" for count, unit in counted if count)
     features = "".join(f":{name}{getattr(demands, name)}" for name in ("sramecc", "xnack") if getattr(demands, name))
     return (
         f"a worker for gpu {'' if key.vendor == 'amd' else f'{key.vendor} '}{key.arch}{features}{counts}"
         f"{f' (a {demands.real_arch} that reports this arch)' if demands.real_arch else ''}, with "
-        f"{userland} {demands.rocm_patch or key.rocm} and MIGraphX {migraphx}{_with_runtime(key)}"
+        f"{userland(key.vendor)} {demands.rocm_patch or key.rocm} and MIGraphX {migraphx}{_with_runtime(key)}"
     )
 
 

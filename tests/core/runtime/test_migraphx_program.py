@@ -12,7 +12,7 @@ from mxr.artifact.matching import Match
 from mxr.cache.store import Answer
 from mxr.errors import MismatchError
 from mxr.request.builder import Options
-from mxr.runtime.migraphx_program import _check, _version
+from mxr.runtime.migraphx_program import _check, _load_on, _version
 from mxr.settings import Settings
 from mxr.workflows.fetch import Fetched
 
@@ -47,3 +47,19 @@ def test_the_version_of_the_module(told: str, version: str | None) -> None:
         __version__ = told
 
     assert _version(Module) == version
+
+
+def test_a_module_that_takes_a_device_gets_it() -> None:
+    """As `file_options.device_id` in C++. Source: qianqing13579/MIGraphX_Dynamic, src/load_save.cpp."""
+    asked: list[tuple[str, dict[str, int]]] = []
+
+    class Module:
+        @staticmethod
+        def load(path: str, **words: int) -> str:
+            """load(filename: str, format: str = 'msgpack', device_id: int = 0) -> migraphx.program"""
+            asked.append((path, words))
+            return path
+
+    for device in (None, 0, 1):
+        _load_on(Module, "m.mxr", device)
+    assert asked == [("m.mxr", {}), ("m.mxr", {}), ("m.mxr", {"device_id": 1})]

@@ -131,7 +131,7 @@ def test_what_takes_nothing_open_says_all_that_is_missing(mxr: Host, model: Path
             assert "--rocm 7.2 --migraphx 2.15" in error["hint"]
     uri = f"mxr://{published['key']['model']}?arch=gfx908"
     # KServe's layout for amdinfer has one batch size only: its dims are not missing.
-    assert "the version of ROCm and MIGraphX" in mxr("kserve-init", uri, "there", expect=2).err
+    assert "version of ROCm and MIGraphX" in mxr("kserve-init", uri, "there", expect=2).err
     assert "all dims" in mxr("kserve-init", f"{uri}&for=triton", "there", expect=2).err
     assert "all dims" in mxr("lock", model, *ARCH, expect=2).err
     everything = mxr("fetch", model, expect=2).err

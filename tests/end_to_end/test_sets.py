@@ -151,6 +151,16 @@ def test_a_set_for_a_consumer_that_names_by_batch(
     assert [path.name for path in (tmp_path / "theirs").iterdir()] == ["convnet_b1.mxr"]
 
 
+@pytest.mark.parametrize(("consumer", "way"), [("ort", "mxr freeze MODEL --batch 1,4"), ("triton", "--batch N")])
+def test_a_consumer_without_plain_files_takes_no_set(
+    mxr: Host, convnet: Path, tmp_path: Path, consumer: str, way: str
+) -> None:
+    words = ("--kind", "ref", "--migraphx", "2.16", "--for", consumer, "--batch", "1,4", "-o", tmp_path / "set")
+    refused = mxr("fetch", convnet, *words, "--json", expect=2).error
+    assert "needs its own layout" in refused["message"] and way in refused["hint"]
+    assert not (tmp_path / "set").exists()
+
+
 def test_a_set_is_verified_and_takes_another_name(
     host: Hosts, convnet: Path, variants: dict[int, dict[str, Any]], tmp_path: Path
 ) -> None:

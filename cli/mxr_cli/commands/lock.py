@@ -15,6 +15,7 @@ from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load, save
 from mxr.request.builder import Options
 from mxr.util.frozen import dataclass
+from mxr_cli.fetching.ort_options import ort_options
 from mxr_cli.lock_report import report_findings
 from mxr_cli.matrix_input import annotate_errors, matrix_access, read_requests
 from mxr_cli.options import Session, common, matching, pipeline_environment, several_requests
@@ -22,7 +23,9 @@ from mxr_cli.output import echo, format_time, key_cells, print_json, print_table
 
 if TYPE_CHECKING:
     from mxr.artifact.qualities import Request
+    from mxr.request.builder import BuiltRequest
     from mxr.request.model import ModelReference
+    from mxr_cli.fetching.ort_options import OrtOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +79,12 @@ class LockTask:
 @click.option("--register", metavar="NAME", help="Register the lock as NAME, to protect its artifacts from removal.")
 @click.option("--registered", is_flag=True, help="List the registered locks.")
 @click.option("--unregister", metavar="NAME", help="Remove the registered lock NAME and its protection.")
+@ort_options
 @several_requests
 @matching
 @matrix_access
 @common
-def lock(session: Session, options: Options, batches: tuple[int, ...], **values: Any) -> None:
+def lock(session: Session, options: Options, batches: tuple[int, ...], ort: OrtOptions, **values: Any) -> None:
     """Write a lock file with the artifact that each request gets now. Commit it, and deploy with `mxr fetch --locked`.
 
     If an artifact is missing, nothing is written and the command lists all that are missing (exit code 3).
@@ -106,14 +110,14 @@ def lock(session: Session, options: Options, batches: tuple[int, ...], **values:
     elif task.check:
         _check(session, task.file, follow_links=options.follow_links)
     else:
-        _write(session, task, options, batches)
+        _write(session, task, options, batches, ort)
 
 
-def _write(session: Session, task: LockTask, options: Options, batches: tuple[int, ...]) -> None:
+def _write(session: Session, task: LockTask, options: Options, batches: tuple[int, ...], ort: OrtOptions) -> None:
     """Lock the models, if any are given, and register the lock, if a name is given."""
     if task.models:
         base = load(task.file) if task.add and task.file.exists() else LockFile(())
-        lock_file = base.merged(_entries(session, task, options, batches))
+        lock_file = base.merged(_entries(session, task, options, batches, ort))
         save(lock_file, task.file)
     else:
         lock_file = load(task.file)
@@ -137,18 +141,28 @@ class LockRequest:
 
     name: str
     subject: ModelReference
-    request: Request
-    consumer: str
+    asked: BuiltRequest
+
+    @property
+    def request(self) -> Request:
+        """The request that is resolved."""
+        return self.asked.request
 
 
-def _entries(session: Session, task: LockTask, options: Options, batches: tuple[int, ...]) -> list[LockEntry]:
+def _entries(
+    session: Session, task: LockTask, options: Options, batches: tuple[int, ...], ort: OrtOptions
+) -> list[LockEntry]:
     """An entry for each request. Raises `NoSuchArtifactError` with all requests that have no artifact."""
+    from mxr.install.installer import installer_for
+
     client = session.client()
     entries: list[LockEntry] = []
     missing: list[tuple[LockRequest, NoSuchArtifactError]] = []
     for each in _requests(session, task, options, batches):
         try:
-            entries.append(pins.pin(each.request, each.consumer, each.subject, client, task.file.parent))
+            installer = installer_for(each.asked.consumer)
+            asked = installer.lockable(each.asked, each.subject, ort.as_mapping(), session.client)
+            entries.append(pins.pin(asked.request, asked.consumer.name, each.subject, client, task.file.parent))
         except NoSuchArtifactError as error:
             missing.append((each, error))
     if missing:
@@ -176,16 +190,18 @@ def _requests(session: Session, task: LockTask, options: Options, batches: tuple
         for batch in batches or session.default_batches(options, defaults, subject) or (options.batch,):
             each = replace(options, batch=batch)
             subject, asked = prepare(each, model, cache, session.client, session.host(each), defaults=defaults)
-            yield LockRequest(model, subject, asked.request, asked.consumer.name)
+            yield LockRequest(model, subject, asked)
 
 
 def _matrix_requests(session: Session, task: LockTask, matrix: Path, *, follow_links: bool) -> Iterator[LockRequest]:
-    from mxr.consumers import DEFAULT
+    from mxr import consumers
+    from mxr.request.builder import BuiltRequest
 
     environment = pipeline_environment(task.env_from, task.allow_outside)
     with annotate_errors(environment):
         for each in read_requests(session, matrix, environment, None, (), follow_links=follow_links):
-            yield LockRequest(each.cell.name, each.subject, each.request, each.cell.options.consumer or DEFAULT.name)
+            consumer = consumers.find(each.cell.options.consumer or consumers.DEFAULT.name)
+            yield LockRequest(each.cell.name, each.subject, BuiltRequest(each.request, consumer, ()))
 
 
 def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifactError]], found: int) -> NoSuchArtifactError:
@@ -196,10 +212,13 @@ def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifactError]], found: i
         for (each, error), key in zip(missing, keys, strict=True)
     ]
     more = f"; and {len(missing) - 5} more" if len(missing) > 5 else ""
+    unrecorded = next((error for _, error in missing if "unrecorded" in error.detail), None)
     return NoSuchArtifactError(
         f"No program for {len(missing)} of {counted(len(missing) + found, 'request')}; no lock was written. Missing: "
-        f"{shown}{more}.",
-        hint="Compile them first: `mxr precompile MATRIX.yaml`, or `mxr fetch MODEL --on-miss wait`.",
+        f"{shown}{more}.{f' {unrecorded.message}' if unrecorded else ''}",
+        hint=unrecorded.hint
+        if unrecorded
+        else "Compile them first: `mxr precompile MATRIX.yaml`, or `mxr fetch MODEL --on-miss wait`.",
         detail={"missing": rows, "nearest": rows[0].get("nearest", []) if len(rows) == 1 else []},
     )
 

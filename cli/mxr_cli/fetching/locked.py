@@ -63,13 +63,18 @@ def _is_lock(value: str) -> bool:
 
 
 def _fetch_one(session: Session, options: FetchOptions, lock: LockFile, model: str) -> dict[str, Any]:
+    from mxr.install.installer import installer_for
     from mxr.request import model as models
 
     from .program import deliver
 
     cache, connect, request = session.cache(), session.connect(offline=options.offline), options.request
     subject = models.find(model, cache, connect, follow_links=request.follow_links)
-    asked = pins.ask(lock, request, subject, session.host(request))
+    recorded = None
+    if options.output is not None and request.consumer is not None:
+        installer = installer_for(consumers.find(request.consumer))
+        recorded = installer.locked_form(subject, options.name, options.ort.as_mapping())
+    asked = pins.ask(lock, request, subject, session.host(request), recorded)
     for line in asked.notes:
         note(f"mxr: {line}")
     output = options.output_request(asked, subject)
@@ -157,6 +162,7 @@ def _check_layouts(
     session: Session, options: FetchOptions, lock: LockFile, file: Path
 ) -> dict[int, tuple[BuiltRequest, ModelReference, OutputRequest]]:
     """The entries for consumers with a layout of several files, by index, checked before anything is fetched."""
+    from mxr.install.installer import installer_for
     from mxr.request import model as models
 
     connect = session.connect(offline=options.offline)
@@ -181,6 +187,9 @@ def _check_layouts(
             )
         output = options.output_request(asked, subject)
         assert output is not None
+        recorded = installer_for(asked.consumer).options_in(entry.request.key)
+        if recorded is not None:
+            output = replace(output, consumer_options={**output.consumer_options, **recorded})
         found[index] = (asked, subject, output)
     return found
 
@@ -193,9 +202,19 @@ def _place_layouts(
 ) -> dict[int, Placement]:
     """Write the layouts, after checking that no two entries need different files of one name."""
     from mxr.install import placement
+    from mxr.install.installer import installer_for
 
     cache = session.cache()
-    plans = {index: placement.plan(fetched[index], cache, *each, connect) for index, each in layouts.items()}
+    recorded = {
+        index: each
+        for index, each in layouts.items()
+        if installer_for(each[0].consumer).options_in(each[0].request.key) is not None
+    }
+    plans = {
+        index: placement.plan(fetched[index], cache, *each, connect)
+        for index, each in layouts.items()
+        if index not in recorded
+    }
     digests: dict[tuple[Path, str], str] = {}
     for each in plans.values():
         for piece in each.layout.pieces:
@@ -205,7 +224,11 @@ def _place_layouts(
                     hint="Choose a GPU with --arch ARCH, give each GPU a folder with --per-arch, or fetch them one "
                     "by one: mxr fetch MODEL ... --locked --name NAME -o FOLDER/.",
                 )
-    return {index: placement.put(each, cache, layouts[index][2], layouts[index][1]) for index, each in plans.items()}
+    placed = {index: placement.put(each, cache, layouts[index][2], layouts[index][1]) for index, each in plans.items()}
+    for index, (asked, subject, output) in recorded.items():
+        installer = installer_for(asked.consumer)
+        placed[index] = installer.deliver(fetched[index], cache, asked, subject, output, connect)
+    return placed
 
 
 def _row(entry: LockEntry, fetched: Fetched) -> dict[str, Any]:

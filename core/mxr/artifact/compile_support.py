@@ -2,7 +2,7 @@
 before a job is queued: MIGraphX itself fails with texts that do not name the cause, or silently computes in fp32.
 
 Each table is data with its source. Only what is sure is refused: where the release of a change is unknown, a row has
-the weaker limit.
+the weaker limit. The patch releases of one ROCm can have different commits of rocMLIR (MIGraphX, requirements.txt).
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ LEAST_CUS = (
     LeastCUs("gfx950", "2.13", "2.16", 256, _TABLE),
     LeastCUs("gfx103", "2.10", "2.14", 30, _TABLE + "; pull 2055 (2025-10), issue 2303 (2026-03)"),
     LeastCUs("gfx11", "2.10", "2.10", 48, "an error of MIGraphX 2.10 on a gfx1103 as gfx1100, published by its user"),
-    LeastCUs("gfx11", "2.11", "2.15", 12, _TABLE + "; pull 1673"),
-    LeastCUs("gfx11", "2.16", "2.16", 2, _TABLE + "; pull 2187 (2025-12)"),
+    LeastCUs("gfx11", "2.11", "2.14", 12, _TABLE + "; pull 1673"),
+    LeastCUs("gfx11", "2.15", "2.16", 2, _TABLE + "; pull 2187 (2025-12)"),
     LeastCUs("gfx12", "2.11", "2.16", 12, _TABLE),
 )
 

@@ -8,10 +8,11 @@ subclass, registered in `_SPECIAL`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
+from mxr.artifact.key import Key
 from mxr.cache.store import Cache
 from mxr.consumers.consumer import Consumer
 from mxr.consumers.file_change import FileChange
@@ -69,6 +70,26 @@ class Installer:
         Raises `UsageError` for a model or a request that workers cannot record.
         """
         del asked, subject, output
+        return None
+
+    def lockable(
+        self, asked: BuiltRequest, subject: ModelReference, options: Mapping[str, str], connect: Connect
+    ) -> BuiltRequest:
+        """The request to lock: that for recorded artifacts if the registry has them and they are needed, else `asked`.
+
+        `options`: the consumer options by name. Raises `NoSuchArtifactError` for what nobody has recorded yet.
+        """
+        del subject, options, connect
+        return asked
+
+    def locked_form(self, subject: ModelReference, name: str | None, options: Mapping[str, str]) -> str | None:
+        """The form of the recorded artifacts that a lock can have for this model; None if there are none."""
+        del subject, name, options
+        return None
+
+    def options_in(self, key: Key) -> Mapping[str, str] | None:
+        """The consumer options for which an artifact was recorded; None for an artifact that was not recorded."""
+        del key
         return None
 
     def check_unrecorded(self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest) -> None:

@@ -29,9 +29,17 @@ from mxr.consumers.ort.generation_b import FREEZE
 from mxr.consumers.ort.options import OrtSessionOptions
 from mxr.consumers.ort.prediction import predict, refuse_unproven
 from mxr.consumers.ort.prediction_refusal import PredictionRefused, Unpredictable
-from mxr.consumers.ort.recording_form import BY_WORKERS, check_recording, check_weights, form_of, is_recording
-from mxr.display.text import counted
-from mxr.errors import MxrError, UnreachableError, UsageError
+from mxr.consumers.ort.recording_form import (
+    BY_WORKERS,
+    check_recording,
+    check_weights,
+    form_of,
+    is_recording,
+    level_in,
+    runtime_in,
+)
+from mxr.display.text import counted, shell_quoted
+from mxr.errors import MxrError, NoSuchArtifactError, UnreachableError, UsageError
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.request.builder import BuiltRequest, Options
 from mxr.request.model import ModelReference
@@ -95,6 +103,48 @@ class OrtInstaller(Installer):
         check_weights(file_name, 1 + len(subject.external))
         reason = f"the file name cannot be predicted ({name.reason}): a worker's ONNX Runtime has to run the model"
         return RecordingRequest(wanted, file_name, reason)
+
+    def lockable(
+        self, asked: BuiltRequest, subject: ModelReference, options: Mapping[str, str], connect: Connect
+    ) -> BuiltRequest:
+        """The request for the recorded set if the registry has one, else the one for a program with a predicted name.
+
+        Raises `NoSuchArtifactError` if no name can be predicted and workers can record the set, but none has.
+        """
+        output = OutputRequest("./", consumer_options=options)
+        try:
+            recorded = _recorded_request(asked, subject, output)[0]
+        except UsageError:
+            return asked  # which ONNX Runtime will serve is not known here
+        if connect().artifacts(digest=recorded.request.key.digest, limit=1).artifacts:
+            return recorded
+        try:
+            needed = self.recording_request(asked, subject, output)
+        except UsageError:
+            return asked
+        if needed is None:
+            return asked
+        model = shell_quoted(subject.path or subject.model)
+        raise NoSuchArtifactError(
+            f"The files of ONNX Runtime for {model} are not recorded: {needed.reason}.",
+            hint=f"Have a worker record them: `mxr fetch {model} --on-miss wait -o FOLDER/` with the same options.",
+            detail={"unrecorded": recorded.request.key.form},
+        )
+
+    def locked_form(self, subject: ModelReference, name: str | None, options: Mapping[str, str]) -> str | None:
+        """The form of the set that was recorded for this model and this ONNX Runtime; None if the latter is unknown."""
+        session = OrtSessionOptions.read(options)
+        try:
+            return form_of(session.contract(), _file_name(subject, session, name), session.level)
+        except UsageError:
+            return None
+
+    def options_in(self, key: Key) -> Mapping[str, str] | None:
+        """The ONNX Runtime for which a set was recorded."""
+        if not is_recording(key):
+            return None
+        generation = runtime_in(key.form).partition(":")[0].replace("1", "'")
+        return {"ort": generation, "ort_level": level_in(key.form)}
 
     def check_unrecorded(self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest) -> None:
         """Raises `UsageError` if the prediction for this generation is unproven and was not asked for."""

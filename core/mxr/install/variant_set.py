@@ -119,13 +119,21 @@ def missing_error(missing: Mapping[int, NoSuchArtifactError], of: int) -> NoSuch
     )
 
 
+_SEPARATELY = {
+    "": "Fetch each size separately: --batch N -o FOLDER/, with --name if two names would be equal.",
+    "ort": "All shapes of a model with open dims have one file name there. Write a model for each size, `mxr freeze "
+    "MODEL --batch 1,4 -o frozen/`, and fetch each: --on-miss wait records the files whose names cannot be predicted.",
+}
+"""What to do instead, by consumer."""
+
+
 def file_names(wanted: Mapping[int, BuiltRequest], stem: str) -> dict[int, str]:
     """The file name of each variant in one folder. Raises `UsageError` if the consumer does not read plain files."""
     for each in wanted.values():
         if each.consumer.name_file is None:
             raise UsageError(
                 f"A set consists of plain files, and {each.consumer.name} needs its own layout ({each.consumer.tree}).",
-                hint="Fetch each size separately: --batch N -o FOLDER/, with --name if two names would be equal.",
+                hint=_SEPARATELY.get(each.consumer.name, _SEPARATELY[""]),
             )
     plain = {batch: each.consumer.file_name(stem, each.request.key) for batch, each in wanted.items()}
     if len(set(plain.values())) == len(plain):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,16 +103,24 @@ def fetch(
     return _bring(answer, found[at], entries[at], cache, connect, watch)
 
 
-def ask(lock: LockFile, options: Options, subject: ModelReference, host: Host) -> BuiltRequest:
+def ask(
+    lock: LockFile, options: Options, subject: ModelReference, host: Host, recorded: str | None = None
+) -> BuiltRequest:
     """Builds a request from options and host, completed by the only entry of the lock that has all of their facts.
+
+    `recorded`: the form of recorded artifacts, which are preferred where the lock has them.
 
     Raises `MismatchError` if there is none, and `UsageError` with the options that choose if there are several. An
     exact request leaves nothing open.
     """
     built = builder.gather(options, subject, host)
     partial = built.partial
+    if recorded is not None and lock.admitted(replace(partial, form=recorded)):
+        partial = replace(partial, form=recorded)
     if options.exact or not partial.open_facts:
-        return builder.ask(options, subject, host)
+        asked = builder.ask(options, subject, host)
+        key = replace(asked.request.key, form=partial.form)
+        return replace(asked, request=replace(asked.request, key=key))
     entries = lock.admitted(partial)
     if not entries:
         raise _not_locked(lock, partial)
@@ -298,20 +307,40 @@ def verify(lock: LockFile, cache: Cache, folder: Path | None = None) -> Iterator
     """
     if folder is None:
         for entry in lock.entries:
-            path = cache.file(entry.sha256)
-            yield LockFinding(entry, _state(path, entry), path=path)
+            yield _verified(entry, {sha: cache.file(sha) for sha in _shas(entry, cache)})
         return
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder.", hint="Give the folder in which the programs were placed.")
     others: dict[str, Path] | None = None
     for entry, name in zip(lock.entries, lock.file_names(), strict=True):
         path = folder / (name or entry.stem)
-        state = _state(path, entry) if name else MISSING
-        if state == MISSING:
+        found = _verified(entry, {entry.sha256: path}) if name else LockFinding(entry, MISSING, path=path)
+        if found.state == MISSING:
             others = _digests(folder) if others is None else others
-            if entry.sha256 in others:
-                state, path = SAME, others[entry.sha256]
-        yield LockFinding(entry, state, path=path)
+            shas = _shas(entry, cache)
+            if all(sha in others for sha in shas):
+                found = LockFinding(entry, SAME, path=others[shas[0]])
+        yield found
+
+
+def _shas(entry: LockEntry, cache: Cache) -> tuple[str, ...]:
+    """The sha256 of each file of an entry, by the record in the cache; without one, that of the only file."""
+    record = cache.known(entry.digest, entry.id)
+    manifest = None if record is None else record.artifact.manifest
+    if manifest is None or manifest.sha256 != entry.sha256:
+        return (entry.sha256,)
+    return tuple(file.sha256 for file in manifest.files)
+
+
+def _verified(entry: LockEntry, paths: Mapping[str, Path]) -> LockFinding:
+    """The worst state of the files of an entry, which are given by their sha256."""
+    found = SAME
+    for sha, path in paths.items():
+        if not path.is_file():
+            return LockFinding(entry, MISSING, path=path)
+        with disk.faults(path, "read"):
+            found = found if sha256_file(path) == sha else CHANGED
+    return LockFinding(entry, found, path=next(iter(paths.values())))
 
 
 def needed(lock: LockFile, host: Host, arch: str | None = None) -> LockFile:
@@ -331,13 +360,6 @@ def needed(lock: LockFile, host: Host, arch: str | None = None) -> LockFile:
         f"The lock has no entry for {arch}: it has {', '.join(locked) or 'none at all'}.",
         hint="Choose one of those, or add the request: `mxr lock --add`.",
     )
-
-
-def _state(path: Path, entry: LockEntry) -> str:
-    if not path.is_file():
-        return MISSING
-    with disk.faults(path, "read"):
-        return SAME if sha256_file(path) == entry.sha256 else CHANGED
 
 
 def _digests(folder: Path) -> dict[str, Path]:

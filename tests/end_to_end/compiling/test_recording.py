@@ -133,3 +133,33 @@ def test_without_that_onnx_runtime_nobody_is_able(
     shown: dict[str, Any] = json.loads(done.stdout)
     assert [slot["can"]["ort"] for slot in shown["slots"]] == [None, None]
     assert "libmigraphx_c.so.3" in shown["interpreter"]["refusals"]["onnxruntime"]
+
+
+def test_a_recording_is_locked_fetched_and_verified(
+    mxr: Host, host: Hosts, judge: Judge, recorder: Callable[[str], Worker], tmp_path: Path
+) -> None:
+    """A lock has what ONNX Runtime reads: the recorded files, where no name can be predicted."""
+    model, lock = parts.several(tmp_path / "lstm.onnx"), tmp_path / "mxr.lock"
+    said = ("lock", model, *SAID, "-o", lock, "--json")
+    missing = mxr(*said, expect=3).error
+    assert "recorded" in missing["message"] and "--on-miss wait" in missing["hint"] and not lock.exists()
+    recorder("three")
+    recorded = mxr("fetch", model, *SAID, *WAIT, "-o", f"{tmp_path}/cache/", "--json").json
+    (entry,) = mxr(*said).json["entries"]
+    assert entry["id"] == recorded["id"]
+    assert "all as locked" in mxr("lock", "--check", "-o", lock).out
+
+    other = host("other")
+    for words in ((lock,), (lock, model, *SAID)):
+        folder = tmp_path / f"placed-{len(words)}"
+        found = other("fetch", "--locked", *words, "-o", f"{folder}/", "--json").json
+        (row,) = found.get("entries", [found])
+        assert row["id"] == recorded["id"]
+        placed = sorted(folder.glob("*/*.mxr"))
+        assert len(placed) == 2 and f"ORT_MIGRAPHX_MODEL_CACHE_PATH={row['path']}" in row["settings"]
+        (outcome,) = judge.sessions([{"model": str(model), "cache": row["path"]}], folder / "judge", arch=ARCH)
+        assert outcome.asked == {path.name for path in placed} and set(outcome.verbs) == {"load"}
+        assert "all files as locked" in other("verify", lock, "--in", folder).out
+    assert "all files as locked" in other("verify", lock).out
+    placed[0].unlink()
+    assert "missing" in other("verify", lock, "--in", folder, expect=3).err

@@ -61,9 +61,12 @@ def submit_job(
 
     Raises `NoWorkerError` when `on_miss` waits and no worker could run the job.
     """
+    from mxr.artifact.compile_support import uncalibrated_warnings
     from mxr.protocol import jobs as job_protocol
     from mxr.workflows import compile as compile_workflow
 
+    for warning in uncalibrated_warnings(asked.request.key):
+        note(f"mxr: warning: {warning}")
     wanted = job_protocol.CompileRequest(
         asked.request, wait=on_miss.action == "wait", retry=on_miss.retry, file_name=file_name
     )

@@ -127,7 +127,7 @@ def test_an_init_container_goes_on_where_there_is_nothing(
     words = ("fetch", model, *gpu, "-o", final, "--on-miss", "continue")
     said = other(*words)
     assert said.out == ""
-    assert "warning" in said.err and "Nothing was written" in said.err
+    assert "warning" in said.err and "Nothing was placed" in said.err
     assert not final.parent.exists()
     document = other(*words, "--json").json
     assert document["path"] is None

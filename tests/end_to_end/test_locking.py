@@ -171,7 +171,7 @@ def test_what_is_gone_is_said(
     assert error["code"] == "no_such_artifact" and published["id"] in error["message"]
     assert "gone from the registry" in error["message"]
     warned = other("fetch", "--locked", model, *gpu, "--on-miss", "continue")
-    assert warned.out == "" and "Nothing was written" in warned.err
+    assert warned.out == "" and "Nothing was placed" in warned.err
 
 
 def test_a_changed_model_is_found(

@@ -65,7 +65,7 @@ def test_one_missing_and_nothing_appears(
     other("fetch", convnet, *REF, "--batch", "1,2,4", "-o", kept, expect=3)
     assert list(kept.iterdir()) == []
     went_on = other("fetch", convnet, *REF, "--batch", "1,2,4", "-o", folder, "--on-miss", "continue")
-    assert "Nothing was written" in went_on.err and not folder.exists()
+    assert "Nothing was placed" in went_on.err and not folder.exists()
 
 
 def test_weights_that_variants_share_move_once(

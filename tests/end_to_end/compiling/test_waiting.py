@@ -204,6 +204,8 @@ def test_eight_bits_without_calibration_are_said_everywhere(
     (warning,) = found.json["warnings"]
     assert warning.startswith("int8 without calibration data") and "--calibration FILE.npz" in warning
     assert warning in mxr("fetch", convnet, *REF, "--precision", "int8").err
+    other = ("--precision", "int8", "--batch", "2", "--on-miss", "ask")
+    assert warning in mxr("fetch", convnet, *REF, *other, expect=4).err
     assert warning in mxr("show", found.json["id"]).out
     assert "int8 uncalibrated" in mxr("jobs").out and "int8 uncalibrated" in mxr("ls", "--model", convnet).out
     ref = DATA / "mxr_real" / "convnet_b4_int8_ref.mxr"

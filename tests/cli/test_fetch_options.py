@@ -64,7 +64,6 @@ def parse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parse:
             ("--ort", "1.27.1", "--ort-python", "py", "--ort-migraphx", "2.15", "--ort-level", "basic", "--ort-bytes"),
             {"ort": OrtOptions("1.27.1", "py", "2.15", "basic", True)},
         ),
-        (("--ort-predict", "unproven"), {"ort": OrtOptions(ort_predict="unproven")}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -96,5 +95,4 @@ def test_ort_options_as_a_mapping() -> None:
     assert OrtOptions(ort="B", ort_bytes=True).as_mapping() == {
         "ort": "B",
         "ort_bytes": "True",
-        "ort_predict": "proven",
     }

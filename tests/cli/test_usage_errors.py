@@ -100,7 +100,6 @@ ARGUMENTS = [
     ("fetch", "m.onnx", *TARGET, "--batch", "4", "--link"),
     ("fetch", "m.onnx", *TARGET, "--batch", "4", "--on-miss", "cry"),
     ("fetch", "m.onnx", *TARGET, "--batch", "4", "--offline", "--on-miss", "ask"),
-    ("fetch", "m.onnx", *TARGET, "--batch", "4", "--for", "ort", "--ort-predict", "all"),
     ("fetch", "m.onnx", "--kind", "cpu", "--migraphx", "2.15", "--batch", "4"),
     ("fetch", "m.onnx", *REF, "--batch", "4", "--registry", "registry:8765"),
     ("fetch", "m.onnx", *REF, "--batch", "4", "--host", "absent.json"),
@@ -322,12 +321,9 @@ def test_the_cache_of_an_onnx_runtime_needs_a_model_and_excludes_a_bundle(fails:
 
 
 @pytest.mark.parametrize("generation", ["B'", "C", "D"])
-def test_unproven_ort_predictions_are_off_by_default(fails: Fails, generation: str) -> None:
+def test_names_that_only_their_provider_knows(fails: Fails, generation: str) -> None:
     call = ("fetch", "m.onnx", *FULL_TARGET, "--for", "ort", "--ort", generation, "--offline", "-o", "out/", "--json")
     error = fails(*call).error
     assert error["code"] == "usage" and f"generation {generation}" in error["message"]
-    assert "never run against" in error["message"]
-    assert "--ort-predict unproven" in error["hint"] and "mxr import --ort-cache" in error["hint"]
+    assert "--on-miss wait" in error["hint"] and "mxr import --ort-cache" in error["hint"]
     assert error["detail"]["generation"] == generation
-    # With the option, the fetch continues: the cache is empty, and --offline forbids a download.
-    assert fails(*call, "--ort-predict", "unproven", code=69).error["code"] == "unreachable"

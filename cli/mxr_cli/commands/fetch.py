@@ -11,7 +11,7 @@ from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwrite
 from mxr.request.builder import Options
 from mxr_cli.fetching.dispatch import fetch as run_fetch
 from mxr_cli.fetching.fetch_options import FetchOptions
-from mxr_cli.fetching.ort_options import OrtOptions, ort_fetch_options
+from mxr_cli.fetching.ort_options import OrtOptions, ort_options
 from mxr_cli.grouped_help import GroupedCommand
 from mxr_cli.on_miss import OnMiss
 from mxr_cli.options import Session, common, matching, several_requests
@@ -25,7 +25,7 @@ class FetchCommand(GroupedCommand):
         "What to fetch": ("arch", "batch", "inputs", "precision", "consumer", "rocm", "migraphx", "kind", "locked"),
         "Where to": ("output", "per_arch", "name", "force", "link"),
         "On a miss": ("on_miss", "retry", "verbose"),
-        "ONNX Runtime": ("genai_config", "ort", "ort_python", "ort_migraphx", "ort_level", "ort_bytes", "ort_predict"),
+        "ONNX Runtime": ("genai_config", "ort", "ort_python", "ort_migraphx", "ort_level", "ort_bytes"),
         "Advanced": (
             *("exact", "allow", "tuning", "calibration", "offload_copy", "fast_math", "env", "options_"),
             *("vendor", "num_cu", "chiplets", "real_arch", "host_file", "whole_node", "follow_links"),
@@ -86,7 +86,7 @@ class FetchCommand(GroupedCommand):
     help="Also detect GPUs of the node that this container was not given (for init containers).",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Show the log of the compile while it runs.")
-@ort_fetch_options
+@ort_options
 @several_requests
 @matching
 @common

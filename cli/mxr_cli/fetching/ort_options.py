@@ -22,7 +22,6 @@ class OrtOptions:
     ort_migraphx: str | None = None
     ort_level: str | None = None
     ort_bytes: bool = False
-    ort_predict: str = "proven"
 
     def as_mapping(self) -> dict[str, str]:
         """The options that are set, by name, as `mxr.install.placement.OutputRequest` takes them."""
@@ -32,7 +31,6 @@ class OrtOptions:
             "ort_migraphx": self.ort_migraphx,
             "ort_level": self.ort_level,
             "ort_bytes": self.ort_bytes,
-            "ort_predict": self.ort_predict,
         }
         return {name: str(value) for name, value in values.items() if value}
 
@@ -58,35 +56,17 @@ OPTIONS = (
     ),
 )
 
-PREDICT = click.option(
-    "--ort-predict",
-    type=click.Choice(("proven", "unproven")),
-    default="proven",
-    show_default=True,
-    help="For ort: predict file names of ONNX Runtime generations that were never run against their provider "
-    "(unproven), or only of proven ones.",
-)
-
 
 def ort_options(command: F) -> F:
     """Add the options that describe an ONNX Runtime. The function receives them as one `OrtOptions` named `ort`."""
-    return _decorate(command, OPTIONS)
-
-
-def ort_fetch_options(command: F) -> F:
-    """Add the options of `ort_options`, and how file names are predicted."""
-    return _decorate(command, (*OPTIONS, PREDICT))
-
-
-def _decorate(command: F, options: tuple[Callable[[F], F], ...]) -> F:
-    names = ("ort", "ort_python", "ort_migraphx", "ort_level", "ort_bytes", "ort_predict")
+    names = ("ort", "ort_python", "ort_migraphx", "ort_level", "ort_bytes")
 
     @functools.wraps(command)
     def run(**values: Any) -> Any:
-        given = {name: values.pop(name) for name in names if name in values}
+        given = {name: values.pop(name) for name in names}
         return command(ort=OrtOptions(**given), **values)
 
     decorated = cast(F, run)
-    for option in reversed(options):
+    for option in reversed(OPTIONS):
         decorated = option(decorated)
     return decorated

@@ -16,7 +16,7 @@ SWITCHES = {
     for name in ("exact", "offline", "refresh", "force", "follow-links", "offload-copy", "fast-math")
 }
 SETTINGS = {"registry": "registry", "host": "host_file", "cache-dir": "cache_dir", "plaintext": "plaintext"}
-CONSUMER_OPTIONS = ("ort", "ort-predict", "ort-cache")
+CONSUMER_OPTIONS = ("ort", "ort-cache")
 
 OPTION = re.compile(r"--(no-)?([a-z][a-z-]*)(?:[ =]((?!-)[^\s;()`]*[^\s;()`,.]))?")
 COMMAND = re.compile(r"`(?!--)[^`]*`|\bmxr(?:-registry|-worker)? [a-z][a-z-]*(?: [^\s`]*[^\s`,.;:])*")

@@ -27,7 +27,7 @@ from mxr.consumers.ort.contract import Contract
 from mxr.consumers.ort.fields import FIELDS
 from mxr.consumers.ort.generation_b import FREEZE
 from mxr.consumers.ort.options import OrtSessionOptions
-from mxr.consumers.ort.prediction import predict, refuse_unproven
+from mxr.consumers.ort.prediction import predict, refuse_unknown
 from mxr.consumers.ort.prediction_refusal import PredictionRefused, Unpredictable
 from mxr.consumers.ort.recording_form import (
     BY_WORKERS,
@@ -95,7 +95,7 @@ class OrtInstaller(Installer):
         if arch is None:
             return None
         stem = output.stem(subject)
-        name = predict(ort_layout.prediction_request(subject.path, stem, key, arch, contract=contract, options=options))
+        name = predict(ort_layout.prediction_request(subject.path, stem, arch, contract=contract, options=options))
         if not isinstance(name, Unpredictable):
             return None
         wanted, file_name = _recorded_request(asked, subject, output)
@@ -147,7 +147,7 @@ class OrtInstaller(Installer):
         return {"ort": generation, "ort_level": level_in(key.form)}
 
     def check_unrecorded(self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest) -> None:
-        """Raises `UsageError` if the prediction for this generation is unproven and was not asked for."""
+        """Raises `UsageError` for a generation whose file names nobody can predict."""
         del asked
         options = OrtSessionOptions.read(output.consumer_options)
         try:
@@ -155,7 +155,7 @@ class OrtInstaller(Installer):
         except UsageError:
             return  # `deliver` reports it, after a miss was reported
         try:
-            refuse_unproven(contract, unproven=options.unproven)
+            refuse_unknown(contract)
         except PredictionRefused as refused:
             model = subject.path.name if subject.path else subject.stem
             raise ort_layout.unpredictable(model, refused.answer, contract) from None

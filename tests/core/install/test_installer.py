@@ -1,4 +1,4 @@
-"""The choice of an installer by consumer, and the check for predictions that were never proven."""
+"""The choice of an installer by consumer, and the check for names that cannot be predicted."""
 
 from __future__ import annotations
 
@@ -29,13 +29,11 @@ def test_installers_with_records_name_their_folder() -> None:
 
 
 @pytest.mark.parametrize("generation", ["B'", "C", "D"])
-def test_an_unproven_prediction_is_refused_before_the_download(generation: str) -> None:
+def test_a_name_that_only_its_provider_knows_is_refused_before_the_download(generation: str) -> None:
     installer = OrtInstaller()
     with pytest.raises(UsageError, match="resnet50 cannot be predicted") as caught:
         installer.check_unrecorded(ASKED, SUBJECT, OutputRequest("o/", consumer_options={"ort": generation}))
-    assert "--ort-predict unproven" in caught.value.hint
-    unproven = {"ort": generation, "ort_predict": "unproven"}
-    installer.check_unrecorded(ASKED, SUBJECT, OutputRequest("o/", consumer_options=unproven))
+    assert "mxr import --ort-cache" in caught.value.hint
 
 
 @pytest.mark.parametrize("generation", ["A", "B", "1.27.1", "1.99"])

@@ -1,8 +1,8 @@
 """ONNX Runtime's MIGraphX provider: it loads programs from a folder by hashed file names and checks nothing else.
 
 contract                        the naming contract (generation) of an ONNX Runtime
-generation_a ... generation_d   the naming contracts
-hashes, order, libstdcxx        the parts of a name: hash function, node order, map order
+generation_a, generation_b      the naming contracts that are known
+hashes, order                   the parts of a name: hash function, node order
 graph, skeleton, optimizer      the graph as the provider receives it
 partition                       whether the provider takes the whole graph as one file
 prediction                      the predicted name, or why there is none (prediction_refusal)

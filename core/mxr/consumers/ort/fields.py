@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from struct import pack
 
 from .graph import Graph, Sizes
 from .hashes import Chain, hashed, joined
@@ -22,13 +20,12 @@ class Deployment:
 
     `file_name` is the name of the ONNX file that will be opened, None for a session from bytes. `provider` is the
     MIGraphX version that the provider was built with. `arch` is HIP's full gcnArchName, such as
-    `gfx942:sramecc+:xnack-`. `inputs` are the dims that the program was compiled for, by name.
+    `gfx942:sramecc+:xnack-`.
     """
 
     file_name: str | None
     provider: str
     arch: str
-    inputs: Mapping[str, tuple[int, ...]]
     system: str = "LINUX"
 
 
@@ -78,16 +75,6 @@ def closed(sizes: Sizes | None) -> tuple[int, ...] | None:
     return tuple(size for size in sizes if size is not None)
 
 
-def packed_sizes(sizes: list[int]) -> bytes:
-    """Dims as in memory: signed, 8 bytes each, little-endian."""
-    return pack(f"<{len(sizes)}q", *sizes)
-
-
 def shown(graph: Graph, names: tuple[str, ...]) -> str:
     """Inputs with their dims, for people."""
     return " ".join(f"{name}={list(graph.shapes.get(name) or ())}" for name in names)
-
-
-def base_name(path: Path) -> str:
-    """The file name that a provider sees."""
-    return path.name

@@ -6,7 +6,9 @@ onnxruntime/core/framework/execution_provider.cc.
 
 from __future__ import annotations
 
-from .fields import Deployment, PredictedName, begin, closed, name_of, packed_sizes, shown
+from struct import pack
+
+from .fields import Deployment, PredictedName, begin, closed, name_of, shown
 from .graph import Graph
 from .hashes import Chain, hashed
 from .order import last_use
@@ -29,13 +31,12 @@ def name(graph: Graph, deployment: Deployment) -> PredictedName:
         if not dims:
             raise PredictionRefused(_SCALAR.format(each))
         sizes += dims[1:]
-    shape = short_hash(sizes)
-    return name_of(deployment, graph_field(graph, deployment), shape, shown(graph, graph.real_inputs))
+    return name_of(deployment, graph_field(graph, deployment), shape_field(sizes), shown(graph, graph.real_inputs))
 
 
-def short_hash(sizes: list[int]) -> int:
-    """The shape field: the provider hashes as many bytes as there are dims, not eight bytes for each."""
-    return hashed(packed_sizes(sizes)[: len(sizes)])
+def shape_field(sizes: list[int]) -> int:
+    """The shape field, of the dims as in memory: the provider hashes one byte for each, not all eight."""
+    return hashed(pack(f"<{len(sizes)}q", *sizes)[: len(sizes)])
 
 
 def graph_field(graph: Graph, deployment: Deployment) -> int:

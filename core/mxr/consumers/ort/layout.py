@@ -21,7 +21,7 @@ from . import WHO, fit, generation_a
 from .contract import Contract
 from .fields import PredictedName
 from .options import OrtSessionOptions
-from .prediction import UNPROVEN, PredictionRequest, predict
+from .prediction import PredictionRequest, predict
 from .prediction_refusal import Unpredictable
 
 RECORDS = ".mxr-names"
@@ -51,7 +51,7 @@ def lay_out(delivery: Delivery) -> Layout:
         ),
         path=home,
         settings=settings(contract.generation, str(delivery.folder / home), delivery.key),
-        notes=(*contract.notes, *_unproven(contract), _opened(request.file_name)),
+        notes=(*contract.notes, _opened(request.file_name)),
     )
 
 
@@ -68,11 +68,11 @@ def prediction_request_of(delivery: Delivery, contract: Contract, options: OrtSe
     """What to predict for a delivery. Raises `UsageError` if the full name of the GPU is unknown."""
     assert delivery.model is not None
     arch = whole_arch(delivery, WHO)
-    return prediction_request(delivery.model, delivery.stem, delivery.key, arch, contract=contract, options=options)
+    return prediction_request(delivery.model, delivery.stem, arch, contract=contract, options=options)
 
 
 def prediction_request(
-    model: Path, stem: str, key: Key, arch: str, *, contract: Contract, options: OrtSessionOptions
+    model: Path, stem: str, arch: str, *, contract: Contract, options: OrtSessionOptions
 ) -> PredictionRequest:
     """What to predict for a model that is called `stem` on the host that serves it; `arch` is the GPU's full name."""
     return PredictionRequest(
@@ -80,10 +80,8 @@ def prediction_request(
         contract=contract,
         arch=arch,
         file_name=None if options.from_bytes else f"{stem}{model.suffix}",
-        inputs={name: tuple(dim for dim in shape if isinstance(dim, int)) for name, shape in key.inputs},
         level=options.level,
         python=options.python,
-        unproven=options.unproven,
     )
 
 
@@ -150,15 +148,6 @@ def _layout_of_a(delivery: Delivery, contract: Contract, home: str) -> Layout:
         path=file,
         settings=generation_a.settings(str(delivery.folder / file)),
         notes=(*contract.notes, "It loads this file for every model and every shape: use it for this model only."),
-    )
-
-
-def _unproven(contract: Contract) -> tuple[str, ...]:
-    if contract.generation not in UNPROVEN:
-        return ()
-    return (
-        f"The file name is unproven: the prediction for generation {contract.generation} was never run against its "
-        "provider. After the first run, `mxr verify FOLDER` shows whether the provider loaded the program.",
     )
 
 

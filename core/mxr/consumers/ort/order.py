@@ -1,6 +1,6 @@
 """The orders in which ONNX Runtime and its providers traverse a graph.
 
-Source: microsoft/onnxruntime, onnxruntime/core/graph/graph.cc (ReverseDFSFrom, KahnsTopologicalSort) and the
+Source: microsoft/onnxruntime, onnxruntime/core/graph/graph.cc (ReverseDFSFrom) and the
 providers' own traversal of the inputs of a subgraph.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .graph import Graph, GraphNode
+from .graph import GraphNode
 
 
 def producers(nodes: Sequence[GraphNode]) -> dict[str, int]:
@@ -66,22 +66,3 @@ def last_use(nodes: Iterable[GraphNode], constants: frozenset[str]) -> list[str]
             elif name not in used_up:
                 open_outputs.add(name)
     return [name for name in sorted(places, key=lambda each: places[each]) if name not in constants]
-
-
-def breadth_first(graph: Graph) -> list[int]:
-    """The order of Kahn's algorithm with a queue; the consumers of a node are queued in the order of their edges."""
-    made = producers(graph.nodes)
-    readers: list[list[int]] = [[] for _ in graph.nodes]
-    missing = [0] * len(graph.nodes)
-    for at, node in enumerate(graph.nodes):
-        for name in node.inputs:
-            if name in made:
-                readers[made[name]].append(at)
-                missing[at] += 1
-    queue = [at for at, count in enumerate(missing) if not count]
-    for at in queue:
-        for reader in readers[at]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                queue.append(reader)
-    return queue

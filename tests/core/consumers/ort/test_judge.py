@@ -13,8 +13,9 @@ from paths import DATA
 
 from mxr.consumers.ort import contract
 from mxr.consumers.ort.fields import PredictedName
-from mxr.consumers.ort.prediction import PredictionRequest, predict, predict_all
-from mxr.consumers.ort.prediction_refusal import Unpredictable
+from mxr.consumers.ort.optimizer import started
+from mxr.consumers.ort.prediction import PredictionRequest, check, predict, predict_with
+from mxr.consumers.ort.prediction_refusal import PredictionRefused, Unpredictable
 
 from .graphs import random_model
 from .odd import ODD
@@ -37,6 +38,19 @@ def ask_both(
         for each in models
     ]
     return list(zip(predict_all(questions), outcomes, strict=True))
+
+
+def predict_all(questions: Sequence[PredictionRequest]) -> list[PredictedName | Unpredictable]:
+    """The predictions of one child interpreter, that of the first question: each start of one takes long."""
+    answers: list[PredictedName | Unpredictable] = []
+    with started(questions[0].python) as optimizer:
+        for each in questions:
+            try:
+                check(each)
+                answers.append(predict_with(optimizer, each))
+            except PredictionRefused as refused:
+                answers.append(refused.answer)
+    return answers
 
 
 def write(folder: Path, models: dict[str, onnx.ModelProto]) -> list[Path]:

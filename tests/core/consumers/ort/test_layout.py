@@ -19,6 +19,7 @@ from mxr.artifact.target import DynamicDim
 from mxr.cache.store import Cache
 from mxr.consumers import Delivery
 from mxr.consumers.ort import verification
+from mxr.consumers.ort.layout import settings
 from mxr.consumers.ort.optimizer import started
 from mxr.consumers.ort.prediction_refusal import PredictionRefused
 from mxr.errors import DamagedError, NotAllowedError, UsageError
@@ -127,8 +128,8 @@ def test_settings_of_other_generations(judge: Judge, model: Path, tmp_path: Path
 
     literal = lines(ort="A")
     assert "ORT_MIGRAPHX_LOAD_COMPILED_MODEL=1" in literal and "ORT_MIGRAPHX_SAVE_COMPILED_MODEL=0" in literal
-    assert "ORT_MIGRAPHX_COMPILE_BATCHES=1" in lines(ort="C", ort_predict="unproven")
-    assert lines(ort="D", ort_predict="unproven")[0].startswith("ORT_MIGRAPHX_CACHE_DIR=")
+    assert "ORT_MIGRAPHX_COMPILE_BATCHES=1" in settings("C", "o", KEY)
+    assert settings("D", "o", KEY)[0].startswith("ORT_MIGRAPHX_CACHE_DIR=")
     assert "ORT_MIGRAPHX_FP16_ENABLE=1" in lines(replace(KEY, precision=("fp16",)), ort="B")
 
 
@@ -156,25 +157,12 @@ def test_open_dims_offer_to_freeze(judge: Judge, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("generation", ["B'", "C", "D"])
-def test_unproven_predictions_are_off_unless_asked_for(
-    judge: Judge, model: Path, tmp_path: Path, generation: str
-) -> None:
+def test_names_that_only_their_provider_knows(judge: Judge, model: Path, tmp_path: Path, generation: str) -> None:
     assert ORT.lay_out is not None
-    for value in ({}, {"ort_predict": "proven"}):
-        with pytest.raises(UsageError, match=f"generation {generation} .* never run against") as caught:
-            ORT.lay_out(made(tmp_path, model, judge, ort=generation, **value))
-        assert "--ort-predict unproven" in caught.value.hint and "mxr import --ort-cache" in caught.value.hint
-        assert caught.value.exit == 2
-    layout = ORT.lay_out(made(tmp_path, model, judge, ort=generation, ort_predict="unproven"))
-    assert any("unproven" in note and generation in note for note in layout.notes)
-
-
-def test_proven_generations_need_no_option(judge: Judge, model: Path, tmp_path: Path) -> None:
-    assert ORT.lay_out is not None
-    for generation in ("A", "B"):
-        assert not any("unproven" in note for note in ORT.lay_out(made(tmp_path, model, judge, ort=generation)).notes)
-    with pytest.raises(UsageError, match="proven or unproven"):
-        ORT.lay_out(made(tmp_path, model, judge, ort_predict="always"))
+    with pytest.raises(UsageError, match=f"generation {generation} .* known to that provider only") as caught:
+        ORT.lay_out(made(tmp_path, model, judge, ort=generation))
+    assert "--on-miss wait" in caught.value.hint and "mxr import --ort-cache" in caught.value.hint
+    assert caught.value.exit == 2
 
 
 def test_without_the_model_or_the_features(judge: Judge, model: Path, tmp_path: Path) -> None:

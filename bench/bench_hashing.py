@@ -24,7 +24,7 @@ from pathlib import Path
 
 import xxhash
 
-from mxr.artifact.model_hashing import hash_model, model_identity, threads
+from mxr.artifact.model_hashing import model_identity, threads
 from mxr.util.hashing import UNSETTLED_NS, StatMemo, is_intact, sha256_memoised
 
 BLOCK = 4 << 20
@@ -33,10 +33,10 @@ ROUNDS = 5
 RSS_PROBE = """
 import re, sys
 from pathlib import Path
-from mxr.artifact.model_hashing import hash_model
+from mxr.artifact.model_hashing import model_identity
 def peak(): return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
 before = peak()
-hash_model(Path(sys.argv[1]), ())
+model_identity(Path(sys.argv[1]), ())
 print(peak() - before)
 """
 
@@ -100,7 +100,7 @@ def measure(folder: Path, mib: int) -> dict[str, float]:
         {
             "sha256": lambda: plain_loop(model, hashlib.sha256()),
             "at_once": lambda: at_once(model, threads()),
-            "first": lambda: hash_model(model, ()),
+            "first": lambda: model_identity(model, ()),
             "xxh3": lambda: plain_loop(model, xxhash.xxh3_128()),
             "quick": lambda: is_intact(model, sha, memo),
         }

@@ -117,7 +117,7 @@ def test_a_schema_of_a_newer_registry_is_left_alone(db: Database, rows: Rows) ->
     schema.upgrade(db)
     rows.execute("UPDATE alembic_version SET version_num = '9999'")
     for verb in (schema.check, schema.upgrade):
-        with pytest.raises(MxrError, match="newer"):
+        with pytest.raises(MxrError, match="does not know"):
             verb(db)
 
 

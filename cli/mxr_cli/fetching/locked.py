@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxr import consumers
-from mxr.artifact.key import MODEL_PREFIX, OLD_MODEL
+from mxr.artifact.key import MODEL_PREFIX
 from mxr.display.text import counted
 from mxr.errors import MismatchError, UsageError
 from mxr.lockfiles import pins
@@ -53,7 +53,7 @@ def lock_and_model(value: str, model: str | None) -> tuple[Path, str | None]:
 
 
 def _is_lock(value: str) -> bool:
-    if value.startswith((MODEL_PREFIX, OLD_MODEL)):
+    if value.startswith(MODEL_PREFIX):
         return False
     path = Path(value)
     if not path.is_file():

@@ -29,9 +29,6 @@ MODEL = re.compile(r"sha256:[0-9a-f]{64}")
 MODEL_SHORT = re.compile(r"sha256:[0-9a-f]{12,64}")
 """A prefix of an identity that command lines accept."""
 
-OLD_MODEL = "xxh3:"
-"""What the identity of a model began with in key version 1."""
-
 SHA256 = re.compile(r"[0-9a-f]{64}")
 FORM = re.compile(r"whole|ort:[0-9A-Za-z._:=+,-]{1,200}")
 
@@ -171,12 +168,6 @@ class Key:
     def from_json(cls, document: object, where: str = "key") -> Key:
         """Returns the key in a JSON object. Raises `UsageError` for unknown or missing fields and invalid values."""
         written = decode(KeyDocument, document, where)
-        if written.v == 1:
-            raise UsageError(
-                f"{where}.v: key version 1 identified models by XXH3 and is no longer used.",
-                hint="Make it again: `mxr lock MODEL...` writes a lock, `mxr export` a bundle.",
-                detail={"key_version": written.v},
-            )
         if written.v != KEY_VERSION:
             raise refuse(f"{where}.v", f"key version {KEY_VERSION}", written.v)
         return cls(
@@ -300,19 +291,9 @@ def fixed_digest(shared: Mapping[str, Any], kind: str, vendor: str | None, arch:
 
 def check_model(value: str, where: str = "model") -> str:
     """Returns `value` if it is the identity of a model. Raises `UsageError`."""
-    refuse_old_model(value)
     if not MODEL.fullmatch(value):
         raise refuse(where, "the identity of a model: sha256: and 64 hex digits", value)
     return value
-
-
-def refuse_old_model(value: str) -> None:
-    """Raises `UsageError` for a model hash of key version 1, which is no identity: another model can have the same."""
-    if value.startswith(OLD_MODEL):
-        raise UsageError(
-            f"{value[:60]!r} is a model hash of an older mxr. XXH3 does not identify a model.",
-            hint="Use its identity sha256:..., which `mxr identity MODEL.onnx` prints.",
-        )
 
 
 def dynamic(inputs: Inputs) -> bool:

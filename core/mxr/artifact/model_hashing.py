@@ -38,19 +38,11 @@ class _File:
     status: os.stat_result
 
 
-def hash_model(onnx_path: Path, external: External) -> ModelFiles:
-    """Returns the files of a model with the sha256 of each piece; its property `model` is the identity.
-
-    `external` has each location once. Raises `UsageError` when a file cannot be read, `TemporaryError` when one changes
-    during the reading.
-    """
-    return _hash_all(_opened(onnx_path, external))
-
-
 def model_identity(onnx_path: Path, external: External, memo: StatMemo | None = None) -> str:
     """Returns the identity of a model, without reading its files where the memo has it for exactly these files.
 
-    Raises as `hash_model` does.
+    `external` has each location once. Raises `UsageError` when a file cannot be read, `TemporaryError` when one changes
+    during the reading.
     """
     started, files = time.time_ns(), _opened(onnx_path, external)
     parts = [[file.name, *identity(file.status)] for file in files[1:]]

@@ -71,7 +71,7 @@ def shows(key: Key, qualities: Qualities, description: Description) -> dict[str,
         shown["migraphx_patch"] = version == qualities.migraphx_patch
     if qualities.libraries:
         shown["libraries"] = {*qualities.libraries} <= {*(description.get("libraries") or ())}
-    for name in ("num_cu", "chiplets", "rocm_patch", "build", "latency_ms", "max_error", "real_arch"):
+    for name in ("num_cu", "chiplets", "rocm_patch", "build", "latency_ms", "real_arch"):
         if getattr(qualities, name) is not None:
             shown[name] = False
     return shown | {name: False for name in ("calibration", "env") if getattr(key, name)}

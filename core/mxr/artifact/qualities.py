@@ -24,8 +24,8 @@ class Qualities:
 
     `sramecc`, `xnack`: `+`, `-` or `any`. `num_cu`, `chiplets`: as MIGraphX counts them. `rocm_patch`,
     `migraphx_patch`: full versions. `build`: git hash or package. `libraries`: those that the program calls.
-    `latency_ms`: milliseconds of one run on the host that compiled it. `max_error`: largest difference from a reference
-    run. `real_arch`: the true arch of the GPU, if it was compiled under HSA_OVERRIDE_GFX_VERSION.
+    `latency_ms`: milliseconds of one run on the host that compiled it. `real_arch`: the true arch of the GPU, if it was
+    compiled under HSA_OVERRIDE_GFX_VERSION.
     """
 
     sramecc: str = "any"
@@ -38,7 +38,6 @@ class Qualities:
     tuning: str = "default"
     libraries: tuple[str, ...] = ()
     latency_ms: float | None = None
-    max_error: float | None = None
     real_arch: str | None = None
 
     def __post_init__(self) -> None:
@@ -56,7 +55,7 @@ class Qualities:
         _check_arch(self.real_arch, "qualities")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all fields, `real_arch` only if it is set: older registries do not know this field."""
+        """Returns all fields that are known."""
         return _without_none(asdict(self) | {"libraries": list(self.libraries)})
 
     def check(self, key: Key) -> None:

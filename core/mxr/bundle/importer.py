@@ -105,10 +105,7 @@ def _contents(layout: ImageLayout) -> BundleContents:
     except DamagedError:
         raise
     except MxrError as problem:
-        error = wrong(layout, problem.message.rstrip("."))
-        if "key_version" in problem.detail:
-            error.hint = "Export it again with `mxr export`: its keys are those of an older mxr."
-        raise error from None
+        raise wrong(layout, problem.message.rstrip(".")) from None
 
 
 def _manifests(layout: ImageLayout, index: list[Descriptor]) -> list[Descriptor]:

@@ -84,15 +84,6 @@ class RetryPolicy:
         # The exponent is bounded: 2.0**1024 overflows.
         return min(self.base * 2.0 ** min(failures - 1, 64), self.longest)
 
-    def worst_case(self) -> tuple[int | None, float | None]:
-        """The most attempts, and the most seconds of pauses; None where there is no limit."""
-        if self.deadline is None:
-            return self.attempts, None if self.attempts is None else (self.attempts - 1) * self.longest
-        count, elapsed = 1, 0.0
-        while (elapsed := elapsed + self.pause(count) * (1 - JITTER)) <= self.deadline:
-            count += 1
-        return count if self.attempts is None else min(count, self.attempts), self.deadline
-
 
 ONCE = RetryPolicy(attempts=1)
 REQUEST = RetryPolicy(attempts=4, base=0.2, longest=5.0, fatal=(DiskFullError, NotARegistryError))

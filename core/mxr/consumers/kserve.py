@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection
 from dataclasses import replace
 
-from mxr.artifact.key import MODEL_PREFIX, refuse_old_model
+from mxr.artifact.key import MODEL_PREFIX
 from mxr.display.text import shell_quoted
 from mxr.errors import NotAllowedError, UsageError
 from mxr.util.frozen import dataclass
@@ -79,7 +79,6 @@ def read(uri: str, allowed: Collection[str] = ()) -> KServeUri:
         raise UsageError(
             f"{uri!r} names no model.", hint=f"Write {SCHEME}sha256:... (`mxr identity MODEL.onnx` prints it)."
         )
-    refuse_old_model(model)
     if not IDENTITY_LIKE.fullmatch(model) and "path" not in allowed:
         raise NotAllowedError(
             f"{model!r} is not the identity of a model, and a URI may not name a file of the initializer.",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mxr.artifact import compile_support, target
-from mxr.artifact.key import MODEL, MODEL_PREFIX, OLD_MODEL
+from mxr.artifact.key import MODEL, MODEL_PREFIX
 from mxr.artifact.target import GfxArch, Inputs
 from mxr.request.builder import Options
 from mxr.util.frozen import dataclass
@@ -146,7 +146,7 @@ def _of_includes(matrix: Matrix) -> Iterator[_Row]:
 def _models(matrix: Matrix, entry: SectionValues) -> list[tuple[Path | str, str]]:
     path = entry.values["path"]
     text, node = path.value, path.node
-    if text.startswith((MODEL_PREFIX, OLD_MODEL)):
+    if text.startswith(MODEL_PREFIX):
         if not MODEL.fullmatch(text):
             raise node.error(f"{text[:80]!r} is not the identity of a model.", "Write sha256: and all 64 hex digits.")
         return [(text, text)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mxr import onnxfile
-from mxr.artifact.key import MODEL, MODEL_PREFIX, MODEL_SHORT, refuse_old_model
+from mxr.artifact.key import MODEL, MODEL_PREFIX, MODEL_SHORT
 from mxr.artifact.model_hashing import model_identity
 from mxr.artifact.partial import OpenInputs, OpenShape
 from mxr.artifact.records import Model, ModelClaim, ModelInput
@@ -91,11 +91,7 @@ def find(
 
 
 def is_identity(text: str) -> bool:
-    """Returns whether a command line names a model by its identity, and not by a path.
-
-    Raises `UsageError` for a model hash of an older mxr.
-    """
-    refuse_old_model(text)
+    """Returns whether a command line names a model by its identity, and not by a path."""
     return text.startswith(MODEL_PREFIX)
 
 
@@ -163,10 +159,3 @@ def _shape(dims: tuple[onnxfile.Dim, ...]) -> Shape:
 
 def _open_shape(dims: tuple[onnxfile.Dim | None, ...]) -> OpenShape:
     return tuple(dim if dim is None or isinstance(dim, int) else DynamicDim(*dim) for dim in dims)
-
-
-def shown_inputs(inputs: Mapping[str, Shape]) -> str:
-    """Returns inputs in the form of the command line."""
-    from mxr.artifact.target import show_dims
-
-    return " ".join(f"{name}={show_dims(shape)}" for name, shape in inputs.items())

@@ -27,7 +27,6 @@ from mxr_registry.database.tables import (
     BlobRow,
     LockArtifactRow,
     NamespaceRow,
-    ReplacedArtifactRow,
 )
 from mxr_registry.decoding_cache import DecodingCache
 
@@ -200,7 +199,7 @@ def find(session: Session, namespace: str, id: str) -> Row:
     query = select(*COLUMNS, row.manifest_json, row.description_json).where(row.namespace == namespace)
     rows = session.execute(query.where(row.id >= id, row.id < id + "g").limit(2)).all()
     if not rows:
-        raise _no_artifact(session, namespace, id)
+        raise NotFoundError(f"There is no artifact {id}.")
     if len(rows) > 1:
         raise UsageError(
             f"More than one artifact id begins with {id}.",
@@ -208,26 +207,6 @@ def find(session: Session, namespace: str, id: str) -> Row:
             detail={"ids": [each.id for each in rows]},
         )
     return rows[0]
-
-
-def _no_artifact(session: Session, namespace: str, id: str) -> NotFoundError:
-    """The error for an id that no artifact has; for an id from before key version 2, it says what to do."""
-    row = ReplacedArtifactRow
-    query = select(row.id, row.replacement).where(row.namespace == namespace, row.id >= id, row.id < id + "g")
-    found = session.execute(query.limit(2)).all()
-    if len(found) != 1:
-        return NotFoundError(f"There is no artifact {id}.")
-    if found[0].replacement is None:
-        return NotFoundError(
-            f"Artifact {id[:12]} was published for an XXH3 model hash and could not get a key of version 2.",
-            hint="Publish the program again: mxr push FILE.mxr --model MODEL.onnx. Then write locks again: mxr lock.",
-            detail={"replaced": found[0].id},
-        )
-    return NotFoundError(
-        f"Artifact {id[:12]} got a key of version 2; its id is now {found[0].replacement}.",
-        hint="Use the new id, and write locks again: mxr lock MODEL.onnx.",
-        detail={"replaced": found[0].id, "replacement": found[0].replacement},
-    )
 
 
 def file_of(row: Row, name: str) -> File:

@@ -24,8 +24,7 @@ SCRIPTS = "mxr_migrations:."
 def upgrade(db: Database) -> str:
     """Migrate the schema to the newest revision in one transaction, and return that revision.
 
-    Several processes may call this at once: one migrates and the others wait. Raises `MxrError` for a schema of a newer
-    registry, and `TemporaryError` if a running registry keeps the tables locked for a minute.
+    Several processes may call this at once: one migrates and the others wait. Raises `MxrError` for an unknown revision, and `TemporaryError` if a running registry keeps the tables locked for a minute.
     """
     with db.writing(lock_timeout=60.0) as session:
         if not db.embedded:
@@ -57,14 +56,14 @@ def check(db: Database) -> None:
 def current(session: Session) -> str | None:
     """Return the schema revision of the database, or None if it is empty.
 
-    Raises `MxrError` for a revision of a newer registry.
+    Raises `MxrError` for a revision that this code does not know.
     """
     written = inspect(session).has_table("alembic_version")
     found: str | None = session.execute(text("SELECT version_num FROM alembic_version")).scalar() if written else None
     if found is not None and found not in revisions():
         raise MxrError(
-            f"The database schema has revision {found}, which belongs to a newer registry.",
-            hint="Run the newer mxr-registry, or restore a backup from before its migration.",
+            f"The database schema has revision {found}, which this registry does not know.",
+            hint="Run the mxr-registry that migrated it, or restore a backup from before that.",
         )
     return found
 

@@ -40,8 +40,8 @@ Serial = BigInteger().with_variant(Integer, "sqlite")
 Namespace = String(100)
 Hash = String(64)
 Word = String(250)
-ModelIdentity = String(71).with_variant(String(37), "sqlite")
-"""The identity of a model. SQLite ignores the length, and its columns keep the one of the first migration."""
+ModelIdentity = String(71)
+"""The identity of a model: "sha256:" and 64 hex digits."""
 
 ModelName = Text().with_variant(Text(collation="C"), "postgresql")
 """The name of a model: a label. It is compared by code points, so that an index finds the names with a prefix."""
@@ -173,22 +173,22 @@ class ArtifactRow(Base):
     key_json: Mapped[str] = mapped_column(Text)
     qualities_json: Mapped[str] = mapped_column(Text)
     provenance_json: Mapped[str] = mapped_column(Text)
-    sources_json: Mapped[str] = mapped_column(Text, server_default="{}")
-    origin: Mapped[str] = mapped_column(String(20), server_default="pushed")
-    created_by: Mapped[str] = mapped_column(Word, server_default="local")
+    sources_json: Mapped[str] = mapped_column(Text)
+    origin: Mapped[str] = mapped_column(String(20))
+    created_by: Mapped[str] = mapped_column(Word)
     job: Mapped[str | None] = mapped_column(String(32))
     worker: Mapped[str | None] = mapped_column(String(200))
     names_json: Mapped[str] = mapped_column(Text)
     published_at: Mapped[float]
     changed_at: Mapped[float | None]
-    used_at: Mapped[float] = mapped_column(server_default="0")
+    used_at: Mapped[float]
     promoted_at: Mapped[float | None]
     promoted: Mapped[int]
     manifest_json: Mapped[str] = mapped_column(Text)
     description_json: Mapped[str | None] = mapped_column(Text)
     claim_json: Mapped[str | None] = mapped_column(Text)
     model_name: Mapped[str | None] = mapped_column(ModelName)
-    fixed_digest: Mapped[str | None] = mapped_column(Hash)
+    fixed_digest: Mapped[str] = mapped_column(Hash)
 
     __table_args__ = (
         UniqueConstraint("namespace", "id"),
@@ -202,16 +202,6 @@ class ArtifactRow(Base):
         Index(None, "namespace", "model_name", "seq"),
         {"sqlite_autoincrement": True},
     )
-
-
-class ReplacedArtifactRow(Base):
-    """The former id of an artifact whose key changed its version. `replacement`: its new id, None if it was removed."""
-
-    __tablename__ = "replaced_artifacts"
-
-    namespace: Mapped[str] = mapped_column(Namespace, primary_key=True)
-    id: Mapped[str] = mapped_column(Hash, primary_key=True)
-    replacement: Mapped[str | None] = mapped_column(Hash)
 
 
 class ArtifactBlobRow(Base):

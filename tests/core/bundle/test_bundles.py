@@ -231,7 +231,7 @@ def told(change: Callable[[dict[str, Any]], None], of: BundleRecord) -> dict[str
     [
         (lambda d: d.update(odd=1), DamagedError, "unknown field"),
         (lambda d: d.update(v=2), DamagedError, "version 1"),
-        (lambda d: d["key"].update(v=1), DamagedError, "key version 1"),
+        (lambda d: d["key"].update(v=1), DamagedError, "key version 2"),
         (lambda d: d["key"].update(migraphx="2.15"), MismatchError, "migraphx"),
         (lambda d: d["key"]["inputs"].update(x=[8, 3, 32, 32]), MismatchError, "inputs.x"),
         (lambda d: d["key"].update(kind="gpu", arch="gfx908", rocm="7.2"), MismatchError, "kind|arch"),
@@ -257,9 +257,8 @@ def test_a_false_record_is_refused(
     records: list[BundleRecord], tmp_path: Path, change: Any, kind: type[MxrError], said: str
 ) -> None:
     path = repacked(told(change, records[0]), tmp_path)
-    with pytest.raises(kind, match=said) as caught:
+    with pytest.raises(kind, match=said):
         check(path)
-    assert ("mxr export" in caught.value.hint) == (said == "key version 1")
 
 
 def test_an_unchanged_record_is_accepted(records: list[BundleRecord], tmp_path: Path) -> None:

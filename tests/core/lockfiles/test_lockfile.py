@@ -161,7 +161,7 @@ def broken(change: Any) -> str:
         (lambda d: d["entries"][1].pop("id"), r"entries\[1\] \(models/b.onnx\): id: this field is missing"),
         (lambda d: d["entries"][1].update(id="abc"), r"entries\[1\].*id: expected 64 lower-case hex"),
         (lambda d: d["entries"][1]["key"].update(arch="gfx908"), r"entries\[1\].*digest: expected the digest"),
-        (lambda d: d["entries"][1]["key"].update(v=1), r"entries\[1\].*key version 1"),
+        (lambda d: d["entries"][1]["key"].update(v=1), r"entries\[1\].*key version 2"),
         (lambda d: d["entries"][1]["key"].update(arch="sm_90"), r"entries\[1\].*arch"),
         (lambda d: d["entries"][1]["demands"].update(num_cu="104"), r"entries\[1\].*num_cu: expected an integer"),
         (lambda d: d["entries"][1]["demands"].update(rocm_patch="6.1.0"), r"entries\[1\].*rocm_patch"),

@@ -90,7 +90,7 @@ BAD = [
     ("version: 1\nmodels:\n  - batch: 1\n" + TAIL, 3, "needs a field 'path'", "ONNX"),
     ("version: 1\nmodels:\n  - path: models/none.onnx\n" + TAIL, 3, "does not exist", "relative"),
     ("version: 1\nmodels:\n  - path: models/*.pb\n" + TAIL, 3, "No file matches", "relative"),
-    ("version: 1\nmodels:\n  - path: xxh3:12\n" + TAIL, 3, "not the identity of a model", "sha256:"),
+    ("version: 1\nmodels:\n  - path: sha256:12\n" + TAIL, 3, "not the identity of a model", "sha256:"),
     (
         "version: 1\nenv_from: NOWHERE\nmodels: [{path: '${NOWHERE}/a.onnx'}]\n" + TAIL,
         3,

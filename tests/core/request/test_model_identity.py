@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from mxr.artifact.key import Key
 from mxr.artifact.records import Model
 from mxr.cache.store import Cache
 from mxr.errors import NoSuchModelError, UsageError
-from mxr.request.model import complete, find, is_identity
+from mxr.request.model import complete, find
 
 ONE, TWO, FAR = ("sha256:" + start + "0" * (64 - len(start)) for start in ("aaaaaaaaaaaa1", "aaaaaaaaaaaa2", "b"))
 
@@ -66,14 +65,3 @@ def test_a_prefix_of_no_model(cache: Cache) -> None:
 def test_what_is_no_prefix(cache: Cache, text: str) -> None:
     with pytest.raises(UsageError):
         complete(text, cache, registry(ONE))
-
-
-def test_old_hashes_are_refused_with_their_replacement(cache: Cache) -> None:
-    for use in (is_identity, lambda text: find(text, cache, None)):
-        with pytest.raises(UsageError, match="older mxr") as caught:
-            use("xxh3:" + "0" * 32)
-        assert "mxr identity" in caught.value.hint and "sha256" in caught.value.hint
-    document = Key(ONE, "ref", "2.15", ()).to_json() | {"v": 1, "model": "xxh3:" + "0" * 32}
-    with pytest.raises(UsageError, match="key version 1") as caught:
-        Key.from_json(document)
-    assert "mxr lock" in caught.value.hint and "mxr export" in caught.value.hint

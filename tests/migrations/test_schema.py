@@ -113,7 +113,7 @@ def test_a_schema_that_is_behind_is_said(db: Database, revision: str) -> None:
     assert "mxr-registry migrate" in caught.value.hint
 
 
-def test_a_schema_of_a_newer_registry_is_left_alone(db: Database, rows: Rows) -> None:
+def test_a_schema_of_another_version_is_left_alone(db: Database, rows: Rows) -> None:
     schema.upgrade(db)
     rows.execute("UPDATE alembic_version SET version_num = '9999'")
     for verb in (schema.check, schema.upgrade):

@@ -24,7 +24,8 @@ SCRIPTS = "mxr_migrations:."
 def upgrade(db: Database) -> str:
     """Migrate the schema to the newest revision in one transaction, and return that revision.
 
-    Several processes may call this at once: one migrates and the others wait. Raises `MxrError` for an unknown revision, and `TemporaryError` if a running registry keeps the tables locked for a minute.
+    Several processes may call this at once: one migrates and the others wait. Raises `MxrError` for an unknown
+    revision, and `TemporaryError` if a running registry keeps the tables locked for a minute.
     """
     with db.writing(lock_timeout=60.0) as session:
         if not db.embedded:

@@ -41,7 +41,7 @@ from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.session import Database
 from mxr_registry.jobs import submission
 
-MOST_MIB = 1_558
+MAX_MIB = 1_558
 """MiB of the process with its default settings: the sum in docs/security.md."""
 
 RESOLVE_SECONDS = 1.0
@@ -231,7 +231,7 @@ def main() -> None:
         "resolve_longest": round(max(taken), 3),
         "sent": attackers.sent,
     }
-    print(f"memory: {rest:.0f} MiB at rest, {peak:.0f} MiB at most (limit {MOST_MIB}), {after:.0f} MiB afterwards")
+    print(f"memory: {rest:.0f} MiB at rest, {peak:.0f} MiB at most (limit {MAX_MIB}), {after:.0f} MiB afterwards")
     print(
         f"resolves under attack: median {found['resolve_median']} s, longest {found['resolve_longest']} s "
         f"(limit {RESOLVE_SECONDS})"

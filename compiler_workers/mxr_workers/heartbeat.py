@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from mxr.artifact.limits import MOST_LOG
+from mxr.artifact.limits import MAX_LOG_BYTES
 from mxr.client.retry import HEARTBEAT
 from mxr.client.worker import WorkerClient
 from mxr.errors import ConflictError, MxrError, NotFoundError
@@ -17,7 +17,7 @@ from mxr_workers.sandbox import ChildObserver
 MIN_INTERVAL = 0.2
 """The least seconds between two heartbeats: phases can follow each other quickly."""
 
-MAX_PENDING_LOG = 4 * MOST_LOG
+MAX_PENDING_LOG = 4 * MAX_LOG_BYTES
 """The most characters of log kept while the registry is unreachable; beyond that, the middle is dropped."""
 
 LOG_GAP = "\n[the registry was unreachable; a part of the log is omitted here]\n"
@@ -54,7 +54,7 @@ class LeaseHeartbeat:
         self._wake.set()
         self._thread.join()
         with self._guard:
-            rest, self._log = self._log[-MOST_LOG:], ""
+            rest, self._log = self._log[-MAX_LOG_BYTES:], ""
         return rest
 
     def phase(self, name: str) -> None:
@@ -87,7 +87,7 @@ class LeaseHeartbeat:
     def _beat(self, pause: float) -> float:
         """Send one heartbeat. Returns the seconds until the next."""
         with self._guard:
-            text, self._log = self._log[:MOST_LOG], self._log[MOST_LOG:]
+            text, self._log = self._log[:MAX_LOG_BYTES], self._log[MAX_LOG_BYTES:]
         try:
             beat = self._client.heartbeat(self._lease.job, Heartbeat(self._lease.fence, self._phase, text))
         except (ConflictError, NotFoundError):

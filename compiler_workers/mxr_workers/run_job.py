@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mxr.artifact.limits import MOST_PROVENANCE
+from mxr.artifact.limits import MAX_PROVENANCE_BYTES
 from mxr.artifact.manifest import File, Manifest
 from mxr.client import transfer
 from mxr.client.retry import DELIVERY, HAND_BACK, JOB_INPUT, RetryPolicy, retry
@@ -246,7 +246,7 @@ def provenance_of(context: SlotContext, lease: job_protocol.Lease, details: Mapp
         **details,
     }
     for name in OPTIONAL_PROVENANCE:
-        if len(canonical(found).encode()) <= MOST_PROVENANCE:
+        if len(canonical(found).encode()) <= MAX_PROVENANCE_BYTES:
             break
         found[name] = "omitted: too long"
     return found

@@ -23,7 +23,7 @@ from mxr.client import transfer
 from mxr.client.registry import Client
 from mxr.errors import MxrError, NoSuchBlobError
 from mxr.protocol.jobs import Lease
-from mxr.request.calibration import LARGEST_FILE
+from mxr.request.calibration import MAX_FILE_BYTES
 from mxr.util import disk
 from mxr.util.hashing import StatMemo, sha256_memoised
 
@@ -93,8 +93,8 @@ class Spool:
             ):
                 for chunk in chunks:
                     # Only the registry knows the size: the disk must not depend on it.
-                    if out.tell() + len(chunk) > LARGEST_FILE:
-                        raise RefusedInput(f"The calibration data has more than {LARGEST_FILE} bytes.")
+                    if out.tell() + len(chunk) > MAX_FILE_BYTES:
+                        raise RefusedInput(f"The calibration data has more than {MAX_FILE_BYTES} bytes.")
                     out.write(chunk)
             if not self._has(final, sha):
                 raise NoSuchBlobError(

@@ -29,7 +29,7 @@ ACCEPTED_AT_ONCE = 32
 """Connections that one turn of the event loop accepts. uvloop accepts one for each socket that listens: after a burst
 of connections, a client would wait for as many turns as there are connections before its own."""
 
-MOST_DESCRIPTORS = 65_536
+MAX_DESCRIPTORS = 65_536
 """Open files of one process. More would cost memory for every process that it starts."""
 
 
@@ -162,7 +162,7 @@ def _listen(settings: RegistrySettings) -> socket.socket:
 def _raise_descriptors() -> int:
     """Raise the limit of open files to the most that is allowed, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    most = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     return most

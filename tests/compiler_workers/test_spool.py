@@ -79,7 +79,7 @@ def test_calibration_data_end_at_a_limit(tmp_path: Path, monkeypatch: pytest.Mon
     sha = sha256(b"x" * 1000).hexdigest()
     given = lease(1, b"m")
     key = Key(given.key.model, "ref", "2.15", (("x", (1, 3)),), precision=("int8",), calibration=sha)
-    monkeypatch.setattr(spool, "LARGEST_FILE", 500)
+    monkeypatch.setattr(spool, "MAX_FILE_BYTES", 500)
     with pytest.raises(RefusedInput, match="more than 500 bytes"):
         Spool(tmp_path).calibration(FakeRegistry(b"x" * 1000), replace(given, key=key))  # type: ignore[arg-type]
     assert [path for path in (tmp_path / "calibration").rglob("*") if path.is_file()] == []

@@ -12,16 +12,16 @@ from mxr.artifact import limits
 from mxr.util import codec
 from mxr_registry.artifacts import catalog, resolution
 from mxr_registry.artifacts.refusals import MAX_REFUSALS
-from mxr_registry.artifacts.usage import MOST_COUNTED
+from mxr_registry.artifacts.usage import MAX_COUNTED
 from mxr_registry.config import lanes
 from mxr_registry.config.limits import RequestLimits
 from mxr_registry.database.paging import MAX_PAGE
 from mxr_registry.decoding_cache import OBJECT_FACTOR
 from mxr_registry.jobs.logs import HEAD, TAIL
-from mxr_registry.jobs.transitions import MOST_EVENTS
+from mxr_registry.jobs.transitions import MAX_EVENTS
 from mxr_registry.routes.bodies import FREE_VALUES, LARGE, SMALL, VALUE
 from mxr_registry.routes.threads import RESOLVES, SHARED
-from mxr_registry.routes.upload_buffers import MOST_BUFFERED
+from mxr_registry.routes.upload_buffers import MAX_BUFFERED_BYTES
 from mxr_registry.server.body_memory import FREE as BODY_FREE
 from mxr_registry.server.connections import MAX_HEADER, MIN_RATE
 from mxr_registry.server.reply_memory import LISTS_AT_ONCE
@@ -34,33 +34,34 @@ DEFAULTS = RequestLimits()
 STATED = {
     f"at most {MAX_HEADER >> 10} KiB, complete within {DEFAULTS.header_seconds:g} seconds",
     f"no pause of {DEFAULTS.idle_seconds:g} seconds, and at least {MIN_RATE:g} bytes per second",
-    f"{DEFAULTS.body >> 20} MiB; nested at most {codec.DEEPEST} deep",
+    f"{DEFAULTS.body >> 20} MiB; nested at most {codec.MAX_DEPTH} deep",
     f"| blob | {DEFAULTS.blob >> 30} GiB |",
-    f"{limits.MOST_INPUTS:,} inputs, with names of {limits.MOST_INPUT_TEXT:,} characters and "
-    f"{limits.MOST_DIMS_IN_ALL:,} dims",
-    f"{limits.MOST_DIMS} dims; {limits.MOST_OPTIMALS} optimal sizes",
-    f"{limits.MOST_VARIABLES} variables with values of {limits.LONGEST_VALUE:,} characters",
-    f"texts of {limits.LONGEST_WORD} characters",
-    f"{limits.MOST_FILES:,} files, {limits.MOST_BLOBS:,} blobs, names of {limits.LONGEST_NAME:,} bytes",
-    f"| provenance | {limits.MOST_PROVENANCE:,} bytes of JSON, nested at most {limits.DEEPEST_PROVENANCE} deep |",
-    f"{limits.MOST_MODEL_INPUTS:,} inputs, {limits.MOST_MODEL_TEXT:,} bytes of JSON",
-    f"`POST /v1/blobs/missing` | {limits.MOST_ASKED:,} |",
-    f"artifacts of one lock | {limits.MOST_PINNED:,} |",
-    f"one report of uses | {limits.MOST_USES:,} |",
-    f"requests in one survey | {limits.MOST_SURVEYED:,} |",
-    f"jobs in one watch | {limits.MOST_WATCHED:,} |",
+    f"{limits.MAX_INPUTS:,} inputs, with names of {limits.MAX_INPUT_TEXT:,} characters and "
+    f"{limits.MAX_DIMS_IN_ALL:,} dims",
+    f"{limits.MAX_DIMS} dims; {limits.MAX_OPTIMALS} optimal sizes",
+    f"{limits.MAX_VARIABLES} variables with values of {limits.MAX_VALUE_LENGTH:,} characters",
+    f"texts of {limits.MAX_WORD_LENGTH} characters",
+    f"{limits.MAX_FILES:,} files, {limits.MAX_BLOBS:,} blobs, names of {limits.MAX_NAME_LENGTH:,} bytes",
+    f"| provenance | {limits.MAX_PROVENANCE_BYTES:,} bytes of JSON, "
+    f"nested at most {limits.MAX_PROVENANCE_DEPTH} deep |",
+    f"{limits.MAX_MODEL_INPUTS:,} inputs, {limits.MAX_MODEL_TEXT:,} bytes of JSON",
+    f"`POST /v1/blobs/missing` | {limits.MAX_ASKED:,} |",
+    f"artifacts of one lock | {limits.MAX_PINNED:,} |",
+    f"one report of uses | {limits.MAX_USES:,} |",
+    f"requests in one survey | {limits.MAX_SURVEYED:,} |",
+    f"jobs in one watch | {limits.MAX_WATCHED:,} |",
     f"{SMALL.size >> 10} KiB and {SMALL.values:,} values; of large documents {LARGE.values:,} values",
     f"one page of a list | {MAX_PAGE >> 20} MiB",
     f"of all workers together | {limits.MAX_ALL_CAPABILITIES:,} bytes of JSON",
-    f"{limits.MOST_TARGETS} targets, {limits.MOST_CAPABILITIES:,} bytes of JSON",
-    f"{limits.MOST_LOG:,} characters; of a job, the first {HEAD >> 10} KiB and the last {TAIL >> 20} MiB",
-    f"a message of {limits.LONGEST_MESSAGE:,} characters",
-    f"{limits.MOST_DESCRIPTION:,} bytes of JSON; a program",
-    f"the latest {limits.MOST_MISSES:,}; requests of {limits.MOST_MISS:,} bytes",
-    f"the latest {MOST_EVENTS} |",
-    f"queued jobs | {limits.MOST_OPEN_JOBS:,} |",
-    f"registered workers | {limits.MOST_WORKERS:,} |",
-    f"registered locks | {limits.MOST_LOCKS:,} |",
+    f"{limits.MAX_TARGETS} targets, {limits.MAX_CAPABILITIES_BYTES:,} bytes of JSON",
+    f"{limits.MAX_LOG_BYTES:,} characters; of a job, the first {HEAD >> 10} KiB and the last {TAIL >> 20} MiB",
+    f"a message of {limits.MAX_MESSAGE_LENGTH:,} characters",
+    f"{limits.MAX_DESCRIPTION_BYTES:,} bytes of JSON; a program",
+    f"the latest {limits.MAX_MISSES:,}; requests of {limits.MAX_MISS_BYTES:,} bytes",
+    f"the latest {MAX_EVENTS} |",
+    f"queued jobs | {limits.MAX_OPEN_JOBS:,} |",
+    f"registered workers | {limits.MAX_WORKERS:,} |",
+    f"registered locks | {limits.MAX_LOCKS:,} |",
 }
 
 
@@ -93,9 +94,9 @@ def test_the_memory_of_a_registry_adds_up() -> None:
         "replies that are built": (LISTS_AT_ONCE * PAGE_COPIES * MAX_PAGE + (SHARED + RESOLVES) * 5 * MIB) / MIB,
         "large replies that wait": DEFAULTS.reply_memory / MIB,
         "chunks of downloads": DEFAULTS.download_memory / MIB,
-        "chunks of uploads": MOST_BUFFERED / MIB,
+        "chunks of uploads": MAX_BUFFERED_BYTES / MIB,
         "what was decoded": (caches * lanes.MAX_CACHED * OBJECT_FACTOR + lanes.MAX_METHODS * 200) / MIB,
-        "refusals and counts": (2 * MAX_REFUSALS * 2 * KIB + MOST_COUNTED * 200) / MIB,
+        "refusals and counts": (2 * MAX_REFUSALS * 2 * KIB + MAX_COUNTED * 200) / MIB,
     }
     found = {row: int(re.search(rf"\| {re.escape(row)}.*\| \**([0-9]+)\** \|", SECURITY)[1]) for row in rows}  # type: ignore[index]
     assert {row: round(value) for row, value in rows.items()} == found

@@ -23,7 +23,7 @@ INSTALLERS = [
 WIDTH = 120
 UNBREAKABLE = 80
 READERS = 6
-MOST_PAGES = 3
+MAX_PAGES = 3
 
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -149,7 +149,7 @@ def test_each_reader_gets_at_most_three_pages() -> None:
     assert len(sections) == READERS
     for section in sections:
         links = LINK.findall(section)
-        assert 1 <= len(links) <= MOST_PAGES, section
+        assert 1 <= len(links) <= MAX_PAGES, section
         assert len(re.findall(r"^\d\. \[", section, re.MULTILINE)) == len(links), section
 
 

@@ -58,7 +58,7 @@ PACKAGES = ("mxr", "mxr_cli", "mxr_registry", "mxr_workers")
 NOT_LOADED = ("__main__", "mxr_workers.compiler", "mxr_registry.artifacts.inspector", "mxr.consumers.ort.child")
 """Modules that run as programs of their own, in a child's interpreter."""
 
-LARGEST = 1 << 20
+MAX_BYTES = 1 << 20
 PDEATHSIG = 1
 """Source: Linux, include/uapi/linux/prctl.h, PR_SET_PDEATHSIG."""
 
@@ -155,9 +155,9 @@ def serve(address: str) -> Callable[[], int] | None:
 
 def receive(client: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """One request and its file descriptors; None where the client went away."""
-    data, descriptors, _, _ = socket.recv_fds(client, LARGEST, 3)
+    data, descriptors, _, _ = socket.recv_fds(client, MAX_BYTES, 3)
     while data and not data.endswith(b"\n"):
-        more = client.recv(LARGEST)
+        more = client.recv(MAX_BYTES)
         if not more:
             return None, descriptors
         data += more

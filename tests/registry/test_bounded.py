@@ -14,7 +14,7 @@ from harness.waiting import until
 from registry.registry_client import HEARD, ONNX_MODEL, REF, gpu_key, ref_key
 
 from mxr.artifact.key import Key
-from mxr.artifact.limits import MOST_MISS
+from mxr.artifact.limits import MAX_MISS_BYTES
 from mxr.artifact.qualities import Request
 from mxr_registry.artifacts import misses
 from mxr_registry.database import schema
@@ -198,14 +198,14 @@ def test_registrations_of_one_model_wait_without_a_thread(start: Any) -> None:
 def test_misses_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     db = Database(f"sqlite:///{tmp_path / 'registry.db'}")
     schema.upgrade(db)
-    monkeypatch.setattr(misses, "MOST_MISSES", 20)
+    monkeypatch.setattr(misses, "MAX_MISSES", 20)
 
     def request(name: str) -> Request:
         return Request(Key(ONNX_MODEL, "ref", "2.16", ((name, (1,)),)))
 
     for number in range(3 * misses.TRIM_INTERVAL):
         misses.record(db, "default", request(str(number)), "0" * 64, [])
-    misses.record(db, "default", request("x" * MOST_MISS), "0" * 64, [])
+    misses.record(db, "default", request("x" * MAX_MISS_BYTES), "0" * 64, [])
     with db.reading() as session:
         found = misses.listed(session, "default")
     kept = found.count('"digest"')

@@ -14,7 +14,7 @@ from registry.registry_client import RegistryUnderTest
 from registry.test_bounded import memory_of
 
 from mxr.util.hashing import CHUNK
-from mxr_registry.routes.download_buffers import COPIES, SMALLEST_CHUNK, DownloadBuffers
+from mxr_registry.routes.download_buffers import COPIES, MIN_CHUNK, DownloadBuffers
 from mxr_registry.server.reply_memory import FREE, LISTS_AT_ONCE, PIECE, ReplyMemory
 
 MIB = 1 << 20
@@ -132,7 +132,7 @@ def test_the_chunks_of_downloads_shrink_with_what_they_hold(count: int) -> None:
     buffers = DownloadBuffers(64 * MIB)
     sizes = [buffers.take() for _ in range(count)]
     assert sizes[0] == CHUNK and sizes == sorted(sizes, reverse=True)
-    assert buffers.held <= 64 * MIB + COPIES * SMALLEST_CHUNK * count
+    assert buffers.held <= 64 * MIB + COPIES * MIN_CHUNK * count
     for size in sizes:
         buffers.give_back(size)
     assert buffers.held == 0

@@ -24,7 +24,7 @@ from .target import FEATURES, dim_to_json
 DIVIDING = (*FEATURES, "num_cu", "chiplets")
 """Qualities that divide the programs of one key, where the request leaves them open."""
 
-MOST_PARTS = 51
+MAX_PARTS = 51
 """Ways to settle the qualities for one key: more than a list of candidates has rows."""
 
 
@@ -116,7 +116,7 @@ def _parts(candidates: Sequence[Candidate], divided: Sequence[str]) -> list[tupl
     parts: dict[tuple[tuple[str, Any], ...], None] = {}
     for each in candidates:
         parts[tuple((name, value) for name in divided if (value := _known(each, name)) is not None)] = None
-        if len(parts) > MOST_PARTS:
+        if len(parts) > MAX_PARTS:
             break
     sets = [set(part) for part in parts]
     return [part for part in parts if not any(set(part) < other for other in sets)]

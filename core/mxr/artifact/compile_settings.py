@@ -30,7 +30,7 @@ class ValueForm:
 
     def accepts(self, value: str) -> bool:
         """Returns whether `value` has this form."""
-        return len(value) <= limits.LONGEST_VALUE and re.fullmatch(self.pattern, value) is not None
+        return len(value) <= limits.MAX_VALUE_LENGTH and re.fullmatch(self.pattern, value) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def check_name(name: str, where: str = "env") -> None:
 
 def _check(given: Iterable[tuple[str, str]], where: str, allowed: Mapping[str, CompileSetting], what: str) -> None:
     pairs, seen = tuple(given), set()
-    limits.check_count(pairs, limits.MOST_VARIABLES, where, "entries")
+    limits.check_count(pairs, limits.MAX_VARIABLES, where, "entries")
     for name, value in pairs:
         text(value, f"{where}.{name}")
         if name in seen:

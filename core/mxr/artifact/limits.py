@@ -2,7 +2,7 @@
 
 A document within these limits can be read back by every program. Limits on connections, request bodies and inspections
 are settings of the registry (`mxr_registry.config.limits`), those of a matrix are in `mxr.matrix.document`. Every JSON
-document is nested at most `mxr.util.codec.DEEPEST` deep. docs/operate.md lists the limits.
+document is nested at most `mxr.util.codec.MAX_DEPTH` deep. docs/operate.md lists the limits.
 """
 
 from __future__ import annotations
@@ -12,72 +12,72 @@ from collections.abc import Collection
 from mxr.util.codec import canonical, depth_exceeds, refuse
 
 # Keys, demands and qualities.
-MOST_INPUTS = 1_000
+MAX_INPUTS = 1_000
 """Inputs of one key. A language model with a cache has some hundred."""
-MOST_INPUT_TEXT = 64 * 1024
+MAX_INPUT_TEXT = 64 * 1024
 """Characters in the names of all inputs of a key."""
-MOST_DIMS = 64
+MAX_DIMS = 64
 """Dims of one input."""
-MOST_DIMS_IN_ALL = 8_000
+MAX_DIMS_IN_ALL = 8_000
 """Dims of all inputs of a key."""
-MOST_OPTIMALS = 64
+MAX_OPTIMALS = 64
 """Optimal sizes of one dynamic dim."""
-MOST_VARIABLES = 64
+MAX_VARIABLES = 64
 """Environment variables of one key."""
-LONGEST_VALUE = 1_000
+MAX_VALUE_LENGTH = 1_000
 """Characters in the value of an environment variable."""
-LONGEST_WORD = 200
+MAX_WORD_LENGTH = 200
 """Characters in a build, a library, a name of a failure."""
 
 # Manifests.
-MOST_FILES = 1_000
-MOST_BLOBS = 20_000
-LONGEST_NAME = 1_000
+MAX_FILES = 1_000
+MAX_BLOBS = 20_000
+MAX_NAME_LENGTH = 1_000
 """Bytes of UTF-8 in a whole file name. Each part of it can have 255, the limit of file systems."""
 
 # Publications and models.
-MOST_PROVENANCE = 16 * 1024
+MAX_PROVENANCE_BYTES = 16 * 1024
 """Bytes of canonical JSON."""
-DEEPEST_PROVENANCE = 8
-MOST_MODEL_INPUTS = 10_000
+MAX_PROVENANCE_DEPTH = 8
+MAX_MODEL_INPUTS = 10_000
 """Inputs that a registered model declares."""
-MOST_MODEL_TEXT = 1024 * 1024
+MAX_MODEL_TEXT = 1024 * 1024
 """Bytes of the JSON of these inputs."""
 
 # Lists in one request.
-MOST_ASKED = 20_000
+MAX_ASKED = 20_000
 """Blobs in one request for the missing ones."""
-MOST_PINNED = 20_000
+MAX_PINNED = 20_000
 """Artifacts of one lock."""
-MOST_USES = 5_000
+MAX_USES = 5_000
 """Artifacts in one report of uses."""
-MOST_SURVEYED = 1_000
+MAX_SURVEYED = 1_000
 """Requests in one survey."""
-MOST_WATCHED = 20_000
+MAX_WATCHED = 20_000
 """Jobs in one watch."""
 
 # Workers and jobs.
-MOST_TARGETS = 64
-MOST_CAPABILITIES = 16 * 1024
+MAX_TARGETS = 64
+MAX_CAPABILITIES_BYTES = 16 * 1024
 """Bytes of the JSON of what a worker can compile."""
 MAX_ALL_CAPABILITIES = 1024 * 1024
 """Bytes of the different capabilities of all workers of a namespace."""
-MOST_LOG = 256 * 1024
+MAX_LOG_BYTES = 256 * 1024
 """Characters of log in one message of a worker."""
-LONGEST_PHASE = 40
-LONGEST_MESSAGE = 16 * 1024
+MAX_PHASE_LENGTH = 40
+MAX_MESSAGE_LENGTH = 16 * 1024
 """Characters in the message of a failure."""
 
 # What a registry keeps of requests that nobody published, for each namespace.
-MOST_MISSES = 5_000
-MOST_MISS = 32 * 1024
+MAX_MISSES = 5_000
+MAX_MISS_BYTES = 32 * 1024
 """Bytes of the JSON of a request that is recorded as a miss; a larger one is not recorded."""
-MOST_LOCKS = 10_000
-MOST_WORKERS = 10_000
-MOST_OPEN_JOBS = 20_000
+MAX_LOCKS = 10_000
+MAX_WORKERS = 10_000
+MAX_OPEN_JOBS = 20_000
 
 # What a registry tells about a file.
-MOST_DESCRIPTION = 4 * 1024 * 1024
+MAX_DESCRIPTION_BYTES = 4 * 1024 * 1024
 """Bytes of the JSON that describes the programs of one artifact, or a model."""
 
 
@@ -95,17 +95,17 @@ def check_length(text: str | None, most: int, where: str) -> None:
 
 def check_inputs(inputs: Collection[tuple[str, object]], where: str) -> None:
     """Checks names and shapes of the inputs of a key, before anything is computed from them. Raises `UsageError`."""
-    check_count(inputs, MOST_INPUTS, where, "inputs")
+    check_count(inputs, MAX_INPUTS, where, "inputs")
     total = sum(len(name) for name, _ in inputs)
-    if total > MOST_INPUT_TEXT:
-        raise refuse(where, f"names of at most {MOST_INPUT_TEXT} characters together", total)
+    if total > MAX_INPUT_TEXT:
+        raise refuse(where, f"names of at most {MAX_INPUT_TEXT} characters together", total)
     dims = 0
     for name, shape in inputs:
-        if not isinstance(shape, (list, tuple)) or len(shape) > MOST_DIMS:
-            raise refuse(f"{where}.{name}", f"a list of at most {MOST_DIMS} dims", shape)
+        if not isinstance(shape, (list, tuple)) or len(shape) > MAX_DIMS:
+            raise refuse(f"{where}.{name}", f"a list of at most {MAX_DIMS} dims", shape)
         dims += len(shape)
-    if dims > MOST_DIMS_IN_ALL:
-        raise refuse(where, f"at most {MOST_DIMS_IN_ALL} dims together", dims)
+    if dims > MAX_DIMS_IN_ALL:
+        raise refuse(where, f"at most {MAX_DIMS_IN_ALL} dims together", dims)
 
 
 def check_document(document: object, most: int, deepest: int, where: str) -> None:

@@ -16,7 +16,7 @@ from mxr.util.codec import HUGE, canonical, decode, refuse, text
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import hash_chunks, read_chunks
 
-from .limits import LONGEST_NAME, MOST_BLOBS, MOST_FILES
+from .limits import MAX_BLOBS, MAX_FILES, MAX_NAME_LENGTH
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 EMPTY = sha256(b"").hexdigest()
@@ -126,15 +126,15 @@ class Manifest:
 
     def __post_init__(self) -> None:
         names = sorted(file.name for file in self.files)
-        if not 1 <= len(names) <= MOST_FILES:
-            raise refuse("files", f"1 to {MOST_FILES} files", len(names))
+        if not 1 <= len(names) <= MAX_FILES:
+            raise refuse("files", f"1 to {MAX_FILES} files", len(names))
         folders = {
             "/".join(parts[:end]) for name in names for parts in (name.split("/"),) for end in range(1, len(parts))
         }
         if len(set(names)) != len(names) or folders & set(names):
             raise refuse("files", "unique names, none of them a folder of another", names[:5])
-        if sum(len(file.blobs) for file in self.files) > MOST_BLOBS:
-            raise refuse("files", f"at most {MOST_BLOBS} blobs", sum(len(file.blobs) for file in self.files))
+        if sum(len(file.blobs) for file in self.files) > MAX_BLOBS:
+            raise refuse("files", f"at most {MAX_BLOBS} blobs", sum(len(file.blobs) for file in self.files))
         object.__setattr__(self, "files", tuple(sorted(self.files, key=lambda file: file.name)))
 
     @classmethod
@@ -207,7 +207,7 @@ def check_name(name: str) -> str:
     parts = name.split("/")
     bad = (
         not name
-        or len(name.encode("utf-8", "replace")) > LONGEST_NAME
+        or len(name.encode("utf-8", "replace")) > MAX_NAME_LENGTH
         or any(part in ("", ".", "..") or len(part.encode("utf-8", "replace")) > 255 for part in parts)
         or any(ord(letter) < 32 or letter in "\\\x7f" for letter in name)
         or name[1:2] == ":"

@@ -19,7 +19,7 @@ from mxr.util.codec import HUGE, canonical, refuse, text
 from mxr.util.frozen import dataclass
 
 from .key import MODEL_PREFIX
-from .limits import MOST_BLOBS, MOST_FILES
+from .limits import MAX_BLOBS, MAX_FILES
 from .manifest import Blob, File, Manifest, check_sha256
 
 PIECE = 64 << 20
@@ -59,16 +59,16 @@ class ModelFiles:
     external: tuple[tuple[str, PiecedFile], ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.external) >= MOST_FILES:
-            raise refuse("external", f"at most {MOST_FILES - 1} external files", len(self.external))
+        if len(self.external) >= MAX_FILES:
+            raise refuse("external", f"at most {MAX_FILES - 1} external files", len(self.external))
         ordered = sorted(self.external, key=lambda row: text(row[0], "external").encode())
         for (left, _), (right, _) in pairwise(ordered):
             if left == right:
                 raise refuse("external", "unique locations", left)
         if any(not name for name, _ in ordered):
             raise refuse("external", "a location", "")
-        if sum(len(file.pieces) for file in self._files()) > MOST_BLOBS:
-            raise refuse("blobs", f"at most {MOST_BLOBS} pieces", "more")
+        if sum(len(file.pieces) for file in self._files()) > MAX_BLOBS:
+            raise refuse("blobs", f"at most {MAX_BLOBS} pieces", "more")
         object.__setattr__(self, "external", tuple(ordered))
 
     def _files(self) -> Iterator[PiecedFile]:

@@ -24,7 +24,7 @@ from .model_files import PIECE, ModelFiles, PiecedFile
 BUFFER = 512 << 10
 """Bytes that a thread reads at once: larger buffers hash no faster and take memory in each thread."""
 
-MOST_THREADS = 32
+MAX_THREADS = 32
 
 External: TypeAlias = Sequence[tuple[str, Path]]
 
@@ -59,7 +59,7 @@ def model_identity(onnx_path: Path, external: External, memo: StatMemo | None = 
 
 def threads() -> int:
     """Returns the number of threads that hash at the same time: one for each CPU that this process may use."""
-    return min(len(os.sched_getaffinity(0)), MOST_THREADS)
+    return min(len(os.sched_getaffinity(0)), MAX_THREADS)
 
 
 def _opened(onnx_path: Path, external: External) -> list[_File]:

@@ -207,7 +207,7 @@ class PartialDocument:
 
 def _inputs_from_json(document: object, where: str) -> OpenInputs:
     rows = fields(document, where)
-    limits.check_count(rows, limits.MOST_INPUTS, where, "inputs")
+    limits.check_count(rows, limits.MAX_INPUTS, where, "inputs")
     found: list[tuple[str, OpenShape]] = []
     for name, dims in rows:
         if dims is not None and not isinstance(dims, list):

@@ -50,7 +50,7 @@ class Qualities:
             if name not in LIBRARIES:
                 raise refuse("qualities.libraries", "one of " + ", ".join(LIBRARIES), name)
         object.__setattr__(self, "libraries", tuple(sorted(set(self.libraries))))
-        limits.check_length(self.build, limits.LONGEST_WORD, "qualities.build")
+        limits.check_length(self.build, limits.MAX_WORD_LENGTH, "qualities.build")
         _check_counts(self.num_cu, self.chiplets, "qualities")
         _check_arch(self.real_arch, "qualities")
 
@@ -103,7 +103,7 @@ class Demands:
             if name not in ALLOWANCES:
                 raise refuse("demands.allow", "one of " + ", ".join(ALLOWANCES), name)
         object.__setattr__(self, "allow", tuple(sorted(set(self.allow))))
-        limits.check_length(self.build, limits.LONGEST_WORD, "demands.build")
+        limits.check_length(self.build, limits.MAX_WORD_LENGTH, "demands.build")
         if self.exact and self.allow:
             raise UsageError("--exact and --allow cannot be used together.", hint="Omit one of them.")
         if self.tuning in target.ALLOWED_TUNINGS and self.tuning not in self.allow:

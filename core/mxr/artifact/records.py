@@ -33,8 +33,8 @@ class ModelClaim:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        limits.check_count(self.inputs, limits.MOST_MODEL_INPUTS, "inputs", "inputs")
-        limits.check_document(encode(self.inputs), limits.MOST_MODEL_TEXT, limits.DEEPEST_PROVENANCE, "inputs")
+        limits.check_count(self.inputs, limits.MAX_MODEL_INPUTS, "inputs", "inputs")
+        limits.check_document(encode(self.inputs), limits.MAX_MODEL_TEXT, limits.MAX_PROVENANCE_DEPTH, "inputs")
 
 
 @dataclass(frozen=True, slots=True)

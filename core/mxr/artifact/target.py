@@ -9,7 +9,7 @@ from mxr.errors import UsageError
 from mxr.util.codec import refuse
 from mxr.util.frozen import dataclass
 
-from .limits import MOST_OPTIMALS, check_count
+from .limits import MAX_OPTIMALS, check_count
 
 KINDS = ("gpu", "ref")
 VENDORS = ("amd", "hygon")
@@ -122,7 +122,7 @@ def dim_from_json(value: object, where: str, place: int = 0) -> Dim:
         return size_of(value, where, least=0 if place else 1)
     if not (isinstance(value, list) and len(value) == 3 and isinstance(value[2], list)):
         raise refuse(where, "a dim such as 4 or [1,8,[1,4]]", value)
-    check_count(value[2], MOST_OPTIMALS, where, "optimal sizes")
+    check_count(value[2], MAX_OPTIMALS, where, "optimal sizes")
     least, most = size_of(value[0], where), size_of(value[1], where)
     optimals = tuple(sorted({size_of(each, where) for each in value[2]}))
     if least > most or any(not least <= each <= most for each in optimals):

@@ -121,7 +121,7 @@ def export(
     if not records:
         raise UsageError("There is nothing to export.", hint="Give a lock file with entries, or ids of artifacts.")
     layout = lay_out(records, lock)
-    if len(layout.documents) + len(layout.blobs) > tarball.MOST_MEMBERS:
+    if len(layout.documents) + len(layout.blobs) > tarball.MAX_MEMBERS:
         raise UsageError("The artifacts have too many blobs for one bundle.", hint="Export them in several bundles.")
     heads, size = _heads(layout)
     if final.is_dir():

@@ -16,7 +16,7 @@ from mxr.util.hashing import CHUNK
 from . import oci, tarball
 from .oci import BLOBS, Descriptor
 
-MOST_DOCUMENT = 16 << 20
+MAX_DOCUMENT_BYTES = 16 << 20
 """Maximum bytes of one JSON document in a bundle."""
 
 
@@ -117,7 +117,7 @@ def document(layout: ImageLayout, what: Descriptor | str) -> bytes:
     size = layout.sizes().get(name)
     if size is None:
         raise wrong(layout, f"{name} is missing")
-    if size > MOST_DOCUMENT or (isinstance(what, Descriptor) and size != what.size):
+    if size > MAX_DOCUMENT_BYTES or (isinstance(what, Descriptor) and size != what.size):
         raise wrong(layout, f"{name} has an invalid size of {size} bytes")
     data = layout.read_at(name, 0, size)
     if isinstance(what, Descriptor) and sha256(data).hexdigest() != what.sha256:

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from mxr.cache.store import Answer
     from mxr.client.registry import Client
 
-MOST_ARTIFACTS = 20_000
-MOST_DOCUMENTS = 256 << 20
+MAX_ARTIFACTS = 20_000
+MAX_DOCUMENTS_BYTES = 256 << 20
 """Maximum bytes of all JSON documents of a bundle together."""
 
-DEEPEST = 3
+MAX_INDEX_DEPTH = 3
 """Maximum depth of nested indexes: oras and registries may wrap the index of mxr in one of theirs."""
 
 
@@ -111,16 +111,16 @@ def _contents(layout: ImageLayout) -> BundleContents:
 def _manifests(layout: ImageLayout, index: list[Descriptor]) -> list[Descriptor]:
     """The manifests that an index and its nested indexes list, without duplicates."""
     level, found = index, dict[Descriptor, None]()
-    for _ in range(DEEPEST):
+    for _ in range(MAX_INDEX_DEPTH):
         inner: dict[Descriptor, None] = {}
         for row in level:
             if row.media_type not in (oci.MANIFEST, oci.INDEX):
                 raise wrong(layout, f"it lists a document of unknown type {row.media_type[:80]!r}")
             (found if row.media_type == oci.MANIFEST else inner)[row] = None
-        if len(found) + len(inner) > MOST_ARTIFACTS:
-            raise wrong(layout, f"it lists more than {MOST_ARTIFACTS} documents")
+        if len(found) + len(inner) > MAX_ARTIFACTS:
+            raise wrong(layout, f"it lists more than {MAX_ARTIFACTS} documents")
         level = [each for row in inner for each in oci.read_index(image_layout.document(layout, row))][
-            : MOST_ARTIFACTS + 1
+            : MAX_ARTIFACTS + 1
         ]
         if not level:
             return list(found)
@@ -134,7 +134,7 @@ def _read(layout: ImageLayout, manifests: list[Descriptor]) -> BundleContents:
     for row in manifests:
         kind, config, layers = oci.read_manifest(image_layout.document(layout, row))
         size += row.size + config.size
-        if size > MOST_DOCUMENTS or len(records) >= MOST_ARTIFACTS:
+        if size > MAX_DOCUMENTS_BYTES or len(records) >= MAX_ARTIFACTS:
             raise wrong(layout, "its documents are too large, or it has too many artifacts")
         if kind == oci.ARTIFACT:
             record = _record(layout, config, layers)

@@ -19,11 +19,11 @@ from mxr.util.frozen import dataclass
 from mxr.util.hashing import read_chunks
 
 BLOCK = 512
-MOST_MEMBERS = 200_000
+MAX_MEMBERS = 200_000
 END = bytes(2 * BLOCK)
 
 FILE, OLD_FILE, FOLDER = b"0", b"\0", b"5"
-LARGEST_OCTAL = 8**11 - 1
+MAX_OCTAL = 8**11 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def header(name: str, size: int) -> bytes:
     """The header of a plain file. The name has at most 100 bytes."""
     encoded = name.encode()
     assert len(encoded) <= 100, name
-    length = _octal(size, 12) if size <= LARGEST_OCTAL else b"\x80" + size.to_bytes(11, "big")
+    length = _octal(size, 12) if size <= MAX_OCTAL else b"\x80" + size.to_bytes(11, "big")
     head = b"".join(
         (
             encoded.ljust(100, b"\0"),
@@ -84,7 +84,7 @@ def members(descriptor: int, path: Path) -> dict[str, TarMember]:
         member = _member(head, at, path)
         if at + BLOCK + padded(member.size) > total:
             raise _damaged(path, f"it is truncated in {member.name}: it has only {counted(total, 'byte')}")
-        if member.name in found or len(found) >= MOST_MEMBERS:
+        if member.name in found or len(found) >= MAX_MEMBERS:
             raise _damaged(path, f"it contains {member.name} twice, or too many files")
         _check_padding(descriptor, path, member)
         if head[156:157] != FOLDER:

@@ -24,7 +24,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """O_NONBLOCK: opening a named pipe does not wait for a writer."""
 
-LARGEST = 64 << 20
+MAX_BYTES = 64 << 20
 """Bytes of the largest document that is read."""
 
 
@@ -53,10 +53,10 @@ class CacheFolder:
         Raises `NotAllowedError` if others can write to the cache folder itself.
         """
         with self._file(name) as descriptor:
-            if descriptor is None or os.fstat(descriptor).st_size > LARGEST:
+            if descriptor is None or os.fstat(descriptor).st_size > MAX_BYTES:
                 return None
             with os.fdopen(descriptor, "rb", closefd=False) as file, suppress(OSError):
-                return file.read(LARGEST)
+                return file.read(MAX_BYTES)
         return None
 
     def trusts(self, name: str) -> bool:

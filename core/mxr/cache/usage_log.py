@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .partition import Partition
 
-MOST = 1 << 20
+MAX_BYTES = 1 << 20
 """Maximum size of the log in bytes: more than ten thousand uses."""
 
 LATE = 3600.0
@@ -37,7 +37,7 @@ def note(partition: Partition, identity: str) -> None:
         suppress(OSError, MxrError),
         partition.folder.open_to_write(f"{partition.name}/uses", os.O_WRONLY | os.O_APPEND) as handle,
     ):
-        if os.fstat(handle).st_size < MOST:
+        if os.fstat(handle).st_size < MAX_BYTES:
             # A single write of a short line: lines of several processes do not mix.
             os.write(handle, f"{identity} {int(time.time())}\n".encode())
 
@@ -67,7 +67,7 @@ def _waiting(home: Path, names: list[str]) -> list[str]:
 
 
 def _read(data: bytes) -> tuple[Use, ...]:
-    from mxr.artifact.limits import MOST_USES
+    from mxr.artifact.limits import MAX_USES
     from mxr.protocol.artifacts import Use
 
     counts: dict[str, int] = {}
@@ -81,5 +81,5 @@ def _read(data: bytes) -> tuple[Use, ...]:
     # Ages instead of times, because the clocks of host and registry can differ.
     return tuple(
         Use(identity, count, float(max(0, int(time.time()) - latest[identity])))
-        for identity, count in list(counts.items())[:MOST_USES]
+        for identity, count in list(counts.items())[:MAX_USES]
     )

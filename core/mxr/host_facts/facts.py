@@ -16,7 +16,7 @@ from mxr.util.frozen import dataclass
 
 VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,2}[0-9A-Za-z.+~-]{0,60}")
 UNIQUE_ID = re.compile(r"[0-9a-f]{16}")
-LARGEST_RECORD = 4 * 1024 * 1024
+MAX_RECORD_BYTES = 4 * 1024 * 1024
 """Maximum bytes of a recorded file. That of a host with 64 partitions has less than 40 KB."""
 
 
@@ -117,13 +117,13 @@ def read_recorded(path: Path) -> Host:
     """
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST_RECORD + 1)
+            data = file.read(MAX_RECORD_BYTES + 1)
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise UsageError(
             f"{path} cannot be read: {reason}.", hint="Pass a file with the output of `mxr host --json`."
         ) from None
-    if len(data) > LARGEST_RECORD:
+    if len(data) > MAX_RECORD_BYTES:
         raise DamagedError(
             f"{path} is too large for recorded host facts.", hint="Pass a file with the output of `mxr host --json`."
         )

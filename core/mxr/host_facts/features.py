@@ -18,7 +18,7 @@ RETRYING = frozenset({"gfx902", "gfx904", "gfx909"})
 CHIPLETS = frozenset({"gfx940", "gfx941", "gfx942", "gfx950"})
 """Archs with several compute dies: if the kernel does not report num_xcc, the count is unknown."""
 
-MOST_CUS = 100_000
+MAX_CUS = 100_000
 """A larger number of compute units is invalid."""
 
 
@@ -66,7 +66,7 @@ def migraphx_cus(compute_units: int | None, arch: str) -> int | None:
 
     Source: ROCm/clr, rocdevice.cpp (enableWgpMode_ halves maxComputeUnits_); AMDMIGraphX, gpu/context.hpp.
     """
-    if compute_units is None or not 0 < compute_units < MOST_CUS or arch.startswith("gfx125"):
+    if compute_units is None or not 0 < compute_units < MAX_CUS or arch.startswith("gfx125"):
         return None
     return (compute_units // 2 or None) if re.fullmatch("gfx1[0-9]..", arch) else compute_units
 

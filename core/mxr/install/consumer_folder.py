@@ -25,7 +25,7 @@ from mxr.util.hashing import sha256_memoised
 from . import ledger, overwriting
 from .ledger import Ledger, LedgerEntry, LedgerSlot, LedgerSubject
 
-LONGEST_PART = 255
+MAX_PART_LENGTH = 255
 """Maximum bytes of one part of a path. Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""
 
 
@@ -347,8 +347,8 @@ def _without(entries: Sequence[LedgerEntry], others: Sequence[LedgerEntry]) -> t
 
 def check_part(part: str) -> None:
     """Raises `UsageError` if this part of a path is too long for a file system."""
-    if len(part.encode()) > LONGEST_PART:
+    if len(part.encode()) > MAX_PART_LENGTH:
         raise UsageError(
-            f"The name {part[:40]}... is too long for a file: the limit is {LONGEST_PART} bytes.",
+            f"The name {part[:40]}... is too long for a file: the limit is {MAX_PART_LENGTH} bytes.",
             hint="Give a shorter one with --name NAME.",
         )

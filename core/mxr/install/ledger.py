@@ -31,7 +31,7 @@ from mxr.util.frozen import dataclass
 
 NAME = ".mxr-layout.json"
 VERSION = 3
-LARGEST = 16 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 """Bytes."""
 
 
@@ -154,7 +154,7 @@ def read(folder: Path) -> Ledger:
                 )
             if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
                 return Ledger()
-            data = file.read(LARGEST)
+            data = file.read(MAX_BYTES)
     except FileNotFoundError:
         return Ledger()
     except OSError as problem:

@@ -25,7 +25,7 @@ from .folder_check import BATCH, programs
 from .installer import Installer, installers_with_records
 from .ledger import Ledger
 
-LARGEST = 64 << 20
+MAX_BYTES = 64 << 20
 """Bytes of the list of a set."""
 
 
@@ -132,7 +132,7 @@ def _of_set(folder: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     with disk.faults(path, "read"), path.open("rb") as file:
-        data = file.read(LARGEST)
+        data = file.read(MAX_BYTES)
     try:
         found: Any = parse(data, str(path))
         return {check_name(row["file"]): str(row["sha256"]) for row in found["batches"].values()}

@@ -25,8 +25,8 @@ from mxr.util.frozen import dataclass
 
 FILE_NAME = "mxr.lock"
 VERSION = 1
-MOST_BYTES = 64 << 20
-MOST_ENTRIES = 20_000
+MAX_BYTES = 64 << 20
+MAX_ENTRIES = 20_000
 
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -100,8 +100,8 @@ class LockFile:
     entries: tuple[LockEntry, ...]
 
     def __post_init__(self) -> None:
-        if len(self.entries) > MOST_ENTRIES:
-            raise codec.refuse("entries", f"at most {MOST_ENTRIES} entries", len(self.entries))
+        if len(self.entries) > MAX_ENTRIES:
+            raise codec.refuse("entries", f"at most {MAX_ENTRIES} entries", len(self.entries))
         ordered = sorted(set(self.entries), key=lambda entry: entry.order)
         answers: dict[Request, LockEntry] = {}
         for entry in ordered:
@@ -251,8 +251,8 @@ def _frame(document: object) -> tuple[object, list[object]]:
     if set(found) != {"version", "entries"}:
         raise codec.refuse("", "an object with version and entries", sorted(found))
     rows = found["entries"]
-    if not isinstance(rows, list) or len(rows) > MOST_ENTRIES:
-        raise codec.refuse("entries", f"a list of at most {MOST_ENTRIES}", "another value")
+    if not isinstance(rows, list) or len(rows) > MAX_ENTRIES:
+        raise codec.refuse("entries", f"a list of at most {MAX_ENTRIES}", "another value")
     return found["version"], rows
 
 
@@ -276,7 +276,7 @@ def load(path: Path) -> LockFile:
             raise UsageError(
                 f"There is no lock file {path}.", hint="Write one with `mxr lock MODEL...`, or give its path."
             )
-        if path.stat().st_size > MOST_BYTES:
-            raise DamagedError(f"{path} is too large.", hint=f"A lock file has at most {MOST_BYTES >> 20} MiB.")
+        if path.stat().st_size > MAX_BYTES:
+            raise DamagedError(f"{path} is too large.", hint=f"A lock file has at most {MAX_BYTES >> 20} MiB.")
         data = path.read_bytes()
     return read(data, str(path))

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mxr.client.registry import Client
     from mxr.host_facts import Host
 
-MOST_CHOICES = 10
+MAX_CHOICES = 10
 """Entries that an error lists, when several fit a request."""
 
 SAME, OTHER, GONE, UNSERVED, CHANGED, MISSING = "same", "other", "gone", "unserved", "changed", "missing"
@@ -128,10 +128,10 @@ def ask(
     rows = [options_of(partial, _choice(entry), options, subject) for entry in keys.values()]
     if len(keys) > 1:
         chosen = [" ".join(map(shell_quoted, words)) for words in distinguishing(rows)]
-        more = f"; and {len(keys) - MOST_CHOICES} more" if len(keys) > MOST_CHOICES else ""
+        more = f"; and {len(keys) - MAX_CHOICES} more" if len(keys) > MAX_CHOICES else ""
         raise UsageError(
             f"{len(keys)} entries of the lock fit this request.",
-            hint=f"Choose one of them: {'; '.join(chosen[:MOST_CHOICES])}{more}.",
+            hint=f"Choose one of them: {'; '.join(chosen[:MAX_CHOICES])}{more}.",
             detail={"entries": [entry.to_json() for entry in keys.values()]},
         )
     (entry,) = keys.values()

@@ -21,14 +21,14 @@ from mxr.util.frozen import dataclass
 if TYPE_CHECKING:
     import yaml
 
-MOST_BYTES = 1 << 20
-MOST_NODES = 200_000
+MAX_BYTES = 1 << 20
+MAX_NODES = 200_000
 """Maximum number of nodes in a file after its aliases are expanded."""
 
-MOST_TEXT = 4 << 20
+MAX_TEXT = 4 << 20
 """Maximum number of characters in all scalars of a file after variables are substituted."""
 
-DEEPEST = 12
+MAX_DEPTH = 12
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 VARIABLE = re.compile(r"\$(?:(\$)|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}|(\{))")
@@ -80,7 +80,7 @@ class Variables:
 def read_document(path: Path, variables: Variables) -> DocumentNode:
     """Read a file. Raises `UsageError` with the line, and the errors of `disk.faults`."""
     with disk.faults(path, "read"), path.open("rb") as stream:
-        data = stream.read(MOST_BYTES + 1)
+        data = stream.read(MAX_BYTES + 1)
     return parse(data, str(path), variables)
 
 
@@ -88,8 +88,8 @@ def parse(data: bytes, file: str, variables: Variables) -> DocumentNode:
     """Parse a YAML document. Raises `UsageError` with the line."""
     import yaml
 
-    if len(data) > MOST_BYTES:
-        raise error_at(file, 1, f"A matrix has at most {MOST_BYTES} bytes.", "Split it into several files.")
+    if len(data) > MAX_BYTES:
+        raise error_at(file, 1, f"A matrix has at most {MAX_BYTES} bytes.", "Split it into several files.")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -147,8 +147,8 @@ class _Reader:
 
         line = found.start_mark.line + 1
         self._nodes += 1
-        if self._nodes > MOST_NODES or depth > DEEPEST:
-            what = "is nested too deep" if depth > DEEPEST else f"has more than {MOST_NODES} parts (aliases expanded)"
+        if self._nodes > MAX_NODES or depth > MAX_DEPTH:
+            what = "is nested too deep" if depth > MAX_DEPTH else f"has more than {MAX_NODES} parts (aliases expanded)"
             raise error_at(self._file, line, f"The file {what}.", "Shorten it, and do not nest aliases.")
         if isinstance(found, yaml.ScalarNode):
             return self._scalar(found, line)
@@ -165,9 +165,9 @@ class _Reader:
             raise self._tagged(found, line)
         text = self._filled(found.value, line)
         self._characters += len(text)
-        if self._characters > MOST_TEXT:
+        if self._characters > MAX_TEXT:
             raise error_at(
-                self._file, line, f"The values have more than {MOST_TEXT} characters.", "Use fewer variables."
+                self._file, line, f"The values have more than {MAX_TEXT} characters.", "Use fewer variables."
             )
         if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
             raise error_at(self._file, line, "A value contains a NUL or a lone surrogate.", "Remove it.")

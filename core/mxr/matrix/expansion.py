@@ -17,7 +17,7 @@ from mxr.util.frozen import dataclass
 
 from .document import DocumentNode
 from .excluding import excluded
-from .kinds import MOST_MODELS, SourcedValue, check_known
+from .kinds import MAX_MODELS, SourcedValue, check_known
 from .reading import Matrix
 from .table import SectionValues
 
@@ -158,7 +158,7 @@ def _models(matrix: Matrix, entry: SectionValues) -> list[tuple[Path | str, str]
         raise node.error(f"The model {text} does not exist.", f"Paths are relative to {matrix.folder}/.")
     found = sorted(glob.glob(text, root_dir=matrix.folder, recursive=True))  # noqa: PTH207 - Path.glob rejects `..`
     files = [(matrix.file(each, node), each) for each in found if (matrix.folder / each).is_file()]
-    if not files or len(files) > MOST_MODELS:
+    if not files or len(files) > MAX_MODELS:
         what = f"{len(files)} files match" if files else "No file matches"
         raise node.error(f"{what} {text}.", f"Paths are relative to {matrix.folder}/. Use a more specific path.")
     return list(files)

@@ -18,7 +18,7 @@ HOLDS_VARIABLE = {"type": "string", "pattern": r"\$\{"}
 """Schema of a text that contains a variable, so that its value is unknown to an editor."""
 
 SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,40}")
-MOST_MODELS = 10_000
+MAX_MODELS = 10_000
 
 ARCHS = frozenset().union(*target.FAMILIES.values(), target.SRAMECC, target.XNACK, target.FAMILIES)
 """All known AMD archs."""

@@ -15,13 +15,13 @@ onnx/onnx.proto of github.com/onnx/onnx (tests compare them with the onnx packag
 from __future__ import annotations
 
 from .binding import bind_inputs, bind_known_dims
-from .external import DEEPEST_SUBGRAPH, check_folder, check_names, external_files, model_with_data
+from .external import MAX_SUBGRAPH_DEPTH, check_folder, check_names, external_files, model_with_data
 from .reader import read_model
-from .values import LARGEST_DIM, Dim, OnnxInput, OnnxModel, OutputDim
+from .values import MAX_DIM, Dim, OnnxInput, OnnxModel, OutputDim
 
 __all__ = [
-    "DEEPEST_SUBGRAPH",
-    "LARGEST_DIM",
+    "MAX_DIM",
+    "MAX_SUBGRAPH_DEPTH",
     "Dim",
     "OnnxInput",
     "OnnxModel",

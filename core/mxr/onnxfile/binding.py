@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from mxr.errors import UsageError
 
-from .values import LARGEST_DIM, Dim, OnnxInput, OnnxModel
+from .values import MAX_DIM, Dim, OnnxInput, OnnxModel
 
 
 def bind_inputs(
@@ -83,9 +83,9 @@ def _bind_symbols(model: OnnxModel, item: OnnxInput, dims: tuple[Dim, ...], symb
 
 def _is_valid(dim: Dim) -> bool:
     if isinstance(dim, int):
-        return 1 <= dim <= LARGEST_DIM
+        return 1 <= dim <= MAX_DIM
     low, high, optimals = dim
-    return 1 <= low <= high <= LARGEST_DIM and all(low <= optimal <= high for optimal in optimals)
+    return 1 <= low <= high <= MAX_DIM and all(low <= optimal <= high for optimal in optimals)
 
 
 def _show(dim: Dim) -> str:

@@ -20,7 +20,7 @@ from mxr.errors import DamagedError, MxrError
 from .protobuf import Bytes, MalformedProtobuf, Span, append_part, merged, message, text_of, varint_of
 from .values import OnnxModel
 
-DEEPEST_SUBGRAPH = 64
+MAX_SUBGRAPH_DEPTH = 64
 """Maximum nesting depth of graphs. Protobuf's own parsers stop at 100 nested messages."""
 
 SUBMESSAGES: dict[str, dict[int, str]] = {
@@ -92,8 +92,8 @@ def tensors_in(data: Bytes) -> tuple[set[str], set[int], set[str]]:
             _add(found, _location(data, parts, types), MAX_LOCATIONS, "locations of external data")
             continue
         depth = stack[-1][1] + (inner == "graph")
-        if depth > DEEPEST_SUBGRAPH:
-            raise MalformedProtobuf(f"Its graphs are nested more than {DEEPEST_SUBGRAPH} deep")
+        if depth > MAX_SUBGRAPH_DEPTH:
+            raise MalformedProtobuf(f"Its graphs are nested more than {MAX_SUBGRAPH_DEPTH} deep")
         if inner == "attribute":
             types |= _selected_type(data, parts)
         if inner == "node":

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Bytes: TypeAlias = "mmap.mmap | bytes | Window"
 Span: TypeAlias = tuple[int, int]
 
-LARGEST_TAG = 2**32 - 1
+MAX_TAG = 2**32 - 1
 
 MAX_PARTS = 1_000
 """Occurrences of a field that is not meant to be repeated, in one message. Every writer writes one."""
@@ -58,7 +58,7 @@ def fields(data: Bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
         tag, start = data[at], at + 1
         if tag > 127:  # most tags and sizes are one byte, and this loop dominates the running time
             tag, start = _varint(data, at, end)
-            if tag > LARGEST_TAG:
+            if tag > MAX_TAG:
                 # Protobuf drops the higher bits: a field would be read under a number that this reader does not see.
                 raise MalformedProtobuf("It contains a field with an invalid number")
         wire = tag & 7

@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from mxr.errors import DamagedError
 
-from .external import DEEPEST_SUBGRAPH
+from .external import MAX_SUBGRAPH_DEPTH
 from .protobuf import Bytes, MalformedProtobuf, fields
 
 # By message: the fields that the digest includes. The value is the kind of a submessage, or None to include the bytes.
@@ -28,7 +28,7 @@ _FIELDS: dict[str, dict[int, str | None]] = {
     "function": dict.fromkeys((1, 4, 5, 6, 9, 10, 13)) | {7: "node", 11: "attribute"},
 }
 
-DEEPEST = 3 * DEEPEST_SUBGRAPH + 4
+MAX_DEPTH = 3 * MAX_SUBGRAPH_DEPTH + 4
 """Maximum nesting depth of messages: each subgraph is in an attribute, which is in a node, which is in a graph."""
 
 PIECE = 1 << 20
@@ -64,8 +64,8 @@ def _digest(data: Bytes) -> str:
         if inner is None:
             _add(found.update, data, tag, start, stop)
         elif tag & 7 == 2:
-            if len(stack) > DEEPEST:
-                raise MalformedProtobuf(f"Its graphs are nested more than {DEEPEST_SUBGRAPH} deep")
+            if len(stack) > MAX_DEPTH:
+                raise MalformedProtobuf(f"Its graphs are nested more than {MAX_SUBGRAPH_DEPTH} deep")
             found.update(b"(" + tag.to_bytes(10, "little"))
             stack.append((inner, fields(data, start, stop)))
     return found.hexdigest()

@@ -10,7 +10,7 @@ from mxr.util.frozen import dataclass
 Dim: TypeAlias = int | tuple[int, int, tuple[int, ...]]
 """A fixed dim, or (min, max, optimals) for a dynamic one."""
 
-LARGEST_DIM = 2**63 - 1
+MAX_DIM = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import overload
 
 SIZE = 1 << 18
-MOST = 64
+MAX_WINDOWS = 64
 """Number of windows that are kept, 16 MiB in total."""
 
 
@@ -40,7 +40,7 @@ class Window:
         """Make the window of byte `key` the current one; return the position of the byte in it."""
         number, at = divmod(key, SIZE)
         data = self._kept.pop(number, None) or self._read_at(number * SIZE, SIZE)
-        if len(self._kept) >= MOST:
+        if len(self._kept) >= MAX_WINDOWS:
             del self._kept[next(iter(self._kept))]
         self._kept[number] = data
         self._start, self._data = number * SIZE, data

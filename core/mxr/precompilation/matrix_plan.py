@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 AVAILABLE, QUEUED, COMPILE, FAILED, NOBODY = "available", "queued", "compile", "failed before", "no worker"
 STATES = (AVAILABLE, QUEUED, COMPILE, FAILED, NOBODY)
-MOST_JOBS = 256
+MAX_JOBS = 256
 """Maximum number of jobs in one matrix. Source: GitHub, Actions documentation, "Usage limits"."""
 
 
@@ -145,9 +145,9 @@ def github(planned: Sequence[PlannedCell]) -> Json:
     Raises `UsageError`.
     """
     found = [workload for workload in workloads(planned) if workload.open]
-    if len(found) > MOST_JOBS:
+    if len(found) > MAX_JOBS:
         raise UsageError(
-            f"The plan has {len(found)} targets, but GitHub allows {MOST_JOBS} jobs in a matrix.",
+            f"The plan has {len(found)} targets, but GitHub allows {MAX_JOBS} jobs in a matrix.",
             hint="Split the matrix.",
         )
     return {

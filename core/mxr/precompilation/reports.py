@@ -20,7 +20,7 @@ from mxr.errors import (
 
 from .run import CANCELLED, FAILED, LATER, MISSING, NO_WORKER, QUEUED, RUNNING, CellStatus, MatrixStatus
 
-MOST_ROWS = 200
+MAX_ROWS = 200
 """Maximum number of rows in a step summary, whose size GitHub limits to 1 MiB."""
 
 
@@ -145,8 +145,8 @@ def step_summary(matrix: MatrixStatus, file: Path) -> str:
     rest = [status for status in matrix.cells if status.artifact is None]
     if rest:
         lines += ["", "| cell | line | state | why |", "|---|---|---|---|"]
-        lines += [_row(status, file) for status in rest[:MOST_ROWS]]
-        lines += [f"| and {len(rest) - MOST_ROWS} more | | | |"] if len(rest) > MOST_ROWS else []
+        lines += [_row(status, file) for status in rest[:MAX_ROWS]]
+        lines += [f"| and {len(rest) - MAX_ROWS} more | | | |"] if len(rest) > MAX_ROWS else []
     return "\n".join([*lines, "", ""])
 
 

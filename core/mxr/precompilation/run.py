@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxr.artifact.limits import MOST_WATCHED
+from mxr.artifact.limits import MAX_WATCHED
 from mxr.artifact.qualities import Request
 from mxr.client.retry import POLL, Attempts
 from mxr.errors import CompileFailedError, MxrError, NotCompiledError, NoWorkerError, TemporaryError, UsageError
@@ -228,7 +228,7 @@ def follow(
 
 def _watch(client: Client, matrix: MatrixStatus, jobs: Mapping[str, list[int]], wait: float) -> list[int]:
     known = {}
-    for id, cells in list(jobs.items())[:MOST_WATCHED]:
+    for id, cells in list(jobs.items())[:MAX_WATCHED]:
         job = matrix.cells[cells[0]].job
         known[id] = job.version if job else 0
     reply = client.watch(WatchJobs(known, round(min(wait, 60.0), 3)))

@@ -33,7 +33,7 @@ BEHIND = -50
 """The priority of a rebuild: below that of every request from a user."""
 
 PAGE = 1_000
-MOST = 10_000
+MAX_ARTIFACTS = 10_000
 """Maximum number of artifacts in one plan; the most used ones are chosen."""
 
 AVAILABLE, QUEUED, COMPILE, NOBODY, FOREIGN = "available", "queued", "compile", "no worker", "recorded elsewhere"
@@ -132,7 +132,7 @@ def plan(client: Client, old: Versions, new: Versions, days: int) -> tuple[Rebui
         raise UsageError(
             "Only one of the two toolchains has a ROCm version.", hint="Give it in both, or in none (ref target)."
         )
-    used = client.usage(MOST, days=days, migraphx=old.migraphx, rocm=old.rocm)
+    used = client.usage(MAX_ARTIFACTS, days=days, migraphx=old.migraphx, rocm=old.rocm)
     wanted: dict[str, tuple[Artifact, Request, int]] = {}
     for each in used:
         if old.rocm is None and each.artifact.key.kind != "ref":

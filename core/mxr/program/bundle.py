@@ -18,10 +18,10 @@ from mxr.program.source import BytesSource, Source, Span, SplicedSource
 
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 COMPRESSED_MAGIC = b"CCOB"
-MOST_INFLATED = 64 << 20
+MAX_INFLATED_BYTES = 64 << 20
 """Maximum number of bytes to which all compressed bundles of one program may decompress, damaged ones included."""
 
-LEAST_INFLATED = 4 << 10
+MIN_INFLATED_BYTES = 4 << 10
 """Bytes that every compressed bundle counts at least, so that their number is limited, too."""
 
 _MAX_ENTRIES, _MAX_ID_LENGTH, _MAX_DEPTH = 64, 4096, 3
@@ -115,7 +115,7 @@ def _read_compressed(source: Source, allowance: Allowance, depth: int) -> CodeOb
     except ImportError:
         return _unread("is a bundle compressed with zstd, and the Python package zstandard is not installed")
     # Before an error, up to one further step was decompressed and is lost.
-    allowance.inflated -= max(LEAST_INFLATED, len(data) + (0 if intact else _STEP))
+    allowance.inflated -= max(MIN_INFLATED_BYTES, len(data) + (0 if intact else _STEP))
     if not intact:
         return _unread("is a damaged compressed bundle")
     if len(data) > most:

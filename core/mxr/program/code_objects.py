@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from mxr.artifact.target import GfxArch
-from mxr.program.bundle import MOST_INFLATED, read_code_object
+from mxr.program.bundle import MAX_INFLATED_BYTES, read_code_object
 from mxr.program.description import Basis, Certainty
 from mxr.program.elf import Allowance
 from mxr.program.isa import can_meet
@@ -22,7 +22,7 @@ class CodeObjects:
 
     def __init__(self, source: Source, file_size: int) -> None:
         self._source = source
-        self._allowance = Allowance(notes=file_size + (1 << 20), inflated=MOST_INFLATED)
+        self._allowance = Allowance(notes=file_size + (1 << 20), inflated=MAX_INFLATED_BYTES)
         self._isa_sets: Counter[frozenset[GfxArch]] = Counter()
         self._packings: Counter[str] = Counter()
         self._confirmed = 0

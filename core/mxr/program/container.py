@@ -71,7 +71,7 @@ class Walker(TokenReader):
         return self._count(number, 1)
 
     def key(self) -> str:
-        """Return the next value, which must be a string of at most `LONGEST_TEXT` bytes."""
+        """Return the next value, which must be a string of at most `MAX_TEXT_LENGTH` bytes."""
         pos = self._pos
         if pos < self._end and 0xA0 <= (tag := self._window[pos]) < 0xC0 and (stop := pos + tag - 0x9F) <= self._end:
             self._pos = stop

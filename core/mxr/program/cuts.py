@@ -16,9 +16,9 @@ from mxr.program.source import Source, Span
 
 LARGE = 64 << 10
 """Minimum size in bytes of a binary that becomes its own blob. Doubled until the file has few enough blobs."""
-LARGEST = 64 << 20
+MAX_BLOB_BYTES = 64 << 20
 """Maximum size of a blob in bytes."""
-MOST = 4096
+MAX_BLOBS = 4096
 """Maximum number of blobs of one file, for files of up to 128 GiB; larger files get larger blobs."""
 
 # Each blob costs a request of some milliseconds, so beyond the first few blobs their average size must justify that.
@@ -28,11 +28,11 @@ _FREE, _AVERAGE = 16, 1 << 20
 def cut_points(source: Source) -> list[int]:
     """Return ascending offsets from 0 to the size; the bytes between two neighbours are one blob.
 
-    The blobs of a large file have 1 MiB or more on average, and no file has more than `MOST`. A file that is damaged or
-    not a program is cut every `LARGEST` bytes. The result depends only on the bytes.
+    The blobs of a large file have 1 MiB or more on average, and no file has more than `MAX_BLOBS`. A file that is
+    damaged or not a program is cut every `MAX_BLOB_BYTES` bytes. The result depends only on the bytes.
     """
     largest = _largest(source.size)
-    most = min(MOST, _FREE + source.size // _AVERAGE)
+    most = min(MAX_BLOBS, _FREE + source.size // _AVERAGE)
     found = _large_binaries(source)
     least = LARGE
     while True:
@@ -50,8 +50,8 @@ def pieces(source: Source) -> Iterator[Span]:
 
 
 def _largest(size: int) -> int:
-    largest = LARGEST
-    while size > largest * MOST // 2:
+    largest = MAX_BLOB_BYTES
+    while size > largest * MAX_BLOBS // 2:
         largest *= 2
     return largest
 

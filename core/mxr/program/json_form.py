@@ -13,14 +13,14 @@ from mxr.errors import DamagedError
 from mxr.program.source import BytesSource, Source, Span
 from mxr.program.tokens import Binary, damaged
 
-LARGEST = 32 << 20
+MAX_BYTES = 32 << 20
 """Maximum size in bytes of a JSON program."""
-MOST_MEMORY = 160 << 20
+MAX_MEMORY_BYTES = 160 << 20
 """Maximum memory in bytes for its tree, estimated from its punctuation."""
 
 # A single character class repeats without a backtracking stack: 16 million numbers need no extra memory.
 _NUMBERS = re.compile(rb"\[[\d\s,]{127,}\]")
-_FEWEST_NUMBERS = 64
+_MIN_NUMBERS = 64
 _TOO_LARGE_FOR_A_BYTE = re.compile(rb"\d{4}")
 _BINARY_KEYS = ("data", "code_object", "solution_object")
 _BINARY = {"bytes"}
@@ -37,9 +37,9 @@ def load(source: Source) -> tuple[dict[str, object], BytesSource]:
 
     Raises `DamagedError` if the source is not valid JSON or exceeds the limits.
     """
-    if source.size > LARGEST:
+    if source.size > MAX_BYTES:
         raise DamagedError(
-            f"The JSON program has {source.size} bytes; the maximum is {LARGEST}.",
+            f"The JSON program has {source.size} bytes; the maximum is {MAX_BYTES}.",
             hint="Save the program as MessagePack: migraphx.save(program, path).",
             detail={"offset": 0},
         )
@@ -57,7 +57,7 @@ def _fold_binaries(text: bytes, blobs: bytearray) -> bytes:
 
     def fold(match: re.Match[bytes]) -> bytes:
         array = match.group()
-        if array.count(b",") < _FEWEST_NUMBERS - 1 or _TOO_LARGE_FOR_A_BYTE.search(array):
+        if array.count(b",") < _MIN_NUMBERS - 1 or _TOO_LARGE_FOR_A_BYTE.search(array):
             return array
         start = len(blobs)
         try:
@@ -85,7 +85,7 @@ def _slices(numbers: bytes, length: int = 1 << 16) -> list[bytes]:
 def _check_memory(text: bytes) -> None:
     containers = text.count(b"{") + text.count(b"[")
     widest = 1 if text.isascii() else 4
-    if 250 * containers + 32 * text.count(b'"') + 36 * text.count(b",") + widest * len(text) > MOST_MEMORY:
+    if 250 * containers + 32 * text.count(b'"') + 36 * text.count(b",") + widest * len(text) > MAX_MEMORY_BYTES:
         raise damaged("The number of JSON values exceeds that of any program", 0)
 
 

@@ -8,7 +8,7 @@ from mxr.artifact.target import DynamicDim, dim_to_json
 from mxr.program.container import Folding
 from mxr.program.number_types import BYTES, static_shape
 
-_MOST_DIMS = 64
+_MAX_DIMS = 64
 
 Dim = int | DynamicDim | None
 """A fixed dimension, a dynamic one, or None for one that the file gives only as a symbol."""
@@ -72,13 +72,13 @@ def _read_shape(value: object, depth: int) -> Shape | None:
 
 
 def _items(value: object) -> list[object]:
-    return value[:_MOST_DIMS] if isinstance(value, list) else []
+    return value[:_MAX_DIMS] if isinstance(value, list) else []
 
 
 def _read_lens(value: object) -> tuple[int, ...] | None:
     if value is None or value == {}:
         return ()
-    if not isinstance(value, list) or len(value) > _MOST_DIMS:
+    if not isinstance(value, list) or len(value) > _MAX_DIMS:
         return None
     lens = tuple(number for number in value if _is_size(number))
     return lens if len(lens) == len(value) else None
@@ -89,7 +89,7 @@ def _is_size(value: object) -> bool:
 
 
 def _read_dims(value: object) -> tuple[Dim, ...] | None:
-    if not isinstance(value, list) or len(value) > _MOST_DIMS or not all(isinstance(dim, dict) for dim in value):
+    if not isinstance(value, list) or len(value) > _MAX_DIMS or not all(isinstance(dim, dict) for dim in value):
         return None
     return tuple(_read_dim(dim) for dim in value)
 

@@ -15,7 +15,7 @@ from mxr.program.source import Source, Span
 NIL, FALSE, TRUE, INT, SIGNED, FLOAT, DOUBLE, TEXT, BIN, ARRAY, MAP, FOREIGN = range(12)
 """The kinds of values. FOREIGN stands for extension types, which MIGraphX rejects."""
 
-LONGEST_TEXT = 1 << 16
+MAX_TEXT_LENGTH = 1 << 16
 """Maximum bytes of a string that is read. A longer one is skipped like a binary."""
 
 _FIRST_WINDOW, _LAST_WINDOW = 1 << 12, 1 << 18
@@ -113,7 +113,7 @@ class TokenReader:
         return self._window[self._pos] if self._pos < self._end else 0xC1
 
     def _text(self, size: int) -> object:
-        if size > LONGEST_TEXT:
+        if size > MAX_TEXT_LENGTH:
             return Binary((self._span(size),))
         pos = self._pos
         if self._end - pos < size:

@@ -78,8 +78,8 @@ class RegisterModel:
             # External data is relative to the ONNX file, whose name is no part of the identity: the first one to
             # register a model must not decide where its other files are looked for.
             raise codec.refuse("onnx", "a file name without a folder", self.onnx)
-        limits.check_count(self.inputs, limits.MOST_MODEL_INPUTS, "inputs", "inputs")
-        limits.check_document(codec.encode(self.inputs), limits.MOST_MODEL_TEXT, limits.DEEPEST_PROVENANCE, "inputs")
+        limits.check_count(self.inputs, limits.MAX_MODEL_INPUTS, "inputs", "inputs")
+        limits.check_document(codec.encode(self.inputs), limits.MAX_MODEL_TEXT, limits.MAX_PROVENANCE_DEPTH, "inputs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Publish:
 
     def __post_init__(self) -> None:
         self.qualities.check(self.key)
-        limits.check_document(self.provenance, limits.MOST_PROVENANCE, limits.DEEPEST_PROVENANCE, "provenance")
+        limits.check_document(self.provenance, limits.MAX_PROVENANCE_BYTES, limits.MAX_PROVENANCE_DEPTH, "provenance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class MissingRequest:
     blobs: tuple[Blob, ...]
 
     def __post_init__(self) -> None:
-        limits.check_count(self.blobs, limits.MOST_ASKED, "blobs", "blobs")
+        limits.check_count(self.blobs, limits.MAX_ASKED, "blobs", "blobs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class PutLock:
     artifacts: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        limits.check_count(self.artifacts, limits.MOST_PINNED, "artifacts", "artifacts")
+        limits.check_count(self.artifacts, limits.MAX_PINNED, "artifacts", "artifacts")
         for id in self.artifacts:
             check_sha256(id, "artifacts")
 
@@ -260,7 +260,7 @@ class Uses:
     uses: tuple[Use, ...]
 
     def __post_init__(self) -> None:
-        limits.check_count(self.uses, limits.MOST_USES, "uses", "artifacts")
+        limits.check_count(self.uses, limits.MAX_USES, "uses", "artifacts")
 
 
 @dataclass(frozen=True, slots=True)

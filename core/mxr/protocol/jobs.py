@@ -60,8 +60,8 @@ class JobFailure:
     def __post_init__(self) -> None:
         if self.kind not in FAILURE_KINDS:
             raise refuse("kind", " or ".join(FAILURE_KINDS), self.kind)
-        limits.check_length(self.name, limits.LONGEST_WORD, "name")
-        limits.check_length(self.message, limits.LONGEST_MESSAGE, "message")
+        limits.check_length(self.name, limits.MAX_WORD_LENGTH, "name")
+        limits.check_length(self.message, limits.MAX_MESSAGE_LENGTH, "message")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,9 @@ class WorkerCapabilities:
     eager: bool = False
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.targets) <= limits.MOST_TARGETS:
-            raise refuse("can.targets", f"1 to {limits.MOST_TARGETS} targets", len(self.targets))
-        limits.check_document(encode(self), limits.MOST_CAPABILITIES, limits.DEEPEST_PROVENANCE, "can")
+        if not 1 <= len(self.targets) <= limits.MAX_TARGETS:
+            raise refuse("can.targets", f"1 to {limits.MAX_TARGETS} targets", len(self.targets))
+        limits.check_document(encode(self), limits.MAX_CAPABILITIES_BYTES, limits.MAX_PROVENANCE_DEPTH, "can")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +217,8 @@ class Heartbeat:
     log: str = ""
 
     def __post_init__(self) -> None:
-        limits.check_length(self.log, limits.MOST_LOG, "log")
-        limits.check_length(self.phase, limits.LONGEST_PHASE, "phase")
+        limits.check_length(self.log, limits.MAX_LOG_BYTES, "log")
+        limits.check_length(self.phase, limits.MAX_PHASE_LENGTH, "phase")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ class FinishJob:
     log: str = ""
 
     def __post_init__(self) -> None:
-        limits.check_length(self.log, limits.MOST_LOG, "log")
+        limits.check_length(self.log, limits.MAX_LOG_BYTES, "log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +251,8 @@ class FailJob:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        limits.check_length(self.log, limits.MOST_LOG, "log")
-        limits.check_document(self.provenance, limits.MOST_PROVENANCE, limits.DEEPEST_PROVENANCE, "provenance")
+        limits.check_length(self.log, limits.MAX_LOG_BYTES, "log")
+        limits.check_document(self.provenance, limits.MAX_PROVENANCE_BYTES, limits.MAX_PROVENANCE_DEPTH, "provenance")
 
 
 @dataclass(frozen=True, slots=True)

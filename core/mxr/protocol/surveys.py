@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mxr.artifact.limits import MOST_SURVEYED, MOST_WATCHED, check_count
+from mxr.artifact.limits import MAX_SURVEYED, MAX_WATCHED, check_count
 from mxr.artifact.qualities import Request
 from mxr.util.codec import refuse
 
 from .jobs import Job, JobFailure
 
-MOST_TOLD = 500
+MAX_TOLD = 500
 """Maximum number of jobs in one reply to a watch. The next reply contains the others."""
 
 
@@ -23,7 +23,7 @@ class Survey:
     requests: tuple[Request, ...]
 
     def __post_init__(self) -> None:
-        check_count(self.requests, MOST_SURVEYED, "requests", "requests")
+        check_count(self.requests, MAX_SURVEYED, "requests", "requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class WatchJobs:
     wait: float = 0
 
     def __post_init__(self) -> None:
-        check_count(self.jobs, MOST_WATCHED, "jobs", "jobs")
+        check_count(self.jobs, MAX_WATCHED, "jobs", "jobs")
         if not 0 <= self.wait <= 60:
             raise refuse("wait", "0 to 60 seconds", self.wait)
 

@@ -25,14 +25,14 @@ from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import sha256_file
 
-LARGEST = 4 << 30
+MAX_DATA_BYTES = 4 << 30
 """Bytes of all arrays together, decompressed."""
 
-LARGEST_FILE = LARGEST + (64 << 20)
+MAX_FILE_BYTES = MAX_DATA_BYTES + (64 << 20)
 """Bytes of the file."""
 
 MAGIC = b"\x93NUMPY"
-LONGEST_HEADER = 10_000
+MAX_HEADER_BYTES = 10_000
 """Bytes. Source: numpy, numpy/lib/format.py, _MAX_HEADER_SIZE."""
 
 STEP = 1 << 20
@@ -84,8 +84,8 @@ def check(path: Path, inputs: Sequence[OnnxInput], shapes: Inputs) -> None:
     """
     with disk.faults(path, "read"), path.open("rb") as file:
         try:
-            if os.fstat(file.fileno()).st_size > LARGEST_FILE:
-                raise _UnusableError(f"it has more than {LARGEST >> 30} GiB")
+            if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
+                raise _UnusableError(f"it has more than {MAX_DATA_BYTES >> 30} GiB")
             with zipfile.ZipFile(file) as archive:
                 _check(archive, inputs, dict(shapes))
         except _UnusableError as problem:
@@ -113,8 +113,8 @@ def _check(
     if missing := [name for name in known if name not in members]:
         raise _UnusableError(f"it has no array for the input {missing[0]}")
     arrays = {name: _header(name, archive, member) for name, member in members.items()}
-    if sum(array.size for array in arrays.values()) > LARGEST:
-        raise _UnusableError(f"its arrays have more than {LARGEST >> 30} GiB")
+    if sum(array.size for array in arrays.values()) > MAX_DATA_BYTES:
+        raise _UnusableError(f"its arrays have more than {MAX_DATA_BYTES >> 30} GiB")
     for name, array in arrays.items():
         _check_type(known[name], array)
     _check_counts({name: _samples(name, array, shapes[name]) for name, array in arrays.items()})
@@ -134,8 +134,8 @@ def _check_counts(counts: dict[str, int]) -> None:
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """The arrays by name."""
     listed = archive.infolist()
-    if len(listed) > limits.MOST_INPUTS:
-        raise _UnusableError(f"it has {len(listed)} arrays; a model has at most {limits.MOST_INPUTS} inputs")
+    if len(listed) > limits.MAX_INPUTS:
+        raise _UnusableError(f"it has {len(listed)} arrays; a model has at most {limits.MAX_INPUTS} inputs")
     found: dict[str, zipfile.ZipInfo] = {}
     for member in listed:
         name = member.filename.removesuffix(".npy")
@@ -149,7 +149,7 @@ def _header(name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> _Ar
     with archive.open(member) as stream:
         head = stream.read(12)
         length, start = (struct.unpack("<H", head[8:10])[0], 10) if head[6:7] == b"\1" else (_long(head), 12)
-        if not head.startswith(MAGIC) or length > LONGEST_HEADER:
+        if not head.startswith(MAGIC) or length > MAX_HEADER_BYTES:
             raise _UnusableError(f"the member for the input {name} is not an array in numpy's format")
         text = (head[start:] + stream.read(length + start - len(head))).decode("latin-1")
     fields = _HEADER.fullmatch(text)
@@ -158,7 +158,7 @@ def _header(name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> _Ar
     descr, dims = fields["descr"], tuple(int(dim) for dim in fields["dims"].split(",") if dim.strip())
     if "O" in descr:
         raise _UnusableError(f"the array for the input {name} holds pickled Python objects, which are not read")
-    if not re.fullmatch(r"[<>|=][biufc][0-9]{1,2}", descr) or len(dims) > limits.MOST_DIMS:
+    if not re.fullmatch(r"[<>|=][biufc][0-9]{1,2}", descr) or len(dims) > limits.MAX_DIMS:
         raise _UnusableError(f"the array for the input {name} is not an array of plain numbers")
     found = _Array(descr, dims, start + length)
     if found.start + found.size != member.file_size:

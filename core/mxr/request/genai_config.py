@@ -35,7 +35,7 @@ INHERITING = ("encoder", "vision", "speech", "embedding")
 """Models without session options of their own use those of the decoder. Source: onnxruntime-genai, src/models: the
 calls of CreateSessionOptionsFromConfig in whisper.cpp, marian.cpp and multi_modal.cpp."""
 
-LARGEST = 16 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def read(path: Path) -> GenaiConfig:
 def _document(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as opened:
-            data = opened.read(LARGEST)
+            data = opened.read(MAX_BYTES)
     except OSError as problem:
         raise UsageError(
             f"Cannot read {path}: {problem.strerror}.", hint="Pass the path of a genai_config.json."

@@ -22,7 +22,7 @@ T = TypeVar("T")
 HUGE = 2**53
 """Larger integers are rejected, because other JSON readers round them."""
 
-DEEPEST = 32
+MAX_DEPTH = 32
 """Maximum depth of lists and objects in a JSON document. What every program can read, it can also write and walk."""
 
 UNFIT = re.compile("[\0\ud800-\udfff]")
@@ -172,12 +172,12 @@ def encode(value: object) -> Any:
 def parse(data: bytes | str, what: str) -> Any:
     """Parses JSON.
 
-    Raises `UsageError` that names `what` for invalid JSON, duplicate names, NaN and more than `DEEPEST`.
+    Raises `UsageError` that names `what` for invalid JSON, duplicate names, NaN and more than `MAX_DEPTH`.
     """
     try:
         found = json.loads(data, object_pairs_hook=_unique, parse_constant=_no_constant)
-        if _openings(data) > DEEPEST and depth_exceeds(found, DEEPEST):
-            raise ValueError(f"it is nested more than {DEEPEST} deep")
+        if _openings(data) > MAX_DEPTH and depth_exceeds(found, MAX_DEPTH):
+            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
     except (ValueError, RecursionError) as problem:
         raise UsageError(f"{what} is not valid JSON: {problem}.", hint="Write one JSON document in UTF-8.") from None
     return found

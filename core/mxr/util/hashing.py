@@ -36,7 +36,7 @@ BLOCK = 4 << 20
 UNSETTLED_NS = 2_000_000_000
 """Nanoseconds for which a changed file can change again without a new time stamp (see `is_settled`)."""
 
-MOST_DIGESTS = 16
+MAX_DIGESTS = 16
 """Digests per file in the memo. Each set of external data that a model is hashed with takes one."""
 
 Data: TypeAlias = bytes | bytearray | memoryview
@@ -234,7 +234,7 @@ class StatMemo:
             if folder is None:
                 return
             kept = {name: each for name, each in self._digests(folder, path_stat).items() if name not in digests}
-            kept = dict([*kept.items(), *digests.items()][-MOST_DIGESTS:])
+            kept = dict([*kept.items(), *digests.items()][-MAX_DIGESTS:])
             body = {"v": 2, "boot": boot_id(), "file": list(identity(path_stat)), "digests": kept}
             data = json.dumps(body | {"check": _check(body)}).encode()
             final = _record_name(path_stat)

@@ -32,7 +32,7 @@ from mxr.util.frozen import dataclass
 from . import fetch as fetch_workflow
 from .fetch import Connect, Fetched, FoundArtifact, Watch, unwatched
 
-MOST_LISTED = 50
+MAX_LISTED = 50
 """Candidates that an error lists. The registry sends no more."""
 
 NARROWING = {
@@ -166,7 +166,7 @@ def _held(partial: PartialRequest, cache: Cache) -> Iterator[CachedArtifact]:
 def _of_cache(partial: PartialRequest, records: Mapping[str, CachedArtifact]) -> Candidates | None:
     rows = [(record.artifact.key, _candidate(record)) for record in records.values()]
     found = choices(partial, rows, serve=ANY)
-    return Candidates(tuple(found[:MOST_LISTED]), len(found), varies=varying(found)) if found else None
+    return Candidates(tuple(found[:MAX_LISTED]), len(found), varies=varying(found)) if found else None
 
 
 def _candidate(record: CachedArtifact) -> Candidate:

@@ -19,7 +19,7 @@ from mxr_registry.database import tables
 from mxr_registry.database.session import Database, Session, advisory_lock, now, upsert
 from mxr_registry.storage.store import ChunkSize, Store, full_chunk
 
-MOST_REPORTED = 1_000
+MAX_REPORTED = 1_000
 """Maximum number of missing blobs in the details of an error."""
 
 
@@ -105,7 +105,7 @@ def require_all(db: Database, store: Store, namespace: str, manifest: Manifest) 
         raise NoSuchBlobError(
             f"{count} of this manifest {'is' if len(absent) == 1 else 'are'} missing in the registry: {absent[0]}"
             f"{'' if len(absent) == 1 else ' and others'}.",
-            detail={"missing": absent[:MOST_REPORTED]},
+            detail={"missing": absent[:MAX_REPORTED]},
         )
 
 

@@ -22,16 +22,16 @@ from mxr_registry.decoding_cache import DecodingCache
 
 from . import catalog, miss_report, misses, namespaces
 
-MOST_READ = 1_000
+MAX_ROWS = 1_000
 """Artifacts that one partial request reads, the latest ones: with the same model, target, precision and options."""
 
-MAX_READ = 4 << 20
+MAX_KEY_BYTES = 4 << 20
 """Characters of the keys that one partial request reads: a key can be large, because its text comes from clients."""
 
 PREFETCHED = 50
 """Rows that are read from the database at once."""
 
-MOST_LISTED = 50
+MAX_LISTED = 50
 """Candidates in one reply, the newest toolchains first."""
 
 MAX_CACHED = 1 << 20
@@ -70,7 +70,7 @@ def find(db: Database, namespace: str, partial: PartialRequest) -> str | None:
     if not found:
         return None
     keys = {row.id: row.key_json for row in rows}
-    listed = ",".join(_to_json(each, keys[each.id]) for each in found[:MOST_LISTED])
+    listed = ",".join(_to_json(each, keys[each.id]) for each in found[:MAX_LISTED])
     varies = codec.canonical(rules.varying(found) if len(found) > 1 else {})
     return f'{{"candidates":[{listed}],"total":{len(found)},"more":{json.dumps(more)},"varies":{varies}}}'
 
@@ -87,7 +87,7 @@ def _read_rows(session: Session, namespace: str, partial: PartialRequest) -> tup
         with closing(result):
             for row in result:
                 size += len(row.key_json)
-                if len(rows) == MOST_READ or (rows and size > MAX_READ):
+                if len(rows) == MAX_ROWS or (rows and size > MAX_KEY_BYTES):
                     return rows, True
                 rows.append(row)
     return rows, False
@@ -134,7 +134,7 @@ def query_programs(namespace: str, digest: str, partial: PartialRequest) -> Any:
         value = getattr(partial, name)
         if value is not None and not (name == "rocm" and partial.kind == "ref"):
             query = query.where(getattr(row, name) == value)
-    return query.order_by(row.seq.desc()).limit(MOST_READ + 1)
+    return query.order_by(row.seq.desc()).limit(MAX_ROWS + 1)
 
 
 def _program(row: Row) -> tuple[Key, Candidate]:

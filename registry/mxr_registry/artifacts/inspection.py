@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mxr.artifact.limits import MOST_DESCRIPTION
+from mxr.artifact.limits import MAX_DESCRIPTION_BYTES
 from mxr.artifact.manifest import File
 from mxr.errors import TemporaryError, from_json
 from mxr.util.codec import canonical
@@ -143,7 +143,7 @@ def _serve(child: subprocess.Popen[bytes], order: object, sources: Sequence[Blob
     stdout: Any = child.stdout
     with contextlib.suppress(BrokenPipeError):
         _write(child, json.dumps(order).encode() + b"\n")
-        while (line := stdout.readline(2 * MOST_DESCRIPTION)).endswith(b"\n"):
+        while (line := stdout.readline(2 * MAX_DESCRIPTION_BYTES)).endswith(b"\n"):
             message = _parse(line)
             if isinstance(message, dict):
                 return message

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mxr.artifact.limits import MOST_DESCRIPTION
+from mxr.artifact.limits import MAX_DESCRIPTION_BYTES
 from mxr.errors import DamagedError, MxrError
 from mxr.util.codec import encode
 
@@ -107,7 +107,7 @@ def main() -> None:
     try:
         describe_files = {"programs": _describe_programs, "model": _describe_model}[registry.order["what"]]
         reply: Mapping[str, Any] = {"descriptions": describe_files(registry)}
-        if len(json.dumps(reply)) > MOST_DESCRIPTION:
+        if len(json.dumps(reply)) > MAX_DESCRIPTION_BYTES:
             raise unreadable("its description is too long")
     except MxrError as problem:
         reply = problem.to_json()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from mxr.artifact.limits import MOST_LOCKS
+from mxr.artifact.limits import MAX_LOCKS
 from mxr.artifact.serving import DESCRIPTIONS, allows
 from mxr.errors import ConflictError, NoSuchArtifactError, NotAllowedError, NotFoundError, UsageError
 from mxr.util.codec import canonical
@@ -23,7 +23,7 @@ from . import namespaces
 
 NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
 BATCH = 500
-MOST_NAMED = 20
+MAX_NAMED = 20
 
 
 def put(db: Database, namespace: str, name: str, ids: Sequence[str]) -> str:
@@ -41,9 +41,9 @@ def put(db: Database, namespace: str, name: str, ids: Sequence[str]) -> str:
             keys = {"namespace": namespace, "name": name}
             upsert(session, LockRow, keys, {"created_at": moment, "updated_at": moment}, {"updated_at": moment})
             count = select(func.count()).where(LockRow.namespace == namespace)
-            if session.execute(count).scalar_one() > MOST_LOCKS:
+            if session.execute(count).scalar_one() > MAX_LOCKS:
                 raise ConflictError(
-                    f"There are {MOST_LOCKS} registered locks, which is the limit.",
+                    f"There are {MAX_LOCKS} registered locks, which is the limit.",
                     hint="Remove locks that nobody needs with `mxr lock --unregister NAME`.",
                 )
             row = find(session, namespace, name)
@@ -95,7 +95,7 @@ def _refuse_unserved(session: Session, namespace: str, rows: Iterable[Row], pinn
     if fresh := [id for id in unserved if id not in pinned]:
         raise NotAllowedError(
             f"{len(fresh)} of the lock's artifacts do not answer requests, because the namespace {namespace} serves "
-            f"{DESCRIPTIONS[rule]}: {', '.join(id[:12] for id in fresh[:MOST_NAMED])}.",
+            f"{DESCRIPTIONS[rule]}: {', '.join(id[:12] for id in fresh[:MAX_NAMED])}.",
             hint=f"Promote them (`mxr promote {fresh[0][:12]}`), or {namespaces.change_command(namespace)}.",
             detail={"ids": fresh[:1000], "serve": rule},
         )
@@ -171,7 +171,7 @@ def refuse_pinned(session: Session, artifact: int, id: str) -> None:
     if names:
         raise NotAllowedError(
             f"Artifact {id[:12]} is pinned by {'a lock' if len(names) == 1 else f'{len(names)} locks'}: "
-            f"{', '.join(names[:MOST_NAMED])}.",
+            f"{', '.join(names[:MAX_NAMED])}.",
             hint="Replace the lock with one without this artifact, or remove it with `mxr lock --unregister NAME`.",
             detail={"id": id, "locks": names},
         )

@@ -24,10 +24,10 @@ from mxr_registry.database.tables import ArtifactRow
 
 from . import catalog, models, namespaces
 
-MOST_COMPARED = 500
+MAX_COMPARED = 500
 """Maximum number of artifacts of the model to compare with a request: newest first, same arch before others."""
 
-MOST_REPORTED = 5
+MAX_REPORTED = 5
 """Maximum number of nearest artifacts in a report."""
 
 
@@ -54,7 +54,7 @@ def explain(
     `rule`: the rule `serve` of the namespace. If it is the reason of the miss, the error says so.
     """
     key = request.key
-    near = nearest(session, namespace, request, family, rule)[:MOST_REPORTED]
+    near = nearest(session, namespace, request, family, rule)[:MAX_REPORTED]
     detail = {"digest": digest, "nearest": [each.to_json() for each in near]}
     message = f"No program of {key.model} for {place(key)}: "
     if near and near[0].excluded:
@@ -72,7 +72,7 @@ def explain_partial(
     """
     near = _nearest_of(
         _compare_partial(partial, row, rule) for row in _rows(session, namespace, partial.model, partial.arch)
-    )[:MOST_REPORTED]
+    )[:MAX_REPORTED]
     opened = list(partial.open_facts)
     detail = {"open": opened, "nearest": [each.to_json() for each in near], "toolchains": list(toolchains)}
     target = "the ref target" if partial.kind == "ref" else partial.arch
@@ -135,10 +135,10 @@ def _rows(session: Session, namespace: str, model: str, arch: str | None) -> Ite
         .where(row.namespace == namespace, row.model == model)
         .order_by(row.seq.desc())
     )
-    same = session.execute(query.where(row.arch.is_not_distinct_from(arch)).limit(MOST_COMPARED)).all()
+    same = session.execute(query.where(row.arch.is_not_distinct_from(arch)).limit(MAX_COMPARED)).all()
     yield from same
-    if len(same) < MOST_COMPARED:
-        other = query.where(row.arch.is_distinct_from(arch)).limit(MOST_COMPARED - len(same))
+    if len(same) < MAX_COMPARED:
+        other = query.where(row.arch.is_distinct_from(arch)).limit(MAX_COMPARED - len(same))
         yield from session.execute(other)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from mxr.artifact.limits import MOST_MISS, MOST_MISSES
+from mxr.artifact.limits import MAX_MISS_BYTES, MAX_MISSES
 from mxr.artifact.qualities import Request
 from mxr.errors import MxrError
 from mxr.util.codec import canonical, refuse
@@ -29,22 +29,22 @@ WRITTEN = itertools.count(1)
 """Misses recorded by this process."""
 
 TRIM_INTERVAL = 50
-"""Number of recorded misses after which the oldest ones are removed, if there are more than `MOST_MISSES`."""
+"""Number of recorded misses after which the oldest ones are removed, if there are more than `MAX_MISSES`."""
 
 
 def record(db: Database, namespace: str, request: Request, digest: str, nearest: list[Mapping[str, Any]]) -> None:
     """Count a miss. If the database is busy, full or read-only, this is logged and raises no error.
 
-    A request of more than `MOST_MISS` bytes is not recorded, and only the latest `MOST_MISSES` are kept.
+    A request of more than `MAX_MISS_BYTES` bytes is not recorded, and only the latest `MAX_MISSES` are kept.
     """
     text = canonical(request.to_json())
-    if len(text.encode()) > MOST_MISS:
-        log.warning("the miss of %s was not recorded: its request has more than %d bytes", digest, MOST_MISS)
+    if len(text.encode()) > MAX_MISS_BYTES:
+        log.warning("the miss of %s was not recorded: its request has more than %d bytes", digest, MAX_MISS_BYTES)
         return
     try:
         with db.writing(lock_timeout=LOCK_TIMEOUT) as session:
             moment, nearest_json = now(session), canonical(nearest)
-            if len(nearest_json) > MOST_MISS:
+            if len(nearest_json) > MAX_MISS_BYTES:
                 nearest_json = "[]"
             upsert(
                 session,
@@ -67,10 +67,10 @@ def record(db: Database, namespace: str, request: Request, digest: str, nearest:
 
 
 def _trim(session: Session, namespace: str) -> None:
-    """Remove all but the latest `MOST_MISSES` misses."""
+    """Remove all but the latest `MAX_MISSES` misses."""
     row = MissRow
     latest = select(row.last_at).where(row.namespace == namespace).order_by(row.last_at.desc())
-    oldest = session.execute(latest.offset(MOST_MISSES - 1).limit(1)).scalar()
+    oldest = session.execute(latest.offset(MAX_MISSES - 1).limit(1)).scalar()
     if oldest is not None:
         session.execute(delete(row).where(row.namespace == namespace, row.last_at < oldest))
 

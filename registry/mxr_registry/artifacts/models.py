@@ -27,7 +27,7 @@ from mxr_registry.storage.store import Store
 from . import blobs
 from .inspection import Description
 
-MOST_LISTED = 1_000
+MAX_LISTED = 1_000
 ATTEMPTS = 3
 
 DescribeModel = Callable[[File], Description]
@@ -203,10 +203,10 @@ def show(session: Session, namespace: str, model: str) -> str:
 
 
 def _claims(session: Session, namespace: str, model: str) -> Iterator[dict[str, Any]]:
-    """Yield what publishers say about a model, the first publication first, at most `MOST_LISTED` of them."""
+    """Yield what publishers say about a model, the first publication first, at most `MAX_LISTED` of them."""
     row = ArtifactRow
     query = select(row.claim_json).where(row.namespace == namespace, row.model == model, row.claim_json.is_not(None))
-    result = session.execute(query.order_by(row.seq).limit(MOST_LISTED).execution_options(yield_per=PREFETCHED))
+    result = session.execute(query.order_by(row.seq).limit(MAX_LISTED).execution_options(yield_per=PREFETCHED))
     with closing(result):
         before = None
         for text in result.scalars():
@@ -241,7 +241,7 @@ def listed(session: Session, namespace: str, prefix: str | None = None, after: s
         models = select(table.model).where(
             table.namespace == namespace, table.model.startswith(prefix), table.model.not_in(stored)
         )
-        for model in session.execute(models.distinct().limit(MOST_LISTED)).scalars():
+        for model in session.execute(models.distinct().limit(MAX_LISTED)).scalars():
             page.append(canonical(_claimed(model, {"name": "model.onnx", "inputs": []})))
     next_page = "null" if last is None else f'"{last.seq}"'
     return '{"models":[' + ",".join(page) + f'],"next":{next_page}}}'

@@ -32,13 +32,13 @@ DAY = 86_400.0
 FLUSH_INTERVAL = 10.0
 """Seconds between writes to the database."""
 
-MOST_COUNTED = 50_000
+MAX_COUNTED = 50_000
 """Maximum number of artifacts with counts in memory. Uses of further ones are not counted until the next write."""
 
 OLDEST = 3_650
 """Maximum age of a use in days."""
 
-MOST_LISTED = 10_000
+MAX_LISTED = 10_000
 
 
 class UsageCounter:
@@ -55,7 +55,7 @@ class UsageCounter:
         """Count one use of the artifact with this full id."""
         with self._lock:
             known = self._counts.get((namespace, id))
-            if known is not None or len(self._counts) < MOST_COUNTED:
+            if known is not None or len(self._counts) < MAX_COUNTED:
                 self._counts[namespace, id] = (known or 0) + 1
             if self._timer is None and not self._closed:
                 self._timer = threading.Timer(FLUSH_INTERVAL, self.write)
@@ -158,7 +158,7 @@ class UsageFilters:
         return cls(**{**query, **numbers})  # type: ignore[arg-type]
 
 
-_LIMITS = {"days": OLDEST, "limit": MOST_LISTED}
+_LIMITS = {"days": OLDEST, "limit": MAX_LISTED}
 
 
 def _number(name: str, text: str, limit: int) -> int:

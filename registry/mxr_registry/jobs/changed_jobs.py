@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from mxr.protocol import jobs as job_protocol
-from mxr.protocol.surveys import MOST_TOLD
+from mxr.protocol.surveys import MAX_TOLD
 from mxr.util.codec import canonical
 from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Row, Session
@@ -44,7 +44,7 @@ def changed(session: Session, namespace: str, known: Mapping[str, int]) -> Watch
     existing = {row.id for row in found}
     gone = [id for id in ids if id not in existing]
     newer = sorted((row for row in found if row.version > known[row.id]), key=lambda row: row.version)
-    documents = ",".join(_document(session, row.seq) for row in newer[:MOST_TOLD])
+    documents = ",".join(_document(session, row.seq) for row in newer[:MAX_TOLD])
     still_open = frozenset(row.id for row in found if row.state in job_protocol.OPEN)
     return WatchResult(f'{{"jobs":[{documents}],"gone":{canonical(gone)}}}', bool(newer or gone), still_open)
 

@@ -19,8 +19,8 @@ from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow, RememberedFailureRow
 from mxr_registry.database.session import Row, Session, now, upsert
 
-MOST_MESSAGE = 4_000
-MOST_NAME = 100
+MAX_MESSAGE_LENGTH = 4_000
+MAX_NAME_LENGTH = 100
 
 
 def toolchain_text(toolchain: HostToolchain) -> str:
@@ -36,7 +36,7 @@ def toolchain_hash(text: str) -> str:
 def text_of(failure: job_protocol.JobFailure) -> str:
     """Return the JSON of a failure, with long texts truncated."""
     return canonical(
-        {"kind": failure.kind, "message": failure.message[:MOST_MESSAGE], "name": failure.name[:MOST_NAME]}
+        {"kind": failure.kind, "message": failure.message[:MAX_MESSAGE_LENGTH], "name": failure.name[:MAX_NAME_LENGTH]}
     )
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact import compile_support
-from mxr.artifact.limits import MOST_OPEN_JOBS
+from mxr.artifact.limits import MAX_OPEN_JOBS
 from mxr.artifact.matching import Candidate, judge
 from mxr.artifact.qualities import LIBRARIES, Demands, Qualities, Request
 from mxr.consumers.ort.recording_form import check_recording
@@ -241,9 +241,9 @@ def _failed(session: Session, rules: JobRules, namespace: str, submission: _Subm
 def _create(session: Session, namespace: str, submission: _Submission) -> int:
     key, moment = submission.request.key, now(session)
     waiting = select(func.count()).where(JobRow.namespace == namespace, JobRow.state == job_protocol.QUEUED)
-    if session.execute(waiting).scalar_one() >= MOST_OPEN_JOBS:
+    if session.execute(waiting).scalar_one() >= MAX_OPEN_JOBS:
         raise TemporaryError(
-            f"{MOST_OPEN_JOBS} jobs wait in the queue, which is the limit.",
+            f"{MAX_OPEN_JOBS} jobs wait in the queue, which is the limit.",
             hint="Try again when workers finished some.",
         )
     number = transitions.next_number(session)

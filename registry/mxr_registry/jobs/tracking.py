@@ -21,7 +21,7 @@ from mxr_registry.database.tables import ModelRow
 
 from . import estimates, transitions, workers
 
-MOST_LISTED = 1_000
+MAX_LISTED = 1_000
 
 COLUMNS = (
     *JobRow.__table__.c,
@@ -86,8 +86,8 @@ class JobFilters:
                 names = ", ".join(cls.__dataclass_fields__)
                 raise UsageError(f"{name}: unknown filter.", hint=f"Use one of these filters: {names}.")
         limit, after = query.get("limit", "100"), query.get("after")
-        if not re.fullmatch(r"[1-9][0-9]{0,3}", limit, re.ASCII) or int(limit) > MOST_LISTED:
-            raise UsageError(f"limit: expected 1 to {MOST_LISTED}, found {limit[:20]!r}.", hint="Correct the limit.")
+        if not re.fullmatch(r"[1-9][0-9]{0,3}", limit, re.ASCII) or int(limit) > MAX_LISTED:
+            raise UsageError(f"limit: expected 1 to {MAX_LISTED}, found {limit[:20]!r}.", hint="Correct the limit.")
         if after is not None and not re.fullmatch(r"[0-9]{1,18}", after, re.ASCII):
             raise UsageError(
                 f"after: {after[:40]!r} is not valid.", hint="Use the value of `next` in the previous page."

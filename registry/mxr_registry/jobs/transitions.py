@@ -18,14 +18,14 @@ from mxr.util.codec import canonical
 from mxr_registry.database.job_tables import LATER, CounterRow, JobEventRow, JobRow
 from mxr_registry.database.session import Database, Row, Session, now, upsert
 
-MOST_EVENTS = 100
+MAX_EVENTS = 100
 """Events kept per job: the latest."""
 
 RETRY_HEAD_START = 3.0
 """Seconds after a retry becomes due during which the worker that failed it leaves it to other workers."""
 
-MOST_NOTE = 1_000
-MOST_CHANGES = 5_000
+MAX_NOTE_LENGTH = 1_000
+MAX_CHANGES = 5_000
 
 # Statements of every claim are built once: building them costs more than running them.
 NEXT_NUMBER = (
@@ -35,7 +35,7 @@ OLDEST = (
     select(JobEventRow.seq)
     .where(JobEventRow.job == bindparam("of"))
     .order_by(JobEventRow.seq.desc())
-    .offset(MOST_EVENTS)
+    .offset(MAX_EVENTS)
     .limit(1)
     .scalar_subquery()
 )
@@ -45,7 +45,7 @@ CHANGES_SINCE = (
     select(JobRow.seq, JobRow.namespace, JobRow.id, JobRow.lane, JobRow.state, JobRow.version, JobRow.touched)
     .where(JobRow.touched > bindparam("number"))
     .order_by(JobRow.touched)
-    .limit(MOST_CHANGES)
+    .limit(MAX_CHANGES)
 )
 
 
@@ -89,9 +89,9 @@ def change(session: Session, seq: int, *guards: Any, visible: bool = True, **val
 def record_event(
     session: Session, seq: int, state: str, note: str, worker: str | None = None, detail: Any = None
 ) -> None:
-    """Record an event of a job, and delete all but its latest `MOST_EVENTS` events."""
+    """Record an event of a job, and delete all but its latest `MAX_EVENTS` events."""
     detail_json = canonical(detail) if detail else None
-    row = {"job": seq, "at": now(session), "state": state, "worker": worker, "note": note[:MOST_NOTE]}
+    row = {"job": seq, "at": now(session), "state": state, "worker": worker, "note": note[:MAX_NOTE_LENGTH]}
     session.execute(INSERT_EVENT, row | {"detail_json": detail_json})
     session.execute(DELETE_OLD_EVENTS, {"of": seq})
 
@@ -102,7 +102,7 @@ def latest_number(session: Session) -> int:
 
 
 def changes_since(session: Session, number: int) -> list[JobChange]:
-    """Return the changes after this number in order, at most `MOST_CHANGES`. The next call returns the rest."""
+    """Return the changes after this number in order, at most `MAX_CHANGES`. The next call returns the rest."""
     return [JobChange(*each) for each in session.execute(CHANGES_SINCE, {"number": number})]
 
 

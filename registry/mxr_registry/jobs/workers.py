@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, exists, func, select, update
 
 from mxr.artifact.key import Key
-from mxr.artifact.limits import MAX_ALL_CAPABILITIES, MOST_WORKERS
+from mxr.artifact.limits import MAX_ALL_CAPABILITIES, MAX_WORKERS
 from mxr.artifact.qualities import Demands, Request
 from mxr.artifact.target import userland
 from mxr.consumers.ort.recording_form import runtime_in
@@ -57,9 +57,9 @@ def register(session: Session, rules: JobRules, namespace: str, wanted: job_prot
     }
     new = values | {"id": secrets.token_hex(16), "created_at": moment}
     upsert(session, WorkerRow, {"namespace": namespace, "name": wanted.name}, new, values)
-    if session.execute(select(func.count()).where(WorkerRow.namespace == namespace)).scalar_one() > MOST_WORKERS:
+    if session.execute(select(func.count()).where(WorkerRow.namespace == namespace)).scalar_one() > MAX_WORKERS:
         raise TemporaryError(
-            f"{MOST_WORKERS} workers are registered, which is the limit.",
+            f"{MAX_WORKERS} workers are registered, which is the limit.",
             hint="Give a worker the same name again when it restarts; names that are not used expire after 7 days.",
         )
     texts = select(WorkerRow.can_json).where(WorkerRow.namespace == namespace).distinct().subquery()

@@ -45,7 +45,7 @@ T = TypeVar("T")
 TARGET_DURATION = 0.15
 """Target duration of a sweep transaction in seconds. Other transactions wait for it."""
 
-MOST_PER_BATCH = 2_000
+MAX_PER_BATCH = 2_000
 PAGE = 5_000
 OLD_USES = 400
 """Days after which daily use counts are deleted."""
@@ -229,7 +229,7 @@ class Sweep:
             self.report.longest = max(self.report.longest, duration)
             at += len(batch)
             if duration < TARGET_DURATION / 2:
-                size = min(MOST_PER_BATCH, size * 2)
+                size = min(MAX_PER_BATCH, size * 2)
             elif duration > TARGET_DURATION:
                 size = max(1, size // 2)
         return count

@@ -8,7 +8,7 @@ from mxr.util.hashing import CHUNK
 
 from .threads import DOWNLOADS, ThreadPool
 
-SMALLEST_CHUNK = 32 << 10
+MIN_CHUNK = 32 << 10
 """Bytes of a chunk where there is no memory left: what every connection may hold in any case."""
 
 COPIES = 2
@@ -35,7 +35,7 @@ class DownloadBuffers:
 
     def take(self) -> int:
         """Return the bytes of the next chunk of a download, which it holds until `give_back`."""
-        size = max(SMALLEST_CHUNK, min(CHUNK, (self._total - self.held) // (COPIES * FRACTION)))
+        size = max(MIN_CHUNK, min(CHUNK, (self._total - self.held) // (COPIES * FRACTION)))
         self.held += COPIES * size
         return size
 

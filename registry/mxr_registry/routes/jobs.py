@@ -31,7 +31,7 @@ from .schemas import request_body
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
-LONGEST_WAIT = 60.0
+MAX_WAIT = 60.0
 RECHECK_INTERVAL = 20.0
 """Seconds after which a waiting claim checks the queue without an event: another worker may be busy or lost by then."""
 
@@ -39,7 +39,7 @@ KEEPALIVE_INTERVAL = 15.0
 """Seconds without an event after which a stream sends a comment."""
 
 WAITS = [
-    {"name": "wait", "in": "query", "schema": {"type": "number", "maximum": LONGEST_WAIT}},
+    {"name": "wait", "in": "query", "schema": {"type": "number", "maximum": MAX_WAIT}},
     {"name": "version", "in": "query", "schema": {"type": "integer"}},
 ]
 FILTERS = [
@@ -106,7 +106,7 @@ async def show(
     With `wait` (seconds, at most 60) the reply waits until the job's version exceeds `version` (default: the current
     one) or the job is closed.
     """
-    seconds, version = _number(request, "wait", LONGEST_WAIT), _number(request, "version", 2**53)
+    seconds, version = _number(request, "wait", MAX_WAIT), _number(request, "version", 2**53)
     sequence = notifier.sequence()
     job = await run_in_threadpool(_show, services, rules, caller.namespace, id)
     known = job.version if version is None else version

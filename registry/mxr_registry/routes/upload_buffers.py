@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from mxr.util.hashing import CHUNK
 
-MOST_BUFFERED = 128 << 20
-"""Bytes that all uploads together may buffer, as long as the chunks do not become smaller than `SMALLEST_CHUNK`."""
+MAX_BUFFERED_BYTES = 128 << 20
+"""Bytes that all uploads together may buffer, as long as the chunks do not become smaller than `MIN_CHUNK`."""
 
-SMALLEST_CHUNK = 64 << 10
+MIN_CHUNK = 64 << 10
 
 
 class UploadBuffers:
@@ -26,4 +26,4 @@ class UploadBuffers:
     @property
     def chunk(self) -> int:
         """Bytes per chunk at this moment."""
-        return max(SMALLEST_CHUNK, min(CHUNK, MOST_BUFFERED // max(1, self._count)))
+        return max(MIN_CHUNK, min(CHUNK, MAX_BUFFERED_BYTES // max(1, self._count)))

@@ -33,14 +33,14 @@ log = logging.getLogger("mxr_registry")
 PART = 16 << 20
 """Minimum size of a part in bytes."""
 
-MOST_PARTS = 1_000
+MAX_PARTS = 1_000
 """Maximum number of parts. AWS allows 10,000.
 
 Source: OpenStack Swift, s3api.py, max_upload_part_num: 1,000 by default.
 """
 
-LARGEST = 64 << 30
-"""Size in bytes that an upload of unknown size may reach within `MOST_PARTS` parts."""
+MAX_OBJECT_BYTES = 64 << 30
+"""Size in bytes that an upload of unknown size may reach within `MAX_PARTS` parts."""
 
 READ_ATTEMPTS = 2
 """How often bytes must be wrong before they are set aside: the error may be in transit instead of in the store."""
@@ -204,7 +204,7 @@ class ObjectUpload(Upload):
         super().__init__(sha256, size)
         self._store = store
         self._key = store.key(sha256)
-        self._part = max(PART, -(-(LARGEST if size is None else size) // MOST_PARTS))
+        self._part = max(PART, -(-(MAX_OBJECT_BYTES if size is None else size) // MAX_PARTS))
         self._buffer = bytearray()
         self._upload: str | None = None
         self._tags: list[str] = []

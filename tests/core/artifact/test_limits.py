@@ -47,37 +47,37 @@ def test_a_key_made_in_a_program_has_the_same_limits() -> None:
 
 @pytest.mark.parametrize("kind", [Qualities, Demands])
 def test_builds(kind: Any) -> None:
-    assert kind(build="x" * limits.LONGEST_WORD)
+    assert kind(build="x" * limits.MAX_WORD_LENGTH)
     with pytest.raises(UsageError, match="build"):
-        kind(build="x" * (limits.LONGEST_WORD + 1))
+        kind(build="x" * (limits.MAX_WORD_LENGTH + 1))
 
 
-@pytest.mark.parametrize("levels", [limits.DEEPEST_PROVENANCE, 1000, 100_000])
+@pytest.mark.parametrize("levels", [limits.MAX_PROVENANCE_DEPTH, 1000, 100_000])
 @pytest.mark.parametrize("kind", [Publish, job_protocol.FailJob])
 def test_depth_of_provenance(kind: Any, levels: int) -> None:
     wrong = {"provenance": {"a": nested(levels)}}
     others = {"fence": 1, "failure": job_protocol.JobFailure("transient", "x")}
     if kind is Publish:
         others = {"key": Key("sha256:" + "0" * 64, "ref", "2.16", ()), "manifest": None}
-    assert kind(**others, provenance={"a": nested(limits.DEEPEST_PROVENANCE - 1)})
+    assert kind(**others, provenance={"a": nested(limits.MAX_PROVENANCE_DEPTH - 1)})
     with pytest.raises(UsageError, match="levels of lists"):
         kind(**others, **wrong)
 
 
 def test_what_workers_send() -> None:
-    target = HostTarget("gfx908", name="x" * limits.MOST_CAPABILITIES)
+    target = HostTarget("gfx908", name="x" * limits.MAX_CAPABILITIES_BYTES)
     failure = job_protocol.JobFailure("transient", "x")
     artifact: Any = None
     for make in (
         lambda: job_protocol.WorkerCapabilities((target,), HostToolchain()),
         lambda: job_protocol.WorkerCapabilities((HostTarget("gfx908"),) * 65, HostToolchain()),
-        lambda: job_protocol.JobFailure("transient", "x" * (limits.LONGEST_MESSAGE + 1)),
-        lambda: job_protocol.JobFailure("transient", "x", "y" * (limits.LONGEST_WORD + 1)),
-        lambda: job_protocol.Heartbeat(1, log="x" * (limits.MOST_LOG + 1)),
-        lambda: job_protocol.Heartbeat(1, phase="x" * (limits.LONGEST_PHASE + 1)),
-        lambda: job_protocol.FinishJob(1, artifact, log="x" * (limits.MOST_LOG + 1)),
-        lambda: job_protocol.FailJob(1, failure, log="x" * (limits.MOST_LOG + 1)),
-        lambda: job_protocol.FailJob(1, failure, provenance={"x": "y" * limits.MOST_PROVENANCE}),
+        lambda: job_protocol.JobFailure("transient", "x" * (limits.MAX_MESSAGE_LENGTH + 1)),
+        lambda: job_protocol.JobFailure("transient", "x", "y" * (limits.MAX_WORD_LENGTH + 1)),
+        lambda: job_protocol.Heartbeat(1, log="x" * (limits.MAX_LOG_BYTES + 1)),
+        lambda: job_protocol.Heartbeat(1, phase="x" * (limits.MAX_PHASE_LENGTH + 1)),
+        lambda: job_protocol.FinishJob(1, artifact, log="x" * (limits.MAX_LOG_BYTES + 1)),
+        lambda: job_protocol.FailJob(1, failure, log="x" * (limits.MAX_LOG_BYTES + 1)),
+        lambda: job_protocol.FailJob(1, failure, provenance={"x": "y" * limits.MAX_PROVENANCE_BYTES}),
     ):
         with pytest.raises(UsageError, match=r"at most|1 to 64"):
             make()
@@ -94,11 +94,11 @@ def test_inputs_of_a_model() -> None:
             codec.decode(ModelClaim, document | {"inputs": inputs})
 
 
-@pytest.mark.parametrize("levels", [codec.DEEPEST + 1, 500, 900, 100_000])
+@pytest.mark.parametrize("levels", [codec.MAX_DEPTH + 1, 500, 900, 100_000])
 @pytest.mark.parametrize("pair", ["[]", ('{"a":', "}")])
 def test_every_json_document_has_a_depth(levels: int, pair: Any) -> None:
     begin, end = pair
-    assert codec.parse(begin * (codec.DEEPEST - 1) + "[]" + end * (codec.DEEPEST - 1), "It")
+    assert codec.parse(begin * (codec.MAX_DEPTH - 1) + "[]" + end * (codec.MAX_DEPTH - 1), "It")
     for text in (begin * levels + "1" + end * levels, (begin * levels + "1" + end * levels).encode()):
         with pytest.raises(UsageError, match="It is not valid JSON"):
             codec.parse(text, "It")

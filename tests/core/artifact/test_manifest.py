@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxr.artifact.limits import MOST_BLOBS, MOST_FILES
+from mxr.artifact.limits import MAX_BLOBS, MAX_FILES
 from mxr.artifact.manifest import (
     EMPTY,
     Blob,
@@ -221,11 +221,11 @@ def test_an_empty_file_is_a_file_without_blobs() -> None:
 
 
 def test_there_is_a_most_of_files_and_blobs() -> None:
-    Manifest(tuple(cut(str(n), b"") for n in range(MOST_FILES)))
-    with pytest.raises(UsageError, match=f"1 to {MOST_FILES} files"):
-        Manifest(tuple(cut(str(n), b"") for n in range(MOST_FILES + 1)))
-    with pytest.raises(UsageError, match=f"at most {MOST_BLOBS} blobs"):
-        Manifest((File("m", MOST_BLOBS + 1, DIGEST, (Blob(DIGEST, 1),) * (MOST_BLOBS + 1)),))
+    Manifest(tuple(cut(str(n), b"") for n in range(MAX_FILES)))
+    with pytest.raises(UsageError, match=f"1 to {MAX_FILES} files"):
+        Manifest(tuple(cut(str(n), b"") for n in range(MAX_FILES + 1)))
+    with pytest.raises(UsageError, match=f"at most {MAX_BLOBS} blobs"):
+        Manifest((File("m", MAX_BLOBS + 1, DIGEST, (Blob(DIGEST, 1),) * (MAX_BLOBS + 1)),))
 
 
 @pytest.mark.parametrize("value", ["", "ab", "A" * 64, "g" * 64, "a" * 63 + "\n", "a" * 65, "٠" * 64])

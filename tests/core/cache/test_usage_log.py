@@ -85,9 +85,9 @@ def test_foreign_lines_and_clocks_that_jump(tmp_path: Path) -> None:
 
 
 def test_notes_are_bounded(tmp_path: Path) -> None:
-    uses(tmp_path).write_bytes(b"x" * usage_log.MOST)
+    uses(tmp_path).write_bytes(b"x" * usage_log.MAX_BYTES)
     usage_log.note(at(tmp_path), ONE)
-    assert uses(tmp_path).stat().st_size == usage_log.MOST
+    assert uses(tmp_path).stat().st_size == usage_log.MAX_BYTES
 
 
 def test_a_cache_that_cannot_be_written_is_no_trouble(tmp_path: Path) -> None:

@@ -440,7 +440,7 @@ def test_any_bytes_are_a_matrix_or_a_usage_error(data: bytes | str) -> None:
 def test_the_expansion_of_aliases_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of a few hundred bytes that expands to billions of parts. The real limits are tested under soak."""
     if os.environ.get("MXR_TEST_SOAK") != "1":
-        monkeypatch.setattr(document, "MOST_NODES", 10_000)
+        monkeypatch.setattr(document, "MAX_NODES", 10_000)
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 10)}]" for at in range(1, 9)]
     with pytest.raises(UsageError, match="parts \\(aliases expanded\\)"):

@@ -18,7 +18,7 @@ from onnx import external_data_helper, helper
 
 from mxr.errors import DamagedError, UsageError
 from mxr.onnxfile import (
-    DEEPEST_SUBGRAPH,
+    MAX_SUBGRAPH_DEPTH,
     OnnxInput,
     OnnxModel,
     bind_inputs,
@@ -267,8 +267,8 @@ def nested(depth: int) -> bytes:
 
 def test_subgraphs_have_a_bounded_depth(tmp_path: Path) -> None:
     assert external_by_onnx(onnx.load_from_string(nested(20))) == {"deep.bin"}
-    assert read(tmp_path, nested(DEEPEST_SUBGRAPH)).external == ("deep.bin",)
-    for depth in (DEEPEST_SUBGRAPH + 1, 5000):
+    assert read(tmp_path, nested(MAX_SUBGRAPH_DEPTH)).external == ("deep.bin",)
+    for depth in (MAX_SUBGRAPH_DEPTH + 1, 5000):
         with pytest.raises(DamagedError, match="deep"):
             read(tmp_path, nested(depth))
 

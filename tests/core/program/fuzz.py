@@ -25,9 +25,9 @@ from mutations import bombs, mutate
 from mxr.errors import DamagedError
 from mxr.program import BytesSource, cut_points, describe, read_header
 
-MOST_BYTES = 5_000_000
-MOST_SECONDS = 2.0
-MOST_MIB = 256
+MAX_BYTES = 5_000_000
+MAX_SECONDS = 2.0
+MAX_MIB = 256
 
 
 def samples() -> list[bytes]:
@@ -69,7 +69,7 @@ def reset_peak() -> None:
 
 def read_bombs(seen: Counter[str]) -> None:
     """Read each 5 MB bomb in a forked process of its own."""
-    for name, data in bombs(MOST_BYTES).items():
+    for name, data in bombs(MAX_BYTES).items():
         child = os.fork()
         if child == 0:
             reset_peak()
@@ -78,7 +78,7 @@ def read_bombs(seen: Counter[str]) -> None:
             more = peak_mib() - before
             sys.stdout.write(f"bomb {name!r}, {len(data)} bytes: {seconds:.2f} s, {more:.0f} MiB more\n")
             sys.stdout.flush()
-            os._exit(seconds > MOST_SECONDS or more > MOST_MIB)
+            os._exit(seconds > MAX_SECONDS or more > MAX_MIB)
         if os.waitpid(child, 0)[1]:
             sys.exit(f"failed: bomb {name!r}")
 
@@ -98,16 +98,16 @@ def main() -> None:
     end, worst, count = time.monotonic() + 60 * arguments.minutes, 0.0, 0
     while time.monotonic() < end:
         state = chance.getrandbits(64)
-        data = mutate(chance.choice(corpus), corpus, random.Random(state))[:MOST_BYTES]
+        data = mutate(chance.choice(corpus), corpus, random.Random(state))[:MAX_BYTES]
         if chance.random() < 0.05:
             corpus[chance.randrange(len(corpus))] = data[: 1 << 20] or b"\x80"
         if chance.random() < 0.001:
             corpus = samples()
         try:
             seconds = read_all(data, seen)
-            allowed = max(0.3, MOST_SECONDS * len(data) / MOST_BYTES)
+            allowed = max(0.3, MAX_SECONDS * len(data) / MAX_BYTES)
             worst = max(worst, seconds / allowed)
-            if seconds > allowed or peak_mib() > MOST_MIB:
+            if seconds > allowed or peak_mib() > MAX_MIB:
                 raise AssertionError(f"{seconds:.2f} s for {len(data)} bytes, {peak_mib():.0f} MiB")
         except Exception:
             arguments.keep.mkdir(exist_ok=True)

@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from mxr.artifact.target import GfxArch
-from mxr.program.bundle import LEAST_INFLATED, MOST_INFLATED, read_code_object
+from mxr.program.bundle import MAX_INFLATED_BYTES, MIN_INFLATED_BYTES, read_code_object
 from mxr.program.elf import Allowance
 from mxr.program.isa import MACHINES, can_meet, meet, read_isa
 from mxr.program.source import BytesSource
@@ -201,7 +201,7 @@ def test_compressed_bundle(version, method, pack):
 @pytest.mark.parametrize(("method", "pack"), [(0, zlib.compress), (1, zstandard.compress)])
 def test_compressed_bundles_that_exceed_the_limits(method, pack):
     payload = pack(bytes(8 << 20))
-    false_size = read(make.compressed(payload, 100, version=2, method=method), inflated=MOST_INFLATED)
+    false_size = read(make.compressed(payload, 100, version=2, method=method), inflated=MAX_INFLATED_BYTES)
     assert "exceeds its declared size" in false_size.problem
     too_large = read(make.compressed(payload, 8 << 20, version=2, method=method), inflated=1 << 20)
     assert "the size limit" in too_large.problem
@@ -227,13 +227,13 @@ def bombs():
 
 def test_every_attempt_counts_against_the_decompression_limit():
     for data, name in bombs():
-        allowance = Allowance(notes=1 << 20, inflated=MOST_INFLATED)
-        for _ in range(MOST_INFLATED // LEAST_INFLATED + 2):
+        allowance = Allowance(notes=1 << 20, inflated=MAX_INFLATED_BYTES)
+        for _ in range(MAX_INFLATED_BYTES // MIN_INFLATED_BYTES + 2):
             before = allowance.inflated
             assert read_code_object(BytesSource(data), allowance).unread, name
             if allowance.inflated == before:
                 break
-            assert before - allowance.inflated >= LEAST_INFLATED, name
+            assert before - allowance.inflated >= MIN_INFLATED_BYTES, name
         assert allowance.inflated < 8 << 20, name
 
 

@@ -16,7 +16,7 @@ from mxr.program import container
 from mxr.program.container import CHUNKS, DEPTH, VALUES, Walker
 from mxr.program.shapes import Shape, shape_folding
 from mxr.program.source import BytesSource, Span
-from mxr.program.tokens import LONGEST_TEXT, Binary
+from mxr.program.tokens import MAX_TEXT_LENGTH, Binary
 
 
 class SmallReads:
@@ -171,7 +171,7 @@ def test_invalid_trees(data, message):
 
 
 def test_a_long_string_is_not_read():
-    assert tree(make.pack("a" * (LONGEST_TEXT + 1))) == Binary((Span(5, LONGEST_TEXT + 1),))
+    assert tree(make.pack("a" * (MAX_TEXT_LENGTH + 1))) == Binary((Span(5, MAX_TEXT_LENGTH + 1),))
 
 
 @pytest.mark.parametrize("opening", [b"\x91", b"\x81\xa1a", b"\xdc\x00\x01", b"\xde\x00\x01\xa1a"])

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxr.program import BytesSource, FileSource, cut_points, pieces
-from mxr.program.cuts import LARGE, LARGEST, MOST
+from mxr.program.cuts import LARGE, MAX_BLOB_BYTES, MAX_BLOBS
 
 MIB = 1 << 20
 
@@ -53,8 +53,8 @@ def blobs(data: bytes) -> dict[str, int]:
 def check(points: list[int], size: int) -> None:
     assert points[0] == 0
     assert points[-1] == size
-    assert all(start < end <= start + LARGEST for start, end in pairwise(points))
-    assert len(points) <= MOST + 1
+    assert all(start < end <= start + MAX_BLOB_BYTES for start, end in pairwise(points))
+    assert len(points) <= MAX_BLOBS + 1
 
 
 def test_every_large_binary_is_a_piece_and_small_ones_are_not():
@@ -101,16 +101,16 @@ def test_small_programs_are_one_piece():
 def test_a_huge_literal_is_cut_relative_to_its_start(before):
     data = make.program([make.param("x" * (1 + before), make.shape("float", 1)), make.literal("@0", {}, b"HERE")])
     head, tail = data.split(b"\xc4\x04HERE")
-    size = 3 * LARGEST + 12345
+    size = 3 * MAX_BLOB_BYTES + 12345
     start = len(head) + 5
     source = Holes(start + size + len(tail), {0: head + make.bin_head(size), start + size: tail})
     points = cut_points(source)
-    assert points == [0, start, *(start + n * LARGEST for n in (1, 2, 3)), start + size, source.size]
+    assert points == [0, start, *(start + n * MAX_BLOB_BYTES for n in (1, 2, 3)), start + size, source.size]
 
 
 def test_files_that_are_not_programs_are_cut_evenly():
-    source = Holes(2 * LARGEST + 5, {0: b"\x7fELF"})
-    assert cut_points(source) == [0, LARGEST, 2 * LARGEST, 2 * LARGEST + 5]
+    source = Holes(2 * MAX_BLOB_BYTES + 5, {0: b"\x7fELF"})
+    assert cut_points(source) == [0, MAX_BLOB_BYTES, 2 * MAX_BLOB_BYTES, 2 * MAX_BLOB_BYTES + 5]
     assert cut_points(BytesSource(b"<html>")) == [0, 6]
     assert cut_points(BytesSource(b"")) == [0]
     cut_short = program([LARGE, LARGE])[:-100]
@@ -123,7 +123,7 @@ def test_the_number_of_pieces_is_bounded():
     check(points, len(many))
     assert len(points) - 1 <= 16 + len(many) // MIB
     enormous = Holes(1 << 40, {})
-    assert len(cut_points(enormous)) <= MOST + 1
+    assert len(cut_points(enormous)) <= MAX_BLOBS + 1
 
 
 def test_the_largest_binaries_are_cut_out_first():

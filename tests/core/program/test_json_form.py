@@ -70,7 +70,7 @@ def test_a_mark_in_the_file_itself_is_not_a_binary():
 
 def test_a_too_large_program_is_rejected_before_it_is_read():
     class Large:
-        size = json_form.LARGEST + 1
+        size = json_form.MAX_BYTES + 1
 
         def read_at(self, offset: int, length: int) -> bytes:
             assert length <= 4096

@@ -111,7 +111,7 @@ def test_every_needed_field_is_missed(value: object) -> None:
         ("model", {"onnx": "m.onnx"}),
         ("provenance", {"a": float("nan")}),
         ("provenance", {"a": "\ud800"}),
-        ("provenance", {"a": "x" * limits.MOST_PROVENANCE}),
+        ("provenance", {"a": "x" * limits.MAX_PROVENANCE_BYTES}),
     ],
 )
 def test_publishing_refuses(name: str, change: dict[str, Any]) -> None:
@@ -132,7 +132,7 @@ def test_provenance_nested_without_end_is_refused() -> None:
 
 
 def test_nobody_asks_for_too_many_blobs_at_once() -> None:
-    blobs = (Blob("ab" * 32, 1),) * limits.MOST_ASKED
+    blobs = (Blob("ab" * 32, 1),) * limits.MAX_ASKED
     artifact_protocol.MissingRequest(blobs)
     with pytest.raises(UsageError, match="at most"):
         artifact_protocol.MissingRequest((*blobs, blobs[0]))

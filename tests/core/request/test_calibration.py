@@ -164,11 +164,11 @@ def test_what_is_no_calibration_data(tmp_path: Path, write: Callable[[Path], Any
 def test_data_that_would_not_end_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bomb with a true header: its sizes are added up before anything is decompressed."""
     path = saved(tmp_path, np.savez_compressed, image=image(40, 4, 3, 2))
-    monkeypatch.setattr(calibration, "LARGEST", 1000)
+    monkeypatch.setattr(calibration, "MAX_DATA_BYTES", 1000)
     monkeypatch.setattr(calibration, "_is_finite", lambda *_: pytest.fail("the data were read"))
     with pytest.raises(UsageError, match="its arrays have more than"):
         check(path, (IMAGE,), SHAPES[:1])
-    monkeypatch.setattr(calibration, "LARGEST_FILE", 10)
+    monkeypatch.setattr(calibration, "MAX_FILE_BYTES", 10)
     with pytest.raises(UsageError, match="it has more than"):
         check(path, (IMAGE,), SHAPES[:1])
 

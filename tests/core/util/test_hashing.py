@@ -29,7 +29,7 @@ from mxr.errors import TemporaryError
 from mxr.util import hashing
 from mxr.util.hashing import (
     BLOCK,
-    MOST_DIGESTS,
+    MAX_DIGESTS,
     StatMemo,
     has_writer,
     hash_chunks,
@@ -429,13 +429,13 @@ def test_a_full_disk_is_no_error_and_leaves_nothing(
 
 def test_the_memo_of_a_file_is_bounded_and_keeps_the_latest(tmp_path: Path, clock: Clock, memo: StatMemo) -> None:
     path = written(tmp_path / "m", b"onnx")
-    for number in range(3 * MOST_DIGESTS):
+    for number in range(3 * MAX_DIGESTS):
         memo.put(path.stat(), {"sha256": "first"}, started_ns=clock.now)
         memo.put(path.stat(), {f"kind {number}": str(number)}, started_ns=clock.now)
     (record,) = memo.folder.iterdir()
-    assert len(json.loads(record.read_bytes())["digests"]) == MOST_DIGESTS
+    assert len(json.loads(record.read_bytes())["digests"]) == MAX_DIGESTS
     assert memo.get(path.stat(), "sha256") == "first"
-    assert memo.get(path.stat(), f"kind {3 * MOST_DIGESTS - 1}") == str(3 * MOST_DIGESTS - 1)
+    assert memo.get(path.stat(), f"kind {3 * MAX_DIGESTS - 1}") == str(3 * MAX_DIGESTS - 1)
     assert memo.get(path.stat(), "kind 0") is None
 
 

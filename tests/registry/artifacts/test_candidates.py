@@ -177,7 +177,7 @@ def test_what_one_request_reads_is_bounded(
     partial = PartialRequest.from_json({"model": model, **OPEN})
     db = Database(server.rows.url, serve="any")
     try:
-        for name, value in (("MOST_READ", 3), ("MAX_READ", 3 * 400)):
+        for name, value in (("MAX_ROWS", 3), ("MAX_KEY_BYTES", 3 * 400)):
             with monkeypatch.context() as patched:
                 patched.setattr(stored_candidates, name, value)
                 found = json.loads(stored_candidates.find(db, "default", partial) or "{}")

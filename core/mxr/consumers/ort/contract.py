@@ -25,7 +25,7 @@ PLUGIN = re.compile(r"(lib)?(onnxruntime-ep-)?(migraphx-ep|migraphx-backend|amdg
 PLUGIN_PACKAGES = ("onnxruntime_ep_migraphx", "onnxruntime_ep_amdgpu")
 """The Python packages that hold the plugin's library, beside a plain onnxruntime. Source: onnxruntime-ep-amdgpu,
 src/migraphx/pyproject.toml and src/migraphx/CMakeLists.txt; AMD's installation pages of ROCm 10.0."""
-LARGEST_LIBRARY = 256 * 1024 * 1024
+MAX_LIBRARY_BYTES = 256 * 1024 * 1024
 
 BUILT_WITH = {rocm: f"{migraphx}.0" for migraphx, rocm in ROCM_OF.items()}
 """The MIGraphX version of each ROCm release, for a provider whose library names only the folder of its ROCm. The entry
@@ -105,7 +105,7 @@ def _folders(package: str) -> list[Path]:
 def of_library(library: Path) -> Contract:
     """The contract of a provider's library, determined from its strings. Raises `UsageError`."""
     try:
-        if library.stat().st_size > LARGEST_LIBRARY:
+        if library.stat().st_size > MAX_LIBRARY_BYTES:
             raise UsageError(f"{library} is too large to be a provider's library.", hint=_HINT)
         data = library.read_bytes()
     except OSError as problem:

@@ -20,7 +20,7 @@ from mxr.onnxfile.writing import number_field, reencoded, varint
 
 from .graph import packed
 
-MOST_VALUES = 4096
+MAX_VALUES = 4096
 """Tensors with at most this many elements keep their values."""
 
 FLOAT, HALF, DOUBLE, BRAIN = 1, 10, 11, 16
@@ -156,7 +156,7 @@ def _tensor(make: _Maker, data: Bytes, start: int, stop: int, *, outside: bool) 
     found = _read_tensor(data, start, stop)
     count, width = prod(found.dims), WIDTHS.get(found.kind)
     kind = make.types.get(found.kind, found.kind)
-    if width is not None and count > MOST_VALUES:
+    if width is not None and count > MAX_VALUES:
         return _emptied(make, found, kind, count, outside=outside)
     if kind == found.kind and not found.is_external:
         return bytes(data[start:stop])

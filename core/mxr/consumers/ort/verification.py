@@ -20,7 +20,7 @@ from .fields import FIELDS
 from .hashes import hashed
 from .layout import RECORDS
 
-LARGEST_RECORD = 1 << 20
+MAX_RECORD_BYTES = 1 << 20
 ARCHS = (
     *(f"{base}:sramecc{ecc}:xnack{nack}" for base in ("gfx90a", "gfx942", "gfx950") for ecc in "+-" for nack in "+-"),
     *(f"{base}:sramecc{ecc}:xnack{nack}" for base in ("gfx906", "gfx908") for ecc in "+-" for nack in "+-"),
@@ -65,7 +65,7 @@ _REWRITTEN = (
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    data = path.read_bytes()[:LARGEST_RECORD]
+    data = path.read_bytes()[:MAX_RECORD_BYTES]
     try:
         found = parse(data, str(path))
     except UsageError:

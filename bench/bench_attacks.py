@@ -31,10 +31,10 @@ from typing import Any
 from filling import NAMESPACE, register_model, upload_content
 from registry_process import UNKNOWN, RegistryProcess, publish_example, registry_process
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.artifact.model_files import ModelFiles
-from mxr.artifact.qualities import Request
 from mxr.onnxfile.writing import field
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.config.job_rules import JobRules
@@ -130,7 +130,9 @@ def attack(server: RegistryProcess, ids: list[str], downloads: int, watches: int
         can = {"targets": targets, "toolchain": {"rocm": "7.2.1", "migraphx": "2.15.0"}}
         server.call("POST", "/v1/workers", {"name": f"w{number}", "can": can})
     gpu = {"model": UNKNOWN, "kind": "gpu", "arch": "gfx908", "migraphx": "2.15", "rocm": "7.2", "inputs": {}}
-    survey = json.dumps({"requests": [{"key": gpu, "demands": {"num_cu": 20_000 + n}} for n in range(1_000)]}).encode()
+    survey = json.dumps(
+        {"requests": [{"key": gpu, "constraints": {"num_cu": 20_000 + n}} for n in range(1_000)]}
+    ).encode()
 
     for _ in range(downloads):
         attackers.hold(f"GET /v1/blobs/{name}")

@@ -24,8 +24,8 @@ from typing import Any
 from filling import NAMESPACE, multiply, number_as_hex, register_model, templates, upload_content
 from registry_process import RegistryProcess, publish_example, registry_process
 
+from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Demands, Request
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import encode
@@ -41,10 +41,10 @@ EACH = 30
 
 
 def request_of(model: str, kind: int, number: int) -> Request:
-    """The request of a job for one kind of worker. One in ten has a demand that its kind of worker does not meet."""
+    """The request of a job for one kind of worker. One in ten has a constraint that no such worker meets."""
     versions = {"migraphx": f"2.{15 + kind // len(ARCHS)}", "rocm": "7.2"}
     key = Key(model, "gpu", inputs=(("x", (1 + number, 3)),), arch=ARCHS[kind % len(ARCHS)], **versions)
-    return Request(key, Demands(num_cu=304 if number % 10 == 0 else None))
+    return Request(key, Constraints(num_cu=304 if number % 10 == 0 else None))
 
 
 def can_of(kind: int) -> job_protocol.WorkerCapabilities:

@@ -31,9 +31,9 @@ from filling import multiply, number_as_hex, publish, templates, upload_content
 from registry_process import registry
 from sqlalchemy import text
 
+from mxr.artifact.attributes import Attributes, Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.util.codec import canonical
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database
@@ -42,7 +42,7 @@ from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, Arti
 CONNECTIONS = 16
 EACH = 50
 """One of this many artifacts is requested."""
-QUALITIES = Qualities(sramecc="+", xnack="-", num_cu=304, rocm_patch="7.2.1")
+ATTRIBUTES = Attributes(sramecc="+", xnack="-", num_cu=304, rocm_patch="7.2.1")
 JSON = {"content-type": "application/json"}
 
 EMPTY = """
@@ -70,7 +70,7 @@ def request(number: int) -> Request:
         inputs=(("x", (1 + number % 64, 3, 224, 224)),),
         precision=("fp16",),
     )
-    return Request(key, Demands(sramecc="+", xnack="-", num_cu=304, rocm_patch="7.2.1"))
+    return Request(key, Constraints(sramecc="+", xnack="-", num_cu=304, rocm_patch="7.2.1"))
 
 
 def open_requests() -> list[Request]:
@@ -81,7 +81,7 @@ def open_requests() -> list[Request]:
         for minor in range(10)
         for size in range(5)
     )
-    return [Request(key, request(0).demands) for key in keys]
+    return [Request(key, request(0).constraints) for key in keys]
 
 
 def fill(db: Database, folder: Path, count: int, copies: int) -> None:
@@ -95,7 +95,7 @@ def fill(db: Database, folder: Path, count: int, copies: int) -> None:
         for name in ("id", "digest")
     }
     with db.writing() as session:
-        publish(session, map(request, range(count)), QUALITIES, file)
+        publish(session, map(request, range(count)), ATTRIBUTES, file)
         if copies > 1:
             with templates(session, ArtifactRow, ArtifactInputRow, ArtifactBlobRow):
                 multiply(session, ArtifactRow, copies, seq=f"(seq - 1) * {copies} + n + 1", **rest)
@@ -104,7 +104,7 @@ def fill(db: Database, folder: Path, count: int, copies: int) -> None:
             if not db.embedded:
                 numbers = "pg_get_serial_sequence('artifacts', 'seq')"
                 session.execute(text(f"SELECT setval({numbers}, (SELECT max(seq) FROM artifacts))"))
-        publish(session, open_requests(), QUALITIES, file)
+        publish(session, open_requests(), ATTRIBUTES, file)
 
 
 @contextmanager
@@ -188,8 +188,14 @@ def open_ratio(url: str, samples: int) -> float:
     connection = http.client.HTTPConnection(url.removeprefix("http://"))
     exact = open_requests()
     shape = (None, 3, 224, 224)
-    known = {"kind": "gpu", "vendor": "amd", "arch": "gfx942", "precision": ("fp16",), "demands": exact[0].demands}
-    known["demands"] = replace(exact[0].demands, rocm_patch=None)
+    known = {
+        "kind": "gpu",
+        "vendor": "amd",
+        "arch": "gfx942",
+        "precision": ("fp16",),
+        "constraints": exact[0].constraints,
+    }
+    known["constraints"] = replace(exact[0].constraints, rocm_patch=None)
     partial = canonical(PartialRequest(exact[0].key.model, (("x", shape),), **known).to_json()).encode()
     took: dict[str, list[float]] = {"/v1/resolve": [], "/v1/candidates": []}
     for number in range(samples):

@@ -19,8 +19,8 @@ from typing import Any
 from filling import multiply, number_as_hex, publish, templates, upload_content
 from sqlalchemy import text
 
+from mxr.artifact.attributes import Attributes, Request
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Qualities, Request
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.config.retention import RetentionRules
 from mxr_registry.database import schema
@@ -38,7 +38,7 @@ def fill(db: Database, folder: Path, rows: int, expired: int) -> None:
     name = number_as_hex(db, "n", 64)
     used = f"CASE WHEN n < {expired} THEN 1000.0 ELSE 4000000000.0 END"
     with db.writing() as session:
-        publish(session, [request], Qualities(), file)
+        publish(session, [request], Attributes(), file)
         with templates(session, BlobRow, ArtifactRow, ArtifactBlobRow):
             multiply(session, BlobRow, rows, sha256=name, created_at="0.0", touched_at="0.0")
             multiply(session, ArtifactRow, rows, seq="n + 1", id=name, digest=name, published_at="0.0", used_at=used)

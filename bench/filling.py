@@ -15,9 +15,9 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from mxr.artifact import serving
+from mxr.artifact.attributes import Attributes, Request
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.model_files import ModelFiles
-from mxr.artifact.qualities import Qualities, Request
 from mxr.protocol.artifacts import Publish, RegisterModel
 from mxr_registry.artifacts import blobs, models, publication
 from mxr_registry.artifacts.publication import CheckedPublication, PublicationSource
@@ -49,11 +49,11 @@ def register_model(db: Database, file: File) -> str:
     return identity
 
 
-def publish(session: Connection, requests: Iterable[Request], qualities: Qualities, file: File) -> None:
+def publish(session: Connection, requests: Iterable[Request], attributes: Attributes, file: File) -> None:
     """Publish an artifact for the key of each request, as if a worker had built it."""
     source = PublicationSource(serving.BUILT, "bench", worker="bench")
     for request in requests:
-        digest, wanted = request.key.digest, Publish(request.key, Manifest((file,)), qualities)
+        digest, wanted = request.key.digest, Publish(request.key, Manifest((file,)), attributes)
         checked = CheckedPublication(wanted, source, digest, artifact_id(digest, (file,)), {}, {})
         publication.record(session, NAMESPACE, checked)
 

@@ -1,4 +1,4 @@
-"""Generated values for the property tests: keys, qualities, demands, candidates, and what a file may say of itself."""
+"""Generated values for the property tests: keys, attributes, constraints, candidates, and what a file may say."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from mxr.artifact.attributes import Attributes, Constraints
 from mxr.artifact.key import Key
 from mxr.artifact.matching import Candidate
-from mxr.artifact.qualities import Demands, Qualities
 from mxr.artifact.target import DynamicDim
 
 MODEL = "sha256:" + "0123456789abcdef" * 4
@@ -70,12 +70,12 @@ builds = st.sampled_from([None, "1a2b3c4", "5d6e7f8"])
 
 
 @st.composite
-def demands(draw: st.DrawFn) -> Demands:
-    """Any demands that do not contradict themselves."""
+def constraints(draw: st.DrawFn) -> Constraints:
+    """Any constraints that do not contradict themselves."""
     exact = draw(st.booleans())
     allow = draw(st.lists(st.sampled_from(["cu", "patch", "cross", "spoof"]), unique=True)) if not exact else []
     tunings = [None, None, "default", "exhaustive", *(["cross"] if "cross" in allow else [])]
-    return Demands(
+    return Constraints(
         sramecc=draw(st.sampled_from(["+", "-", None])),
         xnack=draw(st.sampled_from(["+", "-", None])),
         num_cu=draw(counts),
@@ -90,8 +90,8 @@ def demands(draw: st.DrawFn) -> Demands:
     )
 
 
-qualities = st.builds(
-    Qualities,
+attributes = st.builds(
+    Attributes,
     sramecc=st.sampled_from(["+", "-", "any", "any"]),
     xnack=st.sampled_from(["+", "-", "any", "any"]),
     num_cu=counts,
@@ -111,12 +111,12 @@ FACTS = ("sramecc", "xnack", "num_cu", "chiplets", "rocm_patch", "migraphx_patch
 @st.composite
 def candidates(draw: st.DrawFn) -> list[Candidate]:
     """Up to six artifacts of one digest or of its family's, the order of publication mixed up."""
-    found = draw(st.lists(qualities, max_size=6))
+    found = draw(st.lists(attributes, max_size=6))
     orders = draw(st.permutations(range(len(found))))
     return [
         Candidate(
             id=f"{order:064x}",
-            qualities=each,
+            attributes=each,
             promoted=draw(st.sampled_from([0, 0, 0, order + 1])),
             order=order,
             generic=draw(st.sampled_from([None, None, None, "gfx9-4-generic"])),
@@ -127,16 +127,16 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
     ]
 
 
-def agreeing(demanded: Demands, found: list[Candidate]) -> list[Candidate]:
+def agreeing(demanded: Constraints, found: list[Candidate]) -> list[Candidate]:
     """The same candidates with one sign per feature, so that an open request is no usage error."""
     rows = []
     for each in found:
-        has = each.qualities
+        has = each.attributes
         signs = {
             name: "+" if getattr(has, name) == "-" and getattr(demanded, name) is None else getattr(has, name)
             for name in ("sramecc", "xnack")
         }
-        rows.append(replace(each, qualities=replace(has, **signs)))
+        rows.append(replace(each, attributes=replace(has, **signs)))
     return rows
 
 

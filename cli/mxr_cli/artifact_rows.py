@@ -18,12 +18,14 @@ def artifact_row(artifact: Artifact) -> dict[str, Any]:
 
 def artifact_cells(artifact: Artifact) -> tuple[str, ...]:
     """The table cells of an artifact: id, target, toolchain, inputs, precision, origin, size, time of publication."""
-    key, qualities = artifact.key, artifact.qualities
-    features = "".join(f":{name}{sign}" for name in ("sramecc", "xnack") if (sign := getattr(qualities, name)) != "any")
+    key, attributes = artifact.key, artifact.attributes
+    features = "".join(
+        f":{name}{sign}" for name in ("sramecc", "xnack") if (sign := getattr(attributes, name)) != "any"
+    )
     target = f"{key.arch}{features}" if key.kind == "gpu" else key.kind
     return (
         artifact.id[:12] + ("*" if artifact.promoted_at else ""),
-        f"{target}/{qualities.num_cu}" if qualities.num_cu else target,
+        f"{target}/{attributes.num_cu}" if attributes.num_cu else target,
         *key_cells(key)[1:],
         artifact.origin,
         format_size(artifact.size),

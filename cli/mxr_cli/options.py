@@ -239,7 +239,7 @@ COMPILE = (
 )
 
 MATCHING = (
-    click.option("--exact", is_flag=True, help="Accept only artifacts that match every given quality exactly."),
+    click.option("--exact", is_flag=True, help="Accept only artifacts that match every given attribute exactly."),
     click.option(
         "--allow",
         metavar="LIST",

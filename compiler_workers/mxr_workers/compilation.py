@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mxr.artifact.attributes import Attributes
 from mxr.artifact.compile_settings import DYNAMIC_SHAPE
 from mxr.artifact.key import Key
 from mxr.artifact.program_evidence import contradictions
-from mxr.artifact.qualities import Qualities
 from mxr.artifact.target import DynamicDim
 from mxr.errors import CompileFailedError, DamagedError, UsageError
 from mxr_workers.failures import CompileFailure, classify
@@ -31,20 +31,20 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class CompileTask:
-    """What to compile: `model` is the ONNX file's name in its folder, `qualities` are those of the resulting program.
+    """What to compile: `model` is the ONNX file's name in its folder, `attributes` are those of the resulting program.
 
     `cross` holds the target arguments (`gpu_arch`, `gpu_num_cu`, ...) for a GPU that this host does not have; then
-    `qualities.tuning` is `cross`, and the program is not run. `calibration` is an .npz file.
+    `attributes.tuning` is `cross`, and the program is not run. `calibration` is an .npz file.
     """
 
     key: Key
-    qualities: Qualities
+    attributes: Attributes
     model: str
     calibration: Path | None = None
     cross: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if (self.cross is not None) != (self.qualities.tuning == "cross"):
+        if (self.cross is not None) != (self.attributes.tuning == "cross"):
             raise UsageError("`cross` and the tuning 'cross' must be used together.", hint="Set both, or neither.")
 
     def compile_request(self, models: Path, output: Path) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class CompileTask:
             "cross": dict(self.cross) if self.cross else None,
             "offload_copy": key.offload_copy,
             "fast_math": key.fast_math,
-            "tuning": self.qualities.tuning,
+            "tuning": self.attributes.tuning,
             "options": sorted(dict(key.options)),
             "output": str(output),
         }
@@ -103,7 +103,7 @@ class CompiledProgram:
     """A program that was compiled, read and verified. `verified` is None after a cross-compile, which is not run."""
 
     path: Path
-    qualities: Qualities
+    attributes: Attributes
     description: Mapping[str, Any]
     provenance: Mapping[str, Any]
     log: ChildLog
@@ -132,8 +132,8 @@ def compile_program(task: CompileTask, models: Path, environment: CompileEnviron
     verified = _verify(task, output, environment, log) if task.cross is None else None
     compile_result = dict(compiled.result or {})
     verify_result = dict(verified.result or {}) if verified else None
-    qualities = replace(
-        task.qualities,
+    attributes = replace(
+        task.attributes,
         libraries=tuple(description["libraries"]),
         latency_ms=verify_result["latency_ms"] if verify_result else None,
     )
@@ -143,7 +143,7 @@ def compile_program(task: CompileTask, models: Path, environment: CompileEnviron
         "build": compile_result.get("build"),
         "verified": {name: verify_result[name] for name in checks} if verify_result else None,
     }
-    return CompiledProgram(output, qualities, description, provenance, log, compiled.warnings, verify_result)
+    return CompiledProgram(output, attributes, description, provenance, log, compiled.warnings, verify_result)
 
 
 def measurements(ending: ChildResult, variables: Mapping[str, str], log: ChildLog) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def checked_description(task: CompileTask, output: Path, log: ChildLog, ending: 
         raise CompileAttemptFailed(CompileFailure("transient", "damaged-program", message), log, ending) from error
     # The precision is not compared: it was passed to MIGraphX, and a program without arithmetic (only a concat, say)
     # shows no trace of it.
-    found = contradictions(task.key, task.qualities, description)
+    found = contradictions(task.key, task.attributes, description)
     wrong = [str(difference) for difference in found if difference.field != "precision"]
     if wrong or description["warnings"]:
         message = f"The program does not match the key: {'; '.join([*wrong, *description['warnings']])}"

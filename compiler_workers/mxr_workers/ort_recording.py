@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mxr.artifact.qualities import Demands, Qualities
+from mxr.artifact.attributes import Attributes, Constraints
 from mxr.consumers.layout import full_arch
 from mxr.consumers.ort import contract, layout, recording
 from mxr.consumers.ort.recording_form import OrtRuntime, check_recording, check_weights, level_in, runtime_in
@@ -53,7 +53,7 @@ class RecordedFiles:
     """The files of a recording, with the names that the provider gave them."""
 
     paths: tuple[Path, ...]
-    qualities: Qualities
+    attributes: Attributes
     provenance: Mapping[str, Any]
 
 
@@ -114,8 +114,8 @@ def record(task: CompileTask, opening: RecordingTask, models: Path, environment:
         "verified": {name: verified.get(name) for name in ("ran", "finite", "unrun")},
     }
     libraries = sorted({name for description in descriptions for name in description["libraries"]})
-    qualities = replace(task.qualities, libraries=tuple(libraries), latency_ms=verified.get("latency_ms"))
-    return RecordedFiles(tuple(paths), qualities, provenance)
+    attributes = replace(task.attributes, libraries=tuple(libraries), latency_ms=verified.get("latency_ms"))
+    return RecordedFiles(tuple(paths), attributes, provenance)
 
 
 def _file_states(cache: Path) -> dict[str, tuple[int, int, int]]:
@@ -170,7 +170,7 @@ def _run_session(
     settings = layout.variables(runtime_in(key.form).split(":")[0], str(cache), key)
     variables = child_environment(environment.interpreter.environ, folder, dict(key.env)) | dict(settings)
     options = dict(layout.provider_options(str(cache), key.precision))
-    if task.qualities.tuning == "exhaustive":
+    if task.attributes.tuning == "exhaustive":
         options["migraphx_exhaustive_tune"] = "1"
     request = {
         "model": str(model),
@@ -215,7 +215,7 @@ def _recorded_paths(task: CompileTask, cache: Path, log: ChildLog, ending: Child
             "loaded for any shape. Freeze the model first: mxr freeze MODEL --batch 1,4,8 -o FOLDER."
         )
         raise CompileAttemptFailed(CompileFailure("permanent", "open-dims", message), log, ending)
-    arch = full_arch(task.key, Demands(), task.qualities)
+    arch = full_arch(task.key, Constraints(), task.attributes)
     if arch is not None and recording.of_arch(paths, arch) != paths:
         message = f"The provider named its files for another GPU than {arch}: {paths[0].name}."
         raise CompileAttemptFailed(CompileFailure("transient", "other-arch", message), log, ending)

@@ -154,7 +154,7 @@ def _make(context: SlotContext, lease: job_protocol.Lease, heartbeat: LeaseHeart
     environment = CompileEnvironment(
         slot.interpreter(context.interpreter, lease.target, context.gpus),
         folder,
-        context.settings.limits(task.qualities.tuning),
+        context.settings.limits(task.attributes.tuning),
         context.settings.verify_limits(),
         observer,
         None if lease.cross else slot.problem_cache(context.spool.folder, lease.target),
@@ -173,7 +173,7 @@ def _make(context: SlotContext, lease: job_protocol.Lease, heartbeat: LeaseHeart
     heartbeat.phase("publish")
     manifest = Manifest(tuple(file for _, file in files))
     artifact = artifact_protocol.Publish(
-        lease.key, manifest, result.qualities, provenance_of(context, lease, result.provenance)
+        lease.key, manifest, result.attributes, provenance_of(context, lease, result.provenance)
     )
     return UploadedPrograms(files, job_protocol.FinishJob(lease.fence, artifact))
 
@@ -224,13 +224,15 @@ def _delivery(lease: job_protocol.Lease) -> RetryPolicy:
 
 def task_of(context: SlotContext, lease: job_protocol.Lease, calibration: Path | None) -> CompileTask:
     """The task of a lease: for the target that it names, or for a cross-compile, for the GPU that it describes."""
-    can, demands = context.slot.can, lease.demands
+    can, constraints = context.slot.can, lease.constraints
     if not lease.cross:
-        qualities = capabilities.made_by(can.targets[lease.target], can.toolchain, capabilities.tuning_for(demands))
-        return CompileTask(lease.key, qualities, lease.onnx, calibration)
-    qualities = capabilities.made_across(demands, can.toolchain)
-    cross = {"gpu_arch": lease.key.arch, "gpu_num_cu": demands.num_cu, "gpu_num_chiplets": demands.chiplets}
-    return CompileTask(lease.key, qualities, lease.onnx, calibration, cross)
+        attributes = capabilities.made_by(
+            can.targets[lease.target], can.toolchain, capabilities.tuning_for(constraints)
+        )
+        return CompileTask(lease.key, attributes, lease.onnx, calibration)
+    attributes = capabilities.made_across(constraints, can.toolchain)
+    cross = {"gpu_arch": lease.key.arch, "gpu_num_cu": constraints.num_cu, "gpu_num_chiplets": constraints.chiplets}
+    return CompileTask(lease.key, attributes, lease.onnx, calibration, cross)
 
 
 def provenance_of(context: SlotContext, lease: job_protocol.Lease, details: Mapping[str, Any]) -> dict[str, Any]:

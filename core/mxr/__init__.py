@@ -26,8 +26,8 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .api import fetch, fetch_set
+    from .artifact.attributes import Attributes, Constraints, Request
     from .artifact.key import Key
-    from .artifact.qualities import Demands, Qualities, Request
     from .artifact.target import DynamicDim
     from .cache.store import Cache
     from .client.registry import Client
@@ -42,11 +42,12 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Attributes",
     "Cache",
     "Client",
     "CompileFailedError",
+    "Constraints",
     "DamagedError",
-    "Demands",
     "DynamicDim",
     "Fetched",
     "Key",
@@ -57,7 +58,6 @@ __all__ = [
     "NotAllowedError",
     "NotCompiledError",
     "Options",
-    "Qualities",
     "Request",
     "RequestOptions",
     "Settings",
@@ -76,13 +76,13 @@ if not TYPE_CHECKING:
     _MODULES = {
         "Cache": "cache.store",
         "Client": "client.registry",
-        "Demands": "artifact.qualities",
+        "Constraints": "artifact.attributes",
         "DynamicDim": "artifact.target",
         "Fetched": "workflows.fetch",
         "Key": "artifact.key",
         "Options": "request.builder",
-        "Qualities": "artifact.qualities",
-        "Request": "artifact.qualities",
+        "Attributes": "artifact.attributes",
+        "Request": "artifact.attributes",
         "RequestOptions": "request.builder",
         "Settings": "settings",
         "describe_file": "program",

@@ -42,7 +42,7 @@ class HostileRegistry(RegistryUnderTest):
     def fill(self) -> None:
         """Fill it by requests as far as these are accepted, and by SQL for what they refuse."""
         self.model = self.register_model()
-        explicit = {"qualities": {"sramecc": "+", "xnack": "-"}}
+        explicit = {"attributes": {"sramecc": "+", "xnack": "-"}}
         for data, key, more in ((REF, ref_key(self.model), {}), (GFX908, gpu_key("sha256:" + "ab" * 32), explicit)):
             provenance = {"tool": EVIL, EVIL: [EVIL], "nested": {EVIL: 1}}
             status, said = self.publish(data, key, provenance=provenance, **more)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Request
 from mxr.protocol import jobs as job_protocol
 from mxr.workflows.compile import JobProgress
 from mxr_cli.job_progress import progress_line

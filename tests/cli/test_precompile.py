@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Request
 from mxr.display.github import markdown
 from mxr.errors import CompileFailedError, NotCompiledError, NoWorkerError, TemporaryError
 from mxr.matrix import Cell

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from paths import DOUBLES
 
+from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Qualities
 from mxr_workers.compilation import CompiledProgram, CompileEnvironment, CompileTask, compile_program
 from mxr_workers.interpreter import Interpreter, describe
 from mxr_workers.sandbox import ChildLimits, ChildObserver
@@ -42,10 +42,10 @@ class Target:
         gpu = {"arch": "gfx90a", "rocm": "7.2"} if self.kind == "gpu" else {}
         return Key(**{**base, **gpu, **more})
 
-    def qualities(self, **more: object) -> Qualities:
-        """The qualities that a worker states."""
+    def attributes(self, **more: object) -> Attributes:
+        """The attributes that a worker states."""
         gpu = {"sramecc": "+", "xnack": "-"} if self.kind == "gpu" else {}
-        return Qualities(**{**gpu, **more})
+        return Attributes(**{**gpu, **more})
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class GraphCompiler:
         if spoil is not None:
             spoil(path)
         fields = dict(task or {})
-        qualities = self.target.qualities(**fields.pop("qualities", {}))
-        wanted = CompileTask(self.target.key(found, **key), qualities, path.name, **fields)
+        attributes = self.target.attributes(**fields.pop("attributes", {}))
+        wanted = CompileTask(self.target.key(found, **key), attributes, path.name, **fields)
         place = CompileEnvironment(
             self.target.interpreter,
             self.folder / "work",

@@ -127,7 +127,7 @@ interpreter.run("compile", request, folder / "work", limits, observer=ChildObser
 def start_worker(compiler: GraphCompiler, folder: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
     """Start a worker process with a compile that hangs. Returns it with the pids of what the compile started."""
     model = GRAPHS["gemm"].write(folder, {"double.compile": "hang"})
-    task = CompileTask(compiler.target.key(GRAPHS["gemm"]), compiler.target.qualities(), model.name)
+    task = CompileTask(compiler.target.key(GRAPHS["gemm"]), compiler.target.attributes(), model.name)
     (folder / "request.json").write_text(json.dumps(task.compile_request(folder, folder / "work/p.mxr")))
     home = str(ROOT / "compiler_workers")
     path = compiler.target.interpreter.environ["PYTHONPATH"]

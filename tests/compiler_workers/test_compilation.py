@@ -57,7 +57,7 @@ def check_result(compiler: GraphCompiler) -> None:
     assert compiled.description["inputs"] == {"x": {"type": "float_type", "dims": [4, 3, 8, 8]}}
     assert compiled.verified is not None
     assert compiled.verified["outputs"] == [{"type": "float_type", "dims": [4, 4, 6, 6]}]
-    assert compiled.verified["finite"] is True and compiled.qualities.latency_ms is not None
+    assert compiled.verified["finite"] is True and compiled.attributes.latency_ms is not None
     provenance = compiled.provenance
     assert provenance["migraphx"].startswith(compiler.target.migraphx) and provenance["compile_seconds"] > 0
     assert provenance["peak_memory"] > 10 << 20

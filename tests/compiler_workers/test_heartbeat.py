@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from mxr.artifact.attributes import Constraints
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import File, Manifest
-from mxr.artifact.qualities import Demands
 from mxr.errors import ConflictError, UnreachableError
 from mxr.protocol import jobs as job_protocol
 from mxr_workers import heartbeat as module
@@ -22,7 +22,7 @@ EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 def lease(**more: Any) -> job_protocol.Lease:
     key = Key("sha256:" + "0" * 64, "ref", "2.15", (("x", (1, 3)),))
     model = Manifest((File("model.onnx", 0, EMPTY, ()),))
-    return job_protocol.Lease("ab" * 16, 7, 0.3, key, Demands(), model, "model.onnx", **more)
+    return job_protocol.Lease("ab" * 16, 7, 0.3, key, Constraints(), model, "model.onnx", **more)
 
 
 class FakeRegistry:

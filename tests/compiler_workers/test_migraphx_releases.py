@@ -45,11 +45,11 @@ def test_an_old_release_compiles_what_it_supports(tmp_path: Path) -> None:
     ("request_", "name"),
     [
         ({"inputs": {"x": (DynamicDim(1, 4), 16)}}, "no-dynamic"),
-        ({"task": {"qualities": {"tuning": "exhaustive"}}}, "no-exhaustive"),
-        ({"task": {"qualities": {"tuning": "eager"}}}, "no-eager"),
+        ({"task": {"attributes": {"tuning": "exhaustive"}}}, "no-exhaustive"),
+        ({"task": {"attributes": {"tuning": "eager"}}}, "no-eager"),
         ({"precision": ("bf16",)}, "no-bf16"),
         ({"precision": ("fp8",)}, "no-fp8"),
-        ({"task": {"qualities": {"tuning": "cross"}, "cross": RDNA}, "arch": "gfx1100"}, "no-cross"),
+        ({"task": {"attributes": {"tuning": "cross"}, "cross": RDNA}, "arch": "gfx1100"}, "no-cross"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -61,7 +61,7 @@ def test_what_an_old_release_lacks_is_refused_permanently(tmp_path: Path, reques
 
 def test_exhaustive_tuning_is_on_only_when_requested(tmp_path: Path) -> None:
     compiler = double(tmp_path)
-    compiled = compiler.compile("gemm", task={"qualities": {"tuning": "exhaustive"}})
+    compiled = compiler.compile("gemm", task={"attributes": {"tuning": "exhaustive"}})
     assert b"exhaustive_tune=True" in compiled.log.kept
     assert b"exhaustive_tune=False" in compiler.compile("gemm").log.kept
 
@@ -69,8 +69,8 @@ def test_exhaustive_tuning_is_on_only_when_requested(tmp_path: Path) -> None:
 def test_an_eager_compile_uses_the_compile_mode(tmp_path: Path) -> None:
     compiler = double(tmp_path, modes=True)
     assert describe(compiler.target.interpreter, tmp_path / "describe").features["compile_mode"]
-    compiled = compiler.compile("gemm", task={"qualities": {"tuning": "eager"}})
-    assert b"compile_mode=<compile_modes.eager: 0>" in compiled.log.kept and compiled.qualities.tuning == "eager"
+    compiled = compiler.compile("gemm", task={"attributes": {"tuning": "eager"}})
+    assert b"compile_mode=<compile_modes.eager: 0>" in compiled.log.kept and compiled.attributes.tuning == "eager"
     assert b"compile_mode=None" in compiler.compile("gemm").log.kept
     assert not describe(double_interpreter(tmp_path / "without"), tmp_path / "describe").features["compile_mode"]
 
@@ -93,19 +93,19 @@ def test_options_are_passed_only_to_a_migraphx_that_reads_them(tmp_path: Path) -
 def test_a_cross_compile_makes_a_program_for_another_gpu_and_does_not_run_it(tmp_path: Path) -> None:
     compiler = double(tmp_path, cross=True)
     assert describe(compiler.target.interpreter, tmp_path / "describe").features["cross_compile"]
-    qualities = {"sramecc": "any", "xnack": "any", "num_cu": 48, "tuning": "cross"}
-    compiled = compiler.compile("gemm", arch="gfx1100", task={"qualities": qualities, "cross": RDNA})
+    attributes = {"sramecc": "any", "xnack": "any", "num_cu": 48, "tuning": "cross"}
+    compiled = compiler.compile("gemm", arch="gfx1100", task={"attributes": attributes, "cross": RDNA})
     assert compiled.description["archs"] == ["gfx1100"]
     assert compiled.verified is None and compiled.provenance["verified"] is None
-    assert compiled.qualities.tuning == "cross" and compiled.qualities.latency_ms is None
+    assert compiled.attributes.tuning == "cross" and compiled.attributes.latency_ms is None
 
 
 def test_the_tuning_of_a_cross_compile_must_be_cross(tmp_path: Path) -> None:
     graph, target = GRAPHS["gemm"], double(tmp_path).target
     with pytest.raises(UsageError, match="cross"):
-        CompileTask(target.key(graph), target.qualities(), "gemm.onnx", cross=RDNA)
+        CompileTask(target.key(graph), target.attributes(), "gemm.onnx", cross=RDNA)
     with pytest.raises(UsageError, match="cross"):
-        CompileTask(target.key(graph), target.qualities(tuning="cross"), "gemm.onnx")
+        CompileTask(target.key(graph), target.attributes(tuning="cross"), "gemm.onnx")
 
 
 HYGON: dict[str, object] = {"hygon": True, "migraphx": "4.1.0", "arch": "gfx906:sramecc+:xnack-"}

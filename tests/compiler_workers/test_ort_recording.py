@@ -12,8 +12,8 @@ import pytest
 from doubles.migraphx import programs
 from doubles.ort_migraphx import VERSION, Judge, Outcome, parts
 
+from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Qualities
 from mxr.consumers.ort.contract import Contract
 from mxr.consumers.ort.recording_form import OrtRuntime, form_of
 from mxr_workers.compilation import CompileAttemptFailed, CompileEnvironment, CompileTask
@@ -71,7 +71,7 @@ class Recorder:
         made = Key(
             MODEL, "gpu", "2.15", inputs, arch="gfx90a", rocm="7.2", offload_copy=False, fast_math=False, form=form
         )
-        task = CompileTask(replace(made, **key), Qualities(sramecc="+", xnack="-"), model.name)
+        task = CompileTask(replace(made, **key), Attributes(sramecc="+", xnack="-"), model.name)
         files = tuple(path.name for path in self.models.iterdir())
         environment = CompileEnvironment(interpreter or self.interpreter(), self.folder / "work", limits, limits)
         return record(task, RecordingTask(name, files), self.models, environment)
@@ -126,7 +126,7 @@ def test_all_parts_are_recorded_and_loaded_again(recordings: dict[str, Recording
     assert compiled == ["compile\tfp16 "] * 2, "the flags of the key: fp16, fast_math off"
     assert found.provenance["onnxruntime"] == VERSION and found.provenance["file"] == recording.name
     assert found.provenance["verified"] == {"ran": True, "finite": True, "unrun": []}
-    assert found.qualities.latency_ms is not None
+    assert found.attributes.latency_ms is not None
     assert recording.requested == {path.name for path in found.paths}
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from mxr.artifact.attributes import Constraints
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest
-from mxr.artifact.qualities import Demands
 from mxr.errors import InterruptionError
 from mxr.protocol import jobs as job_protocol
 from mxr_workers import spool
@@ -37,7 +37,7 @@ def lease(number: int, data: bytes, name: str = "model.onnx") -> job_protocol.Le
     sha = sha256(data).hexdigest()
     key = Key(f"sha256:{number:064x}", "ref", "2.15", (("x", (1, 3)),))
     model = Manifest((File(name, len(data), sha, (Blob(sha, len(data)),)),))
-    return job_protocol.Lease("ab" * 16, 1, 60.0, key, Demands(), model, name)
+    return job_protocol.Lease("ab" * 16, 1, 60.0, key, Constraints(), model, name)
 
 
 def names(spool: Spool) -> set[int]:

@@ -85,7 +85,7 @@ def connections_mib(count: int) -> float:
 
 def test_the_memory_of_a_registry_adds_up() -> None:
     """Each row of the table is what the constants of the code give, and the sum is the figure to plan with."""
-    caches = len((lanes._CAPABILITIES, lanes._DEMANDS, catalog._FOUND, catalog._QUALITIES, resolution._REQUESTS))
+    caches = len((lanes._CAPABILITIES, lanes._CONSTRAINTS, catalog._FOUND, catalog._ATTRIBUTES, resolution._REQUESTS))
     rows = {
         "the process at rest": 90,
         "connections: each": connections_mib(DEFAULTS.connections),

@@ -74,7 +74,7 @@ def holds(found: Any, *names: str) -> None:
 def test_documents_of_a_program_s_life(
     mxr: Host, model: Path, programs: Programs, published: dict[str, Any], gpu: tuple[str, ...]
 ) -> None:
-    holds(published, "id", "digest", "sha256", "key", "qualities")
+    holds(published, "id", "digest", "sha256", "key", "attributes")
 
     assert mxr("identity", model, "--json").json == {"model": published["key"]["model"]}
     key = mxr("key", model, *gpu, "--json").json
@@ -90,7 +90,7 @@ def test_documents_of_a_program_s_life(
     assert fetched["match"] == {"exact": True, "relaxed": [], "assumed": {}}
 
     rows = mxr("ls", "--model", model, "--json").json["artifacts"]
-    holds(rows[0], "id", "digest", "sha256", "size", "key", "qualities", "provenance")
+    holds(rows[0], "id", "digest", "sha256", "size", "key", "attributes", "provenance")
     shown = mxr("show", published["id"], "--json").json
     holds(shown, *rows[0], "manifest")
     holds(mxr("promote", published["id"], "--json").json, "id", "promoted_at")

@@ -79,7 +79,7 @@ def test_a_client_that_lies_is_refused_by_the_registry(
     registry: Registry, published: dict[str, Any], programs: Programs
 ) -> None:
     manifest = json.loads(registry.ask("GET", f"/v1/artifacts/{published['id']}").data)["manifest"]
-    lie = {"key": published["key"] | {"arch": "gfx942"}, "manifest": manifest, "qualities": published["qualities"]}
+    lie = {"key": published["key"] | {"arch": "gfx942"}, "manifest": manifest, "attributes": published["attributes"]}
     reply = registry.ask("POST", "/v1/artifacts", lie)
     assert reply.status == 409
     error = reply.json()["error"]

@@ -345,5 +345,5 @@ def test_a_lock_is_readable_json(locked: Host) -> None:
     document = json.loads((locked.home / "mxr.lock").read_text())
     assert document["version"] == 1
     assert [set(each) for each in document["entries"]] == [
-        {"model", "consumer", "key", "demands", "digest", "id", "sha256"}
+        {"model", "consumer", "key", "constraints", "digest", "id", "sha256"}
     ] * 3

@@ -28,7 +28,7 @@ def finish(registry: Registry, data: bytes, manifest: dict[str, Any]) -> None:
     lease = registry.call("POST", "/v1/jobs/claim", {"worker": worker, "wait": 0})[1]["lease"]
     for blob in manifest["files"][0]["blobs"]:
         registry.call("PUT", f"/v1/blobs/{blob['sha256']}", data)
-    made = {"key": lease["key"], "manifest": manifest, "qualities": {"sramecc": "+", "xnack": "-"}}
+    made = {"key": lease["key"], "manifest": manifest, "attributes": {"sramecc": "+", "xnack": "-"}}
     status, said = registry.call("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": lease["fence"], "artifact": made})
     assert (status, said["state"]) == (200, "done"), said
 

@@ -144,6 +144,6 @@ def parts() -> Any:
         model = MODEL
         gpu_key = staticmethod(lambda arch="gfx908", *, model=MODEL, **other: gpu_key(model, arch, **other))
         ref_key = staticmethod(lambda *, model=MODEL, **other: ref_key(model, **other))
-        explicit: dict[str, Any] = {"qualities": {"sramecc": "+", "xnack": "-"}}  # noqa: RUF012
+        explicit: dict[str, Any] = {"attributes": {"sramecc": "+", "xnack": "-"}}  # noqa: RUF012
 
     return Parts

@@ -13,9 +13,9 @@ import pytest
 from harness.waiting import until
 from registry.registry_client import HEARD, ONNX_MODEL, REF, gpu_key, ref_key
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
 from mxr.artifact.limits import MAX_MISS_BYTES
-from mxr.artifact.qualities import Request
 from mxr_registry.artifacts import misses
 from mxr_registry.database import schema
 from mxr_registry.database.session import Database
@@ -39,9 +39,9 @@ def test_a_request_with_100000_inputs_is_refused_and_not_kept(server: Any) -> No
     for count in (10_000, 100_000):
         key = ref_key(ONNX_MODEL, inputs={str(number): [1] for number in range(count)})
         for path, body in (
-            ("/v1/survey", {"requests": [{"key": key, "demands": {}}]}),
-            ("/v1/resolve", {"key": key, "demands": {}}),
-            ("/v1/jobs", {"request": {"key": key, "demands": {}}}),
+            ("/v1/survey", {"requests": [{"key": key, "constraints": {}}]}),
+            ("/v1/resolve", {"key": key, "constraints": {}}),
+            ("/v1/jobs", {"request": {"key": key, "constraints": {}}}),
         ):
             error = server.error("POST", path, body)
             if count == 10_000 or path == "/v1/survey":
@@ -55,7 +55,7 @@ def test_deep_documents_are_refused_everywhere(server: Any) -> None:
     manifest = server.manifest(REF)
     body = {"key": ref_key(ONNX_MODEL), "manifest": manifest, "provenance": {"a": deep(20)}}
     assert "levels" in server.error("POST", "/v1/artifacts", body)["message"]
-    for name in ("provenance", "key", "qualities", "manifest"):
+    for name in ("provenance", "key", "attributes", "manifest"):
         for levels in (100, 900):
             error = server.error("POST", "/v1/artifacts", body | {name: {"a": deep(levels)}})
             assert error["code"] == "usage" and "nested" in error["message"]
@@ -89,21 +89,24 @@ def test_values_are_bounded_before_they_are_built(server: Any) -> None:
 
 
 def test_a_survey_costs_little_whatever_workers_register(server: Any) -> None:
-    """300 workers with 64 targets each, and 1,000 requests with demands of their own that none of them meets."""
+    """300 workers with 64 targets each, and 1,000 requests with constraints of their own that none of them meets."""
     refused = 0
     for number in range(120):
         targets = [{"arch": "gfx908", "num_cu": 1 + 64 * number + each} for each in range(64)]
         can = {"targets": targets, "toolchain": {"rocm": "7.2.1", "migraphx": "2.15.0"}}
         refused += server.call("POST", "/v1/workers", {"name": f"w{number}", "can": can})[0] == 503
     assert refused, "the different capabilities of all workers are bounded"
-    requests = [{"key": gpu_key(ONNX_MODEL), "demands": {"num_cu": 20_000 + each}} for each in range(1_000)]
+    requests = [{"key": gpu_key(ONNX_MODEL), "constraints": {"num_cu": 20_000 + each}} for each in range(1_000)]
     before = cpu_seconds(server.process.pid)
     error = server.error("POST", "/v1/survey", {"requests": requests})
     assert (error["code"], error["hint"]) == ("too_large", "Send fewer requests at once.")
     assert server.ok("POST", "/v1/survey", {"requests": requests[:2]})["standings"][1]["able"] is False
-    assert "num_cu" not in server.submit_error(gpu_key(ONNX_MODEL), demands=requests[0]["demands"], wait=True)["hint"]
+    assert (
+        "num_cu"
+        not in server.submit_error(gpu_key(ONNX_MODEL), constraints=requests[0]["constraints"], wait=True)["hint"]
+    )
     assert cpu_seconds(server.process.pid) - before < 20, "it took a minute"
-    others = [{"key": gpu_key(ONNX_MODEL, "gfx90a"), "demands": {"num_cu": each}} for each in range(1, 1_000)]
+    others = [{"key": gpu_key(ONNX_MODEL, "gfx90a"), "constraints": {"num_cu": each}} for each in range(1, 1_000)]
     standings = server.ok("POST", "/v1/survey", {"requests": others})["standings"]
     assert not any(each["able"] for each in standings), "workers of other lanes cost nothing"
     assert memory_of(server.process.pid, "VmRSS") < 400
@@ -177,7 +180,7 @@ def test_publications_do_not_stop_other_requests(start: Any) -> None:
     with StoppedInspectors(server.process.pid, 2):
         server.handled(*waiting)
         assert server.call("GET", "/readyz")[0] == 200
-        assert server.call("POST", "/v1/resolve", {"key": ref_key(ONNX_MODEL), "demands": {}})[0] == 404
+        assert server.call("POST", "/v1/resolve", {"key": ref_key(ONNX_MODEL), "constraints": {}})[0] == 404
         refused = server.request("POST", "/v1/artifacts", publication(99))
         assert (refused.status, refused.headers["retry-after"]) == (503, "5")
     assert {each.reply()[0] for each in waiting} == {201}

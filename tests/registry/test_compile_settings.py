@@ -28,9 +28,9 @@ def test_no_route_accepts_them(server: Any, parts: Any, more: dict[str, Any]) ->
     key = parts.ref_key(**more)
     name = next(iter(next(iter(more.values()))))
     for path, body in (
-        ("/v1/resolve", {"key": key, "demands": {}}),
-        ("/v1/jobs", {"request": {"key": key, "demands": {}}}),
-        ("/v1/survey", {"requests": [{"key": key, "demands": {}}]}),
+        ("/v1/resolve", {"key": key, "constraints": {}}),
+        ("/v1/jobs", {"request": {"key": key, "constraints": {}}}),
+        ("/v1/survey", {"requests": [{"key": key, "constraints": {}}]}),
     ):
         status, said = server.call("POST", path, body)
         assert (status, said["error"]["code"]) == (422, "usage"), path

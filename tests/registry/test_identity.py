@@ -35,7 +35,7 @@ def test_every_reply_names_the_database(server: RegistryUnderTest, databases: Da
 
 def test_an_artifact_and_a_lock_are_confirmed_by_their_entity_tags(server: RegistryUnderTest) -> None:
     _, said = server.publish(REF, ref_key(MODEL))
-    hit = server.ok("POST", "/v1/resolve", {"key": ref_key(MODEL), "demands": {}})
+    hit = server.ok("POST", "/v1/resolve", {"key": ref_key(MODEL), "constraints": {}})
     path = f"/v1/artifacts/{said['id']}"
     assert server.get(path).headers["etag"] == hit["etag"]
     for tag in (hit["etag"], f'"other", {hit["etag"]}', "*"):

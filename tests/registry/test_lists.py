@@ -37,7 +37,7 @@ def filled(server: RegistryUnderTest) -> RegistryUnderTest:
         _, artifact = server.publish(REF, ref_key(model, env=marked(str(number))))
         server.ok("PUT", f"/v1/locks/lock-{number}", {"artifacts": [artifact["id"]]})
         server.ok("POST", "/v1/uses", {"uses": [{"id": artifact["id"], "count": 1 + number // 2}]})
-        server.error("POST", "/v1/resolve", {"key": gpu_key(model), "demands": {}})
+        server.error("POST", "/v1/resolve", {"key": gpu_key(model), "constraints": {}})
     return server
 
 
@@ -167,7 +167,7 @@ def test_a_page_of_large_rows_is_small(server: RegistryUnderTest) -> None:
     name = "x" * 26_000
     for number in range(300):
         key = ref_key("sha256:" + sha256(b"%d" % number).hexdigest(), inputs={name: [1]})
-        server.error("POST", "/v1/resolve", {"key": key, "demands": {}})
+        server.error("POST", "/v1/resolve", {"key": key, "constraints": {}})
     found, after = [], ""
     while after is not None:
         reply = server.request("GET", f"/v1/misses{after and '?after='}{after}")

@@ -32,11 +32,11 @@ def test_resolves_and_probes_do_not_wait_behind_other_requests(server: Any) -> N
             for number in range(3 * SHARED)
         ]
         # These need no lock, or not for long, but a place among the shared threads.
-        miss = {"key": ref_key(ONNX_MODEL, precision="fp32"), "demands": {}}
+        miss = {"key": ref_key(ONNX_MODEL, precision="fp32"), "constraints": {}}
         behind = [server.pending("POST", "/v1/resolve", miss) for _ in range(3 * RESOLVES)]
         behind.append(server.pending("GET", "/v1/jobs?limit=1"))
         requests_read(*waiting, *behind)
-        assert server.call("POST", "/v1/resolve", {"key": key, "demands": {}})[0] == 200
+        assert server.call("POST", "/v1/resolve", {"key": key, "constraints": {}})[0] == 200
         assert server.call("GET", "/readyz")[0] == 200
         assert not any(each.answered for each in behind)
         other.execute("ROLLBACK")

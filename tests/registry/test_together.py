@@ -74,7 +74,7 @@ def test_programs_of_one_new_model_are_published(both: Any, parts: Any) -> None:
 def test_each_promotion_has_its_place(both: Any, parts: Any) -> None:
     """The latest wins, so that no two may be the latest."""
     key = parts.gpu_key("gfx90a")
-    ids = [both[0].publish(data, key, qualities={"sramecc": "+", "xnack": "-"})[1]["id"] for data in parts.same_key]
+    ids = [both[0].publish(data, key, attributes={"sramecc": "+", "xnack": "-"})[1]["id"] for data in parts.same_key]
     found = at_once(lambda n: both[n % 2].call("POST", f"/v1/artifacts/{ids[n % len(ids)]}/promote"))
     assert {status for status, _ in found} == {200}, found
     assert both[0].rows.execute("SELECT max(promoted) FROM artifacts") == [(MANY,)]

@@ -33,7 +33,7 @@ class LyingRegistry(ThreadingHTTPServer):
             "fence": 1,
             "seconds": 60.0,
             "key": dict(key),
-            "demands": {},
+            "constraints": {},
             "model": {"v": 1, "files": rows},
             "onnx": onnx,
         }

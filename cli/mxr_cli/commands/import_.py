@@ -126,4 +126,4 @@ def _import_bundle(session: Session, bundle: Path, into: str, lock_file: Path | 
         echo(f"{bundle}: {counted(len(done), 'artifact')}, {sum(each.new for each in done)} new in the {into}")
         for each in done:
             if each.differs:
-                note(f"mxr: {each.id[:12]} is in the registry with other qualities, which were kept")
+                note(f"mxr: {each.id[:12]} is in the registry with other attributes, which were kept")

@@ -22,7 +22,7 @@ from mxr_cli.options import Session, common, matching, pipeline_environment, sev
 from mxr_cli.output import echo, format_time, key_cells, print_json, print_table
 
 if TYPE_CHECKING:
-    from mxr.artifact.qualities import Request
+    from mxr.artifact.attributes import Request
     from mxr.request.builder import BuiltRequest
     from mxr.request.model import ModelReference
     from mxr_cli.fetching.ort_options import OrtOptions

@@ -67,6 +67,6 @@ def ls(
 def _serves(artifact: Artifact, arch: GfxArch) -> bool:
     """Whether an artifact serves the features that `arch` states."""
     return all(
-        getattr(arch, name) is None or getattr(artifact.qualities, name) in ("any", getattr(arch, name))
+        getattr(arch, name) is None or getattr(artifact.attributes, name) in ("any", getattr(arch, name))
         for name in FEATURES
     )

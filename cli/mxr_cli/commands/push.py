@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--amend",
     is_flag=True,
-    help="Replace the qualities and the provenance of an artifact with the same bytes that you pushed before.",
+    help="Replace the attributes and the provenance of an artifact with the same bytes that you pushed before.",
 )
 @request
 @common
@@ -38,7 +38,7 @@ def push(session: Session, options: Options, path: Path, model: str | None, amen
     Architecture and features, MIGraphX version, input shapes and target kind are read from the file. Give the rest as
     options: nothing is taken from this host. An option that contradicts the file is refused.
 
-    Pushing the same file again changes nothing. With other qualities, it is refused (exit code 6) unless you add
+    Pushing the same file again changes nothing. With other attributes, it is refused (exit code 6) unless you add
     --amend, which also ends a promotion. A different file for the same key becomes another artifact; the older one
     stays the first choice until `mxr promote`, and what a worker built comes before what was pushed.
 
@@ -143,7 +143,7 @@ def _document(artifact: Artifact, warnings: list[str]) -> dict[str, Any]:
         "sha256": artifact.sha256,
         "size": artifact.size,
         "key": artifact.key.to_json(),
-        "qualities": artifact.qualities.to_json(),
+        "attributes": artifact.attributes.to_json(),
         "origin": artifact.origin,
         "serve": artifact.serve,
         "sources": dict(artifact.sources),

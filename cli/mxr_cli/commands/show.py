@@ -16,7 +16,7 @@ from mxr_cli.output import echo, format_size, format_time, print_json
 @click.argument("identity", metavar="ID")
 @common
 def show(session: Session, identity: str) -> None:
-    """Show artifact ID: what the registry knows of its publication, its key and qualities with who states each of them
+    """Show artifact ID: what the registry knows of its publication, its key and attributes with who states each of them
     (reader: the registry read it from the file; worker; publisher: not verified), and the provenance, which nobody
     verified.
     """
@@ -39,7 +39,7 @@ def show(session: Session, identity: str) -> None:
     echo(f"model      {artifact.key.model}  ({compiled})")
     if artifact.model_name:
         echo(f"name       {artifact.model_name}  (of the model; a label)")
-    for title, rows in (("key", artifact.key.to_json()), ("qualities", artifact.qualities.to_json())):
+    for title, rows in (("key", artifact.key.to_json()), ("attributes", artifact.attributes.to_json())):
         echo()
         echo(title)
         for name, value in rows.items():

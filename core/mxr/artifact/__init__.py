@@ -1,1 +1,1 @@
-"""What identifies an artifact: target, key, qualities, manifest, and the rules that compare them."""
+"""What identifies an artifact: target, key, attributes, manifest, and the rules that compare them."""

@@ -14,23 +14,23 @@ from typing import Any
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
+from .attributes import Constraints, Request
 from .key import Key
 from .matching import Candidate, choose, judge
 from .partial import PartialRequest
-from .qualities import Demands, Request
 from .serving import BUILT, allows
 from .target import FEATURES, dim_to_json
 
 DIVIDING = (*FEATURES, "num_cu", "chiplets")
-"""Qualities that divide the programs of one key, where the request leaves them open."""
+"""Attributes that divide the programs of one key, where the request leaves them open."""
 
 MAX_PARTS = 51
-"""Ways to settle the qualities for one key: more than a list of candidates has rows."""
+"""Ways to settle the attributes for one key: more than a list of candidates has rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One way to complete a partial request: the key, and the qualities that have to be stated beside it.
+    """One way to complete a partial request: the key, and the attributes that have to be stated beside it.
 
     `id`: the artifact that a resolve would choose. `consumer`: whose flags the key has, if that is known.
     """
@@ -46,7 +46,7 @@ class Choice:
     def request(self, partial: PartialRequest) -> Request:
         """Returns the complete request."""
         stated = {name: value for name in DIVIDING if (value := getattr(self, name)) is not None}
-        return Request(self.key, replace(partial.demands, **stated))
+        return Request(self.key, replace(partial.constraints, **stated))
 
 
 def choices(partial: PartialRequest, programs: Iterable[tuple[Key, Candidate]], *, serve: str) -> list[Choice]:
@@ -62,9 +62,9 @@ def choices(partial: PartialRequest, programs: Iterable[tuple[Key, Candidate]], 
             groups.setdefault(own, []).append(replace(candidate, generic=key.arch) if generic else candidate)
     if not groups:
         return []
-    # The same for all: they differ in facts that demands do not depend on.
-    demands = partial.completed(next(iter(groups))).demands
-    found = [each for key, group in groups.items() for each in _choices_of_key(demands, key, group, serve)]
+    # The same for all: they differ in facts that constraints do not depend on.
+    constraints = partial.completed(next(iter(groups))).constraints
+    found = [each for key, group in groups.items() for each in _choices_of_key(constraints, key, group, serve)]
     return sorted(found, key=_order)
 
 
@@ -86,22 +86,22 @@ def facts_of(choice: Choice) -> Mapping[str, Any]:
     return {**toolchain, **inputs, **flags, **{name: getattr(choice, name) for name in DIVIDING}}
 
 
-def _choices_of_key(demands: Demands, key: Key, group: Sequence[Candidate], serve: str) -> Iterable[Choice]:
+def _choices_of_key(constraints: Constraints, key: Key, group: Sequence[Candidate], serve: str) -> Iterable[Choice]:
     allowed = [each for each in group if allows(serve, each.origin, promoted=bool(each.promoted))]
-    serving = [each for each in allowed if not judge(demands, each).refused]
+    serving = [each for each in allowed if not judge(constraints, each).refused]
     if len(serving) < 2:
         return [Choice(key, id=each.id) for each in serving]
     # A push must not divide what was built or promoted: it would stop requests that were answered.
     trusted = [each for each in serving if each.promoted or each.origin == BUILT] or serving
-    open_names = [name for name in DIVIDING if getattr(demands, name) is None]
+    open_names = [name for name in DIVIDING if getattr(constraints, name) is None]
     divided = [name for name in open_names if len({_known(each, name) for each in trusted} - {None}) > 1]
     found: dict[str, Choice] = {}
     for part in _parts(trusted, divided):
         # With an allowance, other counts can serve, too. Else those of other parts need not be judged for each part.
-        others = "cu" in demands.allow
+        others = "cu" in constraints.allow
         own = [each for each in serving if others or all(_known(each, name) in (None, has) for name, has in part)]
         try:
-            chosen = choose(replace(demands, **dict(part)), own, serve=serve)
+            chosen = choose(replace(constraints, **dict(part)), own, serve=serve)
         except UsageError:
             continue
         if chosen is not None:
@@ -123,7 +123,7 @@ def _parts(candidates: Sequence[Candidate], divided: Sequence[str]) -> list[tupl
 
 
 def _known(candidate: Candidate, name: str) -> Any:
-    value = getattr(candidate.qualities, name)
+    value = getattr(candidate.attributes, name)
     return None if value == "any" else value
 
 

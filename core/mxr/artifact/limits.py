@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from mxr.util.codec import canonical, depth_exceeds, refuse
 
-# Keys, demands and qualities.
+# Keys, constraints and attributes.
 MAX_INPUTS = 1_000
 """Inputs of one key. A language model with a cache has some hundred."""
 MAX_INPUT_TEXT = 64 * 1024

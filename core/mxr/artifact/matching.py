@@ -1,4 +1,4 @@
-"""Decides whether an artifact can serve a request and which of several is the best; each quality has one rule.
+"""Decides whether an artifact can serve a request and which of several is the best; each attribute has one rule.
 
 A rule that does not simply match records a value that it assumed (`assumed`), a difference that it accepted
 (`relaxed`), or one that it did not accept (`refused`). All assumptions and relaxations are reported to the user.
@@ -13,8 +13,8 @@ from typing import Any
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
+from .attributes import Attributes, Constraints
 from .key import Difference
-from .qualities import Demands, Qualities
 from .serving import BUILT, PUSHED, allows
 from .target import ALLOWED_TUNINGS, FEATURES, TUNINGS
 
@@ -28,11 +28,11 @@ class Candidate:
     """An artifact with the digest of the request or, with `generic` (an arch), with that of its generic family.
 
     `promoted` orders promotions (0: never promoted, latest highest), `order` publications (first lowest). `found`: the
-    names of the qualities that the reader or a worker found; the publisher claims the others.
+    names of the attributes that the reader or a worker found; the publisher claims the others.
     """
 
     id: str
-    qualities: Qualities
+    attributes: Attributes
     promoted: float = 0
     order: int = 0
     generic: str | None = None
@@ -68,59 +68,59 @@ class Verdict:
         self.refused: list[Difference] = []
 
 
-def judge(demands: Demands, candidate: Candidate) -> Verdict:
+def judge(constraints: Constraints, candidate: Candidate) -> Verdict:
     """Applies all rules to one candidate."""
     verdict = Verdict()
     if candidate.generic:
-        if demands.exact:
+        if constraints.exact:
             verdict.refused.append(Difference("arch", "exactly this arch", candidate.generic))
         else:
             verdict.relaxed.append("arch")
     for rule in RULES:
-        rule(demands, candidate.qualities, verdict)
+        rule(constraints, candidate.attributes, verdict)
     return verdict
 
 
-def _features(demands: Demands, has: Qualities, verdict: Verdict) -> None:
-    """`+` and `-` do not match; `any` matches both. Without a demand, the value is assumed."""
+def _features(constraints: Constraints, has: Attributes, verdict: Verdict) -> None:
+    """`+` and `-` do not match; `any` matches both. Without a constraint, the value is assumed."""
     for name in FEATURES:
-        asked, found = getattr(demands, name), getattr(has, name)
+        asked, found = getattr(constraints, name), getattr(has, name)
         if asked is None:
             if found != "any":
                 verdict.assumed[name] = found
-        elif found != asked and (demands.exact or found != "any"):
+        elif found != asked and (constraints.exact or found != "any"):
             verdict.refused.append(Difference(name, asked, found))
 
 
-def _counts(demands: Demands, has: Qualities, verdict: Verdict) -> None:
+def _counts(constraints: Constraints, has: Attributes, verdict: Verdict) -> None:
     """The counts must be equal or unknown. With `allow cu`, a program for fewer than the host has is relaxed."""
     for name in ("num_cu", "chiplets"):
-        asked, found = getattr(demands, name), getattr(has, name)
+        asked, found = getattr(constraints, name), getattr(has, name)
         if asked == found:
             continue
         if asked is None:
             verdict.assumed[name] = found
-        elif found is None and not demands.exact:
+        elif found is None and not constraints.exact:
             verdict.assumed[name] = asked
-        elif found is not None and "cu" in demands.allow and found < asked:
+        elif found is not None and "cu" in constraints.allow and found < asked:
             verdict.relaxed.append(name)
         else:
             verdict.refused.append(Difference(name, asked, found))
 
 
-def _patches(demands: Demands, has: Qualities, verdict: Verdict) -> None:
+def _patches(constraints: Constraints, has: Attributes, verdict: Verdict) -> None:
     """Relaxes another patch version or build. If the program calls libraries, another ROCm patch needs `allow patch`.
 
-    Without a demand, only the ROCm patch of a program that calls libraries is reported: it is tied to it.
+    Without a constraint, only the ROCm patch of a program that calls libraries is reported: it is tied to it.
     """
     for name in PATCHES:
-        asked, found = getattr(demands, name), getattr(has, name)
+        asked, found = getattr(constraints, name), getattr(has, name)
         tied = name == "rocm_patch" and bool(has.libraries)
         if asked is None and tied and found is not None:
             verdict.assumed[name] = found
         if asked is None or asked == found:
             continue
-        if demands.exact or (found is not None and tied and "patch" not in demands.allow):
+        if constraints.exact or (found is not None and tied and "patch" not in constraints.allow):
             verdict.refused.append(Difference(name, asked, found))
         elif found is None:
             verdict.assumed[name] = asked
@@ -128,30 +128,36 @@ def _patches(demands: Demands, has: Qualities, verdict: Verdict) -> None:
             verdict.relaxed.append(name)
 
 
-def _tuning(demands: Demands, has: Qualities, verdict: Verdict) -> None:
-    """`cross` and `eager` must be allowed. The tuning must be the demanded one; without a demand, any other matches."""
-    barred = has.tuning in ALLOWED_TUNINGS and has.tuning not in demands.allow
-    if barred or demands.tuning not in (None, has.tuning):
-        verdict.refused.append(Difference("tuning", demands.tuning or f"not {has.tuning}", has.tuning))
-    elif has.tuning in ALLOWED_TUNINGS and demands.tuning != has.tuning:
+def _tuning(constraints: Constraints, has: Attributes, verdict: Verdict) -> None:
+    """`cross` and `eager` must be allowed. The tuning must be the requested one; without one, any other matches."""
+    barred = has.tuning in ALLOWED_TUNINGS and has.tuning not in constraints.allow
+    if barred or constraints.tuning not in (None, has.tuning):
+        verdict.refused.append(Difference("tuning", constraints.tuning or f"not {has.tuning}", has.tuning))
+    elif has.tuning in ALLOWED_TUNINGS and constraints.tuning != has.tuning:
         verdict.relaxed.append("tuning")
 
 
-def _silicon(demands: Demands, has: Qualities, verdict: Verdict) -> None:
+def _silicon(constraints: Constraints, has: Attributes, verdict: Verdict) -> None:
     """Must be equal: a GPU under an arch override can lack registers or units that a program for the true arch uses."""
-    if demands.real_arch == has.real_arch:
+    if constraints.real_arch == has.real_arch:
         return
-    if "spoof" in demands.allow:
+    if "spoof" in constraints.allow:
         verdict.relaxed.append("real_arch")
     else:
-        asked, found = (arch or "no override" for arch in (demands.real_arch, has.real_arch))
+        asked, found = (arch or "no override" for arch in (constraints.real_arch, has.real_arch))
         verdict.refused.append(Difference("real_arch", asked, found))
 
 
-RULES: tuple[Callable[[Demands, Qualities, Verdict], None], ...] = (_features, _counts, _patches, _tuning, _silicon)
+RULES: tuple[Callable[[Constraints, Attributes, Verdict], None], ...] = (
+    _features,
+    _counts,
+    _patches,
+    _tuning,
+    _silicon,
+)
 
 
-def choose(demands: Demands, candidates: Sequence[Candidate], *, serve: str) -> tuple[Candidate, Match] | None:
+def choose(constraints: Constraints, candidates: Sequence[Candidate], *, serve: str) -> tuple[Candidate, Match] | None:
     """Returns the best candidate that the rule `serve` allows, and how well it matches; None if none can serve.
 
     Order: the latest promoted; built before pushed; this arch before its generic family; the same true arch; equal CU
@@ -160,20 +166,20 @@ def choose(demands: Demands, candidates: Sequence[Candidate], *, serve: str) -> 
     candidates have different settings of it.
     """
     allowed = [each for each in candidates if allows(serve, each.origin, promoted=bool(each.promoted))]
-    serving = [(each, verdict) for each in allowed if not (verdict := judge(demands, each)).refused]
+    serving = [(each, verdict) for each in allowed if not (verdict := judge(constraints, each)).refused]
     if not serving:
         return None
-    _agree(demands, [each for each, _ in serving])
-    chosen, verdict = min(serving, key=lambda pair: _rank(demands, pair[0]))
+    _agree(constraints, [each for each, _ in serving])
+    chosen, verdict = min(serving, key=lambda pair: _rank(constraints, pair[0]))
     return chosen, Match(tuple(verdict.relaxed), verdict.assumed)
 
 
-def _agree(demands: Demands, serving: Sequence[Candidate]) -> None:
+def _agree(constraints: Constraints, serving: Sequence[Candidate]) -> None:
     # A push must not stop the service of what was built or promoted.
     trusted = [each for each in serving if each.promoted or each.origin == BUILT] or serving
     for name in FEATURES:
-        signs = sorted({getattr(each.qualities, name) for each in trusted} - {"any"})
-        if getattr(demands, name) is None and len(signs) > 1:
+        signs = sorted({getattr(each.attributes, name) for each in trusted} - {"any"})
+        if getattr(constraints, name) is None and len(signs) > 1:
             raise UsageError(
                 f"The registry has programs for {name}+ and for {name}-, and the request does not specify {name}.",
                 hint=f"Add --arch ARCH:{name}+ or --arch ARCH:{name}-. `mxr host` shows the setting of this host.",
@@ -181,15 +187,15 @@ def _agree(demands: Demands, serving: Sequence[Candidate]) -> None:
             )
 
 
-def _rank(demands: Demands, candidate: Candidate) -> tuple[Any, ...]:
-    has = candidate.qualities
+def _rank(constraints: Constraints, candidate: Candidate) -> tuple[Any, ...]:
+    has = candidate.attributes
     return (
         -candidate.promoted,
         candidate.origin != BUILT,
         candidate.generic is not None,
-        *(_distance(demands, candidate, name) for name in ("real_arch", "num_cu", "chiplets")),
+        *(_distance(constraints, candidate, name) for name in ("real_arch", "num_cu", "chiplets")),
         sum(getattr(has, name) == "any" or not _is_found(candidate, name) for name in FEATURES),
-        sum(_distance(demands, candidate, name) for name in PATCHES if getattr(demands, name) is not None),
+        sum(_distance(constraints, candidate, name) for name in PATCHES if getattr(constraints, name) is not None),
         _tuning_rank(candidate),
         candidate.order,
     )
@@ -199,19 +205,19 @@ def _is_found(candidate: Candidate, name: str) -> bool:
     return candidate.origin == BUILT or name in candidate.found
 
 
-def _distance(demands: Demands, candidate: Candidate, name: str) -> int:
+def _distance(constraints: Constraints, candidate: Candidate, name: str) -> int:
     """Returns 0 for an equal value that was found, 2 for another value that the publisher claims, and 1 otherwise.
 
     So a claim never ranks above no claim, and never above what was found.
     """
-    asked, has = getattr(demands, name), getattr(candidate.qualities, name)
+    asked, has = getattr(constraints, name), getattr(candidate.attributes, name)
     if _is_found(candidate, name):
         return int(asked != has)
-    # Without a demand, any CU count will do. The GPU without an override is a demand, too.
+    # Without a constraint, any CU count will do. The GPU without an override is a constraint, too.
     admitted = has not in (None, asked) and (asked is not None or name == "real_arch")
     return 2 if admitted else 1
 
 
 def _tuning_rank(candidate: Candidate) -> int:
-    rank = TUNING_LADDER.index(candidate.qualities.tuning)
+    rank = TUNING_LADDER.index(candidate.attributes.tuning)
     return rank if _is_found(candidate, "tuning") else max(rank, TUNING_LADDER.index("default"))

@@ -15,8 +15,8 @@ from mxr.util.codec import decode, fields, join, refuse
 from mxr.util.frozen import dataclass
 
 from . import limits
+from .attributes import Constraints, Request
 from .key import Difference, Key, fixed_digest
-from .qualities import Demands, Request
 from .target import FAMILY_OF, Dim, Inputs, Shape, dim_from_json, dim_to_json, parse_precision
 
 OpenShape = tuple[Dim | None, ...] | None
@@ -51,7 +51,7 @@ class PartialRequest:
     calibration: str | None = None
     env: tuple[tuple[str, str], ...] = ()
     options: tuple[tuple[str, str], ...] = ()
-    demands: Demands = field(default_factory=Demands)
+    constraints: Constraints = field(default_factory=Constraints)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -76,8 +76,8 @@ class PartialRequest:
             stand_ins["arch"] = "gfx908"
         rest = {name: getattr(self, name) for name in FIXED}
         key = Key(inputs=inputs, **{**stand_ins, **known, **rest})
-        demands = self.demands if self.arch is not None else replace(self.demands, sramecc=None, xnack=None)
-        Request(key, demands)
+        constraints = self.constraints if self.arch is not None else replace(self.constraints, sramecc=None, xnack=None)
+        Request(key, constraints)
 
     @property
     def open_facts(self) -> tuple[str, ...]:
@@ -103,8 +103,8 @@ class PartialRequest:
         return tuple(fixed_digest(shared, "gpu", vendor, arch) for arch in archs if arch is not None)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the JSON form: that of a key, where null is open, and `demands`."""
-        demands = self.demands.to_json()
+        """Returns the JSON form: that of a key, where null is open, and `constraints`."""
+        constraints = self.constraints.to_json()
         inputs = {
             name: None if shape is None else [dim if dim is None else dim_to_json(dim) for dim in shape]
             for name, shape in self.inputs
@@ -112,13 +112,13 @@ class PartialRequest:
         known = {name: getattr(self, name) for name in ("model", "form", "calibration", *FACTS)}
         settings = {"env": dict(self.env), "options": dict(self.options)}
         precision = "+".join(self.precision) or "fp32"
-        return {**known, "inputs": inputs, "precision": precision, **settings, "demands": demands}
+        return {**known, "inputs": inputs, "precision": precision, **settings, "constraints": constraints}
 
     @classmethod
     def from_json(cls, document: object, where: str = "") -> PartialRequest:
         """Returns the request in a JSON object. Raises `UsageError`."""
         written = decode(PartialDocument, document, where)
-        known = {name: getattr(written, name) for name in ("model", "form", "calibration", "demands", *FACTS)}
+        known = {name: getattr(written, name) for name in ("model", "form", "calibration", "constraints", *FACTS)}
         return cls(
             inputs=_inputs_from_json(written.inputs, join(where, "inputs")),
             precision=parse_precision(written.precision),
@@ -166,7 +166,7 @@ class PartialRequest:
 
     def completed(self, key: Key) -> Request:
         """Return the request for a key that this one admits: for its own arch, if the key is for the generic family."""
-        return Request(replace(key, arch=self.arch or key.arch), self.demands)
+        return Request(replace(key, arch=self.arch or key.arch), self.constraints)
 
 
 def _canonical_shape(shape: OpenShape, name: str) -> OpenShape:
@@ -202,7 +202,7 @@ class PartialDocument:
     calibration: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
-    demands: Demands = field(default_factory=Demands)
+    constraints: Constraints = field(default_factory=Constraints)
 
 
 def _inputs_from_json(document: object, where: str) -> OpenInputs:

@@ -12,8 +12,8 @@ from typing import Any
 from mxr.errors import UsageError
 
 from . import target
+from .attributes import Attributes
 from .key import Difference, Key, inputs_from_json
-from .qualities import Qualities
 from .releases import pair_warnings
 from .serving import READER
 from .target import GfxArch, Inputs
@@ -21,14 +21,14 @@ from .target import GfxArch, Inputs
 Description = Mapping[str, Any]
 
 
-def contradictions(key: Key, qualities: Qualities, description: Description) -> tuple[Difference, ...]:
-    """Returns each field of the key or the qualities that the file contradicts, with both values."""
+def contradictions(key: Key, attributes: Attributes, description: Description) -> tuple[Difference, ...]:
+    """Returns each field of the key or the attributes that the file contradicts, with both values."""
     found: list[Difference] = []
     if description.get("compiled") is False:
         found.append(Difference("compiled", True, False))
     found += _targets(key, description)
-    found += _versions(key, qualities, description)
-    found += _archs(key, qualities, description)
+    found += _versions(key, attributes, description)
+    found += _archs(key, attributes, description)
     # The inputs of a partition are values inside the model.
     if key.form == "whole":
         found += _inputs(key, description)
@@ -43,14 +43,14 @@ def warnings(key: Key, description: Description) -> tuple[str, ...]:
     return pair_warnings(key.migraphx, key.rocm)
 
 
-def sources(key: Key, qualities: Qualities, descriptions: Sequence[Description], speaker: str) -> Mapping[str, str]:
+def sources(key: Key, attributes: Attributes, descriptions: Sequence[Description], speaker: str) -> Mapping[str, str]:
     """Returns who states each fact: the reader, where every file shows it, otherwise `speaker`."""
-    shown = [shows(key, qualities, each) for each in descriptions]
+    shown = [shows(key, attributes, each) for each in descriptions]
     return {name: READER if all(each[name] for each in shown) else speaker for name in shown[0]}
 
 
-def shows(key: Key, qualities: Qualities, description: Description) -> dict[str, bool]:
-    """Returns for each fact that key and qualities state whether the file shows it."""
+def shows(key: Key, attributes: Attributes, description: Description) -> dict[str, bool]:
+    """Returns for each fact that key and attributes state whether the file shows it."""
     version = description.get("migraphx")
     shown = {"kind": bool(description.get("targets")), "migraphx": bool(version)}
     shown["inputs"] = bool(description.get("inputs"))
@@ -63,16 +63,16 @@ def shows(key: Key, qualities: Qualities, description: Description) -> dict[str,
         for name in target.FEATURES:
             if target.capable(key.arch or "", name):
                 signs = {getattr(arch, name) or "any" for arch in archs}
-                shown[name] = bool(archs) and strictest(signs) == getattr(qualities, name)
+                shown[name] = bool(archs) and strictest(signs) == getattr(attributes, name)
     else:
         shown["offload_copy"] = False
     shown |= {"model": False, "precision": False, "fast_math": False, "tuning": False}
-    if qualities.migraphx_patch is not None:
-        shown["migraphx_patch"] = version == qualities.migraphx_patch
-    if qualities.libraries:
-        shown["libraries"] = {*qualities.libraries} <= {*(description.get("libraries") or ())}
+    if attributes.migraphx_patch is not None:
+        shown["migraphx_patch"] = version == attributes.migraphx_patch
+    if attributes.libraries:
+        shown["libraries"] = {*attributes.libraries} <= {*(description.get("libraries") or ())}
     for name in ("num_cu", "chiplets", "rocm_patch", "build", "latency_ms", "real_arch"):
-        if getattr(qualities, name) is not None:
+        if getattr(attributes, name) is not None:
             shown[name] = False
     return shown | {name: False for name in ("calibration", "env") if getattr(key, name)}
 
@@ -117,13 +117,13 @@ def _targets(key: Key, description: Description) -> list[Difference]:
     return [Difference("kind", key.kind, "+".join(targets))] if targets and targets != [key.kind] else []
 
 
-def _versions(key: Key, qualities: Qualities, description: Description) -> list[Difference]:
+def _versions(key: Key, attributes: Attributes, description: Description) -> list[Difference]:
     found = []
     version = description.get("migraphx")
     if version and not (version + ".").startswith(key.migraphx + "."):
         found.append(Difference("migraphx", key.migraphx, version))
-    elif version and version.count(".") >= 2 and not _same_patch(qualities.migraphx_patch, version):
-        found.append(Difference("migraphx_patch", qualities.migraphx_patch, version))
+    elif version and version.count(".") >= 2 and not _same_patch(attributes.migraphx_patch, version):
+        found.append(Difference("migraphx_patch", attributes.migraphx_patch, version))
     flavour = description.get("flavour")
     if key.kind == "gpu" and flavour and (flavour == "hygon") != (key.vendor == "hygon"):
         found.append(Difference("vendor", key.vendor, "hygon" if flavour == "hygon" else "amd"))
@@ -139,7 +139,7 @@ def _three_numbers(version: str) -> list[str]:
     return re.findall(r"[0-9]+", version)[:3]
 
 
-def _archs(key: Key, qualities: Qualities, description: Description) -> list[Difference]:
+def _archs(key: Key, attributes: Attributes, description: Description) -> list[Difference]:
     archs = archs_of(description)
     texts = "+".join(map(str, archs))
     if not archs or key.kind != "gpu":
@@ -150,8 +150,8 @@ def _archs(key: Key, qualities: Qualities, description: Description) -> list[Dif
     for name in target.FEATURES:
         signs = {getattr(arch, name) or "any" for arch in archs}
         built_for = strictest(signs)
-        if built_for not in ("any", getattr(qualities, name)):
-            found.append(Difference(name, getattr(qualities, name), built_for or "+ and -"))
+        if built_for not in ("any", getattr(attributes, name)):
+            found.append(Difference(name, getattr(attributes, name), built_for or "+ and -"))
     return found
 
 

@@ -10,9 +10,9 @@ from mxr.util.codec import encode, refuse
 from mxr.util.frozen import dataclass
 
 from . import limits, serving
+from .attributes import Attributes
 from .key import Key
 from .manifest import Manifest, artifact_id, check_name
-from .qualities import Qualities
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Artifact:
     The registry itself records `origin`, `created_by` (who published it), `job` and `worker` (of a built artifact),
     `published_at` (first), `changed_at` (the last time when its facts were replaced, or None) and `promoted_at` (None
     for an artifact that was never promoted). `serve` is the rule of its namespace. `sources` tells for each fact of key
-    and qualities who states it: reader, worker or publisher. `provenance` is what the publisher or the worker says;
+    and attributes who states it: reader, worker or publisher. `provenance` is what the publisher or the worker says;
     nobody verified it.
     """
 
@@ -74,7 +74,7 @@ class Artifact:
     sha256: str
     size: int
     key: Key
-    qualities: Qualities
+    attributes: Attributes
     provenance: Mapping[str, Any]
     published_at: float
     origin: str

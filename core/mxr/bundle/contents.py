@@ -11,9 +11,9 @@ from dataclasses import field
 from typing import Any
 
 from mxr.artifact import serving
+from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, Manifest, artifact_id
-from mxr.artifact.qualities import Qualities
 from mxr.artifact.records import Artifact
 from mxr.lockfiles.lockfile import FILE_NAME, LockFile, write
 from mxr.protocol.artifacts import ModelClaim, Publish
@@ -36,7 +36,7 @@ class BundleRecord:
 
     key: Key
     manifest: Manifest
-    qualities: Qualities
+    attributes: Attributes
     provenance: Mapping[str, Any]
     published_at: float
     model: ModelClaim | None = None
@@ -54,7 +54,7 @@ class BundleRecord:
         return cls(
             artifact.key,
             artifact.manifest,
-            artifact.qualities,
+            artifact.attributes,
             artifact.provenance,
             artifact.published_at,
             model,
@@ -67,7 +67,7 @@ class BundleRecord:
 
     def publication(self) -> Publish:
         """The request that publishes it to a registry."""
-        return Publish(self.key, self.manifest, self.qualities, self.provenance, self.model)
+        return Publish(self.key, self.manifest, self.attributes, self.provenance, self.model)
 
     def artifact(self) -> Artifact:
         """The record that a cache stores for it: a pushed artifact, which whoever imported the bundle wants served."""
@@ -77,7 +77,7 @@ class BundleRecord:
             sha256=self.manifest.sha256,
             size=self.manifest.size,
             key=self.key,
-            qualities=self.qualities,
+            attributes=self.attributes,
             provenance=self.provenance,
             published_at=self.published_at,
             origin=serving.PUSHED,

@@ -55,7 +55,7 @@ class BundleContents:
 @dataclass(frozen=True, slots=True)
 class ImportedArtifact:
     """An artifact of the bundle. `new`: the cache or registry did not have it before. `differs`: the registry has it
-    with other qualities, which it kept.
+    with other attributes, which it kept.
     """
 
     id: str
@@ -207,7 +207,7 @@ def _check_programs(layout: ImageLayout, record: BundleRecord) -> None:
             description = describe(image_layout.FileWithin(layout, file)).to_json()
         except DamagedError as problem:
             raise wrong(layout, f"{file.name} of {record.id[:12]} is not a program: {problem.message}") from None
-        push_workflow.refuse_contradictions(record.key, record.qualities, description)
+        push_workflow.refuse_contradictions(record.key, record.attributes, description)
 
 
 def into_cache(
@@ -256,7 +256,7 @@ def into_registry(
     """Publishes the artifacts of a bundle; the registry checks them like every publication.
 
     After an interruption, the same call resumes and uploads only what is missing. An artifact that the registry already
-    has keeps its qualities. Raises the registry's `MismatchError` or `ConflictError`, and `UnreachableError`.
+    has keeps its attributes. Raises the registry's `MismatchError` or `ConflictError`, and `UnreachableError`.
     """
     done = []
     for record in contents.records:

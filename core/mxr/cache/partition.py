@@ -17,10 +17,10 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.key import MODEL, MODEL_PREFIX
 from mxr.artifact.manifest import check_sha256
 from mxr.artifact.matching import Match
-from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact, Model
 from mxr.errors import Json, MxrError
 from mxr.util import codec

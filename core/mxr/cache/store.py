@@ -24,9 +24,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import File
 from mxr.artifact.matching import Candidate, choose
-from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact, Model
 from mxr.artifact.serving import ANY
 from mxr.errors import DamagedError, Json, MxrError
@@ -196,7 +196,7 @@ class Cache:
                     candidates.append(
                         Candidate(
                             artifact.id,
-                            artifact.qualities,
+                            artifact.attributes,
                             artifact.promoted_at or 0,
                             round(artifact.published_at * 1000),
                             artifact.key.arch if generic else None,
@@ -204,7 +204,7 @@ class Cache:
                             artifact.found,
                         )
                     )
-        found = choose(request.demands, candidates, serve=ANY)
+        found = choose(request.constraints, candidates, serve=ANY)
         if not found:
             return None
         record = held[found[0].id]
@@ -359,7 +359,7 @@ class Cache:
 
 def is_same_offer(one: Artifact, other: Artifact) -> bool:
     """Returns whether two records of an artifact answer the same requests: the same facts, and served."""
-    same = (one.id, one.digest, one.qualities) == (other.id, other.digest, other.qualities)
+    same = (one.id, one.digest, one.attributes) == (other.id, other.digest, other.attributes)
     return same and one.sound and one.answers_requests
 
 

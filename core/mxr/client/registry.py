@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import quote
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import Blob
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.qualities import Request
 from mxr.errors import (
     Json,
     MxrError,

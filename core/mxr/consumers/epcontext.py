@@ -70,7 +70,7 @@ def _model(delivery: Delivery, program: str) -> bytes:
             "source": PROVIDER,
             # The provider compares this string exactly.
             "hardware_architecture": whole_arch(delivery, WHO),
-            "ep_sdk_version": delivery.artifact.qualities.migraphx_patch or f"{delivery.key.migraphx}.0",
+            "ep_sdk_version": delivery.artifact.attributes.migraphx_patch or f"{delivery.key.migraphx}.0",
             "onnx_model_filename": f"{delivery.stem}.onnx",
             "partition_name": f"{PROVIDER}_0",
         },

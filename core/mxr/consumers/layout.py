@@ -8,8 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from mxr.artifact.attributes import Attributes, Constraints
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Demands, Qualities
 from mxr.artifact.records import Artifact
 from mxr.artifact.target import FEATURES, DynamicDim, capable
 from mxr.errors import UsageError
@@ -71,7 +71,7 @@ class Delivery:
 
     stem: str
     key: Key
-    demands: Demands
+    constraints: Constraints
     artifact: Artifact
     inputs: tuple[OnnxInput, ...]
     outputs: tuple[OnnxInput, ...]
@@ -134,7 +134,7 @@ def whole_arch(delivery: Delivery, who: str) -> str:
     A feature that the request leaves open is that of the program.
     """
     arch = delivery.key.arch or ""
-    found = full_arch(delivery.key, delivery.demands, delivery.artifact.qualities)
+    found = full_arch(delivery.key, delivery.constraints, delivery.artifact.attributes)
     if found is None:
         features = ":".join(f"{name}+" for name in FEATURES if capable(arch, name))
         raise UsageError(
@@ -144,13 +144,13 @@ def whole_arch(delivery: Delivery, who: str) -> str:
     return found
 
 
-def full_arch(key: Key, demands: Demands, made: Qualities | None) -> str | None:
-    """The full name of the GPU, from the demands or else the qualities of the program; None if incomplete."""
+def full_arch(key: Key, constraints: Constraints, made: Attributes | None) -> str | None:
+    """The full name of the GPU, from the constraints or else the attributes of the program; None if incomplete."""
     found = key.arch or ""
     for name in FEATURES:
         if capable(key.arch or "", name):
             has = getattr(made, name, None)
-            sign = getattr(demands, name) or (has if has != "any" else None)
+            sign = getattr(constraints, name) or (has if has != "any" else None)
             if sign is None:
                 return None
             found += f":{name}{sign}"

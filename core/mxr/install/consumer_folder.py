@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import check_name
-from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.consumers import Delivery, Layout, LayoutFile
@@ -53,7 +53,7 @@ def put(
     overwriting.refuse_models((folder / piece.name for piece in layout.pieces), model_files)
     with _locked(folder):
         known = ledger.read(folder)
-        subject = LedgerSubject.of(Request(delivery.key, delivery.demands), delivery.artifact)
+        subject = LedgerSubject.of(Request(delivery.key, delivery.constraints), delivery.artifact)
         slot = LedgerSlot(consumer, delivery.artifact.id, delivery.artifact.digest, subject, files)
         before = known.slots.get(name)
         old = before.files if before else ()

@@ -21,8 +21,8 @@ from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import check_name, check_sha256
-from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.errors import DamagedError, UsageError
 from mxr.util import disk
@@ -65,7 +65,7 @@ class LedgerSubject:
     @classmethod
     def of(cls, request: Request, artifact: Artifact) -> LedgerSubject:
         """Returns the subject of a request; what it leaves open of the GPU is that of the artifact."""
-        key, asked, has = request.key, request.demands, artifact.qualities
+        key, asked, has = request.key, request.constraints, artifact.attributes
         return cls(
             key.model,
             key.arch or key.kind,

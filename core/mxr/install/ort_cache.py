@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from mxr.artifact.attributes import Attributes, Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import File, Manifest
-from mxr.artifact.qualities import Qualities, Request
 from mxr.cache.store import Cache
 from mxr.client import transfer
 from mxr.client.registry import Client
@@ -91,7 +91,7 @@ class OrtInstaller(Installer):
         if any(not isinstance(dim, int) for each in subject.onnx.inputs for dim in each.dims or ()):
             raise UsageError(f"{subject.path.name} has open dims, so all its shapes share one file name.", hint=FREEZE)
         key = asked.request.key
-        arch = full_arch(key, asked.request.demands, None)
+        arch = full_arch(key, asked.request.constraints, None)
         if arch is None:
             return None
         stem = output.stem(subject)
@@ -192,13 +192,13 @@ def record(
     contract = ort_options.contract()
     paths = _files(folder, options)
     form = form_of(contract, _file_name(subject, ort_options, None), ort_options.level)
-    key, qualities = _label(paths, replace(options, consumer="ort"), subject, form)
+    key, attributes = _label(paths, replace(options, consumer="ort"), subject, form)
     files = tuple(cut(path, path.name) for path in paths)
     progress = watch(sum(file.size for file in files))
     wanted = artifact_protocol.Publish(
         key=key,
         manifest=Manifest(files),
-        qualities=qualities,
+        attributes=attributes,
         provenance={"tool": "mxr import --ort-cache", "onnxruntime": contract.version or "", "file": subject.stem},
         model=subject.claim(),
     )
@@ -231,8 +231,8 @@ def _files(folder: Path, options: Options) -> list[Path]:
     return fits
 
 
-def _label(paths: list[Path], options: Options, subject: ModelReference, form: str) -> tuple[Key, Qualities]:
-    """Key and qualities of a set.
+def _label(paths: list[Path], options: Options, subject: ModelReference, form: str) -> tuple[Key, Attributes]:
+    """Key and attributes of a set.
 
     The inputs are those of the model. The inputs of one file are no guide: a partition's are values inside the graph.
     """
@@ -243,8 +243,8 @@ def _label(paths: list[Path], options: Options, subject: ModelReference, form: s
     found = label(options, subject, first)
     key = replace(found.key, form=form)
     for each in descriptions:
-        refuse_contradictions(key, found.qualities, each)
-    return key, found.qualities
+        refuse_contradictions(key, found.attributes, each)
+    return key, found.attributes
 
 
 def _recorded_request(
@@ -254,7 +254,7 @@ def _recorded_request(
     options = OrtSessionOptions.read(output.consumer_options)
     name = _file_name(subject, options, output.name)
     key = replace(asked.request.key, form=form_of(options.contract(), name, options.level))
-    return replace(asked, request=Request(key, asked.request.demands)), name
+    return replace(asked, request=Request(key, asked.request.constraints)), name
 
 
 def _place_recorded(
@@ -265,7 +265,7 @@ def _place_recorded(
     delivery = Delivery(
         stem=output.stem(subject),
         key=asked.request.key,
-        demands=asked.request.demands,
+        constraints=asked.request.constraints,
         artifact=fetched.answer.artifact,
         inputs=subject.onnx.inputs,
         outputs=subject.onnx.outputs,

@@ -8,8 +8,8 @@ from dataclasses import field
 from pathlib import Path
 
 from mxr import onnxfile
+from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import check_name
-from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.consumers import Delivery, Layout
@@ -128,7 +128,7 @@ def plan(
     delivery = Delivery(
         stem=output.stem(subject),
         key=asked.request.key,
-        demands=asked.request.demands,
+        constraints=asked.request.constraints,
         artifact=fetched.answer.artifact,
         inputs=onnx.inputs,
         outputs=onnx.outputs,

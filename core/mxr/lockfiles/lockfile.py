@@ -13,10 +13,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mxr import consumers
+from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import MODEL, MODEL_PREFIX, Key
 from mxr.artifact.manifest import check_sha256
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.qualities import Demands, Request
 from mxr.artifact.target import FAMILY_OF
 from mxr.display.text import json_text
 from mxr.errors import DamagedError, MxrError, UsageError
@@ -69,8 +69,8 @@ class LockEntry:
     @property
     def order(self) -> tuple[str, str, str, str]:
         """The sort key of the entry in its lock."""
-        demands = codec.canonical(_stated(self.request.demands))
-        return self.model, self.request.key.canonical, demands, self.consumer
+        constraints = codec.canonical(_stated(self.request.constraints))
+        return self.model, self.request.key.canonical, constraints, self.consumer
 
     def to_json(self) -> dict[str, Any]:
         """The entry as `--json` prints it."""
@@ -87,7 +87,7 @@ class _Written:
     digest: str
     id: str
     sha256: str
-    demands: Demands = field(default_factory=Demands)
+    constraints: Constraints = field(default_factory=Constraints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class LockFile:
         return tuple(dict.fromkeys(entry.id for entry in self.entries))
 
     def serving(self, request: Request) -> tuple[LockEntry, ...]:
-        """The entry of exactly this request; otherwise all entries with its key, to be judged by the demands."""
+        """The entry of exactly this request; otherwise all entries with its key, to be judged by the constraints."""
         same = [entry for entry in self.entries if entry.request == request][:1]
         if same:
             return tuple(same)
@@ -179,10 +179,10 @@ def _file_name(entry: LockEntry) -> str | None:
     return None if consumer.name_file is None else consumer.file_name(entry.stem, entry.request.key)
 
 
-def _stated(demands: Demands) -> dict[str, Any]:
-    """The demands that are set."""
-    found = {name: value for name, value in asdict(demands).items() if value not in (None, False, ())}
-    return found | ({"allow": list(demands.allow)} if demands.allow else {})
+def _stated(constraints: Constraints) -> dict[str, Any]:
+    """The constraints that are set."""
+    found = {name: value for name, value in asdict(constraints).items() if value not in (None, False, ())}
+    return found | ({"allow": list(constraints.allow)} if constraints.allow else {})
 
 
 def write(lock: LockFile) -> str:
@@ -208,7 +208,7 @@ def _entry_text(entry: LockEntry) -> str:
         "model": _value(entry.model),
         "consumer": _value(entry.consumer),
         "key": _object(entry.request.key.to_json(), 4),
-        "demands": _object(_stated(entry.request.demands), 4),
+        "constraints": _object(_stated(entry.request.constraints), 4),
         "digest": _value(entry.digest),
         "id": _value(entry.id),
         "sha256": _value(entry.sha256),
@@ -262,7 +262,7 @@ def _entry(row: object, where: str) -> LockEntry:
         written = codec.decode(_Written, row)
         if written.key.digest != written.digest:
             raise codec.refuse("digest", f"the digest of its key, {written.key.digest}", written.digest)
-        request = Request(written.key, written.demands)
+        request = Request(written.key, written.constraints)
         return LockEntry(written.model, written.consumer, request, written.id, written.sha256)
     except MxrError as problem:
         shown = f" ({UNPRINTABLE.sub('?', named[:100])})" if isinstance(named, str) else ""

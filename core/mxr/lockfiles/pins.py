@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxr import consumers
+from mxr.artifact.attributes import Request
 from mxr.artifact.candidates import DIVIDING, Choice
 from mxr.artifact.key import MODEL, Key
 from mxr.artifact.matching import Candidate, choose
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import ANY
 from mxr.artifact.target import GfxArch
@@ -90,7 +90,7 @@ def fetch(
     """Fetches the program that the lock pins for a request, by id; the registry does not resolve the request.
 
     An entry with exactly this request is preferred. Otherwise the entry must have the same key, and its artifact must
-    meet the demands by the usual rules: a host states facts, such as its CUs and patch versions, that the lock may
+    meet the constraints by the usual rules: a host states facts, such as its CUs and patch versions, that the lock may
     leave open. Raises `MismatchError` for a request that is not in the lock, `NoSuchArtifactError` if the artifact is
     gone.
     """
@@ -142,7 +142,7 @@ def ask(
 
 
 def _choice(entry: LockEntry) -> Choice:
-    wanted = entry.request.demands
+    wanted = entry.request.constraints
     consumer, key = consumers.find(entry.consumer), entry.request.key
     own_flags = (key.offload_copy, key.fast_math) == (consumer.offload_copy, consumer.fast_math)
     stated = {name: getattr(wanted, name) for name in DIVIDING}
@@ -170,7 +170,7 @@ def _first(request: Request, artifacts: list[Artifact]) -> int:
     rows = [
         Candidate(
             each.id,
-            each.qualities,
+            each.attributes,
             order=round(each.published_at * 1000),
             generic=each.key.arch if each.digest != request.key.digest else None,
             origin=each.origin,
@@ -178,7 +178,7 @@ def _first(request: Request, artifacts: list[Artifact]) -> int:
         )
         for each in artifacts
     ]
-    found = choose(request.demands, rows, serve=ANY)
+    found = choose(request.constraints, rows, serve=ANY)
     return rows.index(found[0]) if found else 0
 
 

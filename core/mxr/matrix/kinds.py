@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mxr import consumers
-from mxr.artifact import compile_settings, qualities, target
+from mxr.artifact import attributes, compile_settings, target
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
@@ -198,7 +198,7 @@ ARCH = scalar("an arch such as gfx908", _arch, {"type": "string", "pattern": "^g
 KIND = choice("a kind", target.KINDS)
 VENDOR = choice("a vendor", target.VENDORS)
 TUNING = choice("a tuning", target.TUNINGS)
-ALLOW = choice("an allowance", qualities.ALLOWANCES)
+ALLOW = choice("an allowance", attributes.ALLOWANCES)
 CONSUMER = choice("a consumer", consumers.CONSUMERS)
 PRECISION = scalar(
     "fp32, or fp16 bf16 int8 fp8 int4w joined by +",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mxr import consumers
-from mxr.artifact import qualities
+from mxr.artifact import attributes
 from mxr.util.frozen import dataclass
 
 from . import kinds
@@ -108,8 +108,8 @@ OPTIONS = {
     "fast_math": Field(kinds.FLAG, "Whether the program uses fast math. Default: as the consumer requires."),
     "env": Field(kinds.ENV, "MIGRAPHX_* environment variables for the compile."),
     "options": Field(kinds.BACKEND_OPTIONS, "Options of MIGraphX's GPU backend."),
-    "exact": Field(kinds.FLAG, "Require every given quality to be equal."),
-    "allow": Field(listing(kinds.ALLOW), f"Differences to accept: {', '.join(qualities.ALLOWANCES)}."),
+    "exact": Field(kinds.FLAG, "Require every given attribute to be equal."),
+    "allow": Field(listing(kinds.ALLOW), f"Differences to accept: {', '.join(attributes.ALLOWANCES)}."),
 }
 HARDWARE = {
     "kind": Field(kinds.KIND, "gpu (default), or ref: MIGraphX's CPU reference target."),

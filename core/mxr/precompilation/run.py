@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.limits import MAX_WATCHED
-from mxr.artifact.qualities import Request
 from mxr.client.retry import POLL, Attempts
 from mxr.errors import CompileFailedError, MxrError, NotCompiledError, NoWorkerError, TemporaryError, UsageError
 from mxr.host_facts import Host

@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Demands, Request
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import BUILT
 from mxr.artifact.target import split_version
@@ -153,8 +153,8 @@ def plan(client: Client, old: Versions, new: Versions, days: int) -> tuple[Rebui
 def _on_toolchain(artifact: Artifact, new: Versions) -> Request:
     """The request that this artifact serves, for another toolchain: same hardware, any patch version and build."""
     key: Key = replace(artifact.key, migraphx=new.migraphx, rocm=new.rocm)
-    had = artifact.qualities
-    demands = Demands(
+    had = artifact.attributes
+    constraints = Constraints(
         sramecc=None if had.sramecc == "any" else had.sramecc,
         xnack=None if had.xnack == "any" else had.xnack,
         num_cu=had.num_cu,
@@ -162,7 +162,7 @@ def _on_toolchain(artifact: Artifact, new: Versions) -> Request:
         real_arch=had.real_arch,
         tuning="exhaustive" if had.tuning == "exhaustive" else None,
     )
-    return Request(key, demands)
+    return Request(key, constraints)
 
 
 def _seconds(client: Client, of: Versions) -> Iterator[tuple[str, float]]:

@@ -11,10 +11,10 @@ from dataclasses import field
 from typing import Any
 
 from mxr.artifact import limits
+from mxr.artifact.attributes import Attributes, Request
 from mxr.artifact.candidates import Choice
 from mxr.artifact.key import Key, check_model
 from mxr.artifact.manifest import Blob, Manifest, check_name, check_sha256
-from mxr.artifact.qualities import Qualities, Request
 from mxr.artifact.records import Artifact, Model, ModelClaim, ModelInput
 from mxr.artifact.request_defaults import RequestDefaults
 from mxr.errors import Json
@@ -92,22 +92,22 @@ class Models:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """An artifact to publish: its key, its qualities, its provenance, and its files by their blobs.
+    """An artifact to publish: its key, its attributes, its provenance, and its files by their blobs.
 
     `key.model` is the publisher's claim: no bytes of the model are needed. `model` says more about it, for requests
-    that name the model by its identity. It is part of the artifact and creates no model. `amend` replaces qualities and
-    provenance of an artifact with these bytes that the caller pushed.
+    that name the model by its identity. It is part of the artifact and creates no model. `amend` replaces attributes
+    and provenance of an artifact with these bytes that the caller pushed.
     """
 
     key: Key
     manifest: Manifest
-    qualities: Qualities = field(default_factory=Qualities)
+    attributes: Attributes = field(default_factory=Attributes)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     model: ModelClaim | None = None
     amend: bool = False
 
     def __post_init__(self) -> None:
-        self.qualities.check(self.key)
+        self.attributes.check(self.key)
         limits.check_document(self.provenance, limits.MAX_PROVENANCE_BYTES, limits.MAX_PROVENANCE_DEPTH, "provenance")
 
 

@@ -1,12 +1,12 @@
-"""Decides which requests a worker can compile, and which qualities the compiled program has."""
+"""Decides which requests a worker can compile, and which attributes the compiled program has."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mxr.artifact.attributes import LIBRARIES, Attributes, Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.matching import Candidate, judge
-from mxr.artifact.qualities import LIBRARIES, Demands, Qualities, Request
 from mxr.artifact.target import split_version
 from mxr.consumers.ort.recording_form import runtime_in
 from mxr.host_facts import HostTarget, HostToolchain
@@ -22,10 +22,10 @@ class CompileMethod:
     cross: bool = False
 
 
-def made_by(target: HostTarget, toolchain: HostToolchain, tuning: str = "default") -> Qualities:
-    """Returns the qualities of a program that a worker compiles on this target."""
+def made_by(target: HostTarget, toolchain: HostToolchain, tuning: str = "default") -> Attributes:
+    """Returns the attributes of a program that a worker compiles on this target."""
     gpu = target.kind == "gpu"
-    return Qualities(
+    return Attributes(
         sramecc=(gpu and target.sramecc) or "any",
         xnack=(gpu and target.xnack) or "any",
         num_cu=target.num_cu if gpu else None,
@@ -38,15 +38,15 @@ def made_by(target: HostTarget, toolchain: HostToolchain, tuning: str = "default
     )
 
 
-def made_across(demands: Demands, toolchain: HostToolchain) -> Qualities:
-    """Returns the qualities of a program that a worker cross-compiles for the GPU that these demands describe.
+def made_across(constraints: Constraints, toolchain: HostToolchain) -> Attributes:
+    """Returns the attributes of a program that a worker cross-compiles for the GPU that these constraints describe.
 
     A cross-compiled program is not tuned and calls no libraries.
     Source: MIGraphX documentation (develop), "Cross-Compilation".
     """
-    return Qualities(
-        num_cu=demands.num_cu,
-        chiplets=demands.chiplets,
+    return Attributes(
+        num_cu=constraints.num_cu,
+        chiplets=constraints.chiplets,
         rocm_patch=_patch(toolchain.rocm, "rocm", toolchain),
         migraphx_patch=_patch(toolchain.migraphx, "migraphx", toolchain),
         build=toolchain.migraphx_build,
@@ -64,16 +64,16 @@ def able(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
     Chooses the first target that matches the key; otherwise a cross-compile, if the request allows it and the worker
     supports it.
     """
-    key, demands = request.key, request.demands
+    key, constraints = request.key, request.constraints
     if not _has(can.toolchain, key) or runtime_in(key.form) != _records(can, key):
         return None
-    eager = tuning_for(demands) == "eager"
+    eager = tuning_for(constraints) == "eager"
     if eager and not (can.eager and key.form == "whole"):
         return None
     for index, target in enumerate(can.targets):
         if target.kind != key.kind or (key.kind == "gpu" and (target.vendor, target.arch) != (key.vendor, key.arch)):
             continue
-        if serves(demands, target, can.toolchain):
+        if serves(constraints, target, can.toolchain):
             return CompileMethod(index)
     return _across(can, request) if key.form == "whole" else None
 
@@ -93,27 +93,27 @@ def _has(toolchain: HostToolchain, key: Key) -> bool:
 
 def _across(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
     """Returns a cross-compile. Requires the counts of the GPU, for which MIGraphX would otherwise use defaults."""
-    key, demands = request.key, request.demands
-    if not can.cross or "cross" not in demands.allow or (key.kind, key.vendor) != ("gpu", "amd"):
+    key, constraints = request.key, request.constraints
+    if not can.cross or "cross" not in constraints.allow or (key.kind, key.vendor) != ("gpu", "amd"):
         return None
-    if demands.num_cu is None or demands.chiplets is None:
+    if constraints.num_cu is None or constraints.chiplets is None:
         return None
-    if judge(demands, Candidate("", made_across(demands, can.toolchain))).refused:
+    if judge(constraints, Candidate("", made_across(constraints, can.toolchain))).refused:
         return None
     return next((CompileMethod(at, cross=True) for at, each in enumerate(can.targets) if each.kind == "gpu"), None)
 
 
-def tuning_for(demands: Demands) -> str:
-    """Returns the tuning of a job with these demands that is compiled on the GPU itself."""
-    return demands.tuning if demands.tuning in ("eager", "default", "exhaustive") else "default"
+def tuning_for(constraints: Constraints) -> str:
+    """Returns the tuning of a job with these constraints that is compiled on the GPU itself."""
+    return constraints.tuning if constraints.tuning in ("eager", "default", "exhaustive") else "default"
 
 
-def serves(demands: Demands, target: HostTarget, toolchain: HostToolchain, tuning: str | None = None) -> bool:
-    """Returns whether every program that this target and toolchain can produce satisfies the demands.
+def serves(constraints: Constraints, target: HostTarget, toolchain: HostToolchain, tuning: str | None = None) -> bool:
+    """Returns whether every program that this target and toolchain can produce satisfies the constraints.
 
     The libraries that a program calls are unknown before the compile. This assumes all of them, so that no program is
     compiled for hours and then refused.
     """
-    made = made_by(target, toolchain, tuning or tuning_for(demands))
+    made = made_by(target, toolchain, tuning or tuning_for(constraints))
     made = replace(made, libraries=LIBRARIES if target.kind == "gpu" else ())
-    return not judge(demands, Candidate("", made)).refused
+    return not judge(constraints, Candidate("", made)).refused

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mxr.artifact import limits
+from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest, check_sha256
-from mxr.artifact.qualities import Demands, Request
 from mxr.consumers.ort.recording_form import OrtRuntime
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.util.codec import encode, refuse
@@ -184,7 +184,7 @@ class Lease:
     """A claimed job. The worker keeps it, under the fencing number `fence`, until `seconds` pass without a heartbeat.
 
     `onnx`: name of the ONNX file in `model`. `target`: index of the chosen target in the worker's `can.targets`.
-    `cross`: compile for the GPU that key and demands describe instead of that target. `file_name`: see
+    `cross`: compile for the GPU that key and constraints describe instead of that target. `file_name`: see
     `CompileRequest`.
     """
 
@@ -192,7 +192,7 @@ class Lease:
     fence: int
     seconds: float
     key: Key
-    demands: Demands
+    constraints: Constraints
     model: Manifest
     onnx: str
     target: int = 0
@@ -262,10 +262,10 @@ class HandBackJob:
     fence: int
 
 
-def covers(permitted: Demands, asked: Demands) -> bool:
-    """Returns whether every possible result of a job with the demands `permitted` also satisfies `asked`.
+def covers(permitted: Constraints, asked: Constraints) -> bool:
+    """Returns whether every possible result of a job with the constraints `permitted` also satisfies `asked`.
 
-    This is the case only if each demand in `asked` is a demand of the job, and the job allows no relaxation that
+    This is the case only if each constraint in `asked` is one of the job, and the job allows no relaxation that
     `asked` does not allow. Once a job is claimed, its result is known, and `matching.judge` decides instead.
     """
     for name in ("sramecc", "xnack", "num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "tuning"):

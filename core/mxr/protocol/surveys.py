@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.limits import MAX_SURVEYED, MAX_WATCHED, check_count
-from mxr.artifact.qualities import Request
 from mxr.util.codec import refuse
 
 from .jobs import Job, JobFailure

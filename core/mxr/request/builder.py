@@ -10,10 +10,10 @@ from typing import Any, TypedDict
 
 from mxr import consumers
 from mxr.artifact import target
+from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.compile_settings import VARIABLES, unread
 from mxr.artifact.key import Key
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.qualities import Demands, Request
 from mxr.artifact.releases import pair_warnings
 from mxr.artifact.target import GfxArch, Inputs
 from mxr.consumers import Consumer
@@ -153,7 +153,7 @@ def ask(
         env=partial.env,
         options=partial.options,
     )
-    return BuiltRequest(Request(key, partial.demands), consumer, tuple(notes))
+    return BuiltRequest(Request(key, partial.constraints), consumer, tuple(notes))
 
 
 def gather(
@@ -179,7 +179,7 @@ def gather(
     zeros = hardware.vendor == "hygon"
     migraphx, migraphx_patch = _split(toolchain.migraphx, "migraphx", zeros=zeros)
     rocm, rocm_patch = _split(toolchain.rocm if hardware.kind != "ref" else None, "rocm", zeros=zeros)
-    demands = Demands(
+    constraints = Constraints(
         sramecc=hardware.sramecc,
         xnack=hardware.xnack,
         num_cu=hardware.num_cu,
@@ -206,7 +206,7 @@ def gather(
         calibration=(sha256_of or _calibration_sha256)(options.calibration),
         env=tuple(options.env.items()),
         options=tuple(options.options.items()),
-        demands=demands,
+        constraints=constraints,
     )
     if hardware.vendor == "amd" and (options.rocm or options.migraphx):
         notes += pair_warnings(migraphx, rocm)

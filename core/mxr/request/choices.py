@@ -40,10 +40,10 @@ def _target(partial: PartialRequest, choice: Choice) -> dict[str, tuple[str, ...
         found["arch"] = ("--kind", "ref") if key.kind == "ref" else ("--arch", _arch(choice))
         if key.vendor == "hygon":
             found["arch"] = ("--vendor", "hygon", *found["arch"])
-    elif any(getattr(partial.demands, name) is None and getattr(choice, name) for name in FEATURES):
+    elif any(getattr(partial.constraints, name) is None and getattr(choice, name) for name in FEATURES):
         found["arch"] = ("--arch", _arch(choice))
     for name in ("num_cu", "chiplets"):
-        if getattr(partial.demands, name) is None and getattr(choice, name) is not None:
+        if getattr(partial.constraints, name) is None and getattr(choice, name) is not None:
             found[name] = (f"--{name.replace('_', '-')}", str(getattr(choice, name)))
     return found
 

@@ -1,7 +1,7 @@
 """Converts JSON documents to frozen values and back. Rejects unknown fields, wrong types and huge numbers.
 
 Requests, replies and recorded files use the same decoder, so all programs report an invalid field in the same form:
-`demands.num_cu: expected an integer, found "304"`.
+`constraints.num_cu: expected an integer, found "304"`.
 """
 
 from __future__ import annotations

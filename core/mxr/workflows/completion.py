@@ -172,7 +172,7 @@ def _of_cache(partial: PartialRequest, records: Mapping[str, CachedArtifact]) ->
 def _candidate(record: CachedArtifact) -> Candidate:
     artifact = record.artifact
     promoted, order = artifact.promoted_at or 0, round(artifact.published_at * 1000)
-    return Candidate(artifact.id, artifact.qualities, promoted, order, None, artifact.origin, artifact.found)
+    return Candidate(artifact.id, artifact.attributes, promoted, order, None, artifact.origin, artifact.found)
 
 
 def _several(partial: PartialRequest, options: Options, subject: ModelReference, listed: Candidates) -> UsageError:

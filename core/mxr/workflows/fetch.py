@@ -11,10 +11,10 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.key import show
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Candidate, Match, Verdict, judge
-from mxr.artifact.qualities import Request
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import DESCRIPTIONS
 from mxr.artifact.target import Inputs
@@ -60,7 +60,7 @@ class Fetched:
 
     @property
     def artifact(self) -> Artifact:
-        """The artifact of the program: its key, its qualities, its provenance."""
+        """The artifact of the program: its key, its attributes, its provenance."""
         return self.answer.artifact
 
     @property
@@ -78,7 +78,7 @@ class Fetched:
             "sha256": artifact.sha256,
             "digest": artifact.digest,
             "key": artifact.key.to_json(),
-            "qualities": artifact.qualities.to_json(),
+            "attributes": artifact.attributes.to_json(),
             "match": self.match.to_json(),
             "warnings": list(self.warnings),
         }
@@ -302,17 +302,17 @@ def complete(answer: Answer, cache: Cache, client: Client, watch: Watch = unwatc
 
 def shortfall(request: Request, answer: Answer) -> str:
     """Returns the relaxations and assumptions of an answer as one line for people; empty for an exact match."""
-    artifact, asked = answer.artifact, request.demands
+    artifact, asked = answer.artifact, request.constraints
     parts = []
     for name in answer.match.relaxed:
         if name == "real_arch":
-            compiled, wanted = (each or "no override" for each in (artifact.qualities.real_arch, asked.real_arch))
+            compiled, wanted = (each or "no override" for each in (artifact.attributes.real_arch, asked.real_arch))
             parts.append(f"real_arch {compiled} instead of {wanted}")
         elif name == "arch":
             parts.append(f"arch {artifact.key.arch} instead of {request.key.arch}")
         else:
             wanted = getattr(asked, name, None) or "the default"
-            parts.append(f"{name} {show(getattr(artifact.qualities, name, None))} instead of {show(wanted)}")
+            parts.append(f"{name} {show(getattr(artifact.attributes, name, None))} instead of {show(wanted)}")
     silent: dict[str, list[str]] = {}
     for name, value in answer.match.assumed.items():
         who = "the request" if getattr(asked, name, None) is None else "the program"
@@ -325,11 +325,11 @@ def shortfall(request: Request, answer: Answer) -> str:
 
 def _judged(request: Request, artifact: Artifact) -> Verdict:
     generic = artifact.key.arch if artifact.digest != request.key.digest else None
-    return judge(request.demands, Candidate(artifact.id, artifact.qualities, generic=generic))
+    return judge(request.constraints, Candidate(artifact.id, artifact.attributes, generic=generic))
 
 
 def check_answer(request: Request, answer: Answer) -> None:
-    """Verifies an answer of a registry: it must match the key and the demands of the request, and its own id.
+    """Verifies an answer of a registry: it must match the key and the constraints of the request, and its own id.
 
     Raises `DamagedError`.
     """

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.qualities import Request
 from mxr.artifact.serving import READER
 from mxr.artifact.target import DynamicDim, Inputs, Shape, show_dims
 from mxr.client.registry import Client
@@ -46,15 +46,15 @@ def find_larger(request: Request, client: Client) -> LargerRequest | None:
     same = {name: getattr(key, name) for name in ("kind", "vendor", "arch", "migraphx", "rocm", "form", "precision")}
     same |= {name: getattr(key, name) for name in ("offload_copy", "fast_math", "calibration", "env", "options")}
     try:
-        listed = client.candidates(PartialRequest(key.model, opened, demands=request.demands, **same))
+        listed = client.candidates(PartialRequest(key.model, opened, constraints=request.constraints, **same))
     except NoSuchArtifactError:
         return None
     fitting = [choice for choice in listed.candidates if covers(choice.key.inputs, key.inputs)]
     for choice in sorted(fitting, key=lambda each: _size(each.key.inputs)):
         shown = _is_shown(client.artifact(choice.id))
-        if shown or ALLOWANCE in request.demands.allow:
+        if shown or ALLOWANCE in request.constraints.allow:
             inputs = choice.key.inputs
-            return LargerRequest(Request(replace(key, inputs=inputs), request.demands), _why(inputs, shown=shown))
+            return LargerRequest(Request(replace(key, inputs=inputs), request.constraints), _why(inputs, shown=shown))
     return None
 
 

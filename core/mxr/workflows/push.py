@@ -9,9 +9,9 @@ from typing import Any
 
 from mxr import consumers
 from mxr.artifact import compile_support, model_evidence, program_evidence, target
+from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Difference, Key, show
 from mxr.artifact.manifest import File, Manifest, split_file
-from mxr.artifact.qualities import Qualities
 from mxr.artifact.target import GfxArch, Inputs
 from mxr.client import transfer
 from mxr.client.registry import Client
@@ -28,13 +28,13 @@ Watch = Callable[[int], transfer.Progress]
 
 @dataclass(frozen=True, slots=True)
 class PublicationLabel:
-    """The key and the qualities under which a program is published.
+    """The key and the attributes under which a program is published.
 
     `warnings`: sentences about facts of the label that the file makes doubtful.
     """
 
     key: Key
-    qualities: Qualities
+    attributes: Attributes
     warnings: tuple[str, ...] = ()
 
 
@@ -83,7 +83,7 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
         env=tuple(options.env.items()),
         options=tuple(options.options.items()),
     )
-    qualities = Qualities(
+    attributes = Attributes(
         sramecc=(arch and gpu and arch.sramecc) or "any",
         xnack=(arch and gpu and arch.xnack) or "any",
         num_cu=options.num_cu if gpu else None,
@@ -94,18 +94,18 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
         real_arch=options.real_arch if gpu and arch and options.real_arch != arch.base else None,
         libraries=tuple(description.get("libraries") or ()) if gpu else (),
     )
-    refuse_contradictions(key, qualities, description)
+    refuse_contradictions(key, attributes, description)
     if against := model_evidence.contradictions(key, onnx, description):
         raise contradicted(against)
     if options.calibration is not None:
         calibration.check(options.calibration, onnx.inputs, key.inputs)
     doubts = program_evidence.warnings(key, description) + model_evidence.warnings(onnx, description)
-    return PublicationLabel(key, qualities, doubts + compile_support.uncalibrated_warnings(key))
+    return PublicationLabel(key, attributes, doubts + compile_support.uncalibrated_warnings(key))
 
 
-def refuse_contradictions(key: Key, qualities: Qualities, description: Mapping[str, Any]) -> None:
+def refuse_contradictions(key: Key, attributes: Attributes, description: Mapping[str, Any]) -> None:
     """Raises `MismatchError`, with both values of each field, when the file contradicts its label."""
-    differences = program_evidence.contradictions(key, qualities, description)
+    differences = program_evidence.contradictions(key, attributes, description)
     if differences:
         raise contradicted(differences)
 
@@ -172,7 +172,7 @@ def push(
     publication = artifact_protocol.Publish(
         key=found.key,
         manifest=Manifest((file,)),
-        qualities=found.qualities,
+        attributes=found.attributes,
         provenance={"file": path.name, **provenance},
         model=subject.claim(),
         amend=amend,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mxr.artifact.qualities import Request
+from mxr.artifact.attributes import Request
 from mxr.client.retry import OUTAGE, retry
 from mxr.errors import TooLargeError
 from mxr.protocol.surveys import RequestStatus

@@ -5,7 +5,7 @@
     pushed, the same facts   nothing changes
     pushed, other facts      refused; with `amend`, the publisher of a pushed artifact replaces its own facts
 
-Facts are the qualities and who states them. An amendment ends the promotion: somebody promoted the facts before it.
+Facts are the attributes and who states them. An amendment ends the promotion: somebody promoted the facts before it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import update
 
 from mxr.artifact import serving
+from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Difference
-from mxr.artifact.qualities import Qualities
 from mxr.errors import ConflictError, MxrError, NotAllowedError
 from mxr.util.codec import canonical, encode
 from mxr_registry.database.session import Row, Session, now
@@ -38,7 +38,7 @@ COLUMNS = (
     ArtifactRow.origin,
     ArtifactRow.created_by,
     ArtifactRow.worker,
-    ArtifactRow.qualities_json,
+    ArtifactRow.attributes_json,
     ArtifactRow.provenance_json,
 )
 """Columns of an existing artifact that `amend` needs."""
@@ -53,7 +53,7 @@ def facts_of(session: Session, namespace: str, checked: CheckedPublication) -> d
         "created_by": source.created_by,
         "job": source.job,
         "worker": source.worker,
-        "qualities_json": canonical(wanted.qualities.to_json()),
+        "attributes_json": canonical(wanted.attributes.to_json()),
         "provenance_json": canonical(dict(wanted.provenance)),
         "sources_json": canonical(dict(checked.sources)),
         "description_json": canonical(dict(checked.description)),
@@ -84,8 +84,8 @@ def _replace(session: Session, existing: Row, checked: CheckedPublication, **mor
 
 
 def _differences(existing: Row, checked: CheckedPublication) -> list[Difference]:
-    has, wanted = catalog.qualities_of(existing.qualities_json), checked.wanted.qualities
-    names = (each.name for each in fields(Qualities))
+    has, wanted = catalog.attributes_of(existing.attributes_json), checked.wanted.attributes
+    names = (each.name for each in fields(Attributes))
     pairs = ((name, encode(getattr(wanted, name)), encode(getattr(has, name))) for name in names)
     return [Difference(name, asked, found) for name, asked, found in pairs if asked != found]
 

@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import select
 
 from mxr.artifact import candidates as rules
+from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
 from mxr.artifact.matching import Candidate
 from mxr.artifact.partial import FACTS, FIXED, PartialRequest
-from mxr.artifact.qualities import Request
 from mxr.errors import NoSuchArtifactError
 from mxr.util import codec
 from mxr_registry.database.session import Database, Row, Session, default_serve
@@ -41,7 +41,7 @@ COLUMNS = (
     ArtifactRow.seq,
     ArtifactRow.id,
     ArtifactRow.key_json,
-    ArtifactRow.qualities_json,
+    ArtifactRow.attributes_json,
     ArtifactRow.sources_json,
     ArtifactRow.origin,
     ArtifactRow.promoted,
@@ -120,7 +120,7 @@ def record_miss(db: Database, namespace: str, partial: PartialRequest, error: No
 
 def _with_default_flags(partial: PartialRequest) -> Request:
     known = {name: value for name in (*FIXED, *FACTS) if (value := getattr(partial, name)) is not None}
-    return Request(Key(inputs=partial.inputs, **known), partial.demands)  # type: ignore[arg-type]
+    return Request(Key(inputs=partial.inputs, **known), partial.constraints)  # type: ignore[arg-type]
 
 
 def query_programs(namespace: str, digest: str, partial: PartialRequest) -> Any:

@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import delete, exists, func, select, update
 from sqlalchemy.exc import IntegrityError
 
+from mxr.artifact.attributes import Attributes
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Candidate
-from mxr.artifact.qualities import Qualities
 from mxr.artifact.serving import BUILT, PUBLISHER
 from mxr.errors import NotAllowedError, NotFoundError, UsageError
 from mxr.util.codec import decode
@@ -42,7 +42,7 @@ COLUMNS = (
     ArtifactRow.sha256,
     ArtifactRow.size,
     ArtifactRow.key_json,
-    ArtifactRow.qualities_json,
+    ArtifactRow.attributes_json,
     ArtifactRow.provenance_json,
     ArtifactRow.published_at,
     ArtifactRow.promoted_at,
@@ -142,7 +142,7 @@ def fields_of(row: Row, default: str) -> str:
     model = "verified" if row.origin == BUILT else "claimed"
     return (
         f'"id":"{row.id}","digest":"{row.digest}","sha256":"{row.sha256}","size":{row.size},"key":{row.key_json},'
-        f'"qualities":{row.qualities_json},"provenance":{row.provenance_json},"published_at":{row.published_at},'
+        f'"attributes":{row.attributes_json},"provenance":{row.provenance_json},"published_at":{row.published_at},'
         f'"promoted_at":{promoted_at},"changed_at":{changed_at},"created_by":{created_by},"job":{job},'
         f'"worker":{worker},"origin":{origin},"serve":{serve},"sources":{row.sources_json},"model":"{model}",'
         f'"model_name":{name}'
@@ -156,8 +156,8 @@ def etag_of(row: Row, default: str) -> str:
 
 def candidate_of(row: Row, generic: str | None) -> Candidate:
     """Return the artifact of a row with COLUMNS and `promoted` as a candidate for a request."""
-    qualities, found = qualities_of(row.qualities_json), found_in(row.sources_json)
-    return Candidate(row.id, qualities, row.promoted, row.seq, generic, row.origin, found)
+    attributes, found = attributes_of(row.attributes_json), found_in(row.sources_json)
+    return Candidate(row.id, attributes, row.promoted, row.seq, generic, row.origin, found)
 
 
 MAX_CACHED = 1 << 20
@@ -169,7 +169,7 @@ def _decode_found(text: bytes) -> frozenset[str]:
 
 
 _FOUND = DecodingCache(_decode_found, MAX_CACHED)
-_QUALITIES = DecodingCache(lambda text: decode(Qualities, json.loads(text), lenient=True), MAX_CACHED)
+_ATTRIBUTES = DecodingCache(lambda text: decode(Attributes, json.loads(text), lenient=True), MAX_CACHED)
 
 
 def found_in(text: str) -> frozenset[str]:
@@ -177,9 +177,9 @@ def found_in(text: str) -> frozenset[str]:
     return _FOUND.get(text.encode())
 
 
-def qualities_of(text: str) -> Qualities:
-    """Decode stored qualities."""
-    return _QUALITIES.get(text.encode())
+def attributes_of(text: str) -> Attributes:
+    """Decode stored attributes."""
+    return _ATTRIBUTES.get(text.encode())
 
 
 def has(session: Session, namespace: str, id: str) -> bool:

@@ -12,10 +12,10 @@ from typing import Any
 from sqlalchemy import select
 
 from mxr.artifact import matching, target
+from mxr.artifact.attributes import ALLOWANCES, Constraints, Request
 from mxr.artifact.key import Difference, Key, show
 from mxr.artifact.matching import Candidate
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.qualities import ALLOWANCES, Demands, Request
 from mxr.artifact.serving import BUILT_ONLY, DESCRIPTIONS, PROMOTED_ONLY, allows
 from mxr.display.text import counted
 from mxr.errors import NoSuchArtifactError
@@ -131,7 +131,7 @@ def _nearest_of(compared: Iterable[NearestArtifact]) -> list[NearestArtifact]:
 def _rows(session: Session, namespace: str, model: str, arch: str | None) -> Iterator[Row]:
     row = ArtifactRow
     query = (
-        select(row.seq, row.id, row.key_json, row.qualities_json, row.promoted, row.origin, row.sources_json)
+        select(row.seq, row.id, row.key_json, row.attributes_json, row.promoted, row.origin, row.sources_json)
         .where(row.namespace == namespace, row.model == model)
         .order_by(row.seq.desc())
     )
@@ -148,20 +148,20 @@ def _compare(request: Request, row: Row, family: str | None, rule: str) -> Neare
     candidate = catalog.candidate_of(row, generic)
     requested_key = request.key.generic() if generic else request.key
     differences = (requested_key or request.key).differences(key)
-    return _judged(differences, request.demands, candidate, row, rule)
+    return _judged(differences, request.constraints, candidate, row, rule)
 
 
 def _compare_partial(partial: PartialRequest, row: Row, rule: str) -> NearestArtifact:
     key = Key.from_json(json.loads(row.key_json))
     generic = key.arch if partial.arch not in (None, key.arch) and partial.admits(key) else None
-    return _judged(partial.differences(key), partial.demands, catalog.candidate_of(row, generic), row, rule)
+    return _judged(partial.differences(key), partial.constraints, catalog.candidate_of(row, generic), row, rule)
 
 
 def _judged(
-    differences: tuple[Difference, ...], demands: Demands, candidate: Candidate, row: Row, rule: str
+    differences: tuple[Difference, ...], constraints: Constraints, candidate: Candidate, row: Row, rule: str
 ) -> NearestArtifact:
     other_hardware = any(each.field in ("arch", "vendor", "kind") for each in differences)
-    refused = () if other_hardware else tuple(matching.judge(demands, candidate).refused)
+    refused = () if other_hardware else tuple(matching.judge(constraints, candidate).refused)
     if allows(rule, row.origin, promoted=bool(row.promoted)):
         return NearestArtifact(candidate, not differences, differences + refused)
     unserved = Difference("origin", "promoted" if rule == PROMOTED_ONLY else "built or promoted", row.origin)
@@ -174,7 +174,7 @@ def advice(request: Request, near: list[NearestArtifact]) -> str:
     """Return the hint: the options that would accept a near artifact, or the command that publishes the program."""
     for each in near:
         served = not any(difference.field == "origin" for difference in each.differences)
-        option = _accepting_option(request.demands, each) if each.same_key and served else None
+        option = _accepting_option(request.constraints, each) if each.same_key and served else None
         if option:
             return (
                 f"To accept artifact {each.candidate.id[:12]}, {option}. "
@@ -183,32 +183,32 @@ def advice(request: Request, near: list[NearestArtifact]) -> str:
     return f"Compile the program and publish it: {push_command(request)}"
 
 
-def _accepting_option(demands: Demands, near: NearestArtifact) -> str | None:
-    """The smallest change of the options with which this artifact satisfies the demands, or None."""
-    if demands.exact:
-        loose = replace(demands, exact=False)
+def _accepting_option(constraints: Constraints, near: NearestArtifact) -> str | None:
+    """The smallest change of the options with which this artifact satisfies the constraints, or None."""
+    if constraints.exact:
+        loose = replace(constraints, exact=False)
         return None if matching.judge(loose, near.candidate).refused else "omit --exact"
-    unused = [name for name in ALLOWANCES if name not in demands.allow]
+    unused = [name for name in ALLOWANCES if name not in constraints.allow]
     for count in range(1, len(unused) + 1):
         for added in combinations(unused, count):
-            if not matching.judge(replace(demands, allow=(*demands.allow, *added)), near.candidate).refused:
-                return f"use `--allow {','.join((*demands.allow, *added))}`"
+            if not matching.judge(replace(constraints, allow=(*constraints.allow, *added)), near.candidate).refused:
+                return f"use `--allow {','.join((*constraints.allow, *added))}`"
     return None
 
 
 def push_command(request: Request) -> str:
     """Return the `mxr push` command that publishes the requested program."""
-    key, demands = request.key, request.demands
+    key, constraints = request.key, request.constraints
     words = ["mxr", "push", "FILE.mxr", "--model", "MODEL.onnx"]
     if key.kind == "ref":
         words += ["--kind", "ref"]
     else:
         words += ["--vendor", "hygon"] if key.vendor == "hygon" else []
-        words += ["--arch", str(target.GfxArch(key.arch or "", demands.sramecc, demands.xnack))]
-        words += ["--num-cu", str(demands.num_cu)] if demands.num_cu else []
-        words += ["--real-arch", demands.real_arch] if demands.real_arch else []
-        words += ["--rocm", demands.rocm_patch or key.rocm or ""]
-    words += ["--migraphx", demands.migraphx_patch or key.migraphx]
+        words += ["--arch", str(target.GfxArch(key.arch or "", constraints.sramecc, constraints.xnack))]
+        words += ["--num-cu", str(constraints.num_cu)] if constraints.num_cu else []
+        words += ["--real-arch", constraints.real_arch] if constraints.real_arch else []
+        words += ["--rocm", constraints.rocm_patch or key.rocm or ""]
+    words += ["--migraphx", constraints.migraphx_patch or key.migraphx]
     for name, shape in key.inputs:
         words += ["--input", f"{name}={target.show_dims(shape)}"]
     words += ["--precision", "+".join(key.precision) or "fp32"]
@@ -219,5 +219,5 @@ def push_command(request: Request) -> str:
         words += ["--env", f"{name}={value}"]
     for name, value in key.options:
         words += ["--option", f"{name}={value}"]
-    words += ["--tuning", demands.tuning] if demands.tuning else []
+    words += ["--tuning", constraints.tuning] if constraints.tuning else []
     return "`" + " ".join(shlex.quote(word) for word in words) + "`"

@@ -12,8 +12,8 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.limits import MAX_MISS_BYTES, MAX_MISSES
-from mxr.artifact.qualities import Request
 from mxr.errors import MxrError
 from mxr.util.codec import canonical, refuse
 from mxr_registry.database.paging import read_page

@@ -115,7 +115,7 @@ def check(
     refuse_contradictions(wanted, files, descriptions)
     wanted = _with_libraries(wanted, descriptions)
     speaker = serving.WORKER if source.origin == serving.BUILT else serving.PUBLISHER
-    sources = program_evidence.sources(wanted.key, wanted.qualities, descriptions, speaker)
+    sources = program_evidence.sources(wanted.key, wanted.attributes, descriptions, speaker)
     digest = wanted.key.digest
     id = artifact_id(digest, files)
     repairs = _lost_blobs(db, store, namespace, id)
@@ -125,8 +125,8 @@ def check(
 def _with_libraries(wanted: Publish, descriptions: Sequence[Description]) -> Publish:
     """Add the libraries that the programs call: they tie a program to its ROCm patch, whatever the publisher says."""
     found = {name for each in descriptions for name in each.get("libraries") or ()} if wanted.key.kind == "gpu" else ()
-    libraries = (*wanted.qualities.libraries, *found)
-    return replace(wanted, qualities=replace(wanted.qualities, libraries=libraries))
+    libraries = (*wanted.attributes.libraries, *found)
+    return replace(wanted, attributes=replace(wanted.attributes, libraries=libraries))
 
 
 def _check_model(db: Database, namespace: str, checked: CheckedPublication) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ def refuse_contradictions(wanted: Publish, files: Iterable[File], descriptions: 
     found: list[Difference] = []
     names = []
     for file, description in zip(files, descriptions, strict=True):
-        against = program_evidence.contradictions(wanted.key, wanted.qualities, description)
+        against = program_evidence.contradictions(wanted.key, wanted.attributes, description)
         found += [each for each in against if each not in found]
         names += [file.name] if against else []
     if found:

@@ -15,8 +15,8 @@ from urllib.parse import quote
 from sqlalchemy import bindparam, or_, select
 
 from mxr.artifact import matching
+from mxr.artifact.attributes import Request
 from mxr.artifact.matching import Candidate, Match
-from mxr.artifact.qualities import Request
 from mxr.artifact.serving import rule_for_compiles
 from mxr.protocol.artifacts import API
 from mxr.util import codec
@@ -128,7 +128,7 @@ def choose(
         return None
     found = [catalog.candidate_of(row, None if row.digest == wanted.digest else wanted.family) for row in rows]
     rule = rows[0].serve or default
-    return matching.choose(wanted.request.demands, found, serve=rule_for_compiles(rule) if compiles else rule)
+    return matching.choose(wanted.request.constraints, found, serve=rule_for_compiles(rule) if compiles else rule)
 
 
 def _to_json(row: Row, match: Match, default: str) -> str:

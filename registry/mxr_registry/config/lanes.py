@@ -2,7 +2,7 @@
 
 A lane consists of the kind, for GPUs vendor and arch, and the short versions: `gpu amd gfx908 2.15 7.2`, `ref 2.16`.
 For jobs that record ONNX Runtime's cache files it also names that runtime: `gpu amd gfx908 2.15 7.2 ort:B:1.27.1`.
-Lane and demands of a job alone determine whether a worker can compile it; the result is remembered by a digest.
+Lane and constraints of a job alone determine whether a worker can compile it; the result is remembered by a digest.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 
+from mxr.artifact.attributes import Attributes, Constraints, Request
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.artifact.target import split_version
 from mxr.consumers.ort.recording_form import runtime_in
 from mxr.protocol import capabilities
@@ -63,7 +63,7 @@ def cross_lane(lane: str) -> str | None:
 
 
 def key_of(lane: str) -> Key:
-    """Return a key with the target and versions of a lane, and placeholders for all other fields."""
+    """Return a key with the target and versions of a lane, and placeholders for the other fields."""
     parts = lane.split()
     if parts[0] == "ref":
         return Key(NO_MODEL, "ref", parts[1], ())
@@ -78,7 +78,7 @@ MAX_METHODS = 65_536
 """Remembered answers of `compile_method`: each a digest and a small value."""
 
 _CAPABILITIES = DecodingCache(lambda text: decode(WorkerCapabilities, json.loads(text), lenient=True), MAX_CACHED)
-_DEMANDS = DecodingCache(lambda text: decode(Demands, json.loads(text), lenient=True), MAX_CACHED)
+_CONSTRAINTS = DecodingCache(lambda text: decode(Constraints, json.loads(text), lenient=True), MAX_CACHED)
 
 
 def capabilities_of(text: str) -> WorkerCapabilities:
@@ -86,39 +86,41 @@ def capabilities_of(text: str) -> WorkerCapabilities:
     return _CAPABILITIES.get(text.encode())
 
 
-def demands_of(text: str) -> Demands:
-    """Decode the demands of a job from JSON."""
-    return _DEMANDS.get(text.encode())
+def constraints_of(text: str) -> Constraints:
+    """Decode the constraints of a job from JSON."""
+    return _CONSTRAINTS.get(text.encode())
 
 
-def request_of(lane: str, demands: Demands) -> Request:
-    """Return a request with the target and versions of a lane, these demands, and placeholders for all other fields."""
-    return Request(key_of(lane), demands)
+def request_of(lane: str, constraints: Constraints) -> Request:
+    """Return a request with target and versions of a lane, these constraints, and placeholders for other fields."""
+    return Request(key_of(lane), constraints)
 
 
-def compile_method(can: str, lane: str, demands: str) -> capabilities.CompileMethod | None:
-    """Return how a worker compiles a job with this lane and demands, or None if it cannot.
+def compile_method(can: str, lane: str, constraints: str) -> capabilities.CompileMethod | None:
+    """Return how a worker compiles a job with this lane and constraints, or None if it cannot.
 
-    `can` and `demands` are the JSON of the worker's capabilities and of the job's demands. The answer is remembered by
-    a digest: a worker looks at the same jobs again and again.
+    `can` and `constraints` are the JSON of the worker's capabilities and of the job's constraints. The answer is
+    remembered by a digest: a worker looks at the same jobs again and again.
     """
-    name = digest_of(can.encode(), lane.encode(), demands.encode())
+    name = digest_of(can.encode(), lane.encode(), constraints.encode())
     if name not in _METHODS:
         while len(_METHODS) >= MAX_METHODS:
             with contextlib.suppress(KeyError, StopIteration):  # another thread was faster
                 del _METHODS[next(iter(_METHODS))]
-        _METHODS[name] = capabilities.able(capabilities_of(can), request_of(lane, demands_of(demands)))
+        _METHODS[name] = capabilities.able(capabilities_of(can), request_of(lane, constraints_of(constraints)))
     return _METHODS.get(name)
 
 
 _METHODS: dict[bytes, capabilities.CompileMethod | None] = {}
 
 
-def expected_qualities(can: WorkerCapabilities, method: capabilities.CompileMethod, demands: Demands) -> Qualities:
-    """Return the qualities of the program that a worker makes with this method for a job with these demands."""
+def expected_attributes(
+    can: WorkerCapabilities, method: capabilities.CompileMethod, constraints: Constraints
+) -> Attributes:
+    """Return the attributes of the program that a worker makes with this method for a job with these constraints."""
     if method.cross:
-        return capabilities.made_across(demands, can.toolchain)
-    return capabilities.made_by(can.targets[method.target], can.toolchain, capabilities.tuning_for(demands))
+        return capabilities.made_across(constraints, can.toolchain)
+    return capabilities.made_by(can.targets[method.target], can.toolchain, capabilities.tuning_for(constraints))
 
 
 def check_capabilities(can: WorkerCapabilities, where: str = "can") -> None:

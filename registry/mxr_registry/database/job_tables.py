@@ -19,11 +19,11 @@ LATER = text("next_at > 0")
 
 
 class JobRow(Base):
-    """A compile job. `terms` is the sha256 of the canonical demands. `file_name`, used with keys of ONNX Runtime's
+    """A compile job. `terms` is the sha256 of the canonical constraints. `file_name`, used with keys of ONNX Runtime's
     form, is the name under which ONNX Runtime opens the model.
 
     `fence` is the fencing number, which grows with every claim. `attempts` counts the claims that were not handed back,
-    `lost` the leases lost in a row. `pinned_json` holds the qualities of the program that the claiming worker makes.
+    `lost` the leases lost in a row. `pinned_json` holds the attributes of the program that the claiming worker makes.
     `avoid` is the worker on which the job failed last.
     """
 
@@ -40,7 +40,7 @@ class JobRow(Base):
     lane: Mapped[str] = mapped_column(String(600))
     rank: Mapped[int]
     key_json: Mapped[str] = mapped_column(Text)
-    demands_json: Mapped[str] = mapped_column(Text)
+    constraints_json: Mapped[str] = mapped_column(Text)
     calibration: Mapped[str | None] = mapped_column(Hash)
     file_name: Mapped[str | None] = mapped_column(Text)
     attempts: Mapped[int]

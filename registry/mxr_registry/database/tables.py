@@ -171,7 +171,7 @@ class ArtifactRow(Base):
     sha256: Mapped[str] = mapped_column(Hash)
     size: Mapped[int]
     key_json: Mapped[str] = mapped_column(Text)
-    qualities_json: Mapped[str] = mapped_column(Text)
+    attributes_json: Mapped[str] = mapped_column(Text)
     provenance_json: Mapped[str] = mapped_column(Text)
     sources_json: Mapped[str] = mapped_column(Text)
     origin: Mapped[str] = mapped_column(String(20))

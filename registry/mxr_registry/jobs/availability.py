@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxr.artifact.qualities import Request
+from mxr.artifact.attributes import Request
 from mxr.errors import UsageError
 from mxr_registry.artifacts import resolution
 from mxr_registry.database.session import Session

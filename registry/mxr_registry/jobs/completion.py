@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from sqlalchemy.exc import IntegrityError
 
+from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Difference, Key
 from mxr.artifact.manifest import artifact_id
 from mxr.artifact.matching import Candidate, judge
-from mxr.artifact.qualities import Qualities
 from mxr.artifact.serving import BUILT
 from mxr.errors import DamagedError, MismatchError, NoSuchBlobError
 from mxr.protocol import jobs as job_protocol
@@ -24,13 +24,13 @@ from mxr_registry.storage.store import Store
 from . import estimates, lease_endings, logs, tracking, transitions, workers
 
 INHERITED = ("num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build", "real_arch")
-"""Qualities that a finished artifact takes from its claim if the worker does not report them."""
+"""Attributes that a finished artifact takes from its claim if the worker does not report them."""
 
 CHECK_LEASE = 300.0
 """Minimum lease in seconds while the registry checks a finished program: reading a large one takes time."""
 
 PROMISED = ("sramecc", "xnack", "tuning", *INHERITED)
-"""Qualities that a claim fixes in advance. Requests that attached to the running job rely on them."""
+"""Attributes that a claim fixes in advance. Requests that attached to the running job rely on them."""
 
 
 def finish(
@@ -55,7 +55,7 @@ def finish(
         row = lease_endings.require_lease(session, namespace, id, done.fence)
         until = now(session) + max(rules.lease, CHECK_LEASE)
         transitions.change(session, row.seq, *lease_endings.lease_guards(row), phase="publish", lease_until=until)
-    done = _with_inherited_qualities(row, done)
+    done = _with_inherited_attributes(row, done)
     try:
         _check_matches_job(row, done)
         source = PublicationSource(BUILT, principal, row.id, row.worker_name)
@@ -84,21 +84,21 @@ def _already_finished(row: Row, done: job_protocol.FinishJob) -> bool:
     return bool(row.artifact == artifact_id(done.artifact.key.digest, done.artifact.manifest.files))
 
 
-def _with_inherited_qualities(row: Row, done: job_protocol.FinishJob) -> job_protocol.FinishJob:
-    """Add qualities from the claim that the worker did not report."""
-    pinned, made = catalog.qualities_of(row.pinned_json), done.artifact.qualities
+def _with_inherited_attributes(row: Row, done: job_protocol.FinishJob) -> job_protocol.FinishJob:
+    """Add attributes from the claim that the worker did not report."""
+    pinned, made = catalog.attributes_of(row.pinned_json), done.artifact.attributes
     inherited = {name: getattr(pinned, name) for name in INHERITED if getattr(made, name) is None}
-    return replace(done, artifact=replace(done.artifact, qualities=replace(made, **inherited)))
+    return replace(done, artifact=replace(done.artifact, attributes=replace(made, **inherited)))
 
 
 def _check_matches_job(row: Row, done: job_protocol.FinishJob) -> None:
     """Raises `MismatchError` for an artifact with another key, or one that does not satisfy all requests of the job."""
-    key, made = done.artifact.key, done.artifact.qualities
+    key, made = done.artifact.key, done.artifact.attributes
     refused: list[Difference] = []
     if key.digest != row.digest:
         refused += Key.from_json(json.loads(row.key_json)).differences(key)
-    refused += judge(lanes.demands_of(row.demands_json), Candidate("", made)).refused
-    refused += _broken_promises(catalog.qualities_of(row.pinned_json), made)
+    refused += judge(lanes.constraints_of(row.constraints_json), Candidate("", made)).refused
+    refused += _broken_promises(catalog.attributes_of(row.pinned_json), made)
     if refused:
         rows = [each.to_json() for each in refused]
         raise MismatchError(
@@ -107,7 +107,7 @@ def _check_matches_job(row: Row, done: job_protocol.FinishJob) -> None:
         )
 
 
-def _broken_promises(pinned: Qualities, made: Qualities) -> list[Difference]:
+def _broken_promises(pinned: Attributes, made: Attributes) -> list[Difference]:
     pairs = ((name, getattr(pinned, name), getattr(made, name)) for name in PROMISED)
     return [
         Difference(name, promised, found)

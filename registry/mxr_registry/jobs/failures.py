@@ -58,7 +58,7 @@ def remember(session: Session, rules: JobRules, job: Row, failure: job_protocol.
 
 
 def forget(session: Session, namespace: str, digest: str) -> None:
-    """Delete the remembered failures of a key, for all demands."""
+    """Delete the remembered failures of a key, for all constraints."""
     row = RememberedFailureRow
     session.execute(delete(row).where(row.namespace == namespace, row.digest == digest))
 

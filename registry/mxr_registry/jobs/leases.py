@@ -13,8 +13,8 @@ from typing import Any
 
 from sqlalchemy import bindparam, func, or_, select
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Request
 from mxr.protocol import capabilities
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical, encode
@@ -31,7 +31,7 @@ PAGES = (20, 200, 2_000)
 """Sizes of the first page of rows, the second, and all later ones."""
 
 DUE_JOBS = (
-    select(JobRow.seq, JobRow.rank, JobRow.lane, JobRow.demands_json, JobRow.avoid, JobRow.next_at)
+    select(JobRow.seq, JobRow.rank, JobRow.lane, JobRow.constraints_json, JobRow.avoid, JobRow.next_at)
     .where(
         JobRow.namespace == bindparam("namespace"),
         JobRow.state == job_protocol.QUEUED,
@@ -85,14 +85,14 @@ def begin(db: Database, namespace: str, wanted: job_protocol.Claim) -> ClaimFilt
     with db.reading() as session:
         worker = workers.find(session, namespace, wanted.worker)
         job = tracking.find(session, namespace, wanted.job) if wanted.job else None
-    if job is not None and lanes.compile_method(worker.can_json, job.lane, job.demands_json) is None:
+    if job is not None and lanes.compile_method(worker.can_json, job.lane, job.constraints_json) is None:
         raise workers.no_worker_error(_request(job))
     can = lanes.capabilities_of(worker.can_json)
     return ClaimFilter(worker.id, namespace, lanes.lanes_of(can), job.id if job else None, lanes.cross_lanes_of(can))
 
 
 def _request(row: Row) -> Request:
-    return Request(Key.from_json(json.loads(row.key_json)), lanes.demands_of(row.demands_json))
+    return Request(Key.from_json(json.loads(row.key_json)), lanes.constraints_of(row.constraints_json))
 
 
 def claim(db: Database, rules: JobRules, claims: ClaimFilter, *, waiting: bool = False) -> str | None:
@@ -154,12 +154,12 @@ def _suitable_jobs(session: Session, rules: JobRules, worker: Row, lane: str) ->
     """
     live: LiveCapabilities | None = None
     for row in _due_jobs(session, worker, lane):
-        method = lanes.compile_method(worker.can_json, lane, row.demands_json)
+        method = lanes.compile_method(worker.can_json, lane, row.constraints_json)
         if method is None:
             continue
         if method.cross:
             live = live or LiveCapabilities(session, rules, worker.namespace)
-            if live.any_natively(lane, row.demands_json):
+            if live.any_natively(lane, row.constraints_json):
                 continue
         if (
             row.avoid != worker.id
@@ -215,7 +215,7 @@ def _take(session: Session, rules: JobRules, worker: Row, row: Row) -> str | Non
         "fence": row.fence + 1,
         "seconds": rules.lease,
         "key": json.loads(row.key_json),
-        "demands": json.loads(row.demands_json),
+        "constraints": json.loads(row.constraints_json),
         "model": json.loads(model.manifest_json),
         "onnx": model.onnx,
         "target": method.target,
@@ -228,7 +228,7 @@ def _take(session: Session, rules: JobRules, worker: Row, row: Row) -> str | Non
 
 def _start_lease(session: Session, rules: JobRules, worker: Row, row: Row) -> capabilities.CompileMethod:
     can = lanes.capabilities_of(worker.can_json)
-    method = lanes.compile_method(worker.can_json, row.lane, row.demands_json)
+    method = lanes.compile_method(worker.can_json, row.lane, row.constraints_json)
     assert method is not None
     moment = now(session)
     values: dict[str, Any] = {
@@ -237,7 +237,9 @@ def _start_lease(session: Session, rules: JobRules, worker: Row, row: Row) -> ca
         "worker": worker.id,
         "worker_name": worker.name,
         "toolchain_json": worker.toolchain_json,
-        "pinned_json": canonical(encode(lanes.expected_qualities(can, method, lanes.demands_of(row.demands_json)))),
+        "pinned_json": canonical(
+            encode(lanes.expected_attributes(can, method, lanes.constraints_of(row.constraints_json)))
+        ),
         "fence": row.fence + 1,
         "attempts": row.attempts + 1,
         "lease_until": moment + rules.lease,

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import bindparam, select
 
+from mxr.artifact.attributes import Constraints
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.qualities import Demands
 from mxr.errors import TooLargeError
 from mxr.protocol import capabilities
 from mxr.protocol.jobs import WorkerCapabilities
@@ -47,12 +47,14 @@ class LiveCapabilities:
             for lane in (*lanes.lanes_of(can), *lanes.cross_lanes_of(can)):
                 self._by_lane.setdefault(lane, []).append(can)
 
-    def able(self, lane: str, demands: Demands) -> Iterator[tuple[WorkerCapabilities, capabilities.CompileMethod]]:
+    def able(
+        self, lane: str, constraints: Constraints
+    ) -> Iterator[tuple[WorkerCapabilities, capabilities.CompileMethod]]:
         """Yield the capabilities that can compile such a job, and how.
 
         Raises `TooLargeError` if all questions together need more than `MAX_COMPARISONS`.
         """
-        request = lanes.request_of(lane, demands)
+        request = lanes.request_of(lane, constraints)
         candidates = self._by_lane.get(lane, []) + self._by_lane.get(lanes.cross_lane(lane) or "", [])
         for can in {id(each): each for each in candidates}.values():
             self._comparisons += len(can.targets)
@@ -65,12 +67,12 @@ class LiveCapabilities:
             if method is not None:
                 yield can, method
 
-    def any_natively(self, lane: str, demands: str) -> bool:
+    def any_natively(self, lane: str, constraints: str) -> bool:
         """Return whether one of them can compile a job on the GPU itself, not as a cross-compile.
 
         A claim asks this for the same jobs again and again, so the answers are remembered.
         """
-        methods = (lanes.compile_method(self._texts[id(can)], lane, demands) for can in self._by_lane.get(lane, []))
+        methods = (lanes.compile_method(self._texts[id(can)], lane, constraints) for can in self._by_lane.get(lane, []))
         return any(method is not None and not method.cross for method in methods)
 
     def toolchains_for(self, partial: PartialRequest) -> list[Mapping[str, str]]:
@@ -86,15 +88,15 @@ class LiveCapabilities:
             has = key(lane)
             target = ((name, getattr(has, name)) for name in ("kind", "vendor", "arch", "migraphx", "rocm"))
             if all(value is None or getattr(partial, name) in (None, value) for name, value in target) and any(
-                self.able(lane, partial.demands)
+                self.able(lane, partial.constraints)
             ):
                 found.append({"migraphx": has.migraphx} | ({"rocm": has.rocm} if has.rocm else {}))
         versions = {canonical(each): each for each in found}.values()
         return sorted(versions, key=_numbers, reverse=True)
 
-    def able_toolchains(self, lane: str, demands: Demands) -> list[Mapping[str, Any]]:
+    def able_toolchains(self, lane: str, constraints: Constraints) -> list[Mapping[str, Any]]:
         """Return the toolchains of the workers and pools that can compile such a job. Raises as `able` does."""
-        return [json.loads(failures.toolchain_text(can.toolchain)) for can, _ in self.able(lane, demands)]
+        return [json.loads(failures.toolchain_text(can.toolchain)) for can, _ in self.able(lane, constraints)]
 
 
 def _numbers(toolchain: Mapping[str, str]) -> list[list[int]]:

@@ -45,14 +45,18 @@ def by_pool(session: Session, rules: JobRules, namespace: str) -> dict[str, dict
 
 
 def groups(session: Session, namespace: str) -> list[Row]:
-    """Return the open jobs grouped by state, lane and demands, each with the count and the time of the oldest job."""
+    """Return the open jobs grouped by state, lane and constraints, each with count and time of its oldest job."""
     row = JobRow
     query = (
         select(
-            row.state, row.lane, row.demands_json, func.count().label("jobs"), func.min(row.created_at).label("oldest")
+            row.state,
+            row.lane,
+            row.constraints_json,
+            func.count().label("jobs"),
+            func.min(row.created_at).label("oldest"),
         )
         .where(row.namespace == namespace, row.state.in_(job_protocol.OPEN))
-        .group_by(row.state, row.lane, row.demands_json)
+        .group_by(row.state, row.lane, row.constraints_json)
         .order_by(row.lane)
     )
     return list(session.execute(query))
@@ -61,7 +65,7 @@ def groups(session: Session, namespace: str) -> list[Row]:
 def _compilable(pool: job_protocol.DeclaredPool, rows: Iterable[Row]) -> list[Row]:
     """The groups of jobs that the workers of a pool can compile."""
     text = canonical(encode(pool.can))
-    return [row for row in rows if lanes.compile_method(text, row.lane, row.demands_json) is not None]
+    return [row for row in rows if lanes.compile_method(text, row.lane, row.constraints_json) is not None]
 
 
 def _numbers(rows: Iterable[Row], moment: float) -> dict[str, Any]:
@@ -88,7 +92,7 @@ def _filters(query: Mapping[str, str]) -> tuple[str | None, int | None]:
 
 
 def _matches(row: Row, arch: str | None, num_cu: int | None) -> bool:
-    """Whether a group matches the filters. A job that demands no number of CUs matches every `num_cu`."""
+    """Whether a group matches the filters. A job that requires no number of CUs matches every `num_cu`."""
     if arch is not None and (row.lane.split()[2:3] or [None])[0] != arch:
         return False
-    return num_cu is None or json.loads(row.demands_json)["num_cu"] in (None, num_cu)
+    return num_cu is None or json.loads(row.constraints_json)["num_cu"] in (None, num_cu)

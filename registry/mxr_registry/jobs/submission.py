@@ -21,9 +21,9 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact import compile_support
+from mxr.artifact.attributes import LIBRARIES, Attributes, Constraints, Request
 from mxr.artifact.limits import MAX_OPEN_JOBS
 from mxr.artifact.matching import Candidate, judge
-from mxr.artifact.qualities import LIBRARIES, Demands, Qualities, Request
 from mxr.consumers.ort.recording_form import check_recording
 from mxr.errors import NoSuchBlobError, NoSuchModelError, TemporaryError, UsageError
 from mxr.protocol import jobs as job_protocol
@@ -52,7 +52,7 @@ class _Submission:
     wanted: job_protocol.CompileRequest
     request: Request
     digest: str
-    demands: str
+    constraints: str
     terms: str
     lane: str
     has_calibration: bool
@@ -86,11 +86,11 @@ def _prepare(store: Store, wanted: job_protocol.CompileRequest) -> _Submission:
         check_recording(key, wanted.file_name)
     elif wanted.file_name is not None:
         raise UsageError("file_name is valid only with a key of ONNX Runtime's form.", hint="Omit file_name.")
-    compile_support.check(key, request.demands.num_cu)
-    demands = canonical(request.to_json()["demands"])
-    terms = terms_of(demands)
+    compile_support.check(key, request.constraints.num_cu)
+    constraints = canonical(request.to_json()["constraints"])
+    terms = terms_of(constraints)
     has_calibration = key.calibration is None or store.stat(key.calibration) is not None
-    return _Submission(wanted, request, key.digest, demands, terms, lanes.lane_of(key), has_calibration)
+    return _Submission(wanted, request, key.digest, constraints, terms, lanes.lane_of(key), has_calibration)
 
 
 def _without_change(session: Session, rules: JobRules, namespace: str, submission: _Submission) -> str | None:
@@ -123,14 +123,14 @@ def _decide(session: Session, rules: JobRules, namespace: str, submission: _Subm
     return tracking.at(session, rules, _create(session, namespace, submission)).text
 
 
-def terms_of(demands: str) -> str:
-    """Return the sha256 of the canonical JSON of demands, which identifies equal demands."""
-    return sha256(demands.encode()).hexdigest()
+def terms_of(constraints: str) -> str:
+    """Return the sha256 of the canonical JSON of constraints, which identifies equal constraints."""
+    return sha256(constraints.encode()).hexdigest()
 
 
 def open_job(session: Session, namespace: str, request: Request) -> Row | None:
     """Return the open job to which a submission of this request would attach, or None."""
-    return _attachable(session, namespace, request, terms_of(canonical(request.to_json()["demands"])))
+    return _attachable(session, namespace, request, terms_of(canonical(request.to_json()["constraints"])))
 
 
 def _open_job(session: Session, namespace: str, submission: _Submission) -> Row | None:
@@ -141,24 +141,26 @@ def _attachable(session: Session, namespace: str, request: Request, terms: str) 
     """The first open job, all of whose possible results satisfy this request."""
     open_jobs = (JobRow.digest == request.key.digest, JobRow.state.in_(job_protocol.OPEN))
     rows = session.execute(tracking.select_jobs(namespace).where(*open_jobs).order_by(JobRow.seq))
-    demands = request.demands
+    constraints = request.constraints
     for row in rows:
-        if row.terms == terms or job_protocol.covers(lanes.demands_of(row.demands_json), demands):
+        if row.terms == terms or job_protocol.covers(lanes.constraints_of(row.constraints_json), constraints):
             return row
-        if row.state == job_protocol.RUNNING and _certainly_satisfies(demands, catalog.qualities_of(row.pinned_json)):
+        if row.state == job_protocol.RUNNING and _certainly_satisfies(
+            constraints, catalog.attributes_of(row.pinned_json)
+        ):
             return row
     return None
 
 
-def _certainly_satisfies(demands: Demands, pinned: Qualities) -> bool:
-    """Whether a running compile will satisfy these demands, whatever its open qualities and libraries will be."""
-    if demands.exact and (demands.sramecc or demands.xnack):
+def _certainly_satisfies(constraints: Constraints, pinned: Attributes) -> bool:
+    """Whether a running compile will satisfy these constraints, whatever its open attributes and libraries will be."""
+    if constraints.exact and (constraints.sramecc or constraints.xnack):
         return False
     for name in ("sramecc", "xnack", "num_cu", "chiplets", "rocm_patch", "migraphx_patch", "build"):
-        if getattr(demands, name) is not None and getattr(pinned, name) in (None, "any"):
+        if getattr(constraints, name) is not None and getattr(pinned, name) in (None, "any"):
             return False
-    libraries = LIBRARIES if demands.rocm_patch else ()
-    return not judge(demands, Candidate("", replace(pinned, libraries=libraries))).refused
+    libraries = LIBRARIES if constraints.rocm_patch else ()
+    return not judge(constraints, Candidate("", replace(pinned, libraries=libraries))).refused
 
 
 def _require_worker(
@@ -167,7 +169,7 @@ def _require_worker(
     if row is not None and (row.state == job_protocol.RUNNING or not submission.wanted.wait):
         return []
     live = LiveCapabilities(session, rules, namespace)
-    able = live.able_toolchains(submission.lane, submission.request.demands)
+    able = live.able_toolchains(submission.lane, submission.request.constraints)
     if submission.wanted.wait and not able:
         raise workers.no_worker_error(submission.request)
     return able
@@ -258,7 +260,7 @@ def _create(session: Session, namespace: str, submission: _Submission) -> int:
         "lane": submission.lane,
         "rank": -submission.wanted.priority,
         "key_json": key.canonical,
-        "demands_json": submission.demands,
+        "constraints_json": submission.constraints,
         "calibration": key.calibration,
         "file_name": submission.wanted.file_name,
         "attempts": 0,

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mxr.artifact.qualities import Demands, Request
+from mxr.artifact.attributes import Constraints, Request
 from mxr.errors import UsageError
 from mxr.protocol.jobs import JobFailure
 from mxr.protocol.surveys import RequestStatus, Survey, SurveyReply
@@ -48,12 +48,12 @@ class _Surveyor:
         return self._status_without_artifact(request, request.key.digest)
 
     def _status_without_artifact(self, request: Request, digest: str) -> RequestStatus:
-        demands = canonical(request.to_json()["demands"])
-        able = self._toolchains(lanes.lane_of(request.key), demands, request.demands)
+        constraints = canonical(request.to_json()["constraints"])
+        able = self._toolchains(lanes.lane_of(request.key), constraints, request.constraints)
         job = submission.open_job(self._session, self._namespace, request)
         failure = None
         if job is None:
-            terms = submission.terms_of(demands)
+            terms = submission.terms_of(constraints)
             remembered = failures.remembered_for_all(self._session, self._namespace, digest, terms, able)
             failure = decode(JobFailure, json.loads(remembered.failure_json), lenient=True) if remembered else None
         seconds, rests_on = self._estimate(request)
@@ -66,9 +66,9 @@ class _Surveyor:
             estimate_from=rests_on,
         )
 
-    def _toolchains(self, lane: str, text: str, demands: Demands) -> list[Mapping[str, Any]]:
+    def _toolchains(self, lane: str, text: str, constraints: Constraints) -> list[Mapping[str, Any]]:
         if (lane, text) not in self._able:
-            self._able[lane, text] = self._live.able_toolchains(lane, demands)
+            self._able[lane, text] = self._live.able_toolchains(lane, constraints)
         return self._able[lane, text]
 
     def _estimate(self, request: Request) -> tuple[float | None, str | None]:

@@ -150,7 +150,7 @@ def document(row: Row) -> dict[str, Any]:
         "id": row.id,
         "state": row.state,
         "digest": row.digest,
-        "request": {"key": json.loads(row.key_json), "demands": json.loads(row.demands_json)},
+        "request": {"key": json.loads(row.key_json), "constraints": json.loads(row.constraints_json)},
         "attempts": row.attempts,
         "version": row.version,
         "created_at": row.created_at,

@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, select, update
 
+from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.limits import MAX_ALL_CAPABILITIES, MAX_WORKERS
-from mxr.artifact.qualities import Demands, Request
 from mxr.artifact.target import userland
 from mxr.consumers.ort.recording_form import runtime_in
 from mxr.errors import NotFoundError, NoWorkerError, TemporaryError
@@ -175,17 +175,17 @@ def live(session: Session, rules: JobRules, namespace: str) -> list[Row]:
 
 def needed_worker(session: Session, rules: JobRules, job: Row) -> str | None:
     """Describe the worker that a queued job needs, or return None if a live worker or declared pool can compile it."""
-    demands = lanes.demands_of(job.demands_json)
-    if any(LiveCapabilities(session, rules, job.namespace).able(job.lane, demands)):
+    constraints = lanes.constraints_of(job.constraints_json)
+    if any(LiveCapabilities(session, rules, job.namespace).able(job.lane, constraints)):
         return None
-    return _needed(lanes.key_of(job.lane), demands)
+    return _needed(lanes.key_of(job.lane), constraints)
 
 
 def another_can_take(session: Session, rules: JobRules, worker: Row, job: Row) -> bool:
     """Whether another live and idle worker can compile a job and has no remembered failure of it."""
     moment = now(session)
     for other in live(session, rules, worker.namespace):
-        method = lanes.compile_method(other.can_json, job.lane, job.demands_json)
+        method = lanes.compile_method(other.can_json, job.lane, job.constraints_json)
         if other.id == worker.id or other.job or method is None:
             continue
         blocked = exists().where(JobRow.seq == job.seq, failures.is_remembered(other.toolchain, moment))
@@ -196,25 +196,27 @@ def another_can_take(session: Session, rules: JobRules, worker: Row, job: Row) -
 
 def no_worker_error(request: Request) -> NoWorkerError:
     """Return the error for a request that no worker can compile. It describes the worker that is needed."""
-    key, demands = request.key, request.demands
+    key, constraints = request.key, request.constraints
     return NoWorkerError(
-        f"No live worker and no declared pool can compile this: it needs {_needed(key, demands)}.",
-        hint=_hint(key, demands),
-        detail={"needed": request.to_json()["demands"] | {"lane": lanes.lane_of(key), "kind": key.kind}},
+        f"No live worker and no declared pool can compile this: it needs {_needed(key, constraints)}.",
+        hint=_hint(key, constraints),
+        detail={"needed": request.to_json()["constraints"] | {"lane": lanes.lane_of(key), "kind": key.kind}},
     )
 
 
-def _needed(key: Key, demands: Demands) -> str:
-    migraphx = demands.migraphx_patch or key.migraphx
+def _needed(key: Key, constraints: Constraints) -> str:
+    migraphx = constraints.migraphx_patch or key.migraphx
     if key.kind == "ref":
         return f"a worker for the ref target with MIGraphX {migraphx}"
-    counted = ((demands.num_cu, "CUs"), (demands.chiplets, "chiplets"))
+    counted = ((constraints.num_cu, "CUs"), (constraints.chiplets, "chiplets"))
     counts = "".join(f", {count} {unit}" for count, unit in counted if count)
-    features = "".join(f":{name}{getattr(demands, name)}" for name in ("sramecc", "xnack") if getattr(demands, name))
+    features = "".join(
+        f":{name}{getattr(constraints, name)}" for name in ("sramecc", "xnack") if getattr(constraints, name)
+    )
     return (
         f"a worker for gpu {'' if key.vendor == 'amd' else f'{key.vendor} '}{key.arch}{features}{counts}"
-        f"{f' (a {demands.real_arch} that reports this arch)' if demands.real_arch else ''}, with "
-        f"{userland(key.vendor)} {demands.rocm_patch or key.rocm} and MIGraphX {migraphx}{_with_runtime(key)}"
+        f"{f' (a {constraints.real_arch} that reports this arch)' if constraints.real_arch else ''}, with "
+        f"{userland(key.vendor)} {constraints.rocm_patch or key.rocm} and MIGraphX {migraphx}{_with_runtime(key)}"
     )
 
 
@@ -225,11 +227,11 @@ def _with_runtime(key: Key) -> str:
     return f", and onnxruntime-migraphx {version} (generation {generation}) in its Python interpreter"
 
 
-def _hint(key: Key, demands: Demands) -> str:
-    if "cross" in demands.allow and None in (demands.num_cu, demands.chiplets):
+def _hint(key: Key, constraints: Constraints) -> str:
+    if "cross" in constraints.allow and None in (constraints.num_cu, constraints.chiplets):
         return "A cross-compile needs a complete description of the GPU: give --num-cu and --chiplets as well."
     run = "mxr-worker run" if key.form == "whole" else "mxr-worker run --python PATH-OF-THAT-INTERPRETER"
     hint = f"Start `{run}` on such a host, or queue the job with `--on-miss ask`. `mxr workers` lists the workers."
-    if demands.rocm_patch and "patch" not in demands.allow:
+    if constraints.rocm_patch and "patch" not in constraints.allow:
         hint += " `--allow patch` accepts another ROCm patch version."
     return hint

@@ -37,7 +37,7 @@ def list_artifacts(request: Request, services: ServicesDep, caller: CallerDep) -
 async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """Returns 201 for a new artifact, and 200 if the same bytes are already published for this key.
 
-    409 if they were published with other qualities; `amend` replaces the qualities of an artifact that you pushed.
+    409 if they were published with other attributes; `amend` replaces the attributes of an artifact that you pushed.
     """
     wanted = await run_in_threadpool(read, artifact_protocol.Publish, body)
     known = (services.db, services.store, services.inspect, caller.namespace, caller.principal)

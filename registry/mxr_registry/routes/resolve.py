@@ -8,8 +8,8 @@ from contextlib import suppress
 from fastapi import APIRouter, Response
 from fastapi.concurrency import run_in_threadpool
 
+from mxr.artifact.attributes import Request as ArtifactRequest
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.qualities import Request as ArtifactRequest
 from mxr.errors import TooLargeError
 from mxr_registry.artifacts import candidates, misses, resolution
 from mxr_registry.config.job_rules import JobRules

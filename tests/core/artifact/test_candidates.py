@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import GPU
 
+from mxr.artifact.attributes import Attributes, Constraints
 from mxr.artifact.candidates import Choice, choices, varying
 from mxr.artifact.key import Key
 from mxr.artifact.matching import Candidate, choose
 from mxr.artifact.partial import PartialRequest
-from mxr.artifact.qualities import Demands, Qualities
 from mxr.artifact.serving import ANY, BUILT, BUILT_ONLY, PUSHED
 
 OPEN = PartialRequest(GPU.model, (("x", (None, 3, 224, 224)),), kind="gpu", vendor="amd", arch="gfx90a")
@@ -24,18 +24,18 @@ def key(migraphx: str = "2.15", rocm: str = "7.2", batch: int = 8, **more: Any) 
     return replace(GPU, migraphx=migraphx, rocm=rocm, inputs=(("x", (batch, 3, 224, 224)),), **more)
 
 
-def program(name: str, origin: str = BUILT, **qualities: Any) -> Candidate:
-    return Candidate(name, Qualities(**qualities), order=int(name, 36), origin=origin, found=FOUND)
+def program(name: str, origin: str = BUILT, **attributes: Any) -> Candidate:
+    return Candidate(name, Attributes(**attributes), order=int(name, 36), origin=origin, found=FOUND)
 
 
 def found(*rows: tuple[Key, Candidate], asked: PartialRequest = OPEN, serve: str = ANY) -> list[Choice]:
     return choices(asked, rows, serve=serve)
 
 
-def test_one_program_is_one_choice_without_qualities_to_state() -> None:
+def test_one_program_is_one_choice_without_attributes_to_state() -> None:
     (only,) = found((key(), program("a", num_cu=104, sramecc="+", xnack="-")))
     assert (only.id, only.key, only.num_cu, only.sramecc) == ("a", key(), None, None)
-    assert only.request(OPEN).demands == OPEN.demands
+    assert only.request(OPEN).constraints == OPEN.constraints
     assert found((replace(key(), precision=("int8",)), program("a"))) == []
 
 
@@ -51,12 +51,12 @@ def test_the_newest_toolchain_comes_first() -> None:
     assert [each.id for each in found(*rows, asked=replace(OPEN, rocm="7.2"))] == ["3", "1"]
 
 
-def test_programs_of_one_key_are_one_choice_unless_open_qualities_differ() -> None:
+def test_programs_of_one_key_are_one_choice_unless_open_attributes_differ() -> None:
     rows = [(key(), program("a", num_cu=104)), (key(), program("b", num_cu=104)), (key(), program("c"))]
     assert [each.id for each in found(*rows)] == ["c"], "as a resolve without a count chooses"
     rows.append((key(), program("d", num_cu=110)))
     assert {(each.id, each.num_cu) for each in found(*rows)} == {("a", 104), ("d", 110)}
-    stated = replace(OPEN, demands=Demands(num_cu=110))
+    stated = replace(OPEN, constraints=Constraints(num_cu=110))
     (only,) = found(*rows, asked=stated)
     assert (only.id, only.num_cu) == ("d", None)
     # Features divide, too; their combinations exist only where a program has them.
@@ -110,7 +110,7 @@ def test_each_choice_is_what_a_resolve_of_its_request_gives(rows: list[tuple[Key
     for each in listed:
         request = each.request(OPEN)
         own = [candidate for at, candidate in rows if at == request.key]
-        resolved = choose(request.demands, own, serve=serve) if each.sramecc or each.xnack else None
+        resolved = choose(request.constraints, own, serve=serve) if each.sramecc or each.xnack else None
         if resolved is not None:
             assert resolved[0].id == each.id
     # Every key with a program that may answer is there.

@@ -117,7 +117,7 @@ def test_each_row_has_a_source_and_releases_in_order() -> None:
 
 def test_the_documentation_lists_exactly_these_settings() -> None:
     text = (ROOT / "docs" / "keys.md").read_text()
-    part = text[text.index("### Settings of a compile") : text.index("## Qualities")]
+    part = text[text.index("### Settings of a compile") : text.index("## Attributes")]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line.startswith("| `")
     ]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mxr.artifact import limits
+from mxr.artifact.attributes import Attributes, Constraints
 from mxr.artifact.key import Key, inputs_from_json
-from mxr.artifact.qualities import Demands, Qualities
 from mxr.errors import UsageError
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol import jobs as job_protocol
@@ -45,7 +45,7 @@ def test_a_key_made_in_a_program_has_the_same_limits() -> None:
         Key("sha256:" + "0" * 64, "ref", "2.16", tuple((str(number), (1,)) for number in range(1001)))
 
 
-@pytest.mark.parametrize("kind", [Qualities, Demands])
+@pytest.mark.parametrize("kind", [Attributes, Constraints])
 def test_builds(kind: Any) -> None:
     assert kind(build="x" * limits.MAX_WORD_LENGTH)
     with pytest.raises(UsageError, match="build"):

@@ -10,8 +10,8 @@ import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mxr.artifact.attributes import Attributes, Constraints
 from mxr.artifact.matching import Candidate, Match, choose, judge
-from mxr.artifact.qualities import Demands, Qualities
 from mxr.artifact.serving import SERVE_RULES
 from mxr.errors import UsageError
 
@@ -22,9 +22,9 @@ Says = tuple[set[str], set[str], dict[str, Any]]
 MANY = settings(max_examples=4 * settings.default.max_examples)
 
 
-def oracle(asked: Demands, candidate: Candidate) -> Says:
+def oracle(asked: Constraints, candidate: Candidate) -> Says:
     """The table of rules, once more and literally."""
-    has = candidate.qualities
+    has = candidate.attributes
     refused: set[str] = set()
     relaxed: set[str] = set()
     assumed: dict[str, Any] = {}
@@ -90,11 +90,11 @@ def oracle(asked: Demands, candidate: Candidate) -> Says:
     return refused, relaxed, assumed
 
 
-def comes_before(asked: Demands, one: Candidate, other: Candidate) -> bool:
+def comes_before(asked: Constraints, one: Candidate, other: Candidate) -> bool:
     """The order of choice, once more and literally."""
 
     def worth(each: Candidate) -> tuple[Any, ...]:
-        has, built = each.qualities, each.origin == "built"
+        has, built = each.attributes, each.origin == "built"
 
         def known(name: str) -> bool:
             return built or name in each.found
@@ -121,9 +121,9 @@ def comes_before(asked: Demands, one: Candidate, other: Candidate) -> bool:
     return worth(one) > worth(other)
 
 
-@given(strategies.demands(), strategies.qualities, st.sampled_from([None, "gfx9-4-generic"]))
+@given(strategies.constraints(), strategies.attributes, st.sampled_from([None, "gfx9-4-generic"]))
 @MANY
-def test_the_judgement_is_that_of_the_rules(asked: Demands, has: Qualities, generic: str | None) -> None:
+def test_the_judgement_is_that_of_the_rules(asked: Constraints, has: Attributes, generic: str | None) -> None:
     candidate = Candidate("a", has, generic=generic)
     verdict = judge(asked, candidate)
     refused, relaxed, assumed = oracle(asked, candidate)
@@ -136,9 +136,9 @@ def test_the_judgement_is_that_of_the_rules(asked: Demands, has: Qualities, gene
             assert (each.asked, each.found) == (getattr(asked, each.field), getattr(has, each.field))
 
 
-@given(strategies.demands(), strategies.candidates())
+@given(strategies.constraints(), strategies.candidates())
 @MANY
-def test_a_match_is_never_made_against_a_rule(asked: Demands, found: list[Candidate]) -> None:
+def test_a_match_is_never_made_against_a_rule(asked: Constraints, found: list[Candidate]) -> None:
     found = strategies.agreeing(asked, found)
     serving = [each for each in found if not oracle(asked, each)[0]]
     chosen = choose(asked, found, serve="any")
@@ -153,8 +153,8 @@ def test_a_match_is_never_made_against_a_rule(asked: Demands, found: list[Candid
     assert not any(comes_before(asked, other, first) for other in serving)
 
 
-@given(strategies.demands(), strategies.candidates(), st.randoms())
-def test_the_order_of_the_list_does_not_matter(asked: Demands, found: list[Candidate], shuffler: Any) -> None:
+@given(strategies.constraints(), strategies.candidates(), st.randoms())
+def test_the_order_of_the_list_does_not_matter(asked: Constraints, found: list[Candidate], shuffler: Any) -> None:
     found = strategies.agreeing(asked, found)
     mixed = list(found)
     shuffler.shuffle(mixed)
@@ -164,31 +164,31 @@ def test_the_order_of_the_list_does_not_matter(asked: Demands, found: list[Candi
 @pytest.mark.parametrize("name", ["sramecc", "xnack"])
 @pytest.mark.parametrize("more", [{}, {"num_cu": 104}, {"exact": True}, {"allow": ("cu", "patch", "cross")}], ids=repr)
 def test_plus_and_minus_and_nothing_asked(name: str, more: dict[str, Any]) -> None:
-    signs = [Qualities(**{"num_cu": 104, name: sign}) for sign in ("+", "any", "-")]
+    signs = [Attributes(**{"num_cu": 104, name: sign}) for sign in ("+", "any", "-")]
     found = [Candidate(sign.sramecc + sign.xnack, sign, order=n, origin="built") for n, sign in enumerate(signs)]
     with pytest.raises(UsageError, match=f"{name}\\+ and for {name}-") as caught:
-        choose(Demands(**more), found, serve="any")
+        choose(Constraints(**more), found, serve="any")
     assert caught.value.detail == {"field": name, "found": ["+", "-"], "ids": [each.id for each in found]}
     for at, sign in ((0, "+"), (2, "-")):
-        chosen = choose(Demands(**more, **{name: sign}), found, serve="any")
+        chosen = choose(Constraints(**more, **{name: sign}), found, serve="any")
         assert chosen is not None and chosen[0] == found[at]
     # What would not serve anyway has no say.
-    wrong = replace(found[2], qualities=replace(signs[2], tuning="cross"))
-    chosen = choose(Demands(), [found[0], wrong], serve="any")
+    wrong = replace(found[2], attributes=replace(signs[2], tuning="cross"))
+    chosen = choose(Constraints(), [found[0], wrong], serve="any")
     assert chosen is not None and chosen[1].assumed == {name: "+", "num_cu": 104}
 
 
-OPEN = st.sampled_from([Demands(), Demands(sramecc="+"), Demands(xnack="-"), Demands(allow=("cross",))])
+OPEN = st.sampled_from([Constraints(), Constraints(sramecc="+"), Constraints(xnack="-"), Constraints(allow=("cross",))])
 
 
-@given(OPEN | strategies.demands(), strategies.candidates())
-def test_signs_that_disagree_are_a_usage_error_and_nothing_else_is(asked: Demands, found: list[Candidate]) -> None:
+@given(OPEN | strategies.constraints(), strategies.candidates())
+def test_signs_that_disagree_are_a_usage_error_and_nothing_else_is(asked: Constraints, found: list[Candidate]) -> None:
     serving = [each for each in found if not oracle(asked, each)[0]]
     serving = [each for each in serving if each.origin == "built" or each.promoted] or serving
     torn = [
         name
         for name in ("sramecc", "xnack")
-        if getattr(asked, name) is None and {"+", "-"} <= {getattr(each.qualities, name) for each in serving}
+        if getattr(asked, name) is None and {"+", "-"} <= {getattr(each.attributes, name) for each in serving}
     ]
     if not torn:
         choose(asked, found, serve="any")
@@ -200,8 +200,8 @@ def test_signs_that_disagree_are_a_usage_error_and_nothing_else_is(asked: Demand
     assert set(caught.value.detail["ids"]) == {each.id for each in serving}
 
 
-@given(strategies.demands(), strategies.candidates())
-def test_a_new_publication_never_replaces_an_equal_one(asked: Demands, found: list[Candidate]) -> None:
+@given(strategies.constraints(), strategies.candidates())
+def test_a_new_publication_never_replaces_an_equal_one(asked: Constraints, found: list[Candidate]) -> None:
     found = strategies.agreeing(asked, found)
     before = choose(asked, found, serve="any")
     if before is None:
@@ -210,101 +210,101 @@ def test_a_new_publication_never_replaces_an_equal_one(asked: Demands, found: li
     assert choose(asked, [*found, later], serve="any") == before
 
 
-def serves(asked: Demands, *found: Qualities, **more: Any) -> tuple[int, Match] | None:
-    """Which of the qualities, published in this order, and how well it fits."""
+def serves(asked: Constraints, *found: Attributes, **more: Any) -> tuple[int, Match] | None:
+    """Which of the attributes, published in this order, and how well it fits."""
     chosen = choose(asked, [Candidate(str(n), has, order=n, **more) for n, has in enumerate(found)], serve="any")
     return (int(chosen[0].id), chosen[1]) if chosen else None
 
 
 def test_the_same_is_exact() -> None:
-    has = Qualities("+", "-", 104, 1, "7.2.1", "2.15.0", "1a2b", libraries=("miopen",))
-    asked = Demands("+", "-", 104, 1, "7.2.1", "2.15.0", "1a2b", "default", exact=True)
+    has = Attributes("+", "-", 104, 1, "7.2.1", "2.15.0", "1a2b", libraries=("miopen",))
+    asked = Constraints("+", "-", 104, 1, "7.2.1", "2.15.0", "1a2b", "default", exact=True)
     assert serves(asked, has) == (0, Match())
-    assert serves(Demands("+", "-", 104, 1, "7.2.1"), has) == (0, Match())
+    assert serves(Constraints("+", "-", 104, 1, "7.2.1"), has) == (0, Match())
 
 
 def test_an_open_patch_is_said_where_library_calls_tie_the_program_to_it() -> None:
-    tied = Qualities(rocm_patch="7.2.1", libraries=("miopen",))
-    assert serves(Demands(), tied) == (0, Match(assumed={"rocm_patch": "7.2.1"}))
-    assert serves(Demands(), Qualities(rocm_patch="7.2.1")) == (0, Match())
+    tied = Attributes(rocm_patch="7.2.1", libraries=("miopen",))
+    assert serves(Constraints(), tied) == (0, Match(assumed={"rocm_patch": "7.2.1"}))
+    assert serves(Constraints(), Attributes(rocm_patch="7.2.1")) == (0, Match())
 
 
 @pytest.mark.parametrize(
     ("asked", "has", "relaxed"),
     [
-        (Demands(num_cu=120, allow=("cu",)), Qualities(num_cu=104), ("num_cu",)),
-        (Demands(num_cu=104, allow=("cu",)), Qualities(num_cu=120), None),
-        (Demands(num_cu=120), Qualities(num_cu=104), None),
-        (Demands(num_cu=120, chiplets=1, allow=("cu",)), Qualities(num_cu=104, chiplets=2), None),
-        (Demands(rocm_patch="7.2.1"), Qualities(rocm_patch="7.2.0"), ("rocm_patch",)),
-        (Demands(rocm_patch="7.2.1"), Qualities(rocm_patch="7.2.0", libraries=("rocblas",)), None),
+        (Constraints(num_cu=120, allow=("cu",)), Attributes(num_cu=104), ("num_cu",)),
+        (Constraints(num_cu=104, allow=("cu",)), Attributes(num_cu=120), None),
+        (Constraints(num_cu=120), Attributes(num_cu=104), None),
+        (Constraints(num_cu=120, chiplets=1, allow=("cu",)), Attributes(num_cu=104, chiplets=2), None),
+        (Constraints(rocm_patch="7.2.1"), Attributes(rocm_patch="7.2.0"), ("rocm_patch",)),
+        (Constraints(rocm_patch="7.2.1"), Attributes(rocm_patch="7.2.0", libraries=("rocblas",)), None),
         (
-            Demands(rocm_patch="7.2.1", allow=("patch",)),
-            Qualities(rocm_patch="7.2.0", libraries=("miopen",)),
+            Constraints(rocm_patch="7.2.1", allow=("patch",)),
+            Attributes(rocm_patch="7.2.0", libraries=("miopen",)),
             ("rocm_patch",),
         ),
-        (Demands(rocm_patch="7.2.1", exact=True), Qualities(rocm_patch="7.2.0"), None),
+        (Constraints(rocm_patch="7.2.1", exact=True), Attributes(rocm_patch="7.2.0"), None),
         (
-            Demands(migraphx_patch="2.15.1"),
-            Qualities(migraphx_patch="2.15.0", libraries=("miopen",)),
+            Constraints(migraphx_patch="2.15.1"),
+            Attributes(migraphx_patch="2.15.0", libraries=("miopen",)),
             ("migraphx_patch",),
         ),
-        (Demands(build="b"), Qualities(build="a"), ("build",)),
-        (Demands(build="b", exact=True), Qualities(), None),
-        (Demands(), Qualities(tuning="cross"), None),
-        (Demands(allow=("cross",)), Qualities(tuning="cross"), ("tuning",)),
-        (Demands(tuning="cross", allow=("cross",)), Qualities(tuning="cross"), ()),
-        (Demands(tuning="default", allow=("cross",)), Qualities(tuning="cross"), None),
-        (Demands(), Qualities(tuning="eager"), None),
-        (Demands(allow=("cross",)), Qualities(tuning="eager"), None),
-        (Demands(allow=("eager",)), Qualities(tuning="eager"), ("tuning",)),
-        (Demands(allow=("eager",)), Qualities(tuning="cross"), None),
-        (Demands(tuning="eager", allow=("eager",)), Qualities(tuning="eager"), ()),
-        (Demands(tuning="eager", allow=("eager",)), Qualities(), None),
-        (Demands(tuning="exhaustive"), Qualities(tuning="default"), None),
-        (Demands(), Qualities(tuning="exhaustive"), ()),
-        (Demands(sramecc="+"), Qualities(sramecc="-"), None),
-        (Demands(sramecc="+", allow=("cu", "patch", "cross")), Qualities(sramecc="-"), None),
-        (Demands(sramecc="+"), Qualities(), ()),
-        (Demands(sramecc="+", exact=True), Qualities(), None),
-        (Demands(real_arch="gfx1103"), Qualities(), None),
-        (Demands(real_arch="gfx1103"), Qualities(real_arch="gfx1102"), None),
-        (Demands(real_arch="gfx1103"), Qualities(real_arch="gfx1103"), ()),
-        (Demands(real_arch="gfx1103", allow=("cu", "patch", "cross")), Qualities(), None),
-        (Demands(real_arch="gfx1103", allow=("spoof",)), Qualities(), ("real_arch",)),
-        (Demands(), Qualities(real_arch="gfx1103"), None),
-        (Demands(allow=("spoof",)), Qualities(real_arch="gfx1103"), ("real_arch",)),
+        (Constraints(build="b"), Attributes(build="a"), ("build",)),
+        (Constraints(build="b", exact=True), Attributes(), None),
+        (Constraints(), Attributes(tuning="cross"), None),
+        (Constraints(allow=("cross",)), Attributes(tuning="cross"), ("tuning",)),
+        (Constraints(tuning="cross", allow=("cross",)), Attributes(tuning="cross"), ()),
+        (Constraints(tuning="default", allow=("cross",)), Attributes(tuning="cross"), None),
+        (Constraints(), Attributes(tuning="eager"), None),
+        (Constraints(allow=("cross",)), Attributes(tuning="eager"), None),
+        (Constraints(allow=("eager",)), Attributes(tuning="eager"), ("tuning",)),
+        (Constraints(allow=("eager",)), Attributes(tuning="cross"), None),
+        (Constraints(tuning="eager", allow=("eager",)), Attributes(tuning="eager"), ()),
+        (Constraints(tuning="eager", allow=("eager",)), Attributes(), None),
+        (Constraints(tuning="exhaustive"), Attributes(tuning="default"), None),
+        (Constraints(), Attributes(tuning="exhaustive"), ()),
+        (Constraints(sramecc="+"), Attributes(sramecc="-"), None),
+        (Constraints(sramecc="+", allow=("cu", "patch", "cross")), Attributes(sramecc="-"), None),
+        (Constraints(sramecc="+"), Attributes(), ()),
+        (Constraints(sramecc="+", exact=True), Attributes(), None),
+        (Constraints(real_arch="gfx1103"), Attributes(), None),
+        (Constraints(real_arch="gfx1103"), Attributes(real_arch="gfx1102"), None),
+        (Constraints(real_arch="gfx1103"), Attributes(real_arch="gfx1103"), ()),
+        (Constraints(real_arch="gfx1103", allow=("cu", "patch", "cross")), Attributes(), None),
+        (Constraints(real_arch="gfx1103", allow=("spoof",)), Attributes(), ("real_arch",)),
+        (Constraints(), Attributes(real_arch="gfx1103"), None),
+        (Constraints(allow=("spoof",)), Attributes(real_arch="gfx1103"), ("real_arch",)),
     ],
     ids=repr,
 )
-def test_one_rule_each(asked: Demands, has: Qualities, relaxed: tuple[str, ...] | None) -> None:
+def test_one_rule_each(asked: Constraints, has: Attributes, relaxed: tuple[str, ...] | None) -> None:
     assert serves(asked, has) == (None if relaxed is None else (0, Match(relaxed)))
 
 
 def test_a_family_serves_last_and_says_so() -> None:
-    own, family = Candidate("own", Qualities(), order=9), Candidate("family", Qualities(), 0, 0, "gfx11-generic")
-    assert choose(Demands(), [family, own], serve="any") == (own, Match())
-    assert choose(Demands(), [family], serve="any") == (family, Match(("arch",)))
-    assert choose(Demands(exact=True), [family], serve="any") is None
-    assert choose(Demands(), [], serve="any") is None
+    own, family = Candidate("own", Attributes(), order=9), Candidate("family", Attributes(), 0, 0, "gfx11-generic")
+    assert choose(Constraints(), [family, own], serve="any") == (own, Match())
+    assert choose(Constraints(), [family], serve="any") == (family, Match(("arch",)))
+    assert choose(Constraints(exact=True), [family], serve="any") is None
+    assert choose(Constraints(), [], serve="any") is None
 
 
 def test_promotion_comes_first_and_the_latest_of_them() -> None:
-    def row(number: int, promoted: float, has: Qualities) -> Candidate:
+    def row(number: int, promoted: float, has: Attributes) -> Candidate:
         return Candidate(str(number), has, promoted, number, origin="built")
 
-    asked = Demands(num_cu=104)
-    plain, old, new = row(0, 0, Qualities(num_cu=104)), row(1, 1, Qualities()), row(2, 2, Qualities())
+    asked = Constraints(num_cu=104)
+    plain, old, new = row(0, 0, Attributes(num_cu=104)), row(1, 1, Attributes()), row(2, 2, Attributes())
     assert choose(asked, [plain, old, new], serve="any") == (new, Match(assumed={"num_cu": 104}))
-    wrong = row(3, 9, Qualities(num_cu=110))
+    wrong = row(3, 9, Attributes(num_cu=110))
     found = choose(asked, [plain, wrong], serve="any")
     assert found is not None and found[0] == plain, "promotion must not let a wrong program pass"
 
 
 def test_among_programs_that_are_not_equal_the_first_published_stays() -> None:
-    asked = Demands(num_cu=120, allow=("cu",))
-    assert serves(asked, Qualities(num_cu=104), Qualities(num_cu=110)) == (0, Match(("num_cu",)))
-    assert serves(asked, Qualities(num_cu=104), Qualities(num_cu=120)) == (1, Match())
+    asked = Constraints(num_cu=120, allow=("cu",))
+    assert serves(asked, Attributes(num_cu=104), Attributes(num_cu=110)) == (0, Match(("num_cu",)))
+    assert serves(asked, Attributes(num_cu=104), Attributes(num_cu=120)) == (1, Match())
 
 
 def test_a_match_tells_all_of_it() -> None:
@@ -314,24 +314,26 @@ def test_a_match_tells_all_of_it() -> None:
 
 
 def test_promoted_then_built_then_this_arch() -> None:
-    pushed = Candidate("pushed", Qualities(), order=0)
+    pushed = Candidate("pushed", Attributes(), order=0)
     built = replace(pushed, id="built", order=1, origin="built", generic="gfx11-generic")
     promoted = replace(pushed, id="promoted", order=2, promoted=1, generic="gfx11-generic")
     for rows in ([pushed, built, promoted], [pushed, built], [pushed]):
-        chosen = choose(Demands(), rows, serve="any")
+        chosen = choose(Constraints(), rows, serve="any")
         assert chosen is not None and chosen[0] == rows[-1]
 
 
-@given(strategies.demands(), strategies.candidates(), st.sampled_from(SERVE_RULES))
-def test_what_the_rule_excludes_is_as_if_it_were_not_there(asked: Demands, found: list[Candidate], rule: str) -> None:
+@given(strategies.constraints(), strategies.candidates(), st.sampled_from(SERVE_RULES))
+def test_what_the_rule_excludes_is_as_if_it_were_not_there(
+    asked: Constraints, found: list[Candidate], rule: str
+) -> None:
     found = strategies.agreeing(asked, found)
     left = [each for each in found if rule == "any" or each.promoted or (rule == "built" and each.origin == "built")]
     assert choose(asked, found, serve=rule) == choose(asked, left, serve="any")
     assert choose(asked, found, serve="everything") is None, "a rule of a newer registry"
 
 
-@given(strategies.demands(), strategies.candidates(), strategies.qualities)
-def test_claims_never_help(asked: Demands, found: list[Candidate], claims: Qualities) -> None:
+@given(strategies.constraints(), strategies.candidates(), strategies.attributes)
+def test_claims_never_help(asked: Constraints, found: list[Candidate], claims: Attributes) -> None:
     """A push that only claims never comes before what is there, except where that admits to be something else."""
     found = [replace(each, found=frozenset(strategies.FACTS)) for each in found]
     agreeing = strategies.agreeing(asked, [*found, Candidate("late", claims, 0, 99)])
@@ -345,35 +347,35 @@ def test_claims_never_help(asked: Demands, found: list[Candidate], claims: Quali
 @pytest.mark.parametrize(
     "claims",
     [
-        Qualities(num_cu=104),
-        Qualities(chiplets=1),
-        Qualities(rocm_patch="7.2.1", build="b"),
-        Qualities(sramecc="+", xnack="-"),
-        Qualities(tuning="exhaustive"),
+        Attributes(num_cu=104),
+        Attributes(chiplets=1),
+        Attributes(rocm_patch="7.2.1", build="b"),
+        Attributes(sramecc="+", xnack="-"),
+        Attributes(tuning="exhaustive"),
     ],
     ids=repr,
 )
-def test_a_later_publication_does_not_outrank_on_its_own_word(claims: Qualities) -> None:
-    asked = Demands("+", "-", 104, 1, "7.2.1", build="b")
-    first, late = Candidate("first", Qualities(), order=0), Candidate("late", claims, order=1)
+def test_a_later_publication_does_not_outrank_on_its_own_word(claims: Attributes) -> None:
+    asked = Constraints("+", "-", 104, 1, "7.2.1", build="b")
+    first, late = Candidate("first", Attributes(), order=0), Candidate("late", claims, order=1)
     assert choose(asked, [first, late], serve="any") == (first, judged(asked, first))
     # The same facts count where the reader or a worker found them.
     found = replace(late, found=frozenset(strategies.FACTS))
     assert choose(asked, [first, found], serve="any") == (found, judged(asked, found))
     # A claim counts against its own artifact.
-    worse = Candidate("first", Qualities(num_cu=60), order=0)
+    worse = Candidate("first", Attributes(num_cu=60), order=0)
     relaxed = replace(asked, allow=("cu",))
     assert choose(relaxed, [worse, late], serve="any") == (late, judged(relaxed, late))
 
 
-def judged(asked: Demands, candidate: Candidate) -> Match:
+def judged(asked: Constraints, candidate: Candidate) -> Match:
     verdict = judge(asked, candidate)
     return Match(tuple(verdict.relaxed), verdict.assumed)
 
 
 def test_a_push_does_not_stop_what_was_built() -> None:
-    built = Candidate("built", Qualities(xnack="+"), order=0, origin="built")
-    pushed = Candidate("pushed", Qualities(xnack="-"), order=1)
-    assert choose(Demands(), [built, pushed], serve="any") == (built, Match(assumed={"xnack": "+"}))
+    built = Candidate("built", Attributes(xnack="+"), order=0, origin="built")
+    pushed = Candidate("pushed", Attributes(xnack="-"), order=1)
+    assert choose(Constraints(), [built, pushed], serve="any") == (built, Match(assumed={"xnack": "+"}))
     with pytest.raises(UsageError):
-        choose(Demands(), [replace(built, origin="pushed"), pushed], serve="any")
+        choose(Constraints(), [replace(built, origin="pushed"), pushed], serve="any")

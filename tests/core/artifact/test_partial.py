@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import GPU, OTHER_MODEL, keys
 
+from mxr.artifact.attributes import Constraints
 from mxr.artifact.key import Key
 from mxr.artifact.partial import FACTS, PartialRequest
-from mxr.artifact.qualities import Demands
 from mxr.errors import UsageError
 
 
@@ -76,11 +76,11 @@ def test_dims_are_open_one_by_one() -> None:
 
 
 def test_the_generic_family_of_an_arch_is_admitted_for_the_arch() -> None:
-    partial = PartialRequest(GPU.model, GPU.inputs, arch="gfx1100", demands=Demands(num_cu=48))
+    partial = PartialRequest(GPU.model, GPU.inputs, arch="gfx1100", constraints=Constraints(num_cu=48))
     family = replace(GPU, arch="gfx11-generic")
     assert partial.admits(family) and not partial.admits(replace(GPU, arch="gfx10-3-generic"))
     request = partial.completed(family)
-    assert (request.key.arch, request.demands.num_cu) == ("gfx1100", 48)
+    assert (request.key.arch, request.constraints.num_cu) == ("gfx1100", 48)
     assert request.key.generic() == family
 
 

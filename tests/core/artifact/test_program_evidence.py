@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from strategies import GPU
 
 from mxr.artifact import program_evidence
+from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Qualities
 from mxr.artifact.target import DynamicDim
 
 REF = replace(GPU, kind="ref")
 HYGON = replace(GPU, vendor="hygon", arch="gfx906", rocm="25.04")
-PLAIN = Qualities()
+PLAIN = Attributes()
 ROW = {"type": "float_type", "dims": [8, 3, 224, 224]}
 FULL: dict[str, Any] = {
     "compiled": True,
@@ -32,7 +32,7 @@ FULL: dict[str, Any] = {
     "operators": {"dot": 1},
     "libraries": ["miopen"],
 }
-LABEL = Qualities("+", "-", migraphx_patch="2.15.0")
+LABEL = Attributes("+", "-", migraphx_patch="2.15.0")
 MLIR = {"precisions": ["fp32"], "kernels": {"mlir": 1}}
 
 
@@ -41,7 +41,7 @@ def seen(precision: str, operator: str = "dot") -> dict[str, Any]:
     return {"precisions": [precision], "operators": {"@param": 1, operator: 1}, "types": {"float_type": 3}}
 
 
-def against(key: Key, has: Qualities, **facts: Any) -> dict[str, tuple[Any, Any]]:
+def against(key: Key, has: Attributes, **facts: Any) -> dict[str, tuple[Any, Any]]:
     """The contradictions by field: as said, and as the file has it."""
     return {each.field: (each.asked, each.found) for each in program_evidence.contradictions(key, has, facts)}
 
@@ -62,17 +62,17 @@ def test_a_true_label_is_not_contradicted() -> None:
         (GPU, PLAIN, {"targets": ["gpu", "ref"]}, "kind", ("gpu", "gpu+ref")),
         (GPU, PLAIN, {"migraphx": "2.16.0"}, "migraphx", ("2.15", "2.16.0")),
         (replace(GPU, migraphx="2.1"), PLAIN, {"migraphx": "2.15.0"}, "migraphx", ("2.1", "2.15.0")),
-        (GPU, Qualities(migraphx_patch="2.15.1"), {"migraphx": "2.15.0"}, "migraphx_patch", ("2.15.1", "2.15.0")),
+        (GPU, Attributes(migraphx_patch="2.15.1"), {"migraphx": "2.15.0"}, "migraphx_patch", ("2.15.1", "2.15.0")),
         (GPU, PLAIN, {"flavour": "hygon"}, "vendor", ("amd", "hygon")),
         (HYGON, PLAIN, {"flavour": "upstream"}, "vendor", ("hygon", "amd")),
         (GPU, PLAIN, {"archs": ["gfx908"]}, "arch", ("gfx90a", "gfx908")),
         (GPU, PLAIN, {"archs": ["gfx90a", "gfx1100"]}, "arch", ("gfx90a", "gfx90a+gfx1100")),
         (GPU, PLAIN, {"archs": ["gfx9-generic"]}, "arch", ("gfx90a", "gfx9-generic")),
         (REF, PLAIN, {"archs": ["gfx908"]}, "arch", (None, "gfx908")),
-        (GPU, Qualities(xnack="-"), {"archs": ["gfx90a:xnack+"]}, "xnack", ("-", "+")),
+        (GPU, Attributes(xnack="-"), {"archs": ["gfx90a:xnack+"]}, "xnack", ("-", "+")),
         (GPU, PLAIN, {"archs": ["gfx90a:xnack+"]}, "xnack", ("any", "+")),
         (GPU, PLAIN, {"archs": ["gfx90a", "gfx90a:sramecc-"]}, "sramecc", ("any", "-")),
-        (GPU, Qualities("+"), {"archs": ["gfx90a:sramecc+", "gfx90a:sramecc-"]}, "sramecc", ("+", "+ and -")),
+        (GPU, Attributes("+"), {"archs": ["gfx90a:sramecc+", "gfx90a:sramecc-"]}, "sramecc", ("+", "+ and -")),
         (
             GPU,
             PLAIN,
@@ -95,7 +95,7 @@ def test_a_true_label_is_not_contradicted() -> None:
     ],
 )
 def test_what_contradicts(
-    key: Key, has: Qualities, facts: dict[str, Any], field: str, pair: tuple[Any, Any] | None
+    key: Key, has: Attributes, facts: dict[str, Any], field: str, pair: tuple[Any, Any] | None
 ) -> None:
     found = against(key, has, **facts)
     assert set(found) == {field}
@@ -107,13 +107,13 @@ def test_what_contradicts(
     [
         (GPU, PLAIN, {"migraphx": "2.15.3"}),
         (GPU, PLAIN, {"migraphx": "2.15"}),
-        (GPU, Qualities(migraphx_patch="2.15.0.70200-43~22.04"), {"migraphx": "2.15.0"}),
-        (GPU, Qualities(migraphx_patch="2.15.0-rc1"), {"migraphx": "2.15.0"}),
+        (GPU, Attributes(migraphx_patch="2.15.0.70200-43~22.04"), {"migraphx": "2.15.0"}),
+        (GPU, Attributes(migraphx_patch="2.15.0-rc1"), {"migraphx": "2.15.0"}),
         (HYGON, PLAIN, {"flavour": "hygon", "archs": ["gfx906"]}),
         (REF, PLAIN, {"flavour": "hygon"}),
         (REF, PLAIN, {"offload_copy": False}),
-        (GPU, Qualities("+", "-"), {"archs": ["gfx90a"]}),
-        (GPU, Qualities("+"), {"archs": ["gfx90a:sramecc+", "gfx90a"]}),
+        (GPU, Attributes("+", "-"), {"archs": ["gfx90a"]}),
+        (GPU, Attributes("+"), {"archs": ["gfx90a:sramecc+", "gfx90a"]}),
         (GPU, PLAIN, {"archs": ["gfx99zz", "an arch of tomorrow"]}),
         (GPU, PLAIN, {"inputs": {"x": {"type": "float_type"}}}),
         (GPU, PLAIN, {"inputs": {"x": ROW | {"dims": None}}}),
@@ -137,7 +137,7 @@ def test_what_contradicts(
         (replace(GPU, fast_math=False), PLAIN, FULL | {"archs": []}),
     ],
 )
-def test_what_does_not(key: Key, has: Qualities, facts: dict[str, Any]) -> None:
+def test_what_does_not(key: Key, has: Attributes, facts: dict[str, Any]) -> None:
     assert against(key, has, **facts) == {}
 
 
@@ -145,13 +145,13 @@ def test_one_element_is_not_a_scalar_the_other_way_round() -> None:
     assert set(against(replace(GPU, inputs=(("x", (1,)),)), PLAIN, inputs={"x": {"dims": []}})) == {"inputs.x"}
 
 
-SAID = st.sampled_from([PLAIN, LABEL, Qualities("-", "+", migraphx_patch="2.15.1")])
+SAID = st.sampled_from([PLAIN, LABEL, Attributes("-", "+", migraphx_patch="2.15.1")])
 KEYS = st.sampled_from([GPU, REF, HYGON, replace(GPU, precision=("fp16",)), replace(GPU, offload_copy=False)])
 
 
 @given(KEYS, SAID, strategies.descriptions())
 @settings(deadline=None, max_examples=100)
-def test_a_fact_taken_away_never_adds_a_contradiction(key: Key, has: Qualities, facts: dict[str, Any]) -> None:
+def test_a_fact_taken_away_never_adds_a_contradiction(key: Key, has: Attributes, facts: dict[str, Any]) -> None:
     before = against(key, has, **facts)
     for name in facts:
         without = against(key, has, **{fact: value for fact, value in facts.items() if fact != name})
@@ -161,7 +161,9 @@ def test_a_fact_taken_away_never_adds_a_contradiction(key: Key, has: Qualities, 
 
 @given(KEYS, SAID, strategies.descriptions())
 @settings(deadline=None, max_examples=100)
-def test_a_part_of_a_fact_taken_away_contradicts_no_true_label(key: Key, has: Qualities, facts: dict[str, Any]) -> None:
+def test_a_part_of_a_fact_taken_away_contradicts_no_true_label(
+    key: Key, has: Attributes, facts: dict[str, Any]
+) -> None:
     if against(key, has, **facts):
         return
     for name in ("archs", "inputs", "precisions"):
@@ -173,7 +175,7 @@ def test_a_part_of_a_fact_taken_away_contradicts_no_true_label(key: Key, has: Qu
             assert against(key, has, **facts | {name: fewer}) == {}
 
 
-def stated(key: Key, has: Qualities, facts: dict[str, Any]) -> set[str]:
+def stated(key: Key, has: Attributes, facts: dict[str, Any]) -> set[str]:
     said = program_evidence.sources(key, has, [facts], "publisher")
     assert {*said.values()} <= {"reader", "publisher"}
     return {name for name, source in said.items() if source == "publisher"}
@@ -181,7 +183,7 @@ def stated(key: Key, has: Qualities, facts: dict[str, Any]) -> set[str]:
 
 @given(KEYS, SAID, strategies.descriptions())
 @settings(deadline=None, max_examples=100)
-def test_what_is_stated_is_what_the_file_leaves_open(key: Key, has: Qualities, facts: dict[str, Any]) -> None:
+def test_what_is_stated_is_what_the_file_leaves_open(key: Key, has: Attributes, facts: dict[str, Any]) -> None:
     found = stated(key, has, facts)
     assert {"model", "precision", "fast_math", "tuning"} <= set(found)
     assert ("rocm" in found) == (key.kind == "gpu")

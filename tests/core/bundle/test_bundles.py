@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from paths import DATA
 
+from mxr.artifact.attributes import Attributes, Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest
-from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.artifact.records import ModelInput
 from mxr.bundle import exporter, importer, oci, tarball
 from mxr.bundle.contents import BundleRecord, lay_out, titled
@@ -50,12 +50,14 @@ def record(cache: Cache, batch: int, precision: str) -> BundleRecord:
     final.parent.mkdir(parents=True, exist_ok=True)
     final.write_bytes(path.read_bytes())
     return BundleRecord(
-        key(batch, precision), Manifest((file,)), Qualities(), {"tool": "test"}, 1_700_000_000.25, STATED
+        key(batch, precision), Manifest((file,)), Attributes(), {"tool": "test"}, 1_700_000_000.25, STATED
     )
 
 
-def entry(of: BundleRecord, **demands: Any) -> LockEntry:
-    return LockEntry("models/convnet.onnx", "python", Request(of.key, Demands(**demands)), of.id, of.manifest.sha256)
+def entry(of: BundleRecord, **constraints: Any) -> LockEntry:
+    return LockEntry(
+        "models/convnet.onnx", "python", Request(of.key, Constraints(**constraints)), of.id, of.manifest.sha256
+    )
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +237,7 @@ def told(change: Callable[[dict[str, Any]], None], of: BundleRecord) -> dict[str
         (lambda d: d["key"].update(migraphx="2.15"), MismatchError, "migraphx"),
         (lambda d: d["key"]["inputs"].update(x=[8, 3, 32, 32]), MismatchError, "inputs.x"),
         (lambda d: d["key"].update(kind="gpu", arch="gfx908", rocm="7.2"), MismatchError, "kind|arch"),
-        (lambda d: d["qualities"].update(num_cu=-1), DamagedError, "num_cu"),
+        (lambda d: d["attributes"].update(num_cu=-1), DamagedError, "num_cu"),
         (lambda d: d["model"].update(model="sha256:" + "0" * 64), DamagedError, "model.model"),
         (lambda d: d["manifest"]["files"][0].update(name="../model.mxr"), DamagedError, "name"),
         (

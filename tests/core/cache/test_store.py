@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import GPU, MODEL
 
+from mxr.artifact.attributes import Attributes, Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
-from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.cache.contents import entries, verify
 from mxr.cache.store import Answer, Cache, CachedAnswer
 from mxr.errors import UsageError
@@ -30,12 +30,12 @@ ONE = "11111111-1111-4111-8111-111111111111"
 MODEL_SEEN = Model(MODEL, "m.onnx", (ModelInput("x", "float32", ("N", 3)),))
 
 
-def artifact(data: bytes = b"program", key: Key = GPU, has: Qualities | None = None, at: float = 1.0) -> Artifact:
+def artifact(data: bytes = b"program", key: Key = GPU, has: Attributes | None = None, at: float = 1.0) -> Artifact:
     sha = sha256(data).hexdigest()
     manifest = Manifest((File("model.mxr", len(data), sha, (Blob(sha, len(data)),)),))
     id = artifact_id(key.digest, manifest.files)
     return Artifact(
-        id, key.digest, sha, len(data), key, has or Qualities(), {}, at, "built", "built", manifest=manifest
+        id, key.digest, sha, len(data), key, has or Attributes(), {}, at, "built", "built", manifest=manifest
     )
 
 
@@ -89,10 +89,10 @@ def test_what_the_namespace_does_not_serve_answers_nothing(cache: Cache) -> None
 @pytest.mark.parametrize(
     "other",
     [
-        Request(GPU, Demands(num_cu=104)),
-        Request(GPU, Demands(exact=True)),
-        Request(GPU, Demands(allow=("cu",))),
-        Request(GPU, Demands(xnack="-")),
+        Request(GPU, Constraints(num_cu=104)),
+        Request(GPU, Constraints(exact=True)),
+        Request(GPU, Constraints(allow=("cu",))),
+        Request(GPU, Constraints(xnack="-")),
         Request(replace(GPU, migraphx="2.16")),
         Request(replace(GPU, kind="ref")),
     ],
@@ -111,17 +111,19 @@ def test_an_answer_of_the_generic_family(cache: Cache) -> None:
     cache.remember(Request(key), said)
     assert said_of(cache.answer(Request(key))) == said
     assert said_of(cache.choose(Request(key))) == said
-    assert cache.choose(Request(key, Demands(exact=True))) is None
+    assert cache.choose(Request(key, Constraints(exact=True))) is None
 
 
 def test_the_cache_chooses_by_the_registrys_rules(cache: Cache) -> None:
-    later = artifact(b"later", has=Qualities(num_cu=110), at=2.0)
-    first = artifact(b"first", has=Qualities(num_cu=104), at=1.0)
+    later = artifact(b"later", has=Attributes(num_cu=110), at=2.0)
+    first = artifact(b"first", has=Attributes(num_cu=104), at=1.0)
     for each in (later, first):
-        cache.remember(Request(GPU, Demands(num_cu=each.qualities.num_cu)), Answer(each, Match()))
-    assert said_of(cache.choose(Request(GPU, Demands(num_cu=110)))) == Answer(later, Match())
-    assert cache.choose(Request(GPU, Demands(num_cu=108))) is None
-    assert said_of(cache.choose(Request(GPU, Demands(num_cu=108, allow=("cu",))))) == Answer(first, Match(("num_cu",)))
+        cache.remember(Request(GPU, Constraints(num_cu=each.attributes.num_cu)), Answer(each, Match()))
+    assert said_of(cache.choose(Request(GPU, Constraints(num_cu=110)))) == Answer(later, Match())
+    assert cache.choose(Request(GPU, Constraints(num_cu=108))) is None
+    assert said_of(cache.choose(Request(GPU, Constraints(num_cu=108, allow=("cu",))))) == Answer(
+        first, Match(("num_cu",))
+    )
     assert said_of(cache.choose(REQUEST)) == Answer(first, Match((), {"num_cu": 104}))
     promoted = replace(later, promoted_at=5.0)
     cache.remember(REQUEST, Answer(promoted, Match()))
@@ -131,8 +133,8 @@ def test_the_cache_chooses_by_the_registrys_rules(cache: Cache) -> None:
 
 def test_signs_that_disagree_in_the_cache_are_a_usage_error(cache: Cache) -> None:
     for sign in ("+", "-"):
-        row = artifact(sign.encode(), has=Qualities(xnack=sign))
-        cache.remember(Request(GPU, Demands(xnack=sign)), Answer(row, Match()))
+        row = artifact(sign.encode(), has=Attributes(xnack=sign))
+        cache.remember(Request(GPU, Constraints(xnack=sign)), Answer(row, Match()))
     with pytest.raises(UsageError, match="xnack"):
         cache.choose(REQUEST)
 
@@ -204,8 +206,8 @@ def test_a_changed_byte_never_makes_another_program_fit(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     cache = opened(tmp_path_factory.mktemp("cache"))
-    said = Answer(artifact(has=Qualities("+", "-", 104)), Match())
-    request = Request(GPU, Demands("+", "-", 104))
+    said = Answer(artifact(has=Attributes("+", "-", 104)), Match())
+    request = Request(GPU, Constraints("+", "-", 104))
     with pytest.MonkeyPatch.context() as patch:
         # The same bytes in each run: a record has the time at which it was confirmed.
         patch.setattr("mxr.cache.partition.time", SimpleNamespace(time=lambda: 1e9))

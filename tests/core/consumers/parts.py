@@ -9,9 +9,9 @@ from typing import Any
 
 from strategies import GPU
 
+from mxr.artifact.attributes import Attributes, Constraints
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
-from mxr.artifact.qualities import Demands, Qualities
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.consumers import Consumer, Delivery, Layout
@@ -25,7 +25,7 @@ BATCH_64 = replace(GPU, inputs=(("x", (64, 3, 224, 224)),))
 
 
 def delivery(folder: Path, key: Key = GPU, data: bytes = b"program", **fields: Any) -> Delivery:
-    """A delivery of `data` for `key`. `fields` are further fields of it, `qualities`, and `described_outputs`."""
+    """A delivery of `data` for `key`. `fields` are further fields of it, `attributes`, and `described_outputs`."""
     sha = sha256(data).hexdigest()
     file = File("m.mxr", len(data), sha, (Blob(sha, len(data)),))
     batch = key.inputs[0][1][0] if key.inputs and key.inputs[0][1] else 1
@@ -36,7 +36,7 @@ def delivery(folder: Path, key: Key = GPU, data: bytes = b"program", **fields: A
         sha256=sha,
         size=len(data),
         key=key,
-        qualities=fields.pop("qualities", Qualities()),
+        attributes=fields.pop("attributes", Attributes()),
         provenance={},
         published_at=0,
         origin="built",
@@ -44,7 +44,7 @@ def delivery(folder: Path, key: Key = GPU, data: bytes = b"program", **fields: A
         description={"outputs": outputs},
         manifest=Manifest((file,)),
     )
-    plain = {"stem": "m", "demands": Demands(), "inputs": INPUTS, "outputs": OUTPUTS}
+    plain = {"stem": "m", "constraints": Constraints(), "inputs": INPUTS, "outputs": OUTPUTS}
     return Delivery(key=key, artifact=artifact, folder=folder, **{**plain, **fields})
 
 

@@ -16,8 +16,8 @@ from google.protobuf import text_format
 from strategies import GPU
 
 from mxr import consumers
+from mxr.artifact.attributes import Attributes, Constraints
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Demands, Qualities
 from mxr.artifact.target import DynamicDim
 from mxr.consumers import Layout, kserve
 from mxr.errors import NotAllowedError, UsageError
@@ -73,8 +73,8 @@ TABLE: list[tuple[str, Key, list[str], str, str]] = [
 
 @pytest.mark.parametrize(("name", "key", "names", "said", "source"), TABLE, ids=[row[0] for row in TABLE])
 def test_names_in_order(name: str, key: Key, names: list[str], said: str, source: str) -> None:
-    made = delivery(FOLDER, key, qualities=Qualities(sramecc="+", xnack="-"))
-    found = lay_out(name, key, qualities=Qualities(sramecc="+", xnack="-"))
+    made = delivery(FOLDER, key, attributes=Attributes(sramecc="+", xnack="-"))
+    found = lay_out(name, key, attributes=Attributes(sramecc="+", xnack="-"))
     version = str(int(made.artifact.id[:8], 16) + 1)
     assert [each.name for each in found.pieces] == [
         each.replace("V", version).replace("P", made.program[:12]) for each in names
@@ -202,8 +202,8 @@ def test_onnx_reads_an_epcontext_model() -> None:
     """Source: onnxruntime/onnxruntime-ep-amdgpu, the reader and writer of EPContext; onnxruntime.ai, EP Context Design:
     `embed_mode` 0 is a path, relative and without `..`.
     """
-    qualities = Qualities(sramecc="+", xnack="-", migraphx_patch="2.15.1")
-    layout = lay_out("epcontext", FLAGS_OFF, qualities=qualities)
+    attributes = Attributes(sramecc="+", xnack="-", migraphx_patch="2.15.1")
+    layout = lay_out("epcontext", FLAGS_OFF, attributes=attributes)
     model, attributes = context(layout)
     onnx.checker.check_model(model)
     node = model.graph.node[0]
@@ -234,7 +234,7 @@ def test_open_dims_and_scalars_and_long_names_in_an_epcontext_model() -> None:
     outputs = (OnnxInput("é" * 90, "float16", ("N", None, 2**40)), OnnxInput("s", "int64", ()))
     model, _ = context(
         lay_out(
-            "epcontext", FLAGS_OFF, qualities=Qualities(sramecc="+", xnack="-"), outputs=outputs, described_outputs=[]
+            "epcontext", FLAGS_OFF, attributes=Attributes(sramecc="+", xnack="-"), outputs=outputs, described_outputs=[]
         )
     )
     onnx.checker.check_model(model)
@@ -251,24 +251,24 @@ def test_open_dims_and_scalars_and_long_names_in_an_epcontext_model() -> None:
 @pytest.mark.parametrize(
     ("arch", "has", "asked", "device"),
     [
-        ("gfx942", Qualities(sramecc="+", xnack="-"), Demands(), "gfx942:sramecc+:xnack-"),
-        ("gfx942", Qualities(), Demands(sramecc="+", xnack="-"), "gfx942:sramecc+:xnack-"),
-        ("gfx942", Qualities(xnack="-"), Demands(sramecc="-"), "gfx942:sramecc-:xnack-"),
-        ("gfx1100", Qualities(), Demands(), "gfx1100"),
-        ("gfx942", Qualities(xnack="-"), Demands(), None),
+        ("gfx942", Attributes(sramecc="+", xnack="-"), Constraints(), "gfx942:sramecc+:xnack-"),
+        ("gfx942", Attributes(), Constraints(sramecc="+", xnack="-"), "gfx942:sramecc+:xnack-"),
+        ("gfx942", Attributes(xnack="-"), Constraints(sramecc="-"), "gfx942:sramecc-:xnack-"),
+        ("gfx1100", Attributes(), Constraints(), "gfx1100"),
+        ("gfx942", Attributes(xnack="-"), Constraints(), None),
     ],
 )
 def test_an_epcontext_model_has_the_full_name_of_the_device(
-    arch: str, has: Qualities, asked: Demands, device: str | None
+    arch: str, has: Attributes, asked: Constraints, device: str | None
 ) -> None:
     """The provider compares it with HIP's gcnArchName exactly."""
     key = replace(FLAGS_OFF, arch=arch)
     if device is None:
         with pytest.raises(UsageError, match="full name") as caught:
-            lay_out("epcontext", key, qualities=has, demands=asked)
+            lay_out("epcontext", key, attributes=has, constraints=asked)
         assert "--arch gfx942:sramecc+:xnack+" in caught.value.hint
         return
-    _, attributes = context(lay_out("epcontext", key, qualities=has, demands=asked))
+    _, attributes = context(lay_out("epcontext", key, attributes=has, constraints=asked))
     assert attributes["hardware_architecture"].decode() == device
 
 

@@ -22,13 +22,13 @@ from paths import TESTS
 from strategies import GPU
 
 from mxr import consumers
-from mxr.artifact.qualities import Qualities
+from mxr.artifact.attributes import Attributes
 from mxr.cache.store import Cache
 from mxr.errors import DamagedError, MxrError, NotAllowedError, TemporaryError, UsageError
 from mxr.install import ledger
 
 AMDINFER, REPO, TRITON, EPCONTEXT = map(consumers.find, ("amdinfer", "amdinfer-repo", "triton", "epcontext"))
-DEVICE = Qualities(sramecc="+", xnack="-")
+DEVICE = Attributes(sramecc="+", xnack="-")
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_onnxruntime_never_sees_a_partial_state(cache: Cache, folder: Path) -> N
     with watched(lambda: look_as_onnxruntime(folder, programs, seen)):
         for n, data in programs.items():
             key = replace(FLAGS_OFF, inputs=(("x", (8, 3, n, n)),))
-            place(EPCONTEXT, cache, delivery(folder, key, data, qualities=DEVICE), data, force=True)
+            place(EPCONTEXT, cache, delivery(folder, key, data, attributes=DEVICE), data, force=True)
     assert len(seen) == 3
     assert len(tree(folder)) == 3
 

@@ -22,9 +22,9 @@ from paths import DATA
 from strategies import GPU
 
 from mxr import consumers
+from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
 from mxr.artifact.matching import Match
-from mxr.artifact.qualities import Request
 from mxr.cache.store import Answer, Cache
 from mxr.errors import MxrError, WouldOverwriteError
 from mxr.install import ledger, variant_set

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import GPU, demands, keys
+from strategies import GPU, constraints, keys
 
+from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Demands, Request
 from mxr.errors import DamagedError, MxrError, UsageError
 from mxr.lockfiles.lockfile import EMPTY, LockEntry, LockFile, load, read, write
 
 
 def entry(number: int = 1, *, model: str = "models/a.onnx", key: Key = GPU, **more: Any) -> LockEntry:
-    request = Request(key, more.pop("demands", Demands()))
+    request = Request(key, more.pop("constraints", Constraints()))
     return LockEntry(model, more.pop("consumer", "python"), request, f"{number:064x}", f"{number + 1000:064x}", **more)
 
 
@@ -34,7 +34,7 @@ paths = st.builds("{}/{}.onnx".format, st.sampled_from(["models", ".", "../up"])
 
 @st.composite
 def entries(draw: st.DrawFn) -> LockEntry:
-    key, wanted = draw(keys), draw(demands())
+    key, wanted = draw(keys), draw(constraints())
     try:
         request = Request(key, wanted)
     except UsageError:
@@ -60,9 +60,9 @@ def test_a_lock_round_trips_through_its_text_in_any_order(found: list[LockEntry]
 
 
 def test_the_text_has_one_field_per_line() -> None:
-    text = write(LockFile((entry(), entry(2, key=batch(16), demands=Demands(num_cu=104, allow=("cu",))))))
+    text = write(LockFile((entry(), entry(2, key=batch(16), constraints=Constraints(num_cu=104, allow=("cu",))))))
     assert text.endswith("}\n") and "\t" not in text
-    assert '   "demands": {\n    "num_cu": 104,\n    "allow": ["cu"]\n   },' in text
+    assert '   "constraints": {\n    "num_cu": 104,\n    "allow": ["cu"]\n   },' in text
     assert '     "x": [16, 3, 224, 224]\n' in text
     assert max(map(len, text.splitlines())) < 100
     assert write(LockFile(())) == EMPTY and read(EMPTY) == LockFile(())
@@ -113,10 +113,10 @@ def test_one_request_for_two_consumers_gives_two_files() -> None:
 
 
 def test_the_entry_of_the_same_request_precedes_those_of_its_key() -> None:
-    wide, narrow = entry(1, demands=Demands(num_cu=110)), entry(2, demands=Demands(num_cu=104))
+    wide, narrow = entry(1, constraints=Constraints(num_cu=110)), entry(2, constraints=Constraints(num_cu=104))
     lock = LockFile((wide, narrow, entry(3, key=batch(2))))
     assert lock.serving(wide.request) == (wide,)
-    assert set(lock.serving(Request(GPU, Demands(num_cu=60)))) == {wide, narrow}
+    assert set(lock.serving(Request(GPU, Constraints(num_cu=60)))) == {wide, narrow}
     assert lock.serving(Request(batch(64))) == ()
     nearest = lock.nearest(batch(64))
     assert [row["field"] for each in nearest for row in each["differences"]] == ["inputs.x"] * 3
@@ -140,7 +140,7 @@ def test_file_names_distinguish_programs() -> None:
         LockFile(tuple(archs)).file_names(placing=True)
     by_hash = entry(1, model=GPU.model)
     assert LockFile((by_hash,)).file_names() == (f"{GPU.model[7:23]}.mxr",)
-    same = LockFile((one, replace(one, request=Request(batch(1), Demands(num_cu=104)))))
+    same = LockFile((one, replace(one, request=Request(batch(1), Constraints(num_cu=104)))))
     assert same.file_names() == ("a.mxr", "a.mxr")
 
 
@@ -163,8 +163,8 @@ def broken(change: Any) -> str:
         (lambda d: d["entries"][1]["key"].update(arch="gfx908"), r"entries\[1\].*digest: expected the digest"),
         (lambda d: d["entries"][1]["key"].update(v=1), r"entries\[1\].*key version 2"),
         (lambda d: d["entries"][1]["key"].update(arch="sm_90"), r"entries\[1\].*arch"),
-        (lambda d: d["entries"][1]["demands"].update(num_cu="104"), r"entries\[1\].*num_cu: expected an integer"),
-        (lambda d: d["entries"][1]["demands"].update(rocm_patch="6.1.0"), r"entries\[1\].*rocm_patch"),
+        (lambda d: d["entries"][1]["constraints"].update(num_cu="104"), r"entries\[1\].*num_cu: expected an integer"),
+        (lambda d: d["entries"][1]["constraints"].update(rocm_patch="6.1.0"), r"entries\[1\].*rocm_patch"),
         (lambda d: d["entries"][1].update(consumer="nobody"), r"entries\[1\].*nobody"),
         (lambda d: d["entries"][1].update(model=".."), r"entries\[1\] \(\.\.\): model"),
         (lambda d: d["entries"][1].update(model="a\nb"), r"entries\[1\].*model"),
@@ -194,7 +194,7 @@ def test_a_file_that_is_not_a_lock_is_refused(text: str) -> None:
 
 
 def test_changed_bytes_raise_only_mxr_errors() -> None:
-    data = write(LockFile((entry(1, demands=Demands(num_cu=104)), entry(2, key=batch(2))))).encode()
+    data = write(LockFile((entry(1, constraints=Constraints(num_cu=104)), entry(2, key=batch(2))))).encode()
     chance = random.Random(5)
     refused = 0
     for _ in range(3000):

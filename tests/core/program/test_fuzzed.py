@@ -16,7 +16,7 @@ from mutations import bombs, mutate
 from strategies import GPU
 
 from mxr.artifact import program_evidence
-from mxr.artifact.qualities import Qualities
+from mxr.artifact.attributes import Attributes
 from mxr.errors import DamagedError
 from mxr.program import BytesSource, cut_points, describe, read_header
 
@@ -48,9 +48,9 @@ def survive(data: bytes) -> None:
 def check_evidence(facts: dict) -> None:
     """Compare hostile facts with labels. No facts may raise an error."""
     for key in (GPU, replace(GPU, kind="ref", precision=("fp16", "int8", "fp8"))):
-        for difference in program_evidence.contradictions(key, Qualities(), facts):
+        for difference in program_evidence.contradictions(key, Attributes(), facts):
             assert difference.asked != difference.found
-        said = program_evidence.sources(key, Qualities(), [facts], "publisher")
+        said = program_evidence.sources(key, Attributes(), [facts], "publisher")
         assert {said["model"], said["fast_math"]} == {"publisher"}
     assert {name for name, _ in program_evidence.inputs_of(facts)} <= set(facts["inputs"])
     assert len(program_evidence.archs_of(facts)) <= len(facts["archs"])

@@ -20,8 +20,8 @@ import pytest
 from compiler_workers.graphs import GRAPHS
 
 from mxr.artifact import model_evidence, program_evidence
+from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Key, inputs_from_json
-from mxr.artifact.qualities import Qualities
 from mxr.onnxfile import read_model
 from mxr.program import FileSource, cut_points, describe_file
 from mxr.program.number_types import BYTES
@@ -160,11 +160,11 @@ def label_is_true(found: dict[str, Any], expected: dict[str, Any], precision: li
     inputs = inputs_from_json({name: row["dims"] for name, row in expected["inputs"].items()}, "inputs")
     version = ".".join(expected["version"].split(".")[:2])
     key = Key("sha256:" + "0" * 64, "ref", version, inputs, precision=tuple(precision))
-    assert program_evidence.contradictions(key, Qualities(), found) == ()
+    assert program_evidence.contradictions(key, Attributes(), found) == ()
     assert sorted(program_evidence.inputs_of(found)) == sorted(inputs)
     for name, shape in inputs:
         other = Key("sha256:" + "0" * 64, "ref", version, ((name, (*shape, 7)),))
-        assert f"inputs.{name}" in {each.field for each in program_evidence.contradictions(other, Qualities(), found)}
+        assert f"inputs.{name}" in {each.field for each in program_evidence.contradictions(other, Attributes(), found)}
     return key
 
 

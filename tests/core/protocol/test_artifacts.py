@@ -10,8 +10,8 @@ import pytest
 from strategies import GPU, MODEL, OTHER_MODEL
 
 from mxr.artifact import limits
+from mxr.artifact.attributes import Attributes
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
-from mxr.artifact.qualities import Qualities
 from mxr.errors import UsageError
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.util import codec
@@ -28,14 +28,14 @@ CLAIM = artifact_protocol.ModelClaim(
     ),
 )
 REGISTRATION = artifact_protocol.RegisterModel(MODEL, CLAIM.name, CLAIM.inputs, "model.mxr", MANIFEST)
-PUBLISH = artifact_protocol.Publish(GPU, MANIFEST, Qualities("+", "-", 104), {"by": "ci", "run": [1, None]}, CLAIM)
+PUBLISH = artifact_protocol.Publish(GPU, MANIFEST, Attributes("+", "-", 104), {"by": "ci", "run": [1, None]}, CLAIM)
 ARTIFACT = artifact_protocol.Artifact(
     id=ID,
     digest=GPU.digest,
     sha256=MANIFEST.sha256,
     size=MANIFEST.size,
     key=GPU,
-    qualities=Qualities(libraries=("miopen",)),
+    attributes=Attributes(libraries=("miopen",)),
     provenance={"file": "a.mxr"},
     published_at=1.7e9,
     origin="built",
@@ -96,11 +96,11 @@ def test_every_needed_field_is_missed(value: object) -> None:
         ("key", {"surprise": 1}),
         ("key", {"v": 1}),
         ("key", {"arch": "gfx90a:xnack+"}),
-        ("qualities", {"surprise": 1}),
-        ("qualities", {"num_cu": "104"}),
-        ("qualities", {"libraries": ["cuda"]}),
-        ("qualities", {"rocm_patch": "6.4.1"}),
-        ("qualities", {"latency_ms": float("inf")}),
+        ("attributes", {"surprise": 1}),
+        ("attributes", {"num_cu": "104"}),
+        ("attributes", {"libraries": ["cuda"]}),
+        ("attributes", {"rocm_patch": "6.4.1"}),
+        ("attributes", {"latency_ms": float("inf")}),
         ("manifest", {"surprise": 1}),
         ("manifest", {"files": []}),
         ("model", {"surprise": 1}),

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.matching import Candidate, judge
-from mxr.artifact.qualities import Demands, Request
 from mxr.consumers.ort.contract import Contract
 from mxr.consumers.ort.recording_form import OrtRuntime, form_of
 from mxr.host_facts import HostTarget, HostToolchain
@@ -23,9 +23,9 @@ TOOLS = HostToolchain("7.2.1", "2.15.0", "a1")
 ALLOWED = {"num_cu": 304, "chiplets": 8, "allow": ("cross",)}
 
 
-def request(arch: str = "gfx942", vendor: str = "amd", **demands: Any) -> Request:
+def request(arch: str = "gfx942", vendor: str = "amd", **constraints: Any) -> Request:
     key = Key(MODEL, "gpu", "2.15", (), vendor=vendor, arch=arch, rocm="7.2")
-    return Request(key, Demands(**demands))
+    return Request(key, Constraints(**constraints))
 
 
 def test_the_first_target_that_fits_is_taken() -> None:
@@ -52,7 +52,10 @@ def test_eager_only_where_migraphx_has_compile_modes() -> None:
     asked = request("gfx908", tuning="eager", allow=("eager",))
     assert able(WorkerCapabilities((MI100,), TOOLS, eager=True), asked) == CompileMethod(0)
     assert able(WorkerCapabilities((MI100,), TOOLS), asked) is None
-    assert tuning_for(asked.demands) == "eager" and tuning_for(request("gfx908", allow=("eager",)).demands) == "default"
+    assert (
+        tuning_for(asked.constraints) == "eager"
+        and tuning_for(request("gfx908", allow=("eager",)).constraints) == "default"
+    )
 
 
 def test_across_only_where_it_is_allowed_and_can_be_done() -> None:
@@ -105,8 +108,8 @@ def test_a_record_needs_that_very_onnx_runtime() -> None:
 
 
 def test_what_is_made_across_is_marked() -> None:
-    demands = request(**ALLOWED, sramecc="+").demands
-    made = made_across(demands, TOOLS)
+    constraints = request(**ALLOWED, sramecc="+").constraints
+    made = made_across(constraints, TOOLS)
     assert (made.tuning, made.num_cu, made.chiplets, made.sramecc) == ("cross", 304, 8, "any")
-    assert judge(demands, Candidate("", made)).relaxed == ["tuning"]
-    assert judge(Demands(num_cu=304), Candidate("", made)).refused
+    assert judge(constraints, Candidate("", made)).relaxed == ["tuning"]
+    assert judge(Constraints(num_cu=304), Candidate("", made)).refused

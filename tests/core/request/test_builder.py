@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from strategies import MODEL
 
-from mxr.artifact.qualities import Demands
+from mxr.artifact.attributes import Constraints
 from mxr.errors import UsageError
 from mxr.host_facts import Host, HostTarget, HostToolchain, combine
 from mxr.onnxfile import OnnxInput, OnnxModel
@@ -24,7 +24,7 @@ NAVI = HostTarget("gfx1100", None, None, 48, 1)
 ROCM = HostToolchain("7.2.1", "2.15.0", "1a2b3c4")
 HOST = Host((MI210,), ROCM, {"rocm": "/opt/rocm/.info/version", "migraphx": "version.h"})
 BARE = Host(notes=("no /dev/kfd",))
-HERE = Demands("+", "-", 104, 1, "7.2.1", "2.15.0", "1a2b3c4")
+HERE = Constraints("+", "-", 104, 1, "7.2.1", "2.15.0", "1a2b3c4")
 
 
 def asked(host: Host = HOST, **said: Any) -> BuiltRequest:
@@ -37,7 +37,7 @@ def test_everything_from_the_host() -> None:
     assert (key.model, key.kind, key.vendor, key.arch) == (MODEL, "gpu", "amd", "gfx90a")
     assert (key.rocm, key.migraphx, key.inputs) == ("7.2", "2.15", (("x", (8, 3)),))
     assert (key.precision, key.calibration, key.env, key.form) == ((), None, (), "whole")
-    assert found.request.demands == HERE
+    assert found.request.constraints == HERE
     said = " ".join(found.notes)
     assert "gfx90a" in said and "104" in said and "7.2.1" in said and "python" in said
 
@@ -66,7 +66,7 @@ def test_what_is_said_and_is_the_host_takes_the_rest(said: dict[str, Any]) -> No
 )
 def test_what_is_said_wins_for_itself_only(said: dict[str, Any], change: dict[str, Any]) -> None:
     found = asked(**said).request
-    assert found.demands == replace(HERE, **change)
+    assert found.constraints == replace(HERE, **change)
     assert found.key == asked().request.key
 
 
@@ -78,7 +78,7 @@ def test_another_target_takes_nothing_from_the_host(said: dict[str, Any]) -> Non
     with pytest.raises(UsageError, match="version of MIGraphX is"):
         asked(**said, rocm="6.4")
     found = asked(**said, rocm="6.4", migraphx="2.12")
-    assert found.request.demands == Demands()
+    assert found.request.constraints == Constraints()
     assert (found.request.key.rocm, found.request.key.migraphx) == ("6.4", "2.12")
     assert not any("this host" in note for note in found.notes)
 
@@ -92,7 +92,7 @@ def test_ref_takes_migraphx_and_nothing_else() -> None:
     for host in (HOST, Host((), ROCM), Host((MI100, NAVI), ROCM)):
         found = asked(host, kind="ref", num_cu=104, arch="gfx90a", rocm="9.9")
         assert (found.request.key.migraphx, found.request.key.arch) == ("2.15", None)
-        assert found.request.demands == Demands(migraphx_patch="2.15.0")
+        assert found.request.constraints == Constraints(migraphx_patch="2.15.0")
         assert any("MIGraphX 2.15.0" in note for note in found.notes)
     assert asked(BARE, kind="ref", migraphx="2.16").request.key.migraphx == "2.16"
     with pytest.raises(UsageError, match="version of MIGraphX is"):
@@ -142,7 +142,7 @@ def test_several_different_gpus_and_none_chosen(targets: tuple[HostTarget, ...])
     arch = "".join((last.arch, f":sramecc{last.sramecc}:xnack{last.xnack}" if last.xnack else ""))
     assert arch in caught.value.message and f"{last.num_cu} CUs" in caught.value.message
     chosen = asked(host, arch=arch, num_cu=last.num_cu, chiplets=last.chiplets).request
-    assert chosen.demands == replace(
+    assert chosen.constraints == replace(
         HERE, sramecc=last.sramecc, xnack=last.xnack, num_cu=last.num_cu, chiplets=last.chiplets
     )
 
@@ -154,8 +154,8 @@ def test_equal_gpus_are_one() -> None:
 
 def test_one_of_several_is_chosen_by_arch() -> None:
     found = asked(Host((MI210, MI100, NAVI), ROCM), arch="gfx908").request
-    assert found.demands == replace(HERE, num_cu=120)
-    assert asked(Host((MI210, NAVI), ROCM), arch="gfx1100").request.demands.num_cu == 48
+    assert found.constraints == replace(HERE, num_cu=120)
+    assert asked(Host((MI210, NAVI), ROCM), arch="gfx1100").request.constraints.num_cu == 48
 
 
 RECORDED = Host((), ROCM, {"rocm": "version file", "migraphx": "version.h"})
@@ -165,13 +165,13 @@ def test_a_recorded_toolchain_serves_an_arch_that_is_said() -> None:
     host = combine(RECORDED, BARE)
     found = asked(host, arch="gfx908").request
     assert (found.key.arch, found.key.vendor, found.key.rocm) == ("gfx908", "amd", "7.2")
-    assert found.demands == Demands(rocm_patch="7.2.1", migraphx_patch="2.15.0", build="1a2b3c4")
+    assert found.constraints == Constraints(rocm_patch="7.2.1", migraphx_patch="2.15.0", build="1a2b3c4")
 
 
 def test_a_recorded_toolchain_goes_with_this_nodes_hardware() -> None:
     local = Host((MI100,), HostToolchain("6.4.0", "2.12.0", "old"), {"rocm": "here"})
     found = asked(combine(RECORDED, local)).request
-    assert (found.key.arch, found.key.rocm, found.demands.build) == ("gfx908", "7.2", "1a2b3c4")
+    assert (found.key.arch, found.key.rocm, found.constraints.build) == ("gfx908", "7.2", "1a2b3c4")
     with pytest.raises(UsageError, match="ROCm and MIGraphX"):
         asked(combine(RECORDED, local), arch="gfx1100")
 
@@ -270,11 +270,11 @@ SPOOFED = replace(NAVI, arch="gfx1100", real_arch="gfx1103")
 def test_a_gpu_that_passes_for_another_asks_for_programs_of_its_own_kind() -> None:
     """Source: ROCm/ROCR-Runtime, libhsakmt, HSA_OVERRIDE_GFX_VERSION; the key knows the effective arch alone."""
     found = asked(Host((SPOOFED,), ROCM))
-    assert (found.request.key.arch, found.request.demands.real_arch) == ("gfx1100", "gfx1103")
+    assert (found.request.key.arch, found.request.constraints.real_arch) == ("gfx1100", "gfx1103")
     assert any("--allow spoof" in note for note in found.notes)
     true = asked(Host((replace(SPOOFED, real_arch=None),), ROCM))
-    assert (true.request.key, true.request.demands.real_arch) == (found.request.key, None)
+    assert (true.request.key, true.request.constraints.real_arch) == (found.request.key, None)
     said = asked(Host((SPOOFED,), ROCM), real_arch="gfx1100")
-    assert said.request.demands.real_arch is None
+    assert said.request.constraints.real_arch is None
     elsewhere = asked(BARE, arch="gfx1100", real_arch="gfx1103", rocm="7.2", migraphx="2.15")
-    assert elsewhere.request.demands.real_arch == "gfx1103"
+    assert elsewhere.request.constraints.real_arch == "gfx1103"

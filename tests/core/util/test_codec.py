@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxr.artifact.qualities import Request
+from mxr.artifact.attributes import Request
 from mxr.errors import UsageError
 from mxr.util import codec
 

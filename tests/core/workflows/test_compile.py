@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob
-from mxr.artifact.qualities import Request
 from mxr.client.retry import POLL
 from mxr.errors import CompileFailedError, NotCompiledError, TemporaryError, UnreachableError
 from mxr.protocol import jobs as job_protocol

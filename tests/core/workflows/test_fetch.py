@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from strategies import MODEL
 
+from mxr.artifact.attributes import Attributes, Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
-from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Answer
 from mxr.client.registry import Client
@@ -28,7 +28,7 @@ KEY = Key(model=MODEL, kind="gpu", arch="gfx90a", migraphx="2.15", rocm="7.2", i
 FILE = File("model.mxr", 1, "a" * 64, (Blob("a" * 64, 1),))
 
 
-def answer(has: Qualities) -> Answer:
+def answer(has: Attributes) -> Answer:
     identity = artifact_id(KEY.digest, (FILE,))
     return Answer(
         Artifact(identity, KEY.digest, FILE.sha256, 1, KEY, has, {}, 0.0, "built", "built", manifest=Manifest((FILE,))),
@@ -36,10 +36,10 @@ def answer(has: Qualities) -> Answer:
     )
 
 
-def test_an_answer_that_the_demands_refuse_is_not_taken() -> None:
-    request = Request(KEY, Demands(sramecc="+", num_cu=104))
-    check_answer(request, answer(Qualities(sramecc="+", num_cu=104)))
-    for has in (Qualities(sramecc="-", num_cu=104), Qualities(sramecc="+", num_cu=110), Qualities(tuning="cross")):
+def test_an_answer_that_the_constraints_refuse_is_not_taken() -> None:
+    request = Request(KEY, Constraints(sramecc="+", num_cu=104))
+    check_answer(request, answer(Attributes(sramecc="+", num_cu=104)))
+    for has in (Attributes(sramecc="-", num_cu=104), Attributes(sramecc="+", num_cu=110), Attributes(tuning="cross")):
         with pytest.raises(DamagedError, match="does not match the request"):
             check_answer(request, answer(has))
 
@@ -83,7 +83,7 @@ def lying_registry(reply: Any, status: int = 200) -> Iterator[Client]:
 def test_an_answer_that_its_own_facts_exclude_is_not_taken(
     serve: str | None, origin: str, promoted: float | None
 ) -> None:
-    said = document(answer(Qualities()).artifact) | {"serve": serve, "origin": origin, "promoted_at": promoted}
+    said = document(answer(Attributes()).artifact) | {"serve": serve, "origin": origin, "promoted_at": promoted}
     taken = promoted or serve == "any" or (serve, origin) == ("built", "built")
     known = serve in ("any", "built", "promoted") and origin in ("built", "pushed")
     with lying_registry({"artifact": said, "match": {}, "urls": {}, "etag": "x"}) as client:

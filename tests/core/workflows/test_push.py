@@ -52,7 +52,7 @@ def labelled(facts: dict[str, Any] | None = None, model: ModelReference = SUBJEC
 
 def test_the_file_tells_what_it_tells() -> None:
     found = labelled()
-    key, has = found.key, found.qualities
+    key, has = found.key, found.attributes
     assert (key.model, key.kind, key.vendor, key.arch, key.form) == (MODEL, "gpu", "amd", "gfx90a", "whole")
     assert (key.migraphx, key.rocm, key.inputs) == ("2.15", "7.2", (("x", (8, 3)),))
     assert (key.precision, key.offload_copy, key.fast_math, key.env) == ((), True, True, ())
@@ -66,7 +66,7 @@ def test_a_ref_program() -> None:
     assert (found.key.kind, found.key.arch, found.key.rocm, found.key.vendor) == ("ref", None, None, None)
     named = label(Options(**REF_SAID, arch="gfx90a", rocm="7.2.1", num_cu=104, vendor="amd"), SUBJECT, REF)
     assert named == found
-    assert (found.qualities.sramecc, found.qualities.rocm_patch, found.qualities.libraries) == ("any", None, ())
+    assert (found.attributes.sramecc, found.attributes.rocm_patch, found.attributes.libraries) == ("any", None, ())
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_and_no_more(facts: dict[str, Any], said: dict[str, Any]) -> None:
     ],
 )
 def test_features(archs: list[str], said: str | None, signs: tuple[str, str]) -> None:
-    has = labelled({"archs": archs}, arch=said).qualities
+    has = labelled({"archs": archs}, arch=said).attributes
     assert (has.sramecc, has.xnack) == signs
 
 
@@ -177,7 +177,7 @@ def test_the_flags_of_a_consumer_where_the_file_is_silent() -> None:
 def test_hygon() -> None:
     found = labelled({"flavour": "hygon", "archs": ["gfx906"], "migraphx": "2.04.0"}, rocm="25.04.1")
     assert (found.key.vendor, found.key.rocm, found.key.migraphx) == ("hygon", "25.04", "2.04")
-    assert (found.qualities.rocm_patch, found.qualities.migraphx_patch) == ("25.04.1", "2.04.0")
+    assert (found.attributes.rocm_patch, found.attributes.migraphx_patch) == ("25.04.1", "2.04.0")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_hygon() -> None:
     ],
 )
 def test_the_patch_of_migraphx(told: str | None, said: str | None, patch: str | None) -> None:
-    assert labelled({"migraphx": told}, migraphx=said).qualities.migraphx_patch == patch
+    assert labelled({"migraphx": told}, migraphx=said).attributes.migraphx_patch == patch
 
 
 @pytest.mark.parametrize(

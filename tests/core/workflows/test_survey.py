@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Request
 from mxr.client import retry as retry_module
 from mxr.errors import MxrError, TooLargeError, UnreachableError
 from mxr.protocol.surveys import RequestStatus, SurveyReply

@@ -67,7 +67,7 @@ def test_a_program_for_another_arch_is_never_published(
     assert mxr("ls", "--model", model, "--json").json["artifacts"] == []
 
 
-def test_askers_with_different_demands_share_a_compile(
+def test_askers_with_different_constraints_share_a_compile(
     host: Callable[..., Host], worker: Callable[..., Worker], marked: Callable[..., Path], gate: Path
 ) -> None:
     """One takes any CU count; one wants the worker's, and comes while it runs; one wants another, which nobody has."""
@@ -85,7 +85,7 @@ def test_askers_with_different_demands_share_a_compile(
     digest = running_now[0]["digest"]
     jobs = [each for each in first("jobs", "--json").json["jobs"] if each["digest"] == digest]
     assert [each["attempts"] for each in jobs] == [1]
-    assert done[1].json["qualities"]["num_cu"] == 104
+    assert done[1].json["attributes"]["num_cu"] == 104
 
 
 @pytest.mark.on("embedded")

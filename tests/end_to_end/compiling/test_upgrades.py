@@ -103,7 +103,7 @@ def test_compiles_that_take_longer_are_pointed_out(mxr: Host, registry: Registry
         """As a worker does, with what the compile took; nothing in the file tells the ROCm version."""
         key = mxr("key", model, *GFX908, "--rocm", rocm, "--json").json["key"]
         body = {"key": key, "manifest": {"v": 1, "files": [file]}, "provenance": {"compile_seconds": seconds}}
-        body |= {"qualities": {"sramecc": "+", "xnack": "-"}}
+        body |= {"attributes": {"sramecc": "+", "xnack": "-"}}
         return str(json.loads(registry.ask("POST", "/v1/artifacts", body).data)["id"])
 
     old, new = publish("7.1", 10.0), publish("7.2", 31.0)

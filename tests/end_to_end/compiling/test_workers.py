@@ -178,7 +178,7 @@ def test_a_cross_compile(mxr: Host, worker: Callable[..., Worker], convnet: Path
     found = mxr(*ask, "--allow", "cross").json
     assert found["source"] == "compiled" and found["match"]["relaxed"] == ["tuning"]
     shown = mxr("show", found["id"], "--json").json
-    assert (shown["qualities"]["tuning"], shown["qualities"]["num_cu"]) == ("cross", 48)
+    assert (shown["attributes"]["tuning"], shown["attributes"]["num_cu"]) == ("cross", 48)
     assert shown["provenance"]["worker"].startswith(f"{across.name}/") and shown["provenance"]["gpu"] is None
     assert mxr("inspect", found["path"], "--json").json["archs"] == ["gfx1100"]
     mxr(*ask[:-3], "--json", expect=3)

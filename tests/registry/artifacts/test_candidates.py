@@ -21,7 +21,7 @@ from mxr_registry.database import schema
 from mxr_registry.database.session import Database
 
 OPEN = {"kind": "gpu", "vendor": "amd", "arch": "gfx908", "inputs": {"x": [None, 3, 32, 32]}}
-FEATURED = {"qualities": {"sramecc": "+", "xnack": "-"}}
+FEATURED = {"attributes": {"sramecc": "+", "xnack": "-"}}
 
 
 @pytest.fixture
@@ -83,15 +83,15 @@ def test_forty_toolchains_in_their_order(server: RegistryUnderTest, model: str) 
 def test_programs_that_differ_only_in_their_cus(server: RegistryUnderTest, parts: Any, model: str) -> None:
     key, ids = gpu_key(model, "gfx90a"), {}
     for data, count in zip(parts.same_key, (104, 110), strict=False):
-        status, said = server.publish(data, key, qualities={"sramecc": "+", "xnack": "-", "num_cu": count})
+        status, said = server.publish(data, key, attributes={"sramecc": "+", "xnack": "-", "num_cu": count})
         assert status == 201, said
         ids[count] = said["id"]
     found = candidates(server, model, arch="gfx90a")
     assert {each["num_cu"]: each["id"] for each in found["candidates"]} == ids
     assert found["varies"] == {"num_cu": 2}
-    (only,) = candidates(server, model, arch="gfx90a", demands={"num_cu": 110})["candidates"]
+    (only,) = candidates(server, model, arch="gfx90a", constraints={"num_cu": 110})["candidates"]
     assert (only["id"], only["num_cu"]) == (ids[110], None)
-    nearest = miss(server, model, arch="gfx90a", demands={"num_cu": 64})["detail"]["nearest"]
+    nearest = miss(server, model, arch="gfx90a", constraints={"num_cu": 64})["detail"]["nearest"]
     assert {each["differences"][0]["field"] for each in nearest} == {"num_cu"}
 
 
@@ -132,7 +132,7 @@ def test_a_miss_names_the_toolchains_that_could_compile(server: RegistryUnderTes
     newest_first = [{"migraphx": "2.15", "rocm": "7.10"}, {"migraphx": "2.15", "rocm": "7.2"}]
     assert miss(server, model)["detail"]["toolchains"] == newest_first
     assert miss(server, model, rocm="7.2")["detail"]["toolchains"] == newest_first[1:]
-    assert miss(server, model, demands={"num_cu": 64})["detail"]["toolchains"] == []
+    assert miss(server, model, constraints={"num_cu": 64})["detail"]["toolchains"] == []
 
 
 def test_the_ref_target(server: RegistryUnderTest, model: str) -> None:
@@ -158,8 +158,8 @@ def test_the_ref_target(server: RegistryUnderTest, model: str) -> None:
         ({"inputs": {"x": [None] * 65}}, "inputs.x"),
         ({"inputs": {f"i{n}": None for n in range(1001)}}, "inputs"),
         ({"env": {"LD_PRELOAD": "x"}}, "LD_PRELOAD"),
-        ({"demands": {"rocm_patch": "7.2.1"}}, "rocm_patch"),
-        ({"demands": {"exact": True, "allow": ["cu"]}}, "exact"),
+        ({"constraints": {"rocm_patch": "7.2.1"}}, "rocm_patch"),
+        ({"constraints": {"exact": True, "allow": ["cu"]}}, "exact"),
         ({"surprise": 1}, "surprise"),
     ],
     ids=lambda each: str(each)[:40],

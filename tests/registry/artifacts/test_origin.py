@@ -30,9 +30,9 @@ def registry(server: RegistryUnderTest) -> Any:
     return server
 
 
-def resolved(registry: Any, key: dict[str, Any], **demands: Any) -> str:
+def resolved(registry: Any, key: dict[str, Any], **constraints: Any) -> str:
     """The id of the artifact that a request gets."""
-    return str(registry.ok("POST", "/v1/resolve", {"key": key, "demands": demands})["artifact"]["id"])
+    return str(registry.ok("POST", "/v1/resolve", {"key": key, "constraints": constraints})["artifact"]["id"])
 
 
 def built(registry: Any, key: dict[str, Any], data: bytes, capabilities: Any = None, **more: Any) -> Any:
@@ -51,7 +51,7 @@ def test_what_a_publisher_says_of_itself_is_provenance_and_nothing_else(registry
     for name in ("origin", "created_by", "job", "worker", "sources", "promoted_at", "serve"):
         assert registry.error("POST", "/v1/artifacts", {**body, name: "built"})["code"] == "usage"
     claims = EXPLICIT | {"num_cu": 120, "rocm_patch": "7.2.1", "tuning": "exhaustive"}
-    said = registry.ok("POST", "/v1/artifacts", {**body, "qualities": claims})
+    said = registry.ok("POST", "/v1/artifacts", {**body, "attributes": claims})
     assert (said["origin"], said["created_by"], said["job"], said["worker"]) == ("pushed", "local", None, None)
     assert said["provenance"] == FORGED
     sources = said["sources"]
@@ -59,36 +59,38 @@ def test_what_a_publisher_says_of_itself_is_provenance_and_nothing_else(registry
     assert {sources[name] for name in ("arch", "sramecc", "xnack", "inputs", "migraphx")} == {"reader"}
     # What others derive from provenance rests on what workers said.
     registry.register_worker("one", gpu_capabilities())
-    estimate = registry.ok("POST", "/v1/survey", {"requests": [{"key": {**key, "fast_math": False}, "demands": {}}]})
+    estimate = registry.ok(
+        "POST", "/v1/survey", {"requests": [{"key": {**key, "fast_math": False}, "constraints": {}}]}
+    )
     assert estimate["standings"][0]["estimate"] is None
 
 
 def test_a_publisher_cannot_hide_the_libraries_that_a_program_calls(registry: Any, parts: Any) -> None:
     """They tie the program to its ROCm patch, which the rules of matching rely on."""
     miopen = parts.same_key[2]
-    status, said = registry.publish(miopen, gpu_key(parts.model, "gfx90a"), qualities=EXPLICIT | {"libraries": []})
-    assert (status, said["qualities"]["libraries"], said["sources"]["libraries"]) == (201, ["miopen"], "reader")
+    status, said = registry.publish(miopen, gpu_key(parts.model, "gfx90a"), attributes=EXPLICIT | {"libraries": []})
+    assert (status, said["attributes"]["libraries"], said["sources"]["libraries"]) == (201, ["miopen"], "reader")
 
 
 def test_the_same_bytes_with_other_facts(registry: Any, parts: Any) -> None:
     key, facts = parts.gpu_key(), EXPLICIT | {"num_cu": 120}
-    _, first = registry.publish(parts.gfx908, key, qualities=facts)
+    _, first = registry.publish(parts.gfx908, key, attributes=facts)
     path = f"/v1/artifacts/{first['id']}"
-    assert registry.publish(parts.gfx908, key, qualities=facts, provenance={"file": "b"}) == (200, first)
+    assert registry.publish(parts.gfx908, key, attributes=facts, provenance={"file": "b"}) == (200, first)
     other = EXPLICIT | {"num_cu": 104}
-    status, said = registry.publish(parts.gfx908, key, qualities=other)
+    status, said = registry.publish(parts.gfx908, key, attributes=other)
     assert (status, said["error"]["code"]) == (409, "conflict") and "--amend" in said["error"]["hint"]
     assert said["error"]["detail"]["differences"] == [{"field": "num_cu", "asked": 104, "found": 120}]
     assert registry.ok("GET", path) == first
     # An amendment replaces the facts, and ends the promotion of those before it.
     registry.ok("POST", f"{path}/promote")
-    status, said = registry.publish(parts.gfx908, key, qualities=other, provenance={"run": 2}, amend=True)
-    assert (status, said["id"], said["qualities"]["num_cu"], said["provenance"]) == (200, first["id"], 104, {"run": 2})
+    status, said = registry.publish(parts.gfx908, key, attributes=other, provenance={"run": 2}, amend=True)
+    assert (status, said["id"], said["attributes"]["num_cu"], said["provenance"]) == (200, first["id"], 104, {"run": 2})
     assert said["promoted_at"] is None and said["changed_at"] >= said["published_at"]
     # Only by who published it.
     registry.rows.execute("UPDATE artifacts SET created_by = 'somebody'")
     for changed in (facts, other):
-        status, problem = registry.publish(parts.gfx908, key, qualities=changed, amend=True)
+        status, problem = registry.publish(parts.gfx908, key, attributes=changed, amend=True)
         assert (status, problem["error"]["code"]) == (403, "not_allowed")
     assert registry.ok("GET", path) == said | {"created_by": "somebody"}
 
@@ -96,7 +98,7 @@ def test_the_same_bytes_with_other_facts(registry: Any, parts: Any) -> None:
 def test_a_finish_over_pushed_bytes_replaces_origin_and_facts(registry: Any) -> None:
     key = ref_key(registry.register_model())
     forged = {"tuning": "exhaustive", "build": "evil"}
-    _, pushed = registry.publish(REF, key, qualities=forged, provenance=FORGED, cut=100)
+    _, pushed = registry.publish(REF, key, attributes=forged, provenance=FORGED, cut=100)
     namespace(registry, "set", "default", "--serve", "built")
     assert registry.ok("GET", f"/v1/artifacts/{pushed['id']}")["serve"] == "built"
     done = built(registry, key, REF)
@@ -106,22 +108,22 @@ def test_a_finish_over_pushed_bytes_replaces_origin_and_facts(registry: Any) -> 
     # The manifest is the worker's, too: a publisher can cut a file into any number of blobs.
     assert [len(each["manifest"]["files"][0]["blobs"]) for each in (pushed, done)] == [-(-len(REF) // 100), 1]
     assert registry.get(f"/v1/artifacts/{done['id']}/files/model.mxr").data == REF
-    assert (done["qualities"]["tuning"], done["qualities"]["build"]) == ("default", None)
+    assert (done["attributes"]["tuning"], done["attributes"]["build"]) == ("default", None)
     assert done["provenance"] == {"compile_seconds": 12.5}
     assert done["sources"]["tuning"] == "worker" and done["sources"]["inputs"] == "reader"
     assert resolved(registry, key) == done["id"]
     # No push changes it again.
     for amend in (False, True):
-        status, said = registry.publish(REF, key, qualities={"build": "evil"}, amend=amend)
+        status, said = registry.publish(REF, key, attributes={"build": "evil"}, amend=amend)
         assert (status, said["error"]["code"]) == (409, "conflict") and "worker one" in said["error"]["message"]
-    assert registry.publish(REF, key, qualities=done["qualities"])[0] == 200
+    assert registry.publish(REF, key, attributes=done["attributes"])[0] == 200
     assert registry.ok("GET", f"/v1/artifacts/{done['id']}") == done
 
 
 def test_what_a_namespace_serves(registry: Any) -> None:
     key = ref_key(registry.register_model())
     _, pushed = registry.publish(REF, key)
-    path, asked = f"/v1/artifacts/{pushed['id']}", {"key": key, "demands": {}}
+    path, asked = f"/v1/artifacts/{pushed['id']}", {"key": key, "constraints": {}}
     assert pushed["serve"] == "any" and resolved(registry, key) == pushed["id"]
     assert registry.submit(key)["artifact"] == pushed["id"]
     registry.ok("PUT", "/v1/locks/before", {"artifacts": [pushed["id"]]})
@@ -154,7 +156,7 @@ def test_a_namespace_that_serves_promoted_artifacts_only(registry: Any) -> None:
     key = ref_key(registry.register_model())
     namespace(registry, "set", "default", "--serve", "promoted")
     done = built(registry, key, REF)
-    error = registry.error("POST", "/v1/resolve", {"key": key, "demands": {}})
+    error = registry.error("POST", "/v1/resolve", {"key": key, "constraints": {}})
     assert "is built and not promoted" in error["message"] and "--on-miss" not in error["hint"]
     # What a worker built is not built again for the lack of a promotion.
     assert registry.submit(key)["artifact"] == done["id"]
@@ -164,14 +166,14 @@ def test_a_namespace_that_serves_promoted_artifacts_only(registry: Any) -> None:
 
 def test_a_push_neither_outranks_nor_stops_what_was_built(registry: Any, parts: Any) -> None:
     key, (minus, other) = parts.gpu_key("gfx90a"), parts.same_key[:2]
-    _, early = registry.publish(other, key, qualities=EXPLICIT | {"num_cu": 104, "rocm_patch": "7.2.1"})
-    _, done = registry.publish(minus, key, qualities=EXPLICIT)
+    _, early = registry.publish(other, key, attributes=EXPLICIT | {"num_cu": 104, "rocm_patch": "7.2.1"})
+    _, done = registry.publish(minus, key, attributes=EXPLICIT)
     registry.rows.execute(f"UPDATE artifacts SET origin = 'built' WHERE id = '{done['id']}'")
     exactly = {**EXPLICIT, "num_cu": 104, "rocm_patch": "7.2.1"}
     assert resolved(registry, key, **exactly) == done["id"] != early["id"]
     # A push for the other setting of xnack makes no request ambiguous that something built answers.
     plus = {"sramecc": "+", "xnack": "+"}
-    assert registry.publish(parts.gfx90a_plus, key, qualities=plus)[0] == 201
+    assert registry.publish(parts.gfx90a_plus, key, attributes=plus)[0] == 201
     assert resolved(registry, key) == done["id"]
 
 
@@ -203,7 +205,7 @@ def test_only_a_registry_that_nobody_else_reaches_serves_everything(
     start: Any, parts: Any, flags: tuple[str, ...], serve: str
 ) -> None:
     registry = start(*flags)
-    _, said = registry.publish(parts.gfx908, parts.gpu_key(), qualities=EXPLICIT)
+    _, said = registry.publish(parts.gfx908, parts.gpu_key(), attributes=EXPLICIT)
     assert said["serve"] == serve
-    status, _ = registry.call("POST", "/v1/resolve", {"key": parts.gpu_key(), "demands": {}})
+    status, _ = registry.call("POST", "/v1/resolve", {"key": parts.gpu_key(), "constraints": {}})
     assert status == (200 if serve == "any" else 404)

@@ -15,7 +15,7 @@ def test_a_publication_shows_what_it_is(server: Any, parts: Any) -> None:
     status, said = server.publish(parts.gfx908, parts.gpu_key(), cut=5000, provenance={"by": "me"}, **parts.explicit)
     assert status == 201
     assert said["sha256"] == sha256(parts.gfx908).hexdigest() and said["size"] == len(parts.gfx908)
-    assert said["provenance"] == {"by": "me"} and said["qualities"]["sramecc"] == "+"
+    assert said["provenance"] == {"by": "me"} and said["attributes"]["sramecc"] == "+"
     assert said["description"]["archs"] == ["gfx908:sramecc+:xnack-"]
     assert said["sources"]["rocm"] == "publisher" and said["sources"]["arch"] == "reader"
     assert server.call("GET", f"/v1/artifacts/{said['id']}") == (200, said)
@@ -129,8 +129,8 @@ def bad_bodies(parts: Any, manifest: Any) -> dict[str, Any]:
         "unknown field": {**good, "colour": "red"},
         "key.arc": {**good, "key": {**key, "arc": "gfx908"}},
         "key.offload_copy": {**good, "key": {**key, "offload_copy": "yes"}},
-        "qualities.num_cu": {**good, "qualities": {"num_cu": 10**30}},
-        "qualities.latency_ms": {**good, "qualities": {"latency_ms": "HUGE"}},
+        "attributes.num_cu": {**good, "attributes": {"num_cu": 10**30}},
+        "attributes.latency_ms": {**good, "attributes": {"latency_ms": "HUGE"}},
         "manifest.files[0].size": file(size="12"),
         "manifest.files[0].blobs[0].size": file(blobs=[{"sha256": "0" * 64, "size": 1.5}]),
         "relative file name": file(name="../../etc/passwd"),

@@ -11,14 +11,14 @@ from registry.registry_client import on_sqlite
 @pytest.fixture(scope="module")
 def filled(server: Any, parts: Any) -> Any:
     """Programs for gfx908 and gfx11-generic; the first says on how many CUs it was made."""
-    qualities = {"sramecc": "+", "xnack": "-", "num_cu": 100, "tuning": "default"}
-    assert server.publish(parts.gfx908, parts.gpu_key(), qualities=qualities)[0] == 201
+    attributes = {"sramecc": "+", "xnack": "-", "num_cu": 100, "tuning": "default"}
+    assert server.publish(parts.gfx908, parts.gpu_key(), attributes=attributes)[0] == 201
     assert server.publish(parts.generic, parts.gpu_key("gfx11-generic"))[0] == 201
     return server
 
 
-def resolve(server: Any, key: Any, **demands: Any) -> tuple[int, Any]:
-    found: tuple[int, Any] = server.call("POST", "/v1/resolve", {"key": key, "demands": demands})
+def resolve(server: Any, key: Any, **constraints: Any) -> tuple[int, Any]:
+    found: tuple[int, Any] = server.call("POST", "/v1/resolve", {"key": key, "constraints": constraints})
     return found
 
 
@@ -92,9 +92,9 @@ def test_misses_are_counted(filled: Any, parts: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"key": {}, "demands": {}}, "key.model: this field is missing"),
-        ({"demand": {}}, "demand: unknown field"),
-        ({"demands": {}}, "key: this field is missing"),
+        ({"key": {}, "constraints": {}}, "key.model: this field is missing"),
+        ({"constraint": {}}, "constraint: unknown field"),
+        ({"constraints": {}}, "key: this field is missing"),
     ],
 )
 def test_requests_that_are_not_right_name_the_field(server: Any, body: Any, words: str) -> None:
@@ -105,16 +105,16 @@ def test_requests_that_are_not_right_name_the_field(server: Any, body: Any, word
 
 @on_sqlite
 @pytest.mark.parametrize(
-    "demands", [{"num_cu": 0}, {"num_cu": 2**70}, {"allow": ["all"]}, {"sramecc": "?"}, {"exact": 1}]
+    "constraints", [{"num_cu": 0}, {"num_cu": 2**70}, {"allow": ["all"]}, {"sramecc": "?"}, {"exact": 1}]
 )
-def test_demands_that_are_not_right_are_refused(server: Any, parts: Any, demands: Any) -> None:
-    assert resolve(server, parts.gpu_key(), **demands)[0] == 422
+def test_constraints_that_are_not_right_are_refused(server: Any, parts: Any, constraints: Any) -> None:
+    assert resolve(server, parts.gpu_key(), **constraints)[0] == 422
 
 
 def test_open_features_that_disagree_are_a_question_to_the_person(server: Any, parts: Any) -> None:
     one = parts.gpu_key("gfx90a")
     for sign, data in (("+", parts.gfx90a_plus), ("-", parts.gfx90a_minus)):
-        assert server.publish(data, one, qualities={"sramecc": "+", "xnack": sign})[0] == 201
+        assert server.publish(data, one, attributes={"sramecc": "+", "xnack": sign})[0] == 201
     status, said = resolve(server, one)
     assert (status, said["error"]["code"]) == (422, "usage")
     assert "xnack+" in said["error"]["message"] and said["error"]["detail"]["field"] == "xnack"

@@ -13,8 +13,8 @@ from servers.rows import Databases
 from sqlalchemy import insert, select, text
 from sqlalchemy.exc import IntegrityError
 
+from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Request
 from mxr.errors import MxrError, NoSuchArtifactError, TemporaryError, UsageError
 from mxr_registry.artifacts import misses, resolution
 from mxr_registry.database import schema

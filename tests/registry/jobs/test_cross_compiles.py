@@ -6,7 +6,7 @@ from typing import Any
 
 from registry.registry_client import on_sqlite
 
-DEMANDS = {"num_cu": 120, "chiplets": 1, "allow": ["cross"]}
+CONSTRAINTS = {"num_cu": 120, "chiplets": 1, "allow": ["cross"]}
 
 
 def navi(parts: Any) -> dict[str, Any]:
@@ -23,22 +23,22 @@ def mi100(parts: Any) -> dict[str, Any]:
 def test_a_job_nobody_else_can_do(registry: Any, parts: Any) -> None:
     worker = registry.register_worker("navi", navi(parts))
     assert registry.submit_error(parts.gpu_key(), wait=True)["code"] == "no_worker"
-    described = registry.submit_error(parts.gpu_key(), wait=True, demands={"allow": ["cross"]})
+    described = registry.submit_error(parts.gpu_key(), wait=True, constraints={"allow": ["cross"]})
     assert described["code"] == "no_worker" and "--num-cu and --chiplets" in described["hint"]
-    job = registry.submit(parts.gpu_key(), wait=True, demands=DEMANDS)
+    job = registry.submit(parts.gpu_key(), wait=True, constraints=CONSTRAINTS)
     assert job["waiting_for"] is None
     lease = registry.claim(worker)
     assert (lease["job"], lease["target"], lease["cross"]) == (job["id"], 0, True)
-    done = registry.finish(lease, data=parts.gfx908, qualities={"tuning": "cross", "sramecc": "+", "xnack": "-"})
-    qualities = registry.ok("GET", f"/v1/artifacts/{done['artifact']}")["qualities"]
-    assert (qualities["tuning"], qualities["num_cu"], qualities["chiplets"]) == ("cross", 120, 1)
-    wanted = {"key": parts.gpu_key(), "demands": {"num_cu": 120}}
+    done = registry.finish(lease, data=parts.gfx908, attributes={"tuning": "cross", "sramecc": "+", "xnack": "-"})
+    attributes = registry.ok("GET", f"/v1/artifacts/{done['artifact']}")["attributes"]
+    assert (attributes["tuning"], attributes["num_cu"], attributes["chiplets"]) == ("cross", 120, 1)
+    wanted = {"key": parts.gpu_key(), "constraints": {"num_cu": 120}}
     assert registry.error("POST", "/v1/resolve", wanted)["code"] == "no_such_artifact"
 
 
 @on_sqlite
 def test_what_was_not_made_on_the_gpu_does_not_pass_as_such(registry: Any, parts: Any) -> None:
-    registry.submit(parts.gpu_key(), demands=DEMANDS)
+    registry.submit(parts.gpu_key(), constraints=CONSTRAINTS)
     lease = registry.claim(registry.register_worker("navi", navi(parts)))
     artifact = registry.publication(lease, parts.gfx908)
     refused = registry.error("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": 1, "artifact": artifact})
@@ -48,7 +48,7 @@ def test_what_was_not_made_on_the_gpu_does_not_pass_as_such(registry: Any, parts
 @on_sqlite
 def test_who_has_the_gpu_goes_first(registry: Any, parts: Any) -> None:
     across, own = registry.register_worker("navi", navi(parts)), registry.register_worker("mi100", mi100(parts))
-    job = registry.submit(parts.gpu_key(), demands=DEMANDS)
+    job = registry.submit(parts.gpu_key(), constraints=CONSTRAINTS)
     assert registry.claim(across) is None
     registry.ok("DELETE", f"/v1/workers/{own}")
     assert registry.claim(across)["job"] == job["id"]
@@ -59,13 +59,13 @@ def test_a_declared_pool_goes_first(start: Any, parts: Any) -> None:
     pool = '[[pools]]\nname="mi100"\ntargets=[{arch="gfx908"}]\ntoolchain={rocm="7.2.1", migraphx="2.15.0"}\n'
     registry = start(config=pool)
     registry.register_model()
-    registry.submit(parts.gpu_key(), demands=DEMANDS)
+    registry.submit(parts.gpu_key(), constraints=CONSTRAINTS)
     assert registry.claim(registry.register_worker("navi", navi(parts))) is None
 
 
 def test_other_lanes_are_left_alone(registry: Any, parts: Any) -> None:
-    registry.submit(parts.gpu_key(rocm="7.1"), demands=DEMANDS)
-    registry.submit(parts.gpu_key(arch="gfx90a"), demands=DEMANDS | {"num_cu": 104})
+    registry.submit(parts.gpu_key(rocm="7.1"), constraints=CONSTRAINTS)
+    registry.submit(parts.gpu_key(arch="gfx90a"), constraints=CONSTRAINTS | {"num_cu": 104})
     registry.submit(parts.ref_key())
     mine = registry.submit(parts.gpu_key(arch="gfx1100"))
     worker = registry.register_worker("navi", navi(parts))
@@ -78,5 +78,5 @@ def test_other_lanes_are_left_alone(registry: Any, parts: Any) -> None:
 def test_one_who_waits_hears_of_it(registry: Any, parts: Any) -> None:
     """By the news of the job: its own second look would come later than the wait ends."""
     waiting = registry.waiting_claim(registry.register_worker("navi", navi(parts)))
-    job = registry.submit(parts.gpu_key(), demands=DEMANDS)
+    job = registry.submit(parts.gpu_key(), constraints=CONSTRAINTS)
     assert registry.heard(waiting)["job"] == job["id"]

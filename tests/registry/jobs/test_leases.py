@@ -92,10 +92,10 @@ def test_finish_publishes_and_closes_or_neither(registry: Any, parts: Any) -> No
 
 
 @on_sqlite
-@pytest.mark.parametrize("how", ["another program", "another key", "a truncated file", "other qualities"])
+@pytest.mark.parametrize("how", ["another program", "another key", "a truncated file", "other attributes"])
 def test_a_wrong_program_is_refused_and_the_job_tried_again(registry: Any, parts: Any, how: str) -> None:
-    demands = {"migraphx_patch": "2.16.0"} if how == "other qualities" else {}
-    job = registry.submit(own(parts, "wrong"), demands=demands)
+    constraints = {"migraphx_patch": "2.16.0"} if how == "other attributes" else {}
+    job = registry.submit(own(parts, "wrong"), constraints=constraints)
     worker = registry.register_worker()
     lease = registry.claim(worker)
     artifact = registry.publication(lease)
@@ -106,7 +106,7 @@ def test_a_wrong_program_is_refused_and_the_job_tried_again(registry: Any, parts
     elif how == "a truncated file":
         artifact["manifest"] = registry.manifest(parts.ref[:-1000])
     else:
-        artifact["qualities"] = {"migraphx_patch": "2.16.1"}
+        artifact["attributes"] = {"migraphx_patch": "2.16.1"}
     refused = registry.error("POST", f"/v1/jobs/{job['id']}/finish", {"fence": 1, "artifact": artifact})
     assert refused["code"] == ("damaged" if how == "a truncated file" else "mismatch")
     assert registry.ok("GET", "/v1/artifacts")["artifacts"] == []
@@ -122,8 +122,8 @@ def test_a_wrong_program_is_refused_and_the_job_tried_again(registry: Any, parts
 def test_a_program_for_other_cus_than_the_claim_said_is_refused(registry: Any, parts: Any) -> None:
     registry.submit(parts.gpu_key())
     lease = registry.claim(registry.register_worker("gpu", parts.gpu_capabilities()))
-    registry.submit(parts.gpu_key(), demands={"num_cu": 120})
-    artifact = registry.publication(lease, parts.gfx908, qualities={"num_cu": 110, "sramecc": "+", "xnack": "-"})
+    registry.submit(parts.gpu_key(), constraints={"num_cu": 120})
+    artifact = registry.publication(lease, parts.gfx908, attributes={"num_cu": 110, "sramecc": "+", "xnack": "-"})
     refused = registry.error("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": 1, "artifact": artifact})
     assert refused["detail"]["differences"] == [{"field": "num_cu", "asked": 120, "found": 110}]
 
@@ -132,9 +132,9 @@ def test_a_program_for_other_cus_than_the_claim_said_is_refused(registry: Any, p
 def test_what_a_worker_leaves_unsaid_is_what_its_claim_said(registry: Any, parts: Any) -> None:
     registry.submit(parts.gpu_key())
     lease = registry.claim(registry.register_worker("gpu", parts.gpu_capabilities()))
-    done = registry.finish(lease, data=parts.gfx908, qualities={"sramecc": "+", "xnack": "-"})
-    qualities = registry.ok("GET", f"/v1/artifacts/{done['artifact']}")["qualities"]
-    assert (qualities["num_cu"], qualities["rocm_patch"], qualities["build"]) == (120, "7.2.1", "a1")
+    done = registry.finish(lease, data=parts.gfx908, attributes={"sramecc": "+", "xnack": "-"})
+    attributes = registry.ok("GET", f"/v1/artifacts/{done['artifact']}")["attributes"]
+    assert (attributes["num_cu"], attributes["rocm_patch"], attributes["build"]) == (120, "7.2.1", "a1")
 
 
 def test_handing_back_is_no_attempt(registry: Any, parts: Any) -> None:

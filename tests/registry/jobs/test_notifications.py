@@ -77,14 +77,14 @@ def test_a_poll_ends_with_its_time(registry: Any, parts: Any) -> None:
 def test_a_queued_job_says_whom_it_lacks(registry: Any, parts: Any) -> None:
     """Also to one who polls for a change: that a worker left, or came, is none of the job."""
     worker = registry.register_worker("gpu", parts.gpu_capabilities())
-    job = registry.submit(parts.gpu_key(), wait=True, demands={"num_cu": 120})
+    job = registry.submit(parts.gpu_key(), wait=True, constraints={"num_cu": 120})
     assert job["waiting_for"] is None
     waiting = registry.pending("GET", f"/v1/jobs/{job['id']}?wait=1&version={job['version']}")
     registry.ok("DELETE", f"/v1/workers/{worker}")
     needed = "a worker for gpu gfx908, 120 CUs, with ROCm 7.2 and MIGraphX 2.15"
     found = waiting.reply()[1]
     assert (found["state"], found["version"], found["waiting_for"]) == ("queued", job["version"], needed)
-    assert registry.submit(parts.gpu_key(), demands={"num_cu": 120})["waiting_for"] == needed
+    assert registry.submit(parts.gpu_key(), constraints={"num_cu": 120})["waiting_for"] == needed
     registry.register_worker("smaller", parts.gpu_capabilities(num_cu=104))
     assert registry.job(job["id"])["waiting_for"] == needed
     lease = registry.claim(registry.register_worker("gpu", parts.gpu_capabilities()))

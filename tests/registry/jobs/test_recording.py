@@ -56,7 +56,7 @@ def test_each_file_of_a_set_is_held_against_the_key(registry: Any, parts: Any) -
     lease = registry.claim(able)
     (file,) = registry.manifest(parts.gfx908, "20f00-1-2-3.mxr")["files"]
     files = [file, file | {"name": "20f00-4-2-3.mxr"}]
-    artifact = {"key": lease["key"], "manifest": {"v": 1, "files": files}, "qualities": {"sramecc": "+", "xnack": "-"}}
+    artifact = {"key": lease["key"], "manifest": {"v": 1, "files": files}, "attributes": {"sramecc": "+", "xnack": "-"}}
     error = registry.error("POST", f"/v1/jobs/{job['id']}/finish", {"fence": lease["fence"], "artifact": artifact})
     assert (error["code"], error["detail"]["files"]) == ("mismatch", ["20f00-1-2-3.mxr", "20f00-4-2-3.mxr"])
     assert {row["field"] for row in error["detail"]["differences"]} == {"offload_copy"}

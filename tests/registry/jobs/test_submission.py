@@ -39,15 +39,15 @@ def test_a_compile_from_ask_to_resolve(registry: Any, parts: Any) -> None:
 def test_askers_share_a_job_only_where_every_result_would_serve(registry: Any, parts: Any) -> None:
     key = parts.gpu_key(env={"MIGRAPHX_ENABLE_CK": "1"})
     any_cu = registry.submit(key)
-    exact = registry.submit(key, demands={"num_cu": 304})
+    exact = registry.submit(key, constraints={"num_cu": 304})
     assert exact["id"] != any_cu["id"], "a job that permits any count may end with a program of another"
-    assert registry.submit(key, demands={"num_cu": 304})["id"] == exact["id"]
+    assert registry.submit(key, constraints={"num_cu": 304})["id"] == exact["id"]
     assert registry.submit(key)["id"] == any_cu["id"]
     worker = registry.register_worker("cu120", parts.gpu_capabilities())
     lease = registry.claim(worker)
     assert lease["job"] == any_cu["id"], "the worker has 120 CUs"
-    assert registry.submit(key, demands={"num_cu": 120})["id"] == any_cu["id"], "the claim pinned the count"
-    assert registry.submit(key, demands={"num_cu": 130})["id"] not in (any_cu["id"], exact["id"])
+    assert registry.submit(key, constraints={"num_cu": 120})["id"] == any_cu["id"], "the claim pinned the count"
+    assert registry.submit(key, constraints={"num_cu": 130})["id"] not in (any_cu["id"], exact["id"])
     assert registry.claim(worker) is None
     large = registry.register_worker("cu304", parts.gpu_capabilities(num_cu=304))
     assert registry.claim(large)["job"] == exact["id"]
@@ -59,7 +59,7 @@ def test_a_running_job_is_shared_only_where_the_worker_knows_the_fact(registry: 
     job = registry.submit(key)
     worker = registry.register_worker("no-count", parts.gpu_capabilities(num_cu=None))
     assert registry.claim(worker, job=job["id"])["job"] == job["id"]
-    assert registry.submit(key, demands={"num_cu": 120})["id"] != job["id"]
+    assert registry.submit(key, constraints={"num_cu": 120})["id"] != job["id"]
 
 
 @on_sqlite
@@ -68,8 +68,8 @@ def test_an_asker_of_another_rocm_patch_shares_no_job_that_may_call_libraries(re
     job = registry.submit(key)
     worker = registry.register_worker("patched", parts.gpu_capabilities())
     assert registry.claim(worker, job=job["id"])["job"] == job["id"]
-    assert registry.submit(key, demands={"rocm_patch": "7.2.1"})["id"] == job["id"]
-    assert registry.submit(key, demands={"rocm_patch": "7.2.9"})["id"] != job["id"]
+    assert registry.submit(key, constraints={"rocm_patch": "7.2.1"})["id"] == job["id"]
+    assert registry.submit(key, constraints={"rocm_patch": "7.2.9"})["id"] != job["id"]
 
 
 @pytest.mark.parametrize("wait", [False, True])
@@ -107,14 +107,14 @@ def test_the_model_and_the_calibration_data_must_be_there(registry: Any, parts: 
 @on_sqlite
 def test_who_waits_is_refused_at_once_where_nobody_is_able(registry: Any, parts: Any) -> None:
     key = parts.gpu_key(arch="gfx942")
-    refused = registry.submit_error(key, wait=True, demands={"num_cu": 304, "xnack": "-"})
+    refused = registry.submit_error(key, wait=True, constraints={"num_cu": 304, "xnack": "-"})
     assert refused["code"] == "no_worker" and refused["retry"] is False
     for word in ("gpu", "gfx942:xnack-", "304 CUs", "ROCm 7.2", "MIGraphX 2.15"):
         assert word in refused["message"]
     assert "mxr workers" in refused["hint"]
-    queued = registry.submit(key, demands={"num_cu": 304, "xnack": "-"})
+    queued = registry.submit(key, constraints={"num_cu": 304, "xnack": "-"})
     assert queued["state"] == "queued"
-    assert registry.submit_error(key, wait=True, demands={"num_cu": 304, "xnack": "-"})["code"] == "no_worker"
+    assert registry.submit_error(key, wait=True, constraints={"num_cu": 304, "xnack": "-"})["code"] == "no_worker"
     registry.ok("POST", f"/v1/jobs/{queued['id']}/cancel")
 
 
@@ -126,12 +126,13 @@ def test_a_declared_pool_counts_as_able(start: Any, parts: Any) -> None:
     )
     registry = start(config=pools)
     registry.register_model()
-    job = registry.submit(parts.gpu_key(arch="gfx942"), wait=True, demands={"num_cu": 304})
+    job = registry.submit(parts.gpu_key(arch="gfx942"), wait=True, constraints={"num_cu": 304})
     assert job["state"] == "queued"
     assert (
-        registry.submit_error(parts.gpu_key(arch="gfx942"), wait=True, demands={"num_cu": 228})["code"] == "no_worker"
+        registry.submit_error(parts.gpu_key(arch="gfx942"), wait=True, constraints={"num_cu": 228})["code"]
+        == "no_worker"
     )
-    registry.submit(parts.gpu_key(arch="gfx942"), demands={"num_cu": 228})
+    registry.submit(parts.gpu_key(arch="gfx942"), constraints={"num_cu": 228})
     shown = registry.ok("GET", "/v1/workers")
     assert [(pool["name"], pool["queued"], pool["running"]) for pool in shown["pools"]] == [("mi300", 1, 0)]
     numbers = registry.ok("GET", "/v1/queue")

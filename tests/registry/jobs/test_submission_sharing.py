@@ -1,4 +1,4 @@
-"""Whoever attaches to a job gets a program that serves: for any demands, workers and programs."""
+"""Whoever attaches to a job gets a program that serves: for any constraints, workers and programs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from harness.scale import crowd
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from mxr.artifact.attributes import Attributes, Constraints
 from mxr.artifact.matching import Candidate, judge
-from mxr.artifact.qualities import Demands, Qualities
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.jobs.submission import _certainly_satisfies
 
@@ -22,10 +22,10 @@ TUNINGS = some.sampled_from([None, "default", "exhaustive"])
 
 
 @some.composite
-def demands(draw: Any) -> Demands:
+def constraints(draw: Any) -> Constraints:
     exact = draw(some.booleans())
     allow = () if exact else tuple(draw(some.sets(some.sampled_from(["cu", "patch", "cross"]))))
-    return Demands(
+    return Constraints(
         sramecc=draw(SIGNS),
         xnack=draw(SIGNS),
         num_cu=draw(COUNTS),
@@ -38,8 +38,8 @@ def demands(draw: Any) -> Demands:
 
 
 @some.composite
-def programs(draw: Any) -> Qualities:
-    return Qualities(
+def programs(draw: Any) -> Attributes:
+    return Attributes(
         sramecc=draw(SIGNS) or "any",
         xnack=draw(SIGNS) or "any",
         num_cu=draw(COUNTS),
@@ -50,21 +50,23 @@ def programs(draw: Any) -> Qualities:
     )
 
 
-def serves(asked: Demands, program: Qualities) -> bool:
+def serves(asked: Constraints, program: Attributes) -> bool:
     return not judge(asked, Candidate("", program)).refused
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(demands(), demands(), programs())
-def test_what_satisfies_a_covering_job_satisfies_the_asker(job: Demands, asked: Demands, made: Qualities) -> None:
+@given(constraints(), constraints(), programs())
+def test_what_satisfies_a_covering_job_satisfies_the_asker(
+    job: Constraints, asked: Constraints, made: Attributes
+) -> None:
     if job_protocol.covers(job, asked) and serves(job, made):
         assert serves(asked, made)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(demands(), programs(), some.booleans(), some.booleans(), programs())
+@given(constraints(), programs(), some.booleans(), some.booleans(), programs())
 def test_what_a_claim_pinned_satisfies_who_attached_since(
-    asked: Demands, pinned: Qualities, no_sramecc: bool, no_xnack: bool, other: Qualities
+    asked: Constraints, pinned: Attributes, no_sramecc: bool, no_xnack: bool, other: Attributes
 ) -> None:
     pinned = replace(pinned, libraries=())
     made = replace(pinned, libraries=other.libraries)

@@ -12,9 +12,9 @@ from mxr_registry.config.job_rules import JobRules
 from mxr_registry.jobs.notifications import JobNotifier
 
 
-def survey(registry: Any, *keys: dict[str, Any], demands: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+def survey(registry: Any, *keys: dict[str, Any], constraints: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     """How these keys stand."""
-    asked = {"requests": [{"key": key, "demands": demands or {}} for key in keys]}
+    asked = {"requests": [{"key": key, "constraints": constraints or {}} for key in keys]}
     return registry.ok("POST", "/v1/survey", asked)["standings"]
 
 
@@ -44,7 +44,7 @@ def test_a_survey_says_what_was_assumed(registry: Any, parts: Any) -> None:
     # Of a model whose file is not here: the program was not made from the one that is.
     key = parts.gpu_key(model="sha256:" + "5a" * 32)
     manifest = registry.manifest(parts.gfx908)
-    artifact = {"key": key, "manifest": manifest, "qualities": {"sramecc": "+", "xnack": "-"}}
+    artifact = {"key": key, "manifest": manifest, "attributes": {"sramecc": "+", "xnack": "-"}}
     registry.ok("POST", "/v1/artifacts", artifact)
     found = survey(registry, key, parts.ref_key())
     assert found[0]["artifact"] and found[0]["match"]["assumed"] == {"sramecc": "+", "xnack": "-"}

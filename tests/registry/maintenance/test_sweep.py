@@ -26,9 +26,9 @@ def snapshot(snapshot_of: Any, parts: Any) -> Any:
     def fill(server: Any) -> list[str]:
         keys = [parts.gpu_key(), parts.gpu_key("gfx942"), parts.ref_key(model="sha256:" + "cd" * 32)]
         files = [parts.gfx908, parts.gfx942, parts.ref]
-        qualities = [parts.explicit, parts.explicit, {}]
+        attributes = [parts.explicit, parts.explicit, {}]
         ids = []
-        for data, key, more in zip(files, keys, qualities, strict=True):
+        for data, key, more in zip(files, keys, attributes, strict=True):
             status, said = server.publish(data, key, cut=5000, **more)
             assert status == 201, said
             ids.append(said["id"])

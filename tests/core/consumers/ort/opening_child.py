@@ -9,9 +9,9 @@ from pathlib import Path
 
 import mxr
 from mxr.api import prepare
+from mxr.artifact.attributes import Attributes
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
-from mxr.artifact.qualities import Qualities
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Answer, Cache
 from mxr.host_facts import Host
@@ -32,7 +32,7 @@ artifact = Artifact(
     sha256=sha,
     size=len(data),
     key=key,
-    qualities=Qualities(sramecc="+", xnack="-"),
+    attributes=Attributes(sramecc="+", xnack="-"),
     provenance={},
     published_at=0,
     origin="built",

@@ -13,8 +13,8 @@ from doubles.ort_migraphx import ARCH, Judge
 from strategies import GPU
 
 from mxr import consumers
+from mxr.artifact.attributes import Constraints
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Demands
 from mxr.artifact.target import DynamicDim
 from mxr.cache.store import Cache
 from mxr.consumers import Delivery
@@ -43,9 +43,9 @@ def made(folder: Path, model: Path | None, judge: Judge | None, key: Key = KEY, 
     words = {"ort": "1.27.1", "ort_migraphx": "2.15.0", **said}
     if judge is not None:
         words["ort_python"] = str(judge.python)
-    demands = Demands(sramecc="+", xnack="-")
+    constraints = Constraints(sramecc="+", xnack="-")
     return delivery(
-        folder, key, stem=model.stem if model else "m", model=model, consumer_options=words, demands=demands
+        folder, key, stem=model.stem if model else "m", model=model, consumer_options=words, constraints=constraints
     )
 
 
@@ -170,7 +170,7 @@ def test_without_the_model_or_the_features(judge: Judge, model: Path, tmp_path: 
     with pytest.raises(UsageError, match="model itself"):
         ORT.lay_out(made(tmp_path, None, judge))
     with pytest.raises(UsageError, match="full name"):
-        ORT.lay_out(replace(made(tmp_path, model, judge), demands=Demands()))
+        ORT.lay_out(replace(made(tmp_path, model, judge), constraints=Constraints()))
 
 
 def test_an_interpreter_without_onnxruntime(model: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The facts that are not part of the key: the qualities of an artifact, and what a request demands of them."""
+"""The facts that are not part of the key: the attributes of an artifact, and what a request requires of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIBRARIES = ("miopen", "rocblas", "hipblaslt")
 
 
 @dataclass(frozen=True, slots=True)
-class Qualities:
+class Attributes:
     """The facts of an artifact in addition to its key. None means unknown.
 
     `sramecc`, `xnack`: `+`, `-` or `any`. `num_cu`, `chiplets`: as MIGraphX counts them. `rocm_patch`,
@@ -43,40 +43,44 @@ class Qualities:
     def __post_init__(self) -> None:
         for name in target.FEATURES:
             if getattr(self, name) not in ("+", "-", "any"):
-                raise refuse(f"qualities.{name}", "+, - or any", getattr(self, name))
+                raise refuse(f"attributes.{name}", "+, - or any", getattr(self, name))
         if self.tuning not in target.TUNINGS:
-            raise refuse("qualities.tuning", " or ".join(target.TUNINGS), self.tuning)
+            raise refuse("attributes.tuning", " or ".join(target.TUNINGS), self.tuning)
         for name in self.libraries:
             if name not in LIBRARIES:
-                raise refuse("qualities.libraries", "one of " + ", ".join(LIBRARIES), name)
+                raise refuse("attributes.libraries", "one of " + ", ".join(LIBRARIES), name)
         object.__setattr__(self, "libraries", tuple(sorted(set(self.libraries))))
-        limits.check_length(self.build, limits.MAX_WORD_LENGTH, "qualities.build")
-        _check_counts(self.num_cu, self.chiplets, "qualities")
-        _check_arch(self.real_arch, "qualities")
+        limits.check_length(self.build, limits.MAX_WORD_LENGTH, "attributes.build")
+        _check_counts(self.num_cu, self.chiplets, "attributes")
+        _check_arch(self.real_arch, "attributes")
 
     def to_json(self) -> dict[str, Any]:
         """Returns all fields that are known."""
         return _without_none(asdict(self) | {"libraries": list(self.libraries)})
 
     def check(self, key: Key) -> None:
-        """Raises `UsageError` if these qualities contradict the key, such as by a patch version of another release."""
+        """Raises `UsageError` if these attributes contradict the key, such as by a patch version of another release."""
         for name, version, short in (
             ("rocm_patch", self.rocm_patch, key.rocm),
             ("migraphx_patch", self.migraphx_patch, key.migraphx),
         ):
-            _check_patch(f"qualities.{name}", version, short)
+            _check_patch(f"attributes.{name}", version, short)
         for name in target.FEATURES:
             if getattr(self, name) != "any" and not target.capable(key.arch or "", name):
                 raise refuse(
-                    f"qualities.{name}", f"any, because {key.arch or key.kind} has no such setting", getattr(self, name)
+                    f"attributes.{name}",
+                    f"any, because {key.arch or key.kind} has no such setting",
+                    getattr(self, name),
                 )
         if self.real_arch is not None and self.real_arch == (key.arch or self.real_arch):
-            raise refuse("qualities.real_arch", f"an arch other than {key.arch or 'none'}, or no value", self.real_arch)
+            raise refuse(
+                "attributes.real_arch", f"an arch other than {key.arch or 'none'}, or no value", self.real_arch
+            )
 
 
 @dataclass(frozen=True, slots=True)
-class Demands:
-    """What a request demands of the qualities of an artifact. None means no demand.
+class Constraints:
+    """What a request requires of the attributes of an artifact. None means no constraint.
 
     `exact`: refuse every relaxation and assumption. `allow`: any of cu, patch, cross, eager, spoof and shape.
     """
@@ -96,22 +100,22 @@ class Demands:
     def __post_init__(self) -> None:
         for name in target.FEATURES:
             if getattr(self, name) not in ("+", "-", None):
-                raise refuse(f"demands.{name}", "+ or -, or no value", getattr(self, name))
+                raise refuse(f"constraints.{name}", "+ or -, or no value", getattr(self, name))
         if self.tuning not in (*target.TUNINGS, None):
-            raise refuse("demands.tuning", " or ".join(target.TUNINGS), self.tuning)
+            raise refuse("constraints.tuning", " or ".join(target.TUNINGS), self.tuning)
         for name in self.allow:
             if name not in ALLOWANCES:
-                raise refuse("demands.allow", "one of " + ", ".join(ALLOWANCES), name)
+                raise refuse("constraints.allow", "one of " + ", ".join(ALLOWANCES), name)
         object.__setattr__(self, "allow", tuple(sorted(set(self.allow))))
-        limits.check_length(self.build, limits.MAX_WORD_LENGTH, "demands.build")
+        limits.check_length(self.build, limits.MAX_WORD_LENGTH, "constraints.build")
         if self.exact and self.allow:
             raise UsageError("--exact and --allow cannot be used together.", hint="Omit one of them.")
         if self.tuning in target.ALLOWED_TUNINGS and self.tuning not in self.allow:
             raise UsageError(
                 f"--tuning {self.tuning} requires --allow {self.tuning}.", hint=f"Add --allow {self.tuning}."
             )
-        _check_counts(self.num_cu, self.chiplets, "demands")
-        _check_arch(self.real_arch, "demands")
+        _check_counts(self.num_cu, self.chiplets, "constraints")
+        _check_arch(self.real_arch, "constraints")
 
     def to_json(self) -> dict[str, Any]:
         """Returns all fields, `real_arch` only if it is set."""
@@ -120,27 +124,27 @@ class Demands:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A key and demands on the qualities. Demands that do not apply to a `ref` key are dropped."""
+    """A key and constraints on the attributes. Constraints that do not apply to a `ref` key are dropped."""
 
     key: Key
-    demands: Demands = field(default_factory=Demands)
+    constraints: Constraints = field(default_factory=Constraints)
 
     def __post_init__(self) -> None:
-        demands = self.demands
+        constraints = self.constraints
         if self.key.kind == "ref":
-            demands = replace(demands, sramecc=None, xnack=None, num_cu=None, chiplets=None, rocm_patch=None)
-        if demands.real_arch is not None and demands.real_arch == (self.key.arch or demands.real_arch):
-            demands = replace(demands, real_arch=None)
-        object.__setattr__(self, "demands", demands)
-        _check_patch("demands.rocm_patch", demands.rocm_patch, self.key.rocm)
-        _check_patch("demands.migraphx_patch", demands.migraphx_patch, self.key.migraphx)
+            constraints = replace(constraints, sramecc=None, xnack=None, num_cu=None, chiplets=None, rocm_patch=None)
+        if constraints.real_arch is not None and constraints.real_arch == (self.key.arch or constraints.real_arch):
+            constraints = replace(constraints, real_arch=None)
+        object.__setattr__(self, "constraints", constraints)
+        _check_patch("constraints.rocm_patch", constraints.rocm_patch, self.key.rocm)
+        _check_patch("constraints.migraphx_patch", constraints.migraphx_patch, self.key.migraphx)
         for name in target.FEATURES:
-            if getattr(demands, name) is not None and not target.capable(self.key.arch or "", name):
+            if getattr(constraints, name) is not None and not target.capable(self.key.arch or "", name):
                 raise UsageError(f"{self.key.arch} has no {name} setting.", hint=f"Omit {name}.")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns `{"key": {...}, "demands": {...}}` with all fields, `real_arch` only if it is set."""
-        return {"key": self.key.to_json(), "demands": self.demands.to_json()}
+        """Returns `{"key": {...}, "constraints": {...}}` with all fields, `real_arch` only if it is set."""
+        return {"key": self.key.to_json(), "constraints": self.constraints.to_json()}
 
 
 def _without_none(document: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Qualities, demands and requests: what they refuse, what a `ref` request forgets, and their JSON."""
+"""Attributes, constraints and requests: what they refuse, what a `ref` request forgets, and their JSON."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import strategies
 from hypothesis import given, settings
 from strategies import GPU
 
+from mxr.artifact.attributes import Attributes, Constraints, Request
 from mxr.artifact.key import Key
-from mxr.artifact.qualities import Demands, Qualities, Request
 from mxr.errors import UsageError
 from mxr.util import codec
 
 REF = replace(GPU, kind="ref")
 
 
-@given(strategies.qualities)
+@given(strategies.attributes)
 @settings(deadline=None, max_examples=60)
-def test_qualities_to_json_and_back(has: Qualities) -> None:
+def test_attributes_to_json_and_back(has: Attributes) -> None:
     document = json.loads(codec.canonical(has.to_json()))
-    assert {*document, "real_arch"} == set(Qualities.__dataclass_fields__)
+    assert {*document, "real_arch"} == set(Attributes.__dataclass_fields__)
     assert ("real_arch" in document) == (has.real_arch is not None), "what registries before it do not know"
-    assert codec.decode(Qualities, document) == has
+    assert codec.decode(Attributes, document) == has
 
 
-@given(strategies.keys, strategies.demands())
+@given(strategies.keys, strategies.constraints())
 @settings(deadline=None, max_examples=60)
-def test_requests_to_json_and_back(key: Key, asked: Demands) -> None:
+def test_requests_to_json_and_back(key: Key, asked: Constraints) -> None:
     asked = replace(asked, sramecc=None, xnack=None, rocm_patch=None, migraphx_patch=None)
     request = Request(key, asked)
     document = json.loads(codec.canonical(request.to_json()))
@@ -39,28 +39,28 @@ def test_requests_to_json_and_back(key: Key, asked: Demands) -> None:
 
 def test_the_real_arch_is_said_only_where_it_is_another() -> None:
     navi = replace(GPU, arch="gfx1100")
-    assert Request(navi, Demands(real_arch="gfx1100")) == Request(navi)
-    assert Request(REF, Demands(real_arch="gfx1103")) == Request(REF)
-    assert Request(navi, Demands(real_arch="gfx1103")).to_json()["demands"]["real_arch"] == "gfx1103"
-    assert "real_arch" not in Request(navi).to_json()["demands"]
-    Qualities(real_arch="gfx1103").check(navi)
+    assert Request(navi, Constraints(real_arch="gfx1100")) == Request(navi)
+    assert Request(REF, Constraints(real_arch="gfx1103")) == Request(REF)
+    assert Request(navi, Constraints(real_arch="gfx1103")).to_json()["constraints"]["real_arch"] == "gfx1103"
+    assert "real_arch" not in Request(navi).to_json()["constraints"]
+    Attributes(real_arch="gfx1103").check(navi)
     for key in (replace(GPU, arch="gfx1103"), REF):
         with pytest.raises(UsageError, match="real_arch"):
-            Qualities(real_arch="gfx1103").check(key)
-    for kind in (Qualities, Demands):
+            Attributes(real_arch="gfx1103").check(key)
+    for kind in (Attributes, Constraints):
         with pytest.raises(UsageError, match="real_arch: expected an arch"):
             kind(real_arch="11.0.3")
 
 
 def test_a_ref_request_forgets_what_ref_does_not_have() -> None:
-    asked = Demands("+", "-", 104, 1, "7.2.1", "2.15.0", "build", "default")
-    assert Request(REF, asked) == Request(REF, Demands(migraphx_patch="2.15.0", build="build", tuning="default"))
-    assert Request(GPU, asked).demands == asked
+    asked = Constraints("+", "-", 104, 1, "7.2.1", "2.15.0", "build", "default")
+    assert Request(REF, asked) == Request(REF, Constraints(migraphx_patch="2.15.0", build="build", tuning="default"))
+    assert Request(GPU, asked).constraints == asked
 
 
 def test_orders_and_repeats_mean_nothing() -> None:
-    assert Demands(allow=("patch", "cu", "cu")) == Demands(allow=("cu", "patch"))
-    assert Qualities(libraries=("rocblas", "miopen", "miopen")) == Qualities(libraries=("miopen", "rocblas"))
+    assert Constraints(allow=("patch", "cu", "cu")) == Constraints(allow=("cu", "patch"))
+    assert Attributes(libraries=("rocblas", "miopen", "miopen")) == Attributes(libraries=("miopen", "rocblas"))
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_orders_and_repeats_mean_nothing() -> None:
     ],
     ids=repr,
 )
-def test_what_cannot_be_demanded(change: dict[str, Any]) -> None:
+def test_what_no_constraint_can_be(change: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        Demands(**change)
+        Constraints(**change)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_what_cannot_be_demanded(change: dict[str, Any]) -> None:
 )
 def test_what_no_artifact_can_state(change: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        Qualities(**change)
+        Attributes(**change)
 
 
 @pytest.mark.parametrize(
@@ -104,16 +104,16 @@ def test_what_no_artifact_can_state(change: dict[str, Any]) -> None:
 )
 def test_a_patch_belongs_to_its_version(patch: str) -> None:
     with pytest.raises(UsageError, match="rocm_patch"):
-        Request(GPU, Demands(rocm_patch=patch))
+        Request(GPU, Constraints(rocm_patch=patch))
     with pytest.raises(UsageError, match="rocm_patch"):
-        Qualities(rocm_patch=patch).check(GPU)
-    Request(GPU, Demands(rocm_patch="7.2.1-43~22.04", migraphx_patch="2.15.0"))
-    Qualities(rocm_patch="7.2.1-43~22.04", migraphx_patch="2.15.0").check(GPU)
+        Attributes(rocm_patch=patch).check(GPU)
+    Request(GPU, Constraints(rocm_patch="7.2.1-43~22.04", migraphx_patch="2.15.0"))
+    Attributes(rocm_patch="7.2.1-43~22.04", migraphx_patch="2.15.0").check(GPU)
 
 
 def test_ref_states_no_rocm_and_no_features() -> None:
-    Qualities(migraphx_patch="2.15.3").check(REF)
-    for wrong in (Qualities(rocm_patch="7.2.1"), Qualities(sramecc="+"), Qualities(migraphx_patch="2.16.0")):
+    Attributes(migraphx_patch="2.15.3").check(REF)
+    for wrong in (Attributes(rocm_patch="7.2.1"), Attributes(sramecc="+"), Attributes(migraphx_patch="2.16.0")):
         with pytest.raises(UsageError):
             wrong.check(REF)
 
@@ -122,27 +122,27 @@ def test_ref_states_no_rocm_and_no_features() -> None:
 def test_features_that_an_arch_does_not_have(arch: str, name: str) -> None:
     key = replace(GPU, arch=arch)
     with pytest.raises(UsageError, match=name):
-        Qualities(**{name: "+"}).check(key)  # type: ignore[arg-type]
+        Attributes(**{name: "+"}).check(key)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=f"{arch} has no {name}"):
-        Request(key, Demands(**{name: "-"}))  # type: ignore[arg-type]
+        Request(key, Constraints(**{name: "-"}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "document",
     [
         {},
-        {"demands": {}},
+        {"constraints": {}},
         {"key": None},
-        {"key": GPU.to_json(), "demands": None},
+        {"key": GPU.to_json(), "constraints": None},
         {"key": GPU.to_json(), "batch": 1},
         {"key": GPU.to_json() | {"num_cu": 104}},
-        {"key": GPU.to_json(), "demands": {"cu": 104}},
-        {"key": GPU.to_json(), "demands": {"num_cu": "104"}},
-        {"key": GPU.to_json(), "demands": {"num_cu": 104.0}},
-        {"key": GPU.to_json(), "demands": {"num_cu": 10**30}},
-        {"key": GPU.to_json(), "demands": {"allow": "cu"}},
-        {"key": GPU.to_json(), "demands": {"exact": 1}},
-        {"key": GPU.to_json(), "demands": {"build": "\ud800"}},
+        {"key": GPU.to_json(), "constraints": {"cu": 104}},
+        {"key": GPU.to_json(), "constraints": {"num_cu": "104"}},
+        {"key": GPU.to_json(), "constraints": {"num_cu": 104.0}},
+        {"key": GPU.to_json(), "constraints": {"num_cu": 10**30}},
+        {"key": GPU.to_json(), "constraints": {"allow": "cu"}},
+        {"key": GPU.to_json(), "constraints": {"exact": 1}},
+        {"key": GPU.to_json(), "constraints": {"build": "\ud800"}},
     ],
     ids=repr,
 )

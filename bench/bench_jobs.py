@@ -84,10 +84,12 @@ def claims(folder: Path, jobs: int, kinds: int, count: int) -> dict[str, float]:
     rules, ids = JobRules(), []
     with db.writing() as session:
         for kind in range(kinds):
-            said = workers.register(session, rules, "default", job_protocol.RegisterWorker(f"w{kind}", can_of(kind)))
+            said = workers.register_worker(
+                session, rules, "default", job_protocol.RegisterWorker(f"w{kind}", can_of(kind))
+            )
             ids.append(json.loads(said)["id"])
         idle = json.loads(
-            workers.register(
+            workers.register_worker(
                 session,
                 rules,
                 "default",

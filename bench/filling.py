@@ -55,7 +55,7 @@ def publish(session: Connection, requests: Iterable[Request], attributes: Attrib
     for request in requests:
         digest, wanted = request.key.digest, Publish(request.key, Manifest((file,)), attributes)
         checked = CheckedPublication(wanted, source, digest, artifact_id(digest, (file,)), {}, {})
-        publication.record(session, NAMESPACE, checked)
+        publication.write_artifact(session, NAMESPACE, checked)
 
 
 def number_as_hex(db: Database, expression: str, digits: int) -> str:

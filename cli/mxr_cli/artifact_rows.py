@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from mxr.protocol.artifacts import Artifact, document
+from mxr.protocol.artifacts import Artifact, message_document
 
 from .output import format_size, format_time, key_cells
 
 
 def artifact_row(artifact: Artifact) -> dict[str, Any]:
     """The JSON object of an artifact in a list: without its manifest and description, which can be large."""
-    row = document(artifact)
+    row = message_document(artifact)
     del row["manifest"], row["description"]
     return row
 

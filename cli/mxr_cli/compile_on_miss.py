@@ -70,7 +70,7 @@ def submit_job(
     wanted = job_protocol.CompileRequest(
         asked.request, wait=on_miss.action == "wait", retry=on_miss.retry, file_name=file_name
     )
-    return compile_workflow.ask(
+    return compile_workflow.request_compile(
         session.client(), compile_workflow.CompileOrder(wanted, subject, calibration), transfer_progress("uploading")
     )
 

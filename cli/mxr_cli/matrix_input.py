@@ -87,11 +87,11 @@ def read_requests(
     follow_links: bool,
 ) -> tuple[CellRequest, ...]:
     """The requests of a matrix. Errors name the line of the matrix."""
-    from mxr.matrix import Variables, cells, read
+    from mxr.matrix import Variables, cells, read_matrix
     from mxr.precompilation.run import prepare
 
     variables = Variables(environment.variables, environment.env_from)
-    selected = _select(cells(read(matrix, variables, limit, outside=environment.outside)), targets)
+    selected = _select(cells(read_matrix(matrix, variables, limit, outside=environment.outside)), targets)
     return prepare(selected, matrix, session.cache(), session.client, follow_links=follow_links)
 
 

@@ -18,12 +18,12 @@ def model_filter(session: Session, text: str, *, follow_links: bool) -> dict[str
 
     What looks like a path, or is a file, is read as one. Raises `DamagedError`, `NoSuchModelError`, `UsageError`.
     """
-    from mxr.request.model import complete, find, is_identity
+    from mxr.request.model import complete_identity, find_model, is_identity
 
     if is_identity(text):
-        return {"model": complete(text, session.cache(), session.client)}
+        return {"model": complete_identity(text, session.cache(), session.client)}
     if "/" in text or Path(text).exists():
-        return {"model": find(text, session.cache(), session.client, follow_links=follow_links).model}
+        return {"model": find_model(text, session.cache(), session.client, follow_links=follow_links).model}
     return {"name": text}
 
 

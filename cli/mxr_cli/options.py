@@ -15,7 +15,7 @@ from mxr.artifact.compile_settings import VARIABLES
 from mxr.artifact.target import parse_input
 from mxr.errors import UsageError
 from mxr.request.builder import Options
-from mxr.settings import Settings, load
+from mxr.settings import Settings, load_settings
 from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def _with_session(command: F, options: Sequence[Callable[[F], F]]) -> F:
         values.pop("debug")
         as_json = values.pop("as_json")
         given = {name: values.pop(name, None) for name in SETTINGS}
-        session = _inherited(given, as_json) or Session(load(os.environ, given), as_json)
+        session = _inherited(given, as_json) or Session(load_settings(os.environ, given), as_json)
         session.say_once(session.settings.unused)
         if "options" in parameters:
             # Only for a request that is matched: a publisher states the consumer of its file.
@@ -319,7 +319,7 @@ def _inherited(given: Mapping[str, Any], as_json: bool) -> Session | None:
     session = context.find_object(Session) if context else None
     if session is None:
         return None
-    own = load({}, given)
+    own = load_settings({}, given)
     changed = {name: getattr(own, name) for name, value in given.items() if value is not None}
     return replace(session, settings=replace(session.settings, **changed), as_json=as_json or session.as_json)
 

@@ -58,9 +58,9 @@ def _print_candidates(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _difference(row: Mapping[str, Any]) -> str:
-    from mxr.artifact.key import show
+    from mxr.artifact.key import value_text
 
-    return f"{row['field']} requested {show(row['asked'])}, found {show(row['found'])}"
+    return f"{row['field']} requested {value_text(row['asked'])}, found {value_text(row['found'])}"
 
 
 def print_json(value: Any) -> None:

@@ -32,13 +32,13 @@ def plan_upgrade(session: Session, before: str, after: str, days: int, factor: f
         raise UsageError(f"--grown {factor:g} is less than 1.", hint="Give a factor such as 1.5.")
     client = session.client()
     rebuilds = upgrade_plan.plan(client, old, new, days)
-    document = upgrade_plan.document(rebuilds, old, new, days, factor)
+    document = upgrade_plan.upgrade_document(rebuilds, old, new, days, factor)
     if not session.as_json:
         echo(f"Programs used on {old} in the last {days} days, and their state on {new}:")
         _print_plan(rebuilds, factor)
     errors: list[MxrError] = []
     jobs: dict[str, str] = {}
-    for each, job in upgrade_plan.ask(client, rebuilds) if queue else ():
+    for each, job in upgrade_plan.queue_compiles(client, rebuilds) if queue else ():
         if isinstance(job, MxrError):
             errors.append(job)
         else:

@@ -16,7 +16,7 @@ import signal
 from dataclasses import dataclass
 from typing import Literal
 
-from mxr.known_failures.explainer import Explanation, explain
+from mxr.known_failures.explainer import Explanation, find_failures
 from mxr_workers.sandbox import ChildResult
 
 Kind = Literal["permanent", "transient", "poison-suspect", "hang"]
@@ -77,7 +77,7 @@ def _stopped(ending: ChildResult, memory: int | None) -> CompileFailure | None:
 def _hang(ending: ChildResult, log: bytes) -> CompileFailure | None:
     """A GPU hang. It ends processes in many ways, so that its texts take precedence over how the child ended."""
     texts = (str((ending.failed or {}).get("message", "")).encode(), log)
-    hits = [hit for text in texts for hit in explain(text) if hit.failure.kind == "hang"]
+    hits = [hit for text in texts for hit in find_failures(text) if hit.failure.kind == "hang"]
     return CompileFailure("hang", hits[0].failure.name, _line(hits[0].text)) if hits else None
 
 
@@ -96,7 +96,9 @@ def _reported(ending: ChildResult, stage: str) -> CompileFailure:
 
 def _recognized(text: str, stage: str) -> CompileFailure | None:
     """Classify a text of MIGraphX by the table of `mxr explain`, or else by the form of its exceptions."""
-    hits = [hit for hit in explain(text) if hit.failure.level in _DECISIVE_LEVELS and hit.failure.kind != "warning"]
+    hits = [
+        hit for hit in find_failures(text) if hit.failure.level in _DECISIVE_LEVELS and hit.failure.kind != "warning"
+    ]
     for hit in hits:
         return CompileFailure(_kind_of(hit, stage), hit.failure.name, _line(text))
     if _THROWN.search(text):

@@ -69,7 +69,9 @@ class InterpreterInfo:
     ort: OrtRuntime | None = None
 
 
-def describe(interpreter: Interpreter, folder: Path, limits: ChildLimits = DESCRIBE_LIMITS) -> InterpreterInfo:
+def describe_interpreter(
+    interpreter: Interpreter, folder: Path, limits: ChildLimits = DESCRIBE_LIMITS
+) -> InterpreterInfo:
     """Query an interpreter in a child process. Raises `UsageError` where its migraphx or `folder` cannot be used."""
     log = ChildLog()
     try:

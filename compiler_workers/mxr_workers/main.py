@@ -14,7 +14,7 @@ from mxr.api import this_host
 from mxr.display import logs, streams
 from mxr.errors import InterruptionError, MxrError, UsageError, missing_package
 
-from .settings import WorkerSettings, read
+from .settings import WorkerSettings, read_settings
 from .slots import host_document
 from .worker import WorkerProcess
 
@@ -99,7 +99,7 @@ def run(**given: Any) -> None:
     """
     if given["job"] and (given["once"] or given["drain"]):
         raise UsageError("--job cannot be combined with --once or --drain.", hint="Use only one of these options.")
-    settings = read(os.environ, given)
+    settings = read_settings(os.environ, given)
     worker = _worker(settings)
     for number, grace in ((signal.SIGTERM, settings.grace), (signal.SIGINT, 0.0)):
         signal.signal(number, lambda *_, grace=grace: worker.stop.begin(grace))
@@ -114,7 +114,7 @@ def host(**given: Any) -> None:
 
     `ort` is the ONNX Runtime whose files the worker can record; `refusals` explain what does not work.
     """
-    worker = _worker(read(os.environ, given))
+    worker = _worker(read_settings(os.environ, given))
     info = worker.describe_interpreter()
     streams.write_json(host_document(worker.slots(info), info))
 

@@ -84,7 +84,9 @@ def _refused(info: InterpreterInfo, reason: str) -> InterpreterInfo:
     return replace(info, refusals={**info.refusals, "onnxruntime": reason})
 
 
-def record(task: CompileTask, opening: RecordingTask, models: Path, environment: CompileEnvironment) -> RecordedFiles:
+def record_model(
+    task: CompileTask, opening: RecordingTask, models: Path, environment: CompileEnvironment
+) -> RecordedFiles:
     """Run `task.model` of the folder `models` with ONNX Runtime, and collect the files that its provider writes.
 
     Raises `CompileAttemptFailed`, also for a task that contradicts itself.

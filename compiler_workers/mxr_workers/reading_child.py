@@ -51,7 +51,7 @@ def _check_calibration(task: Mapping[str, Any]) -> None:
     from mxr.request import calibration
 
     inputs = read_model(Path(task["model"])).inputs
-    calibration.check(Path(task["path"]), inputs, inputs_from_json(task["inputs"], "inputs"))
+    calibration.check_calibration(Path(task["path"]), inputs, inputs_from_json(task["inputs"], "inputs"))
 
 
 def _describe(task: Mapping[str, Any]) -> Mapping[str, Any]:

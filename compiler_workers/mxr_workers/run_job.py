@@ -44,7 +44,7 @@ from mxr_workers.spool import Spool
 
 from .heartbeat import LeaseHeartbeat
 from .job_input import RefusedInput, check_model, check_samples
-from .ort_recording import RecordedFiles, RecordingTask, record
+from .ort_recording import RecordedFiles, RecordingTask, record_model
 
 PROGRAM = "model.mxr"
 POISON_ATTEMPTS = 2
@@ -165,7 +165,7 @@ def _make(context: SlotContext, lease: job_protocol.Lease, heartbeat: LeaseHeart
         paths = {PROGRAM: result.path}
     else:
         opening = RecordingTask(lease.file_name, tuple(file.name for file in lease.model.files))
-        result = record(task, opening, models, environment)
+        result = record_model(task, opening, models, environment)
         paths = {path.name: path for path in result.paths}
     heartbeat.phase("upload")
     files = tuple((path, cut(path, name)) for name, path in paths.items())

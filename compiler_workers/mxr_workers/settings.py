@@ -12,7 +12,7 @@ from typing import Any
 
 from mxr.errors import UsageError
 from mxr.settings import Settings as ClientSettings
-from mxr.settings import load
+from mxr.settings import load_settings
 from mxr_workers.sandbox import ChildLimits
 
 VARIABLES = {
@@ -69,7 +69,7 @@ class WorkerSettings:
         return ChildLimits(min(self.seconds, VERIFY_SECONDS), self.memory)
 
 
-def read(environ: Mapping[str, str], options: Mapping[str, Any]) -> WorkerSettings:
+def read_settings(environ: Mapping[str, str], options: Mapping[str, Any]) -> WorkerSettings:
     """Read the settings; `options` override the environment. Raises `UsageError`."""
     found: dict[str, Any] = {name: environ[variable] for name, variable in VARIABLES.items() if environ.get(variable)}
     found |= {name: value for name, value in options.items() if value is not None and name not in CLIENT_OPTIONS}
@@ -82,7 +82,7 @@ def read(environ: Mapping[str, str], options: Mapping[str, Any]) -> WorkerSettin
         if name in found:
             found[name] = _number(VARIABLES[name], found[name])
     found["memory"] = int(_number(VARIABLES["memory"], found["memory"])) if "memory" in found else default_memory()
-    registry = load(environ, {name: options.get(name) for name in CLIENT_OPTIONS})
+    registry = load_settings(environ, {name: options.get(name) for name in CLIENT_OPTIONS})
     return WorkerSettings(registry=registry, environ=dict(environ), **found)
 
 

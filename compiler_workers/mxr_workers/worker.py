@@ -12,7 +12,7 @@ from mxr.client.worker import WorkerClient
 from mxr.errors import MxrError, NoWorkerError
 from mxr.host_facts import Host
 from mxr.protocol import capabilities
-from mxr_workers.interpreter import Interpreter, InterpreterInfo, describe
+from mxr_workers.interpreter import Interpreter, InterpreterInfo, describe_interpreter
 from mxr_workers.settings import WorkerSettings
 from mxr_workers.slots import CompileSlot, find_slots
 from mxr_workers.spool import Spool
@@ -41,7 +41,7 @@ class WorkerProcess:
     def describe_interpreter(self) -> InterpreterInfo:
         """What the interpreter supports. Raises `UsageError` where it has no usable migraphx."""
         folder, kinds = self._spool.folder / "about" / self._settings.name.replace("/", "-"), self._settings.kinds
-        found = describe(self._interpreter, folder)
+        found = describe_interpreter(self._interpreter, folder)
         uses_gpu = "gpu" in found.targets and "gpu" in (kinds or ("gpu",)) and self._host.targets
         return with_runtime(found, self._interpreter, folder) if uses_gpu else found
 

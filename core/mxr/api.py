@@ -23,7 +23,7 @@ from .errors import MxrError
 from .host_facts import Host, combine, read_recorded
 from .request import builder
 from .request import model as models
-from .settings import Settings, load
+from .settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -135,21 +135,21 @@ def fetch_set(
     cache = Cache.of(settings)
     connect = None if offline else connection(settings)
     wanted = make_options(inputs, options, settings.consumer)
-    subject = models.find(os.fspath(model), cache, connect, follow_links=wanted.follow_links)
+    subject = models.find_model(os.fspath(model), cache, connect, follow_links=wanted.follow_links)
     host = this_host(settings, wanted)
     defaults = configured_defaults(os.fspath(model), settings)
     first = replace(wanted, batch=next(iter(batches), None))
     defaults = all_defaults(first, subject, host, defaults, cache, connect)
-    requests = variant_set.ask(wanted, batches, subject, host, defaults)
+    requests = variant_set.build_requests(wanted, batches, subject, host, defaults)
     if output is not None:
         variant_set.check_output(output)
         variant_set.file_names(requests, subject.stem)
-    found = variant_set.fetch(requests, cache, connect, refresh=refresh)
+    found = variant_set.fetch_variants(requests, cache, connect, refresh=refresh)
     for each in found.values():
         warned(each)
     if output is None:
         return found
-    files = variant_set.place(found, requests, subject, output, cache).files
+    files = variant_set.place_set(found, requests, subject, output, cache).files
     return {batch: Fetched(files[batch], each.source, each.answer, each.warnings) for batch, each in found.items()}
 
 
@@ -199,7 +199,7 @@ def connection(settings: Settings) -> Connect:
 
 def library_settings() -> Settings:
     """Returns the settings of this process, and logs why a configuration file is not used, if one is not."""
-    settings = load(os.environ)
+    settings = load_settings(os.environ)
     _log_warnings(settings.unused)
     return settings
 
@@ -249,7 +249,7 @@ def prepare(
     Raises `UsageError` for a missing fact; if the toolchain is unknown, the error lists those the registry has programs
     for.
     """
-    subject = models.find(model, cache, connect, follow_links=options.follow_links)
+    subject = models.find_model(model, cache, connect, follow_links=options.follow_links)
     defaults = all_defaults(options, subject, host, defaults, cache, connect)
     options, notes = apply_defaults(options, defaults, subject, host)
     built = _ask(options, subject, host, connect)
@@ -265,7 +265,7 @@ def _ask(options: Options, subject: ModelReference, host: Host, connect: Connect
         rows = {(each.key.rocm, each.key.migraphx) for each in found}
         return sorted((f"--rocm {rocm} " if rocm else "") + f"--migraphx {migraphx}" for rocm, migraphx in rows)
 
-    return builder.ask(options, subject, host, toolchains)
+    return builder.build_request(options, subject, host, toolchains)
 
 
 def complete(
@@ -282,12 +282,12 @@ def complete(
 
     `defaults` fill what options and host leave open, before anything is taken from a program.
     `takes_open`: false for what records or compiles, which needs every fact. Raises `UsageError` and
-    `NoSuchArtifactError` as `completion.complete` does, and `UsageError` for an incomplete request that takes nothing
+    `NoSuchArtifactError` as `completion.complete_request` does, and `UsageError` for an incomplete request that takes nothing
     open.
     """
     from .workflows import completion
 
-    subject = models.find(model, cache, connect, follow_links=options.follow_links)
+    subject = models.find_model(model, cache, connect, follow_links=options.follow_links)
     defaults = all_defaults(options, subject, host, defaults, cache, connect)
     options, notes = apply_defaults(options, defaults, subject, host)
     built = builder.gather(options, subject, host)
@@ -295,7 +295,7 @@ def complete(
     partial = built.partial
     known_target = partial.kind == "ref" or partial.arch is not None
     if takes_open and known_target and partial.open_facts and not options.exact and not _records(built):
-        return subject, completion.complete(built, options, subject, cache, connect)
+        return subject, completion.complete_request(built, options, subject, cache, connect)
     asked = _ask(options, subject, host, connect)
     return subject, completion.CompletedRequest(replace(asked, notes=(*notes, *asked.notes)))
 

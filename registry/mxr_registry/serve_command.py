@@ -125,7 +125,7 @@ def _prepare(settings: RegistrySettings) -> None:
         if db.embedded:
             schema.upgrade(db)
         else:
-            schema.check(db)
+            schema.check_schema(db)
     finally:
         db.close()
     store.ready()

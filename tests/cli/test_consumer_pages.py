@@ -32,7 +32,7 @@ def test_the_command_accepts_a_command_line_of_a_page(page: str, line: str) -> N
         return
     context = parse(words)
     if (name := context.params.get("consumer", "CONSUMER")) not in (None, "CONSUMER"):
-        consumer = consumers.find(name)
+        consumer = consumers.find_consumer(name)
         # A layout needs a folder.
         assert consumer.name_file is not None or not str(context.params.get("output")).endswith(".mxr"), line
 

@@ -16,7 +16,7 @@ from paths import DOUBLES
 from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Key
 from mxr_workers.compilation import CompiledProgram, CompileEnvironment, CompileTask, compile_program
-from mxr_workers.interpreter import Interpreter, describe
+from mxr_workers.interpreter import Interpreter, describe_interpreter
 from mxr_workers.sandbox import ChildLimits, ChildObserver
 
 from .graphs import GRAPHS, Graph
@@ -125,7 +125,7 @@ def gpu_compiler(gpu: Target, tmp_path: Path) -> GraphCompiler:
 def real(tmp_path_factory: pytest.TempPathFactory) -> Target:
     """A real MIGraphX, with its CPU reference target."""
     interpreter = real_interpreter()
-    info = describe(interpreter, tmp_path_factory.mktemp("describe"))
+    info = describe_interpreter(interpreter, tmp_path_factory.mktemp("describe"))
     assert "ref" in info.targets, info.refusals
     assert info.migraphx is not None
     return Target(interpreter, "ref", ".".join(info.migraphx.split(".")[:2]))

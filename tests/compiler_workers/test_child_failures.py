@@ -14,7 +14,7 @@ from paths import ROOT
 
 from mxr.errors import UsageError
 from mxr_workers.compilation import CompileAttemptFailed, CompileTask
-from mxr_workers.interpreter import Interpreter, describe, probe
+from mxr_workers.interpreter import Interpreter, describe_interpreter, probe
 from mxr_workers.sandbox import ChildLimits, ChildObserver, kill_strays
 
 from .conftest import GraphCompiler, Target, exited, pids, stop_after
@@ -186,15 +186,15 @@ def test_the_placeholder_package_is_refused(tmp_path: Path) -> None:
     (tmp_path / "migraphx" / "__init__.py").write_text("")
     interpreter = Interpreter(Path(sys.executable), {"PYTHONPATH": str(tmp_path)})
     with pytest.raises(UsageError, match="placeholder") as caught:
-        describe(interpreter, tmp_path / "describe")
+        describe_interpreter(interpreter, tmp_path / "describe")
     assert "pip uninstall" in caught.value.hint
 
 
 def test_a_missing_migraphx_and_a_missing_interpreter_differ(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No module named"):
-        describe(Interpreter(Path(sys.executable), {}), tmp_path / "describe")
+        describe_interpreter(Interpreter(Path(sys.executable), {}), tmp_path / "describe")
     with pytest.raises(UsageError, match="cannot start"):
-        describe(Interpreter(Path("/no/such/python"), {}), tmp_path / "describe")
+        describe_interpreter(Interpreter(Path("/no/such/python"), {}), tmp_path / "describe")
 
 
 def test_a_probe_reports_a_target_that_does_not_work(gpu: Target, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from mxr.artifact.target import DynamicDim
 from mxr_workers.compilation import CompileAttemptFailed
-from mxr_workers.interpreter import Interpreter, describe, probe
+from mxr_workers.interpreter import Interpreter, describe_interpreter, probe
 from mxr_workers.sandbox import ChildObserver
 
 from .conftest import GraphCompiler, Target, double_interpreter
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def test_an_interpreter_is_described(compiler: GraphCompiler) -> None:
-    info = describe(compiler.target.interpreter, compiler.folder / "describe")
+    info = describe_interpreter(compiler.target.interpreter, compiler.folder / "describe")
     assert "ref" in info.targets
     assert info.migraphx is not None and info.migraphx.startswith(compiler.target.migraphx + ".")
     assert {"fp16", "int8"} <= set(info.precisions) and "int4w" not in info.precisions
@@ -43,7 +43,7 @@ def test_a_compile_returns_description_provenance_and_phases(compiler: GraphComp
 def test_a_child_process_returns_the_same_as_the_double_in_process(tmp_path: Path) -> None:
     interpreter = double_interpreter(tmp_path / "settings", Interpreter, quick=True)
     check_result(GraphCompiler(Target(interpreter, "ref", "2.15"), tmp_path))
-    info = describe(interpreter, tmp_path / "describe")
+    info = describe_interpreter(interpreter, tmp_path / "describe")
     assert info.targets == ("gpu", "ref") and info.migraphx == "2.15.0"
     assert probe(interpreter, "ref", tmp_path / "probe") is None
 

@@ -9,7 +9,7 @@ import pytest
 from mxr.artifact.target import DynamicDim
 from mxr.errors import UsageError
 from mxr_workers.compilation import CompileAttemptFailed, CompileTask
-from mxr_workers.interpreter import Interpreter, describe
+from mxr_workers.interpreter import Interpreter, describe_interpreter
 
 from .conftest import GraphCompiler, Target, double_interpreter
 from .graphs import GRAPHS
@@ -29,12 +29,12 @@ def old_double(folder: Path) -> GraphCompiler:
 
 def test_an_old_module_has_its_version_in_its_files(tmp_path: Path) -> None:
     old = double_interpreter(tmp_path / "old", migraphx="2.9.0", version_text="dev")
-    assert describe(old, tmp_path / "describe").migraphx == "2.9.0"
+    assert describe_interpreter(old, tmp_path / "describe").migraphx == "2.9.0"
 
 
 def test_an_old_release_compiles_what_it_supports(tmp_path: Path) -> None:
     compiler = old_double(tmp_path)
-    info = describe(compiler.target.interpreter, tmp_path / "describe")
+    info = describe_interpreter(compiler.target.interpreter, tmp_path / "describe")
     assert not info.features["dynamic_dims"] and not info.features["exhaustive_tune"]
     assert info.precisions == ("fp16", "int8")
     compiled = compiler.compile("gemm", batch=4, precision=("fp16",), offload_copy=False)
@@ -68,11 +68,13 @@ def test_exhaustive_tuning_is_on_only_when_requested(tmp_path: Path) -> None:
 
 def test_an_eager_compile_uses_the_compile_mode(tmp_path: Path) -> None:
     compiler = double(tmp_path, modes=True)
-    assert describe(compiler.target.interpreter, tmp_path / "describe").features["compile_mode"]
+    assert describe_interpreter(compiler.target.interpreter, tmp_path / "describe").features["compile_mode"]
     compiled = compiler.compile("gemm", task={"attributes": {"tuning": "eager"}})
     assert b"compile_mode=<compile_modes.eager: 0>" in compiled.log.kept and compiled.attributes.tuning == "eager"
     assert b"compile_mode=None" in compiler.compile("gemm").log.kept
-    assert not describe(double_interpreter(tmp_path / "without"), tmp_path / "describe").features["compile_mode"]
+    assert not describe_interpreter(double_interpreter(tmp_path / "without"), tmp_path / "describe").features[
+        "compile_mode"
+    ]
 
 
 def test_options_are_passed_only_to_a_migraphx_that_reads_them(tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ def test_options_are_passed_only_to_a_migraphx_that_reads_them(tmp_path: Path) -
 
 def test_a_cross_compile_makes_a_program_for_another_gpu_and_does_not_run_it(tmp_path: Path) -> None:
     compiler = double(tmp_path, cross=True)
-    assert describe(compiler.target.interpreter, tmp_path / "describe").features["cross_compile"]
+    assert describe_interpreter(compiler.target.interpreter, tmp_path / "describe").features["cross_compile"]
     attributes = {"sramecc": "any", "xnack": "any", "num_cu": 48, "tuning": "cross"}
     compiled = compiler.compile("gemm", arch="gfx1100", task={"attributes": attributes, "cross": RDNA})
     assert compiled.description["archs"] == ["gfx1100"]

@@ -18,7 +18,7 @@ from mxr.consumers.ort.contract import Contract
 from mxr.consumers.ort.recording_form import OrtRuntime, form_of
 from mxr_workers.compilation import CompileAttemptFailed, CompileEnvironment, CompileTask
 from mxr_workers.interpreter import Interpreter, InterpreterInfo
-from mxr_workers.ort_recording import RecordedFiles, RecordingTask, record, with_runtime
+from mxr_workers.ort_recording import RecordedFiles, RecordingTask, record_model, with_runtime
 from mxr_workers.sandbox import ChildLimits, ChildResult
 
 from .conftest import LIMITS, MODEL, Target
@@ -74,7 +74,7 @@ class Recorder:
         task = CompileTask(replace(made, **key), Attributes(sramecc="+", xnack="-"), model.name)
         files = tuple(path.name for path in self.models.iterdir())
         environment = CompileEnvironment(interpreter or self.interpreter(), self.folder / "work", limits, limits)
-        return record(task, RecordingTask(name, files), self.models, environment)
+        return record_model(task, RecordingTask(name, files), self.models, environment)
 
     def requests(self, verb: str) -> int:
         """How many requests of this kind MIGraphX received."""

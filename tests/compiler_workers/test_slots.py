@@ -12,7 +12,7 @@ from mxr.errors import NoWorkerError, UsageError
 from mxr.host_facts import Host, HostTarget, HostToolchain
 from mxr_workers.interpreter import Interpreter, InterpreterInfo
 from mxr_workers.run_job import provenance_of
-from mxr_workers.settings import read
+from mxr_workers.settings import read_settings
 from mxr_workers.slots import find_slots, locked, toolchain_of
 
 INFO = InterpreterInfo("3.11", "2.15.0", "2.15.0.dev+abc", ("gpu", "ref"), (), {})
@@ -91,10 +91,10 @@ def test_only_one_process_can_lock_a_slot(tmp_path: Path) -> None:
 
 def test_settings_are_read_from_options_and_environment() -> None:
     environ = {"HOME": "/home/x", "MXR_REGISTRY": "http://r:1", "MXR_WORKER_SECONDS": "90", "MXR_WORKER_NAME": "n"}
-    found = read(environ, {"kinds": ("ref",), "python": "/opt/python", "registry": None, "token": None})
+    found = read_settings(environ, {"kinds": ("ref",), "python": "/opt/python", "registry": None, "token": None})
     assert (found.registry.registry, found.name, found.kinds) == ("http://r:1", "n", ("ref",))
     assert (found.limits("default").seconds, found.limits("exhaustive").seconds) == (90.0, 48 * 3600.0)
     assert (found.spool, found.python) == (Path("/home/x/.cache/mxr-worker"), Path("/opt/python"))
     assert found.memory > 1 << 28
     with pytest.raises(UsageError, match="MXR_WORKER_GRACE"):
-        read({**environ, "MXR_WORKER_GRACE": "soon"}, {})
+        read_settings({**environ, "MXR_WORKER_GRACE": "soon"}, {})

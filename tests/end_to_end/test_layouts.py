@@ -149,7 +149,7 @@ def test_the_files_for_kserve_are_what_kserve_reads() -> None:
     service = yaml.safe_load((ROOT / "deploy" / "kserve" / "inference-service.yaml").read_text())
     from mxr.consumers import kserve
 
-    assert kserve.read(service["spec"]["predictor"]["model"]["storageUri"]).words[0] == "--for=amdinfer-repo"
+    assert kserve.read_uri(service["spec"]["predictor"]["model"]["storageUri"]).words[0] == "--for=amdinfer-repo"
     assert '["mxr", "kserve-init"]' in (ROOT / "deploy" / "kserve" / "Dockerfile").read_text()
 
 

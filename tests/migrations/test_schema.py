@@ -42,7 +42,7 @@ def begin_at(db: Database, revision: str) -> None:
 def test_the_steps_lead_to_the_tables(db: Database) -> None:
     assert schema.upgrade(db) == schema.newest()
     assert differences(db) == []
-    schema.check(db)
+    schema.check_schema(db)
 
 
 def test_again_changes_nothing(db: Database) -> None:
@@ -101,7 +101,7 @@ def test_many_at_once_do_it_once(rows: Rows) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert set(pool.map(schema.upgrade, databases)) == {schema.newest()}
     for each in databases:
-        schema.check(each)
+        schema.check_schema(each)
         each.close()
 
 
@@ -109,14 +109,14 @@ def test_many_at_once_do_it_once(rows: Rows) -> None:
 def test_a_schema_that_is_behind_is_said(db: Database, revision: str) -> None:
     begin_at(db, revision)
     with pytest.raises(TemporaryError, match="empty" if revision == "base" else revision) as caught:
-        schema.check(db)
+        schema.check_schema(db)
     assert "mxr-registry migrate" in caught.value.hint
 
 
 def test_a_schema_of_another_version_is_left_alone(db: Database, rows: Rows) -> None:
     schema.upgrade(db)
     rows.execute("UPDATE alembic_version SET version_num = '9999'")
-    for verb in (schema.check, schema.upgrade):
+    for verb in (schema.check_schema, schema.upgrade):
         with pytest.raises(MxrError, match="does not know"):
             verb(db)
 

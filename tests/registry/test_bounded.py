@@ -207,10 +207,10 @@ def test_misses_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         return Request(Key(ONNX_MODEL, "ref", "2.16", ((name, (1,)),)))
 
     for number in range(3 * misses.TRIM_INTERVAL):
-        misses.record(db, "default", request(str(number)), "0" * 64, [])
-    misses.record(db, "default", request("x" * MAX_MISS_BYTES), "0" * 64, [])
+        misses.record_miss(db, "default", request(str(number)), "0" * 64, [])
+    misses.record_miss(db, "default", request("x" * MAX_MISS_BYTES), "0" * 64, [])
     with db.reading() as session:
-        found = misses.listed(session, "default")
+        found = misses.list_misses(session, "default")
     kept = found.count('"digest"')
     assert 20 <= kept < 20 + misses.TRIM_INTERVAL and len(found) < 200_000
     db.close()

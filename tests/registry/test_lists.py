@@ -42,24 +42,24 @@ def filled(server: RegistryUnderTest) -> RegistryUnderTest:
 
 
 def listed_artifacts(session: Session, after: str | None) -> str:
-    return catalog.listed(session, NAMESPACE, catalog.ArtifactFilters(after=after))
+    return catalog.list_artifacts(session, NAMESPACE, catalog.ArtifactFilters(after=after))
 
 
 def listed_jobs(session: Session, after: str | None) -> str:
-    return tracking.listed(session, NAMESPACE, tracking.JobFilters(after=after))
+    return tracking.list_jobs(session, NAMESPACE, tracking.JobFilters(after=after))
 
 
 def listed_models(session: Session, after: str | None) -> str:
-    return models.listed(session, NAMESPACE, None, after)
+    return models.list_models(session, NAMESPACE, None, after)
 
 
 def listed_workers(session: Session, after: str | None) -> str:
-    return workers.listed(session, JobRules(), NAMESPACE, after)
+    return workers.list_workers(session, JobRules(), NAMESPACE, after)
 
 
 def listed_uses(session: Session, after: str | None) -> str:
     query = {} if after is None else {"after": after}
-    return usage.listed(session, NAMESPACE, usage.UsageFilters.read(query))
+    return usage.list_usage(session, NAMESPACE, usage.UsageFilters.read(query))
 
 
 LISTS: dict[str, Callable[[Session, str | None], str]] = {
@@ -68,8 +68,8 @@ LISTS: dict[str, Callable[[Session, str | None], str]] = {
     "models": listed_models,
     "workers": listed_workers,
     "uses": listed_uses,
-    "locks": lambda session, after: locks.listed(session, NAMESPACE, after),
-    "misses": lambda session, after: misses.listed(session, NAMESPACE, after),
+    "locks": lambda session, after: locks.list_locks(session, NAMESPACE, after),
+    "misses": lambda session, after: misses.list_misses(session, NAMESPACE, after),
 }
 
 

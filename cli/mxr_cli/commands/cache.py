@@ -99,7 +99,7 @@ def verify(session: Session, quick: bool) -> None:
 
     Remove damaged programs, so that they are fetched again, and exit with 65 if there were any.
     """
-    found = list(contents.verify(session.cache(), quick=quick))
+    found = list(contents.verify_programs(session.cache(), quick=quick))
     damaged = [path.name for path, intact in found if not intact]
     if damaged:
         raise DamagedError(

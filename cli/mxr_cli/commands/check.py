@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mxr.artifact.key import show
+from mxr.artifact.key import value_text
 from mxr.artifact.target import userland
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import MismatchError
@@ -66,7 +66,7 @@ def _check_file(session: Session, options: Options, file: Path, where: str) -> N
         options = replace(options, kind="ref")
     hardware, toolchain = choose_hardware(options, session.host(), [])
     toolchain = choose_toolchain(options, toolchain)
-    rows = compatibility.check(description, hardware, toolchain)
+    rows = compatibility.check_compatibility(description, hardware, toolchain)
     rows += compatibility.check_options(description, options, hardware, toolchain)
     if session.as_json:
         print_json(compatibility.to_json(rows))
@@ -74,12 +74,12 @@ def _check_file(session: Session, options: Options, file: Path, where: str) -> N
         for row in rows:
             mark = {True: "ok", False: "NO", None: "? "}[row.ok]
             reason = "" if row.ok else f"  ({row.why})"
-            echo(f"  {mark}  {row.field:<13} needs {show(row.needed)}, found {show(row.found)}{reason}")
+            echo(f"  {mark}  {row.field:<13} needs {value_text(row.needed)}, found {value_text(row.found)}{reason}")
     if not compatibility.fits(rows):
         unmet = [row for row in rows if row.ok is False]
         error = MismatchError(
             f"{file} does not fit {where}: "
-            + "; ".join(f"{row.field} needs {show(row.needed)}, found {show(row.found)}" for row in unmet)
+            + "; ".join(f"{row.field} needs {value_text(row.needed)}, found {value_text(row.found)}" for row in unmet)
             + ".",
             hint=f"Fetch a program that fits: mxr fetch MODEL{_arch_words(options)}.",
         )

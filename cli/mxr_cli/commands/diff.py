@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mxr.artifact.key import show
+from mxr.artifact.key import value_text
 from mxr.errors import MismatchError
 from mxr_cli.options import Session, local
 from mxr_cli.output import echo, print_json
@@ -29,7 +29,7 @@ def diff(session: Session, left: Path, right: Path) -> None:
         print_json({"same": not rows, "differences": [{"field": f, "left": a, "right": b} for f, a, b in rows]})
     else:
         for field, a, b in rows:
-            echo(f"  {field:<24} {show(a)}  ->  {show(b)}")
+            echo(f"  {field:<24} {value_text(a)}  ->  {value_text(b)}")
         if not rows:
             echo("no differences found")
     if rows:

@@ -31,7 +31,7 @@ def explain(session: Session, text: tuple[str, ...], file: Path | None) -> None:
     mxr explain "Failed to call function"
     kubectl logs my-pod | mxr explain
     """
-    from mxr.known_failures.explainer import explain as find_explanations
+    from mxr.known_failures.explainer import find_failures as find_explanations
 
     found = find_explanations(_read(text, file))
     if session.as_json:

@@ -9,7 +9,7 @@ import click
 
 from mxr.display.text import counted
 from mxr.errors import UsageError
-from mxr.lockfiles.lockfile import LockFile, load
+from mxr.lockfiles.lockfile import LockFile, load_lock
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_size, note, print_json, transfer_progress
 
@@ -66,7 +66,7 @@ def _parse_sources(sources: tuple[str, ...]) -> tuple[LockFile | None, list[str]
         if ID.fullmatch(source) and not Path(source).exists():
             identities.append(source)
         elif lock is None:
-            lock = load(Path(source))
+            lock = load_lock(Path(source))
         else:
             raise UsageError("A bundle can contain only one lock.", hint="Export each lock to a bundle of its own.")
     return lock, identities

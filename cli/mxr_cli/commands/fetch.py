@@ -9,7 +9,7 @@ import click
 
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
 from mxr.request.builder import Options
-from mxr_cli.fetching.dispatch import fetch as run_fetch
+from mxr_cli.fetching.dispatch import dispatch_fetch as run_fetch
 from mxr_cli.fetching.fetch_options import FetchOptions
 from mxr_cli.fetching.ort_options import OrtOptions, ort_options
 from mxr_cli.grouped_help import GroupedCommand

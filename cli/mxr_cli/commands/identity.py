@@ -21,11 +21,11 @@ def identity(session: Session, model: str, *, follow_links: bool) -> None:
     \b
     mxr ls --model $(mxr identity resnet50.onnx)
     """
-    from mxr.request.model import complete, find, is_identity
+    from mxr.request.model import complete_identity, find_model, is_identity
 
     cache = session.cache()
     if is_identity(model):
-        found = complete(model, cache, session.client)
+        found = complete_identity(model, cache, session.client)
     else:
-        found = find(model, cache, None, follow_links=follow_links).model
+        found = find_model(model, cache, None, follow_links=follow_links).model
     print_json({"model": found}) if session.as_json else echo(found)

@@ -9,7 +9,7 @@ import click
 
 from mxr.display.text import counted
 from mxr.errors import UsageError
-from mxr.lockfiles.lockfile import save
+from mxr.lockfiles.lockfile import save_lock
 from mxr.request.builder import Options
 from mxr_cli.fetching.ort_options import OrtOptions, ort_options
 from mxr_cli.options import Session, common, request
@@ -83,12 +83,12 @@ def import_(  # noqa: PLR0913 - a parameter for each option
 
 
 def _publish_ort_cache(session: Session, folder: Path, model: str, options: Options, ort: OrtOptions) -> None:
-    from mxr.install.ort_cache import record
+    from mxr.install.ort_cache import publish_recording
     from mxr.request import model as models
 
-    subject = models.find(model, session.cache(), session.client, follow_links=options.follow_links)
+    subject = models.find_model(model, session.cache(), session.client, follow_links=options.follow_links)
     progress = transfer_progress("recording")
-    artifact = record(folder, options, subject, ort.as_mapping(), session.client(), progress)
+    artifact = publish_recording(folder, options, subject, ort.as_mapping(), session.client(), progress)
     files = [file.name for file in artifact.manifest.files] if artifact.manifest else []
     if session.as_json:
         print_json({"id": artifact.id, "digest": artifact.digest, "key": artifact.key.to_json(), "files": files})
@@ -103,7 +103,7 @@ def _import_bundle(session: Session, bundle: Path, into: str, lock_file: Path | 
     from mxr.bundle.image_layout import open_layout
 
     with closing(open_layout(bundle)) as layout:
-        contents = importer.check(layout, transfer_progress("checking"))
+        contents = importer.check_bundle(layout, transfer_progress("checking"))
         if lock_file is not None and contents.lock is None:
             raise UsageError(f"{bundle} was exported by IDs and contains no lock.", hint="Leave --lock out.")
         progress = transfer_progress("importing")
@@ -112,7 +112,7 @@ def _import_bundle(session: Session, bundle: Path, into: str, lock_file: Path | 
         else:
             done = importer.into_registry(layout, contents, session.client(), progress)
     if lock_file is not None and contents.lock is not None:
-        save(contents.lock, lock_file)
+        save_lock(contents.lock, lock_file)
     if session.as_json:
         print_json(
             {

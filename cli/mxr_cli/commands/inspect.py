@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mxr.artifact.key import show
+from mxr.artifact.key import value_text
 from mxr_cli.options import Session, local
 from mxr_cli.output import echo, format_size, note, print_json
 
@@ -50,9 +50,9 @@ def inspect(session: Session, file: Path, model: Path | None) -> None:
         echo(f"  {name:<13} {text}{_source(found, name)}")
     smaller = " and smaller" if found["reshapes"] else ""
     for name, row in found["inputs"].items():
-        echo(f"  input         {name} {row['type']} {show(row['dims'])}{smaller}")
+        echo(f"  input         {name} {row['type']} {value_text(row['dims'])}{smaller}")
     for row in found["outputs"]:
-        echo(f"  output        {row['type']} {show(row['dims'])}")
+        echo(f"  output        {row['type']} {value_text(row['dims'])}")
     for line in found.get("notes", ()):
         note(f"mxr: {line}")
     for line in found["warnings"]:
@@ -75,9 +75,8 @@ def _compare(path: Path, found: dict[str, Any]) -> dict[str, Any]:
 
 def _show_comparison(model: Path, found: dict[str, Any]) -> None:
     for each in found["differences"]:
-        echo(
-            f"  not from {model}: {each['field']} is {show(each['asked'])} there, {show(each['found'])} in the program"
-        )
+        there, here = value_text(each["asked"]), value_text(each["found"])
+        echo(f"  not from {model}: {each['field']} is {there} there, {here} in the program")
     if not found["differences"]:
         echo(f"  nothing shows that it is not from {model}")
     for line in found["warnings"]:

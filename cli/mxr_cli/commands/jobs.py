@@ -84,9 +84,9 @@ def _list(session: Session, filters: dict[str, Any]) -> None:
 
 
 def _row(job: Job) -> dict[str, Any]:
-    from mxr.protocol.artifacts import document
+    from mxr.protocol.artifacts import message_document
 
-    return document(job)
+    return message_document(job)
 
 
 def _follow(session: Session, client: Client, job: Job) -> None:

@@ -31,7 +31,7 @@ def kserve_init(session: Session, uri: str, folder: str) -> None:
     \b
     mxr kserve-init "mxr://sha256:0123...?for=amdinfer-repo&batch=64&rocm=7.2&migraphx=2.15" /mnt/models
     """
-    location = kserve.read(uri, session.settings.kserve_allow)
+    location = kserve.read_uri(uri, session.settings.kserve_allow)
     note(f"mxr: fetch {' '.join(location.words)} {location.model}")
     # After `--`, nothing in a URI is an option. The session has the settings, so no argument holds the token.
     fetch.main(

@@ -12,7 +12,7 @@ import click
 from mxr.display.text import counted
 from mxr.errors import NoSuchArtifactError, UsageError
 from mxr.lockfiles import pins
-from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load, save
+from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load_lock, save_lock
 from mxr.request.builder import Options
 from mxr.util.frozen import dataclass
 from mxr_cli.fetching.ort_options import ort_options
@@ -116,11 +116,11 @@ def lock(session: Session, options: Options, batches: tuple[int, ...], ort: OrtO
 def _write(session: Session, task: LockTask, options: Options, batches: tuple[int, ...], ort: OrtOptions) -> None:
     """Lock the models, if any are given, and register the lock, if a name is given."""
     if task.models:
-        base = load(task.file) if task.add and task.file.exists() else LockFile(())
+        base = load_lock(task.file) if task.add and task.file.exists() else LockFile(())
         lock_file = base.merged(_entries(session, task, options, batches, ort))
-        save(lock_file, task.file)
+        save_lock(lock_file, task.file)
     else:
-        lock_file = load(task.file)
+        lock_file = load_lock(task.file)
     if task.register is not None:
         session.client().put_lock(task.register, lock_file.ids)
     if session.as_json:
@@ -186,7 +186,7 @@ def _requests(session: Session, task: LockTask, options: Options, batches: tuple
             yield from _matrix_requests(session, task, Path(model), follow_links=options.follow_links)
             continue
         defaults = session.defaults(model)
-        subject = models.find(model, cache, session.client, follow_links=options.follow_links)
+        subject = models.find_model(model, cache, session.client, follow_links=options.follow_links)
         for batch in batches or session.default_batches(options, defaults, subject) or (options.batch,):
             each = replace(options, batch=batch)
             subject, asked = prepare(each, model, cache, session.client, session.host(each), defaults=defaults)
@@ -200,7 +200,7 @@ def _matrix_requests(session: Session, task: LockTask, matrix: Path, *, follow_l
     environment = pipeline_environment(task.env_from, task.allow_outside)
     with annotate_errors(environment):
         for each in read_requests(session, matrix, environment, None, (), follow_links=follow_links):
-            consumer = consumers.find(each.cell.options.consumer or consumers.DEFAULT.name)
+            consumer = consumers.find_consumer(each.cell.options.consumer or consumers.DEFAULT.name)
             yield LockRequest(each.cell.name, each.subject, BuiltRequest(each.request, consumer, ()))
 
 
@@ -224,8 +224,8 @@ def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifactError]], found: i
 
 
 def _check(session: Session, file: Path, *, follow_links: bool) -> None:
-    client, lock_file = session.client(), load(file)
-    findings = list(pins.check(lock_file, file.parent, session.cache(), client, follow_links=follow_links))
+    client, lock_file = session.client(), load_lock(file)
+    findings = list(pins.check_entries(lock_file, file.parent, session.cache(), client, follow_links=follow_links))
     report_findings(session, findings)
     error = pins.drift(findings)
     if error is not None:
@@ -237,9 +237,9 @@ def _check(session: Session, file: Path, *, follow_links: bool) -> None:
 def _list_registered(session: Session) -> None:
     locks = session.client().locks()
     if session.as_json:
-        from mxr.protocol.artifacts import document
+        from mxr.protocol.artifacts import message_document
 
-        print_json({"locks": [document(each) for each in locks]})
+        print_json({"locks": [message_document(each) for each in locks]})
         return
     rows = [(each.name, len(each.artifacts), format_time(each.updated_at)) for each in locks]
     print_table(rows, ("NAME", "ARTIFACTS", "REGISTERED"))

@@ -114,7 +114,7 @@ def _survey(session: Session, wanted: tuple[CellRequest, ...], matrix: Path) -> 
 
 def _compile(session: Session, status: MatrixStatus, policy: MissPolicy) -> None:
     """Submit the missing programs and show their progress. An interrupt does not cancel the jobs."""
-    from mxr.precompilation.run import ask, follow
+    from mxr.precompilation.run import follow, queue_missing
     from mxr.workflows import compile as compile_workflow
     from mxr_cli.matrix_progress import MatrixDisplay
 
@@ -122,7 +122,7 @@ def _compile(session: Session, status: MatrixStatus, policy: MissPolicy) -> None
         return
     client, display = session.client(), MatrixDisplay(status)
     try:
-        for index in ask(client, status, policy, transfer_progress("uploading")):
+        for index in queue_missing(client, status, policy, transfer_progress("uploading")):
             if not display.live:
                 display.show([index])
         if policy.wait:
@@ -161,7 +161,7 @@ def _finish(session: Session, status: MatrixStatus, matrix: Path) -> None:
 
     error = reports.verdict(status)
     if session.as_json:
-        print_json(reports.document(status, matrix) | (error.to_json() if error else {}))
+        print_json(reports.report_document(status, matrix) | (error.to_json() if error else {}))
     else:
         _print_result(status, matrix)
     if error is not None:

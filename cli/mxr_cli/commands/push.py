@@ -72,7 +72,7 @@ def _publish(session: Session, options: Options, file: Path, model: str, *, amen
     from mxr.workflows.push import push as publish
 
     description = describe_file(file).to_json()
-    subject = models.find(model, session.cache(), session.client, follow_links=options.follow_links)
+    subject = models.find_model(model, session.cache(), session.client, follow_links=options.follow_links)
     labels = label(options, subject, description)
     provenance: dict[str, Any] = {"tool": "mxr push"} | ({"warnings": list(labels.warnings)} if labels.warnings else {})
     progress = transfer_progress("pushing")

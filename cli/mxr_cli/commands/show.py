@@ -6,8 +6,8 @@ import click
 
 from mxr.artifact import serving
 from mxr.artifact.compile_support import uncalibrated_warnings
-from mxr.artifact.key import show as format_value
-from mxr.protocol.artifacts import document
+from mxr.artifact.key import value_text as format_value
+from mxr.protocol.artifacts import message_document
 from mxr_cli.options import Session, common
 from mxr_cli.output import echo, format_size, format_time, print_json
 
@@ -22,7 +22,7 @@ def show(session: Session, identity: str) -> None:
     """
     artifact = session.client().artifact(identity)
     if session.as_json:
-        print_json(document(artifact))
+        print_json(message_document(artifact))
         return
     echo(f"id         {artifact.id}")
     echo(f"digest     {artifact.digest}")

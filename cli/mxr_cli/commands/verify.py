@@ -9,7 +9,7 @@ import click
 from mxr.display.text import counted
 from mxr.errors import UsageError
 from mxr.lockfiles import pins
-from mxr.lockfiles.lockfile import FILE_NAME, load
+from mxr.lockfiles.lockfile import FILE_NAME, load_lock
 from mxr_cli.lock_report import report_findings
 from mxr_cli.options import Session, cached
 from mxr_cli.output import echo, note, print_json
@@ -48,10 +48,10 @@ def verify(session: Session, path: Path, folder: Path | None) -> None:
             raise UsageError("--in needs a lock file, not a folder.", hint="Leave --in out.")
         _verify_folder(session, path)
         return
-    lock = load(path)
+    lock = load_lock(path)
     # A folder has what this host needs of the lock, as `mxr fetch --locked -o` places it.
     lock = lock if folder is None else pins.needed(lock, session.host())
-    findings = list(pins.verify(lock, session.cache(), folder))
+    findings = list(pins.verify_entries(lock, session.cache(), folder))
     report_findings(session, findings)
     error = pins.damage(findings, path, folder)
     if error is not None:
@@ -63,7 +63,7 @@ def verify(session: Session, path: Path, folder: Path | None) -> None:
 def _verify_folder(session: Session, folder: Path) -> None:
     from mxr.install import verification
 
-    found = verification.verify(folder)
+    found = verification.verify_folder(folder)
     for each in found.findings if not session.as_json else ():
         note(f"mxr: {each.path}: {each.kind}. {each.why}")
         for field, placed, now in each.differences:

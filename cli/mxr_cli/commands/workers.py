@@ -24,9 +24,9 @@ def workers(session: Session) -> None:
     """
     listed = session.client().workers()
     if session.as_json:
-        from mxr.protocol.artifacts import document
+        from mxr.protocol.artifacts import message_document
 
-        print_json(document(listed))
+        print_json(message_document(listed))
         return
     print_table(
         [

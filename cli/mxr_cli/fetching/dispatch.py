@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .fetch_options import FetchOptions
 
 
-def fetch(session: Session, options: FetchOptions) -> dict[str, Any]:
+def dispatch_fetch(session: Session, options: FetchOptions) -> dict[str, Any]:
     """Fetch the models of a genai_config, the entries of a lock, a set of batch sizes, or one program.
 
     Returns the JSON document of the command.
@@ -50,5 +50,5 @@ def with_defaults(session: Session, options: FetchOptions) -> FetchOptions:
     from mxr.request import model as models
 
     request, connect = options.request, session.connect(offline=options.offline)
-    subject = models.find(model, session.cache(), connect, follow_links=request.follow_links)
+    subject = models.find_model(model, session.cache(), connect, follow_links=request.follow_links)
     return replace(options, batches=session.default_batches(request, defaults, subject))

@@ -68,5 +68,5 @@ class FetchOptions:
 
         where = self.folder_of(asked.request.key)
         wanted = placement.OutputRequest(where, self.link, self.force, self.name, self.ort.as_mapping())
-        placement.check(asked, subject, wanted, offline=self.offline)
+        placement.check_output(asked, subject, wanted, offline=self.offline)
         return wanted

@@ -57,7 +57,7 @@ def fetch_genai_models(session: Session, options: FetchOptions) -> dict[str, Any
 
 def _sets(session: Session, options: FetchOptions, file: Path) -> dict[str, dict[str, FetchOptions]]:
     """The options of a fetch for each program: by the name of its model, then by its label."""
-    config = genai_config.read(file)
+    config = genai_config.read_genai_config(file)
     for line in config.notes:
         note(f"mxr: {line}")
     found: dict[str, dict[str, FetchOptions]] = {}

@@ -11,7 +11,7 @@ from mxr.artifact.key import MODEL_PREFIX
 from mxr.display.text import counted
 from mxr.errors import MismatchError, UsageError
 from mxr.lockfiles import pins
-from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load
+from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load_lock
 from mxr.request.builder import BuiltRequest, Options
 from mxr.util import disk
 from mxr_cli.output import note, transfer_progress
@@ -30,7 +30,7 @@ def fetch_locked(session: Session, options: FetchOptions) -> dict[str, Any]:
     if options.on_miss.compiles:
         raise UsageError("--locked fetches what the lock names and never compiles.", hint="Leave --on-miss out.")
     file, model = lock_and_model(options.locked or "", options.model)
-    lock = load(file)
+    lock = load_lock(file)
     if model is None:
         return _fetch_all(session, options, lock, file)
     options = replace(options, model=model)
@@ -69,16 +69,16 @@ def _fetch_one(session: Session, options: FetchOptions, lock: LockFile, model: s
     from .program import deliver
 
     cache, connect, request = session.cache(), session.connect(offline=options.offline), options.request
-    subject = models.find(model, cache, connect, follow_links=request.follow_links)
+    subject = models.find_model(model, cache, connect, follow_links=request.follow_links)
     recorded = None
     if options.output is not None and request.consumer is not None:
-        installer = installer_for(consumers.find(request.consumer))
+        installer = installer_for(consumers.find_consumer(request.consumer))
         recorded = installer.locked_form(subject, options.name, options.ort.as_mapping())
-    asked = pins.ask(lock, request, subject, session.host(request), recorded)
+    asked = pins.build_locked_request(lock, request, subject, session.host(request), recorded)
     for line in asked.notes:
         note(f"mxr: {line}")
     output = options.output_request(asked, subject)
-    fetched = pins.fetch(lock, asked.request, cache, connect, watch=transfer_progress("fetching"))
+    fetched = pins.fetch_pinned(lock, asked.request, cache, connect, watch=transfer_progress("fetching"))
     return deliver(session, output, fetched, asked, subject, connect)
 
 
@@ -168,12 +168,12 @@ def _check_layouts(
     connect = session.connect(offline=options.offline)
     found: dict[int, tuple[BuiltRequest, ModelReference, OutputRequest]] = {}
     for index, entry in enumerate(lock.entries):
-        asked = BuiltRequest(entry.request, consumers.find(entry.consumer), ())
+        asked = BuiltRequest(entry.request, consumers.find_consumer(entry.consumer), ())
         if asked.consumer.name_file is not None:
             continue
         locked = entry.request.key.model
         model = file.parent / entry.model
-        subject = models.find(
+        subject = models.find_model(
             str(model) if model.is_file() else locked,
             session.cache(),
             connect,
@@ -211,7 +211,7 @@ def _place_layouts(
         if installer_for(each[0].consumer).options_in(each[0].request.key) is not None
     }
     plans = {
-        index: placement.plan(fetched[index], cache, *each, connect)
+        index: placement.plan_layout(fetched[index], cache, *each, connect)
         for index, each in layouts.items()
         if index not in recorded
     }
@@ -224,7 +224,9 @@ def _place_layouts(
                     hint="Choose a GPU with --arch ARCH, give each GPU a folder with --per-arch, or fetch them one "
                     "by one: mxr fetch MODEL ... --locked --name NAME -o FOLDER/.",
                 )
-    placed = {index: placement.put(each, cache, layouts[index][2], layouts[index][1]) for index, each in plans.items()}
+    placed = {
+        index: placement.write_plan(each, cache, layouts[index][2], layouts[index][1]) for index, each in plans.items()
+    }
     for index, (asked, subject, output) in recorded.items():
         installer = installer_for(asked.consumer)
         placed[index] = installer.deliver(fetched[index], cache, asked, subject, output, connect)

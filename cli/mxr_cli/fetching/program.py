@@ -126,16 +126,16 @@ def deliver(
     for line in fetched.warnings:
         note(f"mxr: warning: {line}")
     if not fetched.answer.match.exact:
-        note(f"mxr: not an exact match: {fetch_workflow.shortfall(asked.request, fetched.answer)}")
+        note(f"mxr: not an exact match: {fetch_workflow.describe_inexact_match(asked.request, fetched.answer)}")
     if output is None:
         return fetched.to_json()
     from mxr.install.installer import installer_for
 
     placed = installer_for(asked.consumer).deliver(fetched, session.cache(), asked, subject, output, connect)
-    return describe(session, asked, output, fetched, placed)
+    return describe_placement(session, asked, output, fetched, placed)
 
 
-def describe(
+def describe_placement(
     session: Session, asked: BuiltRequest, output: OutputRequest, fetched: Fetched, placed: Placement
 ) -> dict[str, Any]:
     """Print notes and the settings of the consumer for a placed program. Returns the JSON document."""

@@ -45,7 +45,7 @@ def fetch_set(session: Session, options: FetchOptions, lock: LockFile | None = N
         for line in each.warnings:
             note(f"mxr: warning: batch {batch}: {line}")
         if not each.answer.match.exact:
-            differences = fetch_workflow.shortfall(wanted[batch].request, each.answer)
+            differences = fetch_workflow.describe_inexact_match(wanted[batch].request, each.answer)
             note(f"mxr: batch {batch}: not an exact match: {differences}")
     return _place(session, options, wanted, fetched, subject)
 
@@ -65,10 +65,10 @@ def _requests(
         first = replace(options.request, batch=options.batches[0])
         subject, _ = prepare(first, options.model, cache, connect, host, defaults=options.defaults)
         defaults = all_defaults(first, subject, host, options.defaults, cache, connect)
-        return subject, variant_set.ask(options.request, options.batches, subject, host, defaults)
-    subject = models.find(options.model, cache, connect, follow_links=options.request.follow_links)
+        return subject, variant_set.build_requests(options.request, options.batches, subject, host, defaults)
+    subject = models.find_model(options.model, cache, connect, follow_links=options.request.follow_links)
     each = {batch: replace(options.request, batch=batch) for batch in options.batches}
-    return subject, {batch: pins.ask(lock, asked, subject, host) for batch, asked in each.items()}
+    return subject, {batch: pins.build_locked_request(lock, asked, subject, host) for batch, asked in each.items()}
 
 
 def _place(
@@ -82,7 +82,7 @@ def _place(
     rows = {batch: {"batch": batch, **each.to_json()} for batch, each in fetched.items()}
     listing = None
     if options.output is not None:
-        placed = variant_set.place(
+        placed = variant_set.place_set(
             fetched,
             wanted,
             subject,
@@ -105,7 +105,7 @@ def _fetch_locked(
 
     connect = session.connect(offline=options.offline)
     return {
-        batch: pins.fetch(lock, asked.request, session.cache(), connect, watch=transfer_progress("fetching"))
+        batch: pins.fetch_pinned(lock, asked.request, session.cache(), connect, watch=transfer_progress("fetching"))
         for batch, asked in wanted.items()
     }
 
@@ -119,11 +119,11 @@ def _fetch_or_compile(
     error of a compile.
     """
     cache, connect = session.cache(), session.connect(offline=options.offline)
-    found, missing = variant_set.look(wanted, cache, connect, refresh=options.refresh)
+    found, missing = variant_set.lookup_variants(wanted, cache, connect, refresh=options.refresh)
     if missing and not options.on_miss.compiles:
         raise variant_set.missing_error(missing, len(wanted))
     compiled = _compile(session, options, {batch: wanted[batch] for batch in missing}, subject) if missing else {}
-    fetched = variant_set.bring(wanted, found, cache, watch=transfer_progress("fetching"))
+    fetched = variant_set.download_variants(wanted, found, cache, watch=transfer_progress("fetching"))
     for batch, identity in compiled.items():
         client = session.client()
         fetched[batch] = fetch_workflow.fetch_compiled(

@@ -16,7 +16,7 @@ from mxr.util.frozen import dataclass
 
 from .attributes import Constraints, Request
 from .key import Key
-from .matching import Candidate, choose, judge
+from .matching import Candidate, choose_candidate, judge
 from .partial import PartialRequest
 from .serving import BUILT, allows
 from .target import FEATURES, dim_to_json
@@ -101,7 +101,7 @@ def _choices_of_key(constraints: Constraints, key: Key, group: Sequence[Candidat
         others = "cu" in constraints.allow
         own = [each for each in serving if others or all(_known(each, name) in (None, has) for name, has in part)]
         try:
-            chosen = choose(replace(constraints, **dict(part)), own, serve=serve)
+            chosen = choose_candidate(replace(constraints, **dict(part)), own, serve=serve)
         except UsageError:
             continue
         if chosen is not None:

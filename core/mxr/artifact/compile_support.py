@@ -88,7 +88,7 @@ def archs_with(word: str) -> str:
     return f"{word} is not supported on {', '.join(NO_BF16)}: MIGraphX silently computes in fp32 there."
 
 
-def check(key: Key, num_cu: int | None) -> None:
+def check_compilable(key: Key, num_cu: int | None) -> None:
     """Raises `UsageError`, with what would work, for a program that MIGraphX cannot compile."""
     if key.kind == "gpu":
         word = impossible_precision(key.arch, key.vendor, key.precision)

@@ -49,10 +49,10 @@ class Difference:
         return {"field": self.field, "asked": self.asked, "found": self.found}
 
     def __str__(self) -> str:
-        return f"{self.field}: requested {show(self.asked)}, found {show(self.found)}"
+        return f"{self.field}: requested {value_text(self.asked)}, found {value_text(self.found)}"
 
 
-def show(value: object) -> str:
+def value_text(value: object) -> str:
     """Returns a JSON value as text for people: strings without quotes, None as "unknown"."""
     return value if isinstance(value, str) else "unknown" if value is None else canonical(value)
 

@@ -157,7 +157,9 @@ RULES: tuple[Callable[[Constraints, Attributes, Verdict], None], ...] = (
 )
 
 
-def choose(constraints: Constraints, candidates: Sequence[Candidate], *, serve: str) -> tuple[Candidate, Match] | None:
+def choose_candidate(
+    constraints: Constraints, candidates: Sequence[Candidate], *, serve: str
+) -> tuple[Candidate, Match] | None:
     """Returns the best candidate that the rule `serve` allows, and how well it matches; None if none can serve.
 
     Order: the latest promoted; built before pushed; this arch before its generic family; the same true arch; equal CU

@@ -13,7 +13,7 @@ from typing import Any
 from mxr.errors import UsageError
 from mxr.onnxfile import Dim, OnnxInput, OnnxModel, OutputDim, bind_inputs
 
-from .key import Difference, Key, show
+from .key import Difference, Key, value_text
 from .program_evidence import inputs_of
 from .target import DynamicDim, Inputs, Shape, dim_to_json
 
@@ -142,8 +142,9 @@ def warnings(model: OnnxModel, description: Mapping[str, Any]) -> tuple[str, ...
 
 
 def _warning(declared: OnnxInput, row: Mapping[str, Any]) -> str:
+    returned = f"{row.get('type')}{value_text(row.get('dims'))}"
     return (
-        f"The model declares the output {declared}, but the program returns {row.get('type')}{show(row.get('dims'))}. "
+        f"The model declares the output {declared}, but the program returns {returned}. "
         "MIGraphX ignores what is declared: check that the program was compiled from this model."
     )
 

@@ -78,7 +78,7 @@ def gather(lock: LockFile | None, identities: Iterable[str], cache: Cache, clien
 def _locked(entry: LockEntry, cache: Cache, client: Client) -> Artifact:
     """The artifact of an entry from the registry or the cache, also one that the registry no longer has."""
     try:
-        return pins.find(entry, cache, lambda: client).artifact
+        return pins.find_pinned(entry, cache, lambda: client).artifact
     except NoSuchArtifactError:
         if (held := cache.named(entry.id)) is None:
             raise

@@ -108,7 +108,7 @@ def open_layout(path: Path) -> TarLayout | FolderLayout:
     return TarLayout(path)
 
 
-def document(layout: ImageLayout, what: Descriptor | str) -> bytes:
+def read_document(layout: ImageLayout, what: Descriptor | str) -> bytes:
     """Reads a document, by name or by a descriptor; it must have the size and sha256 of the descriptor.
 
     Raises `DamagedError`.

@@ -63,7 +63,7 @@ class ImportedArtifact:
     differs: bool = False
 
 
-def check(layout: ImageLayout, watch: Watch = unwatched) -> BundleContents:
+def check_bundle(layout: ImageLayout, watch: Watch = unwatched) -> BundleContents:
     """Checks every byte of a bundle and returns its contents.
 
     Raises `DamagedError` with the reason, and `MismatchError` if a program contradicts its key or an artifact does not
@@ -91,16 +91,18 @@ def answers(contents: BundleContents) -> list[tuple[lockfile.LockEntry, Answer]]
                 f"The lock of the bundle pins {entry.model} to {entry.id[:12]}, which the bundle does not contain.",
                 hint="Export it again with `mxr export`.",
             )
-        rows.append((entry, fetch_workflow.judged(entry.request, artifact, f"The locked artifact for {entry.model}")))
+        rows.append(
+            (entry, fetch_workflow.check_match(entry.request, artifact, f"The locked artifact for {entry.model}"))
+        )
     return rows
 
 
 def _contents(layout: ImageLayout) -> BundleContents:
     try:
-        version = codec.parse(image_layout.document(layout, oci.LAYOUT_FILE), "oci-layout")
+        version = codec.parse(image_layout.read_document(layout, oci.LAYOUT_FILE), "oci-layout")
         if not isinstance(version, dict) or version.get("imageLayoutVersion") != "1.0.0":
             raise wrong(layout, "the version of its oci-layout is not 1.0.0")
-        index = oci.read_index(image_layout.document(layout, oci.INDEX_FILE))
+        index = oci.read_index(image_layout.read_document(layout, oci.INDEX_FILE))
         return _read(layout, _manifests(layout, index))
     except DamagedError:
         raise
@@ -119,7 +121,7 @@ def _manifests(layout: ImageLayout, index: list[Descriptor]) -> list[Descriptor]
             (found if row.media_type == oci.MANIFEST else inner)[row] = None
         if len(found) + len(inner) > MAX_ARTIFACTS:
             raise wrong(layout, f"it lists more than {MAX_ARTIFACTS} documents")
-        level = [each for row in inner for each in oci.read_index(image_layout.document(layout, row))][
+        level = [each for row in inner for each in oci.read_index(image_layout.read_document(layout, row))][
             : MAX_ARTIFACTS + 1
         ]
         if not level:
@@ -132,7 +134,7 @@ def _read(layout: ImageLayout, manifests: list[Descriptor]) -> BundleContents:
     found: LockFile | None = None
     size = 0
     for row in manifests:
-        kind, config, layers = oci.read_manifest(image_layout.document(layout, row))
+        kind, config, layers = oci.read_manifest(image_layout.read_document(layout, row))
         size += row.size + config.size
         if size > MAX_DOCUMENTS_BYTES or len(records) >= MAX_ARTIFACTS:
             raise wrong(layout, "its documents are too large, or it has too many artifacts")
@@ -140,7 +142,7 @@ def _read(layout: ImageLayout, manifests: list[Descriptor]) -> BundleContents:
             record = _record(layout, config, layers)
             records[record.id] = record
         elif kind == oci.LOCK and found is None and len(layers) == 1:
-            found = lockfile.read(image_layout.document(layout, layers[0]), f"The lock in {layout.path}")
+            found = lockfile.parse_lock(image_layout.read_document(layout, layers[0]), f"The lock in {layout.path}")
         else:
             raise wrong(layout, f"it has a manifest of unknown type {kind[:80]!r}, or two locks")
     if not records:
@@ -149,7 +151,7 @@ def _read(layout: ImageLayout, manifests: list[Descriptor]) -> BundleContents:
 
 
 def _record(layout: ImageLayout, config: Descriptor, layers: list[Descriptor]) -> BundleRecord:
-    document = codec.parse(image_layout.document(layout, config), "An artifact")
+    document = codec.parse(image_layout.read_document(layout, config), "An artifact")
     record = codec.decode(BundleRecord, document, "artifact")
     wanted = [(blob.sha256, blob.size) for file in record.manifest.files for blob in file.blobs]
     if [(layer.sha256, layer.size) for layer in layers] != wanted:
@@ -215,7 +217,7 @@ def into_cache(
 ) -> list[ImportedArtifact]:
     """Imports a bundle into the cache, which then serves the requests of the lock without a registry.
 
-    After an interruption, the same call resumes. Raises `DamagedError` if the bundle changed since `check`, or a disk
+    After an interruption, the same call resumes. Raises `DamagedError` if the bundle changed since `check_bundle`, or a disk
     fault.
     """
     done = []

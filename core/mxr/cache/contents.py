@@ -63,7 +63,7 @@ def entries(cache: Cache) -> Iterator[CacheEntry]:
         yield CacheEntry(cache.file(sha), *known.get(sha, ()))
 
 
-def verify(cache: Cache, *, quick: bool = False) -> Iterator[tuple[Path, bool]]:
+def verify_programs(cache: Cache, *, quick: bool = False) -> Iterator[tuple[Path, bool]]:
     """Reads every program again, and yields its path and whether it is intact. Removes damaged programs.
 
     `quick`: compares the XXH3-128 recorded when the sha256 was checked, which finds accidental damage.

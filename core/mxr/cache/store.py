@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import File
-from mxr.artifact.matching import Candidate, choose
+from mxr.artifact.matching import Candidate, choose_candidate
 from mxr.artifact.records import Artifact, Model
 from mxr.artifact.serving import ANY
 from mxr.errors import DamagedError, Json, MxrError
@@ -204,7 +204,7 @@ class Cache:
                             artifact.found,
                         )
                     )
-        found = choose(request.constraints, candidates, serve=ANY)
+        found = choose_candidate(request.constraints, candidates, serve=ANY)
         if not found:
             return None
         record = held[found[0].id]

@@ -137,7 +137,7 @@ class Client:
 
     def publish(self, body: artifact_protocol.Publish) -> artifact_protocol.Artifact:
         """Publishes an artifact. All its blobs must be uploaded. Publishing the same artifact twice is not an error."""
-        return self.exchange(artifact_protocol.Artifact, "POST", "/artifacts", artifact_protocol.document(body))
+        return self.exchange(artifact_protocol.Artifact, "POST", "/artifacts", artifact_protocol.message_document(body))
 
     def promote(self, identity: str) -> artifact_protocol.Artifact:
         """Makes this artifact the first choice for its key."""
@@ -153,7 +153,7 @@ class Client:
 
         Raises `NoSuchArtifactError`; `detail.ids` lists the missing ones.
         """
-        body = artifact_protocol.document(artifact_protocol.PutLock(tuple(identities)))
+        body = artifact_protocol.message_document(artifact_protocol.PutLock(tuple(identities)))
         return self.exchange(artifact_protocol.RegisteredLock, "PUT", f"/locks/{quote(name, safe='')}", body)
 
     def locks(self) -> tuple[artifact_protocol.RegisteredLock, ...]:
@@ -177,7 +177,7 @@ class Client:
     def register_model(self, statement: artifact_protocol.RegisterModel) -> artifact_protocol.Model:
         """Registers a model. It is complete where the statement has a manifest and every blob is uploaded."""
         return self.exchange(
-            artifact_protocol.Model, "POST", "/models", artifact_protocol.document(statement), wait=CHECKING
+            artifact_protocol.Model, "POST", "/models", artifact_protocol.message_document(statement), wait=CHECKING
         )
 
     def ask(self, wanted: job_protocol.CompileRequest) -> job_protocol.Job:
@@ -188,7 +188,7 @@ class Client:
         """
         from mxr.protocol import jobs as job_protocol
 
-        return self.exchange(job_protocol.Job, "POST", "/jobs", artifact_protocol.document(wanted))
+        return self.exchange(job_protocol.Job, "POST", "/jobs", artifact_protocol.message_document(wanted))
 
     def job(self, identity: str, *, wait: float = 0, version: int | None = None) -> job_protocol.Job:
         """Returns one job, by its id or a unique prefix of it.
@@ -211,7 +211,7 @@ class Client:
         """Returns the status of each request, as a fetch would find it. Queues nothing."""
         from mxr.protocol import surveys
 
-        body = artifact_protocol.document(surveys.Survey(tuple(requests)))
+        body = artifact_protocol.message_document(surveys.Survey(tuple(requests)))
         return self.exchange(surveys.SurveyReply, "POST", "/survey", body)
 
     def watch(self, wanted: surveys.WatchJobs) -> surveys.ChangedJobs:
@@ -219,7 +219,7 @@ class Client:
         from mxr.protocol import surveys
 
         return self.exchange(
-            surveys.ChangedJobs, "POST", "/jobs/watch", artifact_protocol.document(wanted), wait=wanted.wait
+            surveys.ChangedJobs, "POST", "/jobs/watch", artifact_protocol.message_document(wanted), wait=wanted.wait
         )
 
     def cancel(self, identity: str) -> job_protocol.Job:
@@ -246,7 +246,7 @@ class Client:
             artifact_protocol.UsesAccepted,
             "POST",
             "/uses",
-            artifact_protocol.document(artifact_protocol.Uses(some)),
+            artifact_protocol.message_document(artifact_protocol.Uses(some)),
             policy=ONCE,
         )
 
@@ -268,7 +268,7 @@ class Client:
             artifact_protocol.Missing,
             "POST",
             "/blobs/missing",
-            artifact_protocol.document(artifact_protocol.MissingRequest(tuple(blobs))),
+            artifact_protocol.message_document(artifact_protocol.MissingRequest(tuple(blobs))),
         )
 
     def put_blob(self, blob: Blob, chunks: Iterable[bytes]) -> None:

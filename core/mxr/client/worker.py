@@ -28,7 +28,7 @@ class WorkerClient:
             job_protocol.WorkerInfo,
             "POST",
             "/workers",
-            artifact_protocol.document(job_protocol.RegisterWorker(name, can)),
+            artifact_protocol.message_document(job_protocol.RegisterWorker(name, can)),
         )
 
     def leave(self, worker: str) -> None:
@@ -41,7 +41,7 @@ class WorkerClient:
         Sent once: if only the reply to the first request was lost, a second request would claim a second job. Raises
         `NotFoundError` when the registry does not know this worker.
         """
-        body = artifact_protocol.document(job_protocol.Claim(worker, wait, job))
+        body = artifact_protocol.message_document(job_protocol.Claim(worker, wait, job))
         return self.client.exchange(job_protocol.ClaimReply, "POST", "/jobs/claim", body, wait=wait, policy=ONCE).lease
 
     def heartbeat(self, job: str, beat: job_protocol.Heartbeat) -> job_protocol.HeartbeatReply:
@@ -50,19 +50,21 @@ class WorkerClient:
             job_protocol.HeartbeatReply,
             "POST",
             f"/jobs/{job}/heartbeat",
-            artifact_protocol.document(beat),
+            artifact_protocol.message_document(beat),
             policy=ONCE,
         )
 
     def finish(self, job: str, done: job_protocol.FinishJob) -> job_protocol.Job:
         """Publishes the result of the job and closes it. Sending the same result twice is not an error."""
         return self.client.exchange(
-            job_protocol.Job, "POST", f"/jobs/{job}/finish", artifact_protocol.document(done), wait=CHECKING
+            job_protocol.Job, "POST", f"/jobs/{job}/finish", artifact_protocol.message_document(done), wait=CHECKING
         )
 
     def fail(self, job: str, failed: job_protocol.FailJob) -> job_protocol.Job:
         """Reports that the job failed on this worker."""
-        return self.client.exchange(job_protocol.Job, "POST", f"/jobs/{job}/fail", artifact_protocol.document(failed))
+        return self.client.exchange(
+            job_protocol.Job, "POST", f"/jobs/{job}/fail", artifact_protocol.message_document(failed)
+        )
 
     def hand_back(self, job: str, fence: int) -> job_protocol.Job:
         """Returns the job to the queue as if it had never been claimed."""
@@ -70,5 +72,5 @@ class WorkerClient:
             job_protocol.Job,
             "POST",
             f"/jobs/{job}/handback",
-            artifact_protocol.document(job_protocol.HandBackJob(fence)),
+            artifact_protocol.message_document(job_protocol.HandBackJob(fence)),
         )

@@ -20,10 +20,10 @@ CONSUMERS = {
 }
 DEFAULT = PYTHON
 
-__all__ = ["CONSUMERS", "DEFAULT", "Consumer", "Delivery", "Layout", "LayoutFile", "find"]
+__all__ = ["CONSUMERS", "DEFAULT", "Consumer", "Delivery", "Layout", "LayoutFile", "find_consumer"]
 
 
-def find(name: str) -> Consumer:
+def find_consumer(name: str) -> Consumer:
     """The consumer of this name. Raises `UsageError`."""
     if name not in CONSUMERS:
         raise UsageError(

@@ -64,7 +64,7 @@ class KServeUri:
     words: tuple[str, ...]
 
 
-def read(uri: str, allowed: Collection[str] = ()) -> KServeUri:
+def read_uri(uri: str, allowed: Collection[str] = ()) -> KServeUri:
     """Parses a URI. `allowed`: what the operator allows, as in `Settings.kserve_allow`.
 
     Raises `UsageError` with the faulty part, `NotAllowedError` for what the operator does not allow.

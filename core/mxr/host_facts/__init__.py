@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .facts import Host, HostTarget, HostToolchain, combine, read_recorded, record
+from .facts import Host, HostTarget, HostToolchain, combine, read_recorded, write_host
 from .root import Root, Run
 
 __all__ = [
@@ -25,8 +25,8 @@ __all__ = [
     "combine",
     "detect",
     "read_recorded",
-    "record",
     "run_tool",
+    "write_host",
 ]
 
 

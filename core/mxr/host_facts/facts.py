@@ -134,7 +134,7 @@ def read_recorded(path: Path) -> Host:
     return Host.from_json(document)
 
 
-def record(host: Host, path: Path) -> None:
+def write_host(host: Host, path: Path) -> None:
     """Write `host` to `path` for `read_recorded`. Raises OSError."""
     path.write_text(json.dumps(host.to_json(), indent=2) + "\n", encoding="utf-8")
 

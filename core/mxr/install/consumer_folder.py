@@ -29,7 +29,7 @@ MAX_PART_LENGTH = 255
 """Maximum bytes of one part of a path. Source: Linux, include/uapi/linux/limits.h, NAME_MAX."""
 
 
-def put(
+def write_layout(
     layout: Layout,
     delivery: Delivery,
     consumer: str,
@@ -52,7 +52,7 @@ def put(
     folder, name = delivery.folder, layout.pieces[-1].name
     overwriting.refuse_models((folder / piece.name for piece in layout.pieces), model_files)
     with _locked(folder):
-        known = ledger.read(folder)
+        known = ledger.read_ledger(folder)
         subject = LedgerSubject.of(Request(delivery.key, delivery.constraints), delivery.artifact)
         slot = LedgerSlot(consumer, delivery.artifact.id, delivery.artifact.digest, subject, files)
         before = known.slots.get(name)
@@ -86,11 +86,11 @@ def locked_and_recorded(
     """Locks a folder for the block and records these plain files, one slot by file name, as placed by mxr.
 
     Yields what is at each name, which the block may replace. Raises `WouldOverwriteError` for a file that may not be
-    replaced, as `put` does.
+    replaced, as `write_layout` does.
     """
     overwriting.refuse_models((folder / name for name in rows), model_files)
     with _locked(folder):
-        known, before = ledger.read(folder), {}
+        known, before = ledger.read_ledger(folder), {}
         for name, slot in rows.items():
             check_part(name)
             before[name] = FileState.of(folder / name)

@@ -89,7 +89,7 @@ def placer(folder: Path, path: Path, records: dict[Path, Ledger]) -> str | None:
     """
     for home in path.parents:
         if home not in records:
-            records[home] = ledger.read(home)
+            records[home] = ledger.read_ledger(home)
         consumer = records[home].consumer_of(str(path.relative_to(home)))
         if consumer is not None or home == folder:
             return consumer
@@ -129,7 +129,7 @@ def _check(
         return CheckedProgram(name, consumer is not None, (problem.message,))
     if options.kind is None and description["targets"] == ["ref"]:
         hardware = Hardware("ref")
-    rows = compatibility.check(description, hardware, toolchain)
+    rows = compatibility.check_compatibility(description, hardware, toolchain)
     rows += compatibility.check_options(description, options, hardware, toolchain)
     problems = [f"{row.field} needs {_shown(row.needed)}, found {_shown(row.found)}" for row in rows if row.ok is False]
     if consumer not in PLAIN_CONSUMERS and (wrong := misnamed(path.name, description)):

@@ -48,7 +48,7 @@ class Installer:
         self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest, *, offline: bool = False
     ) -> None:
         """Checks that the output can be written, before anything is downloaded. Raises `UsageError`."""
-        placement.check(asked, subject, output, offline=offline)
+        placement.check_output(asked, subject, output, offline=offline)
 
     def find_recorded(
         self,

@@ -137,7 +137,7 @@ class Ledger:
         return Ledger({**self.slots, name: slot})
 
 
-def read(folder: Path) -> Ledger:
+def read_ledger(folder: Path) -> Ledger:
     """Reads the ledger of a folder. It is empty if there is none that only this user or root can have written.
 
     What another user wrote must not decide which files mxr replaces and removes. Raises `DamagedError` or a disk fault.

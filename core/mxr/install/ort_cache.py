@@ -176,10 +176,10 @@ class OrtInstaller(Installer):
 
     def verify(self, folder: Path) -> tuple[FileChange, ...]:
         """The files that the provider added or rewrote in `folder`, and those that are missing."""
-        return verification.verify(folder)
+        return verification.verify_ort_folders(folder)
 
 
-def record(
+def publish_recording(
     folder: Path, options: Options, subject: ModelReference, ort: Mapping[str, str], client: Client, watch: Watch
 ) -> artifact_protocol.Artifact:
     """Publishes the files that ONNX Runtime's provider wrote to `folder` for this model, as one artifact.
@@ -291,7 +291,7 @@ def _place_recorded(
             *_difference(delivery, contract, options, files),
         ),
     )
-    consumer_folder.put(
+    consumer_folder.write_layout(
         layout,
         delivery,
         asked.consumer.name,

@@ -64,7 +64,7 @@ class PlacementPlan:
     consumer: str
 
 
-def check(asked: BuiltRequest, subject: ModelReference, output: OutputRequest, *, offline: bool = False) -> None:
+def check_output(asked: BuiltRequest, subject: ModelReference, output: OutputRequest, *, offline: bool = False) -> None:
     """Checks that the output can be written, before anything is downloaded. Raises `UsageError`."""
     consumer = asked.consumer
     if not os.fspath(output.path):
@@ -103,13 +103,13 @@ def deliver(
 ) -> Placement:
     """Places an artifact in the layout of its consumer. Raises `UsageError`, `NotAllowedError`, or a disk fault."""
     if lays_out(asked, output):
-        return put(plan(fetched, cache, asked, subject, output, connect), cache, output, subject)
+        return write_plan(plan_layout(fetched, cache, asked, subject, output, connect), cache, output, subject)
     path = _place_file(fetched, cache, asked, output, subject)
     tell = asked.consumer.tell
     return Placement(path, (path,), tell(path.absolute(), asked.request.key) if tell else ())
 
 
-def plan(
+def plan_layout(
     fetched: Fetched,
     cache: Cache,
     asked: BuiltRequest,
@@ -139,10 +139,10 @@ def plan(
     return PlacementPlan(consumer.lay_out(delivery), delivery, consumer.name)
 
 
-def put(planned: PlacementPlan, cache: Cache, output: OutputRequest, subject: ModelReference) -> Placement:
+def write_plan(planned: PlacementPlan, cache: Cache, output: OutputRequest, subject: ModelReference) -> Placement:
     """Writes a planned layout. Raises `WouldOverwriteError` for files that may not be replaced, or a disk fault."""
     layout, folder = planned.layout, Path(output.path)
-    consumer_folder.put(
+    consumer_folder.write_layout(
         layout,
         planned.delivery,
         planned.consumer,

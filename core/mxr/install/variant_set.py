@@ -47,7 +47,7 @@ class PlacedSet:
     files: Mapping[int, Path]
 
 
-def ask(
+def build_requests(
     options: Options,
     batches: Sequence[int],
     subject: ModelReference,
@@ -60,12 +60,12 @@ def ask(
     found: dict[int, BuiltRequest] = {}
     for batch in batches:
         completed, notes = apply_defaults(replace(options, batch=batch), defaults, subject, host)
-        built = builder.ask(completed, subject, host)
+        built = builder.build_request(completed, subject, host)
         found[batch] = replace(built, notes=(*notes, *built.notes))
     return found
 
 
-def look(
+def lookup_variants(
     wanted: Mapping[int, BuiltRequest], cache: Cache, connect: Connect | None, *, refresh: bool = False
 ) -> tuple[dict[int, FoundArtifact], dict[int, NoSuchArtifactError]]:
     """Finds the artifact of each variant, and the variants that have none. Downloads nothing."""
@@ -73,13 +73,13 @@ def look(
     missing: dict[int, NoSuchArtifactError] = {}
     for batch, asked in wanted.items():
         try:
-            found[batch] = fetch_workflow.look(asked.request, cache, connect, refresh=refresh)
+            found[batch] = fetch_workflow.lookup(asked.request, cache, connect, refresh=refresh)
         except NoSuchArtifactError as problem:
             missing[batch] = problem
     return found, missing
 
 
-def fetch(
+def fetch_variants(
     wanted: Mapping[int, BuiltRequest],
     cache: Cache,
     connect: Connect | None,
@@ -92,18 +92,19 @@ def fetch(
     Weights that variants share are downloaded with the first variant and copied for the others. Raises
     `NoSuchArtifactError` that lists all missing variants; for other errors see `workflows.fetch.fetch`.
     """
-    found, missing = look(wanted, cache, connect, refresh=refresh)
+    found, missing = lookup_variants(wanted, cache, connect, refresh=refresh)
     if missing:
         raise missing_error(missing, len(wanted))
-    return bring(wanted, found, cache, watch=watch)
+    return download_variants(wanted, found, cache, watch=watch)
 
 
-def bring(
+def download_variants(
     wanted: Mapping[int, BuiltRequest], found: Mapping[int, FoundArtifact], cache: Cache, *, watch: Watch = unwatched
 ) -> dict[int, Fetched]:
     """Downloads the found variants into the cache, one after the other."""
     return {
-        batch: fetch_workflow.bring(wanted[batch].request, each, cache, watch=watch) for batch, each in found.items()
+        batch: fetch_workflow.download_found(wanted[batch].request, each, cache, watch=watch)
+        for batch, each in found.items()
     }
 
 
@@ -141,7 +142,7 @@ def file_names(wanted: Mapping[int, BuiltRequest], stem: str) -> dict[int, str]:
     return {batch: f"{name.removesuffix('.mxr')}-b{batch}.mxr" for batch, name in plain.items()}
 
 
-def place(
+def place_set(
     fetched: Mapping[int, Fetched],
     wanted: Mapping[int, BuiltRequest],
     subject: ModelReference,

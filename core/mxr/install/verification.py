@@ -47,12 +47,12 @@ def has_record(folder: Path) -> bool:
     return any((folder / name).exists() for name in (ledger.NAME, variant_set.LIST, *filter(None, records)))
 
 
-def verify(folder: Path) -> VerificationReport:
+def verify_folder(folder: Path) -> VerificationReport:
     """Reads every file again that was placed in `folder`, or in a folder of one GPU in it.
 
     Raises `UsageError` if mxr placed nothing there, `DamagedError` for an unreadable record, or a disk fault.
     """
-    slots = ledger.read(folder)
+    slots = ledger.read_ledger(folder)
     homes = {home: installer for installer in installers_with_records() for home in _homes(folder, slots, installer)}
     inner = [each for each in _folders(folder) if each.name not in homes and has_record(each)]
     if not inner and not has_record(folder):
@@ -71,7 +71,7 @@ def verify(folder: Path) -> VerificationReport:
     foreign = [name for name in _foreign(folder, others) if name not in files and not slots.knows(name)]
     findings += [finding for name in foreign for finding in _compiled_by_server(folder, name, slots)]
     for each in inner:
-        found = verify(each)
+        found = verify_folder(each)
         files |= {f"{each.name}/{name}" for name in found.files}
         foreign += [f"{each.name}/{name}" for name in found.foreign]
         findings += found.findings

@@ -20,7 +20,7 @@ from typing import Any
 from .record import LEVELS, KnownFailure
 from .table import FAILURES
 
-__all__ = ["MAX_BYTES", "Explanation", "KnownFailure", "explain"]
+__all__ = ["MAX_BYTES", "Explanation", "KnownFailure", "find_failures"]
 
 MAX_BYTES = 64 << 20
 """Maximum number of bytes that are read. Of a longer log only the end is read, because that is where it fails."""
@@ -97,7 +97,7 @@ class _Log:
         return self.skipped + self.lines.count(b"\n", 0, at) + 1
 
 
-def explain(text: str | bytes) -> list[Explanation]:
+def find_failures(text: str | bytes) -> list[Explanation]:
     """Return the known failures in `text`, causes first and their consequences last; empty if there are none.
 
     Accepts any text or bytes and raises no error. Reads at most the last `MAX_BYTES`. Each failure is reported once, at

@@ -51,7 +51,7 @@ class LockEntry:
             raise codec.refuse("model", "the path of a model, or its hash", self.model)
         if MODEL.fullmatch(self.model) and self.model != self.request.key.model:
             raise codec.refuse("model", f"the model of the key, {self.request.key.model}", self.model)
-        consumers.find(self.consumer)
+        consumers.find_consumer(self.consumer)
         check_sha256(self.id, "id")
         check_sha256(self.sha256)
 
@@ -162,7 +162,12 @@ class LockFile:
         owners: dict[str | None, set[str]] = {}
         for name, entry in zip(plain, self.entries, strict=True):
             owners.setdefault(name, set()).add(entry.id)
-            if placing and name is not None and len(owners[name]) > 1 and consumers.find(entry.consumer).lay_out:
+            if (
+                placing
+                and name is not None
+                and len(owners[name]) > 1
+                and consumers.find_consumer(entry.consumer).lay_out
+            ):
                 raise UsageError(
                     f"Two entries of the lock need a different file {name} in one folder ({entry.consumer}).",
                     hint="Choose a GPU with --arch ARCH, give each GPU a folder with --per-arch, or fetch them one "
@@ -175,7 +180,7 @@ class LockFile:
 
 
 def _file_name(entry: LockEntry) -> str | None:
-    consumer = consumers.find(entry.consumer)
+    consumer = consumers.find_consumer(entry.consumer)
     return None if consumer.name_file is None else consumer.file_name(entry.stem, entry.request.key)
 
 
@@ -191,7 +196,7 @@ def write(lock: LockFile) -> str:
     return f'{{\n "version": {VERSION},\n "entries": [\n{body}\n ]\n}}\n' if body else EMPTY
 
 
-def save(lock: LockFile, path: Path) -> None:
+def save_lock(lock: LockFile, path: Path) -> None:
     """Writes a lock, in the place of an earlier one if there is one.
 
     Raises `WouldOverwriteError` for any other file.
@@ -231,7 +236,7 @@ def _value(value: object) -> str:
     return json_text(value)
 
 
-def read(data: bytes | str, name: str = FILE_NAME) -> LockFile:
+def parse_lock(data: bytes | str, name: str = FILE_NAME) -> LockFile:
     """Parses the text of a lock strictly. Raises `DamagedError` with the faulty entry."""
     try:
         document = codec.parse(data, "It")
@@ -269,7 +274,7 @@ def _entry(row: object, where: str) -> LockEntry:
         raise UsageError(f"{where}{shown}: {problem.message}", hint=problem.hint) from None
 
 
-def load(path: Path) -> LockFile:
+def load_lock(path: Path) -> LockFile:
     """Reads a lock file. Raises `UsageError` if it does not exist, `DamagedError` if it is invalid."""
     with disk.faults(path, "read"):
         if not path.is_file():
@@ -279,4 +284,4 @@ def load(path: Path) -> LockFile:
         if path.stat().st_size > MAX_BYTES:
             raise DamagedError(f"{path} is too large.", hint=f"A lock file has at most {MAX_BYTES >> 20} MiB.")
         data = path.read_bytes()
-    return read(data, str(path))
+    return parse_lock(data, str(path))

@@ -13,7 +13,7 @@ from mxr import consumers
 from mxr.artifact.attributes import Request
 from mxr.artifact.candidates import DIVIDING, Choice
 from mxr.artifact.key import MODEL, Key
-from mxr.artifact.matching import Candidate, choose
+from mxr.artifact.matching import Candidate, choose_candidate
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import ANY
@@ -84,7 +84,7 @@ def pin(request: Request, consumer: str, subject: ModelReference, client: Client
     return LockEntry(model, consumer, request, artifact.id, artifact.sha256)
 
 
-def fetch(
+def fetch_pinned(
     lock: LockFile, request: Request, cache: Cache, connect: Connect | None, *, watch: Watch = unwatched
 ) -> Fetched:
     """Fetches the program that the lock pins for a request, by id; the registry does not resolve the request.
@@ -97,13 +97,13 @@ def fetch(
     entries = lock.serving(request)
     if not entries:
         raise _not_locked(lock, request.key)
-    found = [find(entry, cache, connect) for entry in entries]
+    found = [find_pinned(entry, cache, connect) for entry in entries]
     at = 0 if len(found) == 1 else _first(request, [each.artifact for each in found])
-    answer = fetch_workflow.judged(request, found[at].artifact, "The locked artifact")
+    answer = fetch_workflow.check_match(request, found[at].artifact, "The locked artifact")
     return _bring(answer, found[at], entries[at], cache, connect, watch)
 
 
-def ask(
+def build_locked_request(
     lock: LockFile, options: Options, subject: ModelReference, host: Host, recorded: str | None = None
 ) -> BuiltRequest:
     """Builds a request from options and host, completed by the only entry of the lock that has all of their facts.
@@ -118,7 +118,7 @@ def ask(
     if recorded is not None and lock.admitted(replace(partial, form=recorded)):
         partial = replace(partial, form=recorded)
     if options.exact or not partial.open_facts:
-        asked = builder.ask(options, subject, host)
+        asked = builder.build_request(options, subject, host)
         key = replace(asked.request.key, form=partial.form)
         return replace(asked, request=replace(asked.request, key=key))
     entries = lock.admitted(partial)
@@ -136,14 +136,14 @@ def ask(
         )
     (entry,) = keys.values()
     taken = " ".join(word for words in rows[0].values() for word in words)
-    consumer = built.consumer or consumers.find(entry.consumer)
+    consumer = built.consumer or consumers.find_consumer(entry.consumer)
     note = f"taken from the only entry of the lock that fits: {taken}"
     return BuiltRequest(partial.completed(entry.request.key), consumer, (*built.notes, note))
 
 
 def _choice(entry: LockEntry) -> Choice:
     wanted = entry.request.constraints
-    consumer, key = consumers.find(entry.consumer), entry.request.key
+    consumer, key = consumers.find_consumer(entry.consumer), entry.request.key
     own_flags = (key.offload_copy, key.fast_math) == (consumer.offload_copy, consumer.fast_math)
     stated = {name: getattr(wanted, name) for name in DIVIDING}
     return Choice(key, **stated, id=entry.id, consumer=consumer.name if own_flags else None)
@@ -159,9 +159,9 @@ def _not_locked(lock: LockFile, asked: Key | PartialRequest) -> MismatchError:
 
 
 def fetch_entry(entry: LockEntry, cache: Cache, connect: Connect | None, *, watch: Watch = unwatched) -> Fetched:
-    """Fetches the program of one entry. Raises what `fetch` raises."""
-    found = find(entry, cache, connect)
-    answer = fetch_workflow.judged(entry.request, found.artifact, f"The locked artifact for {entry.model}")
+    """Fetches the program of one entry. Raises what `fetch_pinned` raises."""
+    found = find_pinned(entry, cache, connect)
+    answer = fetch_workflow.check_match(entry.request, found.artifact, f"The locked artifact for {entry.model}")
     return _bring(answer, found, entry, cache, connect, watch)
 
 
@@ -178,7 +178,7 @@ def _first(request: Request, artifacts: list[Artifact]) -> int:
         )
         for each in artifacts
     ]
-    found = choose(request.constraints, rows, serve=ANY)
+    found = choose_candidate(request.constraints, rows, serve=ANY)
     return rows.index(found[0]) if found else 0
 
 
@@ -191,7 +191,7 @@ class PinnedArtifact:
     warnings: tuple[str, ...] = ()
 
 
-def find(entry: LockEntry, cache: Cache, connect: Connect | None) -> PinnedArtifact:
+def find_pinned(entry: LockEntry, cache: Cache, connect: Connect | None) -> PinnedArtifact:
     """Finds the pinned artifact, in the cache if its record is young enough or the registry confirms it.
 
     Raises `DamagedError` if it contradicts the entry, `NoSuchArtifactError` if it is gone, `UnreachableError`.
@@ -216,7 +216,7 @@ def _find(entry: LockEntry, cache: Cache, connect: Connect | None) -> PinnedArti
         raise _absent(entry) if record is None else _gone(entry)
     client = connect()
     try:
-        if record is not None and usable and fetch_workflow.confirm(record, cache, client):
+        if record is not None and usable and fetch_workflow.confirm_record(record, cache, client):
             return PinnedArtifact(record.artifact)
         artifact, etag = client.confirm(entry.id, "")
         cache.meet(client.identity)
@@ -245,23 +245,23 @@ def _bring(
 
     The answer is not cached for later fetches without a lock: the registry may resolve the request differently.
     """
-    if fetch_workflow.held(answer, cache):
+    if fetch_workflow.has_files(answer, cache):
         if found.etag:
             with suppress(MxrError):
                 cache.keep(answer.artifact, found.etag)
-        fetch_workflow.use(answer, cache, None)
-        return fetch_workflow.in_cache(answer, cache, "cache", found.warnings)
+        fetch_workflow.log_use(answer, cache, None)
+        return fetch_workflow.make_fetched(answer, cache, "cache", found.warnings)
     if connect is None:
         raise _absent(entry)
     client = connect()
     try:
-        fetch_workflow.complete(answer, cache, client, watch)
+        fetch_workflow.download_missing(answer, cache, client, watch)
     except NotFoundError as gone:
         raise _gone(entry) from gone
     if found.etag:
         cache.keep(answer.artifact, found.etag)
-    fetch_workflow.use(answer, cache, client)
-    return fetch_workflow.in_cache(answer, cache, "registry", found.warnings)
+    fetch_workflow.log_use(answer, cache, client)
+    return fetch_workflow.make_fetched(answer, cache, "registry", found.warnings)
 
 
 def _absent(entry: LockEntry) -> UnreachableError:
@@ -271,7 +271,7 @@ def _absent(entry: LockEntry) -> UnreachableError:
     )
 
 
-def check(
+def check_entries(
     lock: LockFile, base: Path, cache: Cache, client: Client, *, follow_links: bool = False
 ) -> Iterator[LockFinding]:
     """Compares each entry with the registry, and with the model file below `base` if it exists."""
@@ -282,7 +282,7 @@ def check(
 def _check(entry: LockEntry, base: Path, cache: Cache, client: Client, follow_links: bool) -> LockFinding:
     path = base / entry.model
     if not MODEL.fullmatch(entry.model) and path.exists():
-        found = subjects.find(str(path), cache, None, follow_links=follow_links).model
+        found = subjects.find_model(str(path), cache, None, follow_links=follow_links).model
         if found != entry.request.key.model:
             return LockFinding(entry, CHANGED, path=path)
     try:
@@ -298,7 +298,7 @@ def _check(entry: LockEntry, base: Path, cache: Cache, client: Client, follow_li
     return LockFinding(entry, OTHER if first else UNSERVED, first)
 
 
-def verify(lock: LockFile, cache: Cache, folder: Path | None = None) -> Iterator[LockFinding]:
+def verify_entries(lock: LockFile, cache: Cache, folder: Path | None = None) -> Iterator[LockFinding]:
     """Reads the file of each entry, in the cache or in a folder, and compares its sha256 with that in the lock.
 
     In a folder, the file must have the name from `LockFile.file_names`. If no file has that name, or the consumer needs
@@ -381,7 +381,7 @@ WORDS = {
 
 
 def drift(findings: list[LockFinding]) -> MxrError | None:
-    """The error for the findings of `check`, None if nothing changed. Gone artifacts determine the error first."""
+    """The error for the findings of `check_entries`, None if nothing changed. Gone artifacts determine the error first."""
     message, detail = _summary(findings, "from the lock")
     if not detail["entries"]:
         return None
@@ -395,7 +395,7 @@ def drift(findings: list[LockFinding]) -> MxrError | None:
 
 
 def damage(findings: list[LockFinding], lock: Path, folder: Path | None = None) -> MxrError | None:
-    """The error for the findings of `verify`, None if nothing changed. Changed files determine the error first.
+    """The error for the findings of `verify_entries`, None if nothing changed. Changed files determine the error first.
 
     `lock` and `folder`: what was verified. The hint is the command that mends it.
     """

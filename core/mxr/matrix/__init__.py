@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .document import Variables
 from .expansion import Cell, cells
-from .reading import LIMIT, Matrix, read
+from .reading import LIMIT, Matrix, read_matrix
 from .schema import schema
 
-__all__ = ["LIMIT", "Cell", "Matrix", "Variables", "cells", "read", "schema"]
+__all__ = ["LIMIT", "Cell", "Matrix", "Variables", "cells", "read_matrix", "schema"]

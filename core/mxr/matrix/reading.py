@@ -54,7 +54,7 @@ class Matrix:
         return given.value if given else ()
 
 
-def read(path: Path, variables: Variables, limit: int | None = None, *, outside: bool = False) -> Matrix:
+def read_matrix(path: Path, variables: Variables, limit: int | None = None, *, outside: bool = False) -> Matrix:
     """Read the matrix in a file. `limit` overrides the limit in the file; `outside` is that of `Matrix`.
 
     Raises `UsageError` with the file and line, and the errors of `disk.faults`.

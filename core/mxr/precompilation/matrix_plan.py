@@ -114,7 +114,7 @@ def _workload(target: str, some: list[PlannedCell]) -> TargetWorkload:
     )
 
 
-def document(planned: Sequence[PlannedCell], file: Path) -> Json:
+def plan_document(planned: Sequence[PlannedCell], file: Path) -> Json:
     """The JSON document of a plan: `{"matrix","cells","targets","summary"}`."""
     found = workloads(planned)
     counts = {state: sum(workload.counts[state] for workload in found) for state in STATES}

@@ -24,7 +24,7 @@ MAX_ROWS = 200
 """Maximum number of rows in a step summary, whose size GitHub limits to 1 MiB."""
 
 
-def document(matrix: MatrixStatus, file: Path) -> Json:
+def report_document(matrix: MatrixStatus, file: Path) -> Json:
     """The JSON document: `{"matrix","cells","summary"}`."""
     return {
         "matrix": str(file),

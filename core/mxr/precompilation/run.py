@@ -126,8 +126,8 @@ def prepare(
         name = str(cell.model)
         try:
             if name not in models:
-                models[name] = model.find(name, cache, connect, follow_links=follow_links)
-            asked = builder.ask(cell.options, models[name], Host(), sha256_of=sha256)
+                models[name] = model.find_model(name, cache, connect, follow_links=follow_links)
+            asked = builder.build_request(cell.options, models[name], Host(), sha256_of=sha256)
         except MxrError as problem:
             raise at_line(problem, file, cell.line) from problem
         found.append(CellRequest(cell, models[name], asked.request))
@@ -156,7 +156,7 @@ def look(client: Client, wanted: Sequence[CellRequest], file: Path) -> MatrixSta
     return MatrixStatus(cells)
 
 
-def ask(client: Client, matrix: MatrixStatus, plan: MissPolicy, bytes_: Bytes) -> Iterator[int]:
+def queue_missing(client: Client, matrix: MatrixStatus, plan: MissPolicy, bytes_: Bytes) -> Iterator[int]:
     """Queues the missing programs in the order of the matrix, and yields the index of each cell after it is queued.
 
     If the registry refuses a cell, its status records the error and the next cell follows. Raises `UnreachableError` if
@@ -178,7 +178,7 @@ def _queued(client: Client, cell: CellStatus, plan: MissPolicy, bytes_: Bytes) -
     wanted = cell.wanted
     asked = job_protocol.CompileRequest(wanted.request, wait=plan.wait, retry=plan.retry)
     try:
-        job = compile_workflow.ask(
+        job = compile_workflow.request_compile(
             client, compile_workflow.CompileOrder(asked, wanted.subject, wanted.cell.options.calibration), bytes_
         )
     except NoWorkerError as problem:

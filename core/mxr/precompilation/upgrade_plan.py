@@ -2,7 +2,7 @@
 
     programs recently used on the old toolchain -> the same requests on the new one -> their status -> order by demand
 
-The estimate of a compile is the time that the same program took on the old toolchain, if known. Only `ask` queues
+The estimate of a compile is the time that the same program took on the old toolchain, if known. Only `queue_compiles` queues
 compiles, with a priority below every request that a user waits for.
 """
 
@@ -187,7 +187,9 @@ def seconds_of(artifact: Artifact) -> float | None:
     return float(found)
 
 
-def ask(client: Client, rebuilds: Sequence[Rebuild]) -> Iterator[tuple[Rebuild, job_protocol.Job | MxrError]]:
+def queue_compiles(
+    client: Client, rebuilds: Sequence[Rebuild]
+) -> Iterator[tuple[Rebuild, job_protocol.Job | MxrError]]:
     """Queues the necessary compiles, the most used first, and yields each with its job.
 
     If the registry no longer stores a model, the pair has the error instead of the job.
@@ -201,7 +203,7 @@ def ask(client: Client, rebuilds: Sequence[Rebuild]) -> Iterator[tuple[Rebuild, 
                 yield each, problem
 
 
-def document(rebuilds: Sequence[Rebuild], old: Versions, new: Versions, days: int, factor: float) -> Json:
+def upgrade_document(rebuilds: Sequence[Rebuild], old: Versions, new: Versions, days: int, factor: float) -> Json:
     """The JSON document of an upgrade plan: `{"from","to","days","programs","grown","summary"}`."""
     return {
         "from": {"rocm": old.rocm, "migraphx": old.migraphx},

@@ -32,7 +32,7 @@ def is_json(source: Source) -> bool:
     return source.read_at(0, 256).lstrip()[:1] == b"{"
 
 
-def load(source: Source) -> tuple[dict[str, object], BytesSource]:
+def load_json_program(source: Source) -> tuple[dict[str, object], BytesSource]:
     """Return the tree of the program and a source that contains its binaries.
 
     Raises `DamagedError` if the source is not valid JSON or exceeds the limits.

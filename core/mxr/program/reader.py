@@ -138,7 +138,7 @@ def _read_module(walker: Walker, nodes: Nodes) -> None:
 
 def _json_header(source: Source) -> tuple[dict[str, object], Header, Source]:
     try:
-        tree, blobs = json_form.load(source)
+        tree, blobs = json_form.load_json_program(source)
         if _MODULES not in tree:
             raise damaged("JSON other than a program: 'modules' is missing", 0)
         return tree, header.read_fields(tree, "json"), blobs

@@ -152,7 +152,9 @@ class NamespaceDefaults:
 
     def as_defaults(self, source: str) -> RequestDefaults:
         """Returns them as request defaults with this source. Raises `UsageError` for an invalid value."""
-        return RequestDefaults.of({name: value for name, value in document(self).items() if value is not None}, source)
+        return RequestDefaults.of(
+            {name: value for name, value in message_document(self).items() if value is not None}, source
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +289,7 @@ class UsageReply:
     next: str | None = None
 
 
-def document(value: object) -> Json:
+def message_document(value: object) -> Json:
     """Returns the JSON object of a message."""
     found = codec.encode(value)
     assert isinstance(found, dict)

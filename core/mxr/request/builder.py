@@ -115,7 +115,7 @@ Toolchains = Callable[[str, str | None], list[str]]
 """Returns the toolchains for which the registry has programs of a model and an arch, for an error message."""
 
 
-def ask(
+def build_request(
     options: Options,
     subject: ModelReference,
     host: Host,
@@ -171,7 +171,7 @@ def gather(
     hardware = found or Hardware(
         options.kind or "", options.vendor, None, None, None, options.num_cu, options.chiplets, options.real_arch
     )
-    consumer = consumers.find(options.consumer) if options.consumer else None
+    consumer = consumers.find_consumer(options.consumer) if options.consumer else None
     flags: tuple[bool | None, bool | None] = (None, None)
     if consumer is not None or (options.offload_copy, options.fast_math) != (None, None):
         flags = choose_flags(options, consumer or consumers.DEFAULT)

@@ -76,7 +76,7 @@ def sha256(path: Path) -> str:
         return sha256_file(path)
 
 
-def check(path: Path, inputs: Sequence[OnnxInput], shapes: Inputs) -> None:
+def check_calibration(path: Path, inputs: Sequence[OnnxInput], shapes: Inputs) -> None:
     """Checks calibration data against the inputs of a model and the shapes of a request.
 
     Raises `UsageError` that names the input: for a missing or unknown one, for another type, for other dims, for

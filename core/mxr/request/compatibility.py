@@ -31,7 +31,9 @@ class Requirement:
     why: str
 
 
-def check(description: Description, hardware: Hardware, toolchain: HostToolchain) -> tuple[Requirement, ...]:
+def check_compatibility(
+    description: Description, hardware: Hardware, toolchain: HostToolchain
+) -> tuple[Requirement, ...]:
     """Returns the requirements of a program, checked against a target and a toolchain."""
     rows = [_compiled(description), _kind(description, hardware)]
     rows += _versions(description, toolchain)
@@ -272,7 +274,7 @@ def _precision(description: Description, text: str | None, kind: str) -> list[Re
 
 
 def _flags(description: Description, options: Options, kind: str) -> list[Requirement]:
-    consumer = consumers.find(options.consumer) if options.consumer else None
+    consumer = consumers.find_consumer(options.consumer) if options.consumer else None
     copies, fast = options.offload_copy, options.fast_math
     if consumer is not None:
         copies = consumer.offload_copy if copies is None else copies

@@ -110,7 +110,7 @@ def _minor(version: str) -> list[str]:
 
 def _check_consumer(defaults: RequestDefaults) -> None:
     try:
-        consumers.find(defaults.consumer or "")
+        consumers.find_consumer(defaults.consumer or "")
     except UsageError as problem:
         raise UsageError(f"{defaults.sources['consumer']}: {problem.message}", hint=problem.hint) from None
 

@@ -78,7 +78,7 @@ class GenaiConfig:
     notes: tuple[str, ...] = ()
 
 
-def read(path: Path) -> GenaiConfig:
+def read_genai_config(path: Path) -> GenaiConfig:
     """Reads a configuration file, or the one in a folder.
 
     Raises `UsageError` that names the invalid field, and `DamagedError` for a file that is not JSON.

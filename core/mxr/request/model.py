@@ -72,7 +72,7 @@ class ModelReference:
         return tuple(ModelInput(each.name, each.elem_type, each.dims) for each in self.onnx.inputs)
 
 
-def find(
+def find_model(
     text: str, cache: Cache, connect: Callable[[], Client] | None, *, follow_links: bool = False
 ) -> ModelReference:
     """Returns the model for a path or a hash.
@@ -80,7 +80,7 @@ def find(
     Raises `DamagedError` for a file that is not an ONNX model, and `NoSuchModelError` for an unknown hash.
     """
     if is_identity(text):
-        return _by_identity(complete(text, cache, connect), cache, connect)
+        return _by_identity(complete_identity(text, cache, connect), cache, connect)
     path = Path(text)
     onnx = onnxfile.read_model(path)
     external = onnxfile.external_files(onnx, follow_links=follow_links)
@@ -95,7 +95,7 @@ def is_identity(text: str) -> bool:
     return text.startswith(MODEL_PREFIX)
 
 
-def complete(text: str, cache: Cache, connect: Callable[[], Client] | None) -> str:
+def complete_identity(text: str, cache: Cache, connect: Callable[[], Client] | None) -> str:
     """Returns the identity that begins with `text`: "sha256:" and at least 12 digits.
 
     All 64 digits are returned as they are. For fewer, the models in the cache and in the registry are compared. Raises

@@ -153,7 +153,11 @@ def _check(found: Fetched, settings: Settings, options: Options) -> None:
     host = api.this_host(settings, options)
     hardware, toolchain = choose_hardware(options, host, [])
     description = describe_file(found.path).to_json()
-    rows = [row for row in checks.check(description, hardware, choose_toolchain(options, toolchain)) if row.ok is False]
+    rows = [
+        row
+        for row in checks.check_compatibility(description, hardware, choose_toolchain(options, toolchain))
+        if row.ok is False
+    ]
     # `allow` was applied when the program was chosen. Every difference that remains here is an error.
     if rows:
         raise MismatchError(
@@ -166,10 +170,10 @@ def _check(found: Fetched, settings: Settings, options: Options) -> None:
 
 
 def _explained(problem: Exception, found: Fetched) -> MxrError:
-    from mxr.known_failures.explainer import explain
+    from mxr.known_failures.explainer import find_failures
 
     text = f"{type(problem).__name__}: {problem}"
-    known = explain(text)
+    known = find_failures(text)
     detail = {"path": str(found.path), "text": text, "explanations": [each.to_json() for each in known]}
     if not known:
         return MismatchError(

@@ -99,7 +99,7 @@ class Settings:
     unused: tuple[str, ...] = ()
 
 
-def load(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Settings:
+def load_settings(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Settings:
     """Returns the settings. Flags in `given` override the environment, which overrides the configuration file.
 
     Raises `UsageError` for an invalid configuration file or value.

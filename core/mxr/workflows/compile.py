@@ -63,14 +63,14 @@ class JobProgress:
     away: str | None = None
 
 
-def ask(client: Client, wanted: CompileOrder, watch: Watch) -> job_protocol.Job:
+def request_compile(client: Client, wanted: CompileOrder, watch: Watch) -> job_protocol.Job:
     """Requests a compile and returns its job. Uploads the model and its calibration data if the registry lacks them.
 
     Raises `NoWorkerError` when `wanted.ask.wait` is set and no worker can compile the program, `NoSuchModelError` when
     neither the registry nor this host has the ONNX file, and `UsageError` for calibration data that do not fit.
     """
     if wanted.calibration is not None:
-        calibration.check(wanted.calibration, wanted.subject.onnx.inputs, wanted.ask.request.key.inputs)
+        calibration.check_calibration(wanted.calibration, wanted.subject.onnx.inputs, wanted.ask.request.key.inputs)
     # The model and the calibration data can both be missing: each is uploaded at most once.
     for last in (False, False, True):
         try:

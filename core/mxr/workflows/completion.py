@@ -15,7 +15,7 @@ from typing import Any
 
 from mxr import consumers
 from mxr.artifact.candidates import choices, facts_of, varying
-from mxr.artifact.key import show
+from mxr.artifact.key import value_text
 from mxr.artifact.matching import Candidate, Match
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.serving import ANY
@@ -70,7 +70,7 @@ class CompletedRequest:
         """Fetches the program. Its match tells what was assumed. Raises as `fetch.fetch` does."""
         request = self.asked.request
         if self.found is not None:
-            fetched = fetch_workflow.bring(request, self.found, cache, watch=watch)
+            fetched = fetch_workflow.download_found(request, self.found, cache, watch=watch)
         else:
             try:
                 fetched = fetch_workflow.fetch(request, cache, connect, refresh=refresh, watch=watch)
@@ -96,7 +96,7 @@ class CompletedRequest:
         return replace(found, warnings=(*found.warnings, larger.why), reshape=request.key.inputs)
 
 
-def complete(
+def complete_request(
     built: BuiltPartial, options: Options, subject: ModelReference, cache: Cache, connect: Connect | None
 ) -> CompletedRequest:
     """Completes a request by the only program that it can mean. Without `connect` (offline), the cache decides.
@@ -117,7 +117,7 @@ def complete(
     if choice.id not in records:
         return CompletedRequest(asked, assumed, command)
     record = records[choice.id]
-    answer = fetch_workflow.judged(asked.request, record.artifact, "The cached program")
+    answer = fetch_workflow.check_match(asked.request, record.artifact, "The cached program")
     warnings = () if problem is None else fetch_workflow.stale_warnings(record, problem)
     return CompletedRequest(asked, assumed, command, FoundArtifact(answer, warnings=warnings))
 
@@ -159,7 +159,7 @@ def _listed(
 def _held(partial: PartialRequest, cache: Cache) -> Iterator[CachedArtifact]:
     """The cached programs that the request can mean and that the cache has whole."""
     for record in cache.serving(partial.model):
-        if partial.admits(record.artifact.key) and fetch_workflow.held(Answer(record.artifact, Match()), cache):
+        if partial.admits(record.artifact.key) and fetch_workflow.has_files(Answer(record.artifact, Match()), cache):
             yield record
 
 
@@ -223,7 +223,10 @@ def _compile_command(
 ) -> str:
     opened = set(partial.open_facts)
     words = [
-        word for name in ("rocm", "migraphx") if name in opened for word in (f"--{name}", show(toolchain.get(name)))
+        word
+        for name in ("rocm", "migraphx")
+        if name in opened
+        for word in (f"--{name}", value_text(toolchain.get(name)))
     ]
     words += ["--batch", "N"] if any(name.startswith("inputs.") for name in opened) else []
     words += ["--for", "CONSUMER"] if {"offload_copy", "fast_math"} & opened else []

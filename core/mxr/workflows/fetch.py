@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxr.artifact.attributes import Request
-from mxr.artifact.key import show
+from mxr.artifact.key import value_text
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Candidate, Match, Verdict, judge
 from mxr.artifact.records import Artifact
@@ -117,15 +117,15 @@ def fetch(
     artifacts, `UnreachableError` if the cache has no answer either, and `DamagedError` if the answer or the downloaded
     bytes are wrong.
     """
-    return bring(request, look(request, cache, connect, refresh=refresh), cache, watch=watch)
+    return download_found(request, lookup(request, cache, connect, refresh=refresh), cache, watch=watch)
 
 
-def look(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> FoundArtifact:
+def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> FoundArtifact:
     """Finds the program for a request without downloading it. Arguments and errors are those of `fetch`."""
     before = None if refresh else cache.answer(request)
     answer = None if before is None else before.answer
     record = None if before is None else before.record
-    if answer is not None and not (answer.match.exact and held(answer, cache)):
+    if answer is not None and not (answer.match.exact and has_files(answer, cache)):
         record = None
     if answer is not None and cache.is_fresh(record):
         return FoundArtifact(answer)
@@ -133,9 +133,9 @@ def look(request: Request, cache: Cache, connect: Connect | None, *, refresh: bo
         return FoundArtifact(_offline(request, answer, cache))
     client = connect()
     try:
-        if answer is not None and record is not None and confirm(record, cache, client):
+        if answer is not None and record is not None and confirm_record(record, cache, client):
             return FoundArtifact(answer)
-        found, etag = resolve_tagged(request, client)
+        found, etag = resolve_with_etag(request, client)
         cache.meet(client.identity)
         return FoundArtifact(found, client, etag)
     except NoSuchArtifactError:
@@ -149,7 +149,7 @@ def look(request: Request, cache: Cache, connect: Connect | None, *, refresh: bo
         raise _unserved(request, answer, cache, problem) from problem
 
 
-def confirm(record: CachedArtifact, cache: Cache, client: Client) -> bool:
+def confirm_record(record: CachedArtifact, cache: Cache, client: Client) -> bool:
     """Asks the registry whether an artifact is still there and unchanged, and notes what it says.
 
     Returns false if it is gone or changed, or if another registry answers than the one that gave the record. A record
@@ -190,10 +190,10 @@ def stale_warnings(record: CachedArtifact, problem: MxrError) -> tuple[str, ...]
 
 def resolve(request: Request, client: Client) -> Answer:
     """Returns the verified answer of the registry. Raises `NoSuchArtifactError`, `UnreachableError`, `DamagedError`."""
-    return resolve_tagged(request, client)[0]
+    return resolve_with_etag(request, client)[0]
 
 
-def resolve_tagged(request: Request, client: Client) -> tuple[Answer, str]:
+def resolve_with_etag(request: Request, client: Client) -> tuple[Answer, str]:
     """Returns the verified answer of the registry and the entity tag of the artifact. Raises as `resolve` does."""
     hit = client.resolve(request)
     if not hit.artifact.answers_requests:
@@ -209,18 +209,18 @@ def resolve_tagged(request: Request, client: Client) -> tuple[Answer, str]:
     return answer, hit.etag
 
 
-def bring(request: Request, found: FoundArtifact, cache: Cache, *, watch: Watch = unwatched) -> Fetched:
-    """Brings the program that `look` found into the cache, and returns it."""
+def download_found(request: Request, found: FoundArtifact, cache: Cache, *, watch: Watch = unwatched) -> Fetched:
+    """Downloads what the cache lacks of the program that `lookup` found, and returns it."""
     answer = found.answer
     if found.client is None:
-        use(answer, cache, None)
-        return in_cache(answer, cache, "cache", found.warnings)
-    moved = complete(answer, cache, found.client, watch)
+        log_use(answer, cache, None)
+        return make_fetched(answer, cache, "cache", found.warnings)
+    moved = download_missing(answer, cache, found.client, watch)
     # A cache that is not writable still serves its content: only a download requires writing.
     with nullcontext() if moved else suppress(MxrError):
         cache.remember(request, answer, found.etag)
     cache.tell_uses(found.client)
-    return in_cache(answer, cache, "registry" if moved else "cache")
+    return make_fetched(answer, cache, "registry" if moved else "cache")
 
 
 def fetch_compiled(
@@ -234,7 +234,7 @@ def fetch_compiled(
     artifact, etag = client.confirm(identity, "")
     assert artifact is not None
     cache.meet(client.identity)
-    answer = judged(request, artifact, "The compiled program")
+    answer = check_match(request, artifact, "The compiled program")
     if not answer.artifact.answers_requests:
         raise NoSuchArtifactError(
             f"The program is compiled as artifact {identity[:12]}, but the namespace serves "
@@ -242,30 +242,30 @@ def fetch_compiled(
             hint=f"Promote it: `mxr promote {identity[:12]}`. Then repeat the command.",
             detail={"id": answer.artifact.id, "serve": answer.artifact.serve},
         )
-    moved = complete(answer, cache, client, watch)
+    moved = download_missing(answer, cache, client, watch)
     with nullcontext() if moved else suppress(MxrError):
         cache.remember(request, answer, etag)
-    use(answer, cache, client)
-    return in_cache(answer, cache, "compiled")
+    log_use(answer, cache, client)
+    return make_fetched(answer, cache, "compiled")
 
 
-def in_cache(answer: Answer, cache: Cache, source: str, warnings: tuple[str, ...] = ()) -> Fetched:
+def make_fetched(answer: Answer, cache: Cache, source: str, warnings: tuple[str, ...] = ()) -> Fetched:
     """Returns what was fetched, with what the user must know of any such program."""
     if answer.artifact.key.uncalibrated:
         from mxr.artifact.compile_support import uncalibrated_warnings
 
         warnings += uncalibrated_warnings(answer.artifact.key)
-    return Fetched(path_of(answer, cache), source, answer, warnings)
+    return Fetched(cached_path(answer, cache), source, answer, warnings)
 
 
-def use(answer: Answer, cache: Cache, client: Client | None) -> None:
+def log_use(answer: Answer, cache: Cache, client: Client | None) -> None:
     """Logs a use that no resolve counted, and reports it with `client`; without one, a later fetch reports it."""
     cache.note_use(answer.artifact.id)
     if client is not None:
         cache.tell_uses(client)
 
 
-def judged(request: Request, artifact: Artifact, what: str) -> Answer:
+def check_match(request: Request, artifact: Artifact, what: str) -> Answer:
     """Returns an artifact as the answer to a request. `what` names it in errors.
 
     Raises `MismatchError` if it does not match the request, and `DamagedError` if it does not match its id.
@@ -282,7 +282,7 @@ def judged(request: Request, artifact: Artifact, what: str) -> Answer:
     return answer
 
 
-def complete(answer: Answer, cache: Cache, client: Client, watch: Watch = unwatched) -> bool:
+def download_missing(answer: Answer, cache: Cache, client: Client, watch: Watch = unwatched) -> bool:
     """Downloads the files of an answer that the cache does not have. Returns whether there were any.
 
     Copies blobs that cached programs of the same model also contain.
@@ -300,7 +300,7 @@ def complete(answer: Answer, cache: Cache, client: Client, watch: Watch = unwatc
     return moved
 
 
-def shortfall(request: Request, answer: Answer) -> str:
+def describe_inexact_match(request: Request, answer: Answer) -> str:
     """Returns the relaxations and assumptions of an answer as one line for people; empty for an exact match."""
     artifact, asked = answer.artifact, request.constraints
     parts = []
@@ -312,11 +312,13 @@ def shortfall(request: Request, answer: Answer) -> str:
             parts.append(f"arch {artifact.key.arch} instead of {request.key.arch}")
         else:
             wanted = getattr(asked, name, None) or "the default"
-            parts.append(f"{name} {show(getattr(artifact.attributes, name, None))} instead of {show(wanted)}")
+            parts.append(
+                f"{name} {value_text(getattr(artifact.attributes, name, None))} instead of {value_text(wanted)}"
+            )
     silent: dict[str, list[str]] = {}
     for name, value in answer.match.assumed.items():
         who = "the request" if getattr(asked, name, None) is None else "the program"
-        silent.setdefault(who, []).append(f"{name} {show(value)}")
+        silent.setdefault(who, []).append(f"{name} {value_text(value)}")
     for who, values in silent.items():
         them = "it" if len(values) == 1 else "them"
         parts.append(f"{', '.join(values)} assumed, because {who} does not specify {them}")
@@ -361,21 +363,21 @@ def files_of(answer: Answer) -> tuple[File, ...]:
     return manifest.files
 
 
-def held(answer: Answer, cache: Cache) -> bool:
+def has_files(answer: Answer, cache: Cache) -> bool:
     """Returns whether the cache has every file of an answer, with the right sha256."""
     return all(cache.holds(file.sha256) for file in files_of(answer))
 
 
-def path_of(answer: Answer, cache: Cache) -> Path:
+def cached_path(answer: Answer, cache: Cache) -> Path:
     """Returns the path in the cache of the program of an answer."""
     files = files_of(answer)
     return cache.file(files[0].sha256) if len(files) == 1 else cache.root / "files"
 
 
 def _offline(request: Request, before: Answer | None, cache: Cache) -> Answer:
-    chosen = cache.choose(request) if before is None or not held(before, cache) else None
+    chosen = cache.choose(request) if before is None or not has_files(before, cache) else None
     answer = before if chosen is None else chosen.answer
-    if answer is None or not held(answer, cache):
+    if answer is None or not has_files(answer, cache):
         raise UnreachableError(
             "The cache has no program for this request, and --offline is set.",
             hint="Run the same command once without --offline.",
@@ -387,10 +389,10 @@ def _unserved(request: Request, before: Answer | None, cache: Cache, problem: Mx
     """Returns the error, extended by whether --offline would find a program in the cache."""
     chosen = cache.choose(request) if before is None else None
     answer = before if chosen is None else chosen.answer
-    if answer is None or not held(answer, cache):
+    if answer is None or not has_files(answer, cache):
         hint = f"{problem.hint} The cache has no program for this request."
         return type(problem)(problem.message, hint=hint)
-    why = f"is not an exact match ({shortfall(request, answer)})"
+    why = f"is not an exact match ({describe_inexact_match(request, answer)})"
     if answer.match.exact:
         why = "the registry has not confirmed for longer than max_stale"
     return type(problem)(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.cache.store import Cache
 from mxr.errors import MxrError, TemporaryError, UnreachableError
-from mxr.protocol.artifacts import NamespaceDefaults, document
+from mxr.protocol.artifacts import NamespaceDefaults, message_document
 from mxr.util import codec
 
 from .fetch import Connect
@@ -31,7 +31,7 @@ def find_namespace_defaults(cache: Cache, connect: Connect | None) -> RequestDef
         cache.meet(client.identity)
     except (UnreachableError, TemporaryError):
         return known or NO_DEFAULTS
-    cache.remember_defaults(document(found))
+    cache.remember_defaults(message_document(found))
     return found.as_defaults(SOURCE)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from mxr import consumers
 from mxr.artifact import compile_support, model_evidence, program_evidence, target
 from mxr.artifact.attributes import Attributes
-from mxr.artifact.key import Difference, Key, show
+from mxr.artifact.key import Difference, Key, value_text
 from mxr.artifact.manifest import File, Manifest, split_file
 from mxr.artifact.target import GfxArch, Inputs
 from mxr.client import transfer
@@ -98,7 +98,7 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
     if against := model_evidence.contradictions(key, onnx, description):
         raise contradicted(against)
     if options.calibration is not None:
-        calibration.check(options.calibration, onnx.inputs, key.inputs)
+        calibration.check_calibration(options.calibration, onnx.inputs, key.inputs)
     doubts = program_evidence.warnings(key, description) + model_evidence.warnings(onnx, description)
     return PublicationLabel(key, attributes, doubts + compile_support.uncalibrated_warnings(key))
 
@@ -113,7 +113,8 @@ def refuse_contradictions(key: Key, attributes: Attributes, description: Mapping
 def contradicted(differences: tuple[Difference, ...]) -> MismatchError:
     """Returns the error for a label that the file contradicts."""
     listed = "; ".join(
-        f"{each.field} is {show(each.asked)} in the label and {show(each.found)} in the file" for each in differences
+        f"{each.field} is {value_text(each.asked)} in the label and {value_text(each.found)} in the file"
+        for each in differences
     )
     return MismatchError(
         f"The file contradicts its label: {listed}.",
@@ -137,7 +138,7 @@ def _against_model(found: Difference) -> str:
         return str(found.found).rstrip(".")
     if what == "inputs":
         return f"the program has an input {name}, the model does not"
-    return f"{found.field} is {show(found.asked)} in the model and {show(found.found)} in the program"
+    return f"{found.field} is {value_text(found.asked)} in the model and {value_text(found.found)} in the program"
 
 
 def cut(path: Path, name: str) -> File:
@@ -224,7 +225,7 @@ def _labelled_arch(options: Options, description: Mapping[str, Any]) -> GfxArch 
 
 
 def _flags(options: Options, description: Mapping[str, Any], kind: str) -> tuple[bool | None, bool | None]:
-    consumer = consumers.find(options.consumer) if options.consumer else None
+    consumer = consumers.find_consumer(options.consumer) if options.consumer else None
     in_file = description.get("offload_copy") if kind == "gpu" else None
     offload_copy = consumer.offload_copy if consumer else in_file
     fast_math = consumer.fast_math if consumer else None

@@ -133,7 +133,7 @@ def present(
     store: Store, blob: Blob, offset: int = 0, length: int | None = None, chunk: ChunkSize = full_chunk
 ) -> Iterator[bytes]:
     """Yield verified bytes of a blob that has a row. Raises `DamagedBlobError` if they are missing or damaged."""
-    check(store, blob)
+    check_blob(store, blob)
     reader = store.open(blob.sha256, offset, length)
     reader.chunk = chunk
     try:
@@ -142,7 +142,7 @@ def present(
         reader.close()
 
 
-def check(store: Store, blob: Blob) -> None:
+def check_blob(store: Store, blob: Blob) -> None:
     """Verify the stored bytes of a blob that has a row. Raises `DamagedBlobError`."""
     try:
         if store.check(blob.sha256) == blob.size:
@@ -167,5 +167,5 @@ def file_range(store: Store, file: File, start: int, length: int, chunk: ChunkSi
     """
     parts = list(file.spans().ranges(start, length))
     for part in parts:
-        check(store, part.blob)
+        check_blob(store, part.blob)
     return (data for part in parts for data in present(store, part.blob, part.offset, part.length, chunk))

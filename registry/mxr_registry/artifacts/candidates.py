@@ -54,12 +54,12 @@ _KEYS = DecodingCache(lambda text: Key.from_json(json.loads(text)), MAX_CACHED)
 _PARTIALS = DecodingCache(lambda body: codec.decode(PartialRequest, codec.parse(body, "The body")), MAX_CACHED)
 
 
-def read(body: bytes) -> PartialRequest:
+def decode_partial_request(body: bytes) -> PartialRequest:
     """Decode the partial request in a body. Raises `UsageError`."""
     return _PARTIALS.get(body)
 
 
-def find(db: Database, namespace: str, partial: PartialRequest) -> str | None:
+def find_candidates(db: Database, namespace: str, partial: PartialRequest) -> str | None:
     """Return the JSON of `Candidates`; None if there are none. Raises `UsageError` for a request without a target."""
     with db.reading() as session:
         rows, more = _read_rows(session, namespace, partial)
@@ -100,7 +100,7 @@ def _to_json(choice: rules.Choice, key_json: str) -> str:
     return f'{{"key":{key},{json.dumps(rest)[1:]}'
 
 
-def explain(
+def no_candidates_error(
     session: Session, namespace: str, partial: PartialRequest, toolchains: Sequence[Mapping[str, Any]]
 ) -> NoSuchArtifactError:
     """Return the error for a request without candidates. `toolchains`: those of the workers that could compile it."""
@@ -115,7 +115,7 @@ def record_miss(db: Database, namespace: str, partial: PartialRequest, error: No
     """
     if set(partial.open_facts) <= {"offload_copy", "fast_math"}:
         request = _with_default_flags(partial)
-        misses.record(db, namespace, request, request.key.digest, error.detail["nearest"])
+        misses.record_miss(db, namespace, request, request.key.digest, error.detail["nearest"])
 
 
 def _with_default_flags(partial: PartialRequest) -> Request:

@@ -96,7 +96,7 @@ class ArtifactFilters:
         return cls(**{**query, "limit": int(limit)})  # type: ignore[arg-type]
 
 
-def listed(session: Session, namespace: str, filters: ArtifactFilters) -> str:
+def list_artifacts(session: Session, namespace: str, filters: ArtifactFilters) -> str:
     """Return the JSON of one page of artifacts, newest first."""
     row = ArtifactRow
     query = select(*COLUMNS).where(row.namespace == namespace)
@@ -120,13 +120,13 @@ def listed(session: Session, namespace: str, filters: ArtifactFilters) -> str:
     return '{"artifacts":[' + ",".join(page) + f'],"next":{next_page}}}'
 
 
-def show(session: Session, namespace: str, id: str) -> str:
+def show_artifact(session: Session, namespace: str, id: str) -> str:
     """Return the JSON of one artifact with its manifest and description. Raises `NotFoundError`, `UsageError`."""
-    return show_row(find(session, namespace, id), default_serve(session))
+    return show_row(find_artifact(session, namespace, id), default_serve(session))
 
 
 def show_row(row: Row, default: str) -> str:
-    """Return the JSON of the artifact in a row of `find`. `default`: see `fields_of`."""
+    """Return the JSON of the artifact in a row of `find_artifact`. `default`: see `fields_of`."""
     description = row.description_json or "null"
     return f'{{{fields_of(row, default)},"description":{description},"manifest":{row.manifest_json}}}'
 
@@ -188,7 +188,7 @@ def has(session: Session, namespace: str, id: str) -> bool:
     return session.execute(query).first() is not None
 
 
-def find(session: Session, namespace: str, id: str) -> Row:
+def find_artifact(session: Session, namespace: str, id: str) -> Row:
     """Return the row of the artifact with this id or unique id prefix (8 digits or more).
 
     Raises `NotFoundError`, and `UsageError` for an ambiguous prefix or an invalid id.
@@ -219,9 +219,9 @@ def file_of(row: Row, name: str) -> File:
     raise NotFoundError(f"Artifact {row.id[:12]} has no file {name!r}.", hint=f"Use one of its files: {names}.")
 
 
-def promote(session: Session, namespace: str, id: str) -> str:
+def promote_artifact(session: Session, namespace: str, id: str) -> str:
     """Prefer an artifact over all others that serve the same request, and return its JSON. The last promotion wins."""
-    row = find(session, namespace, id)
+    row = find_artifact(session, namespace, id)
     advisory_lock(session, f"promote {namespace} {row.digest}")
     latest = select(func.coalesce(func.max(ArtifactRow.promoted), 0)).where(
         ArtifactRow.namespace == namespace, ArtifactRow.digest == row.digest
@@ -230,7 +230,7 @@ def promote(session: Session, namespace: str, id: str) -> str:
     session.execute(
         update(ArtifactRow).where(ArtifactRow.seq == row.seq).values(promoted=promoted, promoted_at=now(session))
     )
-    return show(session, namespace, row.id)
+    return show_artifact(session, namespace, row.id)
 
 
 def not_pinned() -> Any:
@@ -254,14 +254,14 @@ def delete_rows(session: Session, artifacts: Sequence[int]) -> int:
     return session.execute(delete(ArtifactRow).where(ArtifactRow.seq.in_(artifacts))).rowcount
 
 
-def remove(session: Session, namespace: str, id: str) -> str:
+def remove_artifact(session: Session, namespace: str, id: str) -> str:
     """Remove an artifact and return its last JSON. Its blobs stay until a sweep finds them unreferenced.
 
     Raises `NotAllowedError` if a registered lock pins the artifact.
     """
-    row = find(session, namespace, id)
+    row = find_artifact(session, namespace, id)
     locks.refuse_pinned(session, row.seq, row.id)
-    removed = show(session, namespace, row.id)
+    removed = show_artifact(session, namespace, row.id)
     try:
         delete_rows(session, [row.seq])
     except IntegrityError:

@@ -26,7 +26,7 @@ BATCH = 500
 MAX_NAMED = 20
 
 
-def put(db: Database, namespace: str, name: str, ids: Sequence[str]) -> str:
+def register_lock(db: Database, namespace: str, name: str, ids: Sequence[str]) -> str:
     """Register a lock, or replace the artifacts that it pins, and return its JSON.
 
     Runs in one transaction: the lock pins all of these artifacts, or nothing changes. Raises `NoSuchArtifactError`,
@@ -46,13 +46,13 @@ def put(db: Database, namespace: str, name: str, ids: Sequence[str]) -> str:
                     f"There are {MAX_LOCKS} registered locks, which is the limit.",
                     hint="Remove locks that nobody needs with `mxr lock --unregister NAME`.",
                 )
-            row = find(session, namespace, name)
+            row = find_lock(session, namespace, name)
             _refuse_unserved(session, namespace, rows, set(_ids(session, row.seq)))
             wanted = sorted(each.seq for each in rows)
             session.execute(delete(LockArtifactRow).where(LockArtifactRow.lock == row.seq))
             if wanted:
                 session.execute(insert(LockArtifactRow), [{"lock": row.seq, "artifact": seq} for seq in wanted])
-            return show(session, namespace, name)
+            return show_lock(session, namespace, name)
     except IntegrityError:
         raise NoSuchArtifactError(
             "An artifact of this lock has just been removed.", hint="Create the lock again with `mxr lock`."
@@ -101,7 +101,7 @@ def _refuse_unserved(session: Session, namespace: str, rows: Iterable[Row], pinn
         )
 
 
-def find(session: Session, namespace: str, name: str) -> Row:
+def find_lock(session: Session, namespace: str, name: str) -> Row:
     """Return the row of a lock. Raises `NotFoundError`."""
     row = LockRow
     query = select(row.seq, row.name, row.created_at, row.updated_at)
@@ -113,13 +113,13 @@ def find(session: Session, namespace: str, name: str) -> Row:
     return found
 
 
-def show(session: Session, namespace: str, name: str) -> str:
+def show_lock(session: Session, namespace: str, name: str) -> str:
     """Return the JSON of one lock with the ids of its artifacts. Raises `NotFoundError`."""
-    row = find(session, namespace, name)
+    row = find_lock(session, namespace, name)
     return _to_json(row, _ids(session, row.seq))
 
 
-def listed(session: Session, namespace: str, after: str | None = None) -> str:
+def list_locks(session: Session, namespace: str, after: str | None = None) -> str:
     """Return the JSON of one page of locks, sorted by name. `after`: `next` of the previous page."""
     row = LockRow
     query = select(row.seq, row.name, row.created_at, row.updated_at).where(row.namespace == namespace)
@@ -149,12 +149,12 @@ def _to_json(row: Row, ids: Iterable[str]) -> str:
     )
 
 
-def remove(session: Session, namespace: str, name: str) -> str:
+def unregister_lock(session: Session, namespace: str, name: str) -> str:
     """Unregister a lock and return its last JSON. Its artifacts can be removed and swept again.
 
     Raises `NotFoundError`.
     """
-    removed = show(session, namespace, name)
+    removed = show_lock(session, namespace, name)
     session.execute(delete(LockRow).where(LockRow.namespace == namespace, LockRow.name == name))
     return removed
 

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from mxr.artifact import matching, target
 from mxr.artifact.attributes import ALLOWANCES, Constraints, Request
-from mxr.artifact.key import Difference, Key, show
+from mxr.artifact.key import Difference, Key, value_text
 from mxr.artifact.matching import Candidate
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.serving import BUILT_ONLY, DESCRIPTIONS, PROMOTED_ONLY, allows
@@ -46,7 +46,7 @@ class NearestArtifact:
         return {"id": self.candidate.id, "differences": rows}
 
 
-def explain(
+def miss_error(
     session: Session, namespace: str, request: Request, digest: str, family: str | None, rule: str
 ) -> tuple[NoSuchArtifactError, list[Mapping[str, Any]]]:
     """Return the error for a request that no artifact satisfies, and the nearest artifacts as JSON.
@@ -89,8 +89,8 @@ def _nearest_differences(session: Session, namespace: str, model: str, near: Seq
         more = len(near[0].differences) - 1
         rest = f" ({counted(more, 'more difference')})" if more else ""
         return (
-            f"the nearest artifact, {near[0].candidate.id[:12]}, has {first.field} {show(first.found)}, "
-            f"but the request asks for {show(first.asked)}{rest}."
+            f"the nearest artifact, {near[0].candidate.id[:12]}, has {first.field} {value_text(first.found)}, "
+            f"but the request asks for {value_text(first.asked)}{rest}."
         )
     if models.known(session, namespace, model):
         return "the registry knows this model but has no program of it."

@@ -32,7 +32,7 @@ TRIM_INTERVAL = 50
 """Number of recorded misses after which the oldest ones are removed, if there are more than `MAX_MISSES`."""
 
 
-def record(db: Database, namespace: str, request: Request, digest: str, nearest: list[Mapping[str, Any]]) -> None:
+def record_miss(db: Database, namespace: str, request: Request, digest: str, nearest: list[Mapping[str, Any]]) -> None:
     """Count a miss. If the database is busy, full or read-only, this is logged and raises no error.
 
     A request of more than `MAX_MISS_BYTES` bytes is not recorded, and only the latest `MAX_MISSES` are kept.
@@ -75,7 +75,7 @@ def _trim(session: Session, namespace: str) -> None:
         session.execute(delete(row).where(row.namespace == namespace, row.last_at < oldest))
 
 
-def listed(session: Session, namespace: str, after: str | None = None) -> str:
+def list_misses(session: Session, namespace: str, after: str | None = None) -> str:
     """Return the JSON of one page of misses, latest first. `after`: `next` of the previous page.
 
     Raises `UsageError`.

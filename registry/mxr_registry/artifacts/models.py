@@ -33,7 +33,9 @@ ATTEMPTS = 3
 DescribeModel = Callable[[File], Description]
 
 
-def register(db: Database, store: Store, describe_model: DescribeModel, namespace: str, declared: RegisterModel) -> str:
+def register_model(
+    db: Database, store: Store, describe_model: DescribeModel, namespace: str, declared: RegisterModel
+) -> str:
     """Register a model with its bytes and return its JSON.
 
     `describe_model` returns the description of an ONNX file, or raises `DamagedError`. Raises `NoSuchBlobError`, and
@@ -43,7 +45,7 @@ def register(db: Database, store: Store, describe_model: DescribeModel, namespac
     with db.reading() as session:
         row = _find(session, namespace, declared.model)
     known = row is not None and row.complete and row.manifest_json == canonical(declared.manifest.to_json())
-    verify(db, store, namespace, declared, read_bytes=not known)
+    verify_identity(db, store, namespace, declared, read_bytes=not known)
     description = None
     if not known or row is None or row.graph is None or not _is_whole(json.loads(row.told_json or "{}")):
         description = describe_model(next(file for file in declared.manifest.files if file.name == declared.onnx))
@@ -58,7 +60,7 @@ def _write(db: Database, namespace: str, declared: RegisterModel, description: D
                 save(session, namespace, declared)
                 if description is not None:
                     _save_description(session, namespace, declared.model, dict(description))
-                return show(session, namespace, declared.model)
+                return show_model(session, namespace, declared.model)
         except IntegrityError:
             # Another request registered the model at the same time; the next attempt finds it.
             continue
@@ -76,7 +78,9 @@ def _save_description(session: Session, namespace: str, model: str, description:
     session.execute(update(ModelRow).where(ModelRow.namespace == namespace, ModelRow.model == model).values(values))
 
 
-def verify(db: Database, store: Store, namespace: str, declared: RegisterModel, *, read_bytes: bool = True) -> None:
+def verify_identity(
+    db: Database, store: Store, namespace: str, declared: RegisterModel, *, read_bytes: bool = True
+) -> None:
     """Compare the identity of a declared model with its manifest. The bytes of each blob were checked when they came.
 
     `read_bytes`: also read files of several blobs, because nobody hashed these files as a whole. Raises
@@ -107,7 +111,7 @@ def check_external_data(declared: RegisterModel, description: Description) -> No
 
 
 def save(session: Session, namespace: str, declared: RegisterModel) -> None:
-    """Save a model that `verify` accepted. A complete model stays as it is."""
+    """Save a model that `verify_identity` accepted. A complete model stays as it is."""
     row = session.execute(_select(namespace).where(ModelRow.model == declared.model).with_for_update()).one_or_none()
     if row is not None and row.complete:
         return
@@ -179,7 +183,7 @@ def name_of(session: Session, namespace: str, model: str) -> str | None:
     return session.execute(query).scalar()
 
 
-def show(session: Session, namespace: str, model: str) -> str:
+def show_model(session: Session, namespace: str, model: str) -> str:
     """Return the JSON of one model with its manifest.
 
     A model whose bytes the registry never had is shown as the publishers of its programs describe it, if they agree.
@@ -219,7 +223,7 @@ def _claimed(model: str, claim: dict[str, Any]) -> dict[str, Any]:
     return {"model": model, "complete": False, "claimed": True, "onnx": None, "manifest": None, **claim}
 
 
-def listed(session: Session, namespace: str, prefix: str | None = None, after: str | None = None) -> str:
+def list_models(session: Session, namespace: str, prefix: str | None = None, after: str | None = None) -> str:
     """Return the JSON of one page of models without manifests, newest first. `after`: `next` of the previous page.
 
     With `prefix`, of the models whose identity begins with it; the last page also has those that are only claimed.

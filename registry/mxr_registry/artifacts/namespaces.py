@@ -15,7 +15,7 @@ from sqlalchemy import Row, select
 from mxr import consumers
 from mxr.artifact.serving import SERVE_RULES
 from mxr.errors import NotFoundError, UsageError
-from mxr.protocol.artifacts import NamespaceDefaults, document
+from mxr.protocol.artifacts import NamespaceDefaults, message_document
 from mxr.util import codec
 from mxr.util.frozen import dataclass
 from mxr_registry.database.session import Session, default_serve, now, upsert
@@ -49,7 +49,7 @@ class NamespaceSettings:
 
     def to_json(self) -> dict[str, Any]:
         """Return `{"name", "serve", "defaults"}`."""
-        return {"name": self.name, "serve": self.serve, "defaults": document(self.defaults)}
+        return {"name": self.name, "serve": self.serve, "defaults": message_document(self.defaults)}
 
 
 def list_namespaces(session: Session) -> list[NamespaceSettings]:
@@ -88,8 +88,8 @@ def change_namespace(session: Session, namespace: str, changes: Mapping[str, obj
     if found.serve not in (*SERVE_RULES, AUTO):
         raise UsageError(f"{found.serve[:40]!r} is not a rule.", hint=f"Use one of {', '.join((*SERVE_RULES, AUTO))}.")
     if found.defaults.consumer is not None:
-        consumers.find(found.defaults.consumer)
-    text = None if found.defaults == NamespaceDefaults() else codec.canonical(document(found.defaults))
+        consumers.find_consumer(found.defaults.consumer)
+    text = None if found.defaults == NamespaceDefaults() else codec.canonical(message_document(found.defaults))
     own = {"serve": None if found.serve == AUTO else found.serve, "defaults_json": text}
     upsert(session, NamespaceRow, {"name": namespace}, {**own, "created_at": now(session)}, own)
     return found

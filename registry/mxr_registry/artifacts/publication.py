@@ -78,13 +78,13 @@ def publish(
     `ConflictError` for another model, or for bytes that were published with other facts, and `NotAllowedError` for an
     amendment by somebody else.
     """
-    checked = check(db, store, inspect, namespace, wanted, PublicationSource(serving.PUSHED, principal))
+    checked = check_publication(db, store, inspect, namespace, wanted, PublicationSource(serving.PUSHED, principal))
     checked = replace(checked, description=_with_warnings(checked, _check_model(db, namespace, checked)))
     for _ in range(ATTEMPTS):
         try:
             with db.writing() as session:
-                found = record(session, namespace, checked)
-                text = catalog.show(session, namespace, checked.id)
+                found = write_artifact(session, namespace, checked)
+                text = catalog.show_artifact(session, namespace, checked.id)
         except IntegrityError:
             # Another request wrote the same artifact or its model at the same time; the next attempt finds it.
             continue
@@ -94,7 +94,7 @@ def publish(
     raise NoSuchBlobError("A blob of this artifact has just been swept.")
 
 
-def check(
+def check_publication(
     db: Database, store: Store, inspect: Inspect, namespace: str, wanted: Publish, source: PublicationSource
 ) -> CheckedPublication:
     """Run all checks that precede the transaction: read every byte, describe the programs, compare them with the key.
@@ -163,7 +163,7 @@ def _lost_blobs(db: Database, store: Store, namespace: str, id: str) -> bool:
     with db.reading() as session:
         if not catalog.has(session, namespace, id):
             return False
-        row = catalog.find(session, namespace, id)
+        row = catalog.find_artifact(session, namespace, id)
     needed = list(Manifest.from_json(json.loads(row.manifest_json)).blobs())
     stored = store.stats(blob.sha256 for blob in needed)
     return any(stored.get(blob.sha256) != blob.size for blob in needed)
@@ -194,7 +194,7 @@ def _joined(files: Sequence[File], descriptions: Sequence[Description]) -> Descr
     return {"files": {file.name: each for file, each in zip(files, descriptions, strict=True)}}
 
 
-def record(session: Session, namespace: str, checked: CheckedPublication) -> RecordedPublication:
+def write_artifact(session: Session, namespace: str, checked: CheckedPublication) -> RecordedPublication:
     """Write a checked publication within the caller's transaction.
 
     An existing artifact keeps its manifest, unless `checked.repairs`, or a worker built what was pushed: a publisher

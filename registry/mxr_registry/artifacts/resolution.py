@@ -64,7 +64,7 @@ class ResolveResult:
     text: str
 
 
-def read(body: bytes) -> ResolveRequest:
+def decode_request(body: bytes) -> ResolveRequest:
     """Decode the request in the body of a resolve. Raises `UsageError`."""
     return _REQUESTS.get(body)
 
@@ -81,7 +81,7 @@ def hit(db: Database, usage: UsageCounter, namespace: str, wanted: ResolveReques
 
     Raises `UsageError` if the request leaves a feature open and the matching artifacts differ in it.
     """
-    found = find(db, namespace, wanted)
+    found = find_hit(db, namespace, wanted)
     if found is None:
         return None
     usage.count(namespace, found.id)
@@ -92,16 +92,16 @@ def refuse(db: Database, namespace: str, wanted: ResolveRequest) -> NoReturn:
     """Count a miss. Raises `NoSuchArtifactError`, which explains it."""
     with db.reading() as session:
         rule = namespaces.rule_of(session, namespace)
-        error, nearest = miss_report.explain(session, namespace, wanted.request, wanted.digest, wanted.family, rule)
-    misses.record(db, namespace, wanted.request, wanted.digest, nearest)
+        error, nearest = miss_report.miss_error(session, namespace, wanted.request, wanted.digest, wanted.family, rule)
+    misses.record_miss(db, namespace, wanted.request, wanted.digest, nearest)
     raise error
 
 
-def find(db: Database, namespace: str, wanted: ResolveRequest) -> ResolveResult | None:
+def find_hit(db: Database, namespace: str, wanted: ResolveRequest) -> ResolveResult | None:
     """Return the hit, or None. Raises `UsageError` as `hit` does."""
     values = {"namespace": namespace, "digest": wanted.digest, "generic": wanted.generic_digest or wanted.digest}
     rows = db.run_prepared(PREPARED, values)
-    chosen = choose(rows, wanted, db.serve)
+    chosen = choose_row(rows, wanted, db.serve)
     if chosen is None:
         return None
     candidate, match = chosen
@@ -117,10 +117,10 @@ def find_compiled(session: Session, namespace: str, request: Request) -> tuple[C
     wanted = ResolveRequest.of(request)
     values = {"namespace": namespace, "digest": wanted.digest, "generic": wanted.generic_digest or wanted.digest}
     rows = session.execute(MATCHING_DIGEST, values).all()
-    return choose(rows, wanted, default_serve(session), compiles=True)
+    return choose_row(rows, wanted, default_serve(session), compiles=True)
 
 
-def choose(
+def choose_row(
     rows: Sequence[Row], wanted: ResolveRequest, default: str, *, compiles: bool = False
 ) -> tuple[Candidate, Match] | None:
     """Choose among rows of `MATCHING_DIGEST`. `default`: the rule of a namespace without one of its own."""
@@ -128,7 +128,9 @@ def choose(
         return None
     found = [catalog.candidate_of(row, None if row.digest == wanted.digest else wanted.family) for row in rows]
     rule = rows[0].serve or default
-    return matching.choose(wanted.request.constraints, found, serve=rule_for_compiles(rule) if compiles else rule)
+    return matching.choose_candidate(
+        wanted.request.constraints, found, serve=rule_for_compiles(rule) if compiles else rule
+    )
 
 
 def _to_json(row: Row, match: Match, default: str) -> str:

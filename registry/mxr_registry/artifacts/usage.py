@@ -69,7 +69,7 @@ class UsageCounter:
         for namespace in {each for each, _ in counts}:
             uses = [Use(id, count) for (owner, id), count in counts.items() if owner == namespace]
             try:
-                record(self._db, namespace, uses)
+                record_uses(self._db, namespace, uses)
             except (MxrError, SQLAlchemyError) as problem:
                 log.warning("uses of %d artifacts are not recorded yet: %s", len(uses), problem)
                 self._keep(namespace, uses)
@@ -90,7 +90,7 @@ class UsageCounter:
             self.write()
 
 
-def record(db: Database, namespace: str, uses: Iterable[Use]) -> int:
+def record_uses(db: Database, namespace: str, uses: Iterable[Use]) -> int:
     """Record uses and return the number of artifacts. Ignores artifacts that no longer exist.
 
     Raises `TemporaryError`.
@@ -167,7 +167,7 @@ def _number(name: str, text: str, limit: int) -> int:
     return int(text)
 
 
-def listed(session: Session, namespace: str, filters: UsageFilters) -> str:
+def list_usage(session: Session, namespace: str, filters: UsageFilters) -> str:
     """Return the JSON of a `UsageError` reply (see `mxr.protocol.artifacts`)."""
     since = cast(now(session) // DAY, Integer) - filters.days
     total: Any = func.sum(UseRow.count).label("total")

@@ -43,7 +43,7 @@ def upgrade(db: Database) -> str:
     return newest()
 
 
-def check(db: Database) -> None:
+def check_schema(db: Database) -> None:
     """Check that the schema has the revision that this code needs. Raises `TemporaryError` if it is older."""
     with db.reading() as session:
         found = current(session)

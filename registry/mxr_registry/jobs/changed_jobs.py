@@ -55,4 +55,4 @@ def _document(session: Session, seq: int) -> str:
     seconds, rests_on = None, None
     if row.state in job_protocol.OPEN:
         seconds, rests_on = estimates.estimate(session, row.namespace, row.model, row.arch)
-    return canonical(tracking.document(row) | {"estimate": seconds, "estimate_from": rests_on})
+    return canonical(tracking.job_document(row) | {"estimate": seconds, "estimate_from": rests_on})

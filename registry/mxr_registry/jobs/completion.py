@@ -49,7 +49,7 @@ def finish(
     job (which is then queued again), and `NoSuchBlobError`.
     """
     with transitions.job_transaction(db) as session:
-        row = tracking.find(session, namespace, id)
+        row = tracking.find_job(session, namespace, id)
         if _already_finished(row, done):
             return tracking.shown(session, rules, row).text
         row = lease_endings.require_lease(session, namespace, id, done.fence)
@@ -59,7 +59,7 @@ def finish(
     try:
         _check_matches_job(row, done)
         source = PublicationSource(BUILT, principal, row.id, row.worker_name)
-        checked = publication.check(db, store, inspect, namespace, done.artifact, source)
+        checked = publication.check_publication(db, store, inspect, namespace, done.artifact, source)
     except (MismatchError, DamagedError) as problem:
         name = "wrong_program" if isinstance(problem, MismatchError) else "damaged_program"
         # Transient, so that another worker retries it: only what MIGraphX itself rejects is permanent.
@@ -127,7 +127,7 @@ def _close(session: Session, row: Row, done: job_protocol.FinishJob, checked: pu
         "failure_json": None,
     }
     transitions.change(session, row.seq, *lease_endings.lease_guards(row), **closing)
-    publication.record(session, row.namespace, checked)
+    publication.write_artifact(session, row.namespace, checked)
     logs.append(session, row.seq, done.log)
     transitions.record_event(session, row.seq, job_protocol.DONE, f"published {checked.id}", row.worker_name)
     workers.mark_seen(session, row.namespace, row.worker, now(session))

@@ -33,7 +33,7 @@ EXPIRED = select(*JobRow.__table__.c).where(JobRow.state == job_protocol.RUNNING
 
 def require_lease(session: Session, namespace: str, id: str, fence: int) -> Row:
     """Return the row of a job if the lease with this fencing number is valid. Raises `ConflictError`."""
-    row = tracking.find(session, namespace, id)
+    row = tracking.find_job(session, namespace, id)
     if row.state != job_protocol.RUNNING or row.fence != fence or row.lease_until < now(session):
         raise ConflictError(
             f"Job {row.id[:12]}: the lease is lost.",

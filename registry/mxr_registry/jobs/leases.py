@@ -83,8 +83,8 @@ def begin(db: Database, namespace: str, wanted: job_protocol.Claim) -> ClaimFilt
     Raises `NotFoundError` for an unknown worker or job, and `NoWorkerError` for a job that the worker cannot compile.
     """
     with db.reading() as session:
-        worker = workers.find(session, namespace, wanted.worker)
-        job = tracking.find(session, namespace, wanted.job) if wanted.job else None
+        worker = workers.find_worker(session, namespace, wanted.worker)
+        job = tracking.find_job(session, namespace, wanted.job) if wanted.job else None
     if job is not None and lanes.compile_method(worker.can_json, job.lane, job.constraints_json) is None:
         raise workers.no_worker_error(_request(job))
     can = lanes.capabilities_of(worker.can_json)
@@ -103,7 +103,7 @@ def claim(db: Database, rules: JobRules, claims: ClaimFilter, *, waiting: bool =
     """
     lease_endings.expire(db, rules)
     with db.reading() as session:
-        worker = workers.find(session, claims.namespace, claims.worker)
+        worker = workers.find_worker(session, claims.namespace, claims.worker)
         update_due = workers.seen_update_due(worker, now(session), rules, waiting)
         found = _next(session, rules, worker, claims)
     if found is None and not update_due:
@@ -122,13 +122,13 @@ def wanted_job_closed(db: Database, claims: ClaimFilter) -> bool:
     if claims.job is None:
         return False
     with db.reading() as session:
-        return tracking.find(session, claims.namespace, claims.job).state not in job_protocol.OPEN
+        return tracking.find_job(session, claims.namespace, claims.job).state not in job_protocol.OPEN
 
 
 def _next(session: Session, rules: JobRules, worker: Row, claims: ClaimFilter) -> Row | None:
     if claims.job:
         # The caller names this job, so back-off and remembered failures do not apply.
-        row = tracking.find(session, claims.namespace, claims.job)
+        row = tracking.find_job(session, claims.namespace, claims.job)
         return row if row.state == job_protocol.QUEUED else None
     wanted = dict.fromkeys((*claims.lanes, *_queued_cross_lanes(session, claims)))
     firsts = [next(_suitable_jobs(session, rules, worker, lane), None) for lane in wanted]

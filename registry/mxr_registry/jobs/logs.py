@@ -72,7 +72,7 @@ def _split(text: str) -> Iterator[bytes]:
         yield text[start : start + step].encode()
 
 
-def read(session: Session, seq: int, offset: int, limit: int | None = None) -> list[LogChunk]:
+def read_log(session: Session, seq: int, offset: int, limit: int | None = None) -> list[LogChunk]:
     """Return what is kept of a log from an offset, in about `limit` bytes at most."""
     row = JobLogRow
     query = select(row.start, row.size, row.data).where(row.job == seq, row.start + row.size > offset)

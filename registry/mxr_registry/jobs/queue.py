@@ -18,7 +18,7 @@ from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Row, Session, now
 
 
-def show(session: Session, rules: JobRules, namespace: str, query: Mapping[str, str]) -> str:
+def show_queue(session: Session, rules: JobRules, namespace: str, query: Mapping[str, str]) -> str:
     """Return the JSON of the queue statistics, filtered by `arch` and `num_cu`. Raises `UsageError`.
 
     The statistics are `queued`, `running` and `oldest_seconds` (the age of the oldest queued job, or 0): in total, for

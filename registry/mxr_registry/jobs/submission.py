@@ -86,7 +86,7 @@ def _prepare(store: Store, wanted: job_protocol.CompileRequest) -> _Submission:
         check_recording(key, wanted.file_name)
     elif wanted.file_name is not None:
         raise UsageError("file_name is valid only with a key of ONNX Runtime's form.", hint="Omit file_name.")
-    compile_support.check(key, request.constraints.num_cu)
+    compile_support.check_compilable(key, request.constraints.num_cu)
     constraints = canonical(request.to_json()["constraints"])
     terms = terms_of(constraints)
     has_calibration = key.calibration is None or store.stat(key.calibration) is not None

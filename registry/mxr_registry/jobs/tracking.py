@@ -105,7 +105,7 @@ def select_jobs(namespace: str) -> Any:
     return select(*COLUMNS).where(JobRow.namespace == namespace)
 
 
-def find(session: Session, namespace: str, id: str) -> Row:
+def find_job(session: Session, namespace: str, id: str) -> Row:
     """Return the job with this id or unique id prefix (8 digits or more). Raises `NotFoundError`, `UsageError`."""
     job_protocol.check_job(id)
     found = session.execute(BY_ID, {"namespace": namespace, "low": id, "high": id + "g"}).all()
@@ -117,9 +117,9 @@ def find(session: Session, namespace: str, id: str) -> Row:
     return found[0]
 
 
-def show(session: Session, rules: JobRules, namespace: str, id: str) -> JobDocument:
+def show_job(session: Session, rules: JobRules, namespace: str, id: str) -> JobDocument:
     """Return the document of one job. Raises `NotFoundError`, `UsageError`."""
-    return shown(session, rules, find(session, namespace, id))
+    return shown(session, rules, find_job(session, namespace, id))
 
 
 def at(session: Session, rules: JobRules, seq: int) -> JobDocument:
@@ -135,7 +135,7 @@ def shown(session: Session, rules: JobRules, row: Row) -> JobDocument:
     if row.state in job_protocol.OPEN:
         seconds, rests_on = estimates.estimate(session, row.namespace, row.model, row.arch)
     more = {"place": place, "estimate": seconds, "estimate_from": rests_on, "waiting_for": missing}
-    return JobDocument(row.seq, row.id, row.version, row.state, row.log_size, canonical(document(row) | more))
+    return JobDocument(row.seq, row.id, row.version, row.state, row.log_size, canonical(job_document(row) | more))
 
 
 def place_of(session: Session, row: Row) -> int:
@@ -144,7 +144,7 @@ def place_of(session: Session, row: Row) -> int:
     return int(session.execute(AHEAD, values).scalar_one()) + 1
 
 
-def document(row: Row) -> dict[str, Any]:
+def job_document(row: Row) -> dict[str, Any]:
     """Return the JSON fields of a job row, with queue position, estimate and missing worker left null."""
     return {
         "id": row.id,
@@ -169,7 +169,7 @@ def document(row: Row) -> dict[str, Any]:
     }
 
 
-def listed(session: Session, namespace: str, filters: JobFilters) -> str:
+def list_jobs(session: Session, namespace: str, filters: JobFilters) -> str:
     """Return the JSON of one page of jobs, newest first, without queue positions, estimates and missing workers."""
     query = select_jobs(namespace)
     if filters.state is not None:
@@ -184,7 +184,7 @@ def listed(session: Session, namespace: str, filters: JobFilters) -> str:
     if filters.after is not None:
         query = query.where(JobRow.seq < int(filters.after))
     page, last = read_page(
-        session, query.order_by(JobRow.seq.desc()), lambda row: canonical(document(row)), filters.limit
+        session, query.order_by(JobRow.seq.desc()), lambda row: canonical(job_document(row)), filters.limit
     )
     next_page = "null" if last is None else f'"{last.seq}"'
     return '{"jobs":[' + ",".join(page) + f'],"next":{next_page}}}'
@@ -192,7 +192,7 @@ def listed(session: Session, namespace: str, filters: JobFilters) -> str:
 
 def cancel(session: Session, rules: JobRules, namespace: str, id: str) -> JobDocument:
     """Cancel a queued job at once, and request a running one to stop. A closed job does not change."""
-    row = find(session, namespace, id)
+    row = find_job(session, namespace, id)
     if row.state == job_protocol.QUEUED:
         closing: dict[str, Any] = {"state": job_protocol.CANCELLED, "calibration": None, "phase": None}
         transitions.change(session, row.seq, JobRow.state == job_protocol.QUEUED, **closing)

@@ -40,7 +40,7 @@ MARK_SEEN = (
 )
 
 
-def register(session: Session, rules: JobRules, namespace: str, wanted: job_protocol.RegisterWorker) -> str:
+def register_worker(session: Session, rules: JobRules, namespace: str, wanted: job_protocol.RegisterWorker) -> str:
     """Register a worker with its capabilities and return its JSON. The same name keeps its id. Raises `UsageError`."""
     lanes.check_capabilities(wanted.can)
     moment = now(session)
@@ -95,13 +95,13 @@ def leave(session: Session, rules: JobRules, namespace: str, id: str) -> str:
     Its row stays, so that a job that failed on it last still prefers another worker.
     """
     moment = now(session)
-    find(session, namespace, id)
+    find_worker(session, namespace, id)
     same = (WorkerRow.namespace == namespace, WorkerRow.id == id)
     session.execute(update(WorkerRow).where(*same).values(left_at=moment, seen_at=moment))
     return canonical(_document(session.execute(_select(namespace).where(*same)).one(), moment, rules))
 
 
-def find(session: Session, namespace: str, id: str) -> Row:
+def find_worker(session: Session, namespace: str, id: str) -> Row:
     """Return a registered worker by its full id. Raises `NotFoundError`, also for a worker that has signed off."""
     row = session.execute(BY_ID, {"namespace": namespace, "of": id}).first()
     if row is None or row.left_at is not None:
@@ -139,7 +139,7 @@ def shift_last_seen(session: Session, rules: JobRules, downtime: float) -> None:
     session.execute(update(WorkerRow).where(REGISTERED, live_before).values(seen_at=WorkerRow.seen_at + downtime))
 
 
-def listed(session: Session, rules: JobRules, namespace: str, after: str | None = None) -> str:
+def list_workers(session: Session, rules: JobRules, namespace: str, after: str | None = None) -> str:
     """Return the JSON of one page of workers by name, and of the pools with their queued and running jobs.
 
     `after`: `next` of the previous page.

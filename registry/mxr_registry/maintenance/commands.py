@@ -70,7 +70,7 @@ def sweep(data: Path | None, config: Path | None, dry_run: bool, as_json: bool, 
     assert settings.rules is not None and settings.retention is not None
     retention = replace(settings.retention, **overrides)
     db = existing_database(settings)
-    schema.check(db)
+    schema.check_schema(db)
     removed: list[dict[str, Any]] = []
 
     def on_item(item: SweptItem) -> None:
@@ -150,7 +150,7 @@ def fsck(data: Path | None, repair: bool, quick: bool, as_json: bool) -> None:
 
     settings = RegistrySettings.read(os.environ, data)
     db = existing_database(settings)
-    schema.check(db)
+    schema.check_schema(db)
 
     def on_finding(finding: FsckFinding) -> None:
         if not as_json:

@@ -31,7 +31,7 @@ class ExpiredArtifact:
     moment: float
 
 
-def choose(db: Database, rules: RetentionRules) -> list[ExpiredArtifact]:
+def choose_expired(db: Database, rules: RetentionRules) -> list[ExpiredArtifact]:
     """Return the artifacts to remove, each with the first rule that applies."""
     with db.reading() as session:
         moment = now(session)

@@ -56,9 +56,9 @@ class Move:
 
         Raises `ConflictError` if the target is not empty, and `TemporaryError` if the source is in use.
         """
-        schema.check(self.source)
+        schema.check_schema(self.source)
         try:
-            schema.check(self.target)
+            schema.check_schema(self.target)
         except TemporaryError as problem:
             raise TemporaryError(
                 f"The target database is not prepared. {problem.message}",

@@ -60,7 +60,7 @@ def set_(name: str, data: Path | None, as_json: bool, **given: str | None) -> No
     if not changes:
         raise UsageError("Nothing to set is given.", hint="Give --serve, or a request default such as --rocm 7.2.")
     db = existing_database(RegistrySettings.read(os.environ, data))
-    schema.check(db)
+    schema.check_schema(db)
     with db.writing() as session:
         settings = namespaces.change_namespace(session, name, changes)
     write_json(settings.to_json()) if as_json else write_line(_line(settings))
@@ -85,7 +85,7 @@ def ls(data: Path | None, as_json: bool) -> None:
     from mxr_registry.database import schema
 
     db = existing_database(RegistrySettings.read(os.environ, data))
-    schema.check(db)
+    schema.check_schema(db)
     with db.reading() as session:
         rows = namespaces.list_namespaces(session)
     if as_json:

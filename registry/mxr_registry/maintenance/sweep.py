@@ -36,7 +36,7 @@ from mxr_registry.database.tables import ArtifactBlobRow, ArtifactRow, BlobRow, 
 from mxr_registry.jobs import lease_endings
 from mxr_registry.storage.store import Store
 
-from .expiry import ExpiredArtifact, choose
+from .expiry import ExpiredArtifact, choose_expired
 
 log = logging.getLogger("mxr_registry")
 
@@ -114,7 +114,7 @@ class Sweep:
         return self.report
 
     def _artifacts(self) -> None:
-        expired = choose(self.db, self.retention)
+        expired = choose_expired(self.db, self.retention)
         for each in expired:
             self.on_item(SweptItem("artifact", each.id, each.why, each.size))
         self.report.artifacts = self._removed(expired, self._remove_artifacts)

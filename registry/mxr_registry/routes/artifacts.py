@@ -12,7 +12,7 @@ from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import blobs, catalog, publication
 from mxr_registry.storage.store import ChunkSize
 
-from .bodies import LargeBodyDep, read
+from .bodies import LargeBodyDep, decode_body
 from .deps import CallerDep, ServicesDep, reply
 from .ranges import bytes_response, not_modified, tagged
 from .schemas import request_body
@@ -30,7 +30,7 @@ def list_artifacts(request: Request, services: ServicesDep, caller: CallerDep) -
     """One page of artifacts, without manifests and descriptions. Pass `next` as `after` to get the next page."""
     filters = catalog.ArtifactFilters.read(request.query_params)
     with services.db.reading() as session:
-        return reply(catalog.listed(session, caller.namespace, filters))
+        return reply(catalog.list_artifacts(session, caller.namespace, filters))
 
 
 @router.post("", summary="Publish an artifact", openapi_extra=request_body(artifact_protocol.Publish), status_code=201)
@@ -39,7 +39,7 @@ async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) 
 
     409 if they were published with other attributes; `amend` replaces the attributes of an artifact that you pushed.
     """
-    wanted = await run_in_threadpool(read, artifact_protocol.Publish, body)
+    wanted = await run_in_threadpool(decode_body, artifact_protocol.Publish, body)
     known = (services.db, services.store, services.inspect, caller.namespace, caller.principal)
     text, new = await services.checking.run(caller.address, publication.publish, *known, wanted)
     return reply(text, 201 if new else 200)
@@ -52,7 +52,7 @@ def show_artifact(id: str, request: Request, services: ServicesDep, caller: Call
     With `If-None-Match`, 304 says that the artifact is still there and unchanged.
     """
     with services.db.reading() as session:
-        row = catalog.find(session, caller.namespace, id)
+        row = catalog.find_artifact(session, caller.namespace, id)
     tag = catalog.etag_of(row, services.db.serve)
     return not_modified(request, tag) or tagged(reply(catalog.show_row(row, services.db.serve)), tag)
 
@@ -61,14 +61,14 @@ def show_artifact(id: str, request: Request, services: ServicesDep, caller: Call
 def promote(id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """The artifact promoted last is preferred over all others that serve the same request."""
     with services.db.writing() as session:
-        return reply(catalog.promote(session, caller.namespace, id))
+        return reply(catalog.promote_artifact(session, caller.namespace, id))
 
 
 @router.delete("/{id}", summary="Remove an artifact")
 def remove(id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """Returns the removed artifact. Its blobs stay until a sweep. 403 names the registered locks that pin it."""
     with services.db.writing() as session:
-        return reply(catalog.remove(session, caller.namespace, id))
+        return reply(catalog.remove_artifact(session, caller.namespace, id))
 
 
 @router.head("/{id}/files/{name:path}", include_in_schema=False)
@@ -76,7 +76,7 @@ def remove(id: str, services: ServicesDep, caller: CallerDep) -> Response:
 def file_bytes(id: str, name: str, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """The whole file or one range of it. The entity tag is the sha256 of the file."""
     with services.db.reading() as session:
-        row = catalog.find(session, caller.namespace, id)
+        row = catalog.find_artifact(session, caller.namespace, id)
     file = catalog.file_of(row, name)
     if request.method == "GET" and "range" not in request.headers:
         services.usage.count(caller.namespace, row.id)

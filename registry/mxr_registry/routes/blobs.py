@@ -14,7 +14,7 @@ from mxr_registry.artifacts import blobs
 from mxr_registry.storage.s3_settings import is_loopback
 from mxr_registry.storage.store import ChunkSize
 
-from .bodies import LargeBodyDep, read
+from .bodies import LargeBodyDep, decode_body
 from .deps import CallerDep, ServicesDep, reply
 from .ranges import bytes_response
 from .schemas import request_body
@@ -30,7 +30,7 @@ router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
 )
 def missing(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """The blobs to upload. The registry keeps the other requested blobs for at least `grace` seconds."""
-    wanted = read(artifact_protocol.MissingRequest, body)
+    wanted = decode_body(artifact_protocol.MissingRequest, body)
     found = blobs.missing(services.db, services.store, caller.namespace, wanted.blobs)
     return reply(codec.canonical({"missing": found, "grace": services.settings.grace}))
 
@@ -54,7 +54,7 @@ def blob_bytes(sha256: str, request: Request, services: ServicesDep, caller: Cal
             return RedirectResponse(signed_url, 307, {"cache-control": "private, no-store"})
 
     def chunks(start: int, length: int, chunk: ChunkSize) -> Iterator[bytes]:
-        blobs.check(services.store, Blob(sha256, size))
+        blobs.check_blob(services.store, Blob(sha256, size))
         reader = services.store.open(sha256, start, length)
         reader.chunk = chunk
         return iter(reader)

@@ -58,7 +58,7 @@ BodyDep = Annotated[bytes, Depends(small_body)]
 LargeBodyDep = Annotated[bytes, Depends(large_body)]
 
 
-def read(kind: type[T], body: bytes) -> T:
+def decode_body(kind: type[T], body: bytes) -> T:
     """Decode the JSON body of a request. Raises `UsageError`, which names the invalid field."""
     return codec.decode(kind, codec.parse(body, "The body"))
 

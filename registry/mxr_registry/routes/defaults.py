@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from mxr.protocol.artifacts import document
+from mxr.protocol.artifacts import message_document
 from mxr.util import codec
 from mxr_registry.artifacts import namespaces
 
@@ -17,4 +17,4 @@ router = APIRouter(prefix="/v1/defaults", tags=["resolve"])
 def show_defaults(services: ServicesDep, caller: CallerDep) -> Response:
     """What a request of this namespace has where neither its options nor the host tell. Null: there is no default."""
     with services.db.reading() as session:
-        return reply(codec.canonical(document(namespaces.defaults_of(session, caller.namespace))))
+        return reply(codec.canonical(message_document(namespaces.defaults_of(session, caller.namespace))))

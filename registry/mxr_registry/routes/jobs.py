@@ -25,7 +25,7 @@ from mxr_registry.config.job_rules import JobRules
 from mxr_registry.jobs import completion, lease_endings, leases, logs, submission, tracking, transitions
 from mxr_registry.jobs.notifications import JobNotifier
 
-from .bodies import BodyDep, LargeBodyDep, read
+from .bodies import BodyDep, LargeBodyDep, decode_body
 from .deps import CallerDep, JobRulesDep, Services, ServicesDep, reply
 from .schemas import request_body
 
@@ -58,9 +58,11 @@ NotifierDep = Annotated[JobNotifier, Depends(_notifier)]
 
 
 @router.post("", summary="Request a compile", openapi_extra=request_body(job_protocol.CompileRequest))
-def ask(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep) -> Response:
+def request_compile(
+    body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+) -> Response:
     """The job to wait for, open or new. The job is `done` if a matching artifact already exists."""
-    wanted = read(job_protocol.CompileRequest, body)
+    wanted = decode_body(job_protocol.CompileRequest, body)
     text = submission.submit(services.db, services.store, rules, caller.namespace, wanted)
     notifier.notify()
     return reply(text)
@@ -71,7 +73,7 @@ def list_jobs(request: Request, services: ServicesDep, caller: CallerDep) -> Res
     """One page of jobs. `state=open` selects queued and running jobs."""
     filters = tracking.JobFilters.read(request.query_params)
     with services.db.reading() as session:
-        return reply(tracking.listed(session, caller.namespace, filters))
+        return reply(tracking.list_jobs(session, caller.namespace, filters))
 
 
 @router.post("/claim", summary="Claim a job for a worker", openapi_extra=request_body(job_protocol.Claim))
@@ -79,7 +81,7 @@ async def claim(
     body: BodyDep, request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """A lease, or null if no suitable job arrives within `wait` seconds."""
-    wanted = read(job_protocol.Claim, body)
+    wanted = decode_body(job_protocol.Claim, body)
     claims = await run_in_threadpool(leases.begin, services.db, caller.namespace, wanted)
     deadline = asyncio.get_running_loop().time() + wanted.wait
     async with notifier.subscribe(claims.topics(), request.receive) as subscription:
@@ -98,7 +100,7 @@ async def claim(
 
 
 @router.get("/{id}", summary="Show one job, optionally after its next change", openapi_extra={"parameters": WAITS})
-async def show(
+async def show_job(
     id: str, request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """`id` may be a unique prefix of 8 or more digits. This holds for every route with a job id.
@@ -129,7 +131,7 @@ async def show(
 
 def _show(services: Services, rules: JobRules, namespace: str, id: str) -> tracking.JobDocument:
     with services.db.reading() as session:
-        return tracking.show(session, rules, namespace, id)
+        return tracking.show_job(session, rules, namespace, id)
 
 
 def _number(request: Request, name: str, limit: float) -> float | None:
@@ -148,8 +150,8 @@ def show_log(id: str, request: Request, services: ServicesDep, caller: CallerDep
     """The log from `offset` (bytes, default 0). The response header `mxr-log-next` is the offset to continue from."""
     offset = int(_number(request, "offset", 2**53) or 0)
     with services.db.reading() as session:
-        job = tracking.find(session, caller.namespace, id)
-        chunks = logs.read(session, job.seq, offset)
+        job = tracking.find_job(session, caller.namespace, id)
+        chunks = logs.read_log(session, job.seq, offset)
     next_offset = chunks[-1].next if chunks else max(offset, job.log_size)
     headers = {"mxr-log-next": str(next_offset), "mxr-job-state": job.state}
     return Response(logs.text_of(chunks), headers=headers, media_type="text/plain; charset=utf-8")
@@ -217,7 +219,7 @@ def _batch(
             document = {"at": row.at, "state": row.state, "worker": row.worker, "note": row.note}
             document["detail"] = json.loads(row.detail_json) if row.detail_json else None
             parts.append(_event("event", canonical(document), (event, offset)))
-        chunks = logs.read(session, seq, offset, logs.PAGE)
+        chunks = logs.read_log(session, seq, offset, logs.PAGE)
     if chunks:
         offset = chunks[-1].next
         page = {"offset": chunks[0].start, "next": offset, "text": logs.text_of(chunks).decode("utf-8", "replace")}
@@ -243,7 +245,7 @@ def heartbeat(
     id: str, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Returns the remaining seconds of the lease, and whether the job was cancelled."""
-    text = leases.heartbeat(services.db, rules, caller.namespace, id, read(job_protocol.Heartbeat, body))
+    text = leases.heartbeat(services.db, rules, caller.namespace, id, decode_body(job_protocol.Heartbeat, body))
     notifier.notify()
     return reply(text)
 
@@ -253,7 +255,7 @@ async def finish(
     id: str, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Publishes the artifact and closes the job in one transaction."""
-    wanted = await run_in_threadpool(read, job_protocol.FinishJob, body)
+    wanted = await run_in_threadpool(decode_body, job_protocol.FinishJob, body)
     known = (services.db, services.store, services.inspect, rules, caller.namespace, caller.principal)
     try:
         return reply(await services.checking.run(caller.address, completion.finish, *known, id, wanted))
@@ -266,7 +268,7 @@ def fail(
     id: str, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Closes the job, or queues it again for a later retry."""
-    text = lease_endings.fail(services.db, rules, caller.namespace, id, read(job_protocol.FailJob, body))
+    text = lease_endings.fail(services.db, rules, caller.namespace, id, decode_body(job_protocol.FailJob, body))
     notifier.notify()
     return reply(text)
 
@@ -276,7 +278,7 @@ def hand_back(
     id: str, body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Queues the job again. The attempt does not count."""
-    fence = read(job_protocol.HandBackJob, body).fence
+    fence = decode_body(job_protocol.HandBackJob, body).fence
     text = lease_endings.hand_back(services.db, rules, caller.namespace, id, fence)
     notifier.notify()
     return reply(text)

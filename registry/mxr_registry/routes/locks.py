@@ -8,7 +8,7 @@ from mxr.protocol import artifacts as artifact_protocol
 from mxr.util.hashing import sha256_hex
 from mxr_registry.artifacts import locks
 
-from .bodies import LargeBodyDep, read
+from .bodies import LargeBodyDep, decode_body
 from .deps import CallerDep, ServicesDep, reply
 from .ranges import not_modified, tagged
 from .schemas import request_body
@@ -20,14 +20,14 @@ router = APIRouter(prefix="/v1/locks", tags=["locks"])
 def list_locks(services: ServicesDep, caller: CallerDep, after: str | None = None) -> Response:
     """Each lock comes with the ids of the artifacts that it pins."""
     with services.db.reading() as session:
-        return reply(locks.listed(session, caller.namespace, after))
+        return reply(locks.list_locks(session, caller.namespace, after))
 
 
 @router.get("/{name}", summary="Show one registered lock")
 def show_lock(name: str, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """The lock with the ids of the artifacts that it pins. With `If-None-Match`, 304 says that it is unchanged."""
     with services.db.reading() as session:
-        text = locks.show(session, caller.namespace, name)
+        text = locks.show_lock(session, caller.namespace, name)
     tag = f'"{sha256_hex(text.encode())[:32]}"'
     return not_modified(request, tag) or tagged(reply(text), tag)
 
@@ -37,11 +37,13 @@ def show_lock(name: str, request: Request, services: ServicesDep, caller: Caller
 )
 def put_lock(name: str, body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """Pinned artifacts cannot be removed or swept. 404 names the artifacts that do not exist; nothing changes then."""
-    return reply(locks.put(services.db, caller.namespace, name, read(artifact_protocol.PutLock, body).artifacts))
+    return reply(
+        locks.register_lock(services.db, caller.namespace, name, decode_body(artifact_protocol.PutLock, body).artifacts)
+    )
 
 
 @router.delete("/{name}", summary="Unregister a lock")
 def remove_lock(name: str, services: ServicesDep, caller: CallerDep) -> Response:
     """Returns the removed lock. Its artifacts stay, and can be removed from now on."""
     with services.db.writing() as session:
-        return reply(locks.remove(session, caller.namespace, name))
+        return reply(locks.unregister_lock(session, caller.namespace, name))

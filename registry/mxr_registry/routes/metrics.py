@@ -13,7 +13,7 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/metrics", summary="Metrics for Prometheus")
-def show(request: Request, services: ServicesDep, rules: JobRulesDep) -> Response:
+def show_metrics(request: Request, services: ServicesDep, rules: JobRulesDep) -> Response:
     """Jobs, queue, workers, compile seconds by arch, and resolve hits and misses."""
     with services.db.reading() as session:
         text = metrics.text(session, rules, request.app.state.counters)

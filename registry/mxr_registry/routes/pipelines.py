@@ -12,7 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 from mxr.protocol import surveys
 from mxr_registry.jobs import changed_jobs, survey
 
-from .bodies import LargeBodyDep, read
+from .bodies import LargeBodyDep, decode_body
 from .deps import CallerDep, JobRulesDep, Services, ServicesDep, reply
 from .jobs import NotifierDep
 from .schemas import request_body
@@ -26,7 +26,7 @@ def look(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: Jo
 
     Read-only: it creates no job and counts no miss.
     """
-    wanted = read(surveys.Survey, body)
+    wanted = decode_body(surveys.Survey, body)
     with services.db.reading() as session:
         return reply(survey.survey(session, rules, caller.namespace, wanted))
 
@@ -39,7 +39,7 @@ async def watch(
 
     Without an open job, there is nothing to wait for, and the reply comes at once.
     """
-    wanted = await run_in_threadpool(read, surveys.WatchJobs, body)
+    wanted = await run_in_threadpool(decode_body, surveys.WatchJobs, body)
     read_jobs = partial(_changed, services, caller.namespace)
     result = await notifier.read_for_watch(partial(read_jobs, wanted.jobs))
     if result.has_changes or not wanted.wait or not result.open:

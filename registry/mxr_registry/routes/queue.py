@@ -17,7 +17,7 @@ FILTERS = [
 
 
 @router.get("/v1/queue", summary="Queue statistics", openapi_extra={"parameters": FILTERS})
-def show(request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
+def show_queue(request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
     """`queued`, `running` and `oldest_seconds`: in total, for each declared pool and for each lane (`kinds`)."""
     with services.db.reading() as session:
-        return reply(queue.show(session, rules, caller.namespace, request.query_params))
+        return reply(queue.show_queue(session, rules, caller.namespace, request.query_params))

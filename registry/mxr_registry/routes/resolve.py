@@ -37,7 +37,7 @@ async def resolve(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Re
 
 
 def _find(body: bytes, services: Services, caller: Caller) -> tuple[resolution.ResolveRequest, str | None]:
-    wanted = resolution.read(body)
+    wanted = resolution.decode_request(body)
     return wanted, resolution.hit(services.db, services.usage, caller.namespace, wanted)
 
 
@@ -50,15 +50,15 @@ async def list_candidates(body: BodyDep, services: ServicesDep, caller: CallerDe
 
 
 def _candidates(body: bytes, services: Services, caller: Caller, rules: JobRules) -> str:
-    partial = candidates.read(body)
-    found = candidates.find(services.db, caller.namespace, partial)
+    partial = candidates.decode_partial_request(body)
+    found = candidates.find_candidates(services.db, caller.namespace, partial)
     if found is not None:
         return found
     with services.db.reading() as session:
         toolchains: list[Mapping[str, str]] = []
         with suppress(TooLargeError):  # Too many workers to compare: the miss is explained without them.
             toolchains = LiveCapabilities(session, rules, caller.namespace).toolchains_for(partial)
-        error = candidates.explain(session, caller.namespace, partial, toolchains)
+        error = candidates.no_candidates_error(session, caller.namespace, partial, toolchains)
     candidates.record_miss(services.db, caller.namespace, partial, error)
     raise error
 
@@ -67,4 +67,4 @@ def _candidates(body: bytes, services: Services, caller: Caller, rules: JobRules
 def list_misses(services: ServicesDep, caller: CallerDep, after: str | None = None) -> Response:
     """Each request with its count, its first and last time, and the nearest artifacts at the last time."""
     with services.db.reading() as session:
-        return reply(misses.listed(session, caller.namespace, after))
+        return reply(misses.list_misses(session, caller.namespace, after))

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import usage
 
-from .bodies import LargeBodyDep, read
+from .bodies import LargeBodyDep, decode_body
 from .deps import CallerDep, ServicesDep, reply
 from .schemas import request_body
 
@@ -23,13 +23,13 @@ FILTERS = [
 @router.post("", summary="Report uses of cached artifacts", openapi_extra=request_body(artifact_protocol.Uses))
 def report(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """Returns how many artifacts were recorded. Artifacts that no longer exist are ignored."""
-    noted = usage.record(services.db, caller.namespace, read(artifact_protocol.Uses, body).uses)
+    noted = usage.record_uses(services.db, caller.namespace, decode_body(artifact_protocol.Uses, body).uses)
     return reply(f'{{"noted":{noted}}}')
 
 
 @router.get("", summary="List used artifacts, most used first", openapi_extra={"parameters": FILTERS})
-def show(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+def list_uses(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Artifacts with their uses in the last `days` (default 30) and the time of the last use."""
     filters = usage.UsageFilters.read(request.query_params)
     with services.db.reading() as session:
-        return reply(usage.listed(session, caller.namespace, filters))
+        return reply(usage.list_usage(session, caller.namespace, filters))

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.jobs import workers
 
-from .bodies import BodyDep, read
+from .bodies import BodyDep, decode_body
 from .deps import CallerDep, JobRulesDep, ServicesDep, reply
 from .schemas import request_body
 
@@ -17,9 +17,9 @@ router = APIRouter(prefix="/v1/workers", tags=["workers"])
 @router.post("", summary="Register a worker", openapi_extra=request_body(job_protocol.RegisterWorker))
 def register(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
     """A worker that registers again under the same name keeps its id. Claims and heartbeats keep a worker alive."""
-    wanted = read(job_protocol.RegisterWorker, body)
+    wanted = decode_body(job_protocol.RegisterWorker, body)
     with services.db.writing() as session:
-        return reply(workers.register(session, rules, caller.namespace, wanted))
+        return reply(workers.register_worker(session, rules, caller.namespace, wanted))
 
 
 @router.delete("/{id}", summary="Sign off a worker")
@@ -33,4 +33,4 @@ def leave(id: str, services: ServicesDep, caller: CallerDep, rules: JobRulesDep)
 def list_workers(services: ServicesDep, caller: CallerDep, rules: JobRulesDep, after: str | None = None) -> Response:
     """Each worker with its state (idle, busy or lost), each pool with its number of queued and running jobs."""
     with services.db.reading() as session:
-        return reply(workers.listed(session, rules, caller.namespace, after))
+        return reply(workers.list_workers(session, rules, caller.namespace, after))

@@ -12,7 +12,7 @@ from strategies import GPU
 from mxr.artifact.attributes import Attributes, Constraints
 from mxr.artifact.candidates import Choice, choices, varying
 from mxr.artifact.key import Key
-from mxr.artifact.matching import Candidate, choose
+from mxr.artifact.matching import Candidate, choose_candidate
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.serving import ANY, BUILT, BUILT_ONLY, PUSHED
 
@@ -110,7 +110,7 @@ def test_each_choice_is_what_a_resolve_of_its_request_gives(rows: list[tuple[Key
     for each in listed:
         request = each.request(OPEN)
         own = [candidate for at, candidate in rows if at == request.key]
-        resolved = choose(request.constraints, own, serve=serve) if each.sramecc or each.xnack else None
+        resolved = choose_candidate(request.constraints, own, serve=serve) if each.sramecc or each.xnack else None
         if resolved is not None:
             assert resolved[0].id == each.id
     # Every key with a program that may answer is there.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mxr.artifact.compile_support import FIRST_WITH_ARCH, LEAST_CUS, check, least_cus
+from mxr.artifact.compile_support import FIRST_WITH_ARCH, LEAST_CUS, check_compilable, least_cus
 from mxr.artifact.key import Key
 from mxr.artifact.releases import ROCM_OF, pair_warnings, release
 from mxr.errors import UsageError
@@ -34,7 +34,7 @@ def key(arch: str = "gfx908", migraphx: str = "2.15", precision: tuple[str, ...]
 )
 def test_what_cannot_be_compiled(asked: Key, num_cu: int | None, said: str, helps: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
-        check(asked, num_cu)
+        check_compilable(asked, num_cu)
     assert helps in caught.value.hint
 
 
@@ -55,11 +55,11 @@ def test_what_cannot_be_compiled(asked: Key, num_cu: int | None, said: str, help
     ],
 )
 def test_what_can_be_compiled_or_is_unknown(asked: Key, num_cu: int | None) -> None:
-    check(asked, num_cu)
+    check_compilable(asked, num_cu)
 
 
 def test_the_reference_target_has_no_cus() -> None:
-    check(Key("sha256:" + "0" * 64, "ref", "2.15", (("x", (1,)),), precision=("fp16",)), None)
+    check_compilable(Key("sha256:" + "0" * 64, "ref", "2.15", (("x", (1,)),), precision=("fp16",)), None)
 
 
 def test_the_tables_are_whole() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mxr.artifact.attributes import Attributes, Constraints
-from mxr.artifact.matching import Candidate, Match, choose, judge
+from mxr.artifact.matching import Candidate, Match, choose_candidate, judge
 from mxr.artifact.serving import SERVE_RULES
 from mxr.errors import UsageError
 
@@ -141,7 +141,7 @@ def test_the_judgement_is_that_of_the_rules(asked: Constraints, has: Attributes,
 def test_a_match_is_never_made_against_a_rule(asked: Constraints, found: list[Candidate]) -> None:
     found = strategies.agreeing(asked, found)
     serving = [each for each in found if not oracle(asked, each)[0]]
-    chosen = choose(asked, found, serve="any")
+    chosen = choose_candidate(asked, found, serve="any")
     if chosen is None:
         assert serving == []
         return
@@ -158,7 +158,7 @@ def test_the_order_of_the_list_does_not_matter(asked: Constraints, found: list[C
     found = strategies.agreeing(asked, found)
     mixed = list(found)
     shuffler.shuffle(mixed)
-    assert choose(asked, mixed, serve="any") == choose(asked, found, serve="any")
+    assert choose_candidate(asked, mixed, serve="any") == choose_candidate(asked, found, serve="any")
 
 
 @pytest.mark.parametrize("name", ["sramecc", "xnack"])
@@ -167,14 +167,14 @@ def test_plus_and_minus_and_nothing_asked(name: str, more: dict[str, Any]) -> No
     signs = [Attributes(**{"num_cu": 104, name: sign}) for sign in ("+", "any", "-")]
     found = [Candidate(sign.sramecc + sign.xnack, sign, order=n, origin="built") for n, sign in enumerate(signs)]
     with pytest.raises(UsageError, match=f"{name}\\+ and for {name}-") as caught:
-        choose(Constraints(**more), found, serve="any")
+        choose_candidate(Constraints(**more), found, serve="any")
     assert caught.value.detail == {"field": name, "found": ["+", "-"], "ids": [each.id for each in found]}
     for at, sign in ((0, "+"), (2, "-")):
-        chosen = choose(Constraints(**more, **{name: sign}), found, serve="any")
+        chosen = choose_candidate(Constraints(**more, **{name: sign}), found, serve="any")
         assert chosen is not None and chosen[0] == found[at]
     # What would not serve anyway has no say.
     wrong = replace(found[2], attributes=replace(signs[2], tuning="cross"))
-    chosen = choose(Constraints(), [found[0], wrong], serve="any")
+    chosen = choose_candidate(Constraints(), [found[0], wrong], serve="any")
     assert chosen is not None and chosen[1].assumed == {name: "+", "num_cu": 104}
 
 
@@ -191,10 +191,10 @@ def test_signs_that_disagree_are_a_usage_error_and_nothing_else_is(asked: Constr
         if getattr(asked, name) is None and {"+", "-"} <= {getattr(each.attributes, name) for each in serving}
     ]
     if not torn:
-        choose(asked, found, serve="any")
+        choose_candidate(asked, found, serve="any")
         return
     with pytest.raises(UsageError) as caught:
-        choose(asked, found, serve="any")
+        choose_candidate(asked, found, serve="any")
     assert f"{torn[0]}+" in caught.value.message and f"{torn[0]}-" in caught.value.message
     assert f":{torn[0]}+" in caught.value.hint
     assert set(caught.value.detail["ids"]) == {each.id for each in serving}
@@ -203,16 +203,18 @@ def test_signs_that_disagree_are_a_usage_error_and_nothing_else_is(asked: Constr
 @given(strategies.constraints(), strategies.candidates())
 def test_a_new_publication_never_replaces_an_equal_one(asked: Constraints, found: list[Candidate]) -> None:
     found = strategies.agreeing(asked, found)
-    before = choose(asked, found, serve="any")
+    before = choose_candidate(asked, found, serve="any")
     if before is None:
         return
     later = replace(before[0], id="later", promoted=0, order=max(each.order for each in found) + 1)
-    assert choose(asked, [*found, later], serve="any") == before
+    assert choose_candidate(asked, [*found, later], serve="any") == before
 
 
 def serves(asked: Constraints, *found: Attributes, **more: Any) -> tuple[int, Match] | None:
     """Which of the attributes, published in this order, and how well it fits."""
-    chosen = choose(asked, [Candidate(str(n), has, order=n, **more) for n, has in enumerate(found)], serve="any")
+    chosen = choose_candidate(
+        asked, [Candidate(str(n), has, order=n, **more) for n, has in enumerate(found)], serve="any"
+    )
     return (int(chosen[0].id), chosen[1]) if chosen else None
 
 
@@ -283,10 +285,10 @@ def test_one_rule_each(asked: Constraints, has: Attributes, relaxed: tuple[str, 
 
 def test_a_family_serves_last_and_says_so() -> None:
     own, family = Candidate("own", Attributes(), order=9), Candidate("family", Attributes(), 0, 0, "gfx11-generic")
-    assert choose(Constraints(), [family, own], serve="any") == (own, Match())
-    assert choose(Constraints(), [family], serve="any") == (family, Match(("arch",)))
-    assert choose(Constraints(exact=True), [family], serve="any") is None
-    assert choose(Constraints(), [], serve="any") is None
+    assert choose_candidate(Constraints(), [family, own], serve="any") == (own, Match())
+    assert choose_candidate(Constraints(), [family], serve="any") == (family, Match(("arch",)))
+    assert choose_candidate(Constraints(exact=True), [family], serve="any") is None
+    assert choose_candidate(Constraints(), [], serve="any") is None
 
 
 def test_promotion_comes_first_and_the_latest_of_them() -> None:
@@ -295,9 +297,9 @@ def test_promotion_comes_first_and_the_latest_of_them() -> None:
 
     asked = Constraints(num_cu=104)
     plain, old, new = row(0, 0, Attributes(num_cu=104)), row(1, 1, Attributes()), row(2, 2, Attributes())
-    assert choose(asked, [plain, old, new], serve="any") == (new, Match(assumed={"num_cu": 104}))
+    assert choose_candidate(asked, [plain, old, new], serve="any") == (new, Match(assumed={"num_cu": 104}))
     wrong = row(3, 9, Attributes(num_cu=110))
-    found = choose(asked, [plain, wrong], serve="any")
+    found = choose_candidate(asked, [plain, wrong], serve="any")
     assert found is not None and found[0] == plain, "promotion must not let a wrong program pass"
 
 
@@ -318,7 +320,7 @@ def test_promoted_then_built_then_this_arch() -> None:
     built = replace(pushed, id="built", order=1, origin="built", generic="gfx11-generic")
     promoted = replace(pushed, id="promoted", order=2, promoted=1, generic="gfx11-generic")
     for rows in ([pushed, built, promoted], [pushed, built], [pushed]):
-        chosen = choose(Constraints(), rows, serve="any")
+        chosen = choose_candidate(Constraints(), rows, serve="any")
         assert chosen is not None and chosen[0] == rows[-1]
 
 
@@ -328,8 +330,8 @@ def test_what_the_rule_excludes_is_as_if_it_were_not_there(
 ) -> None:
     found = strategies.agreeing(asked, found)
     left = [each for each in found if rule == "any" or each.promoted or (rule == "built" and each.origin == "built")]
-    assert choose(asked, found, serve=rule) == choose(asked, left, serve="any")
-    assert choose(asked, found, serve="everything") is None, "a rule of a newer registry"
+    assert choose_candidate(asked, found, serve=rule) == choose_candidate(asked, left, serve="any")
+    assert choose_candidate(asked, found, serve="everything") is None, "a rule of a newer registry"
 
 
 @given(strategies.constraints(), strategies.candidates(), strategies.attributes)
@@ -337,9 +339,9 @@ def test_claims_never_help(asked: Constraints, found: list[Candidate], claims: A
     """A push that only claims never comes before what is there, except where that admits to be something else."""
     found = [replace(each, found=frozenset(strategies.FACTS)) for each in found]
     agreeing = strategies.agreeing(asked, [*found, Candidate("late", claims, 0, 99)])
-    before = choose(asked, agreeing[:-1], serve="any")
+    before = choose_candidate(asked, agreeing[:-1], serve="any")
     if before is not None:
-        assert choose(asked, agreeing, serve="any") == before or (
+        assert choose_candidate(asked, agreeing, serve="any") == before or (
             before[0].generic is not None and before[0].origin == "pushed" and not before[0].promoted
         )
 
@@ -358,14 +360,14 @@ def test_claims_never_help(asked: Constraints, found: list[Candidate], claims: A
 def test_a_later_publication_does_not_outrank_on_its_own_word(claims: Attributes) -> None:
     asked = Constraints("+", "-", 104, 1, "7.2.1", build="b")
     first, late = Candidate("first", Attributes(), order=0), Candidate("late", claims, order=1)
-    assert choose(asked, [first, late], serve="any") == (first, judged(asked, first))
+    assert choose_candidate(asked, [first, late], serve="any") == (first, judged(asked, first))
     # The same facts count where the reader or a worker found them.
     found = replace(late, found=frozenset(strategies.FACTS))
-    assert choose(asked, [first, found], serve="any") == (found, judged(asked, found))
+    assert choose_candidate(asked, [first, found], serve="any") == (found, judged(asked, found))
     # A claim counts against its own artifact.
     worse = Candidate("first", Attributes(num_cu=60), order=0)
     relaxed = replace(asked, allow=("cu",))
-    assert choose(relaxed, [worse, late], serve="any") == (late, judged(relaxed, late))
+    assert choose_candidate(relaxed, [worse, late], serve="any") == (late, judged(relaxed, late))
 
 
 def judged(asked: Constraints, candidate: Candidate) -> Match:
@@ -376,6 +378,6 @@ def judged(asked: Constraints, candidate: Candidate) -> Match:
 def test_a_push_does_not_stop_what_was_built() -> None:
     built = Candidate("built", Attributes(xnack="+"), order=0, origin="built")
     pushed = Candidate("pushed", Attributes(xnack="-"), order=1)
-    assert choose(Constraints(), [built, pushed], serve="any") == (built, Match(assumed={"xnack": "+"}))
+    assert choose_candidate(Constraints(), [built, pushed], serve="any") == (built, Match(assumed={"xnack": "+"}))
     with pytest.raises(UsageError):
-        choose(Constraints(), [replace(built, origin="pushed"), pushed], serve="any")
+        choose_candidate(Constraints(), [replace(built, origin="pushed"), pushed], serve="any")

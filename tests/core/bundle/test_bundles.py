@@ -84,7 +84,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, records: list[BundleRecord]
 
 def check(path: Path) -> importer.BundleContents:
     with closing(open_layout(path)) as layout:
-        return importer.check(layout)
+        return importer.check_bundle(layout)
 
 
 def test_a_written_bundle_can_be_read(bundle: Path, records: list[BundleRecord], lock: LockFile) -> None:
@@ -152,7 +152,7 @@ def test_a_cache_imports_a_bundle_and_serves_from_it(
 ) -> None:
     other = Cache(tmp_path / "other")
     with closing(open_layout(bundle)) as layout:
-        contents = importer.check(layout)
+        contents = importer.check_bundle(layout)
         first = importer.into_cache(layout, contents, other)
         again = importer.into_cache(layout, contents, other)
     assert [each.new for each in first] == [True] * 3 and [each.new for each in again] == [False] * 3

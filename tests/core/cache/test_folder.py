@@ -13,7 +13,7 @@ import pytest
 from core.cache.test_store import ONE, REQUEST, artifact, opened, put
 
 from mxr.artifact.matching import Match
-from mxr.cache.contents import entries, verify
+from mxr.cache.contents import entries, verify_programs
 from mxr.cache.folder import CacheFolder
 from mxr.cache.policy import CachePolicy
 from mxr.cache.store import Answer, Cache
@@ -156,7 +156,7 @@ def test_what_others_planted_before_the_folder_was_mended_is_not_used(home: Path
         folder.chmod(0o755)
     found = opened(cache)
     assert found.answer(REQUEST) is None and found.choose(REQUEST) is None and not found.holds(SHA)
-    assert list(entries(found)) == [] and list(verify(found)) == []
+    assert list(entries(found)) == [] and list(verify_programs(found)) == []
     with pytest.raises(NotAllowedError):
         found.folder.open_to_write("locks/x", os.O_RDWR).__enter__()
     found.remember(REQUEST, SAID)

@@ -19,7 +19,7 @@ from mxr.artifact.attributes import Attributes, Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
-from mxr.cache.contents import entries, verify
+from mxr.cache.contents import entries, verify_programs
 from mxr.cache.store import Answer, Cache, CachedAnswer
 from mxr.errors import UsageError
 from mxr.protocol.artifacts import Artifact, Model, ModelInput
@@ -169,7 +169,7 @@ def test_damage_that_keeps_every_stat_is_found_by_verify(cache: Cache, monkeypat
     bad.chmod(0o644)
     bad.write_bytes(b"PROGRAM")
     assert cache.holds(sha), "the memo is believed here"
-    assert dict(verify(cache)) == {good: True, bad: False}
+    assert dict(verify_programs(cache)) == {good: True, bad: False}
     assert good.exists() and not bad.exists()
 
 
@@ -288,7 +288,7 @@ def test_a_cache_that_can_be_neither_read_nor_written(tmp_path: Path, place: str
         lambda: cache.model(MODEL),
         lambda: cache.remember_model(MODEL_SEEN),
         lambda: list(entries(cache)),
-        lambda: list(verify(cache)),
+        lambda: list(verify_programs(cache)),
         lambda: cache.holds("ab" * 32),
     ]
     assert [bool(call()) for call in calls] == [False] * len(calls)

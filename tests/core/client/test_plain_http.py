@@ -6,7 +6,7 @@ import pytest
 
 from mxr.client.registry import Client
 from mxr.errors import NotAllowedError
-from mxr.settings import Settings, load
+from mxr.settings import Settings, load_settings
 
 ELSEWHERE = (
     "http://registry.invalid:8765",
@@ -43,4 +43,4 @@ def test_other_requests_are_sent(settings: Settings) -> None:
 
 
 def test_the_operator_allows_it_for_a_network() -> None:
-    assert load({"MXR_PLAINTEXT": "1"}).plaintext and not load({}).plaintext
+    assert load_settings({"MXR_PLAINTEXT": "1"}).plaintext and not load_settings({}).plaintext

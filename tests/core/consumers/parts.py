@@ -15,7 +15,7 @@ from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
 from mxr.consumers import Consumer, Delivery, Layout
-from mxr.install.consumer_folder import put
+from mxr.install.consumer_folder import write_layout
 from mxr.onnxfile import OnnxInput
 
 INPUTS = (OnnxInput("x", "float32", ("N", 3, 224, 224)),)
@@ -61,5 +61,5 @@ def place(consumer: Consumer, cache: Cache, made: Delivery, data: bytes = b"prog
     held(cache, data)
     assert consumer.lay_out is not None
     layout = consumer.lay_out(made)
-    put(layout, made, consumer.name, cache, **how)
+    write_layout(layout, made, consumer.name, cache, **how)
     return layout

@@ -28,7 +28,7 @@ from mxr.errors import UsageError
     ],
 )
 def test_flags(name: str, offload_copy: bool, fast_math: bool) -> None:
-    found = consumers.find(name)
+    found = consumers.find_consumer(name)
     assert (found.name, found.offload_copy, found.fast_math) == (name, offload_copy, fast_math)
     assert found.summary and found.source
 
@@ -36,28 +36,28 @@ def test_flags(name: str, offload_copy: bool, fast_math: bool) -> None:
 def test_the_list_is_complete_and_python_is_the_default() -> None:
     rows = {"python", "driver", "amdinfer", "amdinfer-repo", "ort", "epcontext", "triton", "kserve"}
     assert set(consumers.CONSUMERS) == rows
-    assert consumers.DEFAULT is consumers.find("python")
+    assert consumers.DEFAULT is consumers.find_consumer("python")
 
 
 @pytest.mark.parametrize("name", ["", "Python", "torch", "python "])
 def test_an_unknown_consumer(name: str) -> None:
     with pytest.raises(UsageError, match="no consumer") as caught:
-        consumers.find(name)
+        consumers.find_consumer(name)
     assert "amdinfer" in caught.value.hint and "mxr consumers" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["python", "driver"])
 def test_the_plain_name(name: str) -> None:
-    assert consumers.find(name).file_name("resnet50", GPU) == "resnet50.mxr"
+    assert consumers.find_consumer(name).file_name("resnet50", GPU) == "resnet50.mxr"
 
 
 def test_ort_reads_no_plain_file() -> None:
     with pytest.raises(UsageError, match="ort does not read plain files") as caught:
-        consumers.find("ort").file_name("resnet50", GPU)
+        consumers.find_consumer("ort").file_name("resnet50", GPU)
     assert "-o FOLDER/" in caught.value.hint
 
 
-AMDINFER = consumers.find("amdinfer")
+AMDINFER = consumers.find_consumer("amdinfer")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ FOLDER = Path("/models")
 
 
 def lay_out(name: str, key: Key, **said: Any) -> Layout:
-    found = consumers.find(name)
+    found = consumers.find_consumer(name)
     found.check(said.get("stem", "m"), key)
     assert found.lay_out is not None
     return found.lay_out(delivery(FOLDER, key, **said))
@@ -174,7 +174,7 @@ REFUSED: list[tuple[str, Key, str, str]] = [
 @pytest.mark.parametrize(("name", "key", "said", "hint"), REFUSED)
 def test_keys_that_a_consumer_cannot_use_are_refused_early(name: str, key: Key, said: str, hint: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
-        consumers.find(name).check("m", key)
+        consumers.find_consumer(name).check("m", key)
     assert hint in caught.value.hint
 
 
@@ -277,13 +277,13 @@ def test_an_epcontext_model_has_the_full_name_of_the_device(
 )
 def test_the_drivers_command_line(key: Key, flags: str) -> None:
     """Source: ROCm/AMDMIGraphX issue 2478: the wrong flag aborts."""
-    tell = consumers.find("driver").tell
+    tell = consumers.find_consumer("driver").tell
     assert tell is not None
     assert tell(Path("/m.mxr"), key) == (f"migraphx-driver run /m.mxr{flags}",)
 
 
 def test_pythons_lines() -> None:
-    tell = consumers.find("python").tell
+    tell = consumers.find_consumer("python").tell
     assert tell is not None
     assert tell(Path("/m.mxr"), GPU) == ('program = migraphx.load("/m.mxr")',)
     assert "to_gpu" in tell(Path("/m.mxr"), FLAGS_OFF)[1]
@@ -308,9 +308,9 @@ MODEL = "sha256:" + "0" * 64
 def test_a_uri(uri: str, words: list[str] | None) -> None:
     if words is None:
         with pytest.raises(UsageError, match="not a list of name=value"):
-            kserve.read(uri)
+            kserve.read_uri(uri)
         return
-    found = kserve.read(uri)
+    found = kserve.read_uri(uri)
     assert (found.model, list(found.words)) == (MODEL, words)
 
 
@@ -328,7 +328,7 @@ def test_a_uri(uri: str, words: list[str] | None) -> None:
 )
 def test_uris_that_are_refused(uri: str, said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
-        kserve.read(uri)
+        kserve.read_uri(uri)
     assert caught.value.hint
 
 
@@ -354,7 +354,7 @@ def test_uris_that_are_refused(uri: str, said: str) -> None:
 )
 def test_a_uri_sets_no_more_than_the_operator_allows(uri: str, word: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        kserve.read(uri)
+        kserve.read_uri(uri)
     assert caught.value.exit == 7 and f"MXR_KSERVE_ALLOW={word}" in caught.value.hint
 
 
@@ -362,18 +362,18 @@ def test_a_uri_sets_no_more_than_the_operator_allows(uri: str, word: str) -> Non
 def test_a_uri_sets_no_setting(name: str) -> None:
     """Nor does it if the operator allows everything."""
     with pytest.raises(UsageError, match="not a valid parameter"):
-        kserve.read(f"mxr://{MODEL}?{name}=x", KSERVE_CHOICES)
+        kserve.read_uri(f"mxr://{MODEL}?{name}=x", KSERVE_CHOICES)
 
 
 def test_a_uri_sets_what_the_operator_allows() -> None:
     uri = f"mxr://{MODEL}?env=MIGRAPHX_A%3D1&on-miss=wait%3D10m&host=/h.json"
-    assert kserve.read(uri, ("env", "wait", "host")).words[:2] == ("--env=MIGRAPHX_A=1", "--on-miss=wait=10m")
+    assert kserve.read_uri(uri, ("env", "wait", "host")).words[:2] == ("--env=MIGRAPHX_A=1", "--on-miss=wait=10m")
     for allowed in (("env", "wait"), ("env", "host"), ("wait", "host", "ask", "path", "local")):
         with pytest.raises(NotAllowedError):
-            kserve.read(uri, allowed)
-    assert kserve.read(f"mxr://{MODEL}?on-miss=continue").words[0] == "--on-miss=continue"
+            kserve.read_uri(uri, allowed)
+    assert kserve.read_uri(f"mxr://{MODEL}?on-miss=continue").words[0] == "--on-miss=continue"
 
 
 def test_a_path_in_a_uri() -> None:
-    assert kserve.read("mxr:///models/a%20b.onnx", ("path",)).model == "/models/a b.onnx"
-    assert json.dumps(kserve.read("mxr:///m.onnx?name=m", ("path",)).words) == '["--name=m", "--for", "kserve"]'
+    assert kserve.read_uri("mxr:///models/a%20b.onnx", ("path",)).model == "/models/a b.onnx"
+    assert json.dumps(kserve.read_uri("mxr:///m.onnx?name=m", ("path",)).words) == '["--name=m", "--for", "kserve"]'

@@ -67,7 +67,7 @@ def laid_out(interpreter: Any, tmp_path: Path, batch: int, inputs: tuple[Any, ..
         outputs=onnx.outputs,
         described_outputs=[{"dims": [batch, 64]}],
     )
-    layout = place(consumers.find("triton"), Cache(tmp_path / "cache"), made, data)
+    layout = place(consumers.find_consumer("triton"), Cache(tmp_path / "cache"), made, data)
     config = configs.read((made.folder / layout.pieces[-1].name).read_text())
     (version,) = config["version_policy"]["specific"]["versions"]
     return {"folder": str(made.folder / "m"), "version": version, "config": config}

@@ -27,7 +27,7 @@ from mxr.cache.store import Cache
 from mxr.errors import DamagedError, MxrError, NotAllowedError, TemporaryError, UsageError
 from mxr.install import ledger
 
-AMDINFER, REPO, TRITON, EPCONTEXT = map(consumers.find, ("amdinfer", "amdinfer-repo", "triton", "epcontext"))
+AMDINFER, REPO, TRITON, EPCONTEXT = map(consumers.find_consumer, ("amdinfer", "amdinfer-repo", "triton", "epcontext"))
 DEVICE = Attributes(sramecc="+", xnack="-")
 
 

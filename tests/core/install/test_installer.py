@@ -19,7 +19,7 @@ ASKED = cast("Any", None)
 
 @pytest.mark.parametrize("name", consumers.CONSUMERS)
 def test_each_consumer_has_an_installer(name: str) -> None:
-    installer = installer_for(consumers.find(name))
+    installer = installer_for(consumers.find_consumer(name))
     assert isinstance(installer, Installer)
     assert isinstance(installer, OrtInstaller) == (name == "ort")
 

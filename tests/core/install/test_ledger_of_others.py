@@ -20,9 +20,9 @@ def test_a_ledger_that_others_can_write_counts_as_empty(tmp_path: Path) -> None:
     path = tmp_path / ledger.NAME
     path.write_text("not a ledger")
     with pytest.raises(DamagedError):
-        ledger.read(tmp_path)
+        ledger.read_ledger(tmp_path)
     path.chmod(0o666)
-    assert ledger.read(tmp_path) == ledger.Ledger()
+    assert ledger.read_ledger(tmp_path) == ledger.Ledger()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
@@ -30,17 +30,17 @@ def test_a_ledger_of_another_user_counts_as_empty(tmp_path: Path) -> None:
     path = tmp_path / ledger.NAME
     path.write_text("not a ledger")
     os.chown(path, 12345, 12345)
-    assert ledger.read(tmp_path) == ledger.Ledger()
+    assert ledger.read_ledger(tmp_path) == ledger.Ledger()
 
 
 def test_a_ledger_that_is_a_pipe_or_a_link_stops_nobody(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ledger.NAME)
     with pytest.raises(DamagedError, match="no regular file"):
-        ledger.read(tmp_path)
+        ledger.read_ledger(tmp_path)
     (tmp_path / ledger.NAME).unlink()
     (tmp_path / ledger.NAME).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(MxrError):
-        ledger.read(tmp_path)
+        ledger.read_ledger(tmp_path)
 
 
 def test_nothing_is_removed_through_a_link(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from mxr.workflows.fetch import Fetched
 from mxr.workflows.freeze import freeze_batches
 
 ONNX = (DATA / "models" / "convnet.onnx").read_bytes()
-PYTHON, AMDINFER, TRITON, REPO = map(consumers.find, ("python", "amdinfer", "triton", "amdinfer-repo"))
+PYTHON, AMDINFER, TRITON, REPO = map(consumers.find_consumer, ("python", "amdinfer", "triton", "amdinfer-repo"))
 OTHERS = {
     "model": replace(GPU, model="sha256:" + "ab" * 32),
     "arch": replace(GPU, arch="gfx908"),
@@ -155,7 +155,7 @@ def test_strangers_files_links_pipes_and_folders_are_named_and_stay(
 
 @pytest.mark.parametrize("name", ["amdinfer", "triton", "amdinfer-repo"])
 def test_two_archs_in_one_consumer_folder_do_not_replace_one_another(cache: Cache, tmp_path: Path, name: str) -> None:
-    consumer, folder = consumers.find(name), tmp_path / "o"
+    consumer, folder = consumers.find_consumer(name), tmp_path / "o"
     place(consumer, cache, delivery(folder, BATCH_64))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     for what, key in OTHERS.items():
@@ -178,10 +178,10 @@ def test_a_layout_never_replaces_the_model(cache: Cache, model: ModelReference) 
     assert AMDINFER.lay_out is not None
     made = delivery(home)
     held(cache, b"program")
-    from mxr.install.consumer_folder import put
+    from mxr.install.consumer_folder import write_layout
 
     with pytest.raises(WouldOverwriteError, match="the model"):
-        put(AMDINFER.lay_out(made), made, "amdinfer", cache, force=True, model_files=(program,))
+        write_layout(AMDINFER.lay_out(made), made, "amdinfer", cache, force=True, model_files=(program,))
     assert program.read_bytes() == ONNX
 
 
@@ -238,7 +238,7 @@ def test_a_file_that_appears_while_a_program_is_copied_stays(
 def test_files_that_appear_or_change_while_a_layout_is_written_stay(
     cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, force: bool
 ) -> None:
-    consumer = consumers.find(name)
+    consumer = consumers.find_consumer(name)
     newer = replace(BATCH_64, migraphx="2.16")
     whole = place(consumer, cache, delivery(tmp_path / "whole", BATCH_64))
     for piece in whole.pieces:
@@ -298,7 +298,7 @@ def test_a_set_replaces_neither_another_set_nor_strangers(
         made = delivery(Path("/"), key, b"program")
         fetched = {8: Fetched(cache.file(made.program), "cache", Answer(made.artifact, Match()))}
         subject = replace(model, model=key.model)
-        variant_set.place(
+        variant_set.place_set(
             fetched, {8: BuiltRequest(Request(key), PYTHON, ())}, subject, str(folder), cache, force=force
         )
 
@@ -352,7 +352,7 @@ def test_freeze_never_writes_over_the_model(tmp_path: Path) -> None:
 
 def test_documents_replace_only_documents_of_their_kind(tmp_path: Path) -> None:
     from mxr.bundle.exporter import _is_bundle
-    from mxr.lockfiles.lockfile import LockFile, save
+    from mxr.lockfiles.lockfile import LockFile, save_lock
 
     def kept(path: Path, write: Callable[[], object]) -> None:
         before = path.read_bytes() if path.is_file() else None
@@ -360,13 +360,13 @@ def test_documents_replace_only_documents_of_their_kind(tmp_path: Path) -> None:
             write()
         assert before is None or path.read_bytes() == before
 
-    save(LockFile(()), tmp_path / "mxr.lock")
-    save(LockFile(()), tmp_path / "mxr.lock")
+    save_lock(LockFile(()), tmp_path / "mxr.lock")
+    save_lock(LockFile(()), tmp_path / "mxr.lock")
     (tmp_path / "m.onnx").write_bytes(ONNX)
     (tmp_path / "link.lock").symlink_to(tmp_path / "m.onnx")
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name in ("m.onnx", "link.lock", "folder", "pipe"):
-        kept(tmp_path / name, lambda name=name: save(LockFile(()), tmp_path / name))  # type: ignore[misc]
+        kept(tmp_path / name, lambda name=name: save_lock(LockFile(()), tmp_path / name))  # type: ignore[misc]
         kept(tmp_path / name, lambda name=name: disk.refuse_other(tmp_path / name, "a bundle", _is_bundle))  # type: ignore[misc]
     assert (tmp_path / "m.onnx").read_bytes() == ONNX

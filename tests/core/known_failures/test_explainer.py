@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxr.known_failures.explainer import explain
+from mxr.known_failures.explainer import find_failures
 from mxr.known_failures.table import FAILURES
 
 MGX = "/long_pathname_so_that_rpms_can_package_the_debug_info/src/extlibs/AMDMIGraphX/src/"
@@ -363,7 +363,7 @@ ORDINARY = [
 
 @pytest.mark.parametrize(("name", "line"), SAMPLES)
 def test_each_known_text_is_recognised(name: str, line: str) -> None:
-    found = explain(line)
+    found = find_failures(line)
     assert [hit.failure.name for hit in found][:1] == [name]
     assert found[0].line == 1
     assert "{" not in found[0].means.replace("{float", "") + found[0].fix or name == "wrong-shape"
@@ -376,39 +376,39 @@ def test_every_row_has_a_sample() -> None:
 @pytest.mark.parametrize("wrapping", WRAPPINGS)
 def test_prefixes_colours_and_case_do_not_matter(wrapping: str) -> None:
     for name, line in SAMPLES:
-        found = explain("started\n" + wrapping.format(line) + "\nended")
+        found = find_failures("started\n" + wrapping.format(line) + "\nended")
         assert found and found[0].failure.name == name, (wrapping, line)
         assert found[0].line == 2
 
 
 def test_json_logs_are_read() -> None:
     line = json.dumps({"log": f"\x1b[31m{MISMATCH}\x1b[0m\n", "stream": "stderr", "time": "2026-03-01T03:04:05Z"})
-    assert [hit.failure.name for hit in explain(line)] == ["file-version"]
+    assert [hit.failure.name for hit in find_failures(line)] == ["file-version"]
     option = json.dumps({"msg": 'Unknown provider option: "cache_dirs".'})
-    assert "`cache_dirs`" in explain(option)[0].means
+    assert "`cache_dirs`" in find_failures(option)[0].means
 
 
 def test_a_message_broken_over_lines_is_read() -> None:
     broken = "[03:04:05] ERROR    Program version mismatch. MXR file was created\n" + " " * 20
     broken += "using program file version: 7, while installed\n" + " " * 20
     broken += "MIGraphX is using program file version: 8"
-    hit = explain("first\n" + broken)[0]
+    hit = find_failures("first\n" + broken)[0]
     assert (hit.line, hit.failure.name.startswith("file-version")) == (2, True)
 
 
 @pytest.mark.parametrize("text", ORDINARY)
 def test_ordinary_logs_contain_no_known_failure(text: str) -> None:
-    assert explain(text) == []
+    assert find_failures(text) == []
 
 
 def test_joined_ordinary_logs_contain_no_known_failure() -> None:
-    assert explain("\n".join(ORDINARY)) == []
+    assert find_failures("\n".join(ORDINARY)) == []
 
 
 def test_groups_of_the_pattern_fill_the_placeholders() -> None:
-    hit = explain(MISMATCH)[0]
+    hit = find_failures(MISMATCH)[0]
     assert "format 7" in hit.means and "format 8" in hit.means
-    hit = explain(next(line for name, line in SAMPLES if name == "epcontext-arch"))[0]
+    hit = find_failures(next(line for name, line in SAMPLES if name == "epcontext-arch"))[0]
     assert "compiled for gfx942:sramecc+:xnack-" in hit.means
     assert "gfx90a:sramecc+:xnack-" in hit.fix
 
@@ -424,7 +424,7 @@ def test_the_gpu_message_of_amdinfer_is_a_consequence_of_the_hip_error() -> None
             "[2026-03-01 03:04:05.006] [error] Failed to call function.  Server could not connect to a GPU.",
         ]
     )
-    found = [(hit.failure.name, hit.line, hit.consequence_of) for hit in explain(log)]
+    found = [(hit.failure.name, hit.line, hit.consequence_of) for hit in find_failures(log)]
     assert found == [
         ("hip-isa", 2, None),
         ("module-wrong-arch", 3, "hip-isa"),
@@ -439,7 +439,7 @@ def test_a_python_traceback_is_reported_at_its_last_line() -> None:
               ^^^^^^^^^^^^^^^^^^^^^^^^
 {MISMATCH}
 """
-    assert [(hit.failure.name, hit.line) for hit in explain(log)] == [("file-version", 5)]
+    assert [(hit.failure.name, hit.line) for hit in find_failures(log)] == [("file-version", 5)]
 
 
 def test_the_status_of_onnx_runtime_is_a_consequence() -> None:
@@ -448,7 +448,7 @@ returned while running MGXKernel_graph_main_0 node. Name:'MIGraphXExecutionProvi
 Status Message: Failed to call function
 {MGX}targets/gpu/hip.cpp:128: register_on_gpu: Gpu register failed: invalid argument
 """
-    found = [(hit.failure.name, hit.consequence_of) for hit in explain(log)]
+    found = [(hit.failure.name, hit.consequence_of) for hit in find_failures(log)]
     assert found == [("offload-copy", None), ("ort-status", "offload-copy")]
 
 
@@ -458,13 +458,13 @@ EP Error /onnxruntime/python/onnxruntime_pybind_state.cc:966 Invalid MIGraphX EP
  when using [('MIGraphXExecutionProvider', {'device_id': '0'})]
 Falling back to ['CPUExecutionProvider'] and retrying.
 ****************************************"""
-    found = [(hit.failure.name, hit.consequence_of) for hit in explain(log)]
+    found = [(hit.failure.name, hit.consequence_of) for hit in find_failures(log)]
     assert found == [("ort-option", None), ("ort-on-cpu", "ort-option")]
 
 
 def test_a_warning_does_not_cause_a_catch_all() -> None:
     warning = next(line for name, line in SAMPLES if name == "tuned-solution")
-    found = explain(f"{warning}\nFailed to call function")
+    found = find_failures(f"{warning}\nFailed to call function")
     assert [(hit.failure.name, hit.consequence_of) for hit in found] == [
         ("tuned-solution", None),
         ("failed-to-call", None),
@@ -472,44 +472,44 @@ def test_a_warning_does_not_cause_a_catch_all() -> None:
 
 
 def test_a_cause_of_another_kind_does_not_cause_a_symptom() -> None:
-    found = explain("Gpu allocation failed: out of memory\nFailed to load module: unknown error")
+    found = find_failures("Gpu allocation failed: out of memory\nFailed to load module: unknown error")
     assert [(hit.failure.name, hit.consequence_of) for hit in found] == [("gpu-memory", None), ("module-load", None)]
 
 
 def test_each_failure_is_reported_once_at_its_first_line() -> None:
-    found = explain("ok\n" + "Failed to call function\n" * 1000)
+    found = find_failures("ok\n" + "Failed to call function\n" * 1000)
     assert [(hit.failure.name, hit.line) for hit in found] == [("failed-to-call", 2)]
 
 
 def test_the_json_form_is_stable() -> None:
-    (hit,) = explain(MISMATCH)
+    (hit,) = find_failures(MISMATCH)
     document = json.loads(json.dumps(hit.to_json()))
     assert set(document) == {"name", "who", "kind", "line", "text", "means", "fix", "source", "consequence_of"}
     assert document["name"] == "file-version" and document["kind"] == "mismatch" and document["who"] == "migraphx"
 
 
 def test_a_log_cannot_put_commands_or_escapes_into_the_fix() -> None:
-    hit = explain("read_buffer: Failure opening file: $(reboot);`id`.mxr")[0]
+    hit = find_failures("read_buffer: Failure opening file: $(reboot);`id`.mxr")[0]
     assert "reboot" not in hit.fix and "FILE" in hit.fix
-    hit = explain("read_buffer: Failure opening file: --debug.mxr")[0]
+    hit = find_failures("read_buffer: Failure opening file: --debug.mxr")[0]
     assert "--debug" not in hit.fix
-    hit = explain("Requested target 'g\x1b]0;owned\x07pu\u202e\x9b31m' is not loaded or not supported")[0]
+    hit = find_failures("Requested target 'g\x1b]0;owned\x07pu\u202e\x9b31m' is not loaded or not supported")[0]
     assert (hit.text + hit.means + hit.fix).isprintable()
 
 
 def test_undecodable_bytes_and_utf_16_are_accepted() -> None:
-    assert explain(b"\xff\xfeodd") == []
-    assert explain(b"\x80\xc3( " + MISMATCH.encode() + b"\xed\xa0\x80")[0].failure.name == "file-version"
-    assert explain(MISMATCH.encode("utf-16"))[0].failure.name == "file-version"
-    assert explain("\ud800 " + MISMATCH)[0].failure.name == "file-version"
+    assert find_failures(b"\xff\xfeodd") == []
+    assert find_failures(b"\x80\xc3( " + MISMATCH.encode() + b"\xed\xa0\x80")[0].failure.name == "file-version"
+    assert find_failures(MISMATCH.encode("utf-16"))[0].failure.name == "file-version"
+    assert find_failures("\ud800 " + MISMATCH)[0].failure.name == "file-version"
 
 
 def test_only_the_end_of_a_huge_log_is_read_and_line_numbers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mxr.known_failures.explainer.MAX_BYTES", 1 << 20)
     log = b"Failed to call function\n" + b"x" * (1 << 20) + b"\nmore\nSegmentation fault\n"
-    assert [(hit.failure.name, hit.line) for hit in explain(log)] == [("segfault", 4)]
+    assert [(hit.failure.name, hit.line) for hit in find_failures(log)] == [("segfault", 4)]
     many = b"Failed to call function\n" + b"some line\n" * 200_000 + b"Segmentation fault\n"
-    assert [(hit.failure.name, hit.line) for hit in explain(many)] == [("segfault", 200_002)]
+    assert [(hit.failure.name, hit.line) for hit in find_failures(many)] == [("segfault", 200_002)]
 
 
 SIZE = 5_000_000 if os.environ.get("MXR_TEST_SOAK") == "1" else 500_000
@@ -539,18 +539,18 @@ HOSTILE_UNITS = {
 def test_hostile_text_takes_linear_time(unit: str) -> None:
     text = "\x1b[" + unit * (SIZE // len(unit))
     started = time.process_time()
-    explain(text)
+    find_failures(text)
     assert time.process_time() - started < LIMIT
 
 
 @given(st.text() | st.binary())
 def test_any_input_is_accepted(text: str | bytes) -> None:
-    explain(text)
+    find_failures(text)
 
 
 @given(st.lists(st.sampled_from([line for _, line in SAMPLES]), min_size=1, max_size=8), st.binary(max_size=40))
 def test_any_mixture_is_ordered_and_marked(lines: list[str], junk: bytes) -> None:
-    found = explain(b"\n".join([*(line.encode() for line in lines), junk]))
+    found = find_failures(b"\n".join([*(line.encode() for line in lines), junk]))
     assert found
     names = [hit.failure.name for hit in found]
     assert len(names) == len(set(names))

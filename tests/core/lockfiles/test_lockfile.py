@@ -17,7 +17,7 @@ from strategies import GPU, constraints, keys
 from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
 from mxr.errors import DamagedError, MxrError, UsageError
-from mxr.lockfiles.lockfile import EMPTY, LockEntry, LockFile, load, read, write
+from mxr.lockfiles.lockfile import EMPTY, LockEntry, LockFile, load_lock, parse_lock, write
 
 
 def entry(number: int = 1, *, model: str = "models/a.onnx", key: Key = GPU, **more: Any) -> LockEntry:
@@ -52,8 +52,8 @@ def distinct(found: list[LockEntry]) -> list[LockEntry]:
 @settings(max_examples=60, deadline=None)
 def test_a_lock_round_trips_through_its_text_in_any_order(found: list[LockEntry], chance: random.Random) -> None:
     text = write(LockFile(tuple(found)))
-    assert write(read(text)) == text
-    assert set(read(text).entries) == set(found)
+    assert write(parse_lock(text)) == text
+    assert set(parse_lock(text).entries) == set(found)
     chance.shuffle(found)
     assert write(LockFile(tuple(found))) == text
     assert json.loads(text)["version"] == 1
@@ -65,7 +65,7 @@ def test_the_text_has_one_field_per_line() -> None:
     assert '   "constraints": {\n    "num_cu": 104,\n    "allow": ["cu"]\n   },' in text
     assert '     "x": [16, 3, 224, 224]\n' in text
     assert max(map(len, text.splitlines())) < 100
-    assert write(LockFile(())) == EMPTY and read(EMPTY) == LockFile(())
+    assert write(LockFile(())) == EMPTY and parse_lock(EMPTY) == LockFile(())
 
 
 def changed(before: LockFile, after: LockFile) -> tuple[list[str], list[str]]:
@@ -107,7 +107,7 @@ def test_one_request_cannot_have_two_artifacts() -> None:
 def test_one_request_for_two_consumers_gives_two_files() -> None:
     one = entry(1, key=batch(1))
     lock = LockFile((one, replace(one, consumer="amdinfer")))
-    assert read(write(lock)) == lock and len(lock.ids) == 1
+    assert parse_lock(write(lock)) == lock and len(lock.ids) == 1
     assert lock.file_names() == ("a_b1.mxr", "a.mxr")
     assert lock.serving(one.request)[0].id == one.id
 
@@ -175,7 +175,7 @@ def broken(change: Any) -> str:
 )
 def test_a_lock_is_read_strictly_and_the_error_names_the_entry(change: Any, said: str) -> None:
     with pytest.raises(DamagedError, match=said) as caught:
-        read(broken(change), "mxr.lock")
+        parse_lock(broken(change), "mxr.lock")
     assert caught.value.message.startswith("mxr.lock is not a valid lock file: ")
     assert caught.value.exit == 65 and "mxr lock MODEL" in caught.value.hint
 
@@ -183,14 +183,14 @@ def test_a_lock_is_read_strictly_and_the_error_names_the_entry(change: Any, said
 def test_a_missing_lock_file_has_a_hint_how_to_write_one(tmp_path: Path) -> None:
     for path in (tmp_path / "mxr.lock", tmp_path):
         with pytest.raises(UsageError, match="There is no lock") as caught:
-            load(path)
+            load_lock(path)
         assert "mxr lock" in caught.value.hint
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "NaN", '{"version":1,"version":1}', "\0", "[" * 100_000])
 def test_a_file_that_is_not_a_lock_is_refused(text: str) -> None:
     with pytest.raises(DamagedError):
-        read(text)
+        parse_lock(text)
 
 
 def test_changed_bytes_raise_only_mxr_errors() -> None:
@@ -212,7 +212,7 @@ def test_changed_bytes_raise_only_mxr_errors() -> None:
                 changed[at:] = b""
             changed = changed or bytearray(b" ")
         try:
-            assert write(read(bytes(changed)))
+            assert write(parse_lock(bytes(changed)))
         except MxrError as problem:
             assert isinstance(problem, DamagedError)
             refused += 1

@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 def cells(folder: Path, text: str, environ: dict[str, str] | None = None, limit: int | None = None) -> tuple[Cell, ...]:
     path = folder / "matrix.yaml"
     path.write_text(text)
-    return matrix.cells(matrix.read(path, matrix.Variables(environ or {}, tuple(environ or ())), limit))
+    return matrix.cells(matrix.read_matrix(path, matrix.Variables(environ or {}, tuple(environ or ())), limit))
 
 
 def error_of(folder: Path, text: str, environ: dict[str, str] | None = None) -> UsageError:
@@ -272,7 +272,7 @@ def test_a_matrix_reads_no_variable_that_nobody_named(
     path = folder / "m.yaml"
     path.write_text(f"version: 1\n{text}targets: [{{kind: ref, migraphx: '2.15'}}]\n")
     with pytest.raises(UsageError) as caught:
-        matrix.cells(matrix.read(path, matrix.Variables(SECRETS, named)))
+        matrix.cells(matrix.read_matrix(path, matrix.Variables(SECRETS, named)))
     assert message in caught.value.message and "hunter2" not in str(caught.value.to_json())
 
 
@@ -282,7 +282,7 @@ def test_the_command_line_allows_any_variable(folder: Path) -> None:
         f"version: 1\n{MODEL}targets: [{{kind: ref, migraphx: '${{MGX}}',"
         " env: {MIGRAPHX_DISABLE_PASSES: '${MXR_TOKEN}'}}]\n"
     )
-    (cell,) = matrix.cells(matrix.read(path, matrix.Variables(SECRETS, ("MGX", "MXR_TOKEN"))))
+    (cell,) = matrix.cells(matrix.read_matrix(path, matrix.Variables(SECRETS, ("MGX", "MXR_TOKEN"))))
     assert dict(cell.options.env) == {"MIGRAPHX_DISABLE_PASSES": "hunter2"} and cell.options.migraphx == "2.15"
 
 
@@ -309,10 +309,10 @@ def test_a_matrix_names_no_file_outside_of_its_folder(tmp_path: Path, folder: Pa
     path = inner / "m.yaml"
     path.write_text(f"version: 1\nmodels:\n  {rows}\nprecision: int8\ntargets: [{{kind: ref, migraphx: '2.15'}}]\n")
     with pytest.raises(UsageError) as caught:
-        matrix.cells(matrix.read(path, matrix.Variables({})))
+        matrix.cells(matrix.read_matrix(path, matrix.Variables({})))
     assert "is outside of the folder" in caught.value.message and caught.value.detail["line"] == 3
     if "none" not in name:
-        assert matrix.cells(matrix.read(path, matrix.Variables({}), outside=True))
+        assert matrix.cells(matrix.read_matrix(path, matrix.Variables({}), outside=True))
 
 
 def test_a_link_inside_the_folder_is_followed(folder: Path) -> None:

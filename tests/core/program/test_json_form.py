@@ -104,7 +104,7 @@ def test_wrong_json(text):
 @given(st.lists(st.integers(0, 300), min_size=60, max_size=70), st.sampled_from([",", " , ", ",\n  "]))
 def test_arrays_of_bytes_and_of_other_numbers(numbers, comma):
     text = '{"data": [' + comma.join(map(str, numbers)) + '], "lens": [1]}'
-    tree, blobs = json_form.load(BytesSource(text.encode()))
+    tree, blobs = json_form.load_json_program(BytesSource(text.encode()))
     assert tree["lens"] == [1]
     if max(numbers) < 256:
         (span,) = tree["data"].spans
@@ -122,7 +122,7 @@ def test_arrays_of_bytes_and_of_other_numbers(numbers, comma):
     ],
 )
 def test_long_arrays_that_are_not_bytes_stay_arrays(numbers):
-    tree, blobs = json_form.load(BytesSource(b'{"a": ' + numbers.encode() + b"}"))
+    tree, blobs = json_form.load_json_program(BytesSource(b'{"a": ' + numbers.encode() + b"}"))
     assert tree == {"a": json.loads(numbers)}
     assert blobs.size == 0
 
@@ -130,4 +130,4 @@ def test_long_arrays_that_are_not_bytes_stay_arrays(numbers):
 @pytest.mark.parametrize("numbers", ["[" + "1," * 70 + "]", "[" + ",1" * 70 + "]", "[" + "1 2," * 70 + "3]"])
 def test_invalid_arrays_of_numbers_are_damaged(numbers):
     with pytest.raises(DamagedError):
-        json_form.load(BytesSource(b'{"a": ' + numbers.encode() + b"}"))
+        json_form.load_json_program(BytesSource(b'{"a": ' + numbers.encode() + b"}"))

@@ -68,15 +68,15 @@ each_value = pytest.mark.parametrize("value", VALUES, ids=lambda value: type(val
 
 @each_value
 def test_over_the_wire_and_back(value: object) -> None:
-    sent = codec.canonical(artifact_protocol.document(value))
+    sent = codec.canonical(artifact_protocol.message_document(value))
     found = codec.decode(type(value), codec.parse(sent.encode(), "the body"))
     assert found == value
-    assert codec.canonical(artifact_protocol.document(found)) == sent
+    assert codec.canonical(artifact_protocol.message_document(found)) == sent
 
 
 @each_value
 def test_unknown_fields_are_refused_and_a_lenient_reader_passes_over_them(value: object) -> None:
-    document = artifact_protocol.document(value) | {"surprise": 1}
+    document = artifact_protocol.message_document(value) | {"surprise": 1}
     with pytest.raises(UsageError, match="surprise: unknown field"):
         codec.decode(type(value), document)
     assert codec.decode(type(value), document, lenient=True) == value
@@ -84,7 +84,7 @@ def test_unknown_fields_are_refused_and_a_lenient_reader_passes_over_them(value:
 
 @each_value
 def test_every_needed_field_is_missed(value: object) -> None:
-    document = artifact_protocol.document(value)
+    document = artifact_protocol.message_document(value)
     for name in codec.shape_of(type(value))[1]:
         with pytest.raises(UsageError, match=f"^{name}: this field is missing"):
             codec.decode(type(value), {field: each for field, each in document.items() if field != name})
@@ -115,7 +115,7 @@ def test_every_needed_field_is_missed(value: object) -> None:
     ],
 )
 def test_publishing_refuses(name: str, change: dict[str, Any]) -> None:
-    document = artifact_protocol.document(PUBLISH)
+    document = artifact_protocol.message_document(PUBLISH)
     assert codec.decode(artifact_protocol.Publish, document) == PUBLISH
     document[name] = document[name] | change
     with pytest.raises(UsageError) as caught:

@@ -22,7 +22,7 @@ SHAPES: Inputs = (("image", (4, 3, 2)), ("tokens", (4,)))
 
 
 def check(path: Path, inputs: tuple[OnnxInput, ...] = (IMAGE, TOKENS), shapes: Inputs = SHAPES) -> None:
-    calibration.check(path, inputs, shapes)
+    calibration.check_calibration(path, inputs, shapes)
 
 
 def image(*dims: int, dtype: str = "<f4", value: float = 0.5) -> Any:

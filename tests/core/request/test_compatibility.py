@@ -32,13 +32,13 @@ FILE: dict[str, Any] = {
 def rows(
     facts: dict[str, Any], hardware: Hardware = MI210, here: HostToolchain = ROCM
 ) -> dict[str, compatibility.Requirement]:
-    found = compatibility.check(facts, hardware, here)
+    found = compatibility.check_compatibility(facts, hardware, here)
     assert len({row.field for row in found}) == len(found)
     return {row.field: row for row in found}
 
 
 def test_a_program_at_home() -> None:
-    found = compatibility.check(FILE, MI210, ROCM)
+    found = compatibility.check_compatibility(FILE, MI210, ROCM)
     assert {row.field: row.ok for row in found} == dict.fromkeys(
         ["compiled", "kind", "file_version", "migraphx", "vendor", "arch", "sramecc", "xnack"], True
     ) | {"num_cu": None}
@@ -145,12 +145,16 @@ def test_kernels_that_need_opposite_settings_are_said_in_words() -> None:
 )
 @settings(deadline=None, max_examples=100)
 def test_what_is_unknown_stands_against_nothing(facts: dict[str, Any], hardware: Hardware, here: HostToolchain) -> None:
-    against = {row.field for row in compatibility.check(facts, hardware, here) if row.ok is False}
+    against = {row.field for row in compatibility.check_compatibility(facts, hardware, here) if row.ok is False}
     for name in facts:
-        fewer = compatibility.check({fact: value for fact, value in facts.items() if fact != name}, hardware, here)
+        fewer = compatibility.check_compatibility(
+            {fact: value for fact, value in facts.items() if fact != name}, hardware, here
+        )
         assert {row.field for row in fewer if row.ok is False} <= against
-    assert compatibility.fits(compatibility.check({}, hardware, here))
-    blind = compatibility.check(facts, replace(hardware, arch=None, sramecc=None, xnack=None), HostToolchain())
+    assert compatibility.fits(compatibility.check_compatibility({}, hardware, here))
+    blind = compatibility.check_compatibility(
+        facts, replace(hardware, arch=None, sramecc=None, xnack=None), HostToolchain()
+    )
     mixed = {"sramecc", "xnack"}
     assert {row.field for row in blind if row.ok is False} - mixed <= against
 

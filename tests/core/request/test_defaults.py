@@ -12,10 +12,10 @@ from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.errors import UsageError
 from mxr.host_facts import Host, HostTarget, HostToolchain
 from mxr.onnxfile import OnnxInput, OnnxModel
-from mxr.request.builder import Options, ask, gather
+from mxr.request.builder import Options, build_request, gather
 from mxr.request.defaults import apply_defaults, default_batches, of_project, of_settings
 from mxr.request.model import ModelReference
-from mxr.settings import Settings, load
+from mxr.settings import Settings, load_settings
 from mxr.settings.project import ProjectDefaults
 
 BARE = Host()
@@ -39,7 +39,7 @@ def test_a_default_fills_what_nobody_tells() -> None:
     assert (options.rocm, options.migraphx, options.consumer, options.batch) == ("7.2", "2.15", "driver", 8)
     assert options.inputs == (("x", (8, 5)),)
     assert notes == ("rocm 7.2, migraphx 2.15, consumer driver, batch 8, inputs.x 8,5 (mxr.toml)",)
-    key = ask(options, subject(), BARE).request.key
+    key = build_request(options, subject(), BARE).request.key
     assert (key.rocm, key.migraphx, key.inputs, key.offload_copy) == ("7.2", "2.15", (("x", (8, 5)),), False)
 
 
@@ -65,7 +65,7 @@ def test_a_consumer_that_loads_one_batch_size_needs_no_other() -> None:
 def test_facts_of_the_host_come_before_defaults() -> None:
     options, notes = apply_defaults(Options(), EVERYTHING, subject(), MI100)
     assert (options.rocm, options.migraphx) == (None, None)
-    assert ask(options, subject(), MI100).request.key.rocm == "7.1"
+    assert build_request(options, subject(), MI100).request.key.rocm == "7.1"
     assert "this host has ROCm 7.1.1: rocm 7.2 (mxr.toml) is not used" in notes
     assert "this host has MIGraphX 2.14.0: migraphx 2.15 (mxr.toml) is not used" in notes
     # Another arch is not this host.
@@ -132,7 +132,7 @@ def test_a_consumer_that_does_not_exist() -> None:
 def test_the_user_comes_before_the_project(tmp_path: Path) -> None:
     (tmp_path / "mxr.toml").write_text('rocm = "7.1"\nmigraphx = "2.14"\nbatch = 4\n')
     (tmp_path / "m.onnx").touch()
-    settings = load({"HOME": str(tmp_path), "MXR_ROCM": "7.2", "MXR_CONSUMER": "ort"})
+    settings = load_settings({"HOME": str(tmp_path), "MXR_ROCM": "7.2", "MXR_CONSUMER": "ort"})
     found = of_settings(settings).over(of_project(str(tmp_path / "m.onnx"), settings).defaults)
     assert (found.rocm, found.migraphx, found.consumer, found.batch) == ("7.2", "2.14", "ort", (4,))
     assert found.sources["rocm"] == "MXR_ROCM" and found.sources["batch"] == str(tmp_path / "mxr.toml")

@@ -45,7 +45,7 @@ def documented(options: Any = None, name: Any = "MIGraphX", **more: Any) -> dict
 def test_the_padding_provider_needs_two_programs_of_a_decoder(write: Write, tmp_path: Path, provider: str) -> None:
     """Source: microsoft/onnxruntime-genai: static_pad_seq_len is search.max_length; then one token at a time."""
     search = {"max_length": 2048, "past_present_share_buffer": True}
-    found = genai_config.read(write(config(search, decoder=model(provider, fp16_enable="1"))))
+    found = genai_config.read_genai_config(write(config(search, decoder=model(provider, fp16_enable="1"))))
     prefill, decode = found.parts
     assert (prefill.label, decode.label) == ("decoder-prefill", "decoder-decode")
     assert prefill.path == decode.path == tmp_path / "model.onnx"
@@ -72,7 +72,7 @@ def test_the_lengths_are_those_of_the_configuration(
     """Source: onnxruntime-genai, src/config.cpp (max_length), src/generators.cpp (IsPastPresentShareBufferEnabled) and
     src/models/kv_cache.cpp: without a shared buffer, the past starts with no tokens and grows.
     """
-    found = genai_config.read(write(config(search, decoder=model("MIGraphX"))))
+    found = genai_config.read_genai_config(write(config(search, decoder=model("MIGraphX"))))
     sizes = [part.sizes or {} for part in found.parts]
     assert tuple(each["past_sequence_length"] for each in sizes) == past
     assert {each["batch_size"] for each in sizes} == {rows}
@@ -81,7 +81,7 @@ def test_the_lengths_are_those_of_the_configuration(
 
 
 def test_the_padding_provider_is_not_run_without_a_shared_buffer(write: Write) -> None:
-    found = genai_config.read(write(config({"max_length": 64}, decoder=model())))
+    found = genai_config.read_genai_config(write(config({"max_length": 64}, decoder=model())))
     assert any(line.startswith("search.past_present_share_buffer is off") for line in found.notes)
 
 
@@ -105,7 +105,7 @@ def test_options_in_both_forms_and_both_spellings(
     write: Write, form: str, options: dict[str, Any], precision: str | None, tuning: str | None
 ) -> None:
     decoder = model("MIGraphX", **options) if form == "of GenAI" else documented(options)
-    prefill, decode = genai_config.read(write(config({"max_length": 2048}, decoder=decoder))).parts
+    prefill, decode = genai_config.read_genai_config(write(config({"max_length": 2048}, decoder=decoder))).parts
     for part in (prefill, decode):
         assert (part.precision, part.tuning) == (precision, tuning)
 
@@ -116,16 +116,18 @@ def test_the_two_spellings_are_told_apart(write: Write) -> None:
     """
     (plain,) = [
         line
-        for line in genai_config.read(write(config(decoder=documented({"fp16_enable": "1"})))).notes
+        for line in genai_config.read_genai_config(write(config(decoder=documented({"fp16_enable": "1"})))).notes
         if "runs on the CPU" in line
     ]
     assert "it needs migraphx_fp16_enable" in plain and "provider_options[0].options" in plain
     for other in (documented({"migraphx_fp16_enable": "1", "device_id": "0"}), model(fp16_enable="1"), documented()):
-        assert not any("runs on the CPU" in line for line in genai_config.read(write(config(decoder=other))).notes)
+        assert not any(
+            "runs on the CPU" in line for line in genai_config.read_genai_config(write(config(decoder=other))).notes
+        )
 
 
 def test_models_without_options_of_their_own_use_those_of_the_decoder(write: Write) -> None:
-    found = genai_config.read(
+    found = genai_config.read_genai_config(
         write(
             config(
                 decoder=model("MIGraphX", migraphx_fp16_enable="1"),
@@ -151,7 +153,7 @@ def test_several_models_and_a_folder(write: Write, tmp_path: Path) -> None:
             },
         )
     )
-    found = genai_config.read(tmp_path)
+    found = genai_config.read_genai_config(tmp_path)
     assert [(part.name, str(part.path.relative_to(tmp_path)), part.batches) for part in found.parts] == [
         ("embedding", "embed.onnx", ()),
         ("vision", "onnx/vision.onnx", (1, 4, 8)),
@@ -242,12 +244,12 @@ def test_a_past_may_have_no_tokens() -> None:
 )
 def test_errors_name_the_field(write: Write, document: object, said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
-        genai_config.read(write(document))
+        genai_config.read_genai_config(write(document))
     assert caught.value.hint
 
 
 def test_what_is_no_configuration(write: Write, tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match="not valid JSON"):
-        genai_config.read(write('{"model": {'))
+        genai_config.read_genai_config(write('{"model": {'))
     with pytest.raises(UsageError, match="Cannot read"):
-        genai_config.read(tmp_path / "nothing.json")
+        genai_config.read_genai_config(tmp_path / "nothing.json")

@@ -10,7 +10,7 @@ import pytest
 from mxr.artifact.records import Model
 from mxr.cache.store import Cache
 from mxr.errors import NoSuchModelError, UsageError
-from mxr.request.model import complete, find
+from mxr.request.model import complete_identity, find_model
 
 ONE, TWO, FAR = ("sha256:" + start + "0" * (64 - len(start)) for start in ("aaaaaaaaaaaa1", "aaaaaaaaaaaa2", "b"))
 
@@ -38,30 +38,30 @@ def registry(*models: str) -> Any:
 
 
 def test_all_digits_need_nobody(cache: Cache) -> None:
-    assert complete(FAR, cache, None) == FAR
+    assert complete_identity(FAR, cache, None) == FAR
 
 
 @pytest.mark.parametrize("prefix", [ONE[:19], ONE[:20], ONE[:70]])
 def test_a_prefix_of_one_model(cache: Cache, prefix: str) -> None:
-    assert complete(prefix, cache, None) == complete(prefix, cache, registry(FAR)) == ONE
-    assert complete(FAR[:19], cache, registry(FAR)) == FAR
-    assert find(prefix, cache, None).model == ONE
+    assert complete_identity(prefix, cache, None) == complete_identity(prefix, cache, registry(FAR)) == ONE
+    assert complete_identity(FAR[:19], cache, registry(FAR)) == FAR
+    assert find_model(prefix, cache, None).model == ONE
 
 
 def test_a_prefix_of_several_models_is_refused(cache: Cache) -> None:
     """Also where only the registry knows the second one."""
     with pytest.raises(UsageError, match="2 models begin with") as caught:
-        complete(ONE[:19], cache, registry(TWO))
+        complete_identity(ONE[:19], cache, registry(TWO))
     assert caught.value.exit == 2 and caught.value.detail["models"] == [ONE, TWO]
-    assert complete(ONE[:20], cache, registry(ONE, TWO)) == ONE
+    assert complete_identity(ONE[:20], cache, registry(ONE, TWO)) == ONE
 
 
 def test_a_prefix_of_no_model(cache: Cache) -> None:
     with pytest.raises(NoSuchModelError):
-        complete(FAR[:19], cache, registry(ONE, TWO))
+        complete_identity(FAR[:19], cache, registry(ONE, TWO))
 
 
 @pytest.mark.parametrize("text", ["sha256:", "sha256:" + "a" * 11, ONE + "0", ONE.upper(), "sha256:*", ONE[:19] + "*"])
 def test_what_is_no_prefix(cache: Cache, text: str) -> None:
     with pytest.raises(UsageError):
-        complete(text, cache, registry(ONE))
+        complete_identity(text, cache, registry(ONE))

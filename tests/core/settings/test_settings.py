@@ -10,7 +10,7 @@ import pytest
 from paths import ROOT
 
 from mxr.errors import UsageError
-from mxr.settings import DEFAULT_REGISTRY, VARIABLES, Settings, load
+from mxr.settings import DEFAULT_REGISTRY, VARIABLES, Settings, load_settings
 
 FILE = """
 registry = "http://file:1"
@@ -134,7 +134,7 @@ def write(home: dict[str, str], text: str | bytes) -> None:
 def test_nothing_said(home: dict[str, str]) -> None:
     state = Path(home["HOME"]) / ".local" / "state" / "mxr"
     cache = Path(home["HOME"]) / ".cache" / "mxr"
-    assert load(home) == Settings(DEFAULT_REGISTRY, None, cache, state_dir=state, home=Path(home["HOME"]))
+    assert load_settings(home) == Settings(DEFAULT_REGISTRY, None, cache, state_dir=state, home=Path(home["HOME"]))
 
 
 def test_every_setting_has_a_variable() -> None:
@@ -145,9 +145,9 @@ def test_flags_then_environment_then_file(home: dict[str, str]) -> None:
     write(home, FILE)
     path = str(Path(home["HOME"]) / ".config" / "mxr" / "config.toml")
     for settings, expected, source in (
-        (load(home), FROM_FILE, path),
-        (load(home | ENVIRON), FROM_ENVIRON, "MXR_"),
-        (load(home | ENVIRON, GIVEN), FROM_FLAGS, "--"),
+        (load_settings(home), FROM_FILE, path),
+        (load_settings(home | ENVIRON), FROM_ENVIRON, "MXR_"),
+        (load_settings(home | ENVIRON, GIVEN), FROM_FLAGS, "--"),
     ):
         assert values(settings) == values(expected)
         assert set(settings.sources) == set(VARIABLES)
@@ -157,11 +157,11 @@ def test_flags_then_environment_then_file(home: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", sorted(VARIABLES))
 def test_each_setting_for_itself(home: dict[str, str], name: str) -> None:
     write(home, FILE)
-    one = load(home | {VARIABLES[name]: ENVIRON[VARIABLES[name]]}, {"token": None})
+    one = load_settings(home | {VARIABLES[name]: ENVIRON[VARIABLES[name]]}, {"token": None})
     assert {row: getattr(one, row) for row in VARIABLES} == {
         row: getattr(FROM_ENVIRON if row == name else FROM_FILE, row) for row in VARIABLES
     }
-    two = load(home | ENVIRON, {name: GIVEN[name]})
+    two = load_settings(home | ENVIRON, {name: GIVEN[name]})
     assert {row: getattr(two, row) for row in VARIABLES} == {
         row: getattr(FROM_FLAGS if row == name else FROM_ENVIRON, row) for row in VARIABLES
     }
@@ -169,14 +169,14 @@ def test_each_setting_for_itself(home: dict[str, str], name: str) -> None:
 
 def test_an_empty_variable_is_not_set(home: dict[str, str]) -> None:
     write(home, FILE)
-    assert values(load(home | dict.fromkeys(VARIABLES.values(), ""))) == values(FROM_FILE)
+    assert values(load_settings(home | dict.fromkeys(VARIABLES.values(), ""))) == values(FROM_FILE)
 
 
 def test_the_usual_places_can_be_moved(tmp_path: Path) -> None:
     environ = {"XDG_CACHE_HOME": str(tmp_path / "c"), "XDG_CONFIG_HOME": str(tmp_path / "f")}
     (tmp_path / "f" / "mxr").mkdir(parents=True)
     (tmp_path / "f" / "mxr" / "config.toml").write_text('token = "moved"')
-    found = load(environ)
+    found = load_settings(environ)
     assert (found.cache_dir, found.token) == (tmp_path / "c" / "mxr", "moved")
 
 
@@ -194,7 +194,7 @@ def test_the_usual_places_can_be_moved(tmp_path: Path) -> None:
 def test_a_bad_file_is_named(home: dict[str, str], text: str | bytes) -> None:
     write(home, text)
     with pytest.raises(UsageError) as caught:
-        load(home)
+        load_settings(home)
     assert caught.value.hint
 
 
@@ -202,13 +202,13 @@ def test_a_wrong_setting_is_named_with_its_line(home: dict[str, str]) -> None:
     path = Path(home["HOME"]) / ".config" / "mxr" / "config.toml"
     write(home, 'registry = "http://a"\n\nregistri = "hunter2"\n')
     with pytest.raises(UsageError) as caught:
-        load(home)
+        load_settings(home)
     assert caught.value.message == f"{path}:3: unknown setting 'registri'."
     assert caught.value.hint.startswith("Did you mean registry? Known settings: batch, cache_dir")
     assert "hunter2" not in str(caught.value.to_json())
     path.write_text('# comment\n"timeout" = "soon"')
     with pytest.raises(UsageError, match=r"config\.toml:2: timeout must be a number"):
-        load(home)
+        load_settings(home)
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o646, 0o602])
@@ -216,7 +216,7 @@ def test_a_file_that_others_can_write_is_not_used(home: dict[str, str], mode: in
     write(home, 'registry = "http://evil"')
     path = Path(home["HOME"]) / ".config" / "mxr" / "config.toml"
     path.chmod(mode)
-    found = load(home)
+    found = load_settings(home)
     assert (found.registry, found.sources) == (DEFAULT_REGISTRY, {})
     (line,) = found.unused
     assert line == f"{path} is not used: other users can write it (mode {mode:04o}; `chmod go-w` mends that)"
@@ -228,7 +228,7 @@ def test_a_link_to_the_file_is_followed(home: dict[str, str], tmp_path: Path) ->
     (tmp_path / "dotfiles.toml").write_text("timeout = 5")
     path.unlink()
     path.symlink_to(tmp_path / "dotfiles.toml")
-    assert load(home).timeout == 5.0
+    assert load_settings(home).timeout == 5.0
 
 
 @pytest.mark.parametrize(
@@ -246,29 +246,29 @@ def test_a_link_to_the_file_is_followed(home: dict[str, str], tmp_path: Path) ->
 )
 def test_bad_values_are_a_usage_error(home: dict[str, str], change: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
-        load(home, change)
+        load_settings(home, change)
     assert caught.value.hint
 
 
 def test_a_file_that_is_not_there_or_no_file_is_no_file(home: dict[str, str]) -> None:
     (Path(home["HOME"]) / ".config" / "mxr" / "config.toml").mkdir(parents=True)
-    assert load(home).registry == DEFAULT_REGISTRY
+    assert load_settings(home).registry == DEFAULT_REGISTRY
 
 
 def test_no_settings_show_a_secret(tmp_path: Path) -> None:
     """Neither the repr nor an error of any settings (client, worker, registry) has a token or a password."""
     from mxr_registry.config.settings import RegistrySettings
-    from mxr_workers.settings import read as read_worker
+    from mxr_workers.settings import read_settings as read_worker
 
     secret = "hunter2hunter2"
     environ = {"HOME": str(tmp_path), "MXR_TOKEN": secret, "AWS_SECRET_ACCESS_KEY": secret}
     environ |= {"MXR_DATABASE_URL": f"postgresql://me:{secret}@host/mxr", "MXR_STORE_URL": f"s3://b/{secret}"}
-    shown = [repr(load(environ)), repr(read_worker(environ, {})), repr(RegistrySettings.read(environ))]
-    assert load(environ).token == secret and not any(secret in text for text in shown)
+    shown = [repr(load_settings(environ)), repr(read_worker(environ, {})), repr(RegistrySettings.read(environ))]
+    assert load_settings(environ).token == secret and not any(secret in text for text in shown)
     errors = []
     for wrong in (f"http://me:{secret}@host", f"me:{secret}@host", f"ftp://{secret}@host", f"http://{secret}@"):
         with pytest.raises(UsageError) as caught:
-            load(environ, {"registry": wrong})
+            load_settings(environ, {"registry": wrong})
         errors.append(caught.value)
     for name in ("MXR_S3_ENDPOINT", "MXR_S3_PUBLIC_ENDPOINT"):
         with pytest.raises(UsageError) as caught:
@@ -284,10 +284,10 @@ def test_no_settings_show_a_secret(tmp_path: Path) -> None:
 
 
 def test_a_token_of_a_mounted_secret() -> None:
-    assert load({"MXR_TOKEN": "p@ss!w0rd\n"}).token == "p@ss!w0rd"
+    assert load_settings({"MXR_TOKEN": "p@ss!w0rd\n"}).token == "p@ss!w0rd"
     for wrong in ("p@ss w0rd", "p@ss\nw0rd", "é€"):
         with pytest.raises(UsageError) as caught:
-            load({"MXR_TOKEN": wrong})
+            load_settings({"MXR_TOKEN": wrong})
         assert wrong not in str(caught.value.to_json())
 
 

@@ -16,10 +16,10 @@ from mxr.cache.store import Cache
 from mxr.errors import DamagedError, MxrError, NoSuchArtifactError
 from mxr.host_facts import Host
 from mxr.onnxfile import OnnxInput, OnnxModel
-from mxr.protocol.artifacts import Candidates, document
+from mxr.protocol.artifacts import Candidates, message_document
 from mxr.request.builder import Options, gather
 from mxr.request.model import ModelReference
-from mxr.workflows.completion import CompletedRequest, complete
+from mxr.workflows.completion import CompletedRequest, complete_request
 
 SUBJECT = ModelReference(MODEL, OnnxModel(Path("m.onnx"), 0, (OnnxInput("x", "float32", ("N", 3)),), (), (), 17, 8, ""))
 KEY = Key(model=MODEL, kind="gpu", arch="gfx908", migraphx="2.15", rocm="7.2", inputs=(("x", (8, 3)),))
@@ -29,12 +29,12 @@ OPTIONS = Options(arch="gfx908", batch=8)
 def completed(cache: Cache, reply: Any) -> CompletedRequest:
     built = gather(OPTIONS, SUBJECT, Host())
     with lying_registry(reply) as client:
-        return complete(built, OPTIONS, SUBJECT, cache, lambda: client)
+        return complete_request(built, OPTIONS, SUBJECT, cache, lambda: client)
 
 
 def listed(*keys: Key, **more: Any) -> dict[str, Any]:
     rows = tuple(Choice(key, id=f"{number:064x}") for number, key in enumerate(keys))
-    return document(Candidates(rows, len(rows))) | more
+    return message_document(Candidates(rows, len(rows))) | more
 
 
 @pytest.fixture

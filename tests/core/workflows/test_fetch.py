@@ -20,8 +20,8 @@ from mxr.artifact.records import Artifact
 from mxr.cache.store import Answer
 from mxr.client.registry import Client
 from mxr.errors import DamagedError, MxrError
-from mxr.protocol.artifacts import REGISTRY_HEADER, document
-from mxr.settings import load
+from mxr.protocol.artifacts import REGISTRY_HEADER, message_document
+from mxr.settings import load_settings
 from mxr.workflows.fetch import check_answer, resolve
 
 KEY = Key(model=MODEL, kind="gpu", arch="gfx90a", migraphx="2.15", rocm="7.2", inputs=(("x", (8, 3)),))
@@ -71,7 +71,7 @@ def lying_registry(reply: Any, status: int = 200) -> Iterator[Client]:
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield Client(load({"MXR_REGISTRY": f"http://127.0.0.1:{server.server_port}"}))
+            yield Client(load_settings({"MXR_REGISTRY": f"http://127.0.0.1:{server.server_port}"}))
         finally:
             server.shutdown()
             thread.join()
@@ -83,7 +83,7 @@ def lying_registry(reply: Any, status: int = 200) -> Iterator[Client]:
 def test_an_answer_that_its_own_facts_exclude_is_not_taken(
     serve: str | None, origin: str, promoted: float | None
 ) -> None:
-    said = document(answer(Attributes()).artifact) | {"serve": serve, "origin": origin, "promoted_at": promoted}
+    said = message_document(answer(Attributes()).artifact) | {"serve": serve, "origin": origin, "promoted_at": promoted}
     taken = promoted or serve == "any" or (serve, origin) == ("built", "built")
     known = serve in ("any", "built", "promoted") and origin in ("built", "pushed")
     with lying_registry({"artifact": said, "match": {}, "urls": {}, "etag": "x"}) as client:

@@ -28,7 +28,7 @@ from mxr.client.registry import Client
 from mxr.errors import NoSuchArtifactError
 from mxr.protocol import jobs as job_protocol
 from mxr.request.builder import Options
-from mxr.settings import load
+from mxr.settings import load_settings
 from mxr.workflows import compile as compile_workflow
 from mxr.workflows import fetch as fetch_workflow
 
@@ -71,7 +71,7 @@ class Shop:
 
     def fetch(self, model: Path, calibration: Path | None = None, **said: Any) -> fetch_workflow.Fetched:
         """As `mxr fetch --on-miss wait` does, without the start of a program each time."""
-        cache, client = Cache(self.host.cache), Client(load(self.host.environ))
+        cache, client = Cache(self.host.cache), Client(load_settings(self.host.environ))
         options = Options(kind="ref", migraphx=self.version, consumer="python", calibration=calibration, **said)
         subject, asked = prepare(options, str(model), cache, lambda: client, hosts.Host())
         with pytest.raises(NoSuchArtifactError):
@@ -79,7 +79,7 @@ class Shop:
         wanted = compile_workflow.CompileOrder(
             job_protocol.CompileRequest(asked.request, wait=True), subject, calibration
         )
-        job = compile_workflow.ask(client, wanted, fetch_workflow.unwatched)
+        job = compile_workflow.request_compile(client, wanted, fetch_workflow.unwatched)
         for progress in compile_workflow.follow(client, job):
             job = progress.job
         return fetch_workflow.fetch_compiled(compile_workflow.outcome(client, job), asked.request, cache, client)

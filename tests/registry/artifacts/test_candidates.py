@@ -180,9 +180,9 @@ def test_what_one_request_reads_is_bounded(
         for name, value in (("MAX_ROWS", 3), ("MAX_KEY_BYTES", 3 * 400)):
             with monkeypatch.context() as patched:
                 patched.setattr(stored_candidates, name, value)
-                found = json.loads(stored_candidates.find(db, "default", partial) or "{}")
+                found = json.loads(stored_candidates.find_candidates(db, "default", partial) or "{}")
             assert (found["more"], found["total"] <= 3) == (True, True), name
-        found = json.loads(stored_candidates.find(db, "default", partial) or "{}")
+        found = json.loads(stored_candidates.find_candidates(db, "default", partial) or "{}")
         assert (found["more"], found["total"]) == (False, 5)
     finally:
         db.close()

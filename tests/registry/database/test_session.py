@@ -162,7 +162,7 @@ def test_a_miss_is_a_miss_though_it_cannot_be_written_down(
     with pytest.raises(NoSuchArtifactError):
         resolution.refuse(db, "default", asked(parts))
     with db.reading() as session:
-        assert '"count":1' in misses.listed(session, "default")
+        assert '"count":1' in misses.list_misses(session, "default")
 
 
 def test_a_miss_on_a_read_only_database_is_a_miss(db: Database, parts: Any) -> None:
@@ -187,12 +187,12 @@ def test_namespaces_do_not_see_each_other(db: Database, parts: Any) -> None:
     with db.reading() as session:
         assert blobs.sizes(session, "theirs", ["a" * 64]) == {"a" * 64: 1}
         assert blobs.sizes(session, "ours", ["a" * 64]) == {}
-        assert catalog.listed(session, "ours", catalog.ArtifactFilters()) == '{"artifacts":[],"next":null}'
+        assert catalog.list_artifacts(session, "ours", catalog.ArtifactFilters()) == '{"artifacts":[],"next":null}'
 
 
 def test_an_equal_request_is_read_once(parts: Any) -> None:
     import json
 
     body = json.dumps({"key": parts.gpu_key()}).encode()
-    assert resolution.read(body) is resolution.read(body)
-    assert resolution.read(body + b" " * 5000) == resolution.read(body)
+    assert resolution.decode_request(body) is resolution.decode_request(body)
+    assert resolution.decode_request(body + b" " * 5000) == resolution.decode_request(body)

@@ -46,7 +46,7 @@ class Contract:
     notes: tuple[str, ...] = ()
 
 
-def choose(runtime: str | None, provider: str | None = None) -> Contract:
+def choose_contract(runtime: str | None, provider: str | None = None) -> Contract:
     """The contract for the value of `--ort`: a generation, a version, or the path of the provider's library.
 
     None selects the installed ONNX Runtime. `provider` overrides the MIGraphX version that the provider was built with.

@@ -46,7 +46,7 @@ def lay_out(delivery: Delivery) -> Layout:
         raise unpredictable(delivery.model.name, name, contract)
     return Layout(
         pieces=(
-            written(f"{home}/{RECORDS}/{name.file}.json", record(name, delivery, contract, request.file_name)),
+            written(f"{home}/{RECORDS}/{name.file}.json", name_record(name, delivery, contract, request.file_name)),
             LayoutFile(f"{home}/{name.file}", delivery.program),
         ),
         path=home,
@@ -92,7 +92,7 @@ def folder_name(stem: str, key: Key) -> str:
     return f"{plain}-{sha256(canonical(document).encode()).hexdigest()[:16]}"
 
 
-def record(name: PredictedName, delivery: Delivery, contract: Contract, file_name: str | None) -> str:
+def name_record(name: PredictedName, delivery: Delivery, contract: Contract, file_name: str | None) -> str:
     """The record of a name: what was hashed for it. `verification` compares it with a name the provider requests."""
     return canonical(
         {

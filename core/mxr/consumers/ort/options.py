@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .contract import Contract, choose
+from .contract import Contract, choose_contract
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,4 +41,4 @@ class OrtSessionOptions:
 
     def contract(self) -> Contract:
         """The naming contract of this ONNX Runtime. Raises `UsageError` if it cannot be determined."""
-        return choose(self.runtime, self.migraphx)
+        return choose_contract(self.runtime, self.migraphx)

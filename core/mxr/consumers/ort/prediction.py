@@ -37,7 +37,7 @@ class PredictionRequest:
 def predict(request: PredictionRequest) -> PredictedName | Unpredictable:
     """Predicts one name. Raises `UsageError` or `DamagedError` if the model cannot be read."""
     try:
-        check(request)
+        check_predictable(request)
         with started(request.python) as optimizer:
             return predict_with(optimizer, request)
     except PredictionRefused as refused:
@@ -54,7 +54,7 @@ def refuse_unknown(contract: Contract) -> None:
         )
 
 
-def check(request: PredictionRequest) -> None:
+def check_predictable(request: PredictionRequest) -> None:
     """Raises `PredictionRefused` for the reasons that do not depend on the graph."""
     if request.contract.generation == "A":
         raise PredictionRefused("this ONNX Runtime hashes nothing: it loads the path that it is given")

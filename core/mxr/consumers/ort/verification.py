@@ -29,7 +29,7 @@ ARCHS = (
 )
 
 
-def verify(folder: Path) -> tuple[FileChange, ...]:
+def verify_ort_folders(folder: Path) -> tuple[FileChange, ...]:
     """The changes in the folders for ONNX Runtime in `folder`, or in `folder` itself. Empty: the provider loaded the
     placed programs, or did not run.
 

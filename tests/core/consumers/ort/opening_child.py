@@ -15,10 +15,10 @@ from mxr.artifact.matching import Match
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Answer, Cache
 from mxr.host_facts import Host
-from mxr.settings import load
+from mxr.settings import load_settings
 
 task = json.load(sys.stdin)
-settings = load({"MXR_CACHE_DIR": task["cache"]})
+settings = load_settings({"MXR_CACHE_DIR": task["cache"]})
 cache = Cache(settings.cache_dir)
 said = {"arch": "gfx942:sramecc+:xnack-", "rocm": "7.2", "migraphx": "2.15"}
 _, asked = prepare(mxr.Options(consumer="ort", **said), task["model"], cache, None, Host())

@@ -14,7 +14,7 @@ from paths import DATA
 from mxr.consumers.ort import contract
 from mxr.consumers.ort.fields import PredictedName
 from mxr.consumers.ort.optimizer import started
-from mxr.consumers.ort.prediction import PredictionRequest, check, predict, predict_with
+from mxr.consumers.ort.prediction import PredictionRequest, check_predictable, predict, predict_with
 from mxr.consumers.ort.prediction_refusal import PredictionRefused, Unpredictable
 
 from .graphs import random_model
@@ -46,7 +46,7 @@ def predict_all(questions: Sequence[PredictionRequest]) -> list[PredictedName | 
     with started(questions[0].python) as optimizer:
         for each in questions:
             try:
-                check(each)
+                check_predictable(each)
                 answers.append(predict_with(optimizer, each))
             except PredictionRefused as refused:
                 answers.append(refused.answer)

@@ -28,7 +28,7 @@ from .odd import ODD
 
 pytestmark = pytest.mark.timeout(900)
 
-ORT = consumers.find("ort")
+ORT = consumers.find_consumer("ort")
 KEY = replace(GPU, arch="gfx942", offload_copy=False, fast_math=False, inputs=(("x", (1, 3, 224, 224)),))
 
 
@@ -67,7 +67,7 @@ def test_the_provider_loads_what_was_placed(judge: Judge, model: Path, tmp_path:
     task = {"model": str(model), "cache": str(home), "run": {}}
     (outcome,) = judge.sessions([task], tmp_path / "run")
     assert outcome.verbs == ["load", "run"]
-    assert verification.verify(tmp_path / "o") == verification.verify(home) == ()
+    assert verification.verify_ort_folders(tmp_path / "o") == verification.verify_ort_folders(home) == ()
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_the_differing_field_is_reported(
         [{"model": str(model), "cache": str(home)}], tmp_path / "run", arch=change.get("arch", ARCH)
     )
     assert outcome.verbs == ["parse", "compile", "save"]
-    (finding,) = verification.verify(home)
+    (finding,) = verification.verify_ort_folders(home)
     assert finding.kind == "added" and {finding.path.name} == outcome.asked
     assert field in [name for name, _, _ in finding.differences]
     assert word in finding.why
@@ -106,10 +106,10 @@ def test_rewritten_and_missing_files_are_reported(judge: Judge, model: Path, tmp
     home = tmp_path / "o" / place(ORT, Cache(tmp_path / "cache"), asked, b"program").path
     (outcome,) = judge.sessions([{"model": str(model), "cache": str(home)}], tmp_path / "run")
     assert outcome.verbs == ["damaged", "parse", "compile", "save"]
-    (finding,) = verification.verify(home)
+    (finding,) = verification.verify_ort_folders(home)
     assert finding.kind == "rewritten" and "could not load" in finding.why
     finding.path.unlink()
-    assert [each.kind for each in verification.verify(home)] == ["missing"]
+    assert [each.kind for each in verification.verify_ort_folders(home)] == ["missing"]
 
 
 def test_a_folder_for_each_precision_and_one_for_all_batches(model: Path, tmp_path: Path) -> None:
@@ -208,10 +208,10 @@ def test_a_foreign_file_of_that_name_stays(judge: Judge, model: Path, tmp_path: 
 
 def test_folders_without_records_of_mxr(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing that mxr placed"):
-        verification.verify(tmp_path)
+        verification.verify_ort_folders(tmp_path)
     with pytest.raises(UsageError):
-        verification.verify(tmp_path / "nowhere")
+        verification.verify_ort_folders(tmp_path / "nowhere")
     (tmp_path / "m" / ".mxr-names").mkdir(parents=True)
     (tmp_path / "m" / ".mxr-names" / "x.json").write_text("{}")
     with pytest.raises(DamagedError, match="not a valid record"):
-        verification.verify(tmp_path)
+        verification.verify_ort_folders(tmp_path)

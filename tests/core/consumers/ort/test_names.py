@@ -104,13 +104,13 @@ def test_open_dims(dims: tuple[int | None, ...], word: str) -> None:
     [("1.19.2", "A"), ("1.24.1", "B"), ("1.27.1", "B"), ("b", "B"), ("B'", "B'"), ("C", "C"), ("d", "D")],
 )
 def test_the_generation_of_an_option(said: str, generation: str) -> None:
-    assert contract.choose(said, "2.15.0").generation == generation
+    assert contract.choose_contract(said, "2.15.0").generation == generation
 
 
 @pytest.mark.parametrize("said", ["1.22.1", "1.23.2", "1.99", "no/such/library.so"])
 def test_options_without_a_generation(said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        contract.choose(said)
+        contract.choose_contract(said)
     assert "--ort" in caught.value.hint
 
 
@@ -126,7 +126,7 @@ def test_options_without_a_generation(said: str) -> None:
 def test_the_generation_of_a_library(tmp_path: Path, strings: bytes, generation: str) -> None:
     library = tmp_path / contract.LIBRARY
     library.write_bytes(b"\0" + strings + b"\0/opt/rocm-7.1.1/lib\0")
-    found = contract.choose(str(library))
+    found = contract.choose_contract(str(library))
     assert (found.generation, found.provider) == (generation, "2.14.0")
 
 

@@ -282,8 +282,8 @@ def complete(
 
     `defaults` fill what options and host leave open, before anything is taken from a program.
     `takes_open`: false for what records or compiles, which needs every fact. Raises `UsageError` and
-    `NoSuchArtifactError` as `completion.complete_request` does, and `UsageError` for an incomplete request that takes nothing
-    open.
+    `NoSuchArtifactError` as `completion.complete_request` does, and `UsageError` for an incomplete request that takes
+    nothing open.
     """
     from .workflows import completion
 

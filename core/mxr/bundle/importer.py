@@ -217,8 +217,8 @@ def into_cache(
 ) -> list[ImportedArtifact]:
     """Imports a bundle into the cache, which then serves the requests of the lock without a registry.
 
-    After an interruption, the same call resumes. Raises `DamagedError` if the bundle changed since `check_bundle`, or a disk
-    fault.
+    After an interruption, the same call resumes. Raises `DamagedError` if the bundle changed since `check_bundle`, or a
+    disk fault.
     """
     done = []
     for record in contents.records:

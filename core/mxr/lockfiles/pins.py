@@ -381,7 +381,7 @@ WORDS = {
 
 
 def drift(findings: list[LockFinding]) -> MxrError | None:
-    """The error for the findings of `check_entries`, None if nothing changed. Gone artifacts determine the error first."""
+    """The error for what `check_entries` found, None if nothing changed. Gone artifacts determine the error first."""
     message, detail = _summary(findings, "from the lock")
     if not detail["entries"]:
         return None

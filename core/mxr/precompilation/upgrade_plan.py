@@ -2,8 +2,8 @@
 
     programs recently used on the old toolchain -> the same requests on the new one -> their status -> order by demand
 
-The estimate of a compile is the time that the same program took on the old toolchain, if known. Only `queue_compiles` queues
-compiles, with a priority below every request that a user waits for.
+The estimate of a compile is the time that the same program took on the old toolchain, if known. Only `queue_compiles`
+queues compiles, with a priority below every request that a user waits for.
 """
 
 from __future__ import annotations

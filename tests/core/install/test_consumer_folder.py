@@ -352,8 +352,8 @@ from mxr import consumers
 from mxr.cache.store import Cache
 folder, data = Path(sys.argv[2]), sys.argv[3].encode()
 for _ in range(20):
-    place(consumers.find("amdinfer-repo"), Cache(Path(sys.argv[4])), delivery(folder, BATCH_64, data), data)
-    place(consumers.find("triton"), Cache(Path(sys.argv[4])), delivery(folder, BATCH_64, data, stem="t"), data)
+    place(consumers.find_consumer("amdinfer-repo"), Cache(Path(sys.argv[4])), delivery(folder, BATCH_64, data), data)
+    place(consumers.find_consumer("triton"), Cache(Path(sys.argv[4])), delivery(folder, BATCH_64, data, stem="t"), data)
 """
 
 

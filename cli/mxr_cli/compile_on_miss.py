@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mxr.protocol.jobs import Job
-    from mxr.request.builder import BuiltRequest
+    from mxr.request.builder import PreparedRequest
     from mxr.request.model import ModelReference
     from mxr.workflows.compile import JobProgress
     from mxr.workflows.fetch import Fetched
@@ -30,7 +30,7 @@ def compile_and_fetch(
     session: Session,
     on_miss: OnMiss,
     subject: ModelReference,
-    asked: BuiltRequest,
+    asked: PreparedRequest,
     calibration: Path | None,
     file_name: str | None = None,
 ) -> Fetched:
@@ -53,7 +53,7 @@ def submit_job(
     session: Session,
     on_miss: OnMiss,
     subject: ModelReference,
-    asked: BuiltRequest,
+    asked: PreparedRequest,
     calibration: Path | None,
     file_name: str | None = None,
 ) -> Job:
@@ -105,7 +105,7 @@ def finished_artifact(session: Session, job: Job, *, log_shown: bool = False) ->
         raise
 
 
-def suggest_compile(session: Session, error: MxrError, asked: BuiltRequest) -> None:
+def suggest_compile(session: Session, error: MxrError, asked: PreparedRequest) -> None:
     """Extend the hint of a miss by the `--on-miss` option that would help, if the registry has workers."""
     from mxr.protocol import capabilities
 

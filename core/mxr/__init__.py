@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .client.registry import Client
     from .host_facts import detect
     from .program import describe_file
-    from .request.builder import Options, RequestOptions
+    from .request.builder import OptionArguments, Options
     from .runtime.migraphx_program import load
     from .runtime.ort_session import ort_session
     from .settings import Settings
@@ -57,9 +57,9 @@ __all__ = [
     "NoWorkerError",
     "NotAllowedError",
     "NotCompiledError",
+    "OptionArguments",
     "Options",
     "Request",
-    "RequestOptions",
     "Settings",
     "TemporaryError",
     "UnreachableError",
@@ -83,7 +83,7 @@ if not TYPE_CHECKING:
         "Options": "request.builder",
         "Attributes": "artifact.attributes",
         "Request": "artifact.attributes",
-        "RequestOptions": "request.builder",
+        "OptionArguments": "request.builder",
         "Settings": "settings",
         "describe_file": "program",
         "detect": "host_facts",

@@ -14,7 +14,7 @@ from mxr.artifact.target import DynamicDim, Inputs
 from mxr.cache.store import Cache
 from mxr.display.python_words import in_python
 from mxr.display.text import did_you_mean, printable
-from mxr.request.builder import BuiltPartial, BuiltRequest, Options, RequestOptions
+from mxr.request.builder import OptionArguments, Options, PreparedPartialRequest, PreparedRequest
 from mxr.request.defaults import apply_defaults, of_project, of_settings
 from mxr.request.model import ModelReference
 from mxr.workflows.fetch import Connect, Fetched
@@ -67,7 +67,7 @@ def fetch(
     consumer_options: Mapping[str, str] | None = None,
     settings: Settings | None = None,
     inputs: Mapping[str, Sequence[int | DynamicDim]] | None = None,
-    **options: Unpack[RequestOptions],
+    **options: Unpack[OptionArguments],
 ) -> Fetched:
     """Returns the right program for a model. `.path` is its file, in the cache or in `output`.
 
@@ -99,10 +99,10 @@ def fetch(
     if output is None:
         return warned(completed.fetch(cache, connect, refresh=refresh))
     from .install.installer import installer_for
-    from .install.placement import OutputRequest
+    from .install.placement import Destination
 
     installer = installer_for(built.consumer)
-    where = OutputRequest(output, force=force, consumer_options=consumer_options or {})
+    where = Destination(output, force=force, consumer_options=consumer_options or {})
     installer.check(built, subject, where, offline=offline)
     found = installer.find_recorded(built, subject, where, cache, connect)
     if found is None:
@@ -122,7 +122,7 @@ def fetch_set(
     refresh: bool = False,
     settings: Settings | None = None,
     inputs: Mapping[str, Sequence[int | DynamicDim]] | None = None,
-    **options: Unpack[RequestOptions],
+    **options: Unpack[OptionArguments],
 ) -> dict[int, Fetched]:
     """Returns the programs for several batch sizes by batch size: all of them or none.
 
@@ -168,13 +168,13 @@ def _log_warnings(lines: Sequence[str]) -> None:
 
 
 def make_options(
-    inputs: Mapping[str, Sequence[int | DynamicDim]] | None, given: RequestOptions, consumer: str | None
+    inputs: Mapping[str, Sequence[int | DynamicDim]] | None, given: OptionArguments, consumer: str | None
 ) -> Options:
     """Returns `Options` from the keyword arguments of `fetch` and its like. `consumer` is the default consumer.
 
     Raises `TypeError` for an argument that does not exist, with the nearest one.
     """
-    names = [*RequestOptions.__annotations__, "inputs"]
+    names = [*OptionArguments.__annotations__, "inputs"]
     for name in given:
         if name not in names:
             raise TypeError(f"There is no argument {name!r}.{did_you_mean(name, names)}")
@@ -243,7 +243,7 @@ def prepare(
     host: Host,
     *,
     defaults: RequestDefaults = NO_DEFAULTS,
-) -> tuple[ModelReference, BuiltRequest]:
+) -> tuple[ModelReference, PreparedRequest]:
     """Returns the model and the request for it. `defaults` fill what options and host leave open.
 
     Raises `UsageError` for a missing fact; if the toolchain is unknown, the error lists those the registry has programs
@@ -256,7 +256,7 @@ def prepare(
     return subject, replace(built, notes=(*notes, *built.notes))
 
 
-def _ask(options: Options, subject: ModelReference, host: Host, connect: Connect | None) -> BuiltRequest:
+def _ask(options: Options, subject: ModelReference, host: Host, connect: Connect | None) -> PreparedRequest:
     def toolchains(identity: str, arch: str | None) -> list[str]:
         try:
             found = connect().artifacts(model=identity, arch=arch, limit=1000).artifacts if connect else ()
@@ -300,7 +300,7 @@ def complete(
     return subject, completion.CompletedRequest(replace(asked, notes=(*notes, *asked.notes)))
 
 
-def _records(built: BuiltPartial) -> bool:
+def _records(built: PreparedPartialRequest) -> bool:
     """Whether the artifact of the consumer may be recorded: it is found by the whole request only."""
     from .install.installer import installer_for
 

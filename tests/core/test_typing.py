@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import mxr
-from mxr.request.builder import Options, RequestOptions
+from mxr.request.builder import OptionArguments, Options
 
 pytestmark = pytest.mark.process
 
@@ -75,12 +75,12 @@ def test_a_program_that_uses_mxr_is_checked(tmp_path: Path) -> None:
 
 def test_the_keyword_arguments_are_the_fields_of_options() -> None:
     fields = {field.name: field.type for field in dataclasses.fields(Options) if field.name != "inputs"}
-    keywords = {name: each.__forward_arg__ for name, each in RequestOptions.__annotations__.items()}
+    keywords = {name: each.__forward_arg__ for name, each in OptionArguments.__annotations__.items()}
     assert list(keywords) == list(fields)
     # These two accept more than the field holds: what a user has at hand is converted.
     wider = {"calibration": "str | PathLike[str] | None", "allow": "Sequence[str]"}
     assert keywords == fields | wider
-    assert RequestOptions.__total__ is False
+    assert OptionArguments.__total__ is False
 
 
 def test_every_public_name_can_be_imported() -> None:

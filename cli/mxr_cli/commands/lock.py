@@ -23,7 +23,7 @@ from mxr_cli.output import echo, format_time, key_cells, print_json, print_table
 
 if TYPE_CHECKING:
     from mxr.artifact.attributes import Request
-    from mxr.request.builder import BuiltRequest
+    from mxr.request.builder import PreparedRequest
     from mxr.request.model import ModelReference
     from mxr_cli.fetching.ort_options import OrtOptions
 
@@ -141,7 +141,7 @@ class LockRequest:
 
     name: str
     subject: ModelReference
-    asked: BuiltRequest
+    asked: PreparedRequest
 
     @property
     def request(self) -> Request:
@@ -195,13 +195,13 @@ def _requests(session: Session, task: LockTask, options: Options, batches: tuple
 
 def _matrix_requests(session: Session, task: LockTask, matrix: Path, *, follow_links: bool) -> Iterator[LockRequest]:
     from mxr import consumers
-    from mxr.request.builder import BuiltRequest
+    from mxr.request.builder import PreparedRequest
 
     environment = pipeline_environment(task.env_from, task.allow_outside)
     with annotate_errors(environment):
         for each in read_requests(session, matrix, environment, None, (), follow_links=follow_links):
             consumer = consumers.find_consumer(each.cell.options.consumer or consumers.DEFAULT.name)
-            yield LockRequest(each.cell.name, each.subject, BuiltRequest(each.request, consumer, ()))
+            yield LockRequest(each.cell.name, each.subject, PreparedRequest(each.request, consumer, ()))
 
 
 def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifactError]], found: int) -> NoSuchArtifactError:

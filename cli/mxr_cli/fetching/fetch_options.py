@@ -10,8 +10,8 @@ from mxr.util.frozen import dataclass
 
 if TYPE_CHECKING:
     from mxr.artifact.key import Key
-    from mxr.install.placement import OutputRequest
-    from mxr.request.builder import BuiltRequest, Options
+    from mxr.install.placement import Destination
+    from mxr.request.builder import Options, PreparedRequest
     from mxr.request.model import ModelReference
     from mxr_cli.on_miss import OnMiss
 
@@ -57,7 +57,7 @@ class FetchOptions:
         assert self.output is not None
         return f"{self.output.rstrip('/') or '/'}/{key.arch or key.kind}/" if self.per_arch else self.output
 
-    def output_request(self, asked: BuiltRequest, subject: ModelReference) -> OutputRequest | None:
+    def output_request(self, asked: PreparedRequest, subject: ModelReference) -> Destination | None:
         """Where to write the program, checked before anything is fetched; None without --output.
 
         Raises `UsageError`.
@@ -67,6 +67,6 @@ class FetchOptions:
         from mxr.install import placement
 
         where = self.folder_of(asked.request.key)
-        wanted = placement.OutputRequest(where, self.link, self.force, self.name, self.ort.as_mapping())
+        wanted = placement.Destination(where, self.link, self.force, self.name, self.ort.as_mapping())
         placement.check_output(asked, subject, wanted, offline=self.offline)
         return wanted

@@ -12,12 +12,12 @@ from mxr.display.text import counted
 from mxr.errors import MismatchError, UsageError
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load_lock
-from mxr.request.builder import BuiltRequest, Options
+from mxr.request.builder import Options, PreparedRequest
 from mxr.util import disk
 from mxr_cli.output import note, transfer_progress
 
 if TYPE_CHECKING:
-    from mxr.install.placement import OutputRequest, Placement
+    from mxr.install.placement import Destination, Placement
     from mxr.request.model import ModelReference
     from mxr.workflows.fetch import Connect, Fetched
     from mxr_cli.options import Session
@@ -160,15 +160,15 @@ def _place_plain(
 
 def _check_layouts(
     session: Session, options: FetchOptions, lock: LockFile, file: Path
-) -> dict[int, tuple[BuiltRequest, ModelReference, OutputRequest]]:
+) -> dict[int, tuple[PreparedRequest, ModelReference, Destination]]:
     """The entries for consumers with a layout of several files, by index, checked before anything is fetched."""
     from mxr.install.installer import installer_for
     from mxr.request import model as models
 
     connect = session.connect(offline=options.offline)
-    found: dict[int, tuple[BuiltRequest, ModelReference, OutputRequest]] = {}
+    found: dict[int, tuple[PreparedRequest, ModelReference, Destination]] = {}
     for index, entry in enumerate(lock.entries):
-        asked = BuiltRequest(entry.request, consumers.find_consumer(entry.consumer), ())
+        asked = PreparedRequest(entry.request, consumers.find_consumer(entry.consumer), ())
         if asked.consumer.name_file is not None:
             continue
         locked = entry.request.key.model
@@ -196,7 +196,7 @@ def _check_layouts(
 
 def _place_layouts(
     session: Session,
-    layouts: dict[int, tuple[BuiltRequest, ModelReference, OutputRequest]],
+    layouts: dict[int, tuple[PreparedRequest, ModelReference, Destination]],
     fetched: list[Fetched],
     connect: Connect | None,
 ) -> dict[int, Placement]:

@@ -24,7 +24,7 @@ class OrtOptions:
     ort_bytes: bool = False
 
     def as_mapping(self) -> dict[str, str]:
-        """The options that are set, by name, as `mxr.install.placement.OutputRequest` takes them."""
+        """The options that are set, by name, as `mxr.install.placement.Destination` takes them."""
         values = {
             "ort": self.ort,
             "ort_python": self.ort_python,

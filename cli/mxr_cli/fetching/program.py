@@ -11,8 +11,8 @@ from mxr_cli.output import note, transfer_progress
 
 if TYPE_CHECKING:
     from mxr.install.installer import RecordingRequest
-    from mxr.install.placement import OutputRequest, Placement
-    from mxr.request.builder import BuiltRequest
+    from mxr.install.placement import Destination, Placement
+    from mxr.request.builder import PreparedRequest
     from mxr.request.model import ModelReference
     from mxr.workflows.fetch import Connect, Fetched
     from mxr_cli.options import Session
@@ -25,9 +25,9 @@ class ObtainedProgram:
     """A program, or the files recorded from its consumer, in the cache, and where to write it."""
 
     fetched: Fetched
-    asked: BuiltRequest
+    asked: PreparedRequest
     subject: ModelReference
-    output: OutputRequest | None
+    output: Destination | None
 
 
 def fetch_program(session: Session, options: FetchOptions) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _record_on_worker(
     )
 
 
-def _worker_request(asked: BuiltRequest, subject: ModelReference, output: OutputRequest | None) -> BuiltRequest:
+def _worker_request(asked: PreparedRequest, subject: ModelReference, output: Destination | None) -> PreparedRequest:
     """The request that a worker would get on a miss."""
     from mxr.install.installer import installer_for
 
@@ -114,9 +114,9 @@ def _worker_request(asked: BuiltRequest, subject: ModelReference, output: Output
 
 def deliver(
     session: Session,
-    output: OutputRequest | None,
+    output: Destination | None,
     fetched: Fetched,
-    asked: BuiltRequest,
+    asked: PreparedRequest,
     subject: ModelReference,
     connect: Connect | None,
 ) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def deliver(
 
 
 def describe_placement(
-    session: Session, asked: BuiltRequest, output: OutputRequest, fetched: Fetched, placed: Placement
+    session: Session, asked: PreparedRequest, output: Destination, fetched: Fetched, placed: Placement
 ) -> dict[str, Any]:
     """Print notes and the settings of the consumer for a placed program. Returns the JSON document."""
     for line in placed.notes:

@@ -14,7 +14,7 @@ from mxr_cli.output import note, transfer_progress
 
 if TYPE_CHECKING:
     from mxr.lockfiles.lockfile import LockFile
-    from mxr.request.builder import BuiltRequest
+    from mxr.request.builder import PreparedRequest
     from mxr.request.model import ModelReference
     from mxr.workflows.fetch import Fetched
     from mxr_cli.options import Session
@@ -52,7 +52,7 @@ def fetch_set(session: Session, options: FetchOptions, lock: LockFile | None = N
 
 def _requests(
     session: Session, options: FetchOptions, lock: LockFile | None
-) -> tuple[ModelReference, dict[int, BuiltRequest]]:
+) -> tuple[ModelReference, dict[int, PreparedRequest]]:
     """The model, and the request for each batch size, completed by the lock if there is one."""
     from mxr.api import all_defaults, prepare
     from mxr.lockfiles import pins
@@ -74,7 +74,7 @@ def _requests(
 def _place(
     session: Session,
     options: FetchOptions,
-    wanted: dict[int, BuiltRequest],
+    wanted: dict[int, PreparedRequest],
     fetched: dict[int, Fetched],
     subject: ModelReference,
 ) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _place(
 
 
 def _fetch_locked(
-    session: Session, options: FetchOptions, wanted: dict[int, BuiltRequest], lock: LockFile
+    session: Session, options: FetchOptions, wanted: dict[int, PreparedRequest], lock: LockFile
 ) -> dict[int, Fetched]:
     from mxr.lockfiles import pins
 
@@ -111,7 +111,7 @@ def _fetch_locked(
 
 
 def _fetch_or_compile(
-    session: Session, options: FetchOptions, wanted: dict[int, BuiltRequest], subject: ModelReference
+    session: Session, options: FetchOptions, wanted: dict[int, PreparedRequest], subject: ModelReference
 ) -> dict[int, Fetched]:
     """Fetch the variants, and compile those that are missing where `--on-miss` says so.
 
@@ -133,7 +133,7 @@ def _fetch_or_compile(
 
 
 def _compile(
-    session: Session, options: FetchOptions, wanted: dict[int, BuiltRequest], subject: ModelReference
+    session: Session, options: FetchOptions, wanted: dict[int, PreparedRequest], subject: ModelReference
 ) -> dict[int, str]:
     """Submit a job for each variant, then wait for all of them. Returns the ids of the artifacts.
 

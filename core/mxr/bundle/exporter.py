@@ -80,7 +80,7 @@ def _locked(entry: LockEntry, cache: Cache, client: Client) -> Artifact:
     try:
         return pins.find_pinned(entry, cache, lambda: client).artifact
     except NoSuchArtifactError:
-        if (held := cache.named(entry.id)) is None:
+        if (held := cache.find_artifact(entry.id)) is None:
             raise
         return held
 
@@ -90,7 +90,7 @@ def _named(identity: str, cache: Cache, client: Client) -> Artifact:
     try:
         return client.artifact(identity)
     except NotFoundError:
-        if (held := cache.named(identity)) is None:
+        if (held := cache.find_artifact(identity)) is None:
             raise
         return held
 
@@ -241,8 +241,8 @@ def _cached(records: list[BundleRecord], cache: Cache) -> dict[str, tuple[Path, 
     found: dict[str, tuple[Path, int]] = {}
     for record in records:
         for file in record.manifest.files:
-            if cache.has(file.sha256):
-                found |= cache.places(file)
+            if cache.has_file(file.sha256):
+                found |= cache.blob_positions(file)
     return found
 
 

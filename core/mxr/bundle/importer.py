@@ -224,21 +224,21 @@ def into_cache(
     for record in contents.records:
         new = False
         for file in record.manifest.files:
-            if not cache.holds(file.sha256):
+            if not cache.intact_or_removed(file.sha256):
                 _write_file(layout, file, cache, watch)
                 new = True
-        cache.imported.keep(record.artifact())
+        cache.imported.store_artifact(record.artifact())
         if record.model is not None:
             model = Model(record.key.model, record.model.name, record.model.inputs, claimed=True)
-            cache.imported.remember_model(model)
+            cache.imported.store_model(model)
         done.append(ImportedArtifact(record.id, new))
     for entry, answer in answers(contents):
-        cache.imported.remember(entry.request, answer)
+        cache.imported.store_answer(entry.request, answer)
     return done
 
 
 def _write_file(layout: ImageLayout, file: File, cache: Cache, watch: Watch) -> None:
-    final, digest = cache.place(file.sha256), sha256()
+    final, digest = cache.prepare_file(file.sha256), sha256()
     progress = watch(file.size)
     with disk.landing(final, mode=0o444) as descriptor:
 

@@ -73,7 +73,7 @@ def verify_programs(cache: Cache, *, quick: bool = False) -> Iterator[tuple[Path
         with suppress(OSError):
             good = is_intact(path, sha, cache.memo) if quick else sha256_file(path) == sha
             if not good:
-                cache.discard(sha)
+                cache.remove_file(sha)
             yield path, good
 
 

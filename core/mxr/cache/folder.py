@@ -59,7 +59,7 @@ class CacheFolder:
                 return file.read(MAX_BYTES)
         return None
 
-    def trusts(self, name: str) -> bool:
+    def has_trusted_file(self, name: str) -> bool:
         """Whether there is a regular file of this name that only trusted users can write."""
         with self._file(name) as descriptor:
             return descriptor is not None
@@ -73,7 +73,7 @@ class CacheFolder:
                 return sorted(entry.name for entry in entries)
         return []
 
-    def ready(self, name: str) -> Path:
+    def prepare_path(self, name: str) -> Path:
         """Creates the folders above a file, checks them, and returns the path to write to.
 
         Raises `NotAllowedError` for a folder that belongs to someone else or that others can write, or a disk fault.
@@ -104,8 +104,8 @@ class CacheFolder:
         return self.path / name
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a small file atomically. Raises as `ready` does."""
-        disk.write_whole(self.ready(name), data)
+        """Writes a small file atomically. Raises as `prepare_path` does."""
+        disk.write_whole(self.prepare_path(name), data)
 
     def remove(self, name: str) -> None:
         """Removes a file or a symbolic link of this name. Does nothing where that is not possible."""
@@ -120,7 +120,7 @@ class CacheFolder:
 
         Nothing is truncated. Raises `OSError` or `MxrError` if there is something else.
         """
-        path = self.ready(name)
+        path = self.prepare_path(name)
         with self._folder(name.rpartition("/")[0]) as folder:
             if folder is None:
                 raise OSError(errno.ENOENT, "no such folder", str(path))

@@ -72,7 +72,7 @@ class Partition:
     def __init__(self, folder: CacheFolder, name: str, *, ageless: bool = False) -> None:
         self.folder, self.name, self.ageless = folder, name, ageless
 
-    def answer(self, request: Request) -> CachedAnswer | None:
+    def lookup(self, request: Request) -> CachedAnswer | None:
         """Returns the last word on exactly this request, or None.
 
         An answer about an artifact that changed since, that is gone, or that its namespace does not serve counts as
@@ -82,7 +82,7 @@ class Partition:
         if found.get("miss") is True:
             return CachedAnswer(None)
         try:
-            record = self.known(check_sha256(str(found["digest"])), str(found["id"]))
+            record = self.artifact_record(check_sha256(str(found["digest"])), str(found["id"]))
             if record is None or record.gone or found.get("etag", "") != record.etag:
                 return None
             if record.artifact.digest not in digests(request) or not record.artifact.answers_requests:
@@ -92,23 +92,23 @@ class Partition:
         except (KeyError, TypeError, ValueError, MxrError):
             return None
 
-    def remember(self, request: Request, answer: Answer, etag: str = "") -> None:
+    def store_answer(self, request: Request, answer: Answer, etag: str = "") -> None:
         """Stores an answer and the record of its artifact."""
         artifact = answer.artifact
-        self.keep(artifact, etag)
+        self.store_artifact(artifact, etag)
         row = {"digest": artifact.digest, "id": artifact.id, "match": answer.match.to_json(), "etag": etag}
         self._write(self._answer_name(request), row)
 
-    def remember_miss(self, request: Request) -> None:
+    def store_miss(self, request: Request) -> None:
         """Stores that the registry has nothing for a request."""
         self._write(self._answer_name(request), {"miss": True})
 
-    def keep(self, artifact: Artifact, etag: str = "", gone: str | None = None) -> None:
+    def store_artifact(self, artifact: Artifact, etag: str = "", gone: str | None = None) -> None:
         """Stores the record of an artifact, confirmed now."""
         row = {"artifact": codec.encode(artifact), "etag": etag, "confirmed_at": time.time(), "gone": gone}
         self._write(_artifact_name(artifact.digest, artifact.id), row)
 
-    def known(self, digest: str, identity: str) -> CachedArtifact | None:
+    def artifact_record(self, digest: str, identity: str) -> CachedArtifact | None:
         """Returns the record of an artifact by the digest of its key and its id, or None."""
         try:
             name = _artifact_name(digest, identity)
@@ -129,7 +129,7 @@ class Partition:
                 data = self.folder.read(f"{self.name}/artifacts/{each}/{name}") if model is not None else None
                 if model is not None and model.encode() not in (data or b""):
                     continue
-                if record := self.known(each, name.removesuffix(".json")):
+                if record := self.artifact_record(each, name.removesuffix(".json")):
                     yield record
 
     def model(self, model: str) -> Model | None:
@@ -139,12 +139,12 @@ class Partition:
         except MxrError:
             return None
 
-    def models(self, prefix: str) -> list[str]:
+    def model_identities(self, prefix: str) -> list[str]:
         """Returns the identities of the models that begin with `prefix`: "sha256:" and hex digits."""
         found = [MODEL_PREFIX + name.removesuffix(".json") for name in self._names("models")]
         return [identity for identity in found if identity.startswith(prefix) and MODEL.fullmatch(identity)]
 
-    def remember_model(self, model: Model) -> None:
+    def store_model(self, model: Model) -> None:
         """Stores the inputs of a model."""
         known = replace(model, complete=False, onnx=None, manifest=None)
         if self.model(model.model) != known:
@@ -158,7 +158,7 @@ class Partition:
         except (KeyError, TypeError, ValueError):
             return None
 
-    def remember_defaults(self, document: Json) -> None:
+    def store_defaults(self, document: Json) -> None:
         """Stores the request defaults of the namespace, told now."""
         self._write("defaults.json", {"defaults": document, "confirmed_at": time.time()})
 

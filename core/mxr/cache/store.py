@@ -70,7 +70,7 @@ class Cache:
 
     # --- the registry ---
 
-    def meet(self, uuid: str) -> None:
+    def note_registry(self, uuid: str) -> None:
         """Notes which registry answered. From now on, its partition serves, and no other. Raises `DamagedError`."""
         if uuid == self._met:
             return
@@ -79,7 +79,7 @@ class Cache:
                 f"The registry identifies itself as {uuid[:80]!r}, which is not a UUID.",
                 hint="Check that --registry is the URL of an mxr registry.",
             )
-        if uuid != self._last_met():
+        if uuid != self._noted_registry():
             row = {"url": self.policy.url, "namespace": self.policy.namespace, "uuid": uuid}
             with suppress(MxrError):
                 self.folder.write(f"{self._home}/registry.json", codec.canonical(row).encode())
@@ -88,10 +88,10 @@ class Cache:
     @property
     def partition(self) -> Partition | None:
         """The partition of the registry that answered last at the URL; None before any answer."""
-        uuid = self._met or self._last_met()
+        uuid = self._met or self._noted_registry()
         return Partition(self.folder, f"{self._home}/{uuid}") if uuid else None
 
-    def _last_met(self) -> str | None:
+    def _noted_registry(self) -> str | None:
         uuid = self._document(f"{self._home}/registry.json").get("uuid")
         return uuid if isinstance(uuid, str) and UUID.fullmatch(uuid) else None
 
@@ -104,35 +104,35 @@ class Cache:
         if not own.writable and self.policy.private is not None:
             own = CacheFolder(self.policy.private, "memo")
         with suppress(MxrError):
-            return StatMemo(own.ready("memo/x").parent)
+            return StatMemo(own.prepare_path("memo/x").parent)
         return StatMemo(None)
 
     def file(self, sha: str) -> Path:
         """Returns the path of the program with this sha256, whether it exists or not."""
         return self.root / _file_name(sha)
 
-    def place(self, sha: str) -> Path:
-        """Returns the path for a new program, in a folder that exists. Raises as `CacheFolder.ready` does."""
-        return self.folder.ready(_file_name(sha))
+    def prepare_file(self, sha: str) -> Path:
+        """Returns the path for a new program, in a folder that exists. Raises as `CacheFolder.prepare_path` does."""
+        return self.folder.prepare_path(_file_name(sha))
 
-    def has(self, sha: str) -> bool:
+    def has_file(self, sha: str) -> bool:
         """Returns whether there is a file for this sha256 that nobody else can write. Its bytes are not verified."""
-        return self.folder.trusts(_file_name(sha))
+        return self.folder.has_trusted_file(_file_name(sha))
 
-    def holds(self, sha: str) -> bool:
+    def intact_or_removed(self, sha: str) -> bool:
         """Returns whether the program exists and matches its sha256. Removes it if it does not match."""
-        if not self.has(sha):
+        if not self.has_file(sha):
             return False
         try:
             if sha256_memoised(self.file(sha), self.memo) == sha:
                 return True
         except (MxrError, OSError):
             return False
-        self.discard(sha)
+        self.remove_file(sha)
         return False
 
     @contextmanager
-    def turn(self, sha: str) -> Iterator[None]:
+    def download_lock(self, sha: str) -> Iterator[None]:
         """Locks the download of a file, so that one process of a host does it. Continues if locks do not work."""
         import fcntl
 
@@ -153,27 +153,27 @@ class Cache:
 
     # --- answers ---
 
-    def answer(self, request: Request) -> CachedAnswer | None:
+    def lookup(self, request: Request) -> CachedAnswer | None:
         """Returns the last word on exactly this request: the registry's, else that of an imported bundle, or None.
 
         The answer of a bundle counts as missing if the registry said since that the artifact is gone, or is another.
         """
         partition = self.partition
-        found = None if partition is None else partition.answer(request)
-        if found is not None or (brought := self.imported.answer(request)) is None or brought.record is None:
+        found = None if partition is None else partition.lookup(request)
+        if found is not None or (brought := self.imported.lookup(request)) is None or brought.record is None:
             return found
-        record = self._with_registrys_word(brought.record)
+        record = self._updated_by_registry(brought.record)
         if record.gone or not is_same_offer(record.artifact, brought.record.artifact):
             return None
         return CachedAnswer(brought.answer, record)
 
-    def _with_registrys_word(self, brought: CachedArtifact) -> CachedArtifact:
+    def _updated_by_registry(self, brought: CachedArtifact) -> CachedArtifact:
         """Returns what the registry said about an artifact that a bundle brought, else the record of the bundle."""
         artifact, partition = brought.artifact, self.partition
-        said = None if partition is None else partition.known(artifact.digest, artifact.id)
+        said = None if partition is None else partition.artifact_record(artifact.digest, artifact.id)
         return brought if said is None else replace(said, imported=True)
 
-    def choose(self, request: Request) -> CachedAnswer | None:
+    def best_match(self, request: Request) -> CachedAnswer | None:
         """Returns the best cached artifact for a request by the rules of the registry, or None.
 
         Artifacts that are gone do not count. Where the registry's last word on the request was that it has nothing,
@@ -184,12 +184,12 @@ class Cache:
         partition = self.partition
         sources = [self.imported]
         if partition is not None:
-            last = partition.answer(request)
+            last = partition.lookup(request)
             sources += [partition] if last is None or last.answer is not None else []
         for key, generic in ((request.key, None), (request.key.generic(), True)):
             for record in (each for source in sources if key is not None for each in source.records(key.digest)):
                 if record.imported:
-                    record = self._with_registrys_word(record)
+                    record = self._updated_by_registry(record)
                 artifact = record.artifact
                 if record.gone is None and artifact.answers_requests and artifact.id not in held:
                     held[artifact.id] = record
@@ -220,35 +220,35 @@ class Cache:
             return record is not None
         return record.imported or 0 <= record.age <= self.policy.max_stale
 
-    def remember(self, request: Request, answer: Answer, etag: str = "") -> None:
-        """Stores an answer of the registry. Raises as `CacheFolder.ready` does."""
+    def store_answer(self, request: Request, answer: Answer, etag: str = "") -> None:
+        """Stores an answer of the registry. Raises as `CacheFolder.prepare_path` does."""
         if self.partition is not None:
-            self.partition.remember(request, answer, etag)
+            self.partition.store_answer(request, answer, etag)
 
-    def remember_miss(self, request: Request) -> None:
+    def store_miss(self, request: Request) -> None:
         """Stores that the registry has nothing for a request, where the cache would serve something else."""
         with suppress(MxrError):
-            if self.partition is not None and (self.partition.answer(request) or self.choose(request)):
-                self.partition.remember_miss(request)
+            if self.partition is not None and (self.partition.lookup(request) or self.best_match(request)):
+                self.partition.store_miss(request)
 
-    def keep(self, artifact: Artifact, etag: str = "") -> None:
-        """Stores that the registry has an artifact. Raises as `CacheFolder.ready` does."""
+    def store_artifact(self, artifact: Artifact, etag: str = "") -> None:
+        """Stores that the registry has an artifact. Raises as `CacheFolder.prepare_path` does."""
         if self.partition is not None:
-            self.partition.keep(artifact, etag)
+            self.partition.store_artifact(artifact, etag)
 
-    def drop(self, record: CachedArtifact) -> None:
+    def store_removal(self, record: CachedArtifact) -> None:
         """Stores that the registry no longer has an artifact. It is no longer served then."""
         if self.partition is not None:
-            self.partition.keep(record.artifact, record.etag, gone=REMOVED)
+            self.partition.store_artifact(record.artifact, record.etag, gone=REMOVED)
 
-    def known(self, digest: str, identity: str) -> CachedArtifact | None:
+    def artifact_record(self, digest: str, identity: str) -> CachedArtifact | None:
         """Returns the record of an artifact by the digest of its key and its id: the registry's, else of a bundle."""
-        brought = self.imported.known(digest, identity)
+        brought = self.imported.artifact_record(digest, identity)
         if brought is not None:
-            return self._with_registrys_word(brought)
-        return None if self.partition is None else self.partition.known(digest, identity)
+            return self._updated_by_registry(brought)
+        return None if self.partition is None else self.partition.artifact_record(digest, identity)
 
-    def named(self, identity: str) -> Artifact | None:
+    def find_artifact(self, identity: str) -> Artifact | None:
         """Returns the record of an artifact by its id or a unique prefix of it, or None. It can be a removed one."""
         found = {each.id: each for each in self.artifacts() if each.id.startswith(identity)}
         return next(iter(found.values())) if len(found) == 1 else None
@@ -259,7 +259,7 @@ class Cache:
             for record in source.records(model=model) if source is not None else ():
                 yield record.artifact
 
-    def serving(self, model: str) -> Iterator[CachedArtifact]:
+    def servable_records(self, model: str) -> Iterator[CachedArtifact]:
         """Yields the records of a model's programs that may answer requests: not gone, and served by their namespace.
 
         What a bundle brought counts by what the registry said since, if it said anything.
@@ -268,22 +268,22 @@ class Cache:
         for source in (self.imported, self.partition):
             for record in source.records(model=model) if source is not None else ():
                 if record.imported:
-                    record = self._with_registrys_word(record)
+                    record = self._updated_by_registry(record)
                 artifact = record.artifact
                 if record.gone is None and artifact.answers_requests and artifact.id not in seen:
                     seen.add(artifact.id)
                     if artifact.key.model == model:
                         yield record
 
-    def note_use(self, identity: str) -> None:
+    def log_use(self, identity: str) -> None:
         """Logs a use that no resolve counted."""
         if self.partition is not None:
-            usage_log.note(self.partition, identity)
+            usage_log.log_use(self.partition, identity)
 
-    def tell_uses(self, client: Client) -> None:
+    def report_uses(self, client: Client) -> None:
         """Reports the logged uses to the registry, if there are any."""
         if self.partition is not None:
-            usage_log.tell(self.partition, client)
+            usage_log.report_uses(self.partition, client)
 
     # --- models ---
 
@@ -294,12 +294,12 @@ class Cache:
                 return found
         return None
 
-    def models(self, prefix: str) -> list[str]:
+    def model_identities(self, prefix: str) -> list[str]:
         """Returns the identities of the models that begin with `prefix`: "sha256:" and hex digits."""
         sources = (self._local, self.partition, self.imported)
-        return sorted({each for source in sources if source is not None for each in source.models(prefix)})
+        return sorted({each for source in sources if source is not None for each in source.model_identities(prefix)})
 
-    def remember_model(self, model: Model, *, told: bool = False) -> None:
+    def store_model(self, model: Model, *, told: bool = False) -> None:
         """Stores the inputs of a model for requests by hash; `told`: by the registry, and not read from the model.
 
         Does nothing if the cache is not writable.
@@ -307,21 +307,21 @@ class Cache:
         partition = self.partition if told else self._local
         with suppress(MxrError):
             if partition is not None:
-                partition.remember_model(model)
+                partition.store_model(model)
 
     def defaults(self) -> tuple[object, float] | None:
         """Returns the document of the namespace's request defaults and its age in seconds; None before any answer."""
         return None if self.partition is None else self.partition.defaults()
 
-    def remember_defaults(self, document: Json) -> None:
+    def store_defaults(self, document: Json) -> None:
         """Stores the request defaults of the namespace. Does nothing if the cache is not writable."""
         with suppress(MxrError):
             if self.partition is not None:
-                self.partition.remember_defaults(document)
+                self.partition.store_defaults(document)
 
     # --- contents ---
 
-    def pieces(self, model: str, file: File) -> dict[str, tuple[Path, int]]:
+    def find_blobs(self, model: str, file: File) -> dict[str, tuple[Path, int]]:
         """Returns where cached programs of the same model contain blobs of `file`: path and offset by sha256.
 
         The bytes are not verified: a reader must verify them like downloaded bytes.
@@ -330,11 +330,11 @@ class Cache:
         wanted = {blob.sha256 for blob in file.blobs}
         for artifact in self.artifacts(model) if len(wanted) > 1 else ():
             for each in artifact.manifest.files if artifact.manifest else ():
-                if self.has(each.sha256):
-                    found |= {sha: place for sha, place in self.places(each).items() if sha in wanted}
+                if self.has_file(each.sha256):
+                    found |= {sha: place for sha, place in self.blob_positions(each).items() if sha in wanted}
         return found
 
-    def places(self, file: File) -> dict[str, tuple[Path, int]]:
+    def blob_positions(self, file: File) -> dict[str, tuple[Path, int]]:
         """Returns where the blobs of a cached file are: path and offset by sha256. Does not check that it exists."""
         return {blob.sha256: (self.file(file.sha256), offset) for offset, blob in file.spans()}
 
@@ -342,10 +342,10 @@ class Cache:
         """Yields the sha256 in the name of each cached program."""
         for above in self.folder.names("files"):
             for name in self.folder.names(f"files/{above}"):
-                if not name.startswith(disk.PARTIAL) and self.folder.trusts(f"files/{above}/{name}"):
+                if not name.startswith(disk.PARTIAL) and self.folder.has_trusted_file(f"files/{above}/{name}"):
                     yield name
 
-    def discard(self, sha: str) -> None:
+    def remove_file(self, sha: str) -> None:
         """Removes a program. Does nothing where that is not possible."""
         self.folder.remove(_file_name(sha))
 

@@ -31,7 +31,7 @@ LATE = 3600.0
 """Seconds after which another process takes over the log of a process that did not finish its report."""
 
 
-def note(partition: Partition, identity: str) -> None:
+def log_use(partition: Partition, identity: str) -> None:
     """Logs a use of an artifact of the registry of this partition."""
     with (
         suppress(OSError, MxrError),
@@ -42,7 +42,7 @@ def note(partition: Partition, identity: str) -> None:
             os.write(handle, f"{identity} {int(time.time())}\n".encode())
 
 
-def tell(partition: Partition, client: Client) -> None:
+def report_uses(partition: Partition, client: Client) -> None:
     """Reports the logged uses to the registry, if there are any. After a failure, a later call reports them."""
     folder, home = partition.folder, partition.folder.path / partition.name
     for name in _waiting(home, folder.names(partition.name)):
@@ -51,7 +51,7 @@ def tell(partition: Partition, client: Client) -> None:
             (home / name).rename(home / mine)
             some = _read(folder.read(f"{partition.name}/{mine}") or b"")
             if some:
-                client.tell_uses(some)
+                client.report_uses(some)
             folder.remove(f"{partition.name}/{mine}")
 
 

@@ -95,12 +95,12 @@ class Client:
         """Returns a client with its own connection and a timeout of at most `seconds` without a byte received."""
         return Client(replace(self._settings, timeout=min(self._settings.timeout, seconds)), connections=1)
 
-    def resolve(self, request: Request) -> artifact_protocol.Hit:
+    def resolve(self, request: Request) -> artifact_protocol.ResolveReply:
         """Returns the artifact for a request.
 
         Raises `NoSuchArtifactError`; its `detail.nearest` lists the closest ones.
         """
-        return self.exchange(artifact_protocol.Hit, "POST", "/resolve", request.to_json())
+        return self.exchange(artifact_protocol.ResolveReply, "POST", "/resolve", request.to_json())
 
     def candidates(self, partial: PartialRequest) -> artifact_protocol.Candidates:
         """Returns the ways to complete a partial request. Raises `NoSuchArtifactError` if there is none."""
@@ -180,7 +180,7 @@ class Client:
             artifact_protocol.Model, "POST", "/models", artifact_protocol.message_document(statement), wait=CHECKING
         )
 
-    def ask(self, wanted: job_protocol.CompileRequest) -> job_protocol.Job:
+    def request_compile(self, wanted: job_protocol.CompileRequest) -> job_protocol.Job:
         """Requests a compile and returns its job, which is a new one or an open one for the same program.
 
         A job without an id is done: the program already exists. Raises `NoSuchModelError` or `NoSuchBlobError` for what
@@ -240,7 +240,7 @@ class Client:
         pages = list(self._pages(job_protocol.Workers, "/workers", {}))
         return replace(pages[0], workers=tuple(each for page in pages for each in page.workers), next=None)
 
-    def tell_uses(self, some: tuple[artifact_protocol.Use, ...]) -> artifact_protocol.UsesAccepted:
+    def report_uses(self, some: tuple[artifact_protocol.Use, ...]) -> artifact_protocol.UsesAccepted:
         """Reports uses of programs that a local cache served. Sent once: a later report includes them again."""
         return self.exchange(
             artifact_protocol.UsesAccepted,

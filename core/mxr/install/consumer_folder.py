@@ -63,15 +63,15 @@ def write_layout(
         differing = _differing(layout, folder, cache, known, slot, link=link, force=force)
         if not differing and before is not None and before.files == files and not conflict:
             return
-        kept = _without((*old, *(before.before if before else ())), files)
+        kept = _entries_without((*old, *(before.before if before else ())), files)
         slot = replace(slot, before=kept)
         # The ledger is written first, so that after a crash every file that was already placed is known to be mxr's.
         ledger.write(folder, known.with_slot(name, slot))
-        _place(layout, folder, cache, differing, link=link)
-        gone = _without(kept, old)
+        _write_pieces(layout, folder, cache, differing, link=link)
+        gone = _entries_without(kept, old)
         if gone:
             _remove(folder, [entry for entry in gone if entry.name not in {file.name for file in files}], cache)
-            ledger.write(folder, known.with_slot(name, replace(slot, before=_without(kept, gone))))
+            ledger.write(folder, known.with_slot(name, replace(slot, before=_entries_without(kept, gone))))
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def locked_and_recorded(
         for name, slot in rows.items():
             check_part(name)
             before[name] = FileState.of(folder / name)
-            found = _found(folder / name, cache)
+            found = _sha256_at(folder / name, cache)
             if found is None or found == slot.files[0].sha256:
                 continue
             if force:
@@ -124,7 +124,7 @@ def plain_slot(consumer: str, name: str, artifact: Artifact, request: Request) -
 def _refuse_other(folder: Path, name: str, found: str, known: Ledger, slot: LedgerSlot) -> None:
     """Raises `WouldOverwriteError` unless mxr placed this file for the same consumer and subject."""
     if not known.owns(name, found):
-        _refuse(folder, [name], [], known)
+        _refuse_foreign(folder, [name], [], known)
     if conflict := known.conflict(name, slot):
         raise _refusal(folder / name, conflict)
 
@@ -148,7 +148,7 @@ def _differing(
     for piece in layout.pieces:
         path = folder / piece.name
         before = FileState.of(path)
-        found = _found(path, cache)
+        found = _sha256_at(path, cache)
         if found == piece.sha256 and (link or not _shared(path, piece, cache)):
             continue
         differing[piece.name] = before
@@ -161,7 +161,7 @@ def _differing(
         else:
             _refuse_other(folder, piece.name, found, known, slot)
     if not force:
-        _refuse(folder, [], _rivals(layout, folder, known), known)
+        _refuse_foreign(folder, [], _rivals(layout, folder, known), known)
     return differing
 
 
@@ -176,7 +176,7 @@ def _escaped(pattern: str) -> str:
     return pattern.replace("[", "[[]").replace("?", "[?]")
 
 
-def _refuse(folder: Path, foreign: list[str], rivals: list[str], known: Ledger) -> None:
+def _refuse_foreign(folder: Path, foreign: list[str], rivals: list[str], known: Ledger) -> None:
     if foreign:
         changed = " (it changed after mxr placed it)" if known.knows(foreign[0]) else ""
         path = folder / foreign[0]
@@ -193,7 +193,7 @@ def _refuse(folder: Path, foreign: list[str], rivals: list[str], known: Ledger) 
         )
 
 
-def _found(path: Path, cache: Cache) -> str | None:
+def _sha256_at(path: Path, cache: Cache) -> str | None:
     """The sha256 of the file at `path`, None if nothing exists there.
 
     Raises `UsageError` for a folder, or a disk fault.
@@ -234,7 +234,7 @@ def _shared(path: Path, piece: LayoutFile, cache: Cache) -> bool:
     return piece.data is None and source.exists() and path.samefile(source)
 
 
-def _place(layout: Layout, folder: Path, cache: Cache, differing: dict[str, FileState], *, link: bool) -> None:
+def _write_pieces(layout: Layout, folder: Path, cache: Cache, differing: dict[str, FileState], *, link: bool) -> None:
     *parts, last = layout.pieces
     final = folder / last.name
     others = [piece.name for piece in parts if piece.name in differing]
@@ -305,7 +305,7 @@ def _remove(folder: Path, entries: Sequence[LedgerEntry], cache: Cache) -> None:
         inside = {Path(entry.name).name: entry.sha256 for entry in entries if (folder / entry.name).parent == home}
         with suppress(OSError, MxrError):
             states = {name: FileState.of(home / name) for name in inside}
-            ours = [name for name, sha in inside.items() if _found(home / name, cache) == sha]
+            ours = [name for name, sha in inside.items() if _sha256_at(home / name, cache) == sha]
             for name in ours:
                 states[name].check()
             if home != folder and {path.name for path in home.iterdir()} == set(ours):
@@ -341,7 +341,7 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _without(entries: Sequence[LedgerEntry], others: Sequence[LedgerEntry]) -> tuple[LedgerEntry, ...]:
+def _entries_without(entries: Sequence[LedgerEntry], others: Sequence[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     return tuple(dict.fromkeys(entry for entry in entries if entry not in others))
 
 

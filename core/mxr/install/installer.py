@@ -16,13 +16,13 @@ from mxr.artifact.key import Key
 from mxr.cache.store import Cache
 from mxr.consumers.consumer import Consumer
 from mxr.consumers.file_change import FileChange
-from mxr.request.builder import BuiltRequest
+from mxr.request.builder import PreparedRequest
 from mxr.request.model import ModelReference
 from mxr.util.frozen import dataclass
 from mxr.workflows.fetch import Connect, Fetched
 
 from . import placement
-from .placement import OutputRequest, Placement
+from .placement import Destination, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class RecordingRequest:
     sentence for people: why a recording is necessary.
     """
 
-    request: BuiltRequest
+    request: PreparedRequest
     file_name: str | None
     reason: str
 
@@ -45,16 +45,16 @@ class Installer:
     """The name of the folder beside the programs in which the installer keeps records of its own."""
 
     def check(
-        self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest, *, offline: bool = False
+        self, asked: PreparedRequest, subject: ModelReference, output: Destination, *, offline: bool = False
     ) -> None:
         """Checks that the output can be written, before anything is downloaded. Raises `UsageError`."""
         placement.check_output(asked, subject, output, offline=offline)
 
     def find_recorded(
         self,
-        asked: BuiltRequest,
+        asked: PreparedRequest,
         subject: ModelReference,
-        output: OutputRequest,
+        output: Destination,
         cache: Cache,
         connect: Connect | None,
     ) -> Fetched | None:
@@ -63,7 +63,7 @@ class Installer:
         return None
 
     def recording_request(
-        self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest
+        self, asked: PreparedRequest, subject: ModelReference, output: Destination
     ) -> RecordingRequest | None:
         """What a worker has to record; None if the requested artifact itself can be placed, or none can be recorded.
 
@@ -73,8 +73,8 @@ class Installer:
         return None
 
     def lockable(
-        self, asked: BuiltRequest, subject: ModelReference, options: Mapping[str, str], connect: Connect
-    ) -> BuiltRequest:
+        self, asked: PreparedRequest, subject: ModelReference, options: Mapping[str, str], connect: Connect
+    ) -> PreparedRequest:
         """The request to lock: that for recorded artifacts if the registry has them and they are needed, else `asked`.
 
         `options`: the consumer options by name. Raises `NoSuchArtifactError` for what nobody has recorded yet.
@@ -92,7 +92,7 @@ class Installer:
         del key
         return None
 
-    def check_unrecorded(self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest) -> None:
+    def check_unrecorded(self, asked: PreparedRequest, subject: ModelReference, output: Destination) -> None:
         """Checks that the artifact can be placed without a recording, before it is downloaded. Raises `UsageError`."""
         del asked, subject, output
 
@@ -100,9 +100,9 @@ class Installer:
         self,
         fetched: Fetched,
         cache: Cache,
-        asked: BuiltRequest,
+        asked: PreparedRequest,
         subject: ModelReference,
-        output: OutputRequest,
+        output: Destination,
         connect: Connect | None = None,
     ) -> Placement:
         """Places a fetched artifact, recorded or not. Raises `UsageError`, `NotAllowedError`, or a disk fault."""

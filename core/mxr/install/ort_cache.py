@@ -41,7 +41,7 @@ from mxr.consumers.ort.recording_form import (
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import MxrError, NoSuchArtifactError, UnreachableError, UsageError
 from mxr.protocol import artifacts as artifact_protocol
-from mxr.request.builder import BuiltRequest, Options
+from mxr.request.builder import Options, PreparedRequest
 from mxr.request.model import ModelReference
 from mxr.util.codec import canonical
 from mxr.workflows import fetch as fetch_workflow
@@ -50,7 +50,7 @@ from mxr.workflows.push import cut, label, refuse_contradictions
 
 from . import consumer_folder
 from .installer import Installer, RecordingRequest
-from .placement import OutputRequest, Placement
+from .placement import Destination, Placement
 
 Watch = Callable[[int], transfer.Progress]
 
@@ -61,7 +61,12 @@ class OrtInstaller(Installer):
     record_folder = ort_layout.RECORDS
 
     def find_recorded(
-        self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest, cache: Cache, connect: Connect | None
+        self,
+        asked: PreparedRequest,
+        subject: ModelReference,
+        output: Destination,
+        cache: Cache,
+        connect: Connect | None,
     ) -> Fetched | None:
         """The recorded set for this request, in the cache; None if none was recorded or the registry is unreachable."""
         try:
@@ -77,7 +82,7 @@ class OrtInstaller(Installer):
             return None
 
     def recording_request(
-        self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest
+        self, asked: PreparedRequest, subject: ModelReference, output: Destination
     ) -> RecordingRequest | None:
         """The recorded set to request from a worker if the name cannot be predicted.
 
@@ -105,13 +110,13 @@ class OrtInstaller(Installer):
         return RecordingRequest(wanted, file_name, reason)
 
     def lockable(
-        self, asked: BuiltRequest, subject: ModelReference, options: Mapping[str, str], connect: Connect
-    ) -> BuiltRequest:
+        self, asked: PreparedRequest, subject: ModelReference, options: Mapping[str, str], connect: Connect
+    ) -> PreparedRequest:
         """The request for the recorded set if the registry has one, else the one for a program with a predicted name.
 
         Raises `NoSuchArtifactError` if no name can be predicted and workers can record the set, but none has.
         """
-        output = OutputRequest("./", consumer_options=options)
+        output = Destination("./", consumer_options=options)
         try:
             recorded = _recorded_request(asked, subject, output)[0]
         except UsageError:
@@ -146,7 +151,7 @@ class OrtInstaller(Installer):
         generation = runtime_in(key.form).partition(":")[0].replace("1", "'")
         return {"ort": generation, "ort_level": level_in(key.form)}
 
-    def check_unrecorded(self, asked: BuiltRequest, subject: ModelReference, output: OutputRequest) -> None:
+    def check_unrecorded(self, asked: PreparedRequest, subject: ModelReference, output: Destination) -> None:
         """Raises `UsageError` for a generation whose file names nobody can predict."""
         del asked
         options = OrtSessionOptions.read(output.consumer_options)
@@ -164,9 +169,9 @@ class OrtInstaller(Installer):
         self,
         fetched: Fetched,
         cache: Cache,
-        asked: BuiltRequest,
+        asked: PreparedRequest,
         subject: ModelReference,
-        output: OutputRequest,
+        output: Destination,
         connect: Connect | None = None,
     ) -> Placement:
         """Places a recorded set with the provider's names, any other artifact under its predicted name."""
@@ -248,8 +253,8 @@ def _label(paths: list[Path], options: Options, subject: ModelReference, form: s
 
 
 def _recorded_request(
-    asked: BuiltRequest, subject: ModelReference, output: OutputRequest
-) -> tuple[BuiltRequest, str | None]:
+    asked: PreparedRequest, subject: ModelReference, output: Destination
+) -> tuple[PreparedRequest, str | None]:
     """The same request for the recorded set, and the file name of the model in it. Raises `UsageError`."""
     options = OrtSessionOptions.read(output.consumer_options)
     name = _file_name(subject, options, output.name)
@@ -258,7 +263,7 @@ def _recorded_request(
 
 
 def _place_recorded(
-    fetched: Fetched, cache: Cache, asked: BuiltRequest, subject: ModelReference, output: OutputRequest
+    fetched: Fetched, cache: Cache, asked: PreparedRequest, subject: ModelReference, output: Destination
 ) -> Placement:
     """Places a recorded set. A note says so if the prediction differs from what was recorded."""
     folder = Path(output.path)

@@ -15,7 +15,7 @@ from mxr.cache.store import Cache
 from mxr.consumers import Delivery, Layout
 from mxr.errors import NoSuchModelError, UsageError, WouldOverwriteError
 from mxr.onnxfile import OnnxModel
-from mxr.request.builder import BuiltRequest
+from mxr.request.builder import PreparedRequest
 from mxr.request.model import ModelReference
 from mxr.util import disk
 from mxr.util.frozen import dataclass
@@ -26,7 +26,7 @@ from . import consumer_folder, overwriting
 
 
 @dataclass(frozen=True, slots=True)
-class OutputRequest:
+class Destination:
     """Where and how to place an artifact.
 
     `path` is a file, or a folder for the consumer's layout. `link` makes a hard link instead of a copy. `force`
@@ -64,7 +64,9 @@ class PlacementPlan:
     consumer: str
 
 
-def check_output(asked: BuiltRequest, subject: ModelReference, output: OutputRequest, *, offline: bool = False) -> None:
+def check_output(
+    asked: PreparedRequest, subject: ModelReference, output: Destination, *, offline: bool = False
+) -> None:
     """Checks that the output can be written, before anything is downloaded. Raises `UsageError`."""
     consumer = asked.consumer
     if not os.fspath(output.path):
@@ -96,9 +98,9 @@ def check_stem(stem: str) -> str:
 def deliver(
     fetched: Fetched,
     cache: Cache,
-    asked: BuiltRequest,
+    asked: PreparedRequest,
     subject: ModelReference,
-    output: OutputRequest,
+    output: Destination,
     connect: Connect | None = None,
 ) -> Placement:
     """Places an artifact in the layout of its consumer. Raises `UsageError`, `NotAllowedError`, or a disk fault."""
@@ -112,9 +114,9 @@ def deliver(
 def plan_layout(
     fetched: Fetched,
     cache: Cache,
-    asked: BuiltRequest,
+    asked: PreparedRequest,
     subject: ModelReference,
-    output: OutputRequest,
+    output: Destination,
     connect: Connect | None = None,
 ) -> PlacementPlan:
     """Computes the layout of an artifact for its consumer; writes nothing. Raises `UsageError`."""
@@ -139,7 +141,7 @@ def plan_layout(
     return PlacementPlan(consumer.lay_out(delivery), delivery, consumer.name)
 
 
-def write_plan(planned: PlacementPlan, cache: Cache, output: OutputRequest, subject: ModelReference) -> Placement:
+def write_plan(planned: PlacementPlan, cache: Cache, output: Destination, subject: ModelReference) -> Placement:
     """Writes a planned layout. Raises `WouldOverwriteError` for files that may not be replaced, or a disk fault."""
     layout, folder = planned.layout, Path(output.path)
     consumer_folder.write_layout(
@@ -155,7 +157,7 @@ def write_plan(planned: PlacementPlan, cache: Cache, output: OutputRequest, subj
     return Placement(folder / layout.path, files, layout.settings, layout.notes)
 
 
-def lays_out(asked: BuiltRequest, output: OutputRequest) -> bool:
+def lays_out(asked: PreparedRequest, output: Destination) -> bool:
     """Whether to write the consumer's own layout.
 
     A consumer that reads one plain file gets that file if the path is not a folder.
@@ -172,7 +174,7 @@ def is_folder(output: str | os.PathLike[str]) -> bool:
 
 
 def _place_file(
-    fetched: Fetched, cache: Cache, asked: BuiltRequest, output: OutputRequest, subject: ModelReference
+    fetched: Fetched, cache: Cache, asked: PreparedRequest, output: Destination, subject: ModelReference
 ) -> Path:
     """Places a program at the path itself, or in that folder under the name that the consumer reads.
 
@@ -230,8 +232,8 @@ def _onnx_from_registry(model: str, cache: Cache, connect: Connect | None) -> On
             f"The ONNX file of {model} is needed, and the registry does not store it.",
             hint="Give the ONNX file itself instead of its hash.",
         )
-    if not cache.holds(file.sha256):
+    if not cache.intact_or_removed(file.sha256):
         from mxr.client import transfer
 
-        transfer.download(connect(), file, cache.place(file.sha256))
+        transfer.download(connect(), file, cache.prepare_file(file.sha256))
     return onnxfile.read_model(cache.file(file.sha256))

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
 from mxr.request import builder
-from mxr.request.builder import BuiltRequest, Options
+from mxr.request.builder import Options, PreparedRequest
 from mxr.request.defaults import apply_defaults
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.workflows import fetch as fetch_workflow
-from mxr.workflows.fetch import Connect, Fetched, FoundArtifact, Watch, unwatched
+from mxr.workflows.fetch import Connect, Fetched, LookupResult, Watch, unwatched
 
 from . import consumer_folder, ledger, overwriting
 
@@ -53,11 +53,11 @@ def build_requests(
     subject: ModelReference,
     host: Host,
     defaults: RequestDefaults = NO_DEFAULTS,
-) -> dict[int, BuiltRequest]:
+) -> dict[int, PreparedRequest]:
     """The request for each batch size. `defaults` fill what options and host leave open. Raises `UsageError`."""
     if not batches:
         raise UsageError("A set needs at least one batch size.", hint="Write --batch 1,2,4.")
-    found: dict[int, BuiltRequest] = {}
+    found: dict[int, PreparedRequest] = {}
     for batch in batches:
         completed, notes = apply_defaults(replace(options, batch=batch), defaults, subject, host)
         built = builder.build_request(completed, subject, host)
@@ -66,10 +66,10 @@ def build_requests(
 
 
 def lookup_variants(
-    wanted: Mapping[int, BuiltRequest], cache: Cache, connect: Connect | None, *, refresh: bool = False
-) -> tuple[dict[int, FoundArtifact], dict[int, NoSuchArtifactError]]:
+    wanted: Mapping[int, PreparedRequest], cache: Cache, connect: Connect | None, *, refresh: bool = False
+) -> tuple[dict[int, LookupResult], dict[int, NoSuchArtifactError]]:
     """Finds the artifact of each variant, and the variants that have none. Downloads nothing."""
-    found: dict[int, FoundArtifact] = {}
+    found: dict[int, LookupResult] = {}
     missing: dict[int, NoSuchArtifactError] = {}
     for batch, asked in wanted.items():
         try:
@@ -80,7 +80,7 @@ def lookup_variants(
 
 
 def fetch_variants(
-    wanted: Mapping[int, BuiltRequest],
+    wanted: Mapping[int, PreparedRequest],
     cache: Cache,
     connect: Connect | None,
     *,
@@ -99,7 +99,7 @@ def fetch_variants(
 
 
 def download_variants(
-    wanted: Mapping[int, BuiltRequest], found: Mapping[int, FoundArtifact], cache: Cache, *, watch: Watch = unwatched
+    wanted: Mapping[int, PreparedRequest], found: Mapping[int, LookupResult], cache: Cache, *, watch: Watch = unwatched
 ) -> dict[int, Fetched]:
     """Downloads the found variants into the cache, one after the other."""
     return {
@@ -128,7 +128,7 @@ _SEPARATELY = {
 """What to do instead, by consumer."""
 
 
-def file_names(wanted: Mapping[int, BuiltRequest], stem: str) -> dict[int, str]:
+def file_names(wanted: Mapping[int, PreparedRequest], stem: str) -> dict[int, str]:
     """The file name of each variant in one folder. Raises `UsageError` if the consumer does not read plain files."""
     for each in wanted.values():
         if each.consumer.name_file is None:
@@ -144,7 +144,7 @@ def file_names(wanted: Mapping[int, BuiltRequest], stem: str) -> dict[int, str]:
 
 def place_set(
     fetched: Mapping[int, Fetched],
-    wanted: Mapping[int, BuiltRequest],
+    wanted: Mapping[int, PreparedRequest],
     subject: ModelReference,
     output: str | os.PathLike[str],
     cache: Cache,
@@ -185,11 +185,11 @@ def place_set(
                 # Once more under the lock: another host may have placed its set meanwhile.
                 listing = disk.FileState.of(folder / LIST)
                 _check_list(folder / LIST, subject, force=force)
-                _into(stage, [*before.values(), listing])
+                _move_into(stage, [*before.values(), listing])
         else:
             ledger.write(stage, ledger.Ledger(rows))
             with disk.faults(folder):
-                _whole(stage, folder)
+                _move_whole(stage, folder)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
     return PlacedSet(folder, folder / LIST, {batch: folder / names[batch] for batch in fetched})
@@ -230,7 +230,7 @@ def check_output(output: str | os.PathLike[str]) -> None:
         raise UsageError(f"{output} is a file, but several programs need a folder.", hint="Give -o FOLDER/.")
 
 
-def _into(stage: Path, places: Sequence[disk.FileState]) -> None:
+def _move_into(stage: Path, places: Sequence[disk.FileState]) -> None:
     for place in places:
         if place.path.is_dir():
             raise WouldOverwriteError(
@@ -242,7 +242,7 @@ def _into(stage: Path, places: Sequence[disk.FileState]) -> None:
     disk.sync_folder(places[0].path.parent)
 
 
-def _whole(stage: Path, folder: Path) -> None:
+def _move_whole(stage: Path, folder: Path) -> None:
     disk.sync_folder(stage)
     stage.rename(folder)
     disk.sync_folder(folder.parent)

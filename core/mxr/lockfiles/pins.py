@@ -33,7 +33,7 @@ from mxr.errors import (
 from mxr.host_facts import Host
 from mxr.request import builder
 from mxr.request import model as subjects
-from mxr.request.builder import BuiltRequest, Options
+from mxr.request.builder import Options, PreparedRequest
 from mxr.request.choices import distinguishing, options_of
 from mxr.request.model import ModelReference
 from mxr.util import disk
@@ -98,14 +98,14 @@ def fetch_pinned(
     if not entries:
         raise _not_locked(lock, request.key)
     found = [find_pinned(entry, cache, connect) for entry in entries]
-    at = 0 if len(found) == 1 else _first(request, [each.artifact for each in found])
+    at = 0 if len(found) == 1 else _index_of_best(request, [each.artifact for each in found])
     answer = fetch_workflow.check_match(request, found[at].artifact, "The locked artifact")
-    return _bring(answer, found[at], entries[at], cache, connect, watch)
+    return _download_pinned(answer, found[at], entries[at], cache, connect, watch)
 
 
 def build_locked_request(
     lock: LockFile, options: Options, subject: ModelReference, host: Host, recorded: str | None = None
-) -> BuiltRequest:
+) -> PreparedRequest:
     """Builds a request from options and host, completed by the only entry of the lock that has all of their facts.
 
     `recorded`: the form of recorded artifacts, which are preferred where the lock has them.
@@ -138,7 +138,7 @@ def build_locked_request(
     taken = " ".join(word for words in rows[0].values() for word in words)
     consumer = built.consumer or consumers.find_consumer(entry.consumer)
     note = f"taken from the only entry of the lock that fits: {taken}"
-    return BuiltRequest(partial.completed(entry.request.key), consumer, (*built.notes, note))
+    return PreparedRequest(partial.completed(entry.request.key), consumer, (*built.notes, note))
 
 
 def _choice(entry: LockEntry) -> Choice:
@@ -162,10 +162,10 @@ def fetch_entry(entry: LockEntry, cache: Cache, connect: Connect | None, *, watc
     """Fetches the program of one entry. Raises what `fetch_pinned` raises."""
     found = find_pinned(entry, cache, connect)
     answer = fetch_workflow.check_match(entry.request, found.artifact, f"The locked artifact for {entry.model}")
-    return _bring(answer, found, entry, cache, connect, watch)
+    return _download_pinned(answer, found, entry, cache, connect, watch)
 
 
-def _first(request: Request, artifacts: list[Artifact]) -> int:
+def _index_of_best(request: Request, artifacts: list[Artifact]) -> int:
     """The index of the artifact that a registry with only these artifacts would choose."""
     rows = [
         Candidate(
@@ -196,7 +196,7 @@ def find_pinned(entry: LockEntry, cache: Cache, connect: Connect | None) -> Pinn
 
     Raises `DamagedError` if it contradicts the entry, `NoSuchArtifactError` if it is gone, `UnreachableError`.
     """
-    found = _find(entry, cache, connect)
+    found = _find_record(entry, cache, connect)
     artifact = found.artifact
     if not artifact.sound or (artifact.id, artifact.digest, artifact.sha256) != (entry.id, entry.digest, entry.sha256):
         raise DamagedError(
@@ -207,8 +207,8 @@ def find_pinned(entry: LockEntry, cache: Cache, connect: Connect | None) -> Pinn
     return found
 
 
-def _find(entry: LockEntry, cache: Cache, connect: Connect | None) -> PinnedArtifact:
-    record = cache.known(entry.digest, entry.id)
+def _find_record(entry: LockEntry, cache: Cache, connect: Connect | None) -> PinnedArtifact:
+    record = cache.artifact_record(entry.digest, entry.id)
     usable = record is not None and record.gone is None
     if record is not None and usable and (connect is None or cache.is_fresh(record)):
         return PinnedArtifact(record.artifact)
@@ -219,7 +219,7 @@ def _find(entry: LockEntry, cache: Cache, connect: Connect | None) -> PinnedArti
         if record is not None and usable and fetch_workflow.confirm_record(record, cache, client):
             return PinnedArtifact(record.artifact)
         artifact, etag = client.confirm(entry.id, "")
-        cache.meet(client.identity)
+        cache.note_registry(client.identity)
         assert artifact is not None
         return PinnedArtifact(artifact, etag)
     except NotFoundError as gone:
@@ -238,7 +238,7 @@ def _gone(entry: LockEntry) -> NoSuchArtifactError:
     )
 
 
-def _bring(
+def _download_pinned(
     answer: Answer, found: PinnedArtifact, entry: LockEntry, cache: Cache, connect: Connect | None, watch: Watch
 ) -> Fetched:
     """Brings the files of a pinned artifact into the cache.
@@ -248,7 +248,7 @@ def _bring(
     if fetch_workflow.has_files(answer, cache):
         if found.etag:
             with suppress(MxrError):
-                cache.keep(answer.artifact, found.etag)
+                cache.store_artifact(answer.artifact, found.etag)
         fetch_workflow.log_use(answer, cache, None)
         return fetch_workflow.make_fetched(answer, cache, "cache", found.warnings)
     if connect is None:
@@ -259,7 +259,7 @@ def _bring(
     except NotFoundError as gone:
         raise _gone(entry) from gone
     if found.etag:
-        cache.keep(answer.artifact, found.etag)
+        cache.store_artifact(answer.artifact, found.etag)
     fetch_workflow.log_use(answer, cache, client)
     return fetch_workflow.make_fetched(answer, cache, "registry", found.warnings)
 
@@ -325,7 +325,7 @@ def verify_entries(lock: LockFile, cache: Cache, folder: Path | None = None) -> 
 
 def _shas(entry: LockEntry, cache: Cache) -> tuple[str, ...]:
     """The sha256 of each file of an entry, by the record in the cache; without one, that of the only file."""
-    record = cache.known(entry.digest, entry.id)
+    record = cache.artifact_record(entry.digest, entry.id)
     manifest = None if record is None else record.artifact.manifest
     if manifest is None or manifest.sha256 != entry.sha256:
         return (entry.sha256,)

@@ -198,7 +198,7 @@ def queue_compiles(
         if each.state in (COMPILE, NOBODY):
             wanted = job_protocol.CompileRequest(each.request, priority=BEHIND)
             try:
-                yield each, retry(OUTAGE, partial(client.ask, wanted))
+                yield each, retry(OUTAGE, partial(client.request_compile, wanted))
             except NoSuchModelError as problem:
                 yield each, problem
 

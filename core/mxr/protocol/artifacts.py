@@ -30,7 +30,6 @@ __all__ = [
     "ArtifactUsage",
     "Artifacts",
     "Candidates",
-    "Hit",
     "Locks",
     "Misses",
     "Missing",
@@ -46,6 +45,7 @@ __all__ = [
     "RegisterModel",
     "RegisteredLock",
     "Request",
+    "ResolveReply",
     "UsageReply",
     "Use",
     "Uses",
@@ -120,7 +120,7 @@ class Artifacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class ResolveReply:
     """The reply of `POST /v1/resolve`: the chosen artifact, how well it matches, and the URLs of its files by name.
 
     A URL that begins with `/` is a path on the registry. `etag` is the entity tag of the artifact: with it,

@@ -54,7 +54,7 @@ class Options:
     follow_links: bool = False
 
 
-class RequestOptions(TypedDict, total=False):
+class OptionArguments(TypedDict, total=False):
     """The fields of `Options` except `inputs`, as keyword arguments of `mxr.fetch` and its like."""
 
     arch: str | None
@@ -80,7 +80,7 @@ class RequestOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltRequest:
+class PreparedRequest:
     """A request, its consumer, and notes about where its facts come from."""
 
     request: Request
@@ -89,7 +89,7 @@ class BuiltRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltPartial:
+class PreparedPartialRequest:
     """What is known of a request, its consumer if one was named, and notes about where the facts come from."""
 
     partial: PartialRequest
@@ -121,7 +121,7 @@ def build_request(
     host: Host,
     toolchains: Toolchains | None = None,
     sha256_of: Callable[[Path | None], str | None] | None = None,
-) -> BuiltRequest:
+) -> PreparedRequest:
     """Builds the request. Raises `UsageError` for contradictory facts, and for all missing ones at once, with the
     options.
 
@@ -153,7 +153,7 @@ def build_request(
         env=partial.env,
         options=partial.options,
     )
-    return BuiltRequest(Request(key, partial.constraints), consumer, tuple(notes))
+    return PreparedRequest(Request(key, partial.constraints), consumer, tuple(notes))
 
 
 def gather(
@@ -161,7 +161,7 @@ def gather(
     subject: ModelReference,
     host: Host,
     sha256_of: Callable[[Path | None], str | None] | None = None,
-) -> BuiltPartial:
+) -> PreparedPartialRequest:
     """Gathers what options and host tell of a request, and leaves the rest open.
 
     Raises `UsageError` for contradictions.
@@ -212,7 +212,7 @@ def gather(
         notes += pair_warnings(migraphx, rocm)
     if migraphx is not None:
         notes += [line for line in (unread(name, VARIABLES[name], migraphx) for name, _ in partial.env) if line]
-    return BuiltPartial(partial, consumer, tuple(notes))
+    return PreparedPartialRequest(partial, consumer, tuple(notes))
 
 
 def _split(version: str | None, name: str, *, zeros: bool) -> tuple[str | None, str | None]:

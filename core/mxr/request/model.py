@@ -86,7 +86,7 @@ def find_model(
     external = onnxfile.external_files(onnx, follow_links=follow_links)
     model = model_identity(path, external, cache.memo)
     inputs = tuple(ModelInput(each.name, each.elem_type, each.dims) for each in onnx.inputs)
-    cache.remember_model(Model(model, _name(path), inputs))
+    cache.store_model(Model(model, _name(path), inputs))
     return ModelReference(model, onnx, path, external)
 
 
@@ -109,7 +109,7 @@ def complete_identity(text: str, cache: Cache, connect: Callable[[], Client] | N
             f"{text[:100]!r} does not identify a model.",
             hint="Give sha256: and 12 to 64 lower-case hex digits, as `mxr identity MODEL.onnx` prints them.",
         )
-    found = set(cache.models(text))
+    found = set(cache.model_identities(text))
     if connect is not None:
         found |= set(connect().model_identities(text))
     if not found:
@@ -130,9 +130,9 @@ def _by_identity(model: str, cache: Cache, connect: Callable[[], Client] | None)
             raise NoSuchModelError(f"The model {model} is not in the cache.")
         client = connect()
         known = client.model(model)
-        cache.meet(client.identity)
+        cache.note_registry(client.identity)
         if not known.claimed:
-            cache.remember_model(known, told=True)
+            cache.store_model(known, told=True)
     inputs = tuple(OnnxInput(each.name, each.type, each.dims) for each in known.inputs)
     onnx = OnnxModel(Path(model), 0, inputs, (), (), None, 0, "")
     return ModelReference(model, onnx)

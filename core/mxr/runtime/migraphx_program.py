@@ -20,7 +20,7 @@ from mxr.workflows.fetch import Fetched
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from mxr.request.builder import RequestOptions
+    from mxr.request.builder import OptionArguments
 
 KINDS: Mapping[str, type[MxrError]] = {
     "permanent": MismatchError,
@@ -41,7 +41,7 @@ def load(
     offline: bool = False,
     settings: Settings | None = None,
     inputs: Mapping[str, Sequence[int | DynamicDim]] | None = None,
-    **options: Unpack[RequestOptions],
+    **options: Unpack[OptionArguments],
 ) -> Any:
     """Returns the right program for a model, loaded as a `migraphx.program` and ready to run.
 
@@ -77,7 +77,7 @@ def load(
         raise _explained(problem, found) from problem
 
 
-def _options_of_device(device_id: int, settings: Settings, options: RequestOptions) -> dict[str, Any]:
+def _options_of_device(device_id: int, settings: Settings, options: OptionArguments) -> dict[str, Any]:
     """Returns the options that describe one GPU of this host, where the caller states no arch.
 
     Raises `UsageError` if there is no such GPU.

@@ -28,14 +28,14 @@ from mxr.consumers.ort.options import OrtSessionOptions
 from mxr.display.text import shell_quoted
 from mxr.errors import MismatchError, UsageError
 from mxr.install.installer import installer_for
-from mxr.install.placement import OutputRequest
+from mxr.install.placement import Destination
 from mxr.settings import Settings
 from mxr.workflows import fetch as fetch_workflow
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from mxr.request.builder import RequestOptions
+    from mxr.request.builder import OptionArguments
 
 PROVIDER = "MIGraphXExecutionProvider"
 VARIABLE = "ORT_MIGRAPHX_MODEL_CACHE_PATH"
@@ -52,7 +52,7 @@ def ort_session(
     offline: bool = False,
     settings: Settings | None = None,
     inputs: Mapping[str, Sequence[int | DynamicDim]] | None = None,
-    **options: Unpack[RequestOptions],
+    **options: Unpack[OptionArguments],
 ) -> Any:
     """Opens an `onnxruntime.InferenceSession` that loaded the right program for this model and did not compile.
 
@@ -82,7 +82,7 @@ def ort_session(
             f"mxr.ort_session does not support generation {generation} ({contract.GENERATIONS[generation]}).",
             hint="Place the program with `mxr fetch --for ort -o FOLDER/`, and use the settings that it prints.",
         )
-    output = OutputRequest(f"{folder or settings.cache_dir / 'ort'}/", consumer_options=consumer_options)
+    output = Destination(f"{folder or settings.cache_dir / 'ort'}/", consumer_options=consumer_options)
     installer = installer_for(asked.consumer)
     installer.check(asked, subject, output, offline=offline)
     found = installer.find_recorded(asked, subject, output, cache, connect)

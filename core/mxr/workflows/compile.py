@@ -74,7 +74,7 @@ def request_compile(client: Client, wanted: CompileOrder, watch: Watch) -> job_p
     # The model and the calibration data can both be missing: each is uploaded at most once.
     for last in (False, False, True):
         try:
-            return retry(OUTAGE, lambda: client.ask(wanted.ask))
+            return retry(OUTAGE, lambda: client.request_compile(wanted.ask))
         except (NoSuchModelError, NoSuchBlobError) as missing:
             if last or not _upload_missing(client, wanted, missing, watch):
                 raise

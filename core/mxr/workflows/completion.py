@@ -24,13 +24,13 @@ from mxr.client.registry import Client
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MxrError, NoSuchArtifactError, TemporaryError, UnreachableError, UsageError
 from mxr.protocol.artifacts import Candidates
-from mxr.request.builder import BuiltPartial, BuiltRequest, Options
+from mxr.request.builder import Options, PreparedPartialRequest, PreparedRequest
 from mxr.request.choices import distinguishing, options_of, stated
 from mxr.request.model import ModelReference
 from mxr.util.frozen import dataclass
 
 from . import fetch as fetch_workflow
-from .fetch import Connect, Fetched, FoundArtifact, Watch, unwatched
+from .fetch import Connect, Fetched, LookupResult, Watch, unwatched
 
 MAX_LISTED = 50
 """Candidates that an error lists. The registry sends no more."""
@@ -59,10 +59,10 @@ class CompletedRequest:
     registry could not be asked.
     """
 
-    asked: BuiltRequest
+    asked: PreparedRequest
     assumed: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""
-    found: FoundArtifact | None = None
+    found: LookupResult | None = None
 
     def fetch(
         self, cache: Cache, connect: Connect | None, *, refresh: bool = False, watch: Watch = unwatched
@@ -97,19 +97,19 @@ class CompletedRequest:
 
 
 def complete_request(
-    built: BuiltPartial, options: Options, subject: ModelReference, cache: Cache, connect: Connect | None
+    built: PreparedPartialRequest, options: Options, subject: ModelReference, cache: Cache, connect: Connect | None
 ) -> CompletedRequest:
     """Completes a request by the only program that it can mean. Without `connect` (offline), the cache decides.
 
     Raises `UsageError` if there are several, `NoSuchArtifactError` if there is none, `UnreachableError` if the registry
     is away and the cache has none either.
     """
-    listed, records, problem = _listed(built.partial, cache, connect, subject, options)
+    listed, records, problem = _list_candidates(built.partial, cache, connect, subject, options)
     if listed.total > 1:
-        raise _several(built.partial, options, subject, listed)
+        raise _several_error(built.partial, options, subject, listed)
     choice = listed.candidates[0]
     consumer = built.consumer or consumers.DEFAULT
-    asked = BuiltRequest(choice.request(built.partial), consumer, built.notes)
+    asked = PreparedRequest(choice.request(built.partial), consumer, built.notes)
     opened = set(built.partial.open_facts)
     assumed = {name: value for name, value in facts_of(choice).items() if name in opened and value is not None}
     words = options_of(built.partial, choice, options, subject)
@@ -119,16 +119,16 @@ def complete_request(
     record = records[choice.id]
     answer = fetch_workflow.check_match(asked.request, record.artifact, "The cached program")
     warnings = () if problem is None else fetch_workflow.stale_warnings(record, problem)
-    return CompletedRequest(asked, assumed, command, FoundArtifact(answer, warnings=warnings))
+    return CompletedRequest(asked, assumed, command, LookupResult(answer, warnings=warnings))
 
 
-def _listed(
+def _list_candidates(
     partial: PartialRequest, cache: Cache, connect: Connect | None, subject: ModelReference, options: Options
 ) -> tuple[Candidates, dict[str, CachedArtifact], MxrError | None]:
     """Returns the candidates; where the cache has them, also its records and why the registry could not be asked."""
     if connect is None:
-        records = {each.artifact.id: each for each in _held(partial, cache)}
-        listed = _of_cache(partial, records)
+        records = {each.artifact.id: each for each in _cached_programs(partial, cache)}
+        listed = _cached_candidates(partial, records)
         if listed is None:
             raise UnreachableError(
                 "The cache has no program for this request, and --offline is set.",
@@ -138,12 +138,12 @@ def _listed(
     try:
         client = connect()
         found = client.candidates(partial)
-        cache.meet(client.identity)
+        cache.note_registry(client.identity)
     except NoSuchArtifactError as miss:
-        raise _explained(miss, partial, options, subject) from None
+        raise _with_compile_command(miss, partial, options, subject) from None
     except (UnreachableError, TemporaryError) as problem:
-        records = {each.artifact.id: each for each in _held(partial, cache) if cache.survives(each)}
-        listed = _of_cache(partial, records)
+        records = {each.artifact.id: each for each in _cached_programs(partial, cache) if cache.survives(each)}
+        listed = _cached_candidates(partial, records)
         if listed is None:
             hint = f"{problem.hint} The cache has no program for this request."
             raise type(problem)(problem.message, hint=hint) from problem
@@ -156,14 +156,14 @@ def _listed(
     return found, {}, None
 
 
-def _held(partial: PartialRequest, cache: Cache) -> Iterator[CachedArtifact]:
+def _cached_programs(partial: PartialRequest, cache: Cache) -> Iterator[CachedArtifact]:
     """The cached programs that the request can mean and that the cache has whole."""
-    for record in cache.serving(partial.model):
+    for record in cache.servable_records(partial.model):
         if partial.admits(record.artifact.key) and fetch_workflow.has_files(Answer(record.artifact, Match()), cache):
             yield record
 
 
-def _of_cache(partial: PartialRequest, records: Mapping[str, CachedArtifact]) -> Candidates | None:
+def _cached_candidates(partial: PartialRequest, records: Mapping[str, CachedArtifact]) -> Candidates | None:
     rows = [(record.artifact.key, _candidate(record)) for record in records.values()]
     found = choices(partial, rows, serve=ANY)
     return Candidates(tuple(found[:MAX_LISTED]), len(found), varies=varying(found)) if found else None
@@ -175,7 +175,9 @@ def _candidate(record: CachedArtifact) -> Candidate:
     return Candidate(artifact.id, artifact.attributes, promoted, order, None, artifact.origin, artifact.found)
 
 
-def _several(partial: PartialRequest, options: Options, subject: ModelReference, listed: Candidates) -> UsageError:
+def _several_error(
+    partial: PartialRequest, options: Options, subject: ModelReference, listed: Candidates
+) -> UsageError:
     rows = [options_of(partial, each, options, subject) for each in listed.candidates]
     chosen = [_quoted(words) for words in distinguishing(rows)]
     hint = "Add the options of one of them."
@@ -200,7 +202,7 @@ def _option(fact: str) -> str:
     return "--batch or --input" if fact.startswith("inputs.") else NARROWING.get(fact, f"--{fact}")
 
 
-def _explained(
+def _with_compile_command(
     miss: NoSuchArtifactError, partial: PartialRequest, options: Options, subject: ModelReference
 ) -> NoSuchArtifactError:
     """Returns the miss with the command that compiles the program, with the newest toolchain that has workers."""

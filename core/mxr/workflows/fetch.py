@@ -90,7 +90,7 @@ def unwatched(_: int) -> Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundArtifact:
+class LookupResult:
     """An answer to a request. `client`: the registry that gave it; None if the cache gave it and has its files.
 
     `etag`: the entity tag of the artifact, where the registry gave the answer.
@@ -120,33 +120,33 @@ def fetch(
     return download_found(request, lookup(request, cache, connect, refresh=refresh), cache, watch=watch)
 
 
-def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> FoundArtifact:
+def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> LookupResult:
     """Finds the program for a request without downloading it. Arguments and errors are those of `fetch`."""
-    before = None if refresh else cache.answer(request)
+    before = None if refresh else cache.lookup(request)
     answer = None if before is None else before.answer
     record = None if before is None else before.record
     if answer is not None and not (answer.match.exact and has_files(answer, cache)):
         record = None
     if answer is not None and cache.is_fresh(record):
-        return FoundArtifact(answer)
+        return LookupResult(answer)
     if connect is None:
-        return FoundArtifact(_offline(request, answer, cache))
+        return LookupResult(_offline(request, answer, cache))
     client = connect()
     try:
         if answer is not None and record is not None and confirm_record(record, cache, client):
-            return FoundArtifact(answer)
+            return LookupResult(answer)
         found, etag = resolve_with_etag(request, client)
-        cache.meet(client.identity)
-        return FoundArtifact(found, client, etag)
+        cache.note_registry(client.identity)
+        return LookupResult(found, client, etag)
     except NoSuchArtifactError:
         if client.identity:
-            cache.meet(client.identity)
-            cache.remember_miss(request)
+            cache.note_registry(client.identity)
+            cache.store_miss(request)
         raise
     except (UnreachableError, TemporaryError) as problem:
         if answer is not None and record is not None and cache.survives(record):
-            return FoundArtifact(answer, warnings=stale_warnings(record, problem))
-        raise _unserved(request, answer, cache, problem) from problem
+            return LookupResult(answer, warnings=stale_warnings(record, problem))
+        raise _unreachable_error(request, answer, cache, problem) from problem
 
 
 def confirm_record(record: CachedArtifact, cache: Cache, client: Client) -> bool:
@@ -163,14 +163,14 @@ def confirm_record(record: CachedArtifact, cache: Cache, client: Client) -> bool
         changed, etag, gone = None, "", True
     if not client.identity:
         return False
-    cache.meet(client.identity)
+    cache.note_registry(client.identity)
     if record.age is not None and (before is None or cache.partition is None or cache.partition.name != before.name):
         return False
     with suppress(MxrError):
         if gone:
-            cache.drop(record)
+            cache.store_removal(record)
         else:
-            cache.keep(changed or record.artifact, etag or record.etag)
+            cache.store_artifact(changed or record.artifact, etag or record.etag)
     if changed is not None and record.age is None:
         return is_same_offer(changed, record.artifact)
     return not gone and changed is None
@@ -209,7 +209,7 @@ def resolve_with_etag(request: Request, client: Client) -> tuple[Answer, str]:
     return answer, hit.etag
 
 
-def download_found(request: Request, found: FoundArtifact, cache: Cache, *, watch: Watch = unwatched) -> Fetched:
+def download_found(request: Request, found: LookupResult, cache: Cache, *, watch: Watch = unwatched) -> Fetched:
     """Downloads what the cache lacks of the program that `lookup` found, and returns it."""
     answer = found.answer
     if found.client is None:
@@ -218,8 +218,8 @@ def download_found(request: Request, found: FoundArtifact, cache: Cache, *, watc
     moved = download_missing(answer, cache, found.client, watch)
     # A cache that is not writable still serves its content: only a download requires writing.
     with nullcontext() if moved else suppress(MxrError):
-        cache.remember(request, answer, found.etag)
-    cache.tell_uses(found.client)
+        cache.store_answer(request, answer, found.etag)
+    cache.report_uses(found.client)
     return make_fetched(answer, cache, "registry" if moved else "cache")
 
 
@@ -233,7 +233,7 @@ def fetch_compiled(
     """
     artifact, etag = client.confirm(identity, "")
     assert artifact is not None
-    cache.meet(client.identity)
+    cache.note_registry(client.identity)
     answer = check_match(request, artifact, "The compiled program")
     if not answer.artifact.answers_requests:
         raise NoSuchArtifactError(
@@ -244,7 +244,7 @@ def fetch_compiled(
         )
     moved = download_missing(answer, cache, client, watch)
     with nullcontext() if moved else suppress(MxrError):
-        cache.remember(request, answer, etag)
+        cache.store_answer(request, answer, etag)
     log_use(answer, cache, client)
     return make_fetched(answer, cache, "compiled")
 
@@ -260,9 +260,9 @@ def make_fetched(answer: Answer, cache: Cache, source: str, warnings: tuple[str,
 
 def log_use(answer: Answer, cache: Cache, client: Client | None) -> None:
     """Logs a use that no resolve counted, and reports it with `client`; without one, a later fetch reports it."""
-    cache.note_use(answer.artifact.id)
+    cache.log_use(answer.artifact.id)
     if client is not None:
-        cache.tell_uses(client)
+        cache.report_uses(client)
 
 
 def check_match(request: Request, artifact: Artifact, what: str) -> Answer:
@@ -270,7 +270,7 @@ def check_match(request: Request, artifact: Artifact, what: str) -> Answer:
 
     Raises `MismatchError` if it does not match the request, and `DamagedError` if it does not match its id.
     """
-    verdict = _judged(request, artifact)
+    verdict = _judge(request, artifact)
     if verdict.refused:
         raise MismatchError(
             f"{what} does not match the request: {'; '.join(map(str, verdict.refused))}.",
@@ -291,11 +291,11 @@ def download_missing(answer: Answer, cache: Cache, client: Client, watch: Watch 
 
     moved = False
     for file in files_of(answer):
-        if not cache.holds(file.sha256):
-            with cache.turn(file.sha256):
-                if not cache.holds(file.sha256):
-                    here = cache.pieces(answer.artifact.key.model, file)
-                    transfer.download(client, file, cache.place(file.sha256), watch(file.size), here)
+        if not cache.intact_or_removed(file.sha256):
+            with cache.download_lock(file.sha256):
+                if not cache.intact_or_removed(file.sha256):
+                    here = cache.find_blobs(answer.artifact.key.model, file)
+                    transfer.download(client, file, cache.prepare_file(file.sha256), watch(file.size), here)
                     moved = True
     return moved
 
@@ -325,7 +325,7 @@ def describe_inexact_match(request: Request, answer: Answer) -> str:
     return "; ".join(parts)
 
 
-def _judged(request: Request, artifact: Artifact) -> Verdict:
+def _judge(request: Request, artifact: Artifact) -> Verdict:
     generic = artifact.key.arch if artifact.digest != request.key.digest else None
     return judge(request.constraints, Candidate(artifact.id, artifact.attributes, generic=generic))
 
@@ -344,7 +344,7 @@ def check_answer(request: Request, answer: Answer) -> None:
             hint="Its database is damaged, or a proxy mixes up replies. Run `mxr-registry fsck` on the registry.",
             detail={"id": artifact.id, "digest": artifact.digest, "asked": request.key.digest},
         )
-    refused = _judged(request, artifact).refused
+    refused = _judge(request, artifact).refused
     if refused:
         raise DamagedError(
             f"The registry answered with an artifact that does not match the request: {'; '.join(map(str, refused))}.",
@@ -365,7 +365,7 @@ def files_of(answer: Answer) -> tuple[File, ...]:
 
 def has_files(answer: Answer, cache: Cache) -> bool:
     """Returns whether the cache has every file of an answer, with the right sha256."""
-    return all(cache.holds(file.sha256) for file in files_of(answer))
+    return all(cache.intact_or_removed(file.sha256) for file in files_of(answer))
 
 
 def cached_path(answer: Answer, cache: Cache) -> Path:
@@ -375,7 +375,7 @@ def cached_path(answer: Answer, cache: Cache) -> Path:
 
 
 def _offline(request: Request, before: Answer | None, cache: Cache) -> Answer:
-    chosen = cache.choose(request) if before is None or not has_files(before, cache) else None
+    chosen = cache.best_match(request) if before is None or not has_files(before, cache) else None
     answer = before if chosen is None else chosen.answer
     if answer is None or not has_files(answer, cache):
         raise UnreachableError(
@@ -385,9 +385,9 @@ def _offline(request: Request, before: Answer | None, cache: Cache) -> Answer:
     return answer
 
 
-def _unserved(request: Request, before: Answer | None, cache: Cache, problem: MxrError) -> MxrError:
+def _unreachable_error(request: Request, before: Answer | None, cache: Cache, problem: MxrError) -> MxrError:
     """Returns the error, extended by whether --offline would find a program in the cache."""
-    chosen = cache.choose(request) if before is None else None
+    chosen = cache.best_match(request) if before is None else None
     answer = before if chosen is None else chosen.answer
     if answer is None or not has_files(answer, cache):
         hint = f"{problem.hint} The cache has no program for this request."

@@ -28,10 +28,10 @@ def find_namespace_defaults(cache: Cache, connect: Connect | None) -> RequestDef
     try:
         client = connect().with_timeout(PATIENCE)
         found = client.defaults()
-        cache.meet(client.identity)
+        cache.note_registry(client.identity)
     except (UnreachableError, TemporaryError):
         return known or NO_DEFAULTS
-    cache.remember_defaults(message_document(found))
+    cache.store_defaults(message_document(found))
     return found.as_defaults(SOURCE)
 
 

@@ -157,11 +157,11 @@ def test_a_cache_imports_a_bundle_and_serves_from_it(
         again = importer.into_cache(layout, contents, other)
     assert [each.new for each in first] == [True] * 3 and [each.new for each in again] == [False] * 3
     for each in lock.entries:
-        found = other.answer(each.request)
+        found = other.lookup(each.request)
         assert found is not None and found.record is not None and found.record.age is None
         answer = found.answer
         assert answer is not None and answer.match.exact and answer.artifact.id == each.id
-        assert other.holds(each.sha256)
+        assert other.intact_or_removed(each.sha256)
     model = other.model(MODEL)
     assert model is not None and (model.name, model.inputs) == (STATED.name, STATED.inputs)
 

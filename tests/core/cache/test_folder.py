@@ -48,14 +48,14 @@ def fill(folder: Path) -> None:
     """A cache with a program, its record and an answer."""
     cache = opened(folder)
     put(cache, b"program")
-    cache.remember(REQUEST, SAID)
+    cache.store_answer(REQUEST, SAID)
 
 
 def reads(cache: Cache) -> None:
     """Whatever a fetch from the cache does."""
-    cache.answer(REQUEST)
-    cache.choose(REQUEST)
-    cache.holds(SHA)
+    cache.lookup(REQUEST)
+    cache.best_match(REQUEST)
+    cache.intact_or_removed(SHA)
 
 
 @pytest.fixture
@@ -75,12 +75,12 @@ def test_a_folder_that_others_can_write_is_refused_with_the_way_to_mend_it(tmp_p
     fill(tmp_path / "c")
     (tmp_path / "c").chmod(mode)
     cache = Cache(tmp_path / "c")
-    for attempt in (lambda: reads(cache), lambda: cache.remember(REQUEST, SAID), lambda: cache.meet(ONE)):
+    for attempt in (lambda: reads(cache), lambda: cache.store_answer(REQUEST, SAID), lambda: cache.note_registry(ONE)):
         with pytest.raises(NotAllowedError, match="Other users can write") as caught:
             attempt()
     assert ("chmod go-w" in caught.value.hint) == (mode != 0o1777)
     (tmp_path / "c").chmod(0o755)
-    assert Cache(tmp_path / "c").holds(SHA), "mended"
+    assert Cache(tmp_path / "c").intact_or_removed(SHA), "mended"
 
 
 @as_root
@@ -106,12 +106,12 @@ def test_folders_of_root_and_of_cache_owners_are_only_read_and_their_memo_is_ign
 
     def check(folder: Path, owners: tuple[int, ...]) -> None:
         cache = Cache(folder, CachePolicy(owners=owners, private=home / f"state-{os.geteuid()}"))
-        cache.meet(ONE)
-        assert cache.answer(REQUEST) is not None and cache.holds(SHA)
+        cache.note_registry(ONE)
+        assert cache.lookup(REQUEST) is not None and cache.intact_or_removed(SHA)
         assert cache.memo.folder is not None and cache.memo.folder.is_relative_to(home / f"state-{os.geteuid()}")
         with pytest.raises(NotAllowedError, match="only reads it"):
-            cache.remember(REQUEST, SAID)
-        cache.note_use(SHA)
+            cache.store_answer(REQUEST, SAID)
+        cache.log_use(SHA)
 
     memo = StatMemo(forged)
     forged.mkdir(exist_ok=True)
@@ -129,7 +129,7 @@ def test_folders_of_root_and_of_cache_owners_are_only_read_and_their_memo_is_ign
 
 
 def _refuses_damage(home: Path) -> None:
-    assert not Cache(home / "roots", CachePolicy(private=home / f"state-{THIRD}")).holds(SHA)
+    assert not Cache(home / "roots", CachePolicy(private=home / f"state-{THIRD}")).intact_or_removed(SHA)
 
 
 @as_root
@@ -155,12 +155,12 @@ def test_what_others_planted_before_the_folder_was_mended_is_not_used(home: Path
     for folder in [cache, *(path for path in cache.rglob("*") if path.is_dir() and path.stat().st_uid == 0)]:
         folder.chmod(0o755)
     found = opened(cache)
-    assert found.answer(REQUEST) is None and found.choose(REQUEST) is None and not found.holds(SHA)
+    assert found.lookup(REQUEST) is None and found.best_match(REQUEST) is None and not found.intact_or_removed(SHA)
     assert list(entries(found)) == [] and list(verify_programs(found)) == []
     with pytest.raises(NotAllowedError):
         found.folder.open_to_write("locks/x", os.O_RDWR).__enter__()
-    found.remember(REQUEST, SAID)
-    assert found.answer(REQUEST) is not None, "one's own record takes the place"
+    found.store_answer(REQUEST, SAID)
+    assert found.lookup(REQUEST) is not None, "one's own record takes the place"
 
 
 def test_planted_symbolic_and_hard_links_neither_redirect_nor_truncate(tmp_path: Path) -> None:
@@ -176,22 +176,22 @@ def test_planted_symbolic_and_hard_links_neither_redirect_nor_truncate(tmp_path:
     (cache.root / "locks").mkdir(exist_ok=True)
     (cache.root / "locks" / SHA).symlink_to(victim)
     (home / "uses").symlink_to(victim)
-    with cache.turn(SHA):
-        cache.note_use(SHA)
+    with cache.download_lock(SHA):
+        cache.log_use(SHA)
     (home / "uses").unlink()
     (home / "uses").hardlink_to(victim)
-    cache.note_use(SHA)
+    cache.log_use(SHA)
     assert victim.read_bytes() == b"precious"
     program = cache.file(SHA)
     program.rename(elsewhere / SHA)
     program.symlink_to(elsewhere / SHA)
-    assert not cache.holds(SHA), "a link is not the program"
+    assert not cache.intact_or_removed(SHA), "a link is not the program"
     answers = home / "answers"
     answers.rename(elsewhere / "answers")
     answers.symlink_to(elsewhere / "answers")
-    assert cache.answer(REQUEST) is None
+    assert cache.lookup(REQUEST) is None
     with pytest.raises(NotAllowedError, match="symbolic link"):
-        cache.remember(REQUEST, SAID)
+        cache.store_answer(REQUEST, SAID)
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "v2").symlink_to(tmp_path / "c" / "v2")
     with pytest.raises(NotAllowedError, match="symbolic link"):
@@ -211,7 +211,7 @@ def test_folders_are_closed_to_others_whatever_the_umask(tmp_path: Path) -> None
 
 def test_a_name_that_is_a_pipe_does_not_block(tmp_path: Path) -> None:
     folder = CacheFolder(tmp_path, "v2")
-    os.mkfifo(folder.ready("a/pipe"))
-    assert folder.read("a/pipe") is None and not folder.trusts("a/pipe")
+    os.mkfifo(folder.prepare_path("a/pipe"))
+    assert folder.read("a/pipe") is None and not folder.has_trusted_file("a/pipe")
     with pytest.raises(OSError, match="not a plain file"):
         folder.open_to_write("a/pipe", os.O_RDWR).__enter__()

@@ -41,7 +41,7 @@ def artifact(data: bytes = b"program", key: Key = GPU, has: Attributes | None = 
 
 def put(cache: Cache, data: bytes) -> Path:
     """The program in the cache, old enough for its stat to be trusted."""
-    path = cache.place(sha256(data).hexdigest())
+    path = cache.prepare_file(sha256(data).hexdigest())
     disk.write_whole(path, data, 0o444)
     os.utime(path, ns=(10**18, 10**18))
     return path
@@ -50,7 +50,7 @@ def put(cache: Cache, data: bytes) -> Path:
 def opened(folder: Path) -> Cache:
     """A cache that a registry answered to."""
     found = Cache(folder)
-    found.meet(ONE)
+    found.note_registry(ONE)
     return found
 
 
@@ -65,25 +65,25 @@ def said_of(found: CachedAnswer | None) -> Answer | None:
 
 def test_what_was_answered_is_answered_again(cache: Cache, tmp_path: Path) -> None:
     said = Answer(artifact(), Match(("rocm_patch",), {"xnack": "-"}))
-    assert cache.answer(REQUEST) is None
-    cache.remember(REQUEST, said)
-    assert said_of(cache.answer(REQUEST)) == said
-    assert said_of(Cache(tmp_path).answer(REQUEST)) == said, "another process"
+    assert cache.lookup(REQUEST) is None
+    cache.store_answer(REQUEST, said)
+    assert said_of(cache.lookup(REQUEST)) == said
+    assert said_of(Cache(tmp_path).lookup(REQUEST)) == said, "another process"
 
 
 def test_what_the_namespace_does_not_serve_answers_nothing(cache: Cache) -> None:
     """A lock or an id brings such a program into the cache, too."""
     pushed = replace(artifact(), origin="pushed")
     put(cache, b"program")
-    cache.keep(pushed)
-    assert cache.choose(REQUEST) is None
-    known = cache.known(pushed.digest, pushed.id)
+    cache.store_artifact(pushed)
+    assert cache.best_match(REQUEST) is None
+    known = cache.artifact_record(pushed.digest, pushed.id)
     assert known is not None and known.artifact == pushed
-    cache.remember(REQUEST, Answer(pushed, Match()))
-    assert cache.answer(REQUEST) is None
+    cache.store_answer(REQUEST, Answer(pushed, Match()))
+    assert cache.lookup(REQUEST) is None
     for served in (replace(pushed, promoted_at=2.0), replace(pushed, serve="any")):
-        cache.keep(served)
-        assert said_of(cache.choose(REQUEST)) == said_of(cache.answer(REQUEST)) == Answer(served, Match())
+        cache.store_artifact(served)
+        assert said_of(cache.best_match(REQUEST)) == said_of(cache.lookup(REQUEST)) == Answer(served, Match())
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_what_the_namespace_does_not_serve_answers_nothing(cache: Cache) -> None
     ids=repr,
 )
 def test_an_answer_is_for_that_very_request(cache: Cache, other: Request) -> None:
-    cache.remember(REQUEST, Answer(artifact(), Match()))
-    assert cache.answer(other) is None
+    cache.store_answer(REQUEST, Answer(artifact(), Match()))
+    assert cache.lookup(other) is None
 
 
 def test_an_answer_of_the_generic_family(cache: Cache) -> None:
@@ -108,43 +108,43 @@ def test_an_answer_of_the_generic_family(cache: Cache) -> None:
     family = key.generic()
     assert family is not None
     said = Answer(artifact(key=family), Match(("arch",)))
-    cache.remember(Request(key), said)
-    assert said_of(cache.answer(Request(key))) == said
-    assert said_of(cache.choose(Request(key))) == said
-    assert cache.choose(Request(key, Constraints(exact=True))) is None
+    cache.store_answer(Request(key), said)
+    assert said_of(cache.lookup(Request(key))) == said
+    assert said_of(cache.best_match(Request(key))) == said
+    assert cache.best_match(Request(key, Constraints(exact=True))) is None
 
 
 def test_the_cache_chooses_by_the_registrys_rules(cache: Cache) -> None:
     later = artifact(b"later", has=Attributes(num_cu=110), at=2.0)
     first = artifact(b"first", has=Attributes(num_cu=104), at=1.0)
     for each in (later, first):
-        cache.remember(Request(GPU, Constraints(num_cu=each.attributes.num_cu)), Answer(each, Match()))
-    assert said_of(cache.choose(Request(GPU, Constraints(num_cu=110)))) == Answer(later, Match())
-    assert cache.choose(Request(GPU, Constraints(num_cu=108))) is None
-    assert said_of(cache.choose(Request(GPU, Constraints(num_cu=108, allow=("cu",))))) == Answer(
+        cache.store_answer(Request(GPU, Constraints(num_cu=each.attributes.num_cu)), Answer(each, Match()))
+    assert said_of(cache.best_match(Request(GPU, Constraints(num_cu=110)))) == Answer(later, Match())
+    assert cache.best_match(Request(GPU, Constraints(num_cu=108))) is None
+    assert said_of(cache.best_match(Request(GPU, Constraints(num_cu=108, allow=("cu",))))) == Answer(
         first, Match(("num_cu",))
     )
-    assert said_of(cache.choose(REQUEST)) == Answer(first, Match((), {"num_cu": 104}))
+    assert said_of(cache.best_match(REQUEST)) == Answer(first, Match((), {"num_cu": 104}))
     promoted = replace(later, promoted_at=5.0)
-    cache.remember(REQUEST, Answer(promoted, Match()))
-    assert said_of(cache.choose(REQUEST)) == Answer(promoted, Match((), {"num_cu": 110}))
-    assert cache.choose(Request(replace(GPU, arch="gfx908"))) is None
+    cache.store_answer(REQUEST, Answer(promoted, Match()))
+    assert said_of(cache.best_match(REQUEST)) == Answer(promoted, Match((), {"num_cu": 110}))
+    assert cache.best_match(Request(replace(GPU, arch="gfx908"))) is None
 
 
 def test_signs_that_disagree_in_the_cache_are_a_usage_error(cache: Cache) -> None:
     for sign in ("+", "-"):
         row = artifact(sign.encode(), has=Attributes(xnack=sign))
-        cache.remember(Request(GPU, Constraints(xnack=sign)), Answer(row, Match()))
+        cache.store_answer(Request(GPU, Constraints(xnack=sign)), Answer(row, Match()))
     with pytest.raises(UsageError, match="xnack"):
-        cache.choose(REQUEST)
+        cache.best_match(REQUEST)
 
 
 def test_it_holds_what_it_holds(cache: Cache) -> None:
     data = b"program"
     sha = sha256(data).hexdigest()
-    assert not cache.holds(sha)
+    assert not cache.intact_or_removed(sha)
     path = put(cache, data)
-    assert cache.holds(sha) and cache.holds(sha)
+    assert cache.intact_or_removed(sha) and cache.intact_or_removed(sha)
     assert path.read_bytes() == data
 
 
@@ -153,13 +153,13 @@ def test_it_holds_what_it_holds(cache: Cache) -> None:
 def test_a_damaged_file_is_dropped_and_not_served(cache: Cache, damage: bytes, known: bool) -> None:
     sha = sha256(b"program").hexdigest()
     path = put(cache, b"program")
-    assert not known or cache.holds(sha)
+    assert not known or cache.intact_or_removed(sha)
     path.chmod(0o644)
     path.write_bytes(damage)
-    assert not cache.holds(sha)
+    assert not cache.intact_or_removed(sha)
     assert not path.exists(), "so that it is fetched again"
     put(cache, b"program")
-    assert cache.holds(sha)
+    assert cache.intact_or_removed(sha)
 
 
 def test_damage_that_keeps_every_stat_is_found_by_verify(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_damage_that_keeps_every_stat_is_found_by_verify(cache: Cache, monkeypat
     monkeypatch.setattr("mxr.util.hashing.StatMemo.get", lambda *_: sha)
     bad.chmod(0o644)
     bad.write_bytes(b"PROGRAM")
-    assert cache.holds(sha), "the memo is believed here"
+    assert cache.intact_or_removed(sha), "the memo is believed here"
     assert dict(verify_programs(cache)) == {good: True, bad: False}
     assert good.exists() and not bad.exists()
 
@@ -188,14 +188,14 @@ GARBAGE = [
 def test_garbage_is_as_if_it_were_not_there(cache: Cache, folder: str, data: bytes) -> None:
     said = Answer(artifact(), Match())
     for once in range(2):
-        cache.remember(REQUEST, said)
-        cache.remember_model(MODEL_SEEN)
-        assert said_of(cache.answer(REQUEST)) == said and cache.model(MODEL) == MODEL_SEEN
+        cache.store_answer(REQUEST, said)
+        cache.store_model(MODEL_SEEN)
+        assert said_of(cache.lookup(REQUEST)) == said and cache.model(MODEL) == MODEL_SEEN
         if once == 0:
             for path in files(cache, folder):
                 path.write_bytes(data)
-            assert (cache.answer(REQUEST) is None) == (folder != "models")
-            assert (cache.choose(REQUEST) is None) == (folder == "artifacts")
+            assert (cache.lookup(REQUEST) is None) == (folder != "models")
+            assert (cache.best_match(REQUEST) is None) == (folder == "artifacts")
             assert (cache.model(MODEL) is None) == (folder == "models")
             assert list(entries(cache)) == []
 
@@ -211,13 +211,13 @@ def test_a_changed_byte_never_makes_another_program_fit(
     with pytest.MonkeyPatch.context() as patch:
         # The same bytes in each run: a record has the time at which it was confirmed.
         patch.setattr("mxr.cache.partition.time", SimpleNamespace(time=lambda: 1e9))
-        cache.remember(request, said)
+        cache.store_answer(request, said)
     path = data.draw(st.sampled_from(files(cache, "artifacts") + files(cache, "answers")))
     text = bytearray(path.read_bytes())
     at = data.draw(st.integers(0, len(text) - 1))
     text[at] = data.draw(st.integers(32, 126))
     path.write_bytes(text)
-    for found in map(said_of, (cache.answer(request), cache.choose(request))):
+    for found in map(said_of, (cache.lookup(request), cache.best_match(request))):
         if found is not None:
             assert (found.artifact.key, found.artifact.id, found.artifact.sha256) == (
                 GPU,
@@ -241,11 +241,11 @@ def test_a_changed_byte_never_makes_another_program_fit(
     ids=ascii,
 )
 def test_an_answer_with_odd_fields_is_none(cache: Cache, change: dict[str, object]) -> None:
-    cache.remember(REQUEST, Answer(artifact(), Match()))
+    cache.store_answer(REQUEST, Answer(artifact(), Match()))
     (path,) = files(cache, "answers")
     row = codec.parse(path.read_bytes(), "the answer")
     path.write_text(codec.canonical(row | change))
-    assert cache.answer(REQUEST) is None
+    assert cache.lookup(REQUEST) is None
 
 
 @pytest.mark.parametrize(
@@ -260,21 +260,21 @@ def test_an_answer_with_odd_fields_is_none(cache: Cache, change: dict[str, objec
 )
 def test_an_artifact_that_is_not_what_its_place_says(cache: Cache, wrong: Artifact) -> None:
     right = artifact()
-    cache.remember(REQUEST, Answer(right, Match()))
+    cache.store_answer(REQUEST, Answer(right, Match()))
     (path,) = files(cache, "artifacts")
     row = codec.parse(path.read_bytes(), "the record")
     path.write_text(codec.canonical(row | {"artifact": codec.encode(wrong)}))
-    assert cache.answer(REQUEST) is None and cache.choose(REQUEST) is None
+    assert cache.lookup(REQUEST) is None and cache.best_match(REQUEST) is None
 
 
 def test_an_answer_copied_from_another_request(cache: Cache) -> None:
     other = Request(replace(GPU, arch="gfx908"))
-    cache.remember(other, Answer(artifact(key=other.key), Match()))
+    cache.store_answer(other, Answer(artifact(key=other.key), Match()))
     (path,) = files(cache, "answers")
-    cache.remember(REQUEST, Answer(artifact(), Match()))
+    cache.store_answer(REQUEST, Answer(artifact(), Match()))
     (mine,) = set(files(cache, "answers")) - {path}
     mine.write_bytes(path.read_bytes())
-    assert cache.answer(REQUEST) is None
+    assert cache.lookup(REQUEST) is None
 
 
 @pytest.mark.parametrize("place", ["cache", "cache/v2"])
@@ -283,24 +283,24 @@ def test_a_cache_that_can_be_neither_read_nor_written(tmp_path: Path, place: str
     (tmp_path / place).write_bytes(b"a file where the folder should be")
     cache = opened(tmp_path / "cache")
     calls: list[Callable[[], object]] = [
-        lambda: cache.answer(REQUEST),
-        lambda: cache.choose(REQUEST),
+        lambda: cache.lookup(REQUEST),
+        lambda: cache.best_match(REQUEST),
         lambda: cache.model(MODEL),
-        lambda: cache.remember_model(MODEL_SEEN),
+        lambda: cache.store_model(MODEL_SEEN),
         lambda: list(entries(cache)),
         lambda: list(verify_programs(cache)),
-        lambda: cache.holds("ab" * 32),
+        lambda: cache.intact_or_removed("ab" * 32),
     ]
     assert [bool(call()) for call in calls] == [False] * len(calls)
-    with cache.turn("ab" * 32):
+    with cache.download_lock("ab" * 32):
         pass
     with pytest.raises(UsageError):
-        cache.remember(REQUEST, Answer(artifact(), Match()))
+        cache.store_answer(REQUEST, Answer(artifact(), Match()))
 
 
 def test_entries_are_programs_and_what_is_known_of_them(cache: Cache) -> None:
     said = artifact()
-    cache.remember(REQUEST, Answer(said, Match()))
+    cache.store_answer(REQUEST, Answer(said, Match()))
     known, unknown = put(cache, b"program"), put(cache, b"nobody knows")
     disk.partial_name(known.parent).write_bytes(b"half")
     found = {each.path: each.record and each.record.artifact for each in entries(cache)}
@@ -316,11 +316,11 @@ def test_two_at_once(tmp_path: Path) -> None:
         cache = opened(tmp_path)
         try:
             for _ in range(25):
-                with cache.turn("ab" * 32):
+                with cache.download_lock("ab" * 32):
                     inside.append(number)
-                cache.remember(REQUEST, said[number])
-                assert said_of(cache.answer(REQUEST)) in said
-                assert cache.choose(REQUEST) is not None
+                cache.store_answer(REQUEST, said[number])
+                assert said_of(cache.lookup(REQUEST)) in said
+                assert cache.best_match(REQUEST) is not None
         except BaseException as problem:
             problems.append(problem)
 

@@ -28,9 +28,9 @@ from mxr.artifact.matching import Match
 from mxr.cache.store import Answer, Cache
 from mxr.errors import MxrError, WouldOverwriteError
 from mxr.install import ledger, variant_set
-from mxr.install.placement import OutputRequest, deliver
+from mxr.install.placement import Destination, deliver
 from mxr.onnxfile import read_model
-from mxr.request.builder import BuiltRequest
+from mxr.request.builder import PreparedRequest
 from mxr.request.model import ModelReference
 from mxr.util import disk
 from mxr.workflows.fetch import Fetched
@@ -69,8 +69,8 @@ def fetch(
     held(cache, data)
     made = delivery(Path("/"), key, data)
     fetched = Fetched(cache.file(made.program), "cache", Answer(made.artifact, Match()))
-    asked = BuiltRequest(Request(key), PYTHON, ())
-    return deliver(fetched, cache, asked, model, OutputRequest(str(where), **how)).path
+    asked = PreparedRequest(Request(key), PYTHON, ())
+    return deliver(fetched, cache, asked, model, Destination(str(where), **how)).path
 
 
 def other_names(path: Path, tmp_path: Path) -> Iterator[Path]:
@@ -299,7 +299,7 @@ def test_a_set_replaces_neither_another_set_nor_strangers(
         fetched = {8: Fetched(cache.file(made.program), "cache", Answer(made.artifact, Match()))}
         subject = replace(model, model=key.model)
         variant_set.place_set(
-            fetched, {8: BuiltRequest(Request(key), PYTHON, ())}, subject, str(folder), cache, force=force
+            fetched, {8: PreparedRequest(Request(key), PYTHON, ())}, subject, str(folder), cache, force=force
         )
 
     folder.mkdir()

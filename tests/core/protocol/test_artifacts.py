@@ -56,7 +56,7 @@ VALUES = [
     artifact_protocol.Model(MODEL, "m.onnx", CLAIM.inputs, True, False, "m.onnx", MANIFEST),
     artifact_protocol.Models((artifact_protocol.Model(MODEL, "m.onnx", (), claimed=True),)),
     artifact_protocol.Artifacts((ARTIFACT,), "17"),
-    artifact_protocol.Hit(ARTIFACT, {"exact": True, "relaxed": [], "assumed": {}}, {"model.mxr": "/v1/x"}),
+    artifact_protocol.ResolveReply(ARTIFACT, {"exact": True, "relaxed": [], "assumed": {}}, {"model.mxr": "/v1/x"}),
     artifact_protocol.MissingRequest((Blob("ab" * 32, 5),)),
     artifact_protocol.Missing(("ab" * 32,), 60.0),
     artifact_protocol.Misses(

@@ -14,7 +14,7 @@ from mxr.artifact.attributes import Constraints
 from mxr.errors import UsageError
 from mxr.host_facts import Host, HostTarget, HostToolchain, combine
 from mxr.onnxfile import OnnxInput, OnnxModel
-from mxr.request.builder import BuiltRequest, Options, build_request
+from mxr.request.builder import Options, PreparedRequest, build_request
 from mxr.request.model import ModelReference
 
 SUBJECT = ModelReference(MODEL, OnnxModel(Path("m.onnx"), 0, (OnnxInput("x", "float32", ("N", 3)),), (), (), 17, 8, ""))
@@ -27,7 +27,7 @@ BARE = Host(notes=("no /dev/kfd",))
 HERE = Constraints("+", "-", 104, 1, "7.2.1", "2.15.0", "1a2b3c4")
 
 
-def asked(host: Host = HOST, **said: Any) -> BuiltRequest:
+def asked(host: Host = HOST, **said: Any) -> PreparedRequest:
     return build_request(Options(**({"batch": 8} | said)), SUBJECT, host)
 
 

@@ -29,7 +29,7 @@ class KnownModels:
 def cache(tmp_path: Path) -> Cache:
     """A cache that knows one model."""
     found = Cache(tmp_path)
-    found.remember_model(Model(ONE, "m.onnx", ()))
+    found.store_model(Model(ONE, "m.onnx", ()))
     return found
 
 

@@ -89,7 +89,7 @@ def test_a_compile_request_survives_an_outage(quick: list[float]) -> None:
         def __init__(self) -> None:
             self.answers: list[Any] = [UnreachableError(), TemporaryError(), job("queued")]
 
-        def ask(self, wanted: Any) -> job_protocol.Job:
+        def request_compile(self, wanted: Any) -> job_protocol.Job:
             found = self.answers.pop(0)
             if isinstance(found, Exception):
                 raise found

@@ -79,6 +79,6 @@ def test_an_invalid_reply_is_an_error_and_not_remembered(tmp_path: Path, reply: 
 def test_a_damaged_record_is_asked_for_again(tmp_path: Path, stored: Any) -> None:
     cache = cache_in(tmp_path)
     told(cache, TOLD)
-    cache.remember_defaults(stored)
+    cache.store_defaults(stored)
     assert find_namespace_defaults(cache, None) == NO_DEFAULTS
     assert told(cache, TOLD) == FOUND

@@ -39,8 +39,8 @@ artifact = Artifact(
     serve="built",
     manifest=Manifest((file,)),
 )
-cache.imported.remember(asked.request, Answer(artifact, Match((), {})))
-cache.place(sha).write_bytes(data)
+cache.imported.store_answer(asked.request, Answer(artifact, Match((), {})))
+cache.prepare_file(sha).write_bytes(data)
 reply = {}
 try:
     session = mxr.ort_session(

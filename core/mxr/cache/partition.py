@@ -14,6 +14,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import Enum
 from hashlib import sha256
 from typing import Any
 
@@ -55,12 +56,34 @@ class CachedArtifact:
     imported: bool = False
 
 
+class CacheState(Enum):
+    """How the cache may serve an artifact of which it has a record, or none."""
+
+    FRESH = "fresh"
+    """At once: the registry confirmed it within `max_age`."""
+    UNCONFIRMED = "unconfirmed"
+    """When the registry confirms it, or with a warning while the registry is away."""
+    EXPIRED = "expired"
+    """Only when the registry confirms it."""
+    UNSUITABLE = "unsuitable"
+    """Only offline: it is not an exact match, or files of it are missing, so the registry has to resolve again."""
+    GONE = "gone"
+    """Not at all: the registry removed it."""
+    ABSENT = "absent"
+    """Not at all: there is no record."""
+
+
+CONFIRMABLE = (CacheState.FRESH, CacheState.UNCONFIRMED, CacheState.EXPIRED)
+"""The states in which an artifact serves when the registry confirms it."""
+
+
 @dataclass(frozen=True, slots=True)
 class CachedAnswer:
-    """The last word of a partition on a request. `answer` is None where the registry had no artifact for it."""
+    """The answer to a request and the record of its artifact. `state`: how it may serve, by the policy of the cache."""
 
-    answer: Answer | None
-    record: CachedArtifact | None = None
+    answer: Answer
+    record: CachedArtifact
+    state: CacheState = CacheState.UNSUITABLE
 
 
 class Partition:
@@ -73,14 +96,12 @@ class Partition:
         self.folder, self.name, self.ageless = folder, name, ageless
 
     def lookup(self, request: Request) -> CachedAnswer | None:
-        """Returns the last word on exactly this request, or None.
+        """Returns the stored answer to exactly this request, or None.
 
         An answer about an artifact that changed since, that is gone, or that its namespace does not serve counts as
         missing.
         """
         found = self._read(self._answer_name(request))
-        if found.get("miss") is True:
-            return CachedAnswer(None)
         try:
             record = self.artifact_record(check_sha256(str(found["digest"])), str(found["id"]))
             if record is None or record.gone or found.get("etag", "") != record.etag:
@@ -91,6 +112,10 @@ class Partition:
             return CachedAnswer(Answer(record.artifact, Match(tuple(match["relaxed"]), dict(match["assumed"]))), record)
         except (KeyError, TypeError, ValueError, MxrError):
             return None
+
+    def has_miss(self, request: Request) -> bool:
+        """Whether the registry's last word on this request was that it has nothing."""
+        return self._read(self._answer_name(request)).get("miss") is True
 
     def store_answer(self, request: Request, answer: Answer, etag: str = "") -> None:
         """Stores an answer and the record of its artifact."""

@@ -35,14 +35,14 @@ from mxr.util.hashing import StatMemo, sha256_memoised
 
 from . import usage_log
 from .folder import CacheFolder
-from .partition import REMOVED, Answer, CachedAnswer, CachedArtifact, Partition
+from .partition import CONFIRMABLE, REMOVED, Answer, CachedAnswer, CachedArtifact, CacheState, Partition
 from .policy import CachePolicy
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
     from mxr.settings import Settings
 
-__all__ = ["Answer", "Cache", "CachePolicy", "CachedAnswer", "CachedArtifact"]
+__all__ = ["CONFIRMABLE", "Answer", "Cache", "CachePolicy", "CacheState", "CachedAnswer", "CachedArtifact"]
 
 VERSION = "v2"
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -154,18 +154,28 @@ class Cache:
     # --- answers ---
 
     def lookup(self, request: Request) -> CachedAnswer | None:
-        """Returns the last word on exactly this request: the registry's, else that of an imported bundle, or None.
+        """Returns the answer to exactly this request, with its state: the registry's, else that of a bundle, or None.
 
-        The answer of a bundle counts as missing if the registry said since that the artifact is gone, or is another.
+        The answer of a bundle counts as missing if the registry said since that it has nothing, that the artifact is
+        gone, or that it is another. Files that do not match their sha256 are removed.
         """
+        found = self._stored_answer(request)
+        if found is None:
+            return None
+        suitable = found.answer.match.exact and self.all_intact_or_removed(found.answer)
+        return replace(found, state=self.state_of(found.record) if suitable else CacheState.UNSUITABLE)
+
+    def _stored_answer(self, request: Request) -> CachedAnswer | None:
         partition = self.partition
-        found = None if partition is None else partition.lookup(request)
-        if found is not None or (brought := self.imported.lookup(request)) is None or brought.record is None:
+        if partition is not None and (found := partition.lookup(request)) is not None:
             return found
+        brought = self.imported.lookup(request)
+        if brought is None or (partition is not None and partition.has_miss(request)):
+            return None
         record = self._updated_by_registry(brought.record)
         if record.gone or not is_same_offer(record.artifact, brought.record.artifact):
             return None
-        return CachedAnswer(brought.answer, record)
+        return replace(brought, record=record)
 
     def _updated_by_registry(self, brought: CachedArtifact) -> CachedArtifact:
         """Returns what the registry said about an artifact that a bundle brought, else the record of the bundle."""
@@ -184,8 +194,7 @@ class Cache:
         partition = self.partition
         sources = [self.imported]
         if partition is not None:
-            last = partition.lookup(request)
-            sources += [partition] if last is None or last.answer is not None else []
+            sources += [] if partition.has_miss(request) else [partition]
         for key, generic in ((request.key, None), (request.key.generic(), True)):
             for record in (each for source in sources if key is not None for each in source.records(key.digest)):
                 if record.imported:
@@ -210,15 +219,22 @@ class Cache:
         record = held[found[0].id]
         return CachedAnswer(Answer(record.artifact, found[1]), record)
 
-    def is_fresh(self, record: CachedArtifact | None) -> bool:
-        """Returns whether a record serves without asking the registry."""
-        return record is not None and record.age is not None and 0 <= record.age <= self.policy.max_age
+    def state_of(self, record: CachedArtifact | None) -> CacheState:
+        """Returns how the artifact of a record may serve. Its files are not looked at."""
+        if record is None:
+            return CacheState.ABSENT
+        if record.gone:
+            return CacheState.GONE
+        if record.age is not None and 0 <= record.age <= self.policy.max_age:
+            return CacheState.FRESH
+        if record.imported or record.age is None or 0 <= record.age <= self.policy.max_stale:
+            return CacheState.UNCONFIRMED
+        return CacheState.EXPIRED
 
-    def survives(self, record: CachedArtifact | None) -> bool:
-        """Returns whether a record serves while the registry is away."""
-        if record is None or record.age is None:
-            return record is not None
-        return record.imported or 0 <= record.age <= self.policy.max_stale
+    def all_intact_or_removed(self, answer: Answer) -> bool:
+        """Returns whether every file of an answer is here and matches its sha256. Removes those that do not match."""
+        manifest = answer.artifact.manifest
+        return manifest is not None and all(self.intact_or_removed(file.sha256) for file in manifest.files)
 
     def store_answer(self, request: Request, answer: Answer, etag: str = "") -> None:
         """Stores an answer of the registry. Raises as `CacheFolder.prepare_path` does."""
@@ -228,8 +244,11 @@ class Cache:
     def store_miss(self, request: Request) -> None:
         """Stores that the registry has nothing for a request, where the cache would serve something else."""
         with suppress(MxrError):
-            if self.partition is not None and (self.partition.lookup(request) or self.best_match(request)):
-                self.partition.store_miss(request)
+            partition = self.partition
+            if partition is None or partition.has_miss(request):
+                return
+            if partition.lookup(request) or self.best_match(request):
+                partition.store_miss(request)
 
     def store_artifact(self, artifact: Artifact, etag: str = "") -> None:
         """Stores that the registry has an artifact. Raises as `CacheFolder.prepare_path` does."""

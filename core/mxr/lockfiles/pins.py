@@ -18,7 +18,7 @@ from mxr.artifact.partial import PartialRequest
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import ANY
 from mxr.artifact.target import GfxArch
-from mxr.cache.store import Answer, Cache
+from mxr.cache.store import CONFIRMABLE, Answer, Cache, CacheState
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import (
     DamagedError,
@@ -209,14 +209,14 @@ def find_pinned(entry: LockEntry, cache: Cache, connect: Connect | None) -> Pinn
 
 def _find_record(entry: LockEntry, cache: Cache, connect: Connect | None) -> PinnedArtifact:
     record = cache.artifact_record(entry.digest, entry.id)
-    usable = record is not None and record.gone is None
-    if record is not None and usable and (connect is None or cache.is_fresh(record)):
+    state = cache.state_of(record)
+    if record is not None and (state is CacheState.FRESH or (connect is None and state in CONFIRMABLE)):
         return PinnedArtifact(record.artifact)
     if connect is None:
         raise _absent(entry) if record is None else _gone(entry)
     client = connect()
     try:
-        if record is not None and usable and fetch_workflow.confirm_record(record, cache, client):
+        if record is not None and state in CONFIRMABLE and fetch_workflow.confirm_record(record, cache, client):
             return PinnedArtifact(record.artifact)
         artifact, etag = client.confirm(entry.id, "")
         cache.note_registry(client.identity)
@@ -225,7 +225,7 @@ def _find_record(entry: LockEntry, cache: Cache, connect: Connect | None) -> Pin
     except NotFoundError as gone:
         raise _gone(entry) from gone
     except (UnreachableError, TemporaryError) as problem:
-        if record is not None and usable and cache.survives(record):
+        if record is not None and state is CacheState.UNCONFIRMED:
             return PinnedArtifact(record.artifact, warnings=fetch_workflow.stale_warnings(record, problem))
         raise
 
@@ -245,7 +245,7 @@ def _download_pinned(
 
     The answer is not cached for later fetches without a lock: the registry may resolve the request differently.
     """
-    if fetch_workflow.has_files(answer, cache):
+    if cache.all_intact_or_removed(answer):
         if found.etag:
             with suppress(MxrError):
                 cache.store_artifact(answer.artifact, found.etag)

@@ -19,7 +19,7 @@ from mxr.artifact.key import value_text
 from mxr.artifact.matching import Candidate, Match
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.serving import ANY
-from mxr.cache.store import Answer, Cache, CachedArtifact
+from mxr.cache.store import Answer, Cache, CachedArtifact, CacheState
 from mxr.client.registry import Client
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MxrError, NoSuchArtifactError, TemporaryError, UnreachableError, UsageError
@@ -142,7 +142,11 @@ def _list_candidates(
     except NoSuchArtifactError as miss:
         raise _with_compile_command(miss, partial, options, subject) from None
     except (UnreachableError, TemporaryError) as problem:
-        records = {each.artifact.id: each for each in _cached_programs(partial, cache) if cache.survives(each)}
+        records = {
+            each.artifact.id: each
+            for each in _cached_programs(partial, cache)
+            if cache.state_of(each) in (CacheState.FRESH, CacheState.UNCONFIRMED)
+        }
         listed = _cached_candidates(partial, records)
         if listed is None:
             hint = f"{problem.hint} The cache has no program for this request."
@@ -159,7 +163,7 @@ def _list_candidates(
 def _cached_programs(partial: PartialRequest, cache: Cache) -> Iterator[CachedArtifact]:
     """The cached programs that the request can mean and that the cache has whole."""
     for record in cache.servable_records(partial.model):
-        if partial.admits(record.artifact.key) and fetch_workflow.has_files(Answer(record.artifact, Match()), cache):
+        if partial.admits(record.artifact.key) and cache.all_intact_or_removed(Answer(record.artifact, Match())):
             yield record
 
 

@@ -18,7 +18,7 @@ from mxr.artifact.matching import Candidate, Match, Verdict, judge
 from mxr.artifact.records import Artifact
 from mxr.artifact.serving import DESCRIPTIONS
 from mxr.artifact.target import Inputs
-from mxr.cache.store import Answer, Cache, CachedArtifact, is_same_offer
+from mxr.cache.store import CONFIRMABLE, Answer, Cache, CachedAnswer, CachedArtifact, CacheState, is_same_offer
 from mxr.errors import (
     DamagedError,
     MismatchError,
@@ -122,19 +122,16 @@ def fetch(
 
 def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> LookupResult:
     """Finds the program for a request without downloading it. Arguments and errors are those of `fetch`."""
-    before = None if refresh else cache.lookup(request)
-    answer = None if before is None else before.answer
-    record = None if before is None else before.record
-    if answer is not None and not (answer.match.exact and has_files(answer, cache)):
-        record = None
-    if answer is not None and cache.is_fresh(record):
-        return LookupResult(answer)
+    cached = None if refresh else cache.lookup(request)
+    state = CacheState.ABSENT if cached is None else cached.state
+    if cached is not None and state is CacheState.FRESH:
+        return LookupResult(cached.answer)
     if connect is None:
-        return LookupResult(_offline(request, answer, cache))
+        return LookupResult(_offline_answer(request, cached, cache))
     client = connect()
     try:
-        if answer is not None and record is not None and confirm_record(record, cache, client):
-            return LookupResult(answer)
+        if cached is not None and state in CONFIRMABLE and confirm_record(cached.record, cache, client):
+            return LookupResult(cached.answer)
         found, etag = resolve_with_etag(request, client)
         cache.note_registry(client.identity)
         return LookupResult(found, client, etag)
@@ -144,9 +141,9 @@ def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: 
             cache.store_miss(request)
         raise
     except (UnreachableError, TemporaryError) as problem:
-        if answer is not None and record is not None and cache.survives(record):
-            return LookupResult(answer, warnings=stale_warnings(record, problem))
-        raise _unreachable_error(request, answer, cache, problem) from problem
+        if cached is not None and state is CacheState.UNCONFIRMED:
+            return LookupResult(cached.answer, warnings=stale_warnings(cached.record, problem))
+        raise _unreachable_error(request, cached, cache, problem) from problem
 
 
 def confirm_record(record: CachedArtifact, cache: Cache, client: Client) -> bool:
@@ -363,33 +360,34 @@ def files_of(answer: Answer) -> tuple[File, ...]:
     return manifest.files
 
 
-def has_files(answer: Answer, cache: Cache) -> bool:
-    """Returns whether the cache has every file of an answer, with the right sha256."""
-    return all(cache.intact_or_removed(file.sha256) for file in files_of(answer))
-
-
 def cached_path(answer: Answer, cache: Cache) -> Path:
     """Returns the path in the cache of the program of an answer."""
     files = files_of(answer)
     return cache.file(files[0].sha256) if len(files) == 1 else cache.root / "files"
 
 
-def _offline(request: Request, before: Answer | None, cache: Cache) -> Answer:
-    chosen = cache.best_match(request) if before is None or not has_files(before, cache) else None
-    answer = before if chosen is None else chosen.answer
-    if answer is None or not has_files(answer, cache):
+def _offline_answer(request: Request, cached: CachedAnswer | None, cache: Cache) -> Answer:
+    """Returns the answer that serves without a registry. Raises `UnreachableError` if there is none."""
+    found = _servable_offline(request, cached, cache)
+    if found is None:
         raise UnreachableError(
             "The cache has no program for this request, and --offline is set.",
             hint="Run the same command once without --offline.",
         )
-    return answer
+    return found
 
 
-def _unreachable_error(request: Request, before: Answer | None, cache: Cache, problem: MxrError) -> MxrError:
+def _servable_offline(request: Request, cached: CachedAnswer | None, cache: Cache) -> Answer | None:
+    if cached is not None and cache.all_intact_or_removed(cached.answer):
+        return cached.answer
+    best = cache.best_match(request)
+    return best.answer if best is not None and cache.all_intact_or_removed(best.answer) else None
+
+
+def _unreachable_error(request: Request, cached: CachedAnswer | None, cache: Cache, problem: MxrError) -> MxrError:
     """Returns the error, extended by whether --offline would find a program in the cache."""
-    chosen = cache.best_match(request) if before is None else None
-    answer = before if chosen is None else chosen.answer
-    if answer is None or not has_files(answer, cache):
+    answer = _servable_offline(request, cached, cache)
+    if answer is None:
         hint = f"{problem.hint} The cache has no program for this request."
         return type(problem)(problem.message, hint=hint)
     why = f"is not an exact match ({describe_inexact_match(request, answer)})"

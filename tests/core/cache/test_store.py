@@ -9,6 +9,7 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +21,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
 from mxr.cache.contents import entries, verify_programs
-from mxr.cache.store import Answer, Cache, CachedAnswer
+from mxr.cache.store import Answer, Cache, CachedAnswer, CachedArtifact, CachePolicy, CacheState
 from mxr.errors import UsageError
 from mxr.protocol.artifacts import Artifact, Model, ModelInput
 from mxr.util import codec, disk
@@ -69,6 +70,42 @@ def test_what_was_answered_is_answered_again(cache: Cache, tmp_path: Path) -> No
     cache.store_answer(REQUEST, said)
     assert said_of(cache.lookup(REQUEST)) == said
     assert said_of(Cache(tmp_path).lookup(REQUEST)) == said, "another process"
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [
+        (None, CacheState.ABSENT),
+        ({"age": 5.0}, CacheState.FRESH),
+        ({"age": 50.0}, CacheState.UNCONFIRMED),
+        ({"age": 500.0}, CacheState.EXPIRED),
+        ({"age": -5.0}, CacheState.EXPIRED),
+        ({"age": 500.0, "imported": True}, CacheState.UNCONFIRMED),
+        ({"age": None, "imported": True}, CacheState.UNCONFIRMED),
+        ({"age": 5.0, "gone": "removed"}, CacheState.GONE),
+    ],
+)
+def test_the_state_of_a_record(tmp_path: Path, facts: dict[str, Any] | None, state: CacheState) -> None:
+    cache = Cache(tmp_path, CachePolicy(max_age=10.0, max_stale=100.0))
+    assert cache.state_of(None if facts is None else CachedArtifact(artifact(), **facts)) is state
+
+
+def test_the_state_of_an_answer(cache: Cache) -> None:
+    """Only what is exact and has its files serves without another resolve."""
+    cache.store_answer(REQUEST, Answer(artifact(), Match()))
+
+    def state() -> CacheState:
+        found = cache.lookup(REQUEST)
+        assert found is not None
+        return found.state
+
+    assert state() is CacheState.UNSUITABLE, "its file is missing"
+    put(cache, b"program")
+    assert state() is CacheState.FRESH
+    cache.store_answer(REQUEST, Answer(artifact(), Match(("rocm_patch",))))
+    assert state() is CacheState.UNSUITABLE, "it is not exact"
+    cache.store_miss(REQUEST)
+    assert cache.lookup(REQUEST) is None
 
 
 def test_what_the_namespace_does_not_serve_answers_nothing(cache: Cache) -> None:

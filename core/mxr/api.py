@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 
 def library_call(function: Callable[P, R]) -> Callable[P, R]:
-    """Makes a function of the library word its errors for programs: arguments instead of options.
+    """Make a function of the library word its errors for programs: arguments instead of options.
 
     A traceback shows the hint as a note (Python 3.11 and later).
     """
@@ -69,7 +69,7 @@ def fetch(
     inputs: Mapping[str, Sequence[int | DynamicDim]] | None = None,
     **options: Unpack[OptionArguments],
 ) -> Fetched:
-    """Returns the right program for a model. `.path` is its file, in the cache or in `output`.
+    """Return the right program for a model. `.path` is its file, in the cache or in `output`.
 
     `model`: an ONNX file, or "sha256:..." of a known model. `output`: a file, or a folder for the layout of the
     consumer.
@@ -124,7 +124,7 @@ def fetch_set(
     inputs: Mapping[str, Sequence[int | DynamicDim]] | None = None,
     **options: Unpack[OptionArguments],
 ) -> dict[int, Fetched]:
-    """Returns the programs for several batch sizes by batch size: all of them or none.
+    """Return the programs for several batch sizes by batch size: all of them or none.
 
     With `output`, writes them to that folder, with `mxr-set.json` that lists them. The other arguments are those of
     `fetch`. Raises what `fetch` raises; `NoSuchArtifactError` lists all missing programs.
@@ -154,7 +154,7 @@ def fetch_set(
 
 
 def warned(fetched: Fetched) -> Fetched:
-    """Logs the warnings of a fetch, and returns it."""
+    """Log the warnings of a fetch, and return it."""
     _log_warnings(fetched.warnings)
     return fetched
 
@@ -170,7 +170,7 @@ def _log_warnings(lines: Sequence[str]) -> None:
 def make_options(
     inputs: Mapping[str, Sequence[int | DynamicDim]] | None, given: OptionArguments, consumer: str | None
 ) -> Options:
-    """Returns `Options` from the keyword arguments of `fetch` and its like. `consumer` is the default consumer.
+    """Return `Options` from the keyword arguments of `fetch` and its like. `consumer` is the default consumer.
 
     Raises `TypeError` for an argument that does not exist, with the nearest one.
     """
@@ -187,7 +187,7 @@ def make_options(
 
 
 def connection(settings: Settings) -> Connect:
-    """Returns a function that creates the client of the registry. A fetch that the cache answers does not call it."""
+    """Return a function that creates the client of the registry. A fetch that the cache answers does not call it."""
 
     def connect() -> Client:
         from mxr.client.registry import Client
@@ -198,14 +198,14 @@ def connection(settings: Settings) -> Connect:
 
 
 def library_settings() -> Settings:
-    """Returns the settings of this process, and logs why a configuration file is not used, if one is not."""
+    """Return the settings of this process, and logs why a configuration file is not used, if one is not."""
     settings = load_settings(os.environ)
     _log_warnings(settings.unused)
     return settings
 
 
 def configured_defaults(model: str, settings: Settings) -> RequestDefaults:
-    """Returns the request defaults of the settings and of the project of a model.
+    """Return the request defaults of the settings and of the project of a model.
 
     Logs which files are not used. Raises `UsageError` for an invalid one.
     """
@@ -222,7 +222,7 @@ def all_defaults(
     cache: Cache,
     connect: Connect | None,
 ) -> RequestDefaults:
-    """Returns the configured defaults and, if they leave a fact of the request open, those of the registry's namespace.
+    """Return the configured defaults and, if they leave a fact of the request open, those of the registry's namespace.
 
     Raises `UsageError` for contradictions.
     """
@@ -244,7 +244,7 @@ def prepare(
     *,
     defaults: RequestDefaults = NO_DEFAULTS,
 ) -> tuple[ModelReference, PreparedRequest]:
-    """Returns the model and the request for it. `defaults` fill what options and host leave open.
+    """Return the model and the request for it. `defaults` fill what options and host leave open.
 
     Raises `UsageError` for a missing fact; if the toolchain is unknown, the error lists those the registry has programs
     for.
@@ -278,7 +278,7 @@ def complete(
     takes_open: bool = True,
     defaults: RequestDefaults = NO_DEFAULTS,
 ) -> tuple[ModelReference, CompletedRequest]:
-    """Returns the model and the complete request for it: facts that nobody tells come from the only program that fits.
+    """Return the model and the complete request for it: facts that nobody tells come from the only program that fits.
 
     `defaults` fill what options and host leave open, before anything is taken from a program.
     `takes_open`: false for what records or compiles, which needs every fact. Raises `UsageError` and
@@ -308,7 +308,7 @@ def _records(built: PreparedPartialRequest) -> bool:
 
 
 def this_host(settings: Settings, options: Options | None = None, *, whole_node: bool = False) -> Host:
-    """Returns the facts of this host, overridden by the recorded host facts in `settings.host_file`, if any.
+    """Return the facts of this host, overridden by the recorded host facts in `settings.host_file`, if any.
 
     Skips the detection of facts that `options` give. A configured `host_file` must be readable in any case.
     `whole_node`: include the GPUs of the node that this container cannot use.
@@ -324,5 +324,5 @@ def this_host(settings: Settings, options: Options | None = None, *, whole_node:
 
 
 def as_inputs(inputs: Mapping[str, Sequence[int | DynamicDim]] | None) -> Inputs:
-    """Returns input shapes from a mapping of names to dims."""
+    """Return input shapes from a mapping of names to dims."""
     return tuple((name, tuple(shape)) for name, shape in (inputs or {}).items())

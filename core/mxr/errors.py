@@ -61,11 +61,11 @@ class MxrError(Exception):
         super().__init__(self.message)
 
     def __str__(self) -> str:
-        """Returns the message as a log or a traceback may show it: it can quote text of other people."""
+        """Return the message as a log or a traceback may show it: it can quote text of other people."""
         return printable(self.message)
 
     def to_json(self) -> Json:
-        """Returns the JSON form: `{"error":{"code","message","hint","retry","detail"}}`."""
+        """Return the JSON form: `{"error":{"code","message","hint","retry","detail"}}`."""
         return {
             "error": {
                 "code": self.code,
@@ -228,12 +228,12 @@ BY_CODE: Mapping[str, type[MxrError]] = _with_subclasses(MxrError)
 
 
 def has_error(document: object) -> bool:
-    """Returns whether a JSON document is an error in mxr's form."""
+    """Return whether a JSON document is an error in mxr's form."""
     return isinstance(document, dict) and isinstance(document.get("error"), dict)
 
 
 def from_json(document: object, *, status: int = 500) -> MxrError:
-    """Returns the error that the reply of a registry describes.
+    """Return the error that the reply of a registry describes.
 
     `status` is the HTTP status of the reply. A reply without an error document in mxr's form, such as an HTML page of a
     proxy, becomes `TemporaryError` for the statuses 429, 502, 503 and 504, and `MxrError` for all others.
@@ -256,7 +256,7 @@ def from_json(document: object, *, status: int = 500) -> MxrError:
 
 
 def missing_package(program: str, problem: Exception, extra: str = "") -> MxrError | None:
-    """Returns the error that says what to install, or None where no package of other people is missing.
+    """Return the error that says what to install, or None where no package of other people is missing.
 
     `extra`: the optional dependencies in pyproject.toml that the program needs.
     """

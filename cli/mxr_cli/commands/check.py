@@ -126,7 +126,7 @@ def _arch_words(options: Options) -> str:
 
 
 def _fail(session: Session, error: MismatchError) -> None:
-    """Raises the error. With --json, its document was printed already."""
+    """Raise the error. With --json, its document was printed already."""
     if session.as_json:
         raise click.exceptions.Exit(error.exit)
     raise error

@@ -146,7 +146,7 @@ def fetch(
 
 
 def _check(options: FetchOptions) -> None:
-    """Raises `UsageError` for options that are missing or exclude each other."""
+    """Raise `UsageError` for options that are missing or exclude each other."""
     if options.output is None:
         flags = {"link": options.link, "force": options.force, "name": options.name, "per-arch": options.per_arch}
         for name, given in flags.items():

@@ -55,11 +55,11 @@ class Attributes:
         _check_arch(self.real_arch, "attributes")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all fields that are known."""
+        """Return all fields that are known."""
         return _without_none(asdict(self) | {"libraries": list(self.libraries)})
 
     def check(self, key: Key) -> None:
-        """Raises `UsageError` if these attributes contradict the key, such as by a patch version of another release."""
+        """Raise `UsageError` if these attributes contradict the key, such as by a patch version of another release."""
         for name, version, short in (
             ("rocm_patch", self.rocm_patch, key.rocm),
             ("migraphx_patch", self.migraphx_patch, key.migraphx),
@@ -118,7 +118,7 @@ class Constraints:
         _check_arch(self.real_arch, "constraints")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all fields, `real_arch` only if it is set."""
+        """Return all fields, `real_arch` only if it is set."""
         return _without_none(asdict(self) | {"allow": list(self.allow)})
 
 
@@ -143,7 +143,7 @@ class Request:
                 raise UsageError(f"{self.key.arch} has no {name} setting.", hint=f"Omit {name}.")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns `{"key": {...}, "constraints": {...}}` with all fields, `real_arch` only if it is set."""
+        """Return `{"key": {...}, "constraints": {...}}` with all fields, `real_arch` only if it is set."""
         return {"key": self.key.to_json(), "constraints": self.constraints.to_json()}
 
 

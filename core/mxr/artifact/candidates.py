@@ -44,13 +44,13 @@ class Choice:
     consumer: str | None = None
 
     def request(self, partial: PartialRequest) -> Request:
-        """Returns the complete request."""
+        """Return the complete request."""
         stated = {name: value for name in DIVIDING if (value := getattr(self, name)) is not None}
         return Request(self.key, replace(partial.constraints, **stated))
 
 
 def choices(partial: PartialRequest, programs: Iterable[tuple[Key, Candidate]], *, serve: str) -> list[Choice]:
-    """Returns the ways to complete a request with one of these programs, the newest toolchain first.
+    """Return the ways to complete a request with one of these programs, the newest toolchain first.
 
     `serve`: which programs may answer. `Candidate.generic` is set here.
     """
@@ -69,7 +69,7 @@ def choices(partial: PartialRequest, programs: Iterable[tuple[Key, Candidate]], 
 
 
 def varying(found: Sequence[Choice]) -> dict[str, int]:
-    """Returns the facts in which choices differ, each with its number of values: `{"migraphx": 3, "inputs.x": 2}`."""
+    """Return the facts in which choices differ, each with its number of values: `{"migraphx": 3, "inputs.x": 2}`."""
     values: dict[str, set[object]] = {}
     for each in found:
         for name, value in facts_of(each).items():
@@ -78,7 +78,7 @@ def varying(found: Sequence[Choice]) -> dict[str, int]:
 
 
 def facts_of(choice: Choice) -> Mapping[str, Any]:
-    """Returns the facts of a choice that a request can leave open, as JSON values."""
+    """Return the facts of a choice that a request can leave open, as JSON values."""
     key = choice.key
     inputs = {f"inputs.{name}": [dim_to_json(dim) for dim in shape] for name, shape in key.inputs}
     toolchain = {"migraphx": key.migraphx, "rocm": key.rocm}

@@ -29,7 +29,7 @@ class ValueForm:
     pattern: str
 
     def accepts(self, value: str) -> bool:
-        """Returns whether `value` has this form."""
+        """Return whether `value` has this form."""
         return len(value) <= limits.MAX_VALUE_LENGTH and re.fullmatch(self.pattern, value) is not None
 
 
@@ -173,17 +173,17 @@ _REFUSED = (
 
 
 def check_env(env: Iterable[tuple[str, str]], where: str = "env") -> None:
-    """Raises `UsageError` for a variable that is not allowed, or a value of another form."""
+    """Raise `UsageError` for a variable that is not allowed, or a value of another form."""
     _check(env, where, VARIABLES, "environment variable")
 
 
 def check_options(options: Iterable[tuple[str, str]], where: str = "options") -> None:
-    """Raises `UsageError` for an option that is not allowed, or a value of another form."""
+    """Raise `UsageError` for an option that is not allowed, or a value of another form."""
     _check(options, where, OPTIONS, "option")
 
 
 def check_name(name: str, where: str = "env") -> None:
-    """Raises `UsageError` for the name of a variable (or with `where` "options", of an option) that is not allowed."""
+    """Raise `UsageError` for the name of a variable (or with `where` "options", of an option) that is not allowed."""
     allowed, what = (VARIABLES, "environment variable") if where == "env" else (OPTIONS, "option")
     if name not in allowed:
         raise _not_allowed(name, where, allowed, what)
@@ -216,7 +216,7 @@ def _not_allowed(name: str, where: str, allowed: Mapping[str, CompileSetting], w
 
 
 def backend_options(options: Mapping[str, str]) -> str:
-    """Returns options as the JSON object that MIGraphX reads in MIGRAPHX_GPU_OPTIONS. Raises as `check_options`.
+    """Return options as the JSON object that MIGraphX reads in MIGRAPHX_GPU_OPTIONS. Raises as `check_options`.
 
     Source: ROCm/AMDMIGraphX, develop of 2026-10, src/targets/gpu/target.cpp, get_backend_options.
     """
@@ -230,7 +230,7 @@ def backend_options(options: Mapping[str, str]) -> str:
 
 
 def unread(name: str, setting: CompileSetting, migraphx: str) -> str | None:
-    """Returns a note if this MIGraphX release (MAJOR.MINOR) does not read the setting, else None."""
+    """Return a note if this MIGraphX release (MAJOR.MINOR) does not read the setting, else None."""
     found = release(migraphx)
     if setting.first is not None and found < release(setting.first):
         return f"MIGraphX {migraphx} does not read {name}: it came with {setting.first}"

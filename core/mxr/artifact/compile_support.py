@@ -68,7 +68,7 @@ NO_MLIR = "MIGRAPHX_DISABLE_MLIR"
 
 
 def impossible_precision(arch: str | None, vendor: str | None, words: tuple[str, ...]) -> str | None:
-    """Returns the first of these precisions that the arch does not support, or None.
+    """Return the first of these precisions that the arch does not support, or None.
 
     Only checks AMD's own archs: for generic archs and for GPUs of other vendors, the support is unknown.
     """
@@ -82,14 +82,14 @@ def impossible_precision(arch: str | None, vendor: str | None, words: tuple[str,
 
 
 def archs_with(word: str) -> str:
-    """Returns a sentence about which archs support a precision."""
+    """Return a sentence about which archs support a precision."""
     if word == "fp8":
         return "fp8 is supported on gfx94x, gfx950 and gfx12. On other archs, MIGraphX silently computes in fp32."
     return f"{word} is not supported on {', '.join(NO_BF16)}: MIGraphX silently computes in fp32 there."
 
 
 def check_compilable(key: Key, num_cu: int | None) -> None:
-    """Raises `UsageError`, with what would work, for a program that MIGraphX cannot compile."""
+    """Raise `UsageError`, with what would work, for a program that MIGraphX cannot compile."""
     if key.kind == "gpu":
         word = impossible_precision(key.arch, key.vendor, key.precision)
         if word is not None:
@@ -133,7 +133,7 @@ def _check_cus(key: Key, num_cu: int | None) -> None:
 
 
 def least_cus(arch: str, migraphx: str) -> LeastCUs | None:
-    """Returns the limit of rocMLIR for an arch in a MIGraphX release, None where it is unknown."""
+    """Return the limit of rocMLIR for an arch in a MIGraphX release, None where it is unknown."""
     if GENERIC_ARCH.fullmatch(arch):
         return None
     at = release(migraphx)
@@ -144,7 +144,7 @@ def least_cus(arch: str, migraphx: str) -> LeastCUs | None:
 
 
 def uncalibrated_warnings(key: Key) -> tuple[str, ...]:
-    """Returns a sentence for a key with a precision that needs calibration data, and without them."""
+    """Return a sentence for a key with a precision that needs calibration data, and without them."""
     if not key.uncalibrated:
         return ()
     return (

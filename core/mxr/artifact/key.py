@@ -45,7 +45,7 @@ class Difference:
     found: Any
 
     def to_json(self) -> dict[str, Any]:
-        """Returns `{"field","asked","found"}`."""
+        """Return `{"field","asked","found"}`."""
         return {"field": self.field, "asked": self.asked, "found": self.found}
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Difference:
 
 
 def value_text(value: object) -> str:
-    """Returns a JSON value as text for people: strings without quotes, None as "unknown"."""
+    """Return a JSON value as text for people: strings without quotes, None as "unknown"."""
     return value if isinstance(value, str) else "unknown" if value is None else canonical(value)
 
 
@@ -141,7 +141,7 @@ class Key:
         check_options(self.options)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the key as a JSON object with all fields; a `ref` key has no vendor, arch and rocm."""
+        """Return the key as a JSON object with all fields; a `ref` key has no vendor, arch and rocm."""
         document = {
             "v": KEY_VERSION,
             "model": self.model,
@@ -166,7 +166,7 @@ class Key:
 
     @classmethod
     def from_json(cls, document: object, where: str = "key") -> Key:
-        """Returns the key in a JSON object. Raises `UsageError` for unknown or missing fields and invalid values."""
+        """Return the key in a JSON object. Raises `UsageError` for unknown or missing fields and invalid values."""
         written = decode(KeyDocument, document, where)
         if written.v != KEY_VERSION:
             raise refuse(f"{where}.v", f"key version {KEY_VERSION}", written.v)
@@ -209,12 +209,12 @@ class Key:
         return () if self.calibration else tuple(word for word in self.precision if word in target.CALIBRATED)
 
     def generic(self) -> Key | None:
-        """Returns the key for the generic arch of this arch's family, or None if it has no family."""
+        """Return the key for the generic arch of this arch's family, or None if it has no family."""
         family = FAMILY_OF.get(self.arch or "") if self.vendor == "amd" else None
         return replace(self, arch=family) if family else None
 
     def differences(self, found: Key) -> tuple[Difference, ...]:
-        """Returns each field in which `found` differs from this key, in the order of the key; inputs by name."""
+        """Return each field in which `found` differs from this key, in the order of the key; inputs by name."""
         asked_all, found_all = _flat(self.to_json()), _flat(found.to_json())
         names = [*asked_all, *(name for name in found_all if name not in asked_all)]
         pairs = ((name, asked_all.get(name), found_all.get(name)) for name in names)
@@ -243,7 +243,7 @@ class KeyDocument:
 
 
 def _canonical_inputs(inputs: Inputs) -> Inputs:
-    """Returns the inputs sorted by name, with canonical dims: a range of one size is that size; sorted optimals."""
+    """Return the inputs sorted by name, with canonical dims: a range of one size is that size; sorted optimals."""
     limits.check_inputs(inputs, "inputs")
     ordered = sorted(inputs, key=lambda pair: pair[0])
     for (left, _), (right, _) in pairwise(ordered):
@@ -262,7 +262,7 @@ def _canonical_inputs(inputs: Inputs) -> Inputs:
 
 
 def inputs_from_json(document: object, where: str) -> Inputs:
-    """Returns inputs from `{name: [dims]}`. Raises `UsageError`."""
+    """Return inputs from `{name: [dims]}`. Raises `UsageError`."""
     found = []
     rows = fields(document, where)
     limits.check_inputs(rows, where)
@@ -284,18 +284,18 @@ def _flat(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def fixed_digest(shared: Mapping[str, Any], kind: str, vendor: str | None, arch: str | None) -> str:
-    """Returns the sha256 of facts that a request never leaves open. `shared`: those apart from the target."""
+    """Return the sha256 of facts that a request never leaves open. `shared`: those apart from the target."""
     document = dict(shared)
     return sha256(canonical(document | {"kind": kind, "vendor": vendor, "arch": arch}).encode()).hexdigest()
 
 
 def check_model(value: str, where: str = "model") -> str:
-    """Returns `value` if it is the identity of a model. Raises `UsageError`."""
+    """Return `value` if it is the identity of a model. Raises `UsageError`."""
     if not MODEL.fullmatch(value):
         raise refuse(where, "the identity of a model: sha256: and 64 hex digits", value)
     return value
 
 
 def dynamic(inputs: Inputs) -> bool:
-    """Returns whether any input has a dynamic dim."""
+    """Return whether any input has a dynamic dim."""
     return any(isinstance(dim, DynamicDim) for _, shape in inputs for dim in shape)

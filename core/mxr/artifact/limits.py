@@ -82,19 +82,19 @@ MAX_DESCRIPTION_BYTES = 4 * 1024 * 1024
 
 
 def check_count(values: Collection[object], most: int, where: str, what: str) -> None:
-    """Raises `UsageError` for more than `most` values."""
+    """Raise `UsageError` for more than `most` values."""
     if len(values) > most:
         raise refuse(where, f"at most {most} {what}", len(values))
 
 
 def check_length(text: str | None, most: int, where: str) -> None:
-    """Raises `UsageError` for a text of more than `most` characters."""
+    """Raise `UsageError` for a text of more than `most` characters."""
     if text is not None and len(text) > most:
         raise refuse(where, f"at most {most} characters", len(text))
 
 
 def check_inputs(inputs: Collection[tuple[str, object]], where: str) -> None:
-    """Checks names and shapes of the inputs of a key, before anything is computed from them. Raises `UsageError`."""
+    """Check names and shapes of the inputs of a key, before anything is computed from them. Raises `UsageError`."""
     check_count(inputs, MAX_INPUTS, where, "inputs")
     total = sum(len(name) for name, _ in inputs)
     if total > MAX_INPUT_TEXT:
@@ -109,7 +109,7 @@ def check_inputs(inputs: Collection[tuple[str, object]], where: str) -> None:
 
 
 def check_document(document: object, most: int, deepest: int, where: str) -> None:
-    """Checks a document that is stored as it came: bytes of canonical JSON, and depth. Raises `UsageError`."""
+    """Check a document that is stored as it came: bytes of canonical JSON, and depth. Raises `UsageError`."""
     if depth_exceeds(document, deepest):
         raise refuse(where, f"at most {deepest} levels of lists and objects", "more")
     try:

@@ -58,7 +58,7 @@ class File:
             )
 
     def spans(self) -> BlobSpans:
-        """Returns where each blob is in the file."""
+        """Return where each blob is in the file."""
         return BlobSpans(self.blobs)
 
 
@@ -83,7 +83,7 @@ class BlobSpans:
         return zip((0, *self._ends), self.blobs, strict=False)
 
     def ranges(self, start: int, length: int) -> Iterator[BlobRange]:
-        """Yields the parts of the blobs that hold `length` bytes of the file from `start`, fewer at the file's end."""
+        """Yield the parts of the blobs that hold `length` bytes of the file from `start`, fewer at the file's end."""
         index = bisect.bisect_right(self._ends, start)
         while length > 0 and index < len(self.blobs):
             blob = self.blobs[index]
@@ -94,7 +94,7 @@ class BlobSpans:
 
 
 def split_file(path: Path, name: str, points: Sequence[int]) -> File:
-    """Returns the manifest entry of a local file, named `name` and split into blobs at the offsets `points`.
+    """Return the manifest entry of a local file, named `name` and split into blobs at the offsets `points`.
 
     `points` begin with 0 and end with the size of the file. Raises `UsageError` when the file has another size, and a
     disk error as `disk.faults` does.
@@ -139,14 +139,14 @@ class Manifest:
 
     @classmethod
     def from_json(cls, document: object, where: str = "manifest") -> Manifest:
-        """Returns the manifest in a JSON object. Raises `UsageError` naming the invalid field."""
+        """Return the manifest in a JSON object. Raises `UsageError` naming the invalid field."""
         written = decode(_Document, document, where)
         if written.v != 1:
             raise refuse(f"{where}.v", "manifest version 1", written.v)
         return cls(written.files)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns `{"v":1,"files":[{"name","size","sha256","blobs":[{"sha256","size"}]}]}`."""
+        """Return `{"v":1,"files":[{"name","size","sha256","blobs":[{"sha256","size"}]}]}`."""
         return {
             "v": 1,
             "files": [
@@ -173,7 +173,7 @@ class Manifest:
         return sha256(canonical([[file.name, file.sha256] for file in self.files]).encode()).hexdigest()
 
     def blobs(self) -> Iterator[Blob]:
-        """Yields each distinct blob once, in order of first appearance.
+        """Yield each distinct blob once, in order of first appearance.
 
         Raises `UsageError` for a blob with two sizes.
         """
@@ -194,7 +194,7 @@ class _Document:
 
 
 def artifact_id(digest: str, files: Iterable[File]) -> str:
-    """Returns the id of an artifact: the sha256 of the canonical `{"v":1,"digest","files":[[name,sha256]]}`.
+    """Return the id of an artifact: the sha256 of the canonical `{"v":1,"digest","files":[[name,sha256]]}`.
 
     The split into blobs does not change the id.
     """
@@ -203,7 +203,7 @@ def artifact_id(digest: str, files: Iterable[File]) -> str:
 
 
 def check_name(name: str) -> str:
-    """Returns `name` if it is a relative path that stays within its folder on every system. Raises `UsageError`."""
+    """Return `name` if it is a relative path that stays within its folder on every system. Raises `UsageError`."""
     parts = name.split("/")
     bad = (
         not name
@@ -218,7 +218,7 @@ def check_name(name: str) -> str:
 
 
 def check_sha256(value: str, where: str = "sha256") -> str:
-    """Returns `value` if it is 64 lower-case hex digits. Raises `UsageError`."""
+    """Return `value` if it is 64 lower-case hex digits. Raises `UsageError`."""
     if not SHA256.fullmatch(value):
         raise refuse(where, "64 lower-case hex digits", value)
     return value

@@ -53,7 +53,7 @@ class Match:
         return not self.relaxed and not self.assumed
 
     def to_json(self) -> dict[str, Any]:
-        """Returns `{"exact","relaxed","assumed"}`."""
+        """Return `{"exact","relaxed","assumed"}`."""
         return {"exact": self.exact, "relaxed": list(self.relaxed), "assumed": dict(self.assumed)}
 
 
@@ -69,7 +69,7 @@ class Verdict:
 
 
 def judge(constraints: Constraints, candidate: Candidate) -> Verdict:
-    """Applies all rules to one candidate."""
+    """Apply all rules to one candidate."""
     verdict = Verdict()
     if candidate.generic:
         if constraints.exact:
@@ -109,7 +109,7 @@ def _counts(constraints: Constraints, has: Attributes, verdict: Verdict) -> None
 
 
 def _patches(constraints: Constraints, has: Attributes, verdict: Verdict) -> None:
-    """Relaxes another patch version or build. If the program calls libraries, another ROCm patch needs `allow patch`.
+    """Relax another patch version or build. If the program calls libraries, another ROCm patch needs `allow patch`.
 
     Without a constraint, only the ROCm patch of a program that calls libraries is reported: it is tied to it.
     """
@@ -160,7 +160,7 @@ RULES: tuple[Callable[[Constraints, Attributes, Verdict], None], ...] = (
 def choose_candidate(
     constraints: Constraints, candidates: Sequence[Candidate], *, serve: str
 ) -> tuple[Candidate, Match] | None:
-    """Returns the best candidate that the rule `serve` allows, and how well it matches; None if none can serve.
+    """Return the best candidate that the rule `serve` allows, and how well it matches; None if none can serve.
 
     Order: the latest promoted; built before pushed; this arch before its generic family; the same true arch; equal CU
     counts; explicit features; equal patch versions; better tuning; then the first published. A claim of a publisher
@@ -208,7 +208,7 @@ def _is_found(candidate: Candidate, name: str) -> bool:
 
 
 def _distance(constraints: Constraints, candidate: Candidate, name: str) -> int:
-    """Returns 0 for an equal value that was found, 2 for another value that the publisher claims, and 1 otherwise.
+    """Return 0 for an equal value that was found, 2 for another value that the publisher claims, and 1 otherwise.
 
     So a claim never ranks above no claim, and never above what was found.
     """

@@ -46,12 +46,12 @@ SHOWN = 8
 
 
 def contradictions(key: Key, model: OnnxModel, description: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Returns each field that shows that the program is not from this model: in the model, and in the program."""
+    """Return each field that shows that the program is not from this model: in the model, and in the program."""
     return (*inputs(model, key.inputs), *outputs(model, description), *_types(key, model, description))
 
 
 def of_program(model: OnnxModel, description: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Returns the contradictions that need no key: those of inputs and outputs."""
+    """Return the contradictions that need no key: those of inputs and outputs."""
     found = inputs_of_program(model, description)
     unknown = set(description.get("inputs") or ()) - {name for name, _ in found} - {each.name for each in model.inputs}
     foreign = [Difference(f"inputs.{name}", None, None) for name in sorted(unknown)]
@@ -59,7 +59,7 @@ def of_program(model: OnnxModel, description: Mapping[str, Any]) -> tuple[Differ
 
 
 def inputs_of_program(model: OnnxModel, description: Mapping[str, Any]) -> Inputs:
-    """Returns the inputs in a file, as far as they have complete shapes, in the terms of the model.
+    """Return the inputs in a file, as far as they have complete shapes, in the terms of the model.
 
     MIGraphX stores a scalar as one element. A program that can be reshaped does not show which dims vary: those that
     the model fixes do not.
@@ -80,7 +80,7 @@ def _in_terms_of(own: tuple[int | str | None, ...] | None, shape: Shape) -> Shap
 
 
 def inputs(model: OnnxModel, shapes: Inputs) -> list[Difference]:
-    """Returns the differences in the inputs: their names, and what the model fixes of their dims.
+    """Return the differences in the inputs: their names, and what the model fixes of their dims.
 
     `shapes` are those of a key or a program. MIGraphX drops unused inputs, so inputs that only the model has are none.
     """
@@ -105,7 +105,7 @@ def _plain(dim: int | DynamicDim) -> Dim:
 
 
 def outputs(model: OnnxModel, description: Mapping[str, Any]) -> list[Difference]:
-    """Returns the differences in what MIGraphX keeps of the outputs: their number, and dims from weights."""
+    """Return the differences in what MIGraphX keeps of the outputs: their number, and dims from weights."""
     made = description.get("outputs") or ()
     if not model.outputs or not made:
         return []
@@ -120,7 +120,7 @@ def outputs(model: OnnxModel, description: Mapping[str, Any]) -> list[Difference
 
 
 def _has(dims: list[Any], needed: OutputDim) -> bool:
-    """Returns whether these dims have a dim that follows from the weights. MIGraphX keeps it, unlike a declared one."""
+    """Return whether these dims have a dim that follows from the weights. MIGraphX keeps it, unlike a declared one."""
     if needed.rank not in (None, len(dims)) or not dims:
         return False
     found = dims[needed.axis]
@@ -128,7 +128,7 @@ def _has(dims: list[Any], needed: OutputDim) -> bool:
 
 
 def warnings(model: OnnxModel, description: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns a sentence for each output that the model declares with another type or dims than the program returns.
+    """Return a sentence for each output that the model declares with another type or dims than the program returns.
 
     MIGraphX ignores what is declared, so it proves nothing. Many of its own test models declare other dims, and 35 of
     them other types. Source: AMDMIGraphX, test/onnx, compared with the shape inference of onnx.
@@ -157,7 +157,7 @@ def _as_declared(declared: OnnxInput, row: Mapping[str, Any], *, sizes: bool) ->
 
 
 def _may_be(declared: tuple[int | str | None, ...], dims: list[Any], *, sizes: bool) -> bool:
-    """Returns whether these dims fit a declared output. The first dim is the batch size, which a request chooses."""
+    """Return whether these dims fit a declared output. The first dim is the batch size, which a request chooses."""
     if len(declared) != len(dims):
         return False
     pairs = list(zip(declared, dims, strict=True))[1:]

@@ -44,7 +44,7 @@ class PiecedFile:
             check_sha256(piece, "blobs")
 
     def blobs(self) -> tuple[Blob, ...]:
-        """Returns the pieces as blobs, in order; a piece that occurs twice is returned twice."""
+        """Return the pieces as blobs, in order; a piece that occurs twice is returned twice."""
         return tuple(Blob(sha, min(PIECE, self.size - at * PIECE)) for at, sha in enumerate(self.pieces))
 
 
@@ -78,7 +78,7 @@ class ModelFiles:
 
     @classmethod
     def of(cls, manifest: Manifest, onnx: str) -> ModelFiles:
-        """Returns the files in a manifest, whose ONNX file has the name `onnx`.
+        """Return the files in a manifest, whose ONNX file has the name `onnx`.
 
         Raises `UsageError` for other pieces.
         """
@@ -86,7 +86,7 @@ class ModelFiles:
         return cls(files.pop(onnx), tuple(files.items()))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns `{"external":[[name,size,[sha256,...]],...],"onnx":[size,[sha256,...]]}`."""
+        """Return `{"external":[[name,size,[sha256,...]],...],"onnx":[size,[sha256,...]]}`."""
         return {
             "external": [[name, file.size, list(file.pieces)] for name, file in self.external],
             "onnx": [self.onnx.size, list(self.onnx.pieces)],

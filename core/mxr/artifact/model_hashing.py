@@ -39,7 +39,7 @@ class _File:
 
 
 def model_identity(onnx_path: Path, external: External, memo: StatMemo | None = None) -> str:
-    """Returns the identity of a model, without reading its files where the memo has it for exactly these files.
+    """Return the identity of a model, without reading its files where the memo has it for exactly these files.
 
     `external` has each location once. Raises `UsageError` when a file cannot be read, `TemporaryError` when one changes
     during the reading.
@@ -58,12 +58,12 @@ def model_identity(onnx_path: Path, external: External, memo: StatMemo | None = 
 
 
 def threads() -> int:
-    """Returns the number of threads that hash at the same time: one for each CPU that this process may use."""
+    """Return the number of threads that hash at the same time: one for each CPU that this process may use."""
     return min(len(os.sched_getaffinity(0)), MAX_THREADS)
 
 
 def _opened(onnx_path: Path, external: External) -> list[_File]:
-    """Returns the ONNX file, then the external files in the order of the identity."""
+    """Return the ONNX file, then the external files in the order of the identity."""
     by_name = sorted(dict(external).items(), key=lambda item: item[0].encode())
     try:
         return [_File(name, path, path.stat()) for name, path in [("", onnx_path), *by_name]]

@@ -62,7 +62,7 @@ class PartialRequest:
         self._check()
 
     def _check(self) -> None:
-        """Raises `UsageError` for what no key may have: open facts are replaced by values that fit any other."""
+        """Raise `UsageError` for what no key may have: open facts are replaced by values that fit any other."""
         inputs = tuple((name, tuple(1 if dim is None else dim for dim in shape or ())) for name, shape in self.inputs)
         stand_ins: dict[str, Any] = {
             "kind": "gpu",
@@ -103,7 +103,7 @@ class PartialRequest:
         return tuple(fixed_digest(shared, "gpu", vendor, arch) for arch in archs if arch is not None)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the JSON form: that of a key, where null is open, and `constraints`."""
+        """Return the JSON form: that of a key, where null is open, and `constraints`."""
         constraints = self.constraints.to_json()
         inputs = {
             name: None if shape is None else [dim if dim is None else dim_to_json(dim) for dim in shape]
@@ -116,7 +116,7 @@ class PartialRequest:
 
     @classmethod
     def from_json(cls, document: object, where: str = "") -> PartialRequest:
-        """Returns the request in a JSON object. Raises `UsageError`."""
+        """Return the request in a JSON object. Raises `UsageError`."""
         written = decode(PartialDocument, document, where)
         known = {name: getattr(written, name) for name in ("model", "form", "calibration", "constraints", *FACTS)}
         return cls(

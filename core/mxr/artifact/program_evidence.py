@@ -22,7 +22,7 @@ Description = Mapping[str, Any]
 
 
 def contradictions(key: Key, attributes: Attributes, description: Description) -> tuple[Difference, ...]:
-    """Returns each field of the key or the attributes that the file contradicts, with both values."""
+    """Return each field of the key or the attributes that the file contradicts, with both values."""
     found: list[Difference] = []
     if description.get("compiled") is False:
         found.append(Difference("compiled", True, False))
@@ -37,20 +37,20 @@ def contradictions(key: Key, attributes: Attributes, description: Description) -
 
 
 def warnings(key: Key, description: Description) -> tuple[str, ...]:
-    """Returns a sentence for each field of the key that the file makes doubtful without contradicting it."""
+    """Return a sentence for each field of the key that the file makes doubtful without contradicting it."""
     if key.kind != "gpu" or not description.get("rocm_hint"):
         return ()
     return pair_warnings(key.migraphx, key.rocm)
 
 
 def sources(key: Key, attributes: Attributes, descriptions: Sequence[Description], speaker: str) -> Mapping[str, str]:
-    """Returns who states each fact: the reader, where every file shows it, otherwise `speaker`."""
+    """Return who states each fact: the reader, where every file shows it, otherwise `speaker`."""
     shown = [shows(key, attributes, each) for each in descriptions]
     return {name: READER if all(each[name] for each in shown) else speaker for name in shown[0]}
 
 
 def shows(key: Key, attributes: Attributes, description: Description) -> dict[str, bool]:
-    """Returns for each fact that key and attributes state whether the file shows it."""
+    """Return for each fact that key and attributes state whether the file shows it."""
     version = description.get("migraphx")
     shown = {"kind": bool(description.get("targets")), "migraphx": bool(version)}
     shown["inputs"] = bool(description.get("inputs"))
@@ -78,7 +78,7 @@ def shows(key: Key, attributes: Attributes, description: Description) -> dict[st
 
 
 def archs_of(description: Description) -> tuple[GfxArch, ...]:
-    """Returns the archs of the code objects in the file, without those that this version of mxr does not know."""
+    """Return the archs of the code objects in the file, without those that this version of mxr does not know."""
     found = []
     for text in description.get("archs") or ():
         try:
@@ -89,7 +89,7 @@ def archs_of(description: Description) -> tuple[GfxArch, ...]:
 
 
 def inputs_of(description: Description) -> Inputs:
-    """Returns the inputs with complete shapes, without those that have a symbol or an invalid size as a dim.
+    """Return the inputs with complete shapes, without those that have a symbol or an invalid size as a dim.
 
     Each dim of a program that can be reshaped is a range from 1 to the largest.
     """
@@ -131,7 +131,7 @@ def _versions(key: Key, attributes: Attributes, description: Description) -> lis
 
 
 def _same_patch(stated_patch: str | None, version: str) -> bool:
-    """Returns whether MAJOR.MINOR.PATCH are equal: the file does not contain further parts of a version."""
+    """Return whether MAJOR.MINOR.PATCH are equal: the file does not contain further parts of a version."""
     return stated_patch is None or _three_numbers(stated_patch) == _three_numbers(version)
 
 
@@ -156,7 +156,7 @@ def _archs(key: Key, attributes: Attributes, description: Description) -> list[D
 
 
 def strictest(signs: set[str]) -> str | None:
-    """Returns what several code objects require together: the explicit sign, `any`, or None for both `+` and `-`."""
+    """Return what several code objects require together: the explicit sign, `any`, or None for both `+` and `-`."""
     explicit = signs - {"any"}
     return None if len(explicit) > 1 else next(iter(explicit), "any")
 
@@ -177,7 +177,7 @@ def _inputs(key: Key, description: Description) -> list[Difference]:
 
 
 def _same_largest(asked: Any, found: Any) -> bool:
-    """Returns whether the dims in a key end where those of a program that can be reshaped end.
+    """Return whether the dims in a key end where those of a program that can be reshaped end.
 
     Such a file does not show which dims vary, only how large each may be: a fixed dim is one of its largest.
     """
@@ -186,7 +186,7 @@ def _same_largest(asked: Any, found: Any) -> bool:
 
 
 def is_scalar(asked: object, found: object) -> bool:
-    """Returns whether a scalar is requested and a single element found: MIGraphX stores scalars in this form.
+    """Return whether a scalar is requested and a single element found: MIGraphX stores scalars in this form.
 
     Source: MIGraphX, src/onnx/onnx_parser.cpp, parse_type.
     """
@@ -202,7 +202,7 @@ def _flags(key: Key, description: Description) -> list[Difference]:
 
 
 def _precision(key: Key, description: Description) -> list[Difference]:
-    """Checks that a requested precision left its types in a program with operators that it reduces.
+    """Check that a requested precision left its types in a program with operators that it reduces.
 
     On a GPU, only fp16 always does: bf16 and fp8 fall back to float on archs without them, and int8 can be visible in
     the kernels only. Source: MIGraphX, src/targets/gpu/target.cpp, the passes that eliminate unsupported data types.
@@ -213,7 +213,7 @@ def _precision(key: Key, description: Description) -> list[Difference]:
 
 
 def absent_precisions(kind: str, words: tuple[str, ...], description: Description) -> list[str]:
-    """Returns those precisions in `words` whose types are missing, although they always show in such a program."""
+    """Return those precisions in `words` whose types are missing, although they always show in such a program."""
     seen = description.get("precisions")
     is_sure = _is_sure_on_ref if kind == "ref" else _is_sure_on_gpu
     return [word for word in words if word not in seen and is_sure(word, description)] if seen else []

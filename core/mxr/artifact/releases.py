@@ -20,12 +20,12 @@ the patch release is unknown."""
 
 
 def release(version: str) -> tuple[int, ...]:
-    """Returns MAJOR.MINOR of a version as numbers, for comparisons."""
+    """Return MAJOR.MINOR of a version as numbers, for comparisons."""
     return tuple(int(part) for part in version.split(".")[:2])
 
 
 def pair_warnings(migraphx: str | None, rocm: str | None) -> tuple[str, ...]:
-    """Returns a sentence if AMD ships this MIGraphX (MAJOR.MINOR) with another ROCm (MAJOR.MINOR) than `rocm`.
+    """Return a sentence if AMD ships this MIGraphX (MAJOR.MINOR) with another ROCm (MAJOR.MINOR) than `rocm`.
 
     A MIGraphX that was built from source can have any ROCm below it, so this is no contradiction.
     """

@@ -40,7 +40,7 @@ class RequestDefaults:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def over(self, others: RequestDefaults) -> RequestDefaults:
-        """Returns these defaults, and those of `others` for what these leave open."""
+        """Return these defaults, and those of `others` for what these leave open."""
         values: dict[str, Any] = {name: getattr(self, name) or getattr(others, name) for name in NAMES}
         kept = {name: source for name, source in others.sources.items() if not getattr(self, name, None)}
         values["inputs"] = {**others.inputs, **self.inputs}
@@ -48,7 +48,7 @@ class RequestDefaults:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], source: str) -> RequestDefaults:
-        """Returns checked values that all come from one source. Raises `UsageError` as `check_default` does."""
+        """Return checked values that all come from one source. Raises `UsageError` as `check_default` does."""
         found = {name: check_default(name, value) for name, value in values.items()}
         sources = {name: source for name in found if name != "inputs"}
         sources |= {f"inputs.{name}": source for name in found.get("inputs", ())}
@@ -59,7 +59,7 @@ NO_DEFAULTS = RequestDefaults()
 
 
 def check_default(name: str, value: object) -> Any:
-    """Returns the value of a default in its canonical form. Raises `UsageError`, whose message begins with the name."""
+    """Return the value of a default in its canonical form. Raises `UsageError`, whose message begins with the name."""
     if name in ("rocm", "migraphx"):
         return _version(name, value)
     if name == "consumer":
@@ -90,7 +90,7 @@ def _version(name: str, value: object) -> str:
 
 
 def _batches(value: object) -> tuple[int, ...]:
-    """Returns batch sizes from a number, a list of numbers, or a text such as `1,2,4`."""
+    """Return batch sizes from a number, a list of numbers, or a text such as `1,2,4`."""
     if isinstance(value, str):
         value = [int(part) if part.strip().isdecimal() and len(part) < 12 else part for part in value.split(",")]
     sizes = list(value) if isinstance(value, (list, tuple)) else [value]

@@ -24,10 +24,10 @@ program. PUBLISHER: whoever published it; nobody verified the fact."""
 
 
 def allows(rule: str, origin: str, *, promoted: bool) -> bool:
-    """Returns whether an artifact answers the requests of a namespace with this rule. An unknown rule allows none."""
+    """Return whether an artifact answers the requests of a namespace with this rule. An unknown rule allows none."""
     return (promoted and rule in SERVE_RULES) or rule == ANY or (rule == BUILT_ONLY and origin == BUILT)
 
 
 def rule_for_compiles(rule: str) -> str:
-    """Returns the rule for what makes a compile unnecessary: what a worker built is not built again for a promotion."""
+    """Return the rule for what makes a compile unnecessary: what a worker built is not built again for a promotion."""
     return BUILT_ONLY if rule == PROMOTED_ONLY else rule

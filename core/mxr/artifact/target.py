@@ -58,7 +58,7 @@ FAMILY_OF: Mapping[str, str] = {arch: family for family, members in FAMILIES.ite
 
 
 def capable(arch: str, feature: str) -> bool:
-    """Returns whether programs for `arch` can be built for one setting of `feature` (sramecc or xnack)."""
+    """Return whether programs for `arch` can be built for one setting of `feature` (sramecc or xnack)."""
     return arch in (SRAMECC if feature == "sramecc" else XNACK)
 
 
@@ -72,7 +72,7 @@ class GfxArch:
 
     @classmethod
     def parse(cls, text: str) -> GfxArch:
-        """Parses `gfx908`, `gfx90a:sramecc+:xnack-` or `gfx11-generic`. Raises `UsageError`."""
+        """Parse `gfx908`, `gfx90a:sramecc+:xnack-` or `gfx11-generic`. Raises `UsageError`."""
         base, *rest = text.strip().split(":")
         if not (BASE_ARCH.fullmatch(base) or GENERIC_ARCH.fullmatch(base)):
             raise UsageError(f"{text!r} is not a GPU arch.", hint="Write it as gfx908, or gfx90a:sramecc+:xnack-.")
@@ -108,12 +108,12 @@ Inputs = tuple[tuple[str, Shape], ...]
 
 
 def userland(vendor: str | None) -> str:
-    """Returns the name of a vendor's ROCm."""
+    """Return the name of a vendor's ROCm."""
     return USERLANDS.get(vendor or "amd", "ROCm")
 
 
 def dim_from_json(value: object, where: str, place: int = 0) -> Dim:
-    """Returns the dim for an integer, or for `[min,max,[optimals]]`. A range of one size becomes that size.
+    """Return the dim for an integer, or for `[min,max,[optimals]]`. A range of one size becomes that size.
 
     `place` is the position in the shape. Only a dim after the first may be 0: the past of a language model is empty at
     its first step, but no batch is. Raises `UsageError`.
@@ -131,19 +131,19 @@ def dim_from_json(value: object, where: str, place: int = 0) -> Dim:
 
 
 def size_of(value: object, where: str, *, least: int = 1) -> int:
-    """Returns `value` if it is a valid size: an integer from `least` to 2^31 - 1. Raises `UsageError`."""
+    """Return `value` if it is a valid size: an integer from `least` to 2^31 - 1. Raises `UsageError`."""
     if type(value) is not int or not least <= value < 2**31:
         raise refuse(where, f"a size from {least} to 2147483647", value)
     return value
 
 
 def dim_to_json(dim: Dim) -> int | list[object]:
-    """Returns the JSON form of a dim."""
+    """Return the JSON form of a dim."""
     return dim if isinstance(dim, int) else [dim.least, dim.most, list(dim.optimals)]
 
 
 def show_dims(shape: Shape) -> str:
-    """Returns a shape in the form of the command line: `1,3,224,224`, `1..8@1/4/8,3`."""
+    """Return a shape in the form of the command line: `1,3,224,224`, `1..8@1/4/8,3`."""
     return ",".join(_show_dim(dim) for dim in shape)
 
 
@@ -155,7 +155,7 @@ def _show_dim(dim: Dim) -> str:
 
 
 def parse_input(text: str) -> tuple[str, Shape]:
-    """Parses `NAME=1,3,224,224`. A dynamic dim is `1..8@1/4/8`, a scalar is `NAME=`. Raises `UsageError`."""
+    """Parse `NAME=1,3,224,224`. A dynamic dim is `1..8@1/4/8`, a scalar is `NAME=`. Raises `UsageError`."""
     name, equals, dims = text.rpartition("=")
     if not equals or not name:
         raise UsageError(
@@ -176,7 +176,7 @@ def _parse_dim(part: str, text: str, place: int) -> Dim:
 
 
 def parse_precision(text: str) -> tuple[str, ...]:
-    """Parses `fp32` (no reduced precision) or precisions joined by `+` in the order applied. Raises `UsageError`."""
+    """Parse `fp32` (no reduced precision) or precisions joined by `+` in the order applied. Raises `UsageError`."""
     words = tuple(text.strip().split("+"))
     if words == ("fp32",):
         return ()
@@ -189,7 +189,7 @@ def parse_precision(text: str) -> tuple[str, ...]:
 
 
 def split_version(text: str, name: str, *, zeros: bool = False) -> tuple[str, str | None]:
-    """Returns `MAJOR.MINOR`, and the full version if `text` has more parts: `7.2.1` gives `("7.2", "7.2.1")`.
+    """Return `MAJOR.MINOR`, and the full version if `text` has more parts: `7.2.1` gives `("7.2", "7.2.1")`.
 
     `name` is the program in errors. `zeros` allows leading zeros, as in Hygon's DTK 25.04. Raises `UsageError`.
     """

@@ -55,7 +55,7 @@ class ExportResult:
 
 
 def gather(lock: LockFile | None, identities: Iterable[str], cache: Cache, client: Client) -> list[BundleRecord]:
-    """Collects the artifacts of a lock, and those with these ids or id prefixes.
+    """Collect the artifacts of a lock, and those with these ids or id prefixes.
 
     Raises `NotFoundError` for an artifact that is gone, `DamagedError` if the registry's answer does not match its id.
     """
@@ -113,7 +113,7 @@ def export(
     *,
     watch: Watch = unwatched,
 ) -> ExportResult:
-    """Writes a bundle to `final`, with blobs from the cache where it has them, else from the registry.
+    """Write a bundle to `final`, with blobs from the cache where it has them, else from the registry.
 
     After an interruption, the same call resumes. Raises `UnreachableError`, `DamagedBlobError`, a disk fault, and
     `TemporaryError` if another process writes the same bundle.
@@ -162,7 +162,7 @@ def _offsets(layout: BundleLayout) -> Iterator[tuple[Blob, int]]:
 
 @contextmanager
 def _partial(before: disk.FileState, heads: list[tuple[int, bytes]], size: int) -> Iterator[tuple[int, bool]]:
-    """Opens the file that becomes the bundle, locked for this process. Yields its descriptor and whether it is new.
+    """Open the file that becomes the bundle, locked for this process. Yields its descriptor and whether it is new.
 
     `before`: what is at the path of the bundle, and may be replaced. If the block fails, the file stays, so that the
     next export resumes; on a full disk it is removed.
@@ -223,7 +223,7 @@ def _opened(path: Path, size: int) -> tuple[int, bool]:
 
 
 def _remove_stale(final: Path) -> None:
-    """Removes the partial files of other layouts of this bundle, unless a process is writing them."""
+    """Remove the partial files of other layouts of this bundle, unless a process is writing them."""
     import fcntl
 
     for path in final.parent.glob(f"{disk.PARTIAL}{final.name[:40]}-{'[0-9a-f]' * 16}"):
@@ -254,7 +254,7 @@ def _copy_blobs(
     client: Client,
     progress: Callable[[int], None],
 ) -> None:
-    """Writes the missing blobs to their offsets, several in parallel, and checks each while it is written."""
+    """Write the missing blobs to their offsets, several in parallel, and check each while it is written."""
     own = os.dup(descriptor)
 
     def copy(index: int) -> None:

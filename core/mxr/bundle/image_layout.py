@@ -58,7 +58,7 @@ class TarLayout:
             return os.pread(self._descriptor, max(0, min(length, member.size - offset)), member.offset + offset)
 
     def close(self) -> None:
-        """Closes the tar."""
+        """Close the tar."""
         os.close(self._descriptor)
 
 
@@ -100,7 +100,7 @@ class FolderLayout:
 
 
 def open_layout(path: Path) -> TarLayout | FolderLayout:
-    """Opens the layout in a tar or a folder. Raises `UsageError` if neither exists, `DamagedError` if it is invalid."""
+    """Open the layout in a tar or a folder. Raises `UsageError` if neither exists, `DamagedError` if it is invalid."""
     if path.is_dir():
         return FolderLayout(path)
     if not path.is_file():
@@ -109,7 +109,7 @@ def open_layout(path: Path) -> TarLayout | FolderLayout:
 
 
 def read_document(layout: ImageLayout, what: Descriptor | str) -> bytes:
-    """Reads a document, by name or by a descriptor; it must have the size and sha256 of the descriptor.
+    """Read a document, by name or by a descriptor; it must have the size and sha256 of the descriptor.
 
     Raises `DamagedError`.
     """

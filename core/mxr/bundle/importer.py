@@ -64,7 +64,7 @@ class ImportedArtifact:
 
 
 def check_bundle(layout: ImageLayout, watch: Watch = unwatched) -> BundleContents:
-    """Checks every byte of a bundle and returns its contents.
+    """Check every byte of a bundle and return its contents.
 
     Raises `DamagedError` with the reason, and `MismatchError` if a program contradicts its key or an artifact does not
     serve the request that the lock pins to it.
@@ -164,7 +164,7 @@ def _record(layout: ImageLayout, config: Descriptor, layers: list[Descriptor]) -
 
 
 def _check_blobs(layout: ImageLayout, contents: BundleContents, watch: Watch) -> None:
-    """Checks the sha256 of every blob and every file."""
+    """Check the sha256 of every blob and every file."""
     sizes = {name: size for name, size in layout.sizes().items() if name.startswith(BLOBS)}
     progress = watch(sum(sizes.values()))
     seen: set[str] = set()
@@ -203,7 +203,7 @@ def _check_file(layout: ImageLayout, file: File) -> Iterator[Blob]:
 
 
 def _check_programs(layout: ImageLayout, record: BundleRecord) -> None:
-    """Compares each program with its key, as a registry does. Raises `MismatchError` if they contradict each other."""
+    """Compare each program with its key, as a registry does. Raises `MismatchError` if they contradict each other."""
     for file in record.manifest.files:
         try:
             description = describe(image_layout.FileWithin(layout, file)).to_json()
@@ -215,7 +215,7 @@ def _check_programs(layout: ImageLayout, record: BundleRecord) -> None:
 def into_cache(
     layout: ImageLayout, contents: BundleContents, cache: Cache, watch: Watch = unwatched
 ) -> list[ImportedArtifact]:
-    """Imports a bundle into the cache, which then serves the requests of the lock without a registry.
+    """Import a bundle into the cache, which then serves the requests of the lock without a registry.
 
     After an interruption, the same call resumes. Raises `DamagedError` if the bundle changed since `check_bundle`, or a
     disk fault.
@@ -255,7 +255,7 @@ def _write_file(layout: ImageLayout, file: File, cache: Cache, watch: Watch) -> 
 def into_registry(
     layout: ImageLayout, contents: BundleContents, client: Client, watch: Watch = unwatched
 ) -> list[ImportedArtifact]:
-    """Publishes the artifacts of a bundle; the registry checks them like every publication.
+    """Publish the artifacts of a bundle; the registry checks them like every publication.
 
     After an interruption, the same call resumes and uploads only what is missing. An artifact that the registry already
     has keeps its attributes. Raises the registry's `MismatchError` or `ConflictError`, and `UnreachableError`.

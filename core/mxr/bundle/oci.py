@@ -76,7 +76,7 @@ def index(manifests: list[dict[str, Any]], kind: str | None = None) -> bytes:
 
 
 def read_descriptor(document: object, where: str) -> Descriptor:
-    """Reads a descriptor; fields other than type, digest and size are ignored. Raises `UsageError`."""
+    """Read a descriptor; fields other than type, digest and size are ignored. Raises `UsageError`."""
     found = dict(codec.fields(document, where))
     media_type, digest, size = found.get("mediaType"), found.get("digest"), found.get("size")
     if not (isinstance(media_type, str) and isinstance(digest, str) and digest.startswith("sha256:")):
@@ -87,7 +87,7 @@ def read_descriptor(document: object, where: str) -> Descriptor:
 
 
 def read_index(data: bytes) -> list[Descriptor]:
-    """Reads the descriptors of an index. Raises `UsageError`."""
+    """Read the descriptors of an index. Raises `UsageError`."""
     document = dict(codec.fields(codec.parse(data, "An index"), "index"))
     rows = document.get("manifests")
     if document.get("schemaVersion") != 2 or not isinstance(rows, list):
@@ -96,7 +96,7 @@ def read_index(data: bytes) -> list[Descriptor]:
 
 
 def read_manifest(data: bytes) -> tuple[str, Descriptor, list[Descriptor]]:
-    """Reads a manifest: its artifact type, its config and its layers. Raises `UsageError`."""
+    """Read a manifest: its artifact type, its config and its layers. Raises `UsageError`."""
     document = dict(codec.fields(codec.parse(data, "A manifest"), "manifest"))
     kind, rows = document.get("artifactType"), document.get("layers")
     if document.get("schemaVersion") != 2 or not isinstance(kind, str) or not isinstance(rows, list):

@@ -37,7 +37,7 @@ class KnownRegistry:
 
 
 def registries(cache: Cache) -> Iterator[KnownRegistry]:
-    """Yields every registry that has a partition."""
+    """Yield every registry that has a partition."""
     for home in cache.folder.names("registries"):
         try:
             row = json.loads(cache.folder.read(f"registries/{home}/registry.json") or b"")
@@ -51,7 +51,7 @@ def registries(cache: Cache) -> Iterator[KnownRegistry]:
 
 
 def entries(cache: Cache) -> Iterator[CacheEntry]:
-    """Yields every cached program, with what is known about it."""
+    """Yield every cached program, with what is known about it."""
     sources = [(each.url, each.partition) for each in registries(cache) if each.current]
     known = {
         file.sha256: (label, record)
@@ -64,7 +64,7 @@ def entries(cache: Cache) -> Iterator[CacheEntry]:
 
 
 def verify_programs(cache: Cache, *, quick: bool = False) -> Iterator[tuple[Path, bool]]:
-    """Reads every program again, and yields its path and whether it is intact. Removes damaged programs.
+    """Read every program again, and yield its path and whether it is intact. Removes damaged programs.
 
     `quick`: compares the XXH3-128 recorded when the sha256 was checked, which finds accidental damage.
     """
@@ -78,7 +78,7 @@ def verify_programs(cache: Cache, *, quick: bool = False) -> Iterator[tuple[Path
 
 
 def remove_superseded(cache: Cache) -> int:
-    """Removes the answers of registries that no longer answer at their URL. Returns the number of registries."""
+    """Remove the answers of registries that no longer answer at their URL. Returns the number of registries."""
     count = 0
     for each in list(registries(cache)):
         if not each.current and cache.folder.writable:

@@ -48,7 +48,7 @@ class CacheFolder:
             return os.fstat(root).st_uid == self._user if root is not None else self._base_is_own()
 
     def read(self, name: str) -> bytes | None:
-        """Returns the content of a file, None where there is no file that can be trusted.
+        """Return the content of a file, None where there is no file that can be trusted.
 
         Raises `NotAllowedError` if others can write to the cache folder itself.
         """
@@ -65,7 +65,7 @@ class CacheFolder:
             return descriptor is not None
 
     def names(self, name: str) -> list[str]:
-        """Returns the names in a folder, sorted; empty where there is no folder that can be trusted."""
+        """Return the names in a folder, sorted; empty where there is no folder that can be trusted."""
         with self._folder(name) as descriptor:
             if descriptor is None:
                 return []
@@ -74,7 +74,7 @@ class CacheFolder:
         return []
 
     def prepare_path(self, name: str) -> Path:
-        """Creates the folders above a file, checks them, and returns the path to write to.
+        """Create the folders above a file, check them, and return the path to write to.
 
         Raises `NotAllowedError` for a folder that belongs to someone else or that others can write, or a disk fault.
         """
@@ -104,11 +104,11 @@ class CacheFolder:
         return self.path / name
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a small file atomically. Raises as `prepare_path` does."""
+        """Write a small file atomically. Raises as `prepare_path` does."""
         disk.write_whole(self.prepare_path(name), data)
 
     def remove(self, name: str) -> None:
-        """Removes a file or a symbolic link of this name. Does nothing where that is not possible."""
+        """Remove a file or a symbolic link of this name. Does nothing where that is not possible."""
         above, _, last = name.rpartition("/")
         with self._folder(above) as descriptor, suppress(OSError):
             if descriptor is not None:
@@ -116,7 +116,7 @@ class CacheFolder:
 
     @contextmanager
     def open_to_write(self, name: str, flags: int) -> Iterator[int]:
-        """Opens this user's own file for the block; `flags` are added to O_CREAT, O_NOFOLLOW and O_CLOEXEC.
+        """Open this user's own file for the block; `flags` are added to O_CREAT, O_NOFOLLOW and O_CLOEXEC.
 
         Nothing is truncated. Raises `OSError` or `MxrError` if there is something else.
         """
@@ -137,7 +137,7 @@ class CacheFolder:
 
     @contextmanager
     def _file(self, name: str) -> Iterator[int | None]:
-        """Opens a trusted regular file for the block; None if there is none."""
+        """Open a trusted regular file for the block; None if there is none."""
         above, _, last = name.rpartition("/")
         descriptor = None
         with self._folder(above) as folder:
@@ -153,7 +153,7 @@ class CacheFolder:
 
     @contextmanager
     def _folder(self, name: str) -> Iterator[int | None]:
-        """Opens a trusted folder for the block; None if there is none."""
+        """Open a trusted folder for the block; None if there is none."""
         with self._root() as root:
             opened: list[int] = []
             try:
@@ -162,7 +162,7 @@ class CacheFolder:
                 _close(opened)
 
     def _walk(self, root: int, name: str, opened: list[int]) -> int | None:
-        """Opens the folders of a name one after the other, and returns the last one; None if one is missing."""
+        """Open the folders of a name one after the other, and return the last one; None if one is missing."""
         with suppress(OSError, MxrError):
             for part in name.split("/"):
                 opened.append(self._down(opened[-1] if opened else root, part, self.path / part))
@@ -170,7 +170,7 @@ class CacheFolder:
         return None
 
     def _down(self, descriptor: int, part: str, path: Path) -> int:
-        """Opens a folder in an open folder. Raises `NotAllowedError` if it cannot be trusted."""
+        """Open a folder in an open folder. Raises `NotAllowedError` if it cannot be trusted."""
         try:
             below = os.open(part, FOLDER, dir_fd=descriptor)
         except OSError as problem:
@@ -187,7 +187,7 @@ class CacheFolder:
 
     @contextmanager
     def _root(self) -> Iterator[int | None]:
-        """Opens the folder for the block; None if there is none. Raises `NotAllowedError` if it cannot be trusted."""
+        """Open the folder for the block; None if there is none. Raises `NotAllowedError` if it cannot be trusted."""
         descriptor = self._open_root()
         try:
             yield descriptor
@@ -241,7 +241,7 @@ class CacheFolder:
         )
 
     def _check_path(self) -> None:
-        """Checks what is above the cache folder. Raises `NotAllowedError`.
+        """Check what is above the cache folder. Raises `NotAllowedError`.
 
         Symbolic links there must belong to this user or another trusted one. A folder that everyone can write, without
         the sticky bit, lets everyone replace the cache folder; root's are accepted, because volumes in containers are
@@ -291,7 +291,7 @@ def _owner(path: Path) -> int:
 
 
 def _make_folders(path: Path) -> None:
-    """Creates a folder and those above it, whatever the umask is, so that others cannot write to them."""
+    """Create a folder and those above it, whatever the umask is, so that others cannot write to them."""
     for folder in (*reversed(path.parents), path):
         with suppress(FileExistsError):
             folder.mkdir(mode=0o755)

@@ -96,7 +96,7 @@ class Partition:
         self.folder, self.name, self.ageless = folder, name, ageless
 
     def lookup(self, request: Request) -> CachedAnswer | None:
-        """Returns the stored answer to exactly this request, or None.
+        """Return the stored answer to exactly this request, or None.
 
         An answer about an artifact that changed since, that is gone, or that its namespace does not serve counts as
         missing.
@@ -118,23 +118,23 @@ class Partition:
         return self._read(self._answer_name(request)).get("miss") is True
 
     def store_answer(self, request: Request, answer: Answer, etag: str = "") -> None:
-        """Stores an answer and the record of its artifact."""
+        """Store an answer and the record of its artifact."""
         artifact = answer.artifact
         self.store_artifact(artifact, etag)
         row = {"digest": artifact.digest, "id": artifact.id, "match": answer.match.to_json(), "etag": etag}
         self._write(self._answer_name(request), row)
 
     def store_miss(self, request: Request) -> None:
-        """Stores that the registry has nothing for a request."""
+        """Store that the registry has nothing for a request."""
         self._write(self._answer_name(request), {"miss": True})
 
     def store_artifact(self, artifact: Artifact, etag: str = "", gone: str | None = None) -> None:
-        """Stores the record of an artifact, confirmed now."""
+        """Store the record of an artifact, confirmed now."""
         row = {"artifact": codec.encode(artifact), "etag": etag, "confirmed_at": time.time(), "gone": gone}
         self._write(_artifact_name(artifact.digest, artifact.id), row)
 
     def artifact_record(self, digest: str, identity: str) -> CachedArtifact | None:
-        """Returns the record of an artifact by the digest of its key and its id, or None."""
+        """Return the record of an artifact by the digest of its key and its id, or None."""
         try:
             name = _artifact_name(digest, identity)
             row = self._read(name)
@@ -147,7 +147,7 @@ class Partition:
             return None
 
     def records(self, digest: str | None = None, *, model: str | None = None) -> Iterator[CachedArtifact]:
-        """Yields the records with this digest of the key, those of this model, or all."""
+        """Yield the records with this digest of the key, those of this model, or all."""
         for each in self._names("artifacts") if digest is None else (digest,):
             for name in self._names(f"artifacts/{each}"):
                 # Most records are of other models: looking for the name in the bytes is faster than decoding them.
@@ -158,25 +158,25 @@ class Partition:
                     yield record
 
     def model(self, model: str) -> Model | None:
-        """Returns the record of a model by its hash, or None."""
+        """Return the record of a model by its hash, or None."""
         try:
             return codec.decode(Model, self._read(_model_name(model)), "model", lenient=True)
         except MxrError:
             return None
 
     def model_identities(self, prefix: str) -> list[str]:
-        """Returns the identities of the models that begin with `prefix`: "sha256:" and hex digits."""
+        """Return the identities of the models that begin with `prefix`: "sha256:" and hex digits."""
         found = [MODEL_PREFIX + name.removesuffix(".json") for name in self._names("models")]
         return [identity for identity in found if identity.startswith(prefix) and MODEL.fullmatch(identity)]
 
     def store_model(self, model: Model) -> None:
-        """Stores the inputs of a model."""
+        """Store the inputs of a model."""
         known = replace(model, complete=False, onnx=None, manifest=None)
         if self.model(model.model) != known:
             self._write(_model_name(model.model), codec.encode(known))
 
     def defaults(self) -> tuple[object, float] | None:
-        """Returns the document of the namespace's request defaults and the seconds since the registry told it."""
+        """Return the document of the namespace's request defaults and the seconds since the registry told it."""
         row = self._read("defaults.json")
         try:
             return row["defaults"], time.time() - float(row["confirmed_at"])
@@ -184,7 +184,7 @@ class Partition:
             return None
 
     def store_defaults(self, document: Json) -> None:
-        """Stores the request defaults of the namespace, told now."""
+        """Store the request defaults of the namespace, told now."""
         self._write("defaults.json", {"defaults": document, "confirmed_at": time.time()})
 
     def _names(self, name: str) -> list[str]:
@@ -206,7 +206,7 @@ class Partition:
 
 
 def digests(request: Request) -> set[str]:
-    """Returns the digests of the keys whose artifacts can serve a request: its own, and that of its generic family."""
+    """Return the digests of the keys whose artifacts can serve a request: its own, and that of its generic family."""
     return {key.digest for key in (request.key, request.key.generic()) if key is not None}
 
 

@@ -30,7 +30,7 @@ class CachePolicy:
 
     @classmethod
     def of(cls, settings: Settings) -> CachePolicy:
-        """Returns the policy in the settings of a client."""
+        """Return the policy in the settings of a client."""
         return cls(
             registry=settings.registry,
             owners=settings.cache_owners,

@@ -65,13 +65,13 @@ class Cache:
 
     @classmethod
     def of(cls, settings: Settings) -> Cache:
-        """Returns the cache of a client with these settings."""
+        """Return the cache of a client with these settings."""
         return cls(settings.cache_dir, CachePolicy.of(settings))
 
     # --- the registry ---
 
     def note_registry(self, uuid: str) -> None:
-        """Notes which registry answered. From now on, its partition serves, and no other. Raises `DamagedError`."""
+        """Note which registry answered. From now on, its partition serves, and no other. Raises `DamagedError`."""
         if uuid == self._met:
             return
         if not UUID.fullmatch(uuid):
@@ -108,19 +108,19 @@ class Cache:
         return StatMemo(None)
 
     def file(self, sha: str) -> Path:
-        """Returns the path of the program with this sha256, whether it exists or not."""
+        """Return the path of the program with this sha256, whether it exists or not."""
         return self.root / _file_name(sha)
 
     def prepare_file(self, sha: str) -> Path:
-        """Returns the path for a new program, in a folder that exists. Raises as `CacheFolder.prepare_path` does."""
+        """Return the path for a new program, in a folder that exists. Raises as `CacheFolder.prepare_path` does."""
         return self.folder.prepare_path(_file_name(sha))
 
     def has_file(self, sha: str) -> bool:
-        """Returns whether there is a file for this sha256 that nobody else can write. Its bytes are not verified."""
+        """Return whether there is a file for this sha256 that nobody else can write. Its bytes are not verified."""
         return self.folder.has_trusted_file(_file_name(sha))
 
     def intact_or_removed(self, sha: str) -> bool:
-        """Returns whether the program exists and matches its sha256. Removes it if it does not match."""
+        """Return whether the program exists and matches its sha256. Removes it if it does not match."""
         if not self.has_file(sha):
             return False
         try:
@@ -133,7 +133,7 @@ class Cache:
 
     @contextmanager
     def download_lock(self, sha: str) -> Iterator[None]:
-        """Locks the download of a file, so that one process of a host does it. Continues if locks do not work."""
+        """Lock the download of a file, so that one process of a host does it. Continues if locks do not work."""
         import fcntl
 
         name = f"locks/{sha}"
@@ -154,7 +154,7 @@ class Cache:
     # --- answers ---
 
     def lookup(self, request: Request) -> CachedAnswer | None:
-        """Returns the answer to exactly this request, with its state: the registry's, else that of a bundle, or None.
+        """Return the answer to exactly this request, with its state: the registry's, else that of a bundle, or None.
 
         The answer of a bundle counts as missing if the registry said since that it has nothing, that the artifact is
         gone, or that it is another. Files that do not match their sha256 are removed.
@@ -178,13 +178,13 @@ class Cache:
         return replace(brought, record=record)
 
     def _updated_by_registry(self, brought: CachedArtifact) -> CachedArtifact:
-        """Returns what the registry said about an artifact that a bundle brought, else the record of the bundle."""
+        """Return what the registry said about an artifact that a bundle brought, else the record of the bundle."""
         artifact, partition = brought.artifact, self.partition
         said = None if partition is None else partition.artifact_record(artifact.digest, artifact.id)
         return brought if said is None else replace(said, imported=True)
 
     def best_match(self, request: Request) -> CachedAnswer | None:
-        """Returns the best cached artifact for a request by the rules of the registry, or None.
+        """Return the best cached artifact for a request by the rules of the registry, or None.
 
         Artifacts that are gone do not count. Where the registry's last word on the request was that it has nothing,
         only imported ones do.
@@ -220,7 +220,7 @@ class Cache:
         return CachedAnswer(Answer(record.artifact, found[1]), record)
 
     def state_of(self, record: CachedArtifact | None) -> CacheState:
-        """Returns how the artifact of a record may serve. Its files are not looked at."""
+        """Return how the artifact of a record may serve. Its files are not looked at."""
         if record is None:
             return CacheState.ABSENT
         if record.gone:
@@ -232,17 +232,17 @@ class Cache:
         return CacheState.EXPIRED
 
     def all_intact_or_removed(self, answer: Answer) -> bool:
-        """Returns whether every file of an answer is here and matches its sha256. Removes those that do not match."""
+        """Return whether every file of an answer is here and matches its sha256. Removes those that do not match."""
         manifest = answer.artifact.manifest
         return manifest is not None and all(self.intact_or_removed(file.sha256) for file in manifest.files)
 
     def store_answer(self, request: Request, answer: Answer, etag: str = "") -> None:
-        """Stores an answer of the registry. Raises as `CacheFolder.prepare_path` does."""
+        """Store an answer of the registry. Raises as `CacheFolder.prepare_path` does."""
         if self.partition is not None:
             self.partition.store_answer(request, answer, etag)
 
     def store_miss(self, request: Request) -> None:
-        """Stores that the registry has nothing for a request, where the cache would serve something else."""
+        """Store that the registry has nothing for a request, where the cache would serve something else."""
         with suppress(MxrError):
             partition = self.partition
             if partition is None or partition.has_miss(request):
@@ -251,35 +251,35 @@ class Cache:
                 partition.store_miss(request)
 
     def store_artifact(self, artifact: Artifact, etag: str = "") -> None:
-        """Stores that the registry has an artifact. Raises as `CacheFolder.prepare_path` does."""
+        """Store that the registry has an artifact. Raises as `CacheFolder.prepare_path` does."""
         if self.partition is not None:
             self.partition.store_artifact(artifact, etag)
 
     def store_removal(self, record: CachedArtifact) -> None:
-        """Stores that the registry no longer has an artifact. It is no longer served then."""
+        """Store that the registry no longer has an artifact. It is no longer served then."""
         if self.partition is not None:
             self.partition.store_artifact(record.artifact, record.etag, gone=REMOVED)
 
     def artifact_record(self, digest: str, identity: str) -> CachedArtifact | None:
-        """Returns the record of an artifact by the digest of its key and its id: the registry's, else of a bundle."""
+        """Return the record of an artifact by the digest of its key and its id: the registry's, else of a bundle."""
         brought = self.imported.artifact_record(digest, identity)
         if brought is not None:
             return self._updated_by_registry(brought)
         return None if self.partition is None else self.partition.artifact_record(digest, identity)
 
     def find_artifact(self, identity: str) -> Artifact | None:
-        """Returns the record of an artifact by its id or a unique prefix of it, or None. It can be a removed one."""
+        """Return the record of an artifact by its id or a unique prefix of it, or None. It can be a removed one."""
         found = {each.id: each for each in self.artifacts() if each.id.startswith(identity)}
         return next(iter(found.values())) if len(found) == 1 else None
 
     def artifacts(self, model: str | None = None) -> Iterator[Artifact]:
-        """Yields the records of this registry and of bundles, all or those of one model."""
+        """Yield the records of this registry and of bundles, all or those of one model."""
         for source in (self.imported, self.partition):
             for record in source.records(model=model) if source is not None else ():
                 yield record.artifact
 
     def servable_records(self, model: str) -> Iterator[CachedArtifact]:
-        """Yields the records of a model's programs that may answer requests: not gone, and served by their namespace.
+        """Yield the records of a model's programs that may answer requests: not gone, and served by their namespace.
 
         What a bundle brought counts by what the registry said since, if it said anything.
         """
@@ -295,31 +295,31 @@ class Cache:
                         yield record
 
     def log_use(self, identity: str) -> None:
-        """Logs a use that no resolve counted."""
+        """Log a use that no resolve counted."""
         if self.partition is not None:
             usage_log.log_use(self.partition, identity)
 
     def report_uses(self, client: Client) -> None:
-        """Reports the logged uses to the registry, if there are any."""
+        """Report the logged uses to the registry, if there are any."""
         if self.partition is not None:
             usage_log.report_uses(self.partition, client)
 
     # --- models ---
 
     def model(self, model: str) -> Model | None:
-        """Returns the record of a model by its hash, or None."""
+        """Return the record of a model by its hash, or None."""
         for source in (self._local, self.partition, self.imported):
             if source is not None and (found := source.model(model)):
                 return found
         return None
 
     def model_identities(self, prefix: str) -> list[str]:
-        """Returns the identities of the models that begin with `prefix`: "sha256:" and hex digits."""
+        """Return the identities of the models that begin with `prefix`: "sha256:" and hex digits."""
         sources = (self._local, self.partition, self.imported)
         return sorted({each for source in sources if source is not None for each in source.model_identities(prefix)})
 
     def store_model(self, model: Model, *, told: bool = False) -> None:
-        """Stores the inputs of a model for requests by hash; `told`: by the registry, and not read from the model.
+        """Store the inputs of a model for requests by hash; `told`: by the registry, and not read from the model.
 
         Does nothing if the cache is not writable.
         """
@@ -329,11 +329,11 @@ class Cache:
                 partition.store_model(model)
 
     def defaults(self) -> tuple[object, float] | None:
-        """Returns the document of the namespace's request defaults and its age in seconds; None before any answer."""
+        """Return the document of the namespace's request defaults and its age in seconds; None before any answer."""
         return None if self.partition is None else self.partition.defaults()
 
     def store_defaults(self, document: Json) -> None:
-        """Stores the request defaults of the namespace. Does nothing if the cache is not writable."""
+        """Store the request defaults of the namespace. Does nothing if the cache is not writable."""
         with suppress(MxrError):
             if self.partition is not None:
                 self.partition.store_defaults(document)
@@ -341,7 +341,7 @@ class Cache:
     # --- contents ---
 
     def find_blobs(self, model: str, file: File) -> dict[str, tuple[Path, int]]:
-        """Returns where cached programs of the same model contain blobs of `file`: path and offset by sha256.
+        """Return where cached programs of the same model contain blobs of `file`: path and offset by sha256.
 
         The bytes are not verified: a reader must verify them like downloaded bytes.
         """
@@ -354,18 +354,18 @@ class Cache:
         return found
 
     def blob_positions(self, file: File) -> dict[str, tuple[Path, int]]:
-        """Returns where the blobs of a cached file are: path and offset by sha256. Does not check that it exists."""
+        """Return where the blobs of a cached file are: path and offset by sha256. Does not check that it exists."""
         return {blob.sha256: (self.file(file.sha256), offset) for offset, blob in file.spans()}
 
     def programs(self) -> Iterator[str]:
-        """Yields the sha256 in the name of each cached program."""
+        """Yield the sha256 in the name of each cached program."""
         for above in self.folder.names("files"):
             for name in self.folder.names(f"files/{above}"):
                 if not name.startswith(disk.PARTIAL) and self.folder.has_trusted_file(f"files/{above}/{name}"):
                     yield name
 
     def remove_file(self, sha: str) -> None:
-        """Removes a program. Does nothing where that is not possible."""
+        """Remove a program. Does nothing where that is not possible."""
         self.folder.remove(_file_name(sha))
 
     def _document(self, name: str) -> dict[str, object]:
@@ -377,7 +377,7 @@ class Cache:
 
 
 def is_same_offer(one: Artifact, other: Artifact) -> bool:
-    """Returns whether two records of an artifact answer the same requests: the same facts, and served."""
+    """Return whether two records of an artifact answer the same requests: the same facts, and served."""
     same = (one.id, one.digest, one.attributes) == (other.id, other.digest, other.attributes)
     return same and one.sound and one.answers_requests
 

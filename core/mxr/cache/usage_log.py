@@ -32,7 +32,7 @@ LATE = 3600.0
 
 
 def log_use(partition: Partition, identity: str) -> None:
-    """Logs a use of an artifact of the registry of this partition."""
+    """Log a use of an artifact of the registry of this partition."""
     with (
         suppress(OSError, MxrError),
         partition.folder.open_to_write(f"{partition.name}/uses", os.O_WRONLY | os.O_APPEND) as handle,
@@ -43,7 +43,7 @@ def log_use(partition: Partition, identity: str) -> None:
 
 
 def report_uses(partition: Partition, client: Client) -> None:
-    """Reports the logged uses to the registry, if there are any. After a failure, a later call reports them."""
+    """Report the logged uses to the registry, if there are any. After a failure, a later call reports them."""
     folder, home = partition.folder, partition.folder.path / partition.name
     for name in _waiting(home, folder.names(partition.name)):
         mine = f"uses-{os.getpid()}-{os.urandom(4).hex()}"
@@ -56,7 +56,7 @@ def report_uses(partition: Partition, client: Client) -> None:
 
 
 def _waiting(home: Path, names: list[str]) -> list[str]:
-    """Returns the logs that no process is reporting: the current one, and those of processes that ended early."""
+    """Return the logs that no process is reporting: the current one, and those of processes that ended early."""
     found = []
     for name in names:
         with suppress(OSError):

@@ -10,7 +10,7 @@ from mxr.settings import Settings
 
 
 def check_token(settings: Settings) -> None:
-    """Raises `NotAllowedError` if the token would leave this machine unencrypted and `plaintext` does not allow it."""
+    """Raise `NotAllowedError` if the token would leave this machine unencrypted and `plaintext` does not allow it."""
     parts = urlsplit(settings.registry)
     if settings.token and parts.scheme != "https" and not settings.plaintext and not _is_loopback(parts.hostname or ""):
         raise NotAllowedError(

@@ -29,7 +29,7 @@ class RedirectHost:
         first: urllib3.BaseHTTPResponse,
         timeout: float,
     ) -> Iterator[urllib3.BaseHTTPResponse | None]:
-        """Follows the redirect in `first` and yields the reply, or None when the registry has to send the bytes.
+        """Follow the redirect in `first` and yield the reply, or None when the registry has to send the bytes.
 
         `timeout`: seconds without a byte received.
         """
@@ -57,7 +57,7 @@ class RedirectHost:
 
 @contextmanager
 def returned_connection(reply: urllib3.BaseHTTPResponse) -> Iterator[None]:
-    """Returns the connection to the pool after the block, or closes it if the reply was not read to its end."""
+    """Return the connection to the pool after the block, or closes it if the reply was not read to its end."""
     try:
         yield
     finally:

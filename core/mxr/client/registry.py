@@ -92,27 +92,27 @@ class Client:
         return pool_manager()(maxsize=self._connections, headers=headers, retries=False, socket_options=_keepalive())
 
     def with_timeout(self, seconds: float) -> Client:
-        """Returns a client with its own connection and a timeout of at most `seconds` without a byte received."""
+        """Return a client with its own connection and a timeout of at most `seconds` without a byte received."""
         return Client(replace(self._settings, timeout=min(self._settings.timeout, seconds)), connections=1)
 
     def resolve(self, request: Request) -> artifact_protocol.ResolveReply:
-        """Returns the artifact for a request.
+        """Return the artifact for a request.
 
         Raises `NoSuchArtifactError`; its `detail.nearest` lists the closest ones.
         """
         return self.exchange(artifact_protocol.ResolveReply, "POST", "/resolve", request.to_json())
 
     def candidates(self, partial: PartialRequest) -> artifact_protocol.Candidates:
-        """Returns the ways to complete a partial request. Raises `NoSuchArtifactError` if there is none."""
+        """Return the ways to complete a partial request. Raises `NoSuchArtifactError` if there is none."""
         return self.exchange(artifact_protocol.Candidates, "POST", "/candidates", partial.to_json())
 
     def defaults(self) -> artifact_protocol.NamespaceDefaults:
-        """Returns the request defaults of the namespace. Sent once: where the registry is away, the cache has them."""
+        """Return the request defaults of the namespace. Sent once: where the registry is away, the cache has them."""
         with self._reply("GET", "/defaults", policy=ONCE) as reply:
             return self._decode(artifact_protocol.NamespaceDefaults, self._read(reply))
 
     def artifacts(self, **filters: str | int | None) -> artifact_protocol.Artifacts:
-        """Returns a page of artifacts.
+        """Return a page of artifacts.
 
         Filters: model, name (of the model: its beginning), digest, kind, vendor, arch, migraphx, rocm, precision,
         input. Paging: limit, after.
@@ -120,11 +120,11 @@ class Client:
         return self.exchange(artifact_protocol.Artifacts, "GET", "/artifacts" + _query(filters))
 
     def artifact(self, identity: str) -> artifact_protocol.Artifact:
-        """Returns one artifact with its manifest, by its id or a unique prefix of it."""
+        """Return one artifact with its manifest, by its id or a unique prefix of it."""
         return self.exchange(artifact_protocol.Artifact, "GET", f"/artifacts/{quote(identity, safe='')}")
 
     def confirm(self, identity: str, etag: str) -> tuple[artifact_protocol.Artifact | None, str]:
-        """Returns one artifact if its entity tag is not `etag` any more, else None, and its entity tag now.
+        """Return one artifact if its entity tag is not `etag` any more, else None, and its entity tag now.
 
         Raises `NotFoundError` if the registry no longer has it. Sent once: where the registry is away, the cache
         serves.
@@ -136,20 +136,20 @@ class Client:
         return None if reply.status == NOT_MODIFIED else self._decode(artifact_protocol.Artifact, data), tag
 
     def publish(self, body: artifact_protocol.Publish) -> artifact_protocol.Artifact:
-        """Publishes an artifact. All its blobs must be uploaded. Publishing the same artifact twice is not an error."""
+        """Publish an artifact. All its blobs must be uploaded. Publishing the same artifact twice is not an error."""
         return self.exchange(artifact_protocol.Artifact, "POST", "/artifacts", artifact_protocol.message_document(body))
 
     def promote(self, identity: str) -> artifact_protocol.Artifact:
-        """Makes this artifact the first choice for its key."""
+        """Make this artifact the first choice for its key."""
         return self.exchange(artifact_protocol.Artifact, "POST", f"/artifacts/{quote(identity, safe='')}/promote")
 
     def remove(self, identity: str) -> None:
-        """Removes an artifact. The next sweep after the grace period deletes its bytes."""
+        """Remove an artifact. The next sweep after the grace period deletes its bytes."""
         with self._reply("DELETE", f"/artifacts/{quote(identity, safe='')}") as reply:
             self._read(reply)
 
     def put_lock(self, name: str, identities: Iterable[str]) -> artifact_protocol.RegisteredLock:
-        """Registers a lock, or replaces its artifacts.
+        """Register a lock, or replaces its artifacts.
 
         Raises `NoSuchArtifactError`; `detail.ids` lists the missing ones.
         """
@@ -157,31 +157,31 @@ class Client:
         return self.exchange(artifact_protocol.RegisteredLock, "PUT", f"/locks/{quote(name, safe='')}", body)
 
     def locks(self) -> tuple[artifact_protocol.RegisteredLock, ...]:
-        """Returns all registered locks."""
+        """Return all registered locks."""
         pages = self._pages(artifact_protocol.Locks, "/locks", {})
         return tuple(each for page in pages for each in page.locks)
 
     def remove_lock(self, name: str) -> artifact_protocol.RegisteredLock:
-        """Removes a registered lock and returns its last state."""
+        """Remove a registered lock and return its last state."""
         return self.exchange(artifact_protocol.RegisteredLock, "DELETE", f"/locks/{quote(name, safe='')}")
 
     def model(self, model: str) -> artifact_protocol.Model:
-        """Returns the registered description of a model."""
+        """Return the registered description of a model."""
         return self.exchange(artifact_protocol.Model, "GET", f"/models/{quote(model, safe='')}")
 
     def model_identities(self, prefix: str) -> tuple[str, ...]:
-        """Returns the identities of all models that begin with `prefix`: "sha256:" and at least 12 hex digits."""
+        """Return the identities of all models that begin with `prefix`: "sha256:" and at least 12 hex digits."""
         pages = self._pages(artifact_protocol.Models, "/models", {"prefix": prefix})
         return tuple(each.model for page in pages for each in page.models)
 
     def register_model(self, statement: artifact_protocol.RegisterModel) -> artifact_protocol.Model:
-        """Registers a model. It is complete where the statement has a manifest and every blob is uploaded."""
+        """Register a model. It is complete where the statement has a manifest and every blob is uploaded."""
         return self.exchange(
             artifact_protocol.Model, "POST", "/models", artifact_protocol.message_document(statement), wait=CHECKING
         )
 
     def request_compile(self, wanted: job_protocol.CompileRequest) -> job_protocol.Job:
-        """Requests a compile and returns its job, which is a new one or an open one for the same program.
+        """Request a compile and return its job, which is a new one or an open one for the same program.
 
         A job without an id is done: the program already exists. Raises `NoSuchModelError` or `NoSuchBlobError` for what
         must be uploaded first, and `NoWorkerError` when `wanted.wait` is set and no worker can compile the program.
@@ -191,7 +191,7 @@ class Client:
         return self.exchange(job_protocol.Job, "POST", "/jobs", artifact_protocol.message_document(wanted))
 
     def job(self, identity: str, *, wait: float = 0, version: int | None = None) -> job_protocol.Job:
-        """Returns one job, by its id or a unique prefix of it.
+        """Return one job, by its id or a unique prefix of it.
 
         With `wait`, returns when the version of the job is larger than `version`, or after `wait` seconds.
         """
@@ -201,21 +201,21 @@ class Client:
         return self.exchange(job_protocol.Job, "GET", _job(identity) + query, wait=wait)
 
     def jobs(self, **filters: str | int | None) -> job_protocol.Jobs:
-        """Returns a page of jobs, latest first. Filters: state (or `open`), model, name, digest, arch;
+        """Return a page of jobs, latest first. Filters: state (or `open`), model, name, digest, arch;
         limit, after."""
         from mxr.protocol import jobs as job_protocol
 
         return self.exchange(job_protocol.Jobs, "GET", "/jobs" + _query(filters))
 
     def survey(self, requests: Iterable[Request]) -> surveys.SurveyReply:
-        """Returns the status of each request, as a fetch would find it. Queues nothing."""
+        """Return the status of each request, as a fetch would find it. Queues nothing."""
         from mxr.protocol import surveys
 
         body = artifact_protocol.message_document(surveys.Survey(tuple(requests)))
         return self.exchange(surveys.SurveyReply, "POST", "/survey", body)
 
     def watch(self, wanted: surveys.WatchJobs) -> surveys.ChangedJobs:
-        """Returns which of these jobs changed. With `wanted.wait`, waits for a change, at most that many seconds."""
+        """Return which of these jobs changed. With `wanted.wait`, waits for a change, at most that many seconds."""
         from mxr.protocol import surveys
 
         return self.exchange(
@@ -223,25 +223,25 @@ class Client:
         )
 
     def cancel(self, identity: str) -> job_protocol.Job:
-        """Cancels a job: at once if it is queued, else at the next heartbeat of its worker. Ignores a closed job."""
+        """Cancel a job: at once if it is queued, else at the next heartbeat of its worker. Ignores a closed job."""
         from mxr.protocol import jobs as job_protocol
 
         return self.exchange(job_protocol.Job, "POST", _job(identity) + "/cancel")
 
     def log(self, identity: str, offset: int = 0) -> tuple[bytes, int]:
-        """Returns the log of a job from a byte offset, and the offset of the next read."""
+        """Return the log of a job from a byte offset, and the offset of the next read."""
         with self._reply("GET", _job(identity) + "/log" + _query({"offset": offset})) as reply:
             return self._read(reply), int(reply.headers.get("mxr-log-next", offset))
 
     def workers(self) -> job_protocol.Workers:
-        """Returns all workers and the declared pools."""
+        """Return all workers and the declared pools."""
         from mxr.protocol import jobs as job_protocol
 
         pages = list(self._pages(job_protocol.Workers, "/workers", {}))
         return replace(pages[0], workers=tuple(each for page in pages for each in page.workers), next=None)
 
     def report_uses(self, some: tuple[artifact_protocol.Use, ...]) -> artifact_protocol.UsesAccepted:
-        """Reports uses of programs that a local cache served. Sent once: a later report includes them again."""
+        """Report uses of programs that a local cache served. Sent once: a later report includes them again."""
         return self.exchange(
             artifact_protocol.UsesAccepted,
             "POST",
@@ -251,7 +251,7 @@ class Client:
         )
 
     def usage(self, most: int, **filters: str | int | None) -> tuple[artifact_protocol.ArtifactUsage, ...]:
-        """Returns the artifacts used in the last `days`, most used first, at most so many.
+        """Return the artifacts used in the last `days`, most used first, at most so many.
 
         Filters: model, kind, vendor, arch, migraphx, rocm.
         """
@@ -263,7 +263,7 @@ class Client:
         return tuple(found[:most])
 
     def missing(self, blobs: Iterable[Blob]) -> artifact_protocol.Missing:
-        """Returns which of these blobs the registry does not have."""
+        """Return which of these blobs the registry does not have."""
         return self.exchange(
             artifact_protocol.Missing,
             "POST",
@@ -272,14 +272,14 @@ class Client:
         )
 
     def put_blob(self, blob: Blob, chunks: Iterable[bytes]) -> None:
-        """Uploads one blob. Sent once: to repeat it, the caller has to produce the chunks again."""
+        """Upload one blob. Sent once: to repeat it, the caller has to produce the chunks again."""
         headers = {"Content-Length": str(blob.size), "Content-Type": "application/octet-stream"}
         with self._reply("PUT", f"/blobs/{blob.sha256}", chunks, headers, policy=ONCE) as reply:
             self._read(reply)
 
     @contextmanager
     def blob(self, sha: str, size: int | None = None, *, direct: bool = True) -> Iterator[Iterator[bytes]]:
-        """Yields an iterator over the chunks of a blob. A broken connection raises `UnreachableError` in it.
+        """Yield an iterator over the chunks of a blob. A broken connection raises `UnreachableError` in it.
 
         `size`: the bytes of the blob, which must arrive at `MIN_RATE` on average; without it, a day is allowed. The
         caller checks that there are not more bytes. The registry can redirect to a signed URL of its object store. If
@@ -315,7 +315,7 @@ class Client:
             ) from problem
 
     def _pages(self, kind: type[P], path: str, filters: Mapping[str, str | int | None]) -> Iterator[P]:
-        """Yields the pages of a list, at most `MAX_PAGES`."""
+        """Yield the pages of a list, at most `MAX_PAGES`."""
         after: str | None = None
         for _ in range(MAX_PAGES):
             page = self.exchange(kind, "GET", path + _query({**filters, "after": after}))
@@ -338,7 +338,7 @@ class Client:
         wait: float = 0,
         policy: RetryPolicy = REQUEST,
     ) -> T:
-        """Sends one JSON request and decodes the reply. `wait`: seconds added to the read timeout."""
+        """Send one JSON request and decodes the reply. `wait`: seconds added to the read timeout."""
         body = None if document is None else codec.canonical(document).encode()
         headers = {} if body is None else {"Content-Type": "application/json"}
         with self._reply(method, path, body, headers, policy=policy, wait=wait) as reply:
@@ -381,7 +381,7 @@ class Client:
         wait: float = 0,
         redirect: bool = True,
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Sends one request and yields the reply. Raises the error that the registry answered."""
+        """Send one request and yield the reply. Raises the error that the registry answered."""
         reply = retry(policy, lambda: self._send(method, path, body, headers or {}, wait, redirect))
         with returned_connection(reply):
             yield reply
@@ -395,7 +395,7 @@ class Client:
         wait: float,
         redirect: bool,
     ) -> urllib3.BaseHTTPResponse:
-        """Makes one attempt: returns a reply with a status below 400, and raises the error in any other."""
+        """Make one attempt: returns a reply with a status below 400, and raises the error in any other."""
         import urllib3
 
         timeout = self._settings.timeout
@@ -424,7 +424,7 @@ class Client:
         return reply
 
     def _error(self, reply: urllib3.BaseHTTPResponse) -> MxrError:
-        """Returns the error in a reply, rebuilt from its code."""
+        """Return the error in a reply, rebuilt from its code."""
         try:
             document: Any = codec.parse(self._read(reply, MAX_ERROR), "The reply")
         except MxrError:
@@ -437,7 +437,7 @@ class Client:
         return error
 
     def _foreign(self, reply: urllib3.BaseHTTPResponse) -> NotARegistryError:
-        """Returns the error for a reply without the header that every reply of a registry has, with what answered."""
+        """Return the error for a reply without the header that every reply of a registry has, with what answered."""
         facts = [f"HTTP status {reply.status}"]
         for name, what in (("content-type", ""), ("server", "server ")):
             if value := reply.headers.get(name, "")[:60]:
@@ -449,7 +449,7 @@ class Client:
 
 
 def _retry_after(reply: urllib3.BaseHTTPResponse) -> float | None:
-    """Returns the seconds in the Retry-After header, None without a valid one. Source: RFC 9110, section 10.2.3."""
+    """Return the seconds in the Retry-After header, None without a valid one. Source: RFC 9110, section 10.2.3."""
     import urllib3
 
     with suppress(urllib3.exceptions.InvalidHeader):
@@ -458,7 +458,7 @@ def _retry_after(reply: urllib3.BaseHTTPResponse) -> float | None:
 
 
 def _keepalive() -> list[tuple[int, int, int]]:
-    """Returns socket options that detect a silently broken connection within a minute.
+    """Return socket options that detect a silently broken connection within a minute.
 
     During a long poll, or while the registry reads a whole program, no bytes arrive for minutes. A read timeout cannot
     distinguish that from a gateway that dropped the connection; TCP keepalive can. Options that this system does not
@@ -485,7 +485,7 @@ def _query(filters: Mapping[str, str | float | None]) -> str:
 
 
 def _reason(problem: Exception) -> str:
-    """Returns the innermost reason in one line, without addresses of Python objects."""
+    """Return the innermost reason in one line, without addresses of Python objects."""
     import urllib3
 
     while isinstance(problem, urllib3.exceptions.MaxRetryError) and problem.reason is not None:

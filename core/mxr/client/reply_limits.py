@@ -55,7 +55,7 @@ def _nothing() -> None: ...
 
 @cache
 def pool_manager() -> type[urllib3.PoolManager]:
-    """Returns the class of urllib3's pools, with a deadline for the header of each reply.
+    """Return the class of urllib3's pools, with a deadline for the header of each reply.
 
     urllib3 is imported with the first request, to keep a fetch from the cache fast.
     """

@@ -125,7 +125,7 @@ class Attempts:
         self._first_failure = 0.0
 
     def run(self, call: Callable[[], T]) -> T:
-        """Makes one attempt. Returns what `call` returns, and counts the failures from zero again after a success."""
+        """Make one attempt. Returns what `call` returns, and counts the failures from zero again after a success."""
         token = _outer.set(_outer.get() + self.policy.retries)
         try:
             result = call()
@@ -135,7 +135,7 @@ class Attempts:
         return result
 
     def pause_after(self, problem: MxrError) -> float:
-        """Counts a failed attempt and returns the seconds until the next one. Raises `problem` where there is none."""
+        """Count a failed attempt and return the seconds until the next one. Raises `problem` where there is none."""
         now = self._clock()
         if self.failures == 0:
             self._first_failure = now
@@ -159,7 +159,7 @@ def retry(
     sleep: Callable[[float], object] | None = None,
     clock: Callable[[], float] | None = None,
 ) -> T:
-    """Returns what `call` returns, and calls it again after temporary failures as the policy says.
+    """Return what `call` returns, and calls it again after temporary failures as the policy says.
 
     Raises the last error when the policy ends, when `stop` returns true after a failure, and at once for any error that
     the policy does not repeat. Inside an attempt of a policy that repeats the same errors, there is one attempt only.

@@ -46,7 +46,7 @@ def ignore(done: int) -> None:
 
 
 def upload_and_publish(upload: Callable[[], object], publish: Callable[[], T]) -> T:
-    """Calls `upload`, then `publish`, and returns the result of `publish`.
+    """Call `upload`, then `publish`, and return the result of `publish`.
 
     Both are repeated when garbage collection removed uploaded blobs in between. Raises `TemporaryError` when that
     happens with each attempt.
@@ -66,7 +66,7 @@ def upload_and_publish(upload: Callable[[], object], publish: Callable[[], T]) -
 
 
 def download(client: Client, file: File, final: Path, progress: Progress = ignore, here: Places | None = None) -> None:
-    """Downloads a file to `final`, which appears only when every blob and the whole file match their sha256.
+    """Download a file to `final`, which appears only when every blob and the whole file match their sha256.
 
     Blobs in `here` are copied from there and verified in the same way; a blob that does not match is downloaded. Raises
     `DamagedError` when the registry sends bytes that do not match, `UnreachableError`, and a disk error as
@@ -93,7 +93,7 @@ def download(client: Client, file: File, final: Path, progress: Progress = ignor
 
 
 def _check_whole(file: File, descriptor: int, done: Sequence[threading.Event], pool: TransferPool[int]) -> None:
-    """Hashes the whole file in order while its blobs arrive, so that the check takes hardly any additional time."""
+    """Hash the whole file in order while its blobs arrive, so that the check takes hardly any additional time."""
     digest = sha256()
     for (offset, blob), arrived in zip(file.spans(), done, strict=True):
         while not arrived.wait(0.05):
@@ -116,7 +116,7 @@ class DownloadTarget:
     final: Path
 
     def write(self, data: Data, at: int) -> None:
-        """Writes data at an offset within the blob. Raises as `disk.faults` does."""
+        """Write data at an offset within the blob. Raises as `disk.faults` does."""
         with disk.faults(self.final):
             disk.write_at(self.descriptor, data, self.offset + at)
 
@@ -124,7 +124,7 @@ class DownloadTarget:
 def bring_blob(
     client: Client, blob: Blob, target: DownloadTarget, here: tuple[Path, int] | None, progress: Progress = ignore
 ) -> None:
-    """Writes a blob to `target`: copied from `here` if its bytes are there, else downloaded.
+    """Write a blob to `target`: copied from `here` if its bytes are there, else downloaded.
 
     Verifies the sha256 during the writing. Raises `DamagedBlobError`, `UnreachableError`, or a disk error.
     """
@@ -133,7 +133,7 @@ def bring_blob(
 
 
 def _copy_blob(here: tuple[Path, int], blob: Blob, target: DownloadTarget, progress: Progress) -> bool:
-    """Copies a blob from another file on this host. Returns whether the bytes there match its sha256."""
+    """Copy a blob from another file on this host. Returns whether the bytes there match its sha256."""
     path, offset = here
     done, digest = 0, sha256()
 
@@ -192,7 +192,7 @@ def _damaged(blob: Blob) -> DamagedBlobError:
 
 
 def upload(client: Client, path: Path, file: File, progress: Progress = ignore) -> int:
-    """Uploads the blobs of the file at `path` that the registry does not have. Returns the number of bytes sent.
+    """Upload the blobs of the file at `path` that the registry does not have. Returns the number of bytes sent.
 
     After an interruption, call it again. Raises `UnreachableError`, and `DamagedError` when the file changed in the
     meantime.
@@ -208,7 +208,7 @@ def upload(client: Client, path: Path, file: File, progress: Progress = ignore) 
 
 
 def send(client: Client, blobs: Collection[Blob], read: Read, progress: Progress = ignore) -> int:
-    """Uploads those of these blobs that the registry does not have. Returns the number of bytes sent.
+    """Upload those of these blobs that the registry does not have. Returns the number of bytes sent.
 
     The order is random, and before each large blob the registry is asked once more: hosts that upload the same model
     at the same time share the work.

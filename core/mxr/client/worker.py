@@ -19,11 +19,11 @@ class WorkerClient:
         self.client = client
 
     def with_timeout(self, seconds: float) -> WorkerClient:
-        """Returns a client with its own connection and a timeout of at most `seconds` without a byte received."""
+        """Return a client with its own connection and a timeout of at most `seconds` without a byte received."""
         return WorkerClient(self.client.with_timeout(seconds))
 
     def register(self, name: str, can: job_protocol.WorkerCapabilities) -> job_protocol.WorkerInfo:
-        """Registers this worker and its capabilities. The same name gets the same id again."""
+        """Register this worker and its capabilities. The same name gets the same id again."""
         return self.client.exchange(
             job_protocol.WorkerInfo,
             "POST",
@@ -36,7 +36,7 @@ class WorkerClient:
         self.client.exchange(job_protocol.WorkerInfo, "DELETE", f"/workers/{worker}", policy=ONCE)
 
     def claim(self, worker: str, *, wait: float = 0, job: str | None = None) -> job_protocol.Lease | None:
-        """Claims a job. Returns None after `wait` seconds without one. `job`: claim this one only.
+        """Claim a job. Returns None after `wait` seconds without one. `job`: claim this one only.
 
         Sent once: if only the reply to the first request was lost, a second request would claim a second job. Raises
         `NotFoundError` when the registry does not know this worker.
@@ -45,7 +45,7 @@ class WorkerClient:
         return self.client.exchange(job_protocol.ClaimReply, "POST", "/jobs/claim", body, wait=wait, policy=ONCE).lease
 
     def heartbeat(self, job: str, beat: job_protocol.Heartbeat) -> job_protocol.HeartbeatReply:
-        """Renews the lease, and reports the phase and new log text. Sent once: the next heartbeat follows soon."""
+        """Renew the lease, and report the phase and new log text. Sent once: the next heartbeat follows soon."""
         return self.client.exchange(
             job_protocol.HeartbeatReply,
             "POST",
@@ -55,19 +55,19 @@ class WorkerClient:
         )
 
     def finish(self, job: str, done: job_protocol.FinishJob) -> job_protocol.Job:
-        """Publishes the result of the job and closes it. Sending the same result twice is not an error."""
+        """Publish the result of the job and close it. Sending the same result twice is not an error."""
         return self.client.exchange(
             job_protocol.Job, "POST", f"/jobs/{job}/finish", artifact_protocol.message_document(done), wait=CHECKING
         )
 
     def fail(self, job: str, failed: job_protocol.FailJob) -> job_protocol.Job:
-        """Reports that the job failed on this worker."""
+        """Report that the job failed on this worker."""
         return self.client.exchange(
             job_protocol.Job, "POST", f"/jobs/{job}/fail", artifact_protocol.message_document(failed)
         )
 
     def hand_back(self, job: str, fence: int) -> job_protocol.Job:
-        """Returns the job to the queue as if it had never been claimed."""
+        """Return the job to the queue as if it had never been claimed."""
         return self.client.exchange(
             job_protocol.Job,
             "POST",

@@ -32,7 +32,7 @@ SOURCE = "Xilinx/inference-server, src/amdinfer/workers/migraphx.cpp"
 
 
 def fit(key: Key) -> None:
-    """Raises `UsageError` unless the program has one static batch size, and offload_copy, which the worker requires."""
+    """Raise `UsageError` unless the program has one static batch size, and offload_copy, which the worker requires."""
     need_offload_copy(key, "amdinfer")
     one_batch(key, "amdinfer")
 
@@ -54,7 +54,7 @@ def lay_out(delivery: Delivery) -> Layout:
 
 
 def fit_repository(key: Key) -> None:
-    """Raises `UsageError` like `fit`, and for dynamic dims or a batch other than 64."""
+    """Raise `UsageError` like `fit`, and for dynamic dims or a batch other than 64."""
     fit(key)
     refuse_dynamic(key, "An amdinfer model repository")
     if (batch := one_batch(key, "amdinfer")) != REPOSITORY_BATCH:

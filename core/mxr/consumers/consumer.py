@@ -51,7 +51,7 @@ class Consumer:
         return self.name_file(stem, key)
 
     def check(self, stem: str, key: Key) -> None:
-        """Raises `UsageError` if the consumer cannot use this key."""
+        """Raise `UsageError` if the consumer cannot use this key."""
         if self.fit is not None:
             self.fit(key)
         if self.lay_out is None:

@@ -20,7 +20,7 @@ OPSET = 17
 
 
 def fit(key: Key) -> None:
-    """Raises `UsageError` for programs of the reference target, with offload_copy, or with dynamic dims."""
+    """Raise `UsageError` for programs of the reference target, with offload_copy, or with dynamic dims."""
     if key.kind != "gpu":
         raise UsageError(f"{WHO} supports only GPU programs.", hint="Leave --kind ref out.")
     if key.offload_copy:

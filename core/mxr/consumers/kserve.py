@@ -65,7 +65,7 @@ class KServeUri:
 
 
 def read_uri(uri: str, allowed: Collection[str] = ()) -> KServeUri:
-    """Parses a URI. `allowed`: what the operator allows, as in `Settings.kserve_allow`.
+    """Parse a URI. `allowed`: what the operator allows, as in `Settings.kserve_allow`.
 
     Raises `UsageError` with the faulty part, `NotAllowedError` for what the operator does not allow.
     """
@@ -100,7 +100,7 @@ def read_uri(uri: str, allowed: Collection[str] = ()) -> KServeUri:
 
 
 def _check(name: str, value: str, allowed: Collection[str]) -> None:
-    """Raises `NotAllowedError` for a parameter that the operator does not allow."""
+    """Raise `NotAllowedError` for a parameter that the operator does not allow."""
     if name in RESTRICTED and name not in allowed:
         raise NotAllowedError(f"A URI may not set {name}.", hint=f"Leave it out. {_operator(name)}")
     action = value.partition("=")[0]

@@ -158,7 +158,7 @@ def full_arch(key: Key, constraints: Constraints, made: Attributes | None) -> st
 
 
 def refuse_dynamic(key: Key, who: str) -> None:
-    """Raises `UsageError` when an input has a dynamic dim."""
+    """Raise `UsageError` when an input has a dynamic dim."""
     for name, shape in key.inputs:
         if any(isinstance(dim, DynamicDim) for dim in shape):
             raise UsageError(
@@ -176,7 +176,7 @@ def one_batch(key: Key, who: str) -> int:
 
 
 def need_offload_copy(key: Key, who: str) -> None:
-    """Raises `UsageError` for a program without offload_copy, which leaves its buffers to the caller."""
+    """Raise `UsageError` for a program without offload_copy, which leaves its buffers to the caller."""
     if not key.offload_copy:
         raise UsageError(f"{who} needs a program with offload_copy on.", hint="Leave --no-offload-copy out.")
 
@@ -192,7 +192,7 @@ def tensor_type(name: str, elem_type: str, who: str) -> str:
 
 
 def need_outputs(delivery: Delivery, who: str) -> None:
-    """Raises `UsageError` if the names of the outputs are unknown."""
+    """Raise `UsageError` if the names of the outputs are unknown."""
     if not delivery.outputs:
         raise UsageError(
             f"{who} needs the names of the model's outputs, which are unknown without the ONNX file.",

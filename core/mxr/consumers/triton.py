@@ -22,7 +22,7 @@ WHO = "Triton's Python backend"
 
 
 def fit(key: Key) -> None:
-    """Raises `UsageError` without offload_copy, for dynamic dims, and for scalars: Triton tensors have at least one
+    """Raise `UsageError` without offload_copy, for dynamic dims, and for scalars: Triton tensors have at least one
     dim.
     """
     need_offload_copy(key, WHO)

@@ -12,7 +12,7 @@ APART = "<!-- -->"
 
 
 def annotation(message: str, file: object, line: object) -> str:
-    """Returns the workflow command that marks a line of a file as wrong.
+    """Return the workflow command that marks a line of a file as wrong.
 
     Source: GitHub, Actions documentation, "Workflow commands"; escaped as in its toolkit (core/src/command.ts).
     """
@@ -25,7 +25,7 @@ def _data(text: object) -> str:
 
 
 def markdown(text: object) -> str:
-    """Returns text for one cell of a Markdown table: shown as it is, without links, mentions, HTML or formulas.
+    """Return text for one cell of a Markdown table: shown as it is, without links, mentions, HTML or formulas.
 
     Source: CommonMark 0.31, section 2.4: a backslash before ASCII punctuation shows that character; GitHub Flavored
     Markdown, "Autolinks (extension)": `www.`, `https://` and mail addresses become links, and cmark-gfm finds the last

@@ -20,7 +20,7 @@ class LineFormatter(logging.Formatter):
         super().__init__(FORMAT)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the lines of the record."""
+        """Return the lines of the record."""
         message = printable(self.formatMessage(_line_record(record, self)))
         trace = [self.formatException(record.exc_info)] if record.exc_info else []
         trace += [self.formatStack(record.stack_info)] if record.stack_info else []
@@ -34,7 +34,7 @@ def _line_record(record: logging.LogRecord, formatter: logging.Formatter) -> log
 
 
 def configure(program: str, *, debug: bool = False) -> None:
-    """Sends all records, warnings and unhandled exceptions of this process to standard error as such lines."""
+    """Send all records, warnings and unhandled exceptions of this process to standard error as such lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, handlers=[handler])

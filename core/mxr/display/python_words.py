@@ -32,7 +32,7 @@ ENGLISH = frozenset(
 
 
 def in_python(text: str) -> str:
-    """Returns a message or a hint with `--batch 8` as `batch=8`. What is no argument of the library stays as it is."""
+    """Return a message or a hint with `--batch 8` as `batch=8`. What is no argument of the library stays as it is."""
     found, at = [], 0
     for command in COMMAND.finditer(text):
         found += [_translated(text[at : command.start()]), command[0]]

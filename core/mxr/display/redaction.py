@@ -16,7 +16,7 @@ HIDDEN = "***"
 
 
 def redact(text: str) -> str:
-    """Returns `text` without secrets that can be recognized by their form."""
+    """Return `text` without secrets that can be recognized by their form."""
     if "@" in text and "://" in text:
         text = USERINFO.sub(f"{HIDDEN}@", text)
     if "=" in text:
@@ -30,7 +30,7 @@ def redact(text: str) -> str:
 
 
 def redact_url(url: str) -> str:
-    """Returns a URL without the parts that may be secret: user, password and query."""
+    """Return a URL without the parts that may be secret: user, password and query."""
     scheme, _, rest = url.partition("://")
     # Not parsed as a URL: a password that is not percent-encoded may contain any delimiter.
     return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"

@@ -13,25 +13,25 @@ CLEAR_LINE, CLEAR_BELOW = "\x1b[K", "\x1b[J"
 
 
 def write_line(text: object = "", *, err: bool = False) -> None:
-    """Writes one line. A line break in `text` is escaped."""
+    """Write one line. A line break in `text` is escaped."""
     _write(printable(text) + "\n", err)
 
 
 def write_json(value: object) -> None:
-    """Writes a JSON document to standard output: on one line, or indented on a terminal."""
+    """Write a JSON document to standard output: on one line, or indented on a terminal."""
     indent = 2 if sys.stdout is not None and sys.stdout.isatty() else None
     _write(json_text(value, indent=indent) + "\n", err=False)
 
 
 def write_error(program: str, message: str, hint: str) -> None:
-    """Writes an error to standard error: what is wrong in one line, and what to do in another."""
+    """Write an error to standard error: what is wrong in one line, and what to do in another."""
     write_line(f"{program}: {' '.join(message.split())}", err=True)
     if hint:
         write_line(f"     {' '.join(hint.split())}", err=True)
 
 
 def write_traceback() -> None:
-    """Writes the traceback of the exception that is being handled to standard error."""
+    """Write the traceback of the exception that is being handled to standard error."""
     import traceback
 
     for line in printable_lines(traceback.format_exc()):
@@ -39,17 +39,17 @@ def write_traceback() -> None:
 
 
 def write_annotation(command: str) -> None:
-    """Writes a workflow command for GitHub, made by `mxr.display.github`, to standard error."""
+    """Write a workflow command for GitHub, made by `mxr.display.github`, to standard error."""
     _write(command + "\n", err=True)
 
 
 def update_line(text: str, *, columns: int, end: str = "") -> None:
-    """Replaces the current line of the terminal on standard error. `end`: a line break after the last update."""
+    """Replace the current line of the terminal on standard error. `end`: a line break after the last update."""
     _write(f"\r{printable(text)[: max(0, columns - 1)]}{CLEAR_LINE}{end}", err=True)
 
 
 def update_lines(rows: Iterable[str], *, columns: int, above: int = 0) -> None:
-    """Replaces the `above` last lines of the terminal on standard error. Longer rows are cut."""
+    """Replace the `above` last lines of the terminal on standard error. Longer rows are cut."""
     up = f"\x1b[{above}A\r" if above else ""
     _write(up + CLEAR_BELOW + "".join(f"{printable(row)[: columns - 1]}\n" for row in rows), err=True)
 
@@ -66,7 +66,7 @@ class LogWriter:
         self._rest = ""
 
     def write(self, text: str) -> None:
-        """Writes the lines that are complete. Very long lines are broken."""
+        """Write the lines that are complete. Very long lines are broken."""
         text = self._rest + text
         # A "\r" at the end may be the first half of "\r\n".
         complete = max(text.rfind("\n"), text.rfind("\r", 0, len(text) - 1)) + 1
@@ -76,7 +76,7 @@ class LogWriter:
         self._lines(text[:complete])
 
     def close(self) -> None:
-        """Writes the rest."""
+        """Write the rest."""
         self._lines(self._rest)
         self._rest = ""
 
@@ -87,7 +87,7 @@ class LogWriter:
 
 
 def write_log(text: str) -> None:
-    """Writes the lines of a complete log to standard output."""
+    """Write the lines of a complete log to standard output."""
     for line in printable_lines(text):
         write_line(line)
 

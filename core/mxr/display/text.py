@@ -32,7 +32,7 @@ Source: Unicode 15.1, DerivedCoreProperties.txt, Default_Ignorable_Code_Point; U
 
 
 def printable(text: object) -> str:
-    r"""Returns `text` as one line that no terminal and no CI system interprets, without secrets of URLs.
+    r"""Return `text` as one line that no terminal and no CI system interprets, without secrets of URLs.
 
     Characters that are not printable are written as `\x1b`, `\n` or `\u202e`; spaces and all letters stay as they are.
     Printing the result again changes nothing.
@@ -48,13 +48,13 @@ def printable(text: object) -> str:
 
 
 def printable_lines(text: str) -> list[str]:
-    r"""Returns the lines of a log, each as `printable`. Lines end with `\n`, `\r\n` or `\r`; tabs become spaces."""
+    r"""Return the lines of a log, each as `printable`. Lines end with `\n`, `\r\n` or `\r`; tabs become spaces."""
     lines = LINE_ENDS.split(text)
     return [printable(line.expandtabs()) for line in (lines if lines[-1] else lines[:-1])]
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
-    r"""Returns JSON with the same values; `\uXXXX` stands for what a terminal, a CI system or HTML interprets."""
+    r"""Return JSON with the same values; `\uXXXX` stands for what a terminal, a CI system or HTML interprets."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if not text.isascii() or "\x7f" in text:
         text = "".join(each if each == "\n" or _is_shown(each) else json_escape(each) for each in text)
@@ -62,24 +62,24 @@ def json_text(value: object, *, indent: int | None = None) -> str:
 
 
 def json_escape(letter: str) -> str:
-    r"""Returns a character as `\uXXXX`, or as two of them (RFC 8259, section 7)."""
+    r"""Return a character as `\uXXXX`, or as two of them (RFC 8259, section 7)."""
     return "\\u007f" if letter == "\x7f" else json.dumps(letter)[1:-1]
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Returns a number with its noun: "1 entry", "2 entries". `plural`: that of a noun to which no s is added."""
+    """Return a number with its noun: "1 entry", "2 entries". `plural`: that of a noun to which no s is added."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def shell_quoted(text: object) -> str:
-    """Returns `text` as one word of a command line to copy: names of files come from other people."""
+    """Return `text` as one word of a command line to copy: names of files come from other people."""
     import shlex
 
     return shlex.quote(str(text))
 
 
 def python_quoted(text: object) -> str:
-    """Returns `text` as a string of Python or JSON to copy."""
+    """Return `text` as a string of Python or JSON to copy."""
     return json.dumps(str(text), ensure_ascii=False)
 
 
@@ -94,7 +94,7 @@ def _escape(letter: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns a sentence with the known name that is nearest to an unknown one, with a space before; else nothing."""
+    """Return a sentence with the known name that is nearest to an unknown one, with a space before; else nothing."""
     from difflib import get_close_matches
 
     found = get_close_matches(name, list(known), n=1)

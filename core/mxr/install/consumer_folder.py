@@ -39,7 +39,7 @@ def write_layout(
     force: bool = False,
     model_files: Sequence[Path] = (),
 ) -> None:
-    """Writes a layout into its folder and replaces what mxr placed there before for the same consumer and subject.
+    """Write a layout into its folder and replace what mxr placed there before for the same consumer and subject.
 
     Raises `WouldOverwriteError` if it would replace anything else (unless `force`) or one of `model_files`, or a disk
     fault.
@@ -83,7 +83,7 @@ def locked_and_recorded(
     force: bool = False,
     model_files: Sequence[Path] = (),
 ) -> Iterator[dict[str, FileState]]:
-    """Locks a folder for the block and records these plain files, one slot by file name, as placed by mxr.
+    """Lock a folder for the block and record these plain files, one slot by file name, as placed by mxr.
 
     Yields what is at each name, which the block may replace. Raises `WouldOverwriteError` for a file that may not be
     replaced, as `write_layout` does.
@@ -122,7 +122,7 @@ def plain_slot(consumer: str, name: str, artifact: Artifact, request: Request) -
 
 
 def _refuse_other(folder: Path, name: str, found: str, known: Ledger, slot: LedgerSlot) -> None:
-    """Raises `WouldOverwriteError` unless mxr placed this file for the same consumer and subject."""
+    """Raise `WouldOverwriteError` unless mxr placed this file for the same consumer and subject."""
     if not known.owns(name, found):
         _refuse_foreign(folder, [name], [], known)
     if conflict := known.conflict(name, slot):
@@ -299,7 +299,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _remove(folder: Path, entries: Sequence[LedgerEntry], cache: Cache) -> None:
-    """Removes the unchanged files of an earlier layout, and the folders that become empty. Follows no link."""
+    """Remove the unchanged files of an earlier layout, and the folders that become empty. Follows no link."""
     entries = [entry for entry in entries if not _is_through_link(folder, entry.name)]
     for home in dict.fromkeys((folder / entry.name).parent for entry in entries):
         inside = {Path(entry.name).name: entry.sha256 for entry in entries if (folder / entry.name).parent == home}
@@ -324,7 +324,7 @@ def _is_through_link(folder: Path, name: str) -> bool:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Locks the folder itself, so that one fetch at a time writes into it.
+    """Lock the folder itself, so that one fetch at a time writes into it.
 
     Some file systems have no locks. `_place` therefore also checks at the end that its files were not replaced.
     """
@@ -346,7 +346,7 @@ def _entries_without(entries: Sequence[LedgerEntry], others: Sequence[LedgerEntr
 
 
 def check_part(part: str) -> None:
-    """Raises `UsageError` if this part of a path is too long for a file system."""
+    """Raise `UsageError` if this part of a path is too long for a file system."""
     if len(part.encode()) > MAX_PART_LENGTH:
         raise UsageError(
             f"The name {part[:40]}... is too long for a file: the limit is {MAX_PART_LENGTH} bytes.",

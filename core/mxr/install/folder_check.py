@@ -58,7 +58,7 @@ class CheckedProgram:
         return batch_of(self.description) if self.description else None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the row of this program in the document of `mxr check FOLDER --json`."""
+        """Return the row of this program in the document of `mxr check FOLDER --json`."""
         return {
             "file": self.name,
             "ok": not self.problems,
@@ -71,7 +71,7 @@ class CheckedProgram:
 def check_folder(
     folder: Path, options: Options, hardware: Hardware, toolchain: HostToolchain
 ) -> tuple[CheckedProgram, ...]:
-    """Checks all programs in a folder and the folders in it, in the order of their names.
+    """Check all programs in a folder and the folders in it, in the order of their names.
 
     Raises `UsageError` for more than `MAX_FILES` programs, `DamagedError` for a ledger that cannot be read, or a disk
     fault for the folder itself.
@@ -83,7 +83,7 @@ def check_folder(
 
 
 def placer(folder: Path, path: Path, records: dict[Path, Ledger]) -> str | None:
-    """Returns the consumer for which mxr placed a file, by the ledgers of the folders between it and `folder`.
+    """Return the consumer for which mxr placed a file, by the ledgers of the folders between it and `folder`.
 
     None if it did not. `records`: the ledgers read so far, by folder.
     """
@@ -138,7 +138,7 @@ def _check(
 
 
 def misnamed(name: str, description: Mapping[str, Any]) -> str | None:
-    """Returns why a name states a batch size that the program does not have; None if it does not."""
+    """Return why a name states a batch size that the program does not have; None if it does not."""
     found, batch = BATCH.fullmatch(name), batch_of(description)
     if found is None or batch is None or int(found["batch"]) == batch:
         return None
@@ -149,7 +149,7 @@ def misnamed(name: str, description: Mapping[str, Any]) -> str | None:
 
 
 def model_beside(path: Path, consumer: str | None) -> Path | None:
-    """Returns the ONNX file in the same folder from which a program was compiled, by the names of the consumer.
+    """Return the ONNX file in the same folder from which a program was compiled, by the names of the consumer.
 
     AMD Inference Server writes `<stem>_b<batch>.mxr` beside `<stem>.onnx`; others write `<stem>.mxr`. None if there is
     no such file.
@@ -163,7 +163,7 @@ def model_beside(path: Path, consumer: str | None) -> Path | None:
 
 
 def batch_of(description: Mapping[str, Any]) -> int | None:
-    """Returns the first dim of all inputs; None if they differ, are dynamic, or the file does not show them."""
+    """Return the first dim of all inputs; None if they differ, are dynamic, or the file does not show them."""
     sizes = {shape[0] for _, shape in program_evidence.inputs_of(description) if shape}
     only = next(iter(sizes)) if len(sizes) == 1 else None
     return only if isinstance(only, int) else None

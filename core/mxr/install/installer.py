@@ -47,7 +47,7 @@ class Installer:
     def check(
         self, asked: PreparedRequest, subject: ModelReference, output: Destination, *, offline: bool = False
     ) -> None:
-        """Checks that the output can be written, before anything is downloaded. Raises `UsageError`."""
+        """Check that the output can be written, before anything is downloaded. Raises `UsageError`."""
         placement.check_output(asked, subject, output, offline=offline)
 
     def find_recorded(
@@ -93,7 +93,7 @@ class Installer:
         return None
 
     def check_unrecorded(self, asked: PreparedRequest, subject: ModelReference, output: Destination) -> None:
-        """Checks that the artifact can be placed without a recording, before it is downloaded. Raises `UsageError`."""
+        """Check that the artifact can be placed without a recording, before it is downloaded. Raises `UsageError`."""
         del asked, subject, output
 
     def deliver(
@@ -105,7 +105,7 @@ class Installer:
         output: Destination,
         connect: Connect | None = None,
     ) -> Placement:
-        """Places a fetched artifact, recorded or not. Raises `UsageError`, `NotAllowedError`, or a disk fault."""
+        """Place a fetched artifact, recorded or not. Raises `UsageError`, `NotAllowedError`, or a disk fault."""
         return placement.deliver(fetched, cache, asked, subject, output, connect)
 
     def verify(self, folder: Path) -> tuple[FileChange, ...]:

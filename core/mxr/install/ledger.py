@@ -64,7 +64,7 @@ class LedgerSubject:
 
     @classmethod
     def of(cls, request: Request, artifact: Artifact) -> LedgerSubject:
-        """Returns the subject of a request; what it leaves open of the GPU is that of the artifact."""
+        """Return the subject of a request; what it leaves open of the GPU is that of the artifact."""
         key, asked, has = request.key, request.constraints, artifact.attributes
         return cls(
             key.model,
@@ -77,7 +77,7 @@ class LedgerSubject:
         )
 
     def differences(self, other: LedgerSubject) -> list[str]:
-        """Returns what differs in the subject of a request, in words. An unknown fact of a GPU differs from none."""
+        """Return what differs in the subject of a request, in words. An unknown fact of a GPU differs from none."""
         rows = [(row.name, getattr(self, row.name), getattr(other, row.name)) for row in fields(self)]
         return [
             f"{name} {_shown(one)} there, {_shown(two)} requested"
@@ -138,7 +138,7 @@ class Ledger:
 
 
 def read_ledger(folder: Path) -> Ledger:
-    """Reads the ledger of a folder. It is empty if there is none that only this user or root can have written.
+    """Read the ledger of a folder. It is empty if there is none that only this user or root can have written.
 
     What another user wrote must not decide which files mxr replaces and removes. Raises `DamagedError` or a disk fault.
     """
@@ -172,7 +172,7 @@ def read_ledger(folder: Path) -> Ledger:
 
 
 def write(folder: Path, ledger: Ledger) -> None:
-    """Writes the ledger of a folder. Raises a disk fault."""
+    """Write the ledger of a folder. Raises a disk fault."""
     disk.write_whole(folder / NAME, canonical(encode(ledger)).encode())
 
 

@@ -152,7 +152,7 @@ class OrtInstaller(Installer):
         return {"ort": generation, "ort_level": level_in(key.form)}
 
     def check_unrecorded(self, asked: PreparedRequest, subject: ModelReference, output: Destination) -> None:
-        """Raises `UsageError` for a generation whose file names nobody can predict."""
+        """Raise `UsageError` for a generation whose file names nobody can predict."""
         del asked
         options = OrtSessionOptions.read(output.consumer_options)
         try:
@@ -174,7 +174,7 @@ class OrtInstaller(Installer):
         output: Destination,
         connect: Connect | None = None,
     ) -> Placement:
-        """Places a recorded set with the provider's names, any other artifact under its predicted name."""
+        """Place a recorded set with the provider's names, any other artifact under its predicted name."""
         if is_recording(fetched.answer.artifact.key):
             return _place_recorded(fetched, cache, asked, subject, output)
         return super().deliver(fetched, cache, asked, subject, output, connect)
@@ -187,7 +187,7 @@ class OrtInstaller(Installer):
 def publish_recording(
     folder: Path, options: Options, subject: ModelReference, ort: Mapping[str, str], client: Client, watch: Watch
 ) -> artifact_protocol.Artifact:
-    """Publishes the files that ONNX Runtime's provider wrote to `folder` for this model, as one artifact.
+    """Publish the files that ONNX Runtime's provider wrote to `folder` for this model, as one artifact.
 
     `options` describe the host that ran the model, `ort` the ONNX Runtime, by the names of the options of `mxr fetch
     --ort...`. Files for another arch are left out. Raises `UsageError` if there is no file to publish or the request is
@@ -265,7 +265,7 @@ def _recorded_request(
 def _place_recorded(
     fetched: Fetched, cache: Cache, asked: PreparedRequest, subject: ModelReference, output: Destination
 ) -> Placement:
-    """Places a recorded set. A note says so if the prediction differs from what was recorded."""
+    """Place a recorded set. A note says so if the prediction differs from what was recorded."""
     folder = Path(output.path)
     delivery = Delivery(
         stem=output.stem(subject),

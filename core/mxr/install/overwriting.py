@@ -13,7 +13,7 @@ from mxr.util import disk
 
 
 def refuse_models(paths: Iterable[Path], model_files: Sequence[Path]) -> None:
-    """Raises `WouldOverwriteError` if one of these paths is a file of the model, by whatever name or link it is
+    """Raise `WouldOverwriteError` if one of these paths is a file of the model, by whatever name or link it is
     reached.
     """
     for path in paths:
@@ -26,7 +26,7 @@ def refuse_models(paths: Iterable[Path], model_files: Sequence[Path]) -> None:
 
 
 def refuse_forced(path: Path) -> None:
-    """Raises `WouldOverwriteError` for what even --force does not replace: a device, a pipe, or a file of an ONNX
+    """Raise `WouldOverwriteError` for what even --force does not replace: a device, a pipe, or a file of an ONNX
     model.
     """
     with disk.faults(path, "read"):

@@ -67,7 +67,7 @@ class PlacementPlan:
 def check_output(
     asked: PreparedRequest, subject: ModelReference, output: Destination, *, offline: bool = False
 ) -> None:
-    """Checks that the output can be written, before anything is downloaded. Raises `UsageError`."""
+    """Check that the output can be written, before anything is downloaded. Raises `UsageError`."""
     consumer = asked.consumer
     if not os.fspath(output.path):
         raise UsageError("The output path is empty.", hint="Give -o PATH, or leave it out.")
@@ -88,7 +88,7 @@ def check_output(
 
 
 def check_stem(stem: str) -> str:
-    """Returns `stem` if it can name a model in a folder. Raises `UsageError`."""
+    """Return `stem` if it can name a model in a folder. Raises `UsageError`."""
     consumer_folder.check_part(stem)
     if "/" in check_name(stem):
         raise UsageError(f"{stem!r} cannot name a model: it contains a slash.", hint="Give --name without a slash.")
@@ -103,7 +103,7 @@ def deliver(
     output: Destination,
     connect: Connect | None = None,
 ) -> Placement:
-    """Places an artifact in the layout of its consumer. Raises `UsageError`, `NotAllowedError`, or a disk fault."""
+    """Place an artifact in the layout of its consumer. Raises `UsageError`, `NotAllowedError`, or a disk fault."""
     if lays_out(asked, output):
         return write_plan(plan_layout(fetched, cache, asked, subject, output, connect), cache, output, subject)
     path = _place_file(fetched, cache, asked, output, subject)
@@ -119,7 +119,7 @@ def plan_layout(
     output: Destination,
     connect: Connect | None = None,
 ) -> PlacementPlan:
-    """Computes the layout of an artifact for its consumer; writes nothing. Raises `UsageError`."""
+    """Compute the layout of an artifact for its consumer; writes nothing. Raises `UsageError`."""
     consumer = asked.consumer
     assert consumer.lay_out is not None
     if len(fetch_workflow.files_of(fetched.answer)) != 1:
@@ -142,7 +142,7 @@ def plan_layout(
 
 
 def write_plan(planned: PlacementPlan, cache: Cache, output: Destination, subject: ModelReference) -> Placement:
-    """Writes a planned layout. Raises `WouldOverwriteError` for files that may not be replaced, or a disk fault."""
+    """Write a planned layout. Raises `WouldOverwriteError` for files that may not be replaced, or a disk fault."""
     layout, folder = planned.layout, Path(output.path)
     consumer_folder.write_layout(
         layout,
@@ -176,7 +176,7 @@ def is_folder(output: str | os.PathLike[str]) -> bool:
 def _place_file(
     fetched: Fetched, cache: Cache, asked: PreparedRequest, output: Destination, subject: ModelReference
 ) -> Path:
-    """Places a program at the path itself, or in that folder under the name that the consumer reads.
+    """Place a program at the path itself, or in that folder under the name that the consumer reads.
 
     It places a reflink or a copy, so that a program that writes to it cannot damage the cache, unless a hard link is
     requested.
@@ -203,7 +203,7 @@ def place_files(
     force: bool = False,
     model_files: Sequence[Path] = (),
 ) -> None:
-    """Places programs with one file each as plain files in a folder, and records them in its ledger.
+    """Place programs with one file each as plain files in a folder, and record them in its ledger.
 
     `rows`: the artifact, the request, and the consumer, by file name. Nothing is written if one of them may
     not be replaced: then raises `WouldOverwriteError`. Raises a disk fault.

@@ -68,7 +68,7 @@ def build_requests(
 def lookup_variants(
     wanted: Mapping[int, PreparedRequest], cache: Cache, connect: Connect | None, *, refresh: bool = False
 ) -> tuple[dict[int, LookupResult], dict[int, NoSuchArtifactError]]:
-    """Finds the artifact of each variant, and the variants that have none. Downloads nothing."""
+    """Find the artifact of each variant, and the variants that have none. Downloads nothing."""
     found: dict[int, LookupResult] = {}
     missing: dict[int, NoSuchArtifactError] = {}
     for batch, asked in wanted.items():
@@ -87,7 +87,7 @@ def fetch_variants(
     refresh: bool = False,
     watch: Watch = unwatched,
 ) -> dict[int, Fetched]:
-    """Fetches all variants into the cache; checks that none is missing before it downloads anything.
+    """Fetch all variants into the cache; checks that none is missing before it downloads anything.
 
     Weights that variants share are downloaded with the first variant and copied for the others. Raises
     `NoSuchArtifactError` that lists all missing variants; for other errors see `workflows.fetch.fetch`.
@@ -101,7 +101,7 @@ def fetch_variants(
 def download_variants(
     wanted: Mapping[int, PreparedRequest], found: Mapping[int, LookupResult], cache: Cache, *, watch: Watch = unwatched
 ) -> dict[int, Fetched]:
-    """Downloads the found variants into the cache, one after the other."""
+    """Download the found variants into the cache, one after the other."""
     return {
         batch: fetch_workflow.download_found(wanted[batch].request, each, cache, watch=watch)
         for batch, each in found.items()
@@ -153,7 +153,7 @@ def place_set(
     name: str | None = None,
     force: bool = False,
 ) -> PlacedSet:
-    """Places a complete set in the folder `output`; the module docstring says how it stays consistent.
+    """Place a complete set in the folder `output`; the module docstring says how it stays consistent.
 
     Files are reflinks or copies of those in the cache, or hard links with `link`. `name` replaces the name of the
     model. Files that mxr did not place for the same consumer and subject are replaced only with `force`. Raises
@@ -196,7 +196,7 @@ def place_set(
 
 
 def _check_list(path: Path, subject: ModelReference, *, force: bool) -> None:
-    """Raises `WouldOverwriteError` if the list may not be replaced."""
+    """Raise `WouldOverwriteError` if the list may not be replaced."""
     if force:
         overwriting.refuse_forced(path)
     else:
@@ -204,7 +204,7 @@ def _check_list(path: Path, subject: ModelReference, *, force: bool) -> None:
 
 
 def _refuse_other_list(path: Path, subject: ModelReference) -> None:
-    """Raises `WouldOverwriteError` if the list is not that of a set of the same model."""
+    """Raise `WouldOverwriteError` if the list is not that of a set of the same model."""
     import json
 
     with disk.faults(path, "read"):
@@ -223,7 +223,7 @@ def _refuse_other_list(path: Path, subject: ModelReference) -> None:
 
 
 def check_output(output: str | os.PathLike[str]) -> None:
-    """Checks that `output` can be the folder of a set, before anything is downloaded. Raises `UsageError`."""
+    """Check that `output` can be the folder of a set, before anything is downloaded. Raises `UsageError`."""
     if not os.fspath(output):
         raise UsageError("The output path is empty.", hint="Give -o FOLDER/, or leave it out.")
     if Path(output).exists() and not Path(output).is_dir():

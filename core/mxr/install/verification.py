@@ -48,7 +48,7 @@ def has_record(folder: Path) -> bool:
 
 
 def verify_folder(folder: Path) -> VerificationReport:
-    """Reads every file again that was placed in `folder`, or in a folder of one GPU in it.
+    """Read every file again that was placed in `folder`, or in a folder of one GPU in it.
 
     Raises `UsageError` if mxr placed nothing there, `DamagedError` for an unreadable record, or a disk fault.
     """

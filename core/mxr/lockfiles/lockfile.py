@@ -197,7 +197,7 @@ def write(lock: LockFile) -> str:
 
 
 def save_lock(lock: LockFile, path: Path) -> None:
-    """Writes a lock, in the place of an earlier one if there is one.
+    """Write a lock, in the place of an earlier one if there is one.
 
     Raises `WouldOverwriteError` for any other file.
     """
@@ -237,7 +237,7 @@ def _value(value: object) -> str:
 
 
 def parse_lock(data: bytes | str, name: str = FILE_NAME) -> LockFile:
-    """Parses the text of a lock strictly. Raises `DamagedError` with the faulty entry."""
+    """Parse the text of a lock strictly. Raises `DamagedError` with the faulty entry."""
     try:
         document = codec.parse(data, "It")
         version, rows = _frame(document)
@@ -275,7 +275,7 @@ def _entry(row: object, where: str) -> LockEntry:
 
 
 def load_lock(path: Path) -> LockFile:
-    """Reads a lock file. Raises `UsageError` if it does not exist, `DamagedError` if it is invalid."""
+    """Read a lock file. Raises `UsageError` if it does not exist, `DamagedError` if it is invalid."""
     with disk.faults(path, "read"):
         if not path.is_file():
             raise UsageError(

@@ -73,7 +73,7 @@ class LockFinding:
 
 
 def pin(request: Request, consumer: str, subject: ModelReference, client: Client, base: Path) -> LockEntry:
-    """Pins a request to the artifact that the registry resolves it to now; `base` is the folder of the lock.
+    """Pin a request to the artifact that the registry resolves it to now; `base` is the folder of the lock.
 
     Raises `NoSuchArtifactError` with the nearest artifacts.
     """
@@ -87,7 +87,7 @@ def pin(request: Request, consumer: str, subject: ModelReference, client: Client
 def fetch_pinned(
     lock: LockFile, request: Request, cache: Cache, connect: Connect | None, *, watch: Watch = unwatched
 ) -> Fetched:
-    """Fetches the program that the lock pins for a request, by id; the registry does not resolve the request.
+    """Fetch the program that the lock pins for a request, by id; the registry does not resolve the request.
 
     An entry with exactly this request is preferred. Otherwise the entry must have the same key, and its artifact must
     meet the constraints by the usual rules: a host states facts, such as its CUs and patch versions, that the lock may
@@ -106,7 +106,7 @@ def fetch_pinned(
 def build_locked_request(
     lock: LockFile, options: Options, subject: ModelReference, host: Host, recorded: str | None = None
 ) -> PreparedRequest:
-    """Builds a request from options and host, completed by the only entry of the lock that has all of their facts.
+    """Build a request from options and host, completed by the only entry of the lock that has all of their facts.
 
     `recorded`: the form of recorded artifacts, which are preferred where the lock has them.
 
@@ -159,7 +159,7 @@ def _not_locked(lock: LockFile, asked: Key | PartialRequest) -> MismatchError:
 
 
 def fetch_entry(entry: LockEntry, cache: Cache, connect: Connect | None, *, watch: Watch = unwatched) -> Fetched:
-    """Fetches the program of one entry. Raises what `fetch_pinned` raises."""
+    """Fetch the program of one entry. Raises what `fetch_pinned` raises."""
     found = find_pinned(entry, cache, connect)
     answer = fetch_workflow.check_match(entry.request, found.artifact, f"The locked artifact for {entry.model}")
     return _download_pinned(answer, found, entry, cache, connect, watch)
@@ -192,7 +192,7 @@ class PinnedArtifact:
 
 
 def find_pinned(entry: LockEntry, cache: Cache, connect: Connect | None) -> PinnedArtifact:
-    """Finds the pinned artifact, in the cache if its record is young enough or the registry confirms it.
+    """Find the pinned artifact, in the cache if its record is young enough or the registry confirms it.
 
     Raises `DamagedError` if it contradicts the entry, `NoSuchArtifactError` if it is gone, `UnreachableError`.
     """
@@ -241,7 +241,7 @@ def _gone(entry: LockEntry) -> NoSuchArtifactError:
 def _download_pinned(
     answer: Answer, found: PinnedArtifact, entry: LockEntry, cache: Cache, connect: Connect | None, watch: Watch
 ) -> Fetched:
-    """Brings the files of a pinned artifact into the cache.
+    """Bring the files of a pinned artifact into the cache.
 
     The answer is not cached for later fetches without a lock: the registry may resolve the request differently.
     """
@@ -274,7 +274,7 @@ def _absent(entry: LockEntry) -> UnreachableError:
 def check_entries(
     lock: LockFile, base: Path, cache: Cache, client: Client, *, follow_links: bool = False
 ) -> Iterator[LockFinding]:
-    """Compares each entry with the registry, and with the model file below `base` if it exists."""
+    """Compare each entry with the registry, and with the model file below `base` if it exists."""
     for entry in lock.entries:
         yield _check(entry, base, cache, client, follow_links)
 
@@ -299,7 +299,7 @@ def _check(entry: LockEntry, base: Path, cache: Cache, client: Client, follow_li
 
 
 def verify_entries(lock: LockFile, cache: Cache, folder: Path | None = None) -> Iterator[LockFinding]:
-    """Reads the file of each entry, in the cache or in a folder, and compares its sha256 with that in the lock.
+    """Read the file of each entry, in the cache or in a folder, and compare its sha256 with that in the lock.
 
     In a folder, the file must have the name from `LockFile.file_names`. If no file has that name, or the consumer needs
     its own layout, a file with another name and the right content is accepted. Raises `UsageError` if there is no such

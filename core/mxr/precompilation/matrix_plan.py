@@ -91,7 +91,7 @@ class TargetWorkload:
 
 
 def plan(wanted: Sequence[CellRequest], statuses: Sequence[RequestStatus]) -> tuple[PlannedCell, ...]:
-    """Combines the cells with their statuses, which are in the same order."""
+    """Combine the cells with their statuses, which are in the same order."""
     return tuple(PlannedCell(*pair) for pair in zip(wanted, statuses, strict=True))
 
 

@@ -112,7 +112,7 @@ class MissPolicy:
 def prepare(
     cells: Iterable[Cell], file: Path, cache: Cache, connect: Callable[[], Client], *, follow_links: bool = False
 ) -> tuple[CellRequest, ...]:
-    """Builds the requests of all cells; reads each model once. Errors name the line of the matrix."""
+    """Build the requests of all cells; reads each model once. Errors name the line of the matrix."""
     models: dict[str, ModelReference] = {}
     hashes: dict[Path, str | None] = {}
 
@@ -157,7 +157,7 @@ def look(client: Client, wanted: Sequence[CellRequest], file: Path) -> MatrixSta
 
 
 def queue_missing(client: Client, matrix: MatrixStatus, plan: MissPolicy, bytes_: Bytes) -> Iterator[int]:
-    """Queues the missing programs in the order of the matrix, and yields the index of each cell after it is queued.
+    """Queue the missing programs in the order of the matrix, and yield the index of each cell after it is queued.
 
     If the registry refuses a cell, its status records the error and the next cell follows. Raises `UnreachableError` if
     the registry stays unreachable, and what an upload raises.
@@ -204,7 +204,7 @@ def _updated(client: Client, cell: CellStatus, job: job_protocol.Job) -> CellSta
 def follow(
     client: Client, matrix: MatrixStatus, plan: MissPolicy, pace: float = compile_workflow.PACE
 ) -> Iterator[list[int]]:
-    """Yields the indices of changed cells after each change, or an empty list every `pace` seconds.
+    """Yield the indices of changed cells after each change, or an empty list every `pace` seconds.
 
     Ends when no job is open or the deadline has passed. Raises `UnreachableError` if the registry does not answer for
     longer than `retry.POLL` allows.

@@ -108,7 +108,7 @@ class Rebuild:
 
 
 def versions(text: str) -> Versions:
-    """Parses `rocm=7.2,migraphx=2.15`. Raises `UsageError`."""
+    """Parse `rocm=7.2,migraphx=2.15`. Raises `UsageError`."""
     hint = "Write rocm=7.2,migraphx=2.15, or only migraphx=2.16 for the ref target."
     found: dict[str, str] = {}
     for part in text.split(","):
@@ -190,7 +190,7 @@ def seconds_of(artifact: Artifact) -> float | None:
 def queue_compiles(
     client: Client, rebuilds: Sequence[Rebuild]
 ) -> Iterator[tuple[Rebuild, job_protocol.Job | MxrError]]:
-    """Queues the necessary compiles, the most used first, and yields each with its job.
+    """Queue the necessary compiles, the most used first, and yield each with its job.
 
     If the registry no longer stores a model, the pair has the error instead of the job.
     """

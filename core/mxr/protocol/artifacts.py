@@ -151,7 +151,7 @@ class NamespaceDefaults:
         self.as_defaults("")
 
     def as_defaults(self, source: str) -> RequestDefaults:
-        """Returns them as request defaults with this source. Raises `UsageError` for an invalid value."""
+        """Return them as request defaults with this source. Raises `UsageError` for an invalid value."""
         return RequestDefaults.of(
             {name: value for name, value in message_document(self).items() if value is not None}, source
         )
@@ -290,7 +290,7 @@ class UsageReply:
 
 
 def message_document(value: object) -> Json:
-    """Returns the JSON object of a message."""
+    """Return the JSON object of a message."""
     found = codec.encode(value)
     assert isinstance(found, dict)
     return found

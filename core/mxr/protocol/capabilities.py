@@ -23,7 +23,7 @@ class CompileMethod:
 
 
 def made_by(target: HostTarget, toolchain: HostToolchain, tuning: str = "default") -> Attributes:
-    """Returns the attributes of a program that a worker compiles on this target."""
+    """Return the attributes of a program that a worker compiles on this target."""
     gpu = target.kind == "gpu"
     return Attributes(
         sramecc=(gpu and target.sramecc) or "any",
@@ -39,7 +39,7 @@ def made_by(target: HostTarget, toolchain: HostToolchain, tuning: str = "default
 
 
 def made_across(constraints: Constraints, toolchain: HostToolchain) -> Attributes:
-    """Returns the attributes of a program that a worker cross-compiles for the GPU that these constraints describe.
+    """Return the attributes of a program that a worker cross-compiles for the GPU that these constraints describe.
 
     A cross-compiled program is not tuned and calls no libraries.
     Source: MIGraphX documentation (develop), "Cross-Compilation".
@@ -59,7 +59,7 @@ def _patch(version: str | None, name: str, toolchain: HostToolchain) -> str | No
 
 
 def able(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
-    """Returns how this worker can compile a program for the request; None if it cannot.
+    """Return how this worker can compile a program for the request; None if it cannot.
 
     Chooses the first target that matches the key; otherwise a cross-compile, if the request allows it and the worker
     supports it.
@@ -79,7 +79,7 @@ def able(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
 
 
 def _records(can: WorkerCapabilities, key: Key) -> str:
-    """Returns the ONNX Runtime that would record the files. It must match exactly: the file names depend on it."""
+    """Return the ONNX Runtime that would record the files. It must match exactly: the file names depend on it."""
     return str(can.ort) if can.ort is not None and key.form != "whole" else ""
 
 
@@ -92,7 +92,7 @@ def _has(toolchain: HostToolchain, key: Key) -> bool:
 
 
 def _across(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
-    """Returns a cross-compile. Requires the counts of the GPU, for which MIGraphX would otherwise use defaults."""
+    """Return a cross-compile. Requires the counts of the GPU, for which MIGraphX would otherwise use defaults."""
     key, constraints = request.key, request.constraints
     if not can.cross or "cross" not in constraints.allow or (key.kind, key.vendor) != ("gpu", "amd"):
         return None
@@ -104,12 +104,12 @@ def _across(can: WorkerCapabilities, request: Request) -> CompileMethod | None:
 
 
 def tuning_for(constraints: Constraints) -> str:
-    """Returns the tuning of a job with these constraints that is compiled on the GPU itself."""
+    """Return the tuning of a job with these constraints that is compiled on the GPU itself."""
     return constraints.tuning if constraints.tuning in ("eager", "default", "exhaustive") else "default"
 
 
 def serves(constraints: Constraints, target: HostTarget, toolchain: HostToolchain, tuning: str | None = None) -> bool:
-    """Returns whether every program that this target and toolchain can produce satisfies the constraints.
+    """Return whether every program that this target and toolchain can produce satisfies the constraints.
 
     The libraries that a program calls are unknown before the compile. This assumes all of them, so that no program is
     compiled for hours and then refused.

@@ -263,7 +263,7 @@ class HandBackJob:
 
 
 def covers(permitted: Constraints, asked: Constraints) -> bool:
-    """Returns whether every possible result of a job with the constraints `permitted` also satisfies `asked`.
+    """Return whether every possible result of a job with the constraints `permitted` also satisfies `asked`.
 
     This is the case only if each constraint in `asked` is one of the job, and the job allows no relaxation that
     `asked` does not allow. Once a job is claimed, its result is known, and `matching.judge` decides instead.
@@ -277,7 +277,7 @@ def covers(permitted: Constraints, asked: Constraints) -> bool:
 
 
 def check_job(identity: str) -> str:
-    """Returns `identity` if it is the id of a job, or at least 8 digits of it. Raises `UsageError`."""
+    """Return `identity` if it is the id of a job, or at least 8 digits of it. Raises `UsageError`."""
     return check_sha256(identity, "job") if len(identity) == 64 else _short(identity)
 
 

@@ -122,7 +122,7 @@ def build_request(
     toolchains: Toolchains | None = None,
     sha256_of: Callable[[Path | None], str | None] | None = None,
 ) -> PreparedRequest:
-    """Builds the request. Raises `UsageError` for contradictory facts, and for all missing ones at once, with the
+    """Build the request. Raises `UsageError` for contradictory facts, and for all missing ones at once, with the
     options.
 
     `sha256_of` hashes calibration data; a caller that builds many requests can pass a function with a cache.
@@ -162,7 +162,7 @@ def gather(
     host: Host,
     sha256_of: Callable[[Path | None], str | None] | None = None,
 ) -> PreparedPartialRequest:
-    """Gathers what options and host tell of a request, and leaves the rest open.
+    """Gather what options and host tell of a request, and leaves the rest open.
 
     Raises `UsageError` for contradictions.
     """
@@ -220,7 +220,7 @@ def _split(version: str | None, name: str, *, zeros: bool) -> tuple[str | None, 
 
 
 def choose_toolchain(options: Options, toolchain: HostToolchain) -> HostToolchain:
-    """Returns the toolchain in the options, else that of the host. The host's build applies to its MIGraphX only."""
+    """Return the toolchain in the options, else that of the host. The host's build applies to its MIGraphX only."""
     return HostToolchain(
         rocm=options.rocm or toolchain.rocm,
         migraphx=options.migraphx or toolchain.migraphx,
@@ -230,7 +230,7 @@ def choose_toolchain(options: Options, toolchain: HostToolchain) -> HostToolchai
 
 
 def known_toolchain(options: Options, host: Host) -> tuple[str | None, str | None, HostToolchain]:
-    """Returns kind and vendor of the requested target, and the versions that options and host tell.
+    """Return kind and vendor of the requested target, and the versions that options and host tell.
 
     Kind and vendor are None where the arch is unknown. Raises `UsageError` for contradictions.
     """
@@ -241,7 +241,7 @@ def known_toolchain(options: Options, host: Host) -> tuple[str | None, str | Non
 
 
 def choose_flags(options: Options, consumer: Consumer) -> tuple[bool, bool]:
-    """Returns offload_copy and fast_math: the values in the options, else those that the consumer needs."""
+    """Return offload_copy and fast_math: the values in the options, else those that the consumer needs."""
     offload_copy = consumer.offload_copy if options.offload_copy is None else options.offload_copy
     return offload_copy, consumer.fast_math if options.fast_math is None else options.fast_math
 
@@ -255,7 +255,7 @@ def _calibration_sha256(path: Path | None) -> str | None:
 
 
 def choose_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Hardware, HostToolchain]:
-    """Returns the requested target and the toolchain, both completed with host facts where they are those of the host.
+    """Return the requested target and the toolchain, both completed with host facts where they are those of the host.
 
     If vendor, kind or arch differ from the host, no other fact comes from the host. The reference target runs on every
     host. Raises `UsageError`.
@@ -275,7 +275,7 @@ def _no_arch(host: Host) -> UsageError:
 
 
 def _find_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Hardware | None, HostToolchain]:
-    """Returns the target and the toolchain. The target is None if neither the options nor the host tell its arch."""
+    """Return the target and the toolchain. The target is None if neither the options nor the host tell its arch."""
     arch = GfxArch.parse(options.arch) if options.arch else None
     if options.kind not in (None, *target.KINDS):
         raise UsageError(f"Unknown kind {options.kind!r}.", hint="Use gpu or ref.")
@@ -300,7 +300,7 @@ def _find_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Hard
 
 
 def _recorded_toolchain(options: Options, host: Host) -> HostToolchain:
-    """Returns the toolchain of recorded host facts without GPUs, which were recorded for this use; else an empty one.
+    """Return the toolchain of recorded host facts without GPUs, which were recorded for this use; else an empty one.
 
     The toolchain of a host with other GPUs does not apply.
     """
@@ -348,7 +348,7 @@ def _hardware(options: Options, arch: GfxArch | None, own: HostTarget | None, ve
 def _missing(
     partial: PartialRequest, options: Options, subject: ModelReference, host: Host, toolchains: Toolchains | None
 ) -> UsageError | None:
-    """Returns one error that names all that a request lacks, None if it is complete."""
+    """Return one error that names all that a request lacks, None if it is complete."""
     problems, words, flags = [], [], []
     if partial.arch is None and partial.kind != "ref":
         problems.append(_no_arch(host))

@@ -71,13 +71,13 @@ class _Array:
 
 
 def sha256(path: Path) -> str:
-    """Returns the sha256 of a file with calibration data. Raises a disk fault."""
+    """Return the sha256 of a file with calibration data. Raises a disk fault."""
     with disk.faults(path, "read"):
         return sha256_file(path)
 
 
 def check_calibration(path: Path, inputs: Sequence[OnnxInput], shapes: Inputs) -> None:
-    """Checks calibration data against the inputs of a model and the shapes of a request.
+    """Check calibration data against the inputs of a model and the shapes of a request.
 
     Raises `UsageError` that names the input: for a missing or unknown one, for another type, for other dims, for
     different numbers of samples, and for values that are not finite. Raises a disk fault.

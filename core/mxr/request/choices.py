@@ -17,7 +17,7 @@ from .model import ModelReference
 def options_of(
     partial: PartialRequest, choice: Choice, options: Options, subject: ModelReference
 ) -> dict[str, tuple[str, ...]]:
-    """Returns the options that state each open fact of a request as this choice has it, in the order of a command."""
+    """Return the options that state each open fact of a request as this choice has it, in the order of a command."""
     key, opened = choice.key, set(partial.open_facts)
     found = _target(partial, choice)
     for name in ("rocm", "migraphx"):
@@ -49,7 +49,7 @@ def _target(partial: PartialRequest, choice: Choice) -> dict[str, tuple[str, ...
 
 
 def distinguishing(rows: Sequence[dict[str, tuple[str, ...]]]) -> list[tuple[str, ...]]:
-    """Returns for each row of `options_of` the options in which the rows differ."""
+    """Return for each row of `options_of` the options in which the rows differ."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     differing = [name for name in names if len({row.get(name) for row in rows}) > 1]
     return [tuple(word for name in differing for word in row.get(name, ())) for row in rows]
@@ -76,7 +76,7 @@ def _dims(partial: PartialRequest, key: Key, options: Options, subject: ModelRef
 
 
 def stated(options: Options) -> list[tuple[str, ...]]:
-    """Returns the options that a command needs to state the same request, each with its value."""
+    """Return the options that a command needs to state the same request, each with its value."""
     rows: list[tuple[str, ...]] = []
     for name, flag in FLAGS.items():
         value = getattr(options, name)

@@ -34,7 +34,7 @@ class Requirement:
 def check_compatibility(
     description: Description, hardware: Hardware, toolchain: HostToolchain
 ) -> tuple[Requirement, ...]:
-    """Returns the requirements of a program, checked against a target and a toolchain."""
+    """Return the requirements of a program, checked against a target and a toolchain."""
     rows = [_compiled(description), _kind(description, hardware)]
     rows += _versions(description, toolchain)
     if hardware.kind == "gpu":
@@ -49,12 +49,12 @@ def check_compatibility(
 
 
 def fits(requirements: tuple[Requirement, ...]) -> bool:
-    """Returns whether no requirement is violated."""
+    """Return whether no requirement is violated."""
     return all(row.ok is not False for row in requirements)
 
 
 def to_json(requirements: tuple[Requirement, ...]) -> dict[str, Any]:
-    """Returns the document of `mxr check --json`."""
+    """Return the document of `mxr check --json`."""
     return {"ok": fits(requirements), "requirements": [asdict(row) for row in requirements]}
 
 
@@ -107,7 +107,7 @@ FIELD_CHANGES: tuple[tuple[int, tuple[str, ...], str], ...] = (
 
 
 def _changed(description: Description, made: str | None, here: str | None) -> str:
-    """Returns what is known to have changed between two releases in the operators of a program."""
+    """Return what is known to have changed between two releases in the operators of a program."""
     usual = "operators change between releases"
     try:
         first, second = sorted(int((version or "").split(".")[1]) for version in (made, here))
@@ -166,7 +166,7 @@ def _arch_reason(archs: Sequence[target.GfxArch], hardware: Hardware) -> str:
 
 
 def _override(hardware: Hardware) -> list[Requirement]:
-    """Reports an override of the arch on this host: no file shows whether it was compiled under one."""
+    """Report an override of the arch on this host: no file shows whether it was compiled under one."""
     if not hardware.real_arch or hardware.real_arch == hardware.arch:
         return []
     why = (
@@ -182,7 +182,7 @@ family. Source: ROCm/ROCR-Runtime, libhsakmt/src/topology.c; MIGraphX, CMakeList
 
 
 def _counts(hardware: Hardware) -> Requirement:
-    """Reports that the CU count was not checked: no file contains it, so it cannot prevent loading."""
+    """Report that the CU count was not checked: no file contains it, so it cannot prevent loading."""
     why = (
         "a file does not contain the CU count that it was tuned for; `mxr show ID` shows it if its publisher stated it"
     )
@@ -200,7 +200,7 @@ def _libraries(description: Description, toolchain: HostToolchain) -> list[Requi
 def check_options(
     description: Description, options: Options, hardware: Hardware, toolchain: HostToolchain
 ) -> tuple[Requirement, ...]:
-    """Returns the other options of a request, checked against what the program was compiled for.
+    """Return the other options of a request, checked against what the program was compiled for.
 
     Raises `UsageError`.
     """
@@ -248,7 +248,7 @@ def _shapes(description: Description, inputs: target.Inputs) -> list[Requirement
 
 
 def _takes(built: Any, asked: Any) -> bool:
-    """Returns whether a dim of a program, a size or `[min,max,[optimals]]`, accepts the requested one."""
+    """Return whether a dim of a program, a size or `[min,max,[optimals]]`, accepts the requested one."""
     least, most = built[:2] if isinstance(built, list) else (built, built)
     low, high = asked[:2] if isinstance(asked, list) else (asked, asked)
     return bool(least <= low and high <= most)

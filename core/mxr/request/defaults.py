@@ -25,14 +25,14 @@ ELSEWHERE = tuple(name for name in VARIABLES if name not in NAMES)
 
 
 def of_settings(settings: Settings) -> RequestDefaults:
-    """Returns the request defaults among the settings: those of the user's file and of the environment."""
+    """Return the request defaults among the settings: those of the user's file and of the environment."""
     found = {name: value for name in (*DEFAULTS, "consumer") if (value := getattr(settings, name))}
     sources = {name: settings.sources.get(name, "the settings") for name in found}
     return RequestDefaults(**found, sources=sources)
 
 
 def of_project(model: str | None, settings: Settings) -> ProjectDefaults:
-    """Returns the defaults of the project that a model belongs to; of the current folder, without a model.
+    """Return the defaults of the project that a model belongs to; of the current folder, without a model.
 
     A model given by its identity belongs to none. Raises `UsageError` for an invalid file.
     """
@@ -50,7 +50,7 @@ def of_project(model: str | None, settings: Settings) -> ProjectDefaults:
 def apply_defaults(
     options: Options, defaults: RequestDefaults, subject: ModelReference, host: Host
 ) -> tuple[Options, tuple[str, ...]]:
-    """Returns the options with the defaults for what they and the host leave open, and notes about what was used.
+    """Return the options with the defaults for what they and the host leave open, and notes about what was used.
 
     Versions apply to AMD's GPUs only, the MIGraphX version also to the CPU reference target. Dims apply to inputs of
     this name, a batch size where exactly one is set and the model leaves it open; before it comes the only batch size
@@ -75,7 +75,7 @@ def apply_defaults(
 
 
 def default_batches(options: Options, defaults: RequestDefaults, subject: ModelReference) -> tuple[int, ...]:
-    """Returns the batch sizes of the defaults where there are several that the model takes; else none."""
+    """Return the batch sizes of the defaults where there are several that the model takes; else none."""
     only = _only_batch(options.consumer or defaults.consumer)
     if options.batch is not None or len(defaults.batch) < 2 or only is not None:
         return ()
@@ -87,7 +87,7 @@ def default_batches(options: Options, defaults: RequestDefaults, subject: ModelR
 def _with_toolchain(
     options: Options, defaults: RequestDefaults, host: Host
 ) -> tuple[Options, dict[str, str], tuple[str, ...]]:
-    """Returns the options with default versions, what was used, and a note for each version that the host overrides."""
+    """Return the options with default versions, what was used, and a note for each version that the host overrides."""
     if defaults.rocm is None and defaults.migraphx is None:
         return options, {}, ()
     kind, vendor, known = known_toolchain(options, host)

@@ -59,7 +59,7 @@ class GenaiProgram:
         return f"{self.name}-{self.phase}" if self.phase else self.name
 
     def inputs(self, onnx: OnnxModel, batch: int | None) -> Inputs:
-        """Returns the inputs whose open dims the configuration determines. The user must give the others."""
+        """Return the inputs whose open dims the configuration determines. The user must give the others."""
         sizes = {**(self.sizes or {}), **({"batch_size": batch} if batch else {})}
         found: list[tuple[str, Shape]] = []
         for each in onnx.inputs:
@@ -79,7 +79,7 @@ class GenaiConfig:
 
 
 def read_genai_config(path: Path) -> GenaiConfig:
-    """Reads a configuration file, or the one in a folder.
+    """Read a configuration file, or the one in a folder.
 
     Raises `UsageError` that names the invalid field, and `DamagedError` for a file that is not JSON.
     """
@@ -195,7 +195,7 @@ class _Chosen:
 
 
 def _models(model: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yields each object below `model` with a file name, including those of a pipeline: path, name, object.
+    """Yield each object below `model` with a file name, including those of a pipeline: path, name, object.
 
     The session options of the object are those that apply to it.
     """

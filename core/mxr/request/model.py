@@ -38,7 +38,7 @@ class ModelReference:
         return self.path.stem if self.path else self.model.removeprefix(MODEL_PREFIX)[:16]
 
     def bind_known(self, batch: int | None, inputs: Inputs) -> OpenInputs:
-        """Returns the shapes of all inputs as far as they are known.
+        """Return the shapes of all inputs as far as they are known.
 
         Raises `UsageError` for what contradicts the model.
         """
@@ -52,17 +52,17 @@ class ModelReference:
         return () if self.path is None else (self.path, *(path for _, path in self.external))
 
     def bind(self, batch: int | None, inputs: Inputs) -> Inputs:
-        """Returns the shapes of all inputs without open dims. Raises `UsageError`, listing the inputs."""
+        """Return the shapes of all inputs without open dims. Raises `UsageError`, listing the inputs."""
         given = {name: tuple(_plain(dim) for dim in shape) for name, shape in inputs}
         bound = onnxfile.bind_inputs(self.onnx, batch=batch, inputs=given)
         return tuple((name, _shape(dims)) for name, dims in bound.items())
 
     def claim(self) -> ModelClaim | None:
-        """Returns what a publisher says about the model, None without the file."""
+        """Return what a publisher says about the model, None without the file."""
         return None if self.path is None else ModelClaim(_name(self.path), self._inputs())
 
     def registration(self, manifest: Manifest, onnx: str) -> artifact_protocol.RegisterModel:
-        """Returns the registration of this model with its bytes. `onnx`: name of the ONNX file in the manifest."""
+        """Return the registration of this model with its bytes. `onnx`: name of the ONNX file in the manifest."""
         from mxr.protocol import artifacts as artifact_protocol
 
         name = _name(self.path or Path())
@@ -75,7 +75,7 @@ class ModelReference:
 def find_model(
     text: str, cache: Cache, connect: Callable[[], Client] | None, *, follow_links: bool = False
 ) -> ModelReference:
-    """Returns the model for a path or a hash.
+    """Return the model for a path or a hash.
 
     Raises `DamagedError` for a file that is not an ONNX model, and `NoSuchModelError` for an unknown hash.
     """
@@ -91,12 +91,12 @@ def find_model(
 
 
 def is_identity(text: str) -> bool:
-    """Returns whether a command line names a model by its identity, and not by a path."""
+    """Return whether a command line names a model by its identity, and not by a path."""
     return text.startswith(MODEL_PREFIX)
 
 
 def complete_identity(text: str, cache: Cache, connect: Callable[[], Client] | None) -> str:
-    """Returns the identity that begins with `text`: "sha256:" and at least 12 digits.
+    """Return the identity that begins with `text`: "sha256:" and at least 12 digits.
 
     All 64 digits are returned as they are. For fewer, the models in the cache and in the registry are compared. Raises
     `UsageError` for fewer than 12 digits and for a prefix of several identities, `NoSuchModelError` for a prefix of
@@ -139,7 +139,7 @@ def _by_identity(model: str, cache: Cache, connect: Callable[[], Client] | None)
 
 
 def _name(path: Path) -> str:
-    """Returns the name of the file, or a default if a manifest cannot contain that name."""
+    """Return the name of the file, or a default if a manifest cannot contain that name."""
     from mxr.artifact.manifest import check_name
     from mxr.errors import UsageError
 

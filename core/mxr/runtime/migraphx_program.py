@@ -43,7 +43,7 @@ def load(
     inputs: Mapping[str, Sequence[int | DynamicDim]] | None = None,
     **options: Unpack[OptionArguments],
 ) -> Any:
-    """Returns the right program for a model, loaded as a `migraphx.program` and ready to run.
+    """Return the right program for a model, loaded as a `migraphx.program` and ready to run.
 
     The arguments are those of `mxr.fetch`. The default of `migraphx` is the version of the imported module.
     `device_id`: which of the GPUs that this process sees, from 0: the program is fetched for it, and loaded there. A
@@ -78,7 +78,7 @@ def load(
 
 
 def _options_of_device(device_id: int, settings: Settings, options: OptionArguments) -> dict[str, Any]:
-    """Returns the options that describe one GPU of this host, where the caller states no arch.
+    """Return the options that describe one GPU of this host, where the caller states no arch.
 
     Raises `UsageError` if there is no such GPU.
     """
@@ -97,7 +97,7 @@ def _options_of_device(device_id: int, settings: Settings, options: OptionArgume
 
 
 def _load_on(module: Any, path: str, device_id: int | None) -> Any:
-    """Loads a program on a device. Raises `UsageError` if this module can only load on the current one.
+    """Load a program on a device. Raises `UsageError` if this module can only load on the current one.
 
     Hygon's MIGraphX has a device in `file_options`; AMD's loads on the current device of HIP. Source:
     qianqing13579/MIGraphX_Dynamic, src/load_save.cpp; ROCm/AMDMIGraphX, src/py/migraphx_py.cpp.
@@ -130,7 +130,7 @@ def _module() -> Any:
 
 
 def _version(module: Any) -> str | None:
-    """Returns the version of the module; None where it is not a version, as `dev` in some builds."""
+    """Return the version of the module; None where it is not a version, as `dev` in some builds."""
     found = re.match(r"[0-9]{1,6}\.[0-9]{1,6}(?:\.[0-9]{1,6})?(?![0-9])", str(getattr(module, "__version__", "")))
     return found[0] if found else None
 
@@ -147,7 +147,7 @@ def _refuse_other_version(found: Fetched, version: str | None) -> None:
 
 
 def _check(found: Fetched, settings: Settings, options: Options) -> None:
-    """Compares the file with this host, as `mxr check` does. Raises `MismatchError`."""
+    """Compare the file with this host, as `mxr check` does. Raises `MismatchError`."""
     from mxr.program import describe_file
 
     host = api.this_host(settings, options)

@@ -54,7 +54,7 @@ def ort_session(
     inputs: Mapping[str, Sequence[int | DynamicDim]] | None = None,
     **options: Unpack[OptionArguments],
 ) -> Any:
-    """Opens an `onnxruntime.InferenceSession` that loaded the right program for this model and did not compile.
+    """Open an `onnxruntime.InferenceSession` that loaded the right program for this model and did not compile.
 
     The program is fetched and placed under `folder` (default: a folder beside the cache). `session_options` are those
     of ONNX Runtime, `provider` holds further options of its provider. `ort` holds the options of `mxr fetch --ort...`
@@ -95,7 +95,7 @@ def ort_session(
 
 
 def open_session(model: Path, home: Path, options: Mapping[str, str], session_options: Any = None) -> Any:
-    """Opens a session on the files in `home`.
+    """Open a session on the files in `home`.
 
     Raises `UsageError`, or `MismatchError` if the session did not use them.
     """
@@ -145,7 +145,7 @@ def _precisions(words: Sequence[str]) -> list[str]:
 
 
 def _refuse_variable() -> None:
-    """Refuses the environment variable, because it overrides the provider option in most releases.
+    """Refuse the environment variable, because it overrides the provider option in most releases.
 
     Raises `UsageError`.
     """

@@ -100,7 +100,7 @@ class Settings:
 
 
 def load_settings(environ: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Settings:
-    """Returns the settings. Flags in `given` override the environment, which overrides the configuration file.
+    """Return the settings. Flags in `given` override the environment, which overrides the configuration file.
 
     Raises `UsageError` for an invalid configuration file or value.
     """
@@ -137,7 +137,7 @@ FLAGS = {"consumer": "--for", "host_file": "--host"}
 
 
 def config_path(environ: Mapping[str, str]) -> Path:
-    """Returns the path of the user's configuration file, whether it exists or not."""
+    """Return the path of the user's configuration file, whether it exists or not."""
     home = Path(environ.get("HOME") or "/")
     return Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "mxr" / "config.toml"
 
@@ -156,7 +156,7 @@ def _token(value: object) -> str | None:
 
 
 def _read_file(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Returns what the user's file sets; or nothing, and why the file is not used."""
+    """Return what the user's file sets; or nothing, and why the file is not used."""
     try:
         # Tools that manage the files of a user put links there.
         file = read_config(path, follow_links=True)
@@ -241,7 +241,7 @@ def _kserve_allow(found: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _duration(name: str, value: object) -> float:
-    """Returns a time in seconds from a number of seconds or a text such as `90`, `30m`, `1h` or `7d`."""
+    """Return a time in seconds from a number of seconds or a text such as `90`, `30m`, `1h` or `7d`."""
     text = str(value).strip()
     try:
         seconds = float(text[:-1]) * UNITS[text[-1]] if text[-1:] in UNITS else float(text)
@@ -255,7 +255,7 @@ def _duration(name: str, value: object) -> float:
 
 
 def _user_ids(value: object) -> tuple[int, ...]:
-    """Returns user ids from a list, or from a text with commas."""
+    """Return user ids from a list, or from a text with commas."""
     parts = (
         list(value) if isinstance(value, (list, tuple)) else [part for part in str(value).split(",") if part.strip()]
     )

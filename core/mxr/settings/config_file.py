@@ -35,7 +35,7 @@ class ConfigFile:
     within: str = ""
 
     def table(self) -> dict[str, Any] | None:
-        """Returns the table of the settings, None if the file has none.
+        """Return the table of the settings, None if the file has none.
 
         Raises `UsageError` for invalid TOML; where `within` is not in it, the file is none of ours.
         """
@@ -61,7 +61,7 @@ class ConfigFile:
         return found
 
     def check_names(self, names: Iterable[str], known: Iterable[str]) -> None:
-        """Raises `UsageError` for a name that is not known, with its line and the nearest known one."""
+        """Raise `UsageError` for a name that is not known, with its line and the nearest known one."""
         known = sorted(known)
         for name in names:
             if name not in known:
@@ -69,7 +69,7 @@ class ConfigFile:
                 raise self.error(name, f"unknown setting {name[:80]!r}", f"{did_you_mean(name, known)} {hint}".strip())
 
     def error(self, name: str, problem: str, hint: str) -> UsageError:
-        """Returns the error for the setting of this name, with its line where the text shows it."""
+        """Return the error for the setting of this name, with its line where the text shows it."""
         line = self._line(name)
         where = f"{self.path}:{line}" if line else str(self.path)
         detail = {"file": str(self.path), **({"line": line} if line else {})}
@@ -79,7 +79,7 @@ class ConfigFile:
         return re.compile(r"\s*\[\s*" + _dotted(self.within) + r"\s*[\].]")
 
     def _line(self, name: str) -> int | None:
-        """Returns the number of the first line that assigns a name or begins its table. TOML parsers do not tell it.
+        """Return the number of the first line that assigns a name or begins its table. TOML parsers do not tell it.
 
         For a name in a table, such as `inputs.x`, that is the line of the name, or else of the table.
         """
@@ -108,7 +108,7 @@ def _spelled(name: str) -> str:
 
 
 def read_config(path: Path, within: str = "", *, follow_links: bool = False) -> ConfigFile | None:
-    """Returns the content of a file, None if there is none.
+    """Return the content of a file, None if there is none.
 
     Raises `UntrustedFileError` for what another user owns or can write, for what is no regular file, and, without
     `follow_links`, for a symbolic link; `UsageError` for a file of this user that is too large or no text, unless it
@@ -148,7 +148,7 @@ def read_config(path: Path, within: str = "", *, follow_links: bool = False) -> 
 
 
 def _distrust(status: os.stat_result) -> str:
-    """Returns why a file must not be used, nothing if only this user and root can write it."""
+    """Return why a file must not be used, nothing if only this user and root can write it."""
     if not stat.S_ISREG(status.st_mode):
         return "it is not a regular file"
     if status.st_uid not in (os.geteuid(), 0):

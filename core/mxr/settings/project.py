@@ -37,7 +37,7 @@ class ProjectDefaults:
 
 
 def find_defaults(start: Path, home: Path | None, elsewhere: tuple[str, ...]) -> ProjectDefaults:
-    """Returns the defaults for models in the folder `start`.
+    """Return the defaults for models in the folder `start`.
 
     `home`: the home folder of the user. `elsewhere`: names of settings that exist and that no project file may set.
     Raises `UsageError` for an invalid file, with the line.
@@ -68,7 +68,7 @@ def find_defaults(start: Path, home: Path | None, elsewhere: tuple[str, ...]) ->
 
 
 def _folders(start: Path, home: Path | None) -> Iterator[Path]:
-    """Yields the folder, and those above it up to the repository or home; without these, only the folder itself."""
+    """Yield the folder, and those above it up to the repository or home; without these, only the folder itself."""
     found = []
     for folder in (start, *start.parents):
         found.append(folder)
@@ -79,7 +79,7 @@ def _folders(start: Path, home: Path | None) -> Iterator[Path]:
 
 
 def _refuse_download(folder: Path, folders: list[Path]) -> None:
-    """Raises `UntrustedFileError` for a folder that a download brought, by the marks of the tools that download."""
+    """Raise `UntrustedFileError` for a folder that a download brought, by the marks of the tools that download."""
     if any(part.startswith(HUB_FOLDERS) or part == ".cache" for part in folder.parts):
         raise UntrustedFileError("it came with a download, into a cache")
     for above in (folder, *folder.parents):

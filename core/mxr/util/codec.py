@@ -34,12 +34,12 @@ NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or f
 
 
 def canonical(value: object) -> str:
-    """Returns canonical JSON: keys sorted by code point, no white space, non-ASCII characters unescaped, no NaN."""
+    """Return canonical JSON: keys sorted by code point, no white space, non-ASCII characters unescaped, no NaN."""
     return CANONICAL.encode(value)
 
 
 def refuse(where: str, expected: str, found: object) -> UsageError:
-    """Returns the error for a field with an invalid value. The value is shown, shortened to 60 characters."""
+    """Return the error for a field with an invalid value. The value is shown, shortened to 60 characters."""
     try:
         text = json.dumps(found, default=str, ensure_ascii=True)
     except (RecursionError, TypeError, ValueError):
@@ -51,7 +51,7 @@ def refuse(where: str, expected: str, found: object) -> UsageError:
 
 
 def decode(kind: type[T], value: object, where: str = "", *, lenient: bool = False) -> T:
-    """Returns the value of type `kind` in a parsed JSON document.
+    """Return the value of type `kind` in a parsed JSON document.
 
     `kind` is a dataclass, or any type hint built from str, int, float, bool, None, unions, `tuple[X, ...]`,
     `Mapping[str, X]` and dataclasses. A class with its own `from_json(document, where)` decodes itself. `lenient`
@@ -96,7 +96,7 @@ def _scalar(kind: type, value: object, where: str) -> object:
 
 
 def text(value: str, where: str) -> str:
-    """Returns `value` if it has no lone surrogate and no NUL. Raises `UsageError`."""
+    """Return `value` if it has no lone surrogate and no NUL. Raises `UsageError`."""
     if UNFIT.search(value):
         raise refuse(where, "a string without NUL and lone surrogates", value)
     return value
@@ -132,7 +132,7 @@ def _dataclass(kind: Any, value: object, where: str, lenient: bool) -> object:
 
 @cache
 def shape_of(kind: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Returns the type hint of each field of a dataclass, and the names of the fields without a default."""
+    """Return the type hint of each field of a dataclass, and the names of the fields without a default."""
     hints = typing.get_type_hints(kind)
     rows = dataclasses.fields(kind)
     missing = dataclasses.MISSING
@@ -141,7 +141,7 @@ def shape_of(kind: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def fields(value: object, where: str) -> list[tuple[str, object]]:
-    """Returns the items of a JSON object. Raises `UsageError` for any other value."""
+    """Return the items of a JSON object. Raises `UsageError` for any other value."""
     if not isinstance(value, dict):
         raise refuse(where, "an object", value)
     for name in value:
@@ -152,12 +152,12 @@ def fields(value: object, where: str) -> list[tuple[str, object]]:
 
 
 def join(where: str, name: str) -> str:
-    """Returns the path of a field in `where`."""
+    """Return the path of a field in `where`."""
     return f"{where}.{name}" if where else name
 
 
 def encode(value: object) -> Any:
-    """Returns the JSON form of a value that consists of dataclasses, mappings, sequences and scalars."""
+    """Return the JSON form of a value that consists of dataclasses, mappings, sequences and scalars."""
     if hasattr(value, "to_json"):
         return value.to_json()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -170,7 +170,7 @@ def encode(value: object) -> Any:
 
 
 def parse(data: bytes | str, what: str) -> Any:
-    """Parses JSON.
+    """Parse JSON.
 
     Raises `UsageError` that names `what` for invalid JSON, duplicate names, NaN and more than `MAX_DEPTH`.
     """
@@ -184,7 +184,7 @@ def parse(data: bytes | str, what: str) -> Any:
 
 
 def count_values(data: bytes) -> int:
-    """Returns an upper bound of the values in a JSON document, without parsing it."""
+    """Return an upper bound of the values in a JSON document, without parsing it."""
     return data.count(b",") + data.count(b"[") + data.count(b"{") + 1
 
 
@@ -194,7 +194,7 @@ def _openings(data: bytes | str) -> int:
 
 
 def depth_exceeds(document: object, deepest: int) -> bool:
-    """Returns whether lists and objects are nested more than `deepest` deep in a JSON document. Does not recurse."""
+    """Return whether lists and objects are nested more than `deepest` deep in a JSON document. Does not recurse."""
     level: list[Any] = [document]
     for _ in range(deepest):
         level = [inner for each in level for inner in _inner(each)]

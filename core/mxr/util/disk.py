@@ -26,7 +26,7 @@ NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EAC
 
 @contextmanager
 def faults(path: Path, doing: str = "write") -> Iterator[None]:
-    """Converts an `OSError` about `path` into an `MxrError`. Raises as `fault` returns."""
+    """Convert an `OSError` about `path` into an `MxrError`. Raises as `fault` returns."""
     try:
         yield
     except OSError as problem:
@@ -34,7 +34,7 @@ def faults(path: Path, doing: str = "write") -> Iterator[None]:
 
 
 def fault(problem: OSError, path: Path, doing: str = "write") -> MxrError:
-    """Returns the error for an `OSError`: `DiskFullError`, `NotAllowedError`, `UsageError` or `TemporaryError`."""
+    """Return the error for an `OSError`: `DiskFullError`, `NotAllowedError`, `UsageError` or `TemporaryError`."""
     reason = problem.strerror or str(problem)
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFullError(f"Cannot {doing} {path}: {reason}.")
@@ -50,7 +50,7 @@ def fault(problem: OSError, path: Path, doing: str = "write") -> MxrError:
 
 
 def partial_name(folder: Path, name: str = "") -> Path:
-    """Returns a temporary path in `folder` that no other process uses."""
+    """Return a temporary path in `folder` that no other process uses."""
     return folder / f"{PARTIAL}{name[:40]}-{os.getpid()}-{os.urandom(6).hex()}"
 
 
@@ -67,7 +67,7 @@ class FileState:
 
     @classmethod
     def of(cls, path: Path) -> FileState:
-        """Returns the state of a path now. Does not follow a symbolic link. Raises as `faults` does."""
+        """Return the state of a path now. Does not follow a symbolic link. Raises as `faults` does."""
         with faults(path, "read"):
             try:
                 return cls(path, identity(path.lstat())[:4])
@@ -75,7 +75,7 @@ class FileState:
                 return cls(path, None)
 
     def check(self) -> None:
-        """Raises `WouldOverwriteError` if something else is at the path now."""
+        """Raise `WouldOverwriteError` if something else is at the path now."""
         if FileState.of(self.path) != self:
             did = "appeared" if self.identity is None else "changed"
             raise WouldOverwriteError(
@@ -84,7 +84,7 @@ class FileState:
             )
 
     def replace_by(self, partial: Path) -> None:
-        """Gives the file at `partial` this name.
+        """Give the file at `partial` this name.
 
         Raises `WouldOverwriteError` if something else is there now, or OSError.
         """
@@ -106,7 +106,7 @@ class FileState:
 
 @contextmanager
 def landing(final: Path, mode: int = 0o644, before: FileState | None = None) -> Iterator[int]:
-    """Yields a file descriptor to write to.
+    """Yield a file descriptor to write to.
 
     On success, the complete file appears as `final`; on any error, nothing does. With `before`, it replaces only what
     was there then. Raises as `faults` does, and as `FileState.check` does.
@@ -140,7 +140,7 @@ def _give_name(partial: Path, final: Path, before: FileState | None) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a rename in `folder` survive a power failure. Does nothing where the file system does not support it."""
+    """Make a rename in `folder` survive a power failure. Does nothing where the file system does not support it."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -150,13 +150,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_whole(final: Path, data: bytes, mode: int = 0o644, before: FileState | None = None) -> None:
-    """Writes a small file atomically: it exists completely or not at all. Raises as `landing` does."""
+    """Write a small file atomically: it exists completely or not at all. Raises as `landing` does."""
     with landing(final, mode, before) as descriptor, faults(final):
         write_at(descriptor, data, 0)
 
 
 def refuse_other(path: Path, what: str, recognize: Callable[[bytes], bool]) -> FileState:
-    """Returns what is at `path`: nothing, or an earlier document of the same kind.
+    """Return what is at `path`: nothing, or an earlier document of the same kind.
 
     `what` names the kind with its article. `recognize` gets the first 64 KiB of a file. Raises `WouldOverwriteError`
     for anything else.
@@ -185,7 +185,7 @@ def refuse_other(path: Path, what: str, recognize: Callable[[bytes], bool]) -> F
 
 
 def write_at(descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-    """Writes all of `data` at `offset`. A single `pwrite` can write less."""
+    """Write all of `data` at `offset`. A single `pwrite` can write less."""
     view = memoryview(data)
     while view:
         done = os.pwrite(descriptor, view, offset)
@@ -193,7 +193,7 @@ def write_at(descriptor: int, data: bytes | bytearray | memoryview, offset: int)
 
 
 def copy_whole(source: Path, final: Path, before: FileState | None = None) -> None:
-    """Creates `final` as a reflink or a copy of `source`, never as a hard link. Raises as `landing` does."""
+    """Create `final` as a reflink or a copy of `source`, never as a hard link. Raises as `landing` does."""
     import fcntl
 
     with faults(source, "read"):
@@ -224,7 +224,7 @@ def _copy(source: int, target: int) -> None:
 
 
 def link_whole(source: Path, final: Path, before: FileState | None = None) -> None:
-    """Creates `final` as a hard link to `source`, and replaces an existing file. Raises as `landing` does."""
+    """Create `final` as a hard link to `source`, and replace an existing file. Raises as `landing` does."""
     with faults(final, "link"):
         final.parent.mkdir(parents=True, exist_ok=True)
         partial = partial_name(final.parent, final.name)

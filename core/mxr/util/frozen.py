@@ -15,7 +15,7 @@ else:
     import dataclasses
 
     def dataclass(*, frozen, slots):
-        """Defines a frozen dataclass. Both options must be true.
+        """Define a frozen dataclass. Both options must be true.
 
         They are written out because type checkers expect the signature of `dataclasses.dataclass`. Instances have a
         `__dict__`, so `slots` has no effect at run time.

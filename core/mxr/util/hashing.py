@@ -49,7 +49,7 @@ class Hasher(Protocol):
     """A hash object, such as `hashlib.sha256()` or `xxhash.xxh3_128()`."""
 
     def update(self, data: Data, /) -> None:
-        """Adds data to the hash."""
+        """Add data to the hash."""
 
 
 # --- the read-and-hash loop ---
@@ -58,7 +58,7 @@ class Hasher(Protocol):
 def read_chunks(
     descriptor: int, offset: int = 0, size: int | None = None, *, buffer: memoryview | None = None
 ) -> Iterator[memoryview]:
-    """Reads an open file from `offset` in chunks: `size` bytes, or fewer where the file ends earlier.
+    """Read an open file from `offset` in chunks: `size` bytes, or fewer where the file ends earlier.
 
     All chunks share one buffer (`CHUNK` bytes by default): a chunk is valid until the next one is read. The position of
     the descriptor does not change. OSError passes through.
@@ -74,7 +74,7 @@ def read_chunks(
 
 
 def hash_through(chunks: Iterable[D], *hashers: Hasher) -> Iterator[D]:
-    """Yields the chunks unchanged, after adding each to all hashers."""
+    """Yield the chunks unchanged, after adding each to all hashers."""
     for chunk in chunks:
         for hasher in hashers:
             hasher.update(chunk)
@@ -82,7 +82,7 @@ def hash_through(chunks: Iterable[D], *hashers: Hasher) -> Iterator[D]:
 
 
 def hash_chunks(chunks: Iterable[Data], *hashers: Hasher, sink: Sink | None = None) -> int:
-    """Adds all chunks to all hashers and returns the number of bytes.
+    """Add all chunks to all hashers and return the number of bytes.
 
     `sink` is called with each chunk and its offset from the first chunk, after the chunk is hashed.
     """
@@ -95,14 +95,14 @@ def hash_chunks(chunks: Iterable[Data], *hashers: Hasher, sink: Sink | None = No
 
 
 def sha256_chunks(chunks: Iterable[Data]) -> str:
-    """Returns the sha256 of the chunks in lower-case hex."""
+    """Return the sha256 of the chunks in lower-case hex."""
     digest = hashlib.sha256()
     hash_chunks(chunks, digest)
     return digest.hexdigest()
 
 
 def xxh3_chunks(chunks: Iterable[Data]) -> str:
-    """Returns the XXH3-128 of the chunks in hex: a quick check for accidental damage, never an identity."""
+    """Return the XXH3-128 of the chunks in hex: a quick check for accidental damage, never an identity."""
     digest = xxhash.xxh3_128()
     hash_chunks(chunks, digest)
     return digest.hexdigest()
@@ -112,12 +112,12 @@ def xxh3_chunks(chunks: Iterable[Data]) -> str:
 
 
 def sha256_hex(data: bytes) -> str:
-    """Returns the sha256 of `data` in lower-case hex."""
+    """Return the sha256 of `data` in lower-case hex."""
     return hashlib.sha256(data).hexdigest()
 
 
 def sha256_file(path: Path) -> str:
-    """Returns the sha256 of a file in lower-case hex.
+    """Return the sha256 of a file in lower-case hex.
 
     Raises `TemporaryError` when the file changes during the reading. OSError passes through.
     """
@@ -155,12 +155,12 @@ def _changed(path: Path) -> TemporaryError:
 
 
 def identity(status: os.stat_result) -> Identity:
-    """Returns what identifies a file in its current state: device, inode, size, mtime and ctime (ns)."""
+    """Return what identifies a file in its current state: device, inode, size, mtime and ctime (ns)."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def is_settled(status: os.stat_result, now_ns: int) -> bool:
-    """Returns whether the last change of the file is more than two seconds before `now_ns`; false for future times.
+    """Return whether the last change of the file is more than two seconds before `now_ns`; false for future times.
 
     Kernels stamp files with a clock that advances every few milliseconds (some file systems: every two seconds), so
     two changes in quick succession can leave the same stamps. Source: "racy git" in git's Documentation/technical.
@@ -213,14 +213,14 @@ class StatMemo:
         self.folder = folder
 
     def get(self, path_stat: os.stat_result, kind: str) -> str | None:
-        """Returns the digest of this kind stored for exactly this state of the file, or None."""
+        """Return the digest of this kind stored for exactly this state of the file, or None."""
         if not is_settled(path_stat, time.time_ns()):
             return None
         with self._opened() as folder:
             return self._digests(folder, path_stat).get(kind)
 
     def put(self, path_stat: os.stat_result, digests: Mapping[str, str], *, started_ns: int) -> None:
-        """Stores digests by their kind.
+        """Store digests by their kind.
 
         `started_ns` is `time.time_ns()` before the reading began, when `path_stat` was taken. The caller has checked
         that the file had no writer then (`has_writer`), and that the status was the same after the reading.
@@ -248,7 +248,7 @@ class StatMemo:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int | None]:
-        """Yields a descriptor of the folder, or None if it does not exist or another user owns it or can write it."""
+        """Yield a descriptor of the folder, or None if it does not exist or another user owns it or can write it."""
         if self.folder is None:
             yield None
             return
@@ -275,13 +275,13 @@ class StatMemo:
 
 
 def is_private(status: os.stat_result) -> bool:
-    """Returns whether this user owns the file or folder, and no other user can write it."""
+    """Return whether this user owns the file or folder, and no other user can write it."""
     return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 @functools.cache
 def boot_id() -> str:
-    """Returns the id that the kernel chose at this boot; empty if it tells none."""
+    """Return the id that the kernel chose at this boot; empty if it tells none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -293,7 +293,7 @@ def _record_name(status: os.stat_result) -> str:
 
 
 def _read_own(folder: int, name: str) -> bytes:
-    """Returns the content of a record. Raises OSError for a link, and for a record of another user."""
+    """Return the content of a record. Raises OSError for a link, and for a record of another user."""
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -316,13 +316,13 @@ def _check(body: object) -> str:
 
 
 def sha256_memoised(path: Path, memo: StatMemo) -> str:
-    """Works as `sha256_file`, without reading the file where the memo has its digest."""
+    """Work as `sha256_file`, without reading the file where the memo has its digest."""
     known = memo.get(path.stat(), "sha256")
     return known if known is not None else _hash_and_remember(path, memo)
 
 
 def is_intact(path: Path, sha256: str, memo: StatMemo) -> bool:
-    """Reads a file and returns whether it still has the bytes whose sha256 was checked before: a quick check.
+    """Read a file and return whether it still has the bytes whose sha256 was checked before: a quick check.
 
     The XXH3-128 that the memo recorded then is compared, which finds accidental damage only. A file without such a
     record is compared by its sha256. Raises as `sha256_file` does.

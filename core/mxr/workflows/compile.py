@@ -64,7 +64,7 @@ class JobProgress:
 
 
 def request_compile(client: Client, wanted: CompileOrder, watch: Watch) -> job_protocol.Job:
-    """Requests a compile and returns its job. Uploads the model and its calibration data if the registry lacks them.
+    """Request a compile and return its job. Uploads the model and its calibration data if the registry lacks them.
 
     Raises `NoWorkerError` when `wanted.ask.wait` is set and no worker can compile the program, `NoSuchModelError` when
     neither the registry nor this host has the ONNX file, and `UsageError` for calibration data that do not fit.
@@ -82,7 +82,7 @@ def request_compile(client: Client, wanted: CompileOrder, watch: Watch) -> job_p
 
 
 def _upload_missing(client: Client, wanted: CompileOrder, missing: MxrError, watch: Watch) -> bool:
-    """Uploads what a request lacked. Returns false when this host does not have it either."""
+    """Upload what a request lacked. Returns false when this host does not have it either."""
     if isinstance(missing, NoSuchModelError):
         if wanted.subject.path is None:
             return False
@@ -96,7 +96,7 @@ def _upload_missing(client: Client, wanted: CompileOrder, missing: MxrError, wat
 
 
 def upload_model(client: Client, subject: ModelReference, watch: Watch) -> artifact_protocol.Model:
-    """Uploads the blobs of a model that the registry lacks, and registers the model with its manifest.
+    """Upload the blobs of a model that the registry lacks, and register the model with its manifest.
 
     Raises `DamagedError` when the file is no longer the requested model.
     """
@@ -121,7 +121,7 @@ def _upload(client: Client, path: Path, file: File, watch: Watch) -> None:
 
 
 def _split(path: Path, name: str, *, whole: bool = False) -> File:
-    """Returns the manifest entry of a file, split into blobs of a fixed size, or as one blob."""
+    """Return the manifest entry of a file, split into blobs of a fixed size, or as one blob."""
     with disk.faults(path, "read"):
         size = path.stat().st_size
     inner = () if whole else range(PIECE, size, PIECE)
@@ -131,7 +131,7 @@ def _split(path: Path, name: str, *, whole: bool = False) -> File:
 def follow(
     client: Client, job: job_protocol.Job, *, deadline: float | None = None, pace: float = PACE, log: bool = False
 ) -> Iterator[JobProgress]:
-    """Yields the progress of a job until it is closed or `deadline` (of `time.monotonic`) is reached.
+    """Yield the progress of a job until it is closed or `deadline` (of `time.monotonic`) is reached.
 
     Yields after each change of the job and at least every `pace` seconds; the last progress shows whether the job is
     closed. Raises `UnreachableError` when the registry does not answer for longer than `retry.POLL` allows.
@@ -171,7 +171,7 @@ def _new_log(client: Client, identity: str, offset: int) -> tuple[str, int]:
 
 
 def outcome(client: Client, job: job_protocol.Job) -> str:
-    """Returns the id of the artifact that a job produced.
+    """Return the id of the artifact that a job produced.
 
     Raises `CompileFailedError` with the failure and the end of the log, and `NotCompiledError` when the job is open or
     cancelled.
@@ -202,7 +202,7 @@ def outcome(client: Client, job: job_protocol.Job) -> str:
 
 
 def log_tail(client: Client, identity: str) -> list[str]:
-    """Returns the last lines of the log of a job; an empty list when the log cannot be read."""
+    """Return the last lines of the log of a job; an empty list when the log cannot be read."""
     try:
         return client.log(identity)[0].decode("utf-8", "replace").splitlines()[-TAIL:]
     except MxrError:

@@ -67,7 +67,7 @@ class CompletedRequest:
     def fetch(
         self, cache: Cache, connect: Connect | None, *, refresh: bool = False, watch: Watch = unwatched
     ) -> Fetched:
-        """Fetches the program. Its match tells what was assumed. Raises as `fetch.fetch` does."""
+        """Fetch the program. Its match tells what was assumed. Raises as `fetch.fetch` does."""
         request = self.asked.request
         if self.found is not None:
             fetched = fetch_workflow.download_found(request, self.found, cache, watch=watch)
@@ -85,7 +85,7 @@ class CompletedRequest:
         return replace(fetched, answer=replace(fetched.answer, match=match))
 
     def _fetch_larger(self, cache: Cache, client: Client, watch: Watch) -> Fetched | None:
-        """Fetches a program that takes the requested shapes and larger ones; None if there is none."""
+        """Fetch a program that takes the requested shapes and larger ones; None if there is none."""
         from .larger_shapes import can_be_larger, find_larger
 
         request = self.asked.request
@@ -99,7 +99,7 @@ class CompletedRequest:
 def complete_request(
     built: PreparedPartialRequest, options: Options, subject: ModelReference, cache: Cache, connect: Connect | None
 ) -> CompletedRequest:
-    """Completes a request by the only program that it can mean. Without `connect` (offline), the cache decides.
+    """Complete a request by the only program that it can mean. Without `connect` (offline), the cache decides.
 
     Raises `UsageError` if there are several, `NoSuchArtifactError` if there is none, `UnreachableError` if the registry
     is away and the cache has none either.
@@ -125,7 +125,7 @@ def complete_request(
 def _list_candidates(
     partial: PartialRequest, cache: Cache, connect: Connect | None, subject: ModelReference, options: Options
 ) -> tuple[Candidates, dict[str, CachedArtifact], MxrError | None]:
-    """Returns the candidates; where the cache has them, also its records and why the registry could not be asked."""
+    """Return the candidates; where the cache has them, also its records and why the registry could not be asked."""
     if connect is None:
         records = {each.artifact.id: each for each in _cached_programs(partial, cache)}
         listed = _cached_candidates(partial, records)
@@ -209,7 +209,7 @@ def _option(fact: str) -> str:
 def _with_compile_command(
     miss: NoSuchArtifactError, partial: PartialRequest, options: Options, subject: ModelReference
 ) -> NoSuchArtifactError:
-    """Returns the miss with the command that compiles the program, with the newest toolchain that has workers."""
+    """Return the miss with the command that compiles the program, with the newest toolchain that has workers."""
     said = miss.detail.get("toolchains")
     toolchains = [each for each in said if isinstance(each, Mapping)] if isinstance(said, list) else []
     if "serve" in miss.detail:

@@ -69,7 +69,7 @@ class Fetched:
         return self.answer.match
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the document of `mxr fetch --json`."""
+        """Return the document of `mxr fetch --json`."""
         artifact = self.artifact
         return {
             "path": str(self.path),
@@ -110,7 +110,7 @@ def fetch(
     refresh: bool = False,
     watch: Watch = unwatched,
 ) -> Fetched:
-    """Returns the right program for a request, in the cache.
+    """Return the right program for a request, in the cache.
 
     Does not ask the registry if the cache has an exact answer to the same request that is younger than `max_age`, or
     without `connect` (offline). `refresh`: always ask the registry. Raises `NoSuchArtifactError` with the nearest
@@ -121,7 +121,7 @@ def fetch(
 
 
 def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: bool = False) -> LookupResult:
-    """Finds the program for a request without downloading it. Arguments and errors are those of `fetch`."""
+    """Find the program for a request without downloading it. Arguments and errors are those of `fetch`."""
     cached = None if refresh else cache.lookup(request)
     state = CacheState.ABSENT if cached is None else cached.state
     if cached is not None and state is CacheState.FRESH:
@@ -147,7 +147,7 @@ def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: 
 
 
 def confirm_record(record: CachedArtifact, cache: Cache, client: Client) -> bool:
-    """Asks the registry whether an artifact is still there and unchanged, and notes what it says.
+    """Ask the registry whether an artifact is still there and unchanged, and note what it says.
 
     Returns false if it is gone or changed, or if another registry answers than the one that gave the record. A record
     that only a bundle brought is compared by its facts. Raises `UnreachableError` or `TemporaryError`.
@@ -174,7 +174,7 @@ def confirm_record(record: CachedArtifact, cache: Cache, client: Client) -> bool
 
 
 def stale_warnings(record: CachedArtifact, problem: MxrError) -> tuple[str, ...]:
-    """Returns the warning for an artifact that serves although the registry could not confirm it.
+    """Return the warning for an artifact that serves although the registry could not confirm it.
 
     There is none for what only a bundle brought: its host may have no registry.
     """
@@ -186,12 +186,12 @@ def stale_warnings(record: CachedArtifact, problem: MxrError) -> tuple[str, ...]
 
 
 def resolve(request: Request, client: Client) -> Answer:
-    """Returns the verified answer of the registry. Raises `NoSuchArtifactError`, `UnreachableError`, `DamagedError`."""
+    """Return the verified answer of the registry. Raises `NoSuchArtifactError`, `UnreachableError`, `DamagedError`."""
     return resolve_with_etag(request, client)[0]
 
 
 def resolve_with_etag(request: Request, client: Client) -> tuple[Answer, str]:
-    """Returns the verified answer of the registry and the entity tag of the artifact. Raises as `resolve` does."""
+    """Return the verified answer of the registry and the entity tag of the artifact. Raises as `resolve` does."""
     hit = client.resolve(request)
     if not hit.artifact.answers_requests:
         raise DamagedError(
@@ -207,7 +207,7 @@ def resolve_with_etag(request: Request, client: Client) -> tuple[Answer, str]:
 
 
 def download_found(request: Request, found: LookupResult, cache: Cache, *, watch: Watch = unwatched) -> Fetched:
-    """Downloads what the cache lacks of the program that `lookup` found, and returns it."""
+    """Download what the cache lacks of the program that `lookup` found, and return it."""
     answer = found.answer
     if found.client is None:
         log_use(answer, cache, None)
@@ -223,7 +223,7 @@ def download_found(request: Request, found: LookupResult, cache: Cache, *, watch
 def fetch_compiled(
     identity: str, request: Request, cache: Cache, client: Client, *, watch: Watch = unwatched
 ) -> Fetched:
-    """Returns the program that was compiled for a request, by the id of its artifact and without another resolve.
+    """Return the program that was compiled for a request, by the id of its artifact and without another resolve.
 
     Raises `MismatchError` if the artifact does not match the request, `NoSuchArtifactError` if the namespace serves
     only promoted artifacts, and `DamagedError` if it does not match its id.
@@ -247,7 +247,7 @@ def fetch_compiled(
 
 
 def make_fetched(answer: Answer, cache: Cache, source: str, warnings: tuple[str, ...] = ()) -> Fetched:
-    """Returns what was fetched, with what the user must know of any such program."""
+    """Return what was fetched, with what the user must know of any such program."""
     if answer.artifact.key.uncalibrated:
         from mxr.artifact.compile_support import uncalibrated_warnings
 
@@ -256,14 +256,14 @@ def make_fetched(answer: Answer, cache: Cache, source: str, warnings: tuple[str,
 
 
 def log_use(answer: Answer, cache: Cache, client: Client | None) -> None:
-    """Logs a use that no resolve counted, and reports it with `client`; without one, a later fetch reports it."""
+    """Log a use that no resolve counted, and report it with `client`; without one, a later fetch reports it."""
     cache.log_use(answer.artifact.id)
     if client is not None:
         cache.report_uses(client)
 
 
 def check_match(request: Request, artifact: Artifact, what: str) -> Answer:
-    """Returns an artifact as the answer to a request. `what` names it in errors.
+    """Return an artifact as the answer to a request. `what` names it in errors.
 
     Raises `MismatchError` if it does not match the request, and `DamagedError` if it does not match its id.
     """
@@ -280,7 +280,7 @@ def check_match(request: Request, artifact: Artifact, what: str) -> Answer:
 
 
 def download_missing(answer: Answer, cache: Cache, client: Client, watch: Watch = unwatched) -> bool:
-    """Downloads the files of an answer that the cache does not have. Returns whether there were any.
+    """Download the files of an answer that the cache does not have. Returns whether there were any.
 
     Copies blobs that cached programs of the same model also contain.
     """
@@ -298,7 +298,7 @@ def download_missing(answer: Answer, cache: Cache, client: Client, watch: Watch 
 
 
 def describe_inexact_match(request: Request, answer: Answer) -> str:
-    """Returns the relaxations and assumptions of an answer as one line for people; empty for an exact match."""
+    """Return the relaxations and assumptions of an answer as one line for people; empty for an exact match."""
     artifact, asked = answer.artifact, request.constraints
     parts = []
     for name in answer.match.relaxed:
@@ -328,7 +328,7 @@ def _judge(request: Request, artifact: Artifact) -> Verdict:
 
 
 def check_answer(request: Request, answer: Answer) -> None:
-    """Verifies an answer of a registry: it must match the key and the constraints of the request, and its own id.
+    """Verify an answer of a registry: it must match the key and the constraints of the request, and its own id.
 
     Raises `DamagedError`.
     """
@@ -351,7 +351,7 @@ def check_answer(request: Request, answer: Answer) -> None:
 
 
 def files_of(answer: Answer) -> tuple[File, ...]:
-    """Returns the files of an answer. Raises `DamagedError` for an answer without a manifest."""
+    """Return the files of an answer. Raises `DamagedError` for an answer without a manifest."""
     manifest: Manifest | None = answer.artifact.manifest
     if manifest is None:
         raise DamagedError(
@@ -361,13 +361,13 @@ def files_of(answer: Answer) -> tuple[File, ...]:
 
 
 def cached_path(answer: Answer, cache: Cache) -> Path:
-    """Returns the path in the cache of the program of an answer."""
+    """Return the path in the cache of the program of an answer."""
     files = files_of(answer)
     return cache.file(files[0].sha256) if len(files) == 1 else cache.root / "files"
 
 
 def _offline_answer(request: Request, cached: CachedAnswer | None, cache: Cache) -> Answer:
-    """Returns the answer that serves without a registry. Raises `UnreachableError` if there is none."""
+    """Return the answer that serves without a registry. Raises `UnreachableError` if there is none."""
     found = _servable_offline(request, cached, cache)
     if found is None:
         raise UnreachableError(
@@ -385,7 +385,7 @@ def _servable_offline(request: Request, cached: CachedAnswer | None, cache: Cach
 
 
 def _unreachable_error(request: Request, cached: CachedAnswer | None, cache: Cache, problem: MxrError) -> MxrError:
-    """Returns the error, extended by whether --offline would find a program in the cache."""
+    """Return the error, extended by whether --offline would find a program in the cache."""
     answer = _servable_offline(request, cached, cache)
     if answer is None:
         hint = f"{problem.hint} The cache has no program for this request."

@@ -22,7 +22,7 @@ def freeze_batches(
     force: bool = False,
     follow_links: bool = False,
 ) -> tuple[Path, ...]:
-    """Writes `<stem>.b<batch>.onnx` to `folder` for each batch size, and one copy of the external data.
+    """Write `<stem>.b<batch>.onnx` to `folder` for each batch size, and one copy of the external data.
 
     The copy is `<stem>.data`, or `<stem>.0.data` and so on for several files: the names in the model come from its
     author, and must not decide what is written. In the model's own folder, its data is used as it is. The batch size
@@ -57,7 +57,7 @@ def freeze_batches(
 
 
 def _copies(model: Path, folder: Path, external: Sequence[tuple[str, Path]]) -> tuple[dict[str, str], dict[Path, Path]]:
-    """Returns the new location of each external data, and the copy of each file; nothing in the model's own folder."""
+    """Return the new location of each external data, and the copy of each file; nothing in the model's own folder."""
     if _is_same(folder, model.parent):
         return {}, {}
     places = list(dict.fromkeys(Path(os.path.realpath(place)) for _, place in external))
@@ -68,7 +68,7 @@ def _copies(model: Path, folder: Path, external: Sequence[tuple[str, Path]]) -> 
 
 
 def _replaceable(path: Path, originals: Sequence[Path], written: Sequence[Path], *, force: bool) -> disk.FileState:
-    """Returns what is at a path. Raises `WouldOverwriteError` for what may not be replaced.
+    """Return what is at a path. Raises `WouldOverwriteError` for what may not be replaced.
 
     That is every file without `force`, and with it a file of the model, a device, and the external data of a model that
     is not among the files `written` anew.
@@ -90,7 +90,7 @@ def _replaceable(path: Path, originals: Sequence[Path], written: Sequence[Path],
 def _with_batch(
     model: onnxfile.OnnxModel, inputs: Mapping[str, tuple[int, ...]], batch: int
 ) -> dict[str, tuple[int, ...]]:
-    """Returns the given dims, with the batch size in place of an open first dim."""
+    """Return the given dims, with the batch size in place of an open first dim."""
     first = {item.name: item.dims[0] for item in model.inputs if item.dims}
     return {
         name: (batch, *dims[1:]) if dims and not isinstance(first.get(name, 0), int) else dims

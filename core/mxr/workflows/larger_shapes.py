@@ -31,13 +31,13 @@ class LargerRequest:
 
 
 def can_be_larger(request: Request) -> bool:
-    """Returns whether a larger program can serve a request: only Hygon's, and only for shapes without ranges."""
+    """Return whether a larger program can serve a request: only Hygon's, and only for shapes without ranges."""
     dims = [dim for _, shape in request.key.inputs for dim in shape]
     return request.key.vendor == "hygon" and bool(dims) and all(isinstance(dim, int) for dim in dims)
 
 
 def find_larger(request: Request, client: Client) -> LargerRequest | None:
-    """Returns the request for the smallest program that covers the requested shapes; None if there is none.
+    """Return the request for the smallest program that covers the requested shapes; None if there is none.
 
     Raises `UnreachableError` and `DamagedError`.
     """
@@ -59,7 +59,7 @@ def find_larger(request: Request, client: Client) -> LargerRequest | None:
 
 
 def covers(larger: Inputs, asked: Inputs) -> bool:
-    """Returns whether a program for `larger`, some of whose dims are ranges, takes the shapes of `asked`."""
+    """Return whether a program for `larger`, some of whose dims are ranges, takes the shapes of `asked`."""
     found, wanted = dict(larger), dict(asked)
     ranges = any(isinstance(dim, DynamicDim) for shape in found.values() for dim in shape)
     same = found.keys() == wanted.keys()

@@ -17,7 +17,7 @@ PATIENCE = 3.0
 
 
 def find_namespace_defaults(cache: Cache, connect: Connect | None) -> RequestDefaults:
-    """Returns the request defaults of the namespace. Without `connect` (offline), or where the registry is away, those
+    """Return the request defaults of the namespace. Without `connect` (offline), or where the registry is away, those
     that it told last count, whatever their age.
 
     Raises `MxrError` for an invalid reply.

@@ -39,7 +39,7 @@ class PublicationLabel:
 
 
 def label(options: Options, subject: ModelReference, description: Mapping[str, Any]) -> PublicationLabel:
-    """Returns the label of a program: facts from its file, and the options for everything else.
+    """Return the label of a program: facts from its file, and the options for everything else.
 
     `description` is the JSON form of `mxr.describe_file`. Raises `UsageError` listing all facts that neither gives, and
     `MismatchError` listing each field in which the file contradicts the options.
@@ -104,14 +104,14 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
 
 
 def refuse_contradictions(key: Key, attributes: Attributes, description: Mapping[str, Any]) -> None:
-    """Raises `MismatchError`, with both values of each field, when the file contradicts its label."""
+    """Raise `MismatchError`, with both values of each field, when the file contradicts its label."""
     differences = program_evidence.contradictions(key, attributes, description)
     if differences:
         raise contradicted(differences)
 
 
 def contradicted(differences: tuple[Difference, ...]) -> MismatchError:
-    """Returns the error for a label that the file contradicts."""
+    """Return the error for a label that the file contradicts."""
     listed = "; ".join(
         f"{each.field} is {value_text(each.asked)} in the label and {value_text(each.found)} in the file"
         for each in differences
@@ -142,7 +142,7 @@ def _against_model(found: Difference) -> str:
 
 
 def cut(path: Path, name: str) -> File:
-    """Returns the manifest entry of the program at `path`, named `name` and split into blobs at its cut points.
+    """Return the manifest entry of the program at `path`, named `name` and split into blobs at its cut points.
 
     Raises `UsageError` when the file changes during the reading, `DamagedError` for a file that is not a program, and a
     disk error as `disk.faults` does.
@@ -164,7 +164,7 @@ def push(
     *,
     amend: bool = False,
 ) -> artifact_protocol.Artifact:
-    """Uploads the blobs of the program at `path` that the registry lacks, and publishes it under its label.
+    """Upload the blobs of the program at `path` that the registry lacks, and publish it under its label.
 
     `amend`: replace the facts of an artifact with these bytes that the same user pushed. After an interruption, call it
     again. Raises `UnreachableError`, and `MismatchError`, `ConflictError` or `NotAllowedError` as the registry answers.
@@ -184,12 +184,12 @@ def push(
 
 
 def _only(targets: Any) -> str | None:
-    """Returns the target kind in the file. For several targets, the later comparison with the label fails."""
+    """Return the target kind in the file. For several targets, the later comparison with the label fails."""
     return targets[0] if targets and targets[0] in target.KINDS else None
 
 
 def _arch_of(description: Mapping[str, Any]) -> GfxArch | None:
-    """Returns the common arch of all code objects, with their strictest features; None where their archs differ."""
+    """Return the common arch of all code objects, with their strictest features; None where their archs differ."""
     archs = program_evidence.archs_of(description)
     if len({arch.base for arch in archs}) != 1:
         return None
@@ -208,7 +208,7 @@ def _reject_mixed_archs(description: Mapping[str, Any]) -> None:
 
 
 def _labelled_arch(options: Options, description: Mapping[str, Any]) -> GfxArch | None:
-    """Returns the arch in the options, else the one in the file.
+    """Return the arch in the options, else the one in the file.
 
     A feature for which the file was built for any setting stays open, whatever the options say.
     """
@@ -238,7 +238,7 @@ def _flags(options: Options, description: Mapping[str, Any], kind: str) -> tuple
 def _require_rest(
     options: Options, description: Mapping[str, Any], kind: str, arch: GfxArch | None, flags: Mapping[str, Any]
 ) -> None:
-    """Raises `UsageError` listing everything that neither the file nor the options give."""
+    """Raise `UsageError` listing everything that neither the file nor the options give."""
     missing = []
     if kind == "gpu":
         missing += _missing_hardware(description, arch)
@@ -280,7 +280,7 @@ def _missing_hardware(description: Mapping[str, Any], arch: GfxArch | None) -> l
 
 
 def _inputs(options: Options, subject: ModelReference, description: Mapping[str, Any]) -> Inputs:
-    """Returns the inputs in the options, else those in the parameters of the file.
+    """Return the inputs in the options, else those in the parameters of the file.
 
     Raises `UsageError` where the file does not determine a dim of the model.
     """

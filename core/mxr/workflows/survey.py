@@ -20,7 +20,7 @@ AT_ONCE = 200
 
 
 def request_statuses(client: Client, requests: Sequence[Request]) -> list[RequestStatus]:
-    """Returns the status of each request, in order. Equal requests are sent once.
+    """Return the status of each request, in order. Equal requests are sent once.
 
     A batch that the registry finds too large is sent in halves. Raises `UnreachableError`: soon if the registry does
     not answer at all, and after `retry.OUTAGE` once it has answered.

@@ -89,7 +89,7 @@ def _artifacts(session: Session, namespace: str, ids: Sequence[str]) -> list[Row
 
 
 def _refuse_unserved(session: Session, namespace: str, rows: Iterable[Row], pinned: set[str]) -> None:
-    """Raises `NotAllowedError` for artifacts that `serve` excludes, except those that the lock pins already."""
+    """Raise `NotAllowedError` for artifacts that `serve` excludes, except those that the lock pins already."""
     rule = namespaces.rule_of(session, namespace)
     unserved = [each.id for each in rows if not allows(rule, each.origin, promoted=bool(each.promoted))]
     if fresh := [id for id in unserved if id not in pinned]:

@@ -130,7 +130,7 @@ def _with_libraries(wanted: Publish, descriptions: Sequence[Description]) -> Pub
 
 
 def _check_model(db: Database, namespace: str, checked: CheckedPublication) -> tuple[str, ...]:
-    """Raises `MismatchError` for a program that cannot come from its model, if the registry has the model's ONNX file.
+    """Raise `MismatchError` for a program that cannot come from its model, if the registry has the model's ONNX file.
 
     Returns the warnings about a program that may come from it. Programs of workers skip this check: a worker compiles
     this very file with the options of the key.
@@ -151,7 +151,7 @@ def _check_model(db: Database, namespace: str, checked: CheckedPublication) -> t
 
 
 def _with_warnings(checked: CheckedPublication, about_model: Sequence[str]) -> Description:
-    """Returns the description of the program, with the warnings about its label after its own."""
+    """Return the description of the program, with the warnings about its label after its own."""
     found = [*program_evidence.warnings(checked.wanted.key, checked.description), *about_model]
     if not found:
         return checked.description

@@ -107,7 +107,7 @@ class Database:
     """
 
     def __init__(self, url: str, connections: ConnectionSettings | None = None, serve: str = BUILT_ONLY) -> None:
-        """Opens no connection. `serve`: see `default_serve`. Raises `UsageError` for an invalid URL."""
+        """Open no connection. `serve`: see `default_serve`. Raises `UsageError` for an invalid URL."""
         self.serve = serve
         self.engine = engine_of(url, connections or ConnectionSettings()).execution_options(mxr_serve=serve)
         self.embedded = self.engine.dialect.name == "sqlite"

@@ -92,7 +92,7 @@ def _with_inherited_attributes(row: Row, done: job_protocol.FinishJob) -> job_pr
 
 
 def _check_matches_job(row: Row, done: job_protocol.FinishJob) -> None:
-    """Raises `MismatchError` for an artifact with another key, or one that does not satisfy all requests of the job."""
+    """Raise `MismatchError` for an artifact with another key, or one that does not satisfy all requests of the job."""
     key, made = done.artifact.key, done.artifact.attributes
     refused: list[Difference] = []
     if key.digest != row.digest:

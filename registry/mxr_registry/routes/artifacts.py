@@ -35,7 +35,7 @@ def list_artifacts(request: Request, services: ServicesDep, caller: CallerDep) -
 
 @router.post("", summary="Publish an artifact", openapi_extra=request_body(artifact_protocol.Publish), status_code=201)
 async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
-    """Returns 201 for a new artifact, and 200 if the same bytes are already published for this key.
+    """Return 201 for a new artifact, and 200 if the same bytes are already published for this key.
 
     409 if they were published with other attributes; `amend` replaces the attributes of an artifact that you pushed.
     """
@@ -66,7 +66,7 @@ def promote(id: str, services: ServicesDep, caller: CallerDep) -> Response:
 
 @router.delete("/{id}", summary="Remove an artifact")
 def remove(id: str, services: ServicesDep, caller: CallerDep) -> Response:
-    """Returns the removed artifact. Its blobs stay until a sweep. 403 names the registered locks that pin it."""
+    """Return the removed artifact. Its blobs stay until a sweep. 403 names the registered locks that pin it."""
     with services.db.writing() as session:
         return reply(catalog.remove_artifact(session, caller.namespace, id))
 

@@ -13,13 +13,13 @@ router = APIRouter(tags=["health"])
 
 @router.get("/healthz", summary="Liveness probe")
 async def healthz() -> Response:
-    """Succeeds while the process handles requests. Does not check the database or the store."""
+    """Succeed while the process handles requests. Does not check the database or the store."""
     return reply('{"ok":true}')
 
 
 @router.get("/readyz", summary="Readiness probe: checks the database and the store")
 async def readyz(services: ServicesDep) -> Response:
-    """Succeeds if the database and the store respond. Otherwise returns their error."""
+    """Succeed if the database and the store respond. Otherwise returns their error."""
     await services.probe_threads.run(_check, services)
     return reply('{"ok":true}')
 

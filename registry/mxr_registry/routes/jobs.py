@@ -244,7 +244,7 @@ def cancel(id: str, services: ServicesDep, caller: CallerDep, rules: JobRulesDep
 def heartbeat(
     id: str, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
-    """Returns the remaining seconds of the lease, and whether the job was cancelled."""
+    """Return the remaining seconds of the lease, and whether the job was cancelled."""
     text = leases.heartbeat(services.db, rules, caller.namespace, id, decode_body(job_protocol.Heartbeat, body))
     notifier.notify()
     return reply(text)
@@ -254,7 +254,7 @@ def heartbeat(
 async def finish(
     id: str, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
-    """Publishes the artifact and closes the job in one transaction."""
+    """Publish the artifact and close the job in one transaction."""
     wanted = await run_in_threadpool(decode_body, job_protocol.FinishJob, body)
     known = (services.db, services.store, services.inspect, rules, caller.namespace, caller.principal)
     try:
@@ -267,7 +267,7 @@ async def finish(
 def fail(
     id: str, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
-    """Closes the job, or queues it again for a later retry."""
+    """Close the job, or queues it again for a later retry."""
     text = lease_endings.fail(services.db, rules, caller.namespace, id, decode_body(job_protocol.FailJob, body))
     notifier.notify()
     return reply(text)
@@ -277,7 +277,7 @@ def fail(
 def hand_back(
     id: str, body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
-    """Queues the job again. The attempt does not count."""
+    """Queue the job again. The attempt does not count."""
     fence = decode_body(job_protocol.HandBackJob, body).fence
     text = lease_endings.hand_back(services.db, rules, caller.namespace, id, fence)
     notifier.notify()

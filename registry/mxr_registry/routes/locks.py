@@ -44,6 +44,6 @@ def put_lock(name: str, body: LargeBodyDep, services: ServicesDep, caller: Calle
 
 @router.delete("/{name}", summary="Unregister a lock")
 def remove_lock(name: str, services: ServicesDep, caller: CallerDep) -> Response:
-    """Returns the removed lock. Its artifacts stay, and can be removed from now on."""
+    """Return the removed lock. Its artifacts stay, and can be removed from now on."""
     with services.db.writing() as session:
         return reply(locks.unregister_lock(session, caller.namespace, name))

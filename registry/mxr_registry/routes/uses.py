@@ -22,7 +22,7 @@ FILTERS = [
 
 @router.post("", summary="Report uses of cached artifacts", openapi_extra=request_body(artifact_protocol.Uses))
 def report(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
-    """Returns how many artifacts were recorded. Artifacts that no longer exist are ignored."""
+    """Return how many artifacts were recorded. Artifacts that no longer exist are ignored."""
     noted = usage.record_uses(services.db, caller.namespace, decode_body(artifact_protocol.Uses, body).uses)
     return reply(f'{{"noted":{noted}}}')
 

@@ -22,7 +22,7 @@ WHO = "ONNX Runtime"
 
 
 def fit(key: Key) -> None:
-    """Raises `UsageError` for programs of the ref target, with offload_copy or fast_math, or with dynamic dims."""
+    """Raise `UsageError` for programs of the ref target, with offload_copy or fast_math, or with dynamic dims."""
     if key.kind != "gpu":
         raise UsageError(f"{WHO}'s provider supports only GPU programs.", hint="Leave --kind ref out.")
     for name, flag in (("offload_copy", key.offload_copy), ("fast_math", key.fast_math)):

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Answers tasks until standard input ends."""
+    """Answer tasks until standard input ends."""
     runtime = import_module("onnxruntime")
     _send({"version": runtime.__version__})
     for line in sys.stdin:

@@ -39,7 +39,7 @@ class PredictedName:
 
 
 def name_of(deployment: Deployment, graph: int, shape: int, shapes: str) -> PredictedName:
-    """Builds a name from the four fields."""
+    """Build a name from the four fields."""
     values = (version_field(deployment.provider), graph, hashed(deployment.arch.encode()), shape)
     meant = {
         "version": f"MIGraphX {deployment.provider}, which the provider was built with",
@@ -62,7 +62,7 @@ def version_field(version: str) -> int:
 
 
 def begin(chain: Chain, file_name: str | None) -> None:
-    """Hashes the repeated file name; a session from bytes has none."""
+    """Hash the repeated file name; a session from bytes has none."""
     if file_name:
         size = len(file_name.encode())
         chain.update(file_name * -(-MINIMUM_BYTES // size))

@@ -63,7 +63,7 @@ class Graph:
 
 
 def read_graph(path: Path) -> Graph:
-    """Reads the graph of the ONNX file at `path`. Raises `OSError`, or `MalformedProtobuf` of mxr.onnxfile.protobuf."""
+    """Read the graph of the ONNX file at `path`. Raises `OSError`, or `MalformedProtobuf` of mxr.onnxfile.protobuf."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         spans = [(a, b) for tag, a, b in fields(data, 0, len(data)) if tag == message(7)]
         return _graph(data, spans)

@@ -73,7 +73,7 @@ class Chain:
         self._words = (0, 0, 0, 0)
 
     def update(self, piece: bytes | str) -> None:
-        """Adds a piece; an empty piece changes the hash as well."""
+        """Add a piece; an empty piece changes the hash as well."""
         self._words = murmur128(piece.encode() if isinstance(piece, str) else piece, self._words[0])
 
     @property

@@ -121,7 +121,7 @@ class Optimizer:
 
 @contextmanager
 def started(python: str, patience: float = PATIENCE) -> Iterator[Optimizer]:
-    """Starts a child of this interpreter and kills it after the block. `patience`: seconds for one answer.
+    """Start a child of this interpreter and kills it after the block. `patience`: seconds for one answer.
 
     Raises `PredictionRefused`.
     """
@@ -183,7 +183,7 @@ def _optimized(optimizer: Optimizer, model: Path, path: Path, level: str, change
 
 
 def _changed_types(types: frozenset[str]) -> list[dict[int, int]]:
-    """Substitutes for half-precision types, for which the CPU has kernels; distinct types stay distinct.
+    """Substitute for half-precision types, for which the CPU has kernels; distinct types stay distinct.
 
     The most promising substitution is first.
     """
@@ -214,7 +214,7 @@ MOVERS = frozenset(
 
 
 def _refuse_folding(graph: Graph) -> None:
-    """Raises `PredictionRefused` if nodes compute in half precision from constants.
+    """Raise `PredictionRefused` if nodes compute in half precision from constants.
 
     ONNX Runtime folds such nodes only if the CPU has a kernel for them, otherwise they stay in the graph.
     """
@@ -235,7 +235,7 @@ def _refuse_folding(graph: Graph) -> None:
 
 
 def _compared(graph: Graph, plain: Graph) -> Graph:
-    """Returns `graph`. Raises `PredictionRefused` if it was optimized differently in its own precision.
+    """Return `graph`. Raises `PredictionRefused` if it was optimized differently in its own precision.
 
     `graph` was optimized with substituted types, `plain` with its own.
     """

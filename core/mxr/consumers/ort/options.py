@@ -27,7 +27,7 @@ class OrtSessionOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> OrtSessionOptions:
-        """Reads a mapping with the keys `ort`, `ort_python`, `ort_migraphx`, `ort_level`, `ort_bytes`.
+        """Read a mapping with the keys `ort`, `ort_python`, `ort_migraphx`, `ort_level`, `ort_bytes`.
 
         An absent or empty value selects the default.
         """

@@ -35,7 +35,7 @@ class PredictionRequest:
 
 
 def predict(request: PredictionRequest) -> PredictedName | Unpredictable:
-    """Predicts one name. Raises `UsageError` or `DamagedError` if the model cannot be read."""
+    """Predict one name. Raises `UsageError` or `DamagedError` if the model cannot be read."""
     try:
         check_predictable(request)
         with started(request.python) as optimizer:
@@ -45,7 +45,7 @@ def predict(request: PredictionRequest) -> PredictedName | Unpredictable:
 
 
 def refuse_unknown(contract: Contract) -> None:
-    """Raises `PredictionRefused` for a generation whose names only its provider knows: B', C and D."""
+    """Raise `PredictionRefused` for a generation whose names only its provider knows: B', C and D."""
     if contract.generation not in ("A", "B"):
         raise PredictionRefused(
             f"the names of generation {contract.generation} of ONNX Runtime's provider are known to that provider only",
@@ -55,7 +55,7 @@ def refuse_unknown(contract: Contract) -> None:
 
 
 def check_predictable(request: PredictionRequest) -> None:
-    """Raises `PredictionRefused` for the reasons that do not depend on the graph."""
+    """Raise `PredictionRefused` for the reasons that do not depend on the graph."""
     if request.contract.generation == "A":
         raise PredictionRefused("this ONNX Runtime hashes nothing: it loads the path that it is given")
     refuse_unknown(request.contract)
@@ -70,7 +70,7 @@ def check_predictable(request: PredictionRequest) -> None:
 
 
 def predict_with(optimizer: Optimizer, request: PredictionRequest) -> PredictedName:
-    """Predicts a name with an optimizer that is already running. Raises `PredictionRefused`."""
+    """Predict a name with an optimizer that is already running. Raises `PredictionRefused`."""
     wanted = request.contract.version
     if wanted is not None and _short(optimizer.version) != _short(wanted):
         raise PredictionRefused(

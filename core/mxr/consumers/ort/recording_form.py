@@ -73,7 +73,7 @@ def level_in(form: str) -> str:
 
 
 def check_recording(key: Key, file_name: str | None) -> None:
-    """Checks that a worker can record the set with this key from a model that it opens as `file_name`.
+    """Check that a worker can record the set with this key from a model that it opens as `file_name`.
 
     Raises `UsageError` for what the provider cannot do without further files, and for a file name that does not match
     the form.
@@ -105,7 +105,7 @@ def check_recording(key: Key, file_name: str | None) -> None:
 
 
 def check_weights(file_name: str | None, files: int) -> None:
-    """Raises `UsageError` for a session from bytes of a model with several files.
+    """Raise `UsageError` for a session from bytes of a model with several files.
 
     The program that opens such a session can set the folder of its weights in several ways, and the file names of the
     provider depend on it. Source: observed with provider 1.27.1.

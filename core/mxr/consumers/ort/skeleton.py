@@ -44,7 +44,7 @@ class _Maker:
 
 
 def write_skeleton(model: Path, target: Path, types: Mapping[int, int] | None = None) -> None:
-    """Writes the skeleton of `model` to `target`, and the zeros beside it. Raises `Unsuited`, or `OSError`."""
+    """Write the skeleton of `model` to `target`, and the zeros beside it. Raises `Unsuited`, or `OSError`."""
     make = _Maker(model.parent, types or {})
     with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         for tag, start, stop in fields(data, 0, len(data)):

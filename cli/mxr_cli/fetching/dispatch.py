@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from .fetch_options import FetchOptions, with_defaults
 
 if TYPE_CHECKING:
     from mxr_cli.options import Session
-
-    from .fetch_options import FetchOptions
 
 
 def dispatch_fetch(session: Session, options: FetchOptions) -> dict[str, Any]:
@@ -20,11 +19,6 @@ def dispatch_fetch(session: Session, options: FetchOptions) -> dict[str, Any]:
         from .genai import fetch_genai_models
 
         return fetch_genai_models(session, options)
-    return fetch_model(session, options)
-
-
-def fetch_model(session: Session, options: FetchOptions) -> dict[str, Any]:
-    """Fetch what one model or a lock asks for. Returns the JSON document."""
     if options.locked is not None:
         from .locked import fetch_locked
 
@@ -37,18 +31,3 @@ def fetch_model(session: Session, options: FetchOptions) -> dict[str, Any]:
     from .program import fetch_program
 
     return fetch_program(session, options)
-
-
-def with_defaults(session: Session, options: FetchOptions) -> FetchOptions:
-    """The options with the defaults of the settings and of the project, of which several batch sizes make a set."""
-    model = options.model
-    assert model is not None
-    defaults = session.defaults(model)
-    options = replace(options, defaults=defaults)
-    if len(defaults.batch) < 2 or options.batches or options.request.batch is not None:
-        return options
-    from mxr.request import model as models
-
-    request, connect = options.request, session.connect(offline=options.offline)
-    subject = models.find_model(model, session.cache(), connect, follow_links=request.follow_links)
-    return replace(options, batches=session.default_batches(request, defaults, subject))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from mxr.request.builder import Options, PreparedRequest
     from mxr.request.model import ModelReference
     from mxr_cli.on_miss import OnMiss
+    from mxr_cli.options import Session
 
     from .ort_options import OrtOptions
 
@@ -70,3 +72,18 @@ class FetchOptions:
         wanted = placement.Destination(where, self.link, self.force, self.name, self.ort.as_mapping())
         placement.check_output(asked, subject, wanted, offline=self.offline)
         return wanted
+
+
+def with_defaults(session: Session, options: FetchOptions) -> FetchOptions:
+    """The options with the defaults of the settings and of the project, of which several batch sizes make a set."""
+    model = options.model
+    assert model is not None
+    defaults = session.defaults(model)
+    options = replace(options, defaults=defaults)
+    if len(defaults.batch) < 2 or options.batches or options.request.batch is not None:
+        return options
+    from mxr.request import model as models
+
+    request, connect = options.request, session.connect(offline=options.offline)
+    subject = models.find_model(model, session.cache(), connect, follow_links=request.follow_links)
+    return replace(options, batches=session.default_batches(request, defaults, subject))

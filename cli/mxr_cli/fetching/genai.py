@@ -12,7 +12,7 @@ from mxr.errors import MxrError
 from mxr.request import genai_config
 from mxr_cli.output import echo, note
 
-from .dispatch import with_defaults
+from .fetch_options import with_defaults
 from .program import deliver_program, obtain_program
 
 if TYPE_CHECKING:

@@ -135,11 +135,13 @@ def lookup(request: Request, cache: Cache, connect: Connect | None, *, refresh: 
         found, etag = resolve_with_etag(request, client)
         cache.note_registry(client.identity)
         return LookupResult(found, client, etag)
-    except NoSuchArtifactError:
+    except NoSuchArtifactError as miss:
         if client.identity:
             cache.note_registry(client.identity)
             cache.store_miss(request)
-        raise
+        from .miss_hints import with_commands
+
+        raise with_commands(miss, request) from None
     except (UnreachableError, TemporaryError) as problem:
         if cached is not None and state is CacheState.UNCONFIRMED:
             return LookupResult(cached.answer, warnings=stale_warnings(cached.record, problem))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import update
 
@@ -25,9 +25,7 @@ from mxr_registry.database.session import Row, Session, now
 from mxr_registry.database.tables import ArtifactRow
 
 from . import catalog, models
-
-if TYPE_CHECKING:
-    from .publication import CheckedPublication
+from .checked_publication import CheckedPublication
 
 log = logging.getLogger("mxr_registry")
 

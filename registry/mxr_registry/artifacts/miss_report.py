@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -55,12 +54,16 @@ def miss_error(
     """
     key = request.key
     near = nearest(session, namespace, request, family, rule)[:MAX_REPORTED]
-    detail = {"digest": digest, "nearest": [each.to_json() for each in near]}
+    detail: dict[str, Any] = {"digest": digest, "nearest": [each.to_json() for each in near]}
     message = f"No program of {key.model} for {place(key)}: "
     if near and near[0].excluded:
-        return _excluded(namespace, rule, message, near, detail), detail["nearest"]  # type: ignore[return-value]
+        return _excluded(namespace, rule, message, near, detail), detail["nearest"]
     message += _nearest_differences(session, namespace, key.model, near)
-    return NoSuchArtifactError(message, hint=advice(request, near), detail=detail), detail["nearest"]  # type: ignore[return-value]
+    hint = "Have the program compiled, or publish it."
+    if accept := acceptance(request, near):
+        detail["accept"] = accept
+        hint += f" The constraints in detail.accept take artifact {accept['id'][:12]}."
+    return NoSuchArtifactError(message, hint=hint, detail=detail), detail["nearest"]
 
 
 def explain_partial(
@@ -170,54 +173,27 @@ def _judged(
     )
 
 
-def advice(request: Request, near: list[NearestArtifact]) -> str:
-    """Return the hint: the options that would accept a near artifact, or the command that publishes the program."""
+def acceptance(request: Request, near: list[NearestArtifact]) -> dict[str, Any] | None:
+    """Return the smallest change of the constraints with which a near artifact satisfies the request, or None.
+
+    `{"id","allow":[...]}`, or `{"id","exact":false}`.
+    """
     for each in near:
         served = not any(difference.field == "origin" for difference in each.differences)
-        option = _accepting_option(request.constraints, each) if each.same_key and served else None
-        if option:
-            return (
-                f"To accept artifact {each.candidate.id[:12]}, {option}. "
-                f"Otherwise compile the program and publish it: {push_command(request)}"
-            )
-    return f"Compile the program and publish it: {push_command(request)}"
-
-
-def _accepting_option(constraints: Constraints, near: NearestArtifact) -> str | None:
-    """The smallest change of the options with which this artifact satisfies the constraints, or None."""
-    if constraints.exact:
-        loose = replace(constraints, exact=False)
-        return None if matching.judge(loose, near.candidate).refused else "omit --exact"
-    unused = [name for name in ALLOWANCES if name not in constraints.allow]
-    for count in range(1, len(unused) + 1):
-        for added in combinations(unused, count):
-            if not matching.judge(replace(constraints, allow=(*constraints.allow, *added)), near.candidate).refused:
-                return f"use `--allow {','.join((*constraints.allow, *added))}`"
+        change = _accepting_change(request.constraints, each) if each.same_key and served else None
+        if change:
+            return {"id": each.candidate.id, **change}
     return None
 
 
-def push_command(request: Request) -> str:
-    """Return the `mxr push` command that publishes the requested program."""
-    key, constraints = request.key, request.constraints
-    words = ["mxr", "push", "FILE.mxr", "--model", "MODEL.onnx"]
-    if key.kind == "ref":
-        words += ["--kind", "ref"]
-    else:
-        words += ["--vendor", "hygon"] if key.vendor == "hygon" else []
-        words += ["--arch", str(target.GfxArch(key.arch or "", constraints.sramecc, constraints.xnack))]
-        words += ["--num-cu", str(constraints.num_cu)] if constraints.num_cu else []
-        words += ["--real-arch", constraints.real_arch] if constraints.real_arch else []
-        words += ["--rocm", constraints.rocm_patch or key.rocm or ""]
-    words += ["--migraphx", constraints.migraphx_patch or key.migraphx]
-    for name, shape in key.inputs:
-        words += ["--input", f"{name}={target.show_dims(shape)}"]
-    words += ["--precision", "+".join(key.precision) or "fp32"]
-    words += ["--calibration", "FILE"] if key.calibration else []
-    words += ["--offload-copy" if key.offload_copy else "--no-offload-copy"]
-    words += ["--fast-math" if key.fast_math else "--no-fast-math"]
-    for name, value in key.env:
-        words += ["--env", f"{name}={value}"]
-    for name, value in key.options:
-        words += ["--option", f"{name}={value}"]
-    words += ["--tuning", constraints.tuning] if constraints.tuning else []
-    return "`" + " ".join(shlex.quote(word) for word in words) + "`"
+def _accepting_change(constraints: Constraints, near: NearestArtifact) -> dict[str, Any] | None:
+    if constraints.exact:
+        loose = replace(constraints, exact=False)
+        return None if matching.judge(loose, near.candidate).refused else {"exact": False}
+    unused = [name for name in ALLOWANCES if name not in constraints.allow]
+    for count in range(1, len(unused) + 1):
+        for added in combinations(unused, count):
+            allow = (*constraints.allow, *added)
+            if not matching.judge(replace(constraints, allow=allow), near.candidate).refused:
+                return {"allow": list(allow)}
+    return None

@@ -8,7 +8,7 @@ Only the last step runs in a transaction. Database constraints resolve concurren
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,39 +26,13 @@ from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, Arti
 from mxr_registry.storage.store import Store
 
 from . import amendment, blobs, catalog, models
+from .checked_publication import CheckedPublication, PublicationSource
 from .inspection import Description
 
 Inspect = Callable[[Sequence[File]], tuple[Description, ...]]
 
 ATTEMPTS = 4
 """Attempts of the last step: another request may write the artifact, the model or both first."""
-
-
-@dataclass(frozen=True, slots=True)
-class PublicationSource:
-    """What the registry itself knows of a publication: its origin, the principal, and job and worker of a built one."""
-
-    origin: str
-    created_by: str
-    job: str | None = None
-    worker: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedPublication:
-    """A publication with verified bytes and programs that match its key.
-
-    `sources` tells who states each fact. `repairs`: the artifact already exists, and the store has lost blobs of its
-    current manifest.
-    """
-
-    wanted: Publish
-    source: PublicationSource
-    digest: str
-    id: str
-    sources: Mapping[str, str]
-    description: Description
-    repairs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from mxr.artifact.serving import BUILT
 from mxr.errors import DamagedError, MismatchError, NoSuchBlobError
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.artifacts import catalog, publication
-from mxr_registry.artifacts.publication import Inspect, PublicationSource
+from mxr_registry.artifacts.checked_publication import CheckedPublication, PublicationSource
+from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.session import Database, Row, Session, now
@@ -116,7 +117,7 @@ def _broken_promises(pinned: Attributes, made: Attributes) -> list[Difference]:
     ]
 
 
-def _close(session: Session, row: Row, done: job_protocol.FinishJob, checked: publication.CheckedPublication) -> None:
+def _close(session: Session, row: Row, done: job_protocol.FinishJob, checked: CheckedPublication) -> None:
     seconds = estimates.seconds_in(dict(done.artifact.provenance))
     if seconds is None:
         seconds = now(session) - (row.started_at or now(session))

@@ -10,12 +10,14 @@ onnx/onnx.proto of github.com/onnx/onnx (tests compare them with the onnx packag
     writer      writes a model of one node        window      bytes that are read on demand
     values      data types                        foreign     identifies other file types
     weight_dims dims of outputs from the weights    relocation  other names for external data
+    neighbours  the model of a file with external data
 """
 
 from __future__ import annotations
 
 from .binding import bind_inputs, bind_known_dims
-from .external import MAX_SUBGRAPH_DEPTH, check_folder, check_names, external_files, model_with_data
+from .external import MAX_SUBGRAPH_DEPTH, check_folder, check_names, external_files
+from .neighbours import model_with_data
 from .reader import read_model
 from .values import MAX_DIM, Dim, OnnxInput, OnnxModel, OutputDim
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mxr.errors import DamagedError, MxrError
+from mxr.errors import DamagedError
 
 from .protobuf import Bytes, MalformedProtobuf, Span, append_part, merged, message, text_of, varint_of
 from .values import OnnxModel
@@ -43,9 +43,6 @@ _MERGED = {
     "attribute": {message(5), message(6), message(22)},
     "sparse": {message(1), message(2)},
 }
-
-MAX_LEVELS = 3
-"""Folders above a file in which models that name it as external data are looked for."""
 
 MAX_MESSAGES = 1_000_000
 """Nodes, attributes, graphs and tensors of a model. Large language models have some ten thousand."""
@@ -172,38 +169,6 @@ def external_files(model: OnnxModel, *, follow_links: bool = False) -> tuple[tup
     for a symbolic link that `placed` does not follow.
     """
     return tuple((location, placed(model.path, location, follow_links=follow_links)) for location in model.external)
-
-
-def model_with_data(path: Path, besides: Collection[Path] = ()) -> Path | None:
-    """Return an ONNX file, none of those in `besides`, that names `path` as its external data, or None.
-
-    Looks for files `*.onnx` in the folder of `path` and in `MAX_LEVELS` folders above it.
-    """
-    folder = path.absolute().parent
-    for above in (folder, *folder.parents)[: MAX_LEVELS + 1]:
-        for onnx in sorted(above.glob("*.onnx")):
-            if any(_is_same(onnx, each) for each in besides):
-                continue
-            if any(_is_same(above / location, path) for location in _locations(onnx)):
-                return onnx
-    return None
-
-
-def _locations(onnx: Path) -> tuple[str, ...]:
-    """The external data of an ONNX file; empty for a file that no program may read."""
-    from .reader import read_model
-
-    try:
-        return read_model(onnx).external if onnx.is_file() else ()
-    except (MxrError, OSError):
-        return ()
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except (OSError, ValueError):
-        return False
 
 
 def check_folder(model: OnnxModel, names: set[str]) -> None:

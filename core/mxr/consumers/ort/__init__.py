@@ -1,5 +1,6 @@
 """ONNX Runtime's MIGraphX provider: it loads programs from a folder by hashed file names and checks nothing else.
 
+requirements                    what a program must be for the provider
 contract                        the naming contract (generation) of an ONNX Runtime
 generation_a, generation_b      the naming contracts that are known
 hashes, order                   the parts of a name: hash function, node order
@@ -13,26 +14,10 @@ options                         the options of `mxr fetch` that apply to ONNX Ru
 
 from __future__ import annotations
 
-from mxr.artifact.key import Key
 from mxr.consumers.consumer import Consumer
-from mxr.consumers.layout import Delivery, Layout, refuse_dynamic
-from mxr.errors import UsageError
+from mxr.consumers.layout import Delivery, Layout
 
-WHO = "ONNX Runtime"
-
-
-def fit(key: Key) -> None:
-    """Raise `UsageError` for programs of the ref target, with offload_copy or fast_math, or with dynamic dims."""
-    if key.kind != "gpu":
-        raise UsageError(f"{WHO}'s provider supports only GPU programs.", hint="Leave --kind ref out.")
-    for name, flag in (("offload_copy", key.offload_copy), ("fast_math", key.fast_math)):
-        if flag:
-            option = name.replace("_", "-")
-            raise UsageError(
-                f"{WHO}'s provider compiles with {name} off, and would load a program with {name} on all the same.",
-                hint=f"Leave --{option} out: --for ort implies --no-{option}.",
-            )
-    refuse_dynamic(key, WHO)
+from .requirements import fit
 
 
 def lay_out(delivery: Delivery) -> Layout:

@@ -17,12 +17,13 @@ from mxr.display.text import python_quoted, shell_quoted
 from mxr.errors import UsageError
 from mxr.util.codec import canonical
 
-from . import WHO, fit, generation_a
+from . import generation_a
 from .contract import Contract
 from .fields import PredictedName
 from .options import OrtSessionOptions
 from .prediction import PredictionRequest, predict
 from .prediction_refusal import Unpredictable
+from .requirements import WHO, fit
 
 RECORDS = ".mxr-names"
 """The folder beside the programs that holds one record for each."""

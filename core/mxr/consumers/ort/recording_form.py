@@ -16,7 +16,7 @@ from mxr.artifact.manifest import check_name
 from mxr.errors import UsageError
 from mxr.util.codec import refuse
 
-from . import WHO, fit
+from .requirements import WHO, fit
 
 if TYPE_CHECKING:
     from .contract import Contract

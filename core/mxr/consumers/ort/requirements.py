@@ -1,0 +1,23 @@
+"""What a program must be for ONNX Runtime's MIGraphX provider to load it rightly."""
+
+from __future__ import annotations
+
+from mxr.artifact.key import Key
+from mxr.consumers.layout import refuse_dynamic
+from mxr.errors import UsageError
+
+WHO = "ONNX Runtime"
+
+
+def fit(key: Key) -> None:
+    """Raise `UsageError` for programs of the ref target, with offload_copy or fast_math, or with dynamic dims."""
+    if key.kind != "gpu":
+        raise UsageError(f"{WHO}'s provider supports only GPU programs.", hint="Leave --kind ref out.")
+    for name, flag in (("offload_copy", key.offload_copy), ("fast_math", key.fast_math)):
+        if flag:
+            option = name.replace("_", "-")
+            raise UsageError(
+                f"{WHO}'s provider compiles with {name} off, and would load a program with {name} on all the same.",
+                hint=f"Leave --{option} out: --for ort implies --no-{option}.",
+            )
+    refuse_dynamic(key, WHO)

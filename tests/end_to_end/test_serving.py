@@ -56,7 +56,7 @@ def test_a_pushed_program_where_only_built_ones_are_served(
     refused = publisher(*push, "--num-cu", "104", expect=6).err
     assert "num_cu: requested 104, found 120" in refused and "--amend" in refused
     amended = publisher(*push, "--num-cu", "104", "--amend")
-    assert amended.out.strip() == id and "it answers no request yet" in amended.err
+    assert amended.out.strip() == id and "requests do not get this artifact yet" in amended.err
 
     new("fetch", model, *GPU, "--on-miss", "ask", expect=4)
     shown = registry.call("GET", f"/v1/artifacts/{id}")[1]

@@ -153,13 +153,11 @@ def _check(options: FetchOptions) -> None:
             if given:
                 raise UsageError(f"--{name} needs -o.", hint="Add -o PATH.")
     if options.offline and options.on_miss.compiles:
-        raise UsageError(
-            "--offline contacts no registry, so nothing can be compiled.", hint="Leave out one of the two."
-        )
+        raise UsageError("--offline contacts no registry, so nothing can be compiled.", hint="Omit one of the two.")
     if options.model is None and options.locked is None and options.genai_config is None:
         raise UsageError("No model is given.", hint="Use mxr fetch MODEL, --genai-config FILE, or --locked.")
     if options.model is not None and options.genai_config is not None:
-        raise UsageError("MODEL and --genai-config exclude each other.", hint="Leave out one of the two.")
+        raise UsageError("MODEL and --genai-config exclude each other.", hint="Omit one of the two.")
 
 
 def _warn(session: Session, error: MxrError) -> None:

@@ -67,7 +67,7 @@ def import_(  # noqa: PLR0913 - a parameter for each option
         if bundle is not None or lock_file is not None or into == "cache" or batches:
             raise UsageError(
                 "--ort-cache publishes one recorded set of files to the registry.",
-                hint="Leave out BUNDLE, --lock and --into cache, and give one batch size.",
+                hint="Omit BUNDLE, --lock and --into cache, and give one batch size.",
             )
         if model is None:
             raise UsageError("--ort-cache needs the model that ONNX Runtime ran.", hint="Add --model model.onnx.")
@@ -77,7 +77,7 @@ def import_(  # noqa: PLR0913 - a parameter for each option
         raise UsageError("No bundle is given.", hint="Use mxr import BUNDLE, or mxr import --ort-cache FOLDER.")
     if options != Options(consumer=options.consumer) or batches or ort != OrtOptions() or model is not None:
         raise UsageError(
-            "The options of a request need --ort-cache: a bundle describes its artifacts.", hint="Leave them out."
+            "The options of a request need --ort-cache: a bundle describes its artifacts.", hint="Omit them."
         )
     _import_bundle(session, bundle, into or "cache", lock_file)
 
@@ -105,7 +105,7 @@ def _import_bundle(session: Session, bundle: Path, into: str, lock_file: Path | 
     with closing(open_layout(bundle)) as layout:
         contents = importer.check_bundle(layout, transfer_progress("checking"))
         if lock_file is not None and contents.lock is None:
-            raise UsageError(f"{bundle} was exported by IDs and contains no lock.", hint="Leave --lock out.")
+            raise UsageError(f"{bundle} was exported by IDs and contains no lock.", hint="Omit --lock.")
         progress = transfer_progress("importing")
         if into == "cache":
             done = importer.into_cache(layout, contents, session.cache(), progress)

@@ -57,7 +57,7 @@ def jobs(
         _list(session, filters)
         return
     if follow and cancel:
-        raise UsageError("--follow and --cancel exclude each other.", hint="Leave out one of the two.")
+        raise UsageError("--follow and --cancel exclude each other.", hint="Omit one of the two.")
     client = session.client()
     job = client.cancel(identity) if cancel else client.job(identity)
     if follow:

@@ -181,7 +181,7 @@ def _requests(session: Session, task: LockTask, options: Options, batches: tuple
             if batches or options != Options(consumer=options.consumer, follow_links=options.follow_links):
                 raise UsageError(
                     f"{model} is a matrix, which contains the options of its requests.",
-                    hint="Leave the options out, or lock models instead of a matrix.",
+                    hint="Omit the options, or lock models instead of a matrix.",
                 )
             yield from _matrix_requests(session, task, Path(model), follow_links=options.follow_links)
             continue

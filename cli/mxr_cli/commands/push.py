@@ -159,6 +159,6 @@ def _describe(artifact: Artifact, warnings: list[str]) -> None:
         note("mxr: not verifiable from the file, taken from the options: " + ", ".join(artifact.claimed))
     if not artifact.answers_requests:
         note(
-            f"mxr: it answers no request yet, because the namespace serves {DESCRIPTIONS[artifact.serve]}. "
+            f"mxr: requests do not get this artifact yet, because the namespace serves {DESCRIPTIONS[artifact.serve]}. "
             f"To promote it: mxr promote {artifact.id[:12]}"
         )

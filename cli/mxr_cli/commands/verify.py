@@ -45,7 +45,7 @@ def verify(session: Session, path: Path, folder: Path | None) -> None:
     """
     if path.is_dir():
         if folder is not None:
-            raise UsageError("--in needs a lock file, not a folder.", hint="Leave --in out.")
+            raise UsageError("--in needs a lock file, not a folder.", hint="Omit --in.")
         _verify_folder(session, path)
         return
     lock = load_lock(path)

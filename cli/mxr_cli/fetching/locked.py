@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def fetch_locked(session: Session, options: FetchOptions) -> dict[str, Any]:
     """Fetch what a lock names for MODEL and its options, or all of its entries. Returns the JSON document."""
     if options.on_miss.compiles:
-        raise UsageError("--locked fetches what the lock names and never compiles.", hint="Leave --on-miss out.")
+        raise UsageError("--locked fetches what the lock names and never compiles.", hint="Omit --on-miss.")
     file, model = lock_and_model(options.locked or "", options.model)
     lock = load_lock(file)
     if model is None:
@@ -89,10 +89,10 @@ def _fetch_all(session: Session, options: FetchOptions, lock: LockFile, file: Pa
     if options.batches or request != allowed:
         raise UsageError(
             "The options of a request need a MODEL; without one, --locked fetches the entries of the lock.",
-            hint="Give MODEL as well, or leave the options out. --arch alone chooses the entries for one GPU.",
+            hint="Give MODEL as well, or omit the options. --arch alone chooses the entries for one GPU.",
         )
     if options.name:
-        raise UsageError("--name needs a MODEL.", hint="Give MODEL as well, or leave --name out.")
+        raise UsageError("--name needs a MODEL.", hint="Give MODEL as well, or omit --name.")
     lock = _needed(session, options, lock)
     cache, connect = session.cache(), session.connect(offline=options.offline)
     folders = _folders(options, lock) if options.output is not None else {}

@@ -27,11 +27,10 @@ class ChildReport:
         self.seconds: dict[str, float] = {}
 
     def close(self) -> None:
-        """Close the descriptor."""
         self._stream.close()
 
     def write(self, **row: Any) -> None:
-        """Write one line."""
+        """Send one line of JSON to the process that reads the report, at once."""
         self._stream.write(json.dumps(row) + "\n")
         self._stream.flush()
 

@@ -22,11 +22,11 @@ OPSET = 17
 def fit(key: Key) -> None:
     """Raise `UsageError` for programs of the reference target, with offload_copy, or with dynamic dims."""
     if key.kind != "gpu":
-        raise UsageError(f"{WHO} supports only GPU programs.", hint="Leave --kind ref out.")
+        raise UsageError(f"{WHO} supports only GPU programs.", hint="Omit --kind ref.")
     if key.offload_copy:
         raise UsageError(
             f"{WHO} needs a program with offload_copy off: the provider binds the buffers.",
-            hint="Leave --offload-copy out.",
+            hint="Omit --offload-copy.",
         )
     refuse_dynamic(key, WHO)
 

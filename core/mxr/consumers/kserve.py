@@ -102,7 +102,7 @@ def read_uri(uri: str, allowed: Collection[str] = ()) -> KServeUri:
 def _check(name: str, value: str, allowed: Collection[str]) -> None:
     """Raise `NotAllowedError` for a parameter that the operator does not allow."""
     if name in RESTRICTED and name not in allowed:
-        raise NotAllowedError(f"A URI may not set {name}.", hint=f"Leave it out. {_operator(name)}")
+        raise NotAllowedError(f"A URI may not set {name}.", hint=f"Omit it. {_operator(name)}")
     action = value.partition("=")[0]
     if name == "on-miss" and action not in (*FREE_ACTIONS, *allowed):
         hint = f"Use one of: {', '.join(FREE_ACTIONS)}. {_operator('wait')}"

@@ -178,7 +178,7 @@ def one_batch(key: Key, who: str) -> int:
 def need_offload_copy(key: Key, who: str) -> None:
     """Raise `UsageError` for a program without offload_copy, which leaves its buffers to the caller."""
     if not key.offload_copy:
-        raise UsageError(f"{who} needs a program with offload_copy on.", hint="Leave --no-offload-copy out.")
+        raise UsageError(f"{who} needs a program with offload_copy on.", hint="Omit --no-offload-copy.")
 
 
 def tensor_type(name: str, elem_type: str, who: str) -> str:

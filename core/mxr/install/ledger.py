@@ -32,7 +32,6 @@ from mxr.util.frozen import dataclass
 NAME = ".mxr-layout.json"
 VERSION = 3
 MAX_BYTES = 16 * 1024 * 1024
-"""Bytes."""
 
 
 @dataclass(frozen=True, slots=True)

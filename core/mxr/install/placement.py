@@ -70,7 +70,7 @@ def check_output(
     """Check that the output can be written, before anything is downloaded. Raises `UsageError`."""
     consumer = asked.consumer
     if not os.fspath(output.path):
-        raise UsageError("The output path is empty.", hint="Give -o PATH, or leave it out.")
+        raise UsageError("The output path is empty.", hint="Give -o PATH, or omit it.")
     if not lays_out(asked, output):
         final = Path(output.path)
         if output.name is not None:
@@ -123,7 +123,7 @@ def plan_layout(
     consumer = asked.consumer
     assert consumer.lay_out is not None
     if len(fetch_workflow.files_of(fetched.answer)) != 1:
-        raise UsageError(f"This artifact has several files, which {consumer.name} cannot use.", hint="Leave -o out.")
+        raise UsageError(f"This artifact has several files, which {consumer.name} cannot use.", hint="Omit -o.")
     onnx = subject.onnx
     if consumer.needs_model and subject.path is None:
         onnx = _onnx_from_registry(subject.model, cache, connect)
@@ -183,9 +183,7 @@ def _place_file(
     """
     files = fetch_workflow.files_of(fetched.answer)
     if len(files) != 1:
-        raise UsageError(
-            f"This artifact has {len(files)} files, and the output path can take one.", hint="Leave -o out."
-        )
+        raise UsageError(f"This artifact has {len(files)} files, and the output path can take one.", hint="Omit -o.")
     final = Path(output.path)
     if is_folder(output.path):
         final /= asked.consumer.file_name(check_stem(output.stem(subject)), asked.request.key)

@@ -225,7 +225,7 @@ def _refuse_other_list(path: Path, subject: ModelReference) -> None:
 def check_output(output: str | os.PathLike[str]) -> None:
     """Check that `output` can be the folder of a set, before anything is downloaded. Raises `UsageError`."""
     if not os.fspath(output):
-        raise UsageError("The output path is empty.", hint="Give -o FOLDER/, or leave it out.")
+        raise UsageError("The output path is empty.", hint="Give -o FOLDER/, or omit it.")
     if Path(output).exists() and not Path(output).is_dir():
         raise UsageError(f"{output} is a file, but several programs need a folder.", hint="Give -o FOLDER/.")
 

@@ -181,9 +181,7 @@ class _Chosen:
         """The option in either spelling, None if it is absent. Raises `UsageError` if the two differ."""
         given = {each: self.options[each] for each in (name, PREFIX + name) if each in self.options}
         if len({str(value).lower() for value in given.values()}) > 1:
-            raise UsageError(
-                f"{self.where}: {' and '.join(given)} have different values.", hint="Leave out one of the two."
-            )
+            raise UsageError(f"{self.where}: {' and '.join(given)} have different values.", hint="Omit one of the two.")
         return next(iter(given.values()), None)
 
     def is_on(self, name: str) -> bool:

@@ -107,7 +107,7 @@ def _load_on(module: Any, path: str, device_id: int | None) -> Any:
     if not re.search(r"\bdevice_id\b", getattr(module.load, "__doc__", None) or ""):
         raise UsageError(
             "The load function of this migraphx module takes no device.",
-            hint=f"Start the process with HIP_VISIBLE_DEVICES={device_id}, and leave device_id out.",
+            hint=f"Start the process with HIP_VISIBLE_DEVICES={device_id}, and omit device_id.",
         )
     return module.load(path, device_id=device_id)
 

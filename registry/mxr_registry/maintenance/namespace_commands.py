@@ -43,7 +43,7 @@ def namespace() -> None:
 @data_option
 @json_option
 def set_(name: str, data: Path | None, as_json: bool, **given: str | None) -> None:
-    """Set which artifacts answer requests in the namespace NAME, and its request defaults. What you leave out stays.
+    """Set which artifacts answer requests in the namespace NAME, and its request defaults. What you omit stays.
 
     Artifacts that a person or a lock names by id are served in any case. Clients use a default where neither their
     options, their host nor their own configuration tell a fact. They ask for the defaults once an hour (`max_age`).

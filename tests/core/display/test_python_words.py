@@ -20,7 +20,7 @@ ROWS = {
     ),
     "--exact and --allow cannot be used together.": "exact=True and allow cannot be used together.",
     "--tuning eager requires --allow eager,patch.": 'tuning="eager" requires allow=["eager", "patch"].',
-    "Leave --no-offload-copy out: --for ort implies it.": 'Leave offload_copy=False out: consumer="ort" implies it.',
+    "Omit --no-offload-copy: --for ort implies it.": 'Omit offload_copy=False: consumer="ort" implies it.',
     "Replace it with --force, or give another --name.": "Replace it with force=True, or give another --name.",
     "Freeze it: mxr freeze MODEL --batch 1,4 -o FOLDER, and set --batch 4.": (
         "Freeze it: mxr freeze MODEL --batch 1,4 -o FOLDER, and set batch=4."

@@ -12,12 +12,12 @@ WHO = "ONNX Runtime"
 def fit(key: Key) -> None:
     """Raise `UsageError` for programs of the ref target, with offload_copy or fast_math, or with dynamic dims."""
     if key.kind != "gpu":
-        raise UsageError(f"{WHO}'s provider supports only GPU programs.", hint="Leave --kind ref out.")
+        raise UsageError(f"{WHO}'s provider supports only GPU programs.", hint="Omit --kind ref.")
     for name, flag in (("offload_copy", key.offload_copy), ("fast_math", key.fast_math)):
         if flag:
             option = name.replace("_", "-")
             raise UsageError(
                 f"{WHO}'s provider compiles with {name} off, and would load a program with {name} on all the same.",
-                hint=f"Leave --{option} out: --for ort implies --no-{option}.",
+                hint=f"Omit --{option}: --for ort implies --no-{option}.",
             )
     refuse_dynamic(key, WHO)

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 @request
 @local
 def check(session: Session, options: Options, path: Path) -> None:
-    """Check whether FILE fits this host, a recorded host (--host) or a given target (--arch ...).
+    """Check whether FILE runs on this host, on a recorded host (--host), or on a given target (--arch ...).
 
-    Options such as --batch, --input, --precision, --for and the compile flags are checked against the file as well.
-    Each requirement is listed with the needed and the found value. Exit with 0 if all are met or unknown, with 6 if one
-    is not met.
+    Options such as --batch, --input, --precision, --for and the compile flags are compared with the file, too. Each
+    requirement is listed with the value that it needs and the value that was found. The exit code is 0 if all are met
+    or unknown, and 6 if one is not met.
 
-    For a FOLDER, check every .mxr file in it and in its folders, wherever it comes from. Stale programs, those for
-    another GPU or another MIGraphX, files that are no programs, and names with a batch size (resnet50_b8.mxr) that the
-    program does not have are listed. Exit with 6 if there is one.
+    With a FOLDER, check every .mxr file below it, wherever it comes from. Programs for another GPU or MIGraphX, files
+    that are no programs, and files whose name states a batch size that the program does not have (resnet50_b8.mxr) are
+    listed. The exit code is 6 if there are any.
 
     \b
     mxr check model.mxr --arch gfx908 --rocm 7.2 --migraphx 2.15

@@ -87,7 +87,7 @@ class LockTask:
 def lock(session: Session, options: Options, batches: tuple[int, ...], ort: OrtOptions, **values: Any) -> None:
     """Write a lock file with the artifact that each request gets now. Commit it, and deploy with `mxr fetch --locked`.
 
-    If an artifact is missing, nothing is written and the command lists all that are missing (exit code 3).
+    If artifacts are missing, write nothing and list all of them (exit code 3).
 
     \b
     Lock models for a target:

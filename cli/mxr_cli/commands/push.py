@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 @request
 @common
 def push(session: Session, options: Options, path: Path, model: str | None, amend: bool) -> None:
-    """Publish the compiled program FILE, so that every host that it fits can fetch it.
+    """Publish the compiled program FILE for every host that can run it.
 
-    Architecture and features, MIGraphX version, input shapes and target kind are read from the file. Give the rest as
-    options: nothing is taken from this host. An option that contradicts the file is refused.
+    The architecture with its features, the MIGraphX version, the input shapes and the target kind are read from the
+    file. State the rest with options: nothing is taken from this host. An option that contradicts the file is an error.
 
-    Pushing the same file again changes nothing. With other attributes, it is refused (exit code 6) unless you add
-    --amend, which also ends a promotion. A different file for the same key becomes another artifact; the older one
-    stays the first choice until `mxr promote`, and what a worker built comes before what was pushed.
+    Pushing the same file again has no effect. With other attributes it is an error (exit code 6), unless --amend is
+    given, which also ends a promotion. A different file with the same key becomes a second artifact: the first one is
+    served until `mxr promote`. What a worker built is preferred to what was pushed.
 
-    For a FOLDER, publish every program in it and in its folders, with the model that lies beside it: model.onnx for
-    model.mxr, and for model_b8.mxr, the name that AMD Inference Server gives. The options hold for all of them. What
-    cannot be published is listed, and the rest is published all the same.
+    With a FOLDER, publish every program below it, each with the model beside it: model.onnx for model.mxr, and also for
+    model_b8.mxr, as AMD Inference Server names it. The options apply to all of them. Programs that cannot be published
+    are listed, and the others are published all the same.
 
     \b
     mxr push model.mxr --model model.onnx --rocm 7.2.1 --for python

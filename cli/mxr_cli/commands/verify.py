@@ -26,14 +26,14 @@ from mxr_cli.output import echo, note, print_json
 )
 @cached
 def verify(session: Session, path: Path, folder: Path | None) -> None:
-    """Read the files of LOCK (default: mxr.lock) in the cache or in a folder, and compare their sha256.
+    """Compare the files of LOCK (default: mxr.lock), in the cache or in a folder, with the sha256 in the lock.
 
-    Exit with 65 if a file has changed, with 3 if one is missing; each is listed.
+    Each changed or missing file is listed. The exit code is 65 if a file has changed, and 3 if one is missing.
 
-    If the argument is a FOLDER that `mxr fetch -o` wrote for a consumer, verify that folder after the consumer has run.
-    Exit with 6 if a file was changed, removed, or added. A file added by the provider of ONNX Runtime means that it did
-    not find a file of the expected name and compiled silently. Each file is listed with the part of its name that
-    differs and the likely reason.
+    With a FOLDER that `mxr fetch -o` wrote, verify it after the consumer has run. The exit code is 6 if a file was
+    changed, removed or added. A file that the provider of ONNX Runtime added means that it found no file of the
+    expected name and compiled silently. Each file is listed with the part of its name that differs and the likely
+    reason.
 
     \b
     Verify the programs of mxr.lock in the cache:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 import keyword
 import sys
-from typing import Any
 
 import click
 
-from mxr.errors import InterruptionError, MxrError, UsageError, missing_package
+from mxr.entry_point import run_program
+from mxr.errors import UsageError
 
 from .output import ErrorFormat, print_error
 
@@ -107,29 +107,13 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: `arguments` default to those of the process."""
     arguments = sys.argv[1:] if arguments is None else arguments
     error_format = ErrorFormat(as_json="--json" in arguments, traceback="--debug" in arguments)
-    try:
-        result: Any = mxr.main(arguments, prog_name="mxr", standalone_mode=False)
-    except click.exceptions.Exit as ended:
-        result = ended.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        result = print_error(InterruptionError(), error_format)
-    except click.ClickException as error:
-        result = print_error(UsageError(error.format_message(), hint=_hint(error)), error_format)
-    except MxrError as error:
-        result = print_error(error, error_format)
-    except BrokenPipeError:
-        # The reader of our output is gone. Without this, Python reports the same error again when it flushes at exit.
-        sys.stdout = None
-        result = 141
-    except Exception as error:
-        unexpected = missing_package("mxr", error) or MxrError(f"{type(error).__name__}: {error}")
-        result = print_error(unexpected, error_format)
-    sys.exit(result if isinstance(result, int) else 0)
-
-
-def _hint(error: click.ClickException) -> str:
-    context = getattr(error, "ctx", None)
-    return f"See {context.command_path} --help." if context else "See mxr --help."
+    run_program(
+        "mxr",
+        lambda: mxr.main(arguments, prog_name="mxr", standalone_mode=False),
+        lambda error: print_error(error, error_format),
+        usage=click.ClickException,
+        abort=click.Abort,
+    )
 
 
 if __name__ == "__main__":

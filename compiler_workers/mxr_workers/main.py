@@ -12,7 +12,8 @@ import click
 
 from mxr.api import this_host
 from mxr.display import logs, streams
-from mxr.errors import InterruptionError, MxrError, UsageError, missing_package
+from mxr.entry_point import run_program
+from mxr.errors import MxrError, UsageError
 
 from .settings import WorkerSettings, read_settings
 from .slots import host_document
@@ -21,25 +22,20 @@ from .worker import WorkerProcess
 
 def main() -> None:
     """Run the program. An error prints its message and its hint, and sets the exit code."""
-    debug = "--debug" in sys.argv
-    try:
-        sys.exit(program.main(standalone_mode=False) or 0)
-    except click.ClickException as problem:
-        failed: MxrError = UsageError(problem.format_message(), hint="See mxr-worker --help.")
-    except (click.Abort, KeyboardInterrupt):
-        failed = InterruptionError()
-    except MxrError as problem:
-        failed = problem
-        if debug:
-            streams.write_traceback()
-    except Exception as problem:
-        if debug:
-            streams.write_traceback()
-        failed = missing_package("mxr-worker", problem, "workers") or MxrError(
-            f"Internal error in mxr-worker: {type(problem).__name__}: {problem}".splitlines()[0]
-        )
-    streams.write_error("mxr-worker", failed.message, failed.hint)
-    sys.exit(failed.exit)
+    run_program(
+        "mxr-worker",
+        lambda: program.main(standalone_mode=False),
+        _report,
+        usage=click.ClickException,
+        abort=click.Abort,
+        extra="workers",
+    )
+
+
+def _report(error: MxrError) -> None:
+    if "--debug" in sys.argv:
+        streams.write_traceback()
+    streams.write_error("mxr-worker", error.message, error.hint)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,7 +8,8 @@ import sys
 import click
 
 from mxr.display import logs, streams
-from mxr.errors import InterruptionError, MxrError, UsageError, missing_package
+from mxr.entry_point import run_program
+from mxr.errors import MxrError
 
 from . import serve_command
 from .command_options import print_error
@@ -18,27 +19,22 @@ from .maintenance.namespace_commands import namespace
 
 def main() -> None:
     """Run the program. Print an error as message and hint, and exit with its exit code."""
-    debug = "--debug" in sys.argv
-    try:
-        sys.exit(program.main(standalone_mode=False) or 0)
-    except click.ClickException as problem:
-        error: MxrError = UsageError(problem.format_message(), hint="See mxr-registry --help.")
-    except (click.Abort, KeyboardInterrupt):
-        error = InterruptionError()
-    except MxrError as problem:
-        error = problem
-        if debug:
-            streams.write_traceback()
-    except Exception as problem:
-        if debug:
-            streams.write_traceback()
-        error = missing_package("mxr-registry", problem, "registry") or MxrError(
-            f"Internal error in mxr-registry: {type(problem).__name__}: {problem}".splitlines()[0]
-        )
+    run_program(
+        "mxr-registry",
+        lambda: program.main(standalone_mode=False),
+        _report,
+        usage=click.ClickException,
+        abort=click.Abort,
+        extra="registry",
+    )
+
+
+def _report(error: MxrError) -> None:
+    if "--debug" in sys.argv:
+        streams.write_traceback()
     if "--json" in sys.argv:
         streams.write_json(error.to_json())
     print_error(error)
-    sys.exit(error.exit)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -11,7 +11,7 @@ import signal
 import socket
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,9 @@ from mxr.errors import NotAllowedError, TemporaryError, UsageError
 from mxr_registry.config.settings import RegistrySettings
 
 from .command_options import config_option, data_option, database
+
+if TYPE_CHECKING:
+    import uvicorn
 
 GRACEFUL = 3
 """Seconds that running requests get to finish when the service stops."""
@@ -168,21 +171,15 @@ def _raise_descriptors() -> int:
     return most
 
 
-def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
+def _uvicorn_config(settings: RegistrySettings, app: Any) -> uvicorn.Config:
     import uvicorn
 
-    from mxr_registry.maintenance.sweep import sweep_regularly
-
-    from .app import Served, create_app
-    from .jobs import lease_endings
-    from .routes.threads import bound_shared_threads
     from .server.connections import bounded_protocol, connection_limit
 
-    app = create_app(settings)
-    # A connection that stays open from the start: `mxr-registry move` detects by it that this database is served.
-    app.state.services.db.open_connection()
-    config = uvicorn.Config(
-        Served(app),
+    if settings.verbose:
+        logging.getLogger("uvicorn.access").setLevel(logging.INFO)
+    return uvicorn.Config(
+        app,
         loop="uvloop",
         http=bounded_protocol(settings.limits, connection_limit(settings.limits.connections, _raise_descriptors())),
         ws="none",
@@ -196,8 +193,36 @@ def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
         server_header=False,
         date_header=False,
     )
-    if settings.verbose:
-        logging.getLogger("uvicorn.access").setLevel(logging.INFO)
+
+
+def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
+    from mxr_registry.maintenance.sweep import sweep_regularly
+
+    from .app import Served, create_app
+
+    app = create_app(settings)
+    # A connection that stays open from the start: `mxr-registry move` detects by it that this database is served.
+    app.state.services.db.open_connection()
+    server = _server(_uvicorn_config(settings, Served(app)), app, listener, settings.where)
+
+    def stop(_number: int, _frame: Any) -> None:
+        server.should_exit = True
+
+    # This handler covers SIGTERM before uvicorn installs its own. It also catches the signal that uvicorn raises again
+    # after a clean shutdown.
+    signal.signal(signal.SIGTERM, stop)
+    with sweep_regularly(settings, app.state.services.db, app.state.services.store):
+        server.run(sockets=[listener, *(listener.dup() for _ in range(ACCEPTED_AT_ONCE - 1))])
+    app.state.services.usage.close()
+    app.state.services.db.close()
+
+
+def _server(config: uvicorn.Config, app: Any, listener: socket.socket, where: str) -> uvicorn.Server:
+    """Return the server, which extends leases before it listens, and ends long polls before it shuts down."""
+    import uvicorn
+
+    from .jobs import lease_endings
+    from .routes.threads import bound_shared_threads
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -212,22 +237,11 @@ def _serve(settings: RegistrySettings, listener: socket.socket) -> None:
             if self.started:
                 host, port = listener.getsockname()[:2]
                 shown = f"[{host}]" if ":" in host else host
-                write_line(f"mxr-registry: listening on http://{shown}:{port} ({settings.where})")
+                write_line(f"mxr-registry: listening on http://{shown}:{port} ({where})")
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             # End all long polls at once; otherwise they would delay the shutdown.
             app.state.notifier.close()
             await super().shutdown(sockets)
 
-    server = Server(config)
-
-    def stop(_number: int, _frame: Any) -> None:
-        server.should_exit = True
-
-    # This handler covers SIGTERM before uvicorn installs its own. It also catches the signal that uvicorn raises again
-    # after a clean shutdown.
-    signal.signal(signal.SIGTERM, stop)
-    with sweep_regularly(settings, app.state.services.db, app.state.services.store):
-        server.run(sockets=[listener, *(listener.dup() for _ in range(ACCEPTED_AT_ONCE - 1))])
-    app.state.services.usage.close()
-    app.state.services.db.close()
+    return Server(config)

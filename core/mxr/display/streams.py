@@ -38,6 +38,14 @@ def write_traceback() -> None:
         write_line(line, err=True)
 
 
+def abandon_output() -> None:
+    """Write nothing more to standard output: its reader is gone.
+
+    Without this, Python reports the same error again when it flushes at exit.
+    """
+    sys.stdout = None
+
+
 def write_annotation(command: str) -> None:
     """Write a workflow command for GitHub, made by `mxr.display.github`, to standard error."""
     _write(command + "\n", err=True)

@@ -44,10 +44,7 @@ def write_layout(
     Raises `WouldOverwriteError` if it would replace anything else (unless `force`) or one of `model_files`, or a disk
     fault.
     """
-    for piece in layout.pieces:
-        for part in piece.name.split("/"):
-            check_part(part)
-        check_name(piece.name)
+    _check_names(layout)
     files = tuple(LedgerEntry(piece.name, piece.sha256) for piece in layout.pieces)
     folder, name = delivery.folder, layout.pieces[-1].name
     overwriting.refuse_models((folder / piece.name for piece in layout.pieces), model_files)
@@ -72,6 +69,13 @@ def write_layout(
         if gone:
             _remove(folder, [entry for entry in gone if entry.name not in {file.name for file in files}], cache)
             ledger.write(folder, known.with_slot(name, replace(slot, before=_entries_without(kept, gone))))
+
+
+def _check_names(layout: Layout) -> None:
+    for piece in layout.pieces:
+        for part in piece.name.split("/"):
+            check_part(part)
+        check_name(piece.name)
 
 
 @contextmanager

@@ -278,24 +278,7 @@ def _place_recorded(
         model=subject.path,
         consumer_options=output.consumer_options,
     )
-    options = OrtSessionOptions.read(output.consumer_options)
-    contract = options.contract()
-    home = ort_layout.folder_name(delivery.stem, delivery.key)
-    files = fetch_workflow.files_of(fetched.answer)
-    records = [
-        written(f"{home}/{ort_layout.RECORDS}/{file.name}.json", _record(file.name, file.sha256, contract))
-        for file in files
-    ]
-    layout = Layout(
-        pieces=(*records, *(LayoutFile(f"{home}/{file.name}", file.sha256) for file in files)),
-        path=home,
-        settings=ort_layout.settings(contract.generation, str(delivery.folder / home), delivery.key),
-        notes=(
-            *contract.notes,
-            f"Placed {counted(len(files), 'file')} recorded on a host that ran the model.",
-            *_difference(delivery, contract, options, files),
-        ),
-    )
+    layout = _recorded_layout(delivery, fetch_workflow.files_of(fetched.answer))
     consumer_folder.write_layout(
         layout,
         delivery,
@@ -305,8 +288,28 @@ def _place_recorded(
         force=output.force,
         model_files=subject.files,
     )
-    return Placement(
-        folder / home, tuple(folder / piece.name for piece in layout.pieces), layout.settings, layout.notes
+    paths = tuple(folder / piece.name for piece in layout.pieces)
+    return Placement(folder / layout.path, paths, layout.settings, layout.notes)
+
+
+def _recorded_layout(delivery: Delivery, files: tuple[File, ...]) -> Layout:
+    """Lay out recorded files under the names that the provider gave them."""
+    options = OrtSessionOptions.read(delivery.consumer_options)
+    contract = options.contract()
+    home = ort_layout.folder_name(delivery.stem, delivery.key)
+    records = [
+        written(f"{home}/{ort_layout.RECORDS}/{file.name}.json", _record(file.name, file.sha256, contract))
+        for file in files
+    ]
+    return Layout(
+        pieces=(*records, *(LayoutFile(f"{home}/{file.name}", file.sha256) for file in files)),
+        path=home,
+        settings=ort_layout.settings(contract.generation, str(delivery.folder / home), delivery.key),
+        notes=(
+            *contract.notes,
+            f"Placed {counted(len(files), 'file')} recorded on a host that ran the model.",
+            *_difference(delivery, contract, options, files),
+        ),
     )
 
 

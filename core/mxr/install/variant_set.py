@@ -164,13 +164,8 @@ def place_set(
     names = file_names(wanted, name or subject.stem)
     exists = folder.is_dir()
     stage = disk.partial_name(folder if exists else folder.parent, folder.name)
-    put = disk.link_whole if link else disk.copy_whole
     try:
-        with disk.faults(folder):
-            stage.mkdir(parents=True)
-        for batch, each in fetched.items():
-            put(each.path, stage / names[batch])
-        disk.write_whole(stage / LIST, _listing(fetched, names, subject))
+        _write_stage(stage, fetched, names, subject, link=link)
         rows = {
             names[batch]: consumer_folder.plain_slot(
                 wanted[batch].consumer.name, names[batch], each.answer.artifact, wanted[batch].request
@@ -193,6 +188,18 @@ def place_set(
     finally:
         shutil.rmtree(stage, ignore_errors=True)
     return PlacedSet(folder, folder / LIST, {batch: folder / names[batch] for batch in fetched})
+
+
+def _write_stage(
+    stage: Path, fetched: Mapping[int, Fetched], names: Mapping[int, str], subject: ModelReference, *, link: bool
+) -> None:
+    """Write the files of a set and its list to a folder beside the final one. Raises a disk fault."""
+    put = disk.link_whole if link else disk.copy_whole
+    with disk.faults(stage.parent):
+        stage.mkdir(parents=True)
+    for batch, each in fetched.items():
+        put(each.path, stage / names[batch])
+    disk.write_whole(stage / LIST, _listing(fetched, names, subject))
 
 
 def _check_list(path: Path, subject: ModelReference, *, force: bool) -> None:

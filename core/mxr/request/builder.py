@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict
@@ -168,29 +168,18 @@ def gather(
     """
     notes: list[str] = []
     found, toolchain = _find_hardware(options, host, notes)
-    hardware = found or Hardware(
-        options.kind or "", options.vendor, None, None, None, options.num_cu, options.chiplets, options.real_arch
-    )
+    hardware = found or _stated_hardware(options)
     consumer = consumers.find_consumer(options.consumer) if options.consumer else None
-    flags: tuple[bool | None, bool | None] = (None, None)
-    if consumer is not None or (options.offload_copy, options.fast_math) != (None, None):
-        flags = choose_flags(options, consumer or consumers.DEFAULT)
+    offload_copy, fast_math = _stated_flags(options, consumer)
     toolchain = choose_toolchain(options, toolchain)
     zeros = hardware.vendor == "hygon"
     migraphx, migraphx_patch = _split(toolchain.migraphx, "migraphx", zeros=zeros)
     rocm, rocm_patch = _split(toolchain.rocm if hardware.kind != "ref" else None, "rocm", zeros=zeros)
-    constraints = Constraints(
-        sramecc=hardware.sramecc,
-        xnack=hardware.xnack,
-        num_cu=hardware.num_cu,
-        chiplets=hardware.chiplets,
+    constraints = replace(
+        _constraints(options, hardware),
         rocm_patch=rocm_patch,
         migraphx_patch=migraphx_patch,
         build=toolchain.migraphx_build,
-        tuning=options.tuning,
-        exact=options.exact,
-        allow=options.allow,
-        real_arch=hardware.real_arch,
     )
     partial = PartialRequest(
         model=subject.model,
@@ -200,19 +189,50 @@ def gather(
         arch=hardware.arch,
         migraphx=migraphx,
         rocm=rocm,
-        offload_copy=flags[0],
-        fast_math=flags[1],
+        offload_copy=offload_copy,
+        fast_math=fast_math,
         precision=target.parse_precision(options.precision) if options.precision else (),
         calibration=(sha256_of or _calibration_sha256)(options.calibration),
         env=tuple(options.env.items()),
         options=tuple(options.options.items()),
         constraints=constraints,
     )
-    if hardware.vendor == "amd" and (options.rocm or options.migraphx):
-        notes += pair_warnings(migraphx, rocm)
-    if migraphx is not None:
-        notes += [line for line in (unread(name, VARIABLES[name], migraphx) for name, _ in partial.env) if line]
-    return PreparedPartialRequest(partial, consumer, tuple(notes))
+    return PreparedPartialRequest(partial, consumer, (*notes, *_doubts(options, partial)))
+
+
+def _doubts(options: Options, partial: PartialRequest) -> Iterator[str]:
+    """Yield what is odd about the toolchain: versions that do not go together, and variables that it does not read."""
+    if partial.vendor == "amd" and (options.rocm or options.migraphx):
+        yield from pair_warnings(partial.migraphx, partial.rocm)
+    if partial.migraphx is not None:
+        yield from filter(None, (unread(name, VARIABLES[name], partial.migraphx) for name, _ in partial.env))
+
+
+def _stated_hardware(options: Options) -> Hardware:
+    """Return what options alone tell of a target whose arch is unknown."""
+    counts = (options.num_cu, options.chiplets)
+    return Hardware(options.kind or "", options.vendor, None, None, None, *counts, options.real_arch)
+
+
+def _constraints(options: Options, hardware: Hardware) -> Constraints:
+    """Return the constraints of options and hardware, without those of the toolchain."""
+    return Constraints(
+        sramecc=hardware.sramecc,
+        xnack=hardware.xnack,
+        num_cu=hardware.num_cu,
+        chiplets=hardware.chiplets,
+        tuning=options.tuning,
+        exact=options.exact,
+        allow=options.allow,
+        real_arch=hardware.real_arch,
+    )
+
+
+def _stated_flags(options: Options, consumer: Consumer | None) -> tuple[bool | None, bool | None]:
+    """Return offload_copy and fast_math; both are open if neither a flag nor a consumer is given."""
+    if consumer is None and (options.offload_copy, options.fast_math) == (None, None):
+        return None, None
+    return choose_flags(options, consumer or consumers.DEFAULT)
 
 
 def _split(version: str | None, name: str, *, zeros: bool) -> tuple[str | None, str | None]:

@@ -16,7 +16,7 @@ from mxr.artifact.target import GfxArch, Inputs
 from mxr.client import transfer
 from mxr.client.registry import Client
 from mxr.errors import MismatchError, UsageError
-from mxr.onnxfile import read_model
+from mxr.onnxfile import OnnxModel, read_model
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.request import calibration
 from mxr.request.builder import Options
@@ -44,18 +44,8 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
     `description` is the JSON form of `mxr.describe_file`. Raises `UsageError` listing all facts that neither gives, and
     `MismatchError` listing each field in which the file contradicts the options.
     """
+    onnx = _refuse_unpublishable(subject, description)
     kind = options.kind or _only(description.get("targets")) or "gpu"
-    if description.get("compiled") is False:
-        raise MismatchError(
-            "This program was saved before it was compiled.",
-            hint="Call program.compile(...) before migraphx.save, and push that file.",
-            detail={"differences": [Difference("compiled", True, False).to_json()]},
-        )
-    _reject_mixed_archs(description)
-    onnx = read_model(subject.path, weight_dims=True) if subject.path else subject.onnx
-    # First: whoever names the wrong model corrects nothing by other options.
-    if foreign := model_evidence.of_program(onnx, description):
-        raise _not_compiled_from(subject, foreign)
     arch = _labelled_arch(options, description)
     offload_copy, fast_math = _flags(options, description, kind)
     migraphx = options.migraphx or description.get("migraphx")
@@ -64,17 +54,15 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
     )
     assert migraphx is not None and offload_copy is not None and fast_math is not None
     vendor = options.vendor or ("hygon" if description.get("flavour") == "hygon" else "amd")
-    zeros = vendor == "hygon"
-    migraphx_short, _ = target.split_version(migraphx, "migraphx", zeros=zeros)
-    rocm_short, rocm_patch = target.split_version(options.rocm, "rocm", zeros=zeros) if options.rocm else (None, None)
+    versions = _versions(options, description, migraphx, vendor)
     gpu = kind == "gpu"
     key = Key(
         model=subject.model,
         kind=kind,
         vendor=vendor if gpu else None,
         arch=arch.base if arch and gpu else None,
-        migraphx=migraphx_short,
-        rocm=rocm_short if gpu else None,
+        migraphx=versions.migraphx,
+        rocm=versions.rocm if gpu else None,
         inputs=_inputs(options, subject, description),
         precision=target.parse_precision(options.precision) if options.precision else (),
         calibration=calibration.sha256(options.calibration) if options.calibration else None,
@@ -83,17 +71,7 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
         env=tuple(options.env.items()),
         options=tuple(options.options.items()),
     )
-    attributes = Attributes(
-        sramecc=(arch and gpu and arch.sramecc) or "any",
-        xnack=(arch and gpu and arch.xnack) or "any",
-        num_cu=options.num_cu if gpu else None,
-        chiplets=options.chiplets if gpu else None,
-        rocm_patch=rocm_patch if gpu else None,
-        migraphx_patch=_patch(options, description, migraphx_short, zeros=zeros),
-        tuning=options.tuning or "default",
-        real_arch=options.real_arch if gpu and arch and options.real_arch != arch.base else None,
-        libraries=tuple(description.get("libraries") or ()) if gpu else (),
-    )
+    attributes = _attributes(options, description, versions, arch if gpu else None)
     refuse_contradictions(key, attributes, description)
     if against := model_evidence.contradictions(key, onnx, description):
         raise contradicted(against)
@@ -101,6 +79,60 @@ def label(options: Options, subject: ModelReference, description: Mapping[str, A
         calibration.check_calibration(options.calibration, onnx.inputs, key.inputs)
     doubts = program_evidence.warnings(key, description) + model_evidence.warnings(onnx, description)
     return PublicationLabel(key, attributes, doubts + compile_support.uncalibrated_warnings(key))
+
+
+@dataclass(frozen=True, slots=True)
+class _Versions:
+    """The versions of a label: MAJOR.MINOR for the key, full ones for the attributes."""
+
+    migraphx: str
+    migraphx_patch: str | None
+    rocm: str | None
+    rocm_patch: str | None
+
+
+def _versions(options: Options, description: Mapping[str, Any], migraphx: str, vendor: str) -> _Versions:
+    zeros = vendor == "hygon"
+    short, _ = target.split_version(migraphx, "migraphx", zeros=zeros)
+    rocm, rocm_patch = target.split_version(options.rocm, "rocm", zeros=zeros) if options.rocm else (None, None)
+    return _Versions(short, _patch(options, description, short, zeros=zeros), rocm, rocm_patch)
+
+
+def _attributes(
+    options: Options, description: Mapping[str, Any], versions: _Versions, arch: GfxArch | None
+) -> Attributes:
+    """Return the attributes of a program; `arch` is None for the reference target."""
+    more: dict[str, Any] = {}
+    if arch is not None:
+        more = {
+            "sramecc": arch.sramecc or "any",
+            "xnack": arch.xnack or "any",
+            "num_cu": options.num_cu,
+            "chiplets": options.chiplets,
+            "rocm_patch": versions.rocm_patch,
+            "real_arch": options.real_arch if options.real_arch != arch.base else None,
+            "libraries": tuple(description.get("libraries") or ()),
+        }
+    return Attributes(migraphx_patch=versions.migraphx_patch, tuning=options.tuning or "default", **more)
+
+
+def _refuse_unpublishable(subject: ModelReference, description: Mapping[str, Any]) -> OnnxModel:
+    """Return the model with what its weights tell.
+
+    Raises `MismatchError` for a program that is not compiled, has code for several archs, or was compiled from another
+    model. This comes first: who names the wrong model corrects nothing with other options.
+    """
+    if description.get("compiled") is False:
+        raise MismatchError(
+            "This program was saved before it was compiled.",
+            hint="Call program.compile(...) before migraphx.save, and push that file.",
+            detail={"differences": [Difference("compiled", True, False).to_json()]},
+        )
+    _reject_mixed_archs(description)
+    onnx = read_model(subject.path, weight_dims=True) if subject.path else subject.onnx
+    if foreign := model_evidence.of_program(onnx, description):
+        raise _not_compiled_from(subject, foreign)
+    return onnx
 
 
 def refuse_contradictions(key: Key, attributes: Attributes, description: Mapping[str, Any]) -> None:

@@ -16,8 +16,6 @@ ALLOWED = {
     "core/mxr/display/logs.py": {"logging.StreamHandler", "logging.basicConfig", "sys.stderr"},
     # Asks on the terminal, with a question that `printable` made.
     "cli/mxr_cli/output.py": {"click.confirm"},
-    # The reader of our output is gone: nothing more is written.
-    "cli/mxr_cli/main.py": {"sys.stdout"},
     # The messages of the worker on this host, which is a program of its own.
     "cli/mxr_cli/compile_on_miss.py": {"sys.stderr.fileno"},
     # Children with pipes: their parent reads what they write, and never prints it without `mxr.display`.

@@ -1,0 +1,57 @@
+"""How a program ends: its exit code, and the error that it reports."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import pytest
+
+from mxr.entry_point import run_program
+from mxr.errors import DamagedError, MxrError
+
+
+def end(*, raised: BaseException | None = None, result: object = None) -> tuple[int, list[MxrError]]:
+    """The exit code of a program whose command raises or returns this, and what it reports."""
+    reported: list[MxrError] = []
+
+    def command() -> object:
+        if raised is not None:
+            raise raised
+        return result
+
+    with pytest.raises(SystemExit) as ended:
+        run_program("mxr", command, reported.append, usage=click.ClickException, abort=click.Abort, extra="registry")
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, reported
+
+
+@pytest.mark.parametrize(("result", "code"), [(None, 0), ("text", 0), (6, 6)])
+def test_a_command_that_returns(result: object, code: int) -> None:
+    assert end(result=result) == (code, [])
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "words"),
+    [
+        (DamagedError("broken", hint="mend"), 65, "broken"),
+        (click.UsageError("no such option"), 2, "no such option"),
+        (click.Abort(), 130, "nterrupted"),
+        (KeyboardInterrupt(), 130, "nterrupted"),
+        (ModuleNotFoundError("No module named 'x'", name="x"), 2, "needs the Python package x"),
+        (ValueError("two\nlines"), 70, "Internal error in mxr: ValueError: two"),
+    ],
+)
+def test_a_command_that_raises(raised: BaseException, code: int, words: str) -> None:
+    found, (error,) = end(raised=raised)
+    assert (found, error.exit) == (code, code) and words in error.message and "\n" not in error.message
+
+
+def test_what_a_command_itself_ends_with_stays() -> None:
+    assert end(raised=SystemExit(3)) == (3, [])
+
+
+def test_the_reader_of_the_output_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    assert end(raised=BrokenPipeError()) == (141, [])
+    assert sys.stdout is None

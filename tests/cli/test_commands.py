@@ -42,6 +42,17 @@ def test_help_imports_no_command_and_no_client() -> None:
     assert not [name for name in loaded if name.startswith(("mxr_cli.commands", "mxr.client", "mxr.api", "urllib3"))]
 
 
+def test_a_fetch_that_the_cache_decides_imports_no_client(tmp_path: Path) -> None:
+    code = "import sys; from mxr_cli.main import main\ntry: main(sys.argv[1:])\nfinally: print(*sys.modules)"
+    model = ROOT / "examples" / "models" / "convnet.onnx"
+    words = ["fetch", str(model), "--kind", "ref", "--migraphx", "2.15", "--batch", "1", "--for", "python", "--offline"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words, "--cache-dir", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 69 and "mxr.workflows.fetch" in done.stdout.split()
+    assert not {"mxr.client", "mxr.client.registry", "urllib3"} & {*done.stdout.split()}
+
+
 REGISTRY_OPTIONS = {"registry", "token", "plaintext"}
 
 

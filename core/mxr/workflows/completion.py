@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mxr import consumers
 from mxr.artifact.candidates import choices, facts_of, varying
@@ -20,7 +20,6 @@ from mxr.artifact.matching import Candidate, Match
 from mxr.artifact.partial import PartialRequest
 from mxr.artifact.serving import ANY
 from mxr.cache.store import Answer, Cache, CachedArtifact, CacheState
-from mxr.client.registry import Client
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MxrError, NoSuchArtifactError, TemporaryError, UnreachableError, UsageError
 from mxr.protocol.artifacts import Candidates
@@ -31,6 +30,9 @@ from mxr.util.frozen import dataclass
 
 from . import fetch as fetch_workflow
 from .fetch import Connect, Fetched, LookupResult, Watch, unwatched
+
+if TYPE_CHECKING:
+    from mxr.client.registry import Client
 
 MAX_LISTED = 50
 """Candidates that an error lists. The registry sends no more."""

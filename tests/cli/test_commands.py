@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from identities import model_of
-from paths import DATA
+from paths import DATA, ROOT
 
 from mxr.errors import NoSuchArtifactError
 from mxr_cli.main import COMMANDS, main, mxr

@@ -1,7 +1,8 @@
-"""All known failures: the tables of the programs, joined in the order in which the explainer searches them.
+"""Load all known failures: the tables of the programs (`*.toml`), joined in the order in which they are searched.
 
 To add a failure, add a row to the table of the program that prints the text, and a sample line to
-`tests/core/known_failures/test_explainer.py`. Rules for a row, all of them tested:
+`tests/core/known_failures/test_explainer.py`. `KnownFailure` in `record` explains the fields; `who` is that of the
+table. Rules for a row, all of them tested:
 
 - A pattern is matched against one line at a time, without regard to case. The line has no colours, timestamps or other
   logger prefixes, and runs of blanks are single blanks.
@@ -15,30 +16,56 @@ code or in public issues.
 
 from __future__ import annotations
 
-from mxr.known_failures.amdinfer import AMDINFER
-from mxr.known_failures.hip import HIP
-from mxr.known_failures.kernel import KERNEL
-from mxr.known_failures.migraphx_compiles import MIGRAPHX_COMPILES
-from mxr.known_failures.migraphx_devices import MIGRAPHX_DEVICES
-from mxr.known_failures.migraphx_files import MIGRAPHX_FILES
-from mxr.known_failures.migraphx_interface import MIGRAPHX_INTERFACE
-from mxr.known_failures.migraphx_runs import MIGRAPHX_RUNS
-from mxr.known_failures.migraphx_versions import MIGRAPHX_VERSIONS
-from mxr.known_failures.onnxruntime import ONNXRUNTIME
-from mxr.known_failures.record import KnownFailure
+import re
+import sys
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+from .record import KnownFailure
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 __all__ = ["FAILURES"]
 
-FAILURES: tuple[KnownFailure, ...] = (
-    *MIGRAPHX_VERSIONS,
-    *MIGRAPHX_FILES,
-    *MIGRAPHX_RUNS,
-    *MIGRAPHX_DEVICES,
-    *MIGRAPHX_COMPILES,
-    *ONNXRUNTIME,
-    *AMDINFER,
-    *HIP,
-    *KERNEL,
-    *MIGRAPHX_INTERFACE,
+TABLES = (
+    "migraphx_versions",
+    "migraphx_files",
+    "migraphx_runs",
+    "migraphx_devices",
+    "migraphx_compiles",
+    "onnxruntime",
+    "amdinfer",
+    "hip",
+    "kernel",
+    "migraphx_interface",
 )
 """The order decides between failures of the same level on the same line: the first is reported first."""
+
+_FRAGMENT = re.compile(r"\$\{([A-Z_]+)(?::(\w+))?\}")
+
+
+def _load() -> Iterator[KnownFailure]:
+    fragments = _read("fragments")
+
+    def whole(text: str) -> str:
+        """Return a text with its fragments; `${GFX:arch}` is the fragment GFX with a group of that name."""
+        return _FRAGMENT.sub(lambda found: fragments[found[1]].replace("%s", found[2] or ""), text)
+
+    for name in TABLES:
+        table = _read(name)
+        for row in table["failures"]:
+            texts: dict[str, Any] = {field: whole(row.pop(field)) for field in ("pattern", "means", "fix")}
+            needles = tuple(each.encode() for each in row.pop("needles"))
+            covers, unless = tuple(row.pop("covers", ())), row.pop("unless", "").encode()
+            yield KnownFailure(who=table["who"], needles=needles, covers=covers, unless=unless, **texts, **row)
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((files(__package__) / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+FAILURES: tuple[KnownFailure, ...] = tuple(_load())

@@ -150,7 +150,7 @@ def fetch_set(
     if output is None:
         return found
     files = variant_set.place_set(found, requests, subject, output, cache).files
-    return {batch: Fetched(files[batch], each.source, each.answer, each.warnings) for batch, each in found.items()}
+    return {batch: replace(each, path=files[batch]) for batch, each in found.items()}
 
 
 def warned(fetched: Fetched) -> Fetched:

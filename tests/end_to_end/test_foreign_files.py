@@ -20,7 +20,7 @@ FOREIGN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a page": (lambda program: PAGE, "HTML"),
     "gzip": (gzip.compress, "gzip"),
     "an ONNX model": (lambda program: (DATA / "models" / "convrelu.onnx").read_bytes(), "ONNX"),
-    "a Git LFS pointer": (lambda program: POINTER, "git-lfs"),
+    "a Git LFS pointer": (lambda program: POINTER, "Git LFS"),
     "an error in JSON": (lambda program: b'{"error":{"code":"no_such_blob"}}', "JSON"),
     "noise": (lambda program: bytes(range(255, 0, -1)) * 9, ""),
 }

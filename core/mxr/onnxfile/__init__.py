@@ -8,7 +8,7 @@ onnx/onnx.proto of github.com/onnx/onnx (tests compare them with the onnx packag
     reader      opens and reads a model           freezing    writes a model with fixed dims
     graph       inputs, outputs, opset            structure   digest of the graph without its weights
     writer      writes a model of one node        window      bytes that are read on demand
-    values      data types                        foreign     identifies other file types
+    values      data types                        file_types  identifies other file types
     weight_dims dims of outputs from the weights    relocation  other names for external data
     neighbours  the model of a file with external data
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 from mxr.errors import DamagedError, UsageError
 
 from .external import ForbiddenExternalData, forbidden, tensors_in
-from .foreign import identify
+from .file_types import GPU_CODE, HEAD, MODEL, ORT, PACKED, PAGE, POINTER, PROGRAM, XML, ZIP, file_type
 from .graph import default_opset, ends, type_name
 from .protobuf import Bytes, MalformedProtobuf, Span, append_part, fields, message, signed, text, varint_of
 from .values import OnnxModel
@@ -27,7 +27,7 @@ def read_model(path: Path, *, weight_dims: bool = False) -> OnnxModel:
             what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
             raise DamagedError(f"{path} is {what}, not a model.", hint="Pass the ONNX file itself.")
         with path.open("rb") as file:
-            head = file.read(512)
+            head = file.read(HEAD)
             if not head:
                 raise DamagedError(f"{path} is empty.")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -40,9 +40,27 @@ def read_model(path: Path, *, weight_dims: bool = False) -> OnnxModel:
     except ForbiddenExternalData as fault:
         raise forbidden(path, fault) from None
     except MalformedProtobuf as broken:
-        kind, hint = identify(head)
-        what = f"It looks like {kind}." if kind else f"{broken}."
-        raise DamagedError(f"{path} is not an ONNX model. {what}", hint=hint) from None
+        kind = file_type(head)
+        what = f"It looks like {kind}." if kind not in ("", MODEL) else f"{broken}."
+        raise DamagedError(f"{path} is not an ONNX model. {what}", hint=_HINTS.get(kind)) from None
+
+
+_PAGE = "Open the URL in a browser: the download is a page, not the model."
+_HINTS = {
+    PAGE: _PAGE,
+    XML: _PAGE,
+    POINTER: "Run `git lfs pull` in its repository.",
+    PROGRAM: "Pass the ONNX file that it was compiled from.",
+    ORT: "Pass the ONNX file that it was created from.",
+    **dict.fromkeys(PACKED, "Unpack it first."),
+    ZIP: "Unpack it, or export the model to ONNX.",
+    **dict.fromkeys(GPU_CODE, "Pass the ONNX file."),
+    **dict.fromkeys(
+        ("a Python pickle", "an HDF5 file", "a GGUF file", "a TensorFlow Lite model", "a safetensors file"),
+        "Export the model to ONNX.",
+    ),
+}
+"""What to do with a file of another type."""
 
 
 def walk_model(path: Path, data: Bytes) -> OnnxModel:

@@ -38,7 +38,7 @@ FILES = {
     "a zip archive": zipped(),
     "a tar archive": tarred(),
     "a zstd archive": b"\x28\xb5\x2f\xfd\x04\x00",
-    "a git-lfs pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+    "a Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
     "an ELF file": make.hsaco("gfx1100.cov5.hsaco"),
     "a bundle of GPU code objects": make.hsaco("gfx90a_sramecc+_xnack-.bundle.co"),
     "an ONNX model": (make.DATA / "models" / "convnet.onnx").read_bytes(),

@@ -129,7 +129,7 @@ def prune(session: Session, older_than: float) -> None:
     store = session.cache()
     limit = time.time() - older_than * 86400
     removed, freed = [], 0
-    programs = [store.file(sha) for sha in store.programs()]
+    programs = [store.file_path(sha) for sha in store.programs()]
     for path in [*programs, *(store.root / "files").glob(f"*/{disk.PARTIAL}*")]:
         with suppress(OSError):
             status = path.stat()

@@ -162,7 +162,7 @@ def _entries(
         try:
             installer = installer_for(each.asked.consumer)
             asked = installer.lockable(each.asked, each.subject, ort.as_mapping(), session.client)
-            entries.append(pins.pin(asked.request, asked.consumer.name, each.subject, client, task.file.parent))
+            entries.append(pins.pin_request(asked.request, asked.consumer.name, each.subject, client, task.file.parent))
         except NoSuchArtifactError as error:
             missing.append((each, error))
     if missing:
@@ -227,7 +227,7 @@ def _check(session: Session, file: Path, *, follow_links: bool) -> None:
     client, lock_file = session.client(), load_lock(file)
     findings = list(pins.check_entries(lock_file, file.parent, session.cache(), client, follow_links=follow_links))
     report_findings(session, findings)
-    error = pins.drift(findings)
+    error = pins.drift_error(findings)
     if error is not None:
         raise error
     if not session.as_json:

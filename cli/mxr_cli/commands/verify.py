@@ -50,10 +50,10 @@ def verify(session: Session, path: Path, folder: Path | None) -> None:
         return
     lock = load_lock(path)
     # A folder has what this host needs of the lock, as `mxr fetch --locked -o` places it.
-    lock = lock if folder is None else pins.needed(lock, session.host())
+    lock = lock if folder is None else pins.needed_entries(lock, session.host())
     findings = list(pins.verify_entries(lock, session.cache(), folder))
     report_findings(session, findings)
-    error = pins.damage(findings, path, folder)
+    error = pins.damage_error(findings, path, folder)
     if error is not None:
         raise error
     if not session.as_json:

@@ -116,7 +116,7 @@ def _needed(session: Session, options: FetchOptions, lock: LockFile) -> LockFile
     arch = options.request.arch
     if arch is None and (options.output is None or options.per_arch):
         return lock
-    found = pins.needed(lock, session.host(options.request), arch)
+    found = pins.needed_entries(lock, session.host(options.request), arch)
     if left := len(lock.entries) - len(found.entries):
         more = "" if arch else "; --per-arch writes them as well, each GPU's to its own folder"
         note(f"mxr: left out {counted(left, 'entry', 'entries')} of the lock for other GPUs{more}")

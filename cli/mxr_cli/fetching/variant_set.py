@@ -155,7 +155,7 @@ def _compile(
             note(f"mxr: batch {batch}: {error.message}")
             errors.append(error)
     if errors:
-        raise _combined(variant_set.decisive(errors), errors, [job.id for job in jobs.values()])
+        raise _combined(variant_set.decisive_error(errors), errors, [job.id for job in jobs.values()])
     return artifacts
 
 

@@ -15,7 +15,7 @@ from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, Manifest, artifact_id
 from mxr.artifact.records import Artifact
-from mxr.lockfiles.lockfile import FILE_NAME, LockFile, write
+from mxr.lockfiles.lockfile import FILE_NAME, LockFile, lock_text
 from mxr.protocol.artifacts import ModelClaim, Publish
 from mxr.util import codec
 from mxr.util.frozen import dataclass
@@ -113,7 +113,7 @@ def _stored(data: bytes) -> dict[str, bytes]:
 
 
 def _lock_row(lock: LockFile, documents: dict[str, bytes]) -> dict[str, Any]:
-    text = write(lock).encode()
+    text = lock_text(lock).encode()
     layer = oci.descriptor(oci.LOCK_FILE, text, annotations={oci.TITLE: FILE_NAME})
     data = oci.manifest(oci.LOCK, oci.descriptor(oci.EMPTY_TYPE, oci.EMPTY), [layer])
     documents |= _stored(data) | _stored(oci.EMPTY) | _stored(text)

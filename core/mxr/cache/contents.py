@@ -60,7 +60,7 @@ def entries(cache: Cache) -> Iterator[CacheEntry]:
         for file in (record.artifact.manifest.files if record.artifact.manifest else ())
     }
     for sha in cache.programs():
-        yield CacheEntry(cache.file(sha), *known.get(sha, ()))
+        yield CacheEntry(cache.file_path(sha), *known.get(sha, ()))
 
 
 def verify_programs(cache: Cache, *, quick: bool = False) -> Iterator[tuple[Path, bool]]:
@@ -69,7 +69,7 @@ def verify_programs(cache: Cache, *, quick: bool = False) -> Iterator[tuple[Path
     `quick`: compares the XXH3-128 recorded when the sha256 was checked, which finds accidental damage.
     """
     for sha in cache.programs():
-        path = cache.file(sha)
+        path = cache.file_path(sha)
         with suppress(OSError):
             good = is_intact(path, sha, cache.memo) if quick else sha256_file(path) == sha
             if not good:

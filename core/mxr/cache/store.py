@@ -107,7 +107,7 @@ class Cache:
             return StatMemo(own.prepare_path("memo/x").parent)
         return StatMemo(None)
 
-    def file(self, sha: str) -> Path:
+    def file_path(self, sha: str) -> Path:
         """Return the path of the program with this sha256, whether it exists or not."""
         return self.root / _file_name(sha)
 
@@ -124,7 +124,7 @@ class Cache:
         if not self.has_file(sha):
             return False
         try:
-            if sha256_memoised(self.file(sha), self.memo) == sha:
+            if sha256_memoised(self.file_path(sha), self.memo) == sha:
                 return True
         except (MxrError, OSError):
             return False
@@ -355,7 +355,7 @@ class Cache:
 
     def blob_positions(self, file: File) -> dict[str, tuple[Path, int]]:
         """Return where the blobs of a cached file are: path and offset by sha256. Does not check that it exists."""
-        return {blob.sha256: (self.file(file.sha256), offset) for offset, blob in file.spans()}
+        return {blob.sha256: (self.file_path(file.sha256), offset) for offset, blob in file.spans()}
 
     def programs(self) -> Iterator[str]:
         """Yield the sha256 in the name of each cached program."""

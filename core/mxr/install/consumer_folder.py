@@ -63,12 +63,12 @@ def write_layout(
         kept = _entries_without((*old, *(before.before if before else ())), files)
         slot = replace(slot, before=kept)
         # The ledger is written first, so that after a crash every file that was already placed is known to be mxr's.
-        ledger.write(folder, known.with_slot(name, slot))
+        ledger.write_ledger(folder, known.with_slot(name, slot))
         _write_pieces(layout, folder, cache, differing, link=link)
         gone = _entries_without(kept, old)
         if gone:
             _remove(folder, [entry for entry in gone if entry.name not in {file.name for file in files}], cache)
-            ledger.write(folder, known.with_slot(name, replace(slot, before=_entries_without(kept, gone))))
+            ledger.write_ledger(folder, known.with_slot(name, replace(slot, before=_entries_without(kept, gone))))
 
 
 def _check_names(layout: Layout) -> None:
@@ -79,7 +79,7 @@ def _check_names(layout: Layout) -> None:
 
 
 @contextmanager
-def locked_and_recorded(
+def record_under_lock(
     folder: Path,
     rows: Mapping[str, LedgerSlot],
     cache: Cache,
@@ -111,7 +111,7 @@ def locked_and_recorded(
             changed = changed.with_slot(name, slot)
         if changed != known:
             try:
-                ledger.write(folder, changed)
+                ledger.write_ledger(folder, changed)
             except NotAllowedError:
                 # Another user's ledger, as in /tmp: the files are not recorded, so they are not replaced later.
                 if not _is_foreign(folder / ledger.NAME):
@@ -234,7 +234,7 @@ def _kind(path: Path) -> str:
 
 
 def _shared(path: Path, piece: LayoutFile, cache: Cache) -> bool:
-    source = cache.file(piece.sha256)
+    source = cache.file_path(piece.sha256)
     return piece.data is None and source.exists() and path.samefile(source)
 
 
@@ -291,7 +291,7 @@ def _place_file(piece: LayoutFile, path: Path, cache: Cache, before: FileState, 
     if piece.data is not None:
         disk.write_whole(path, piece.data, before=before)
     else:
-        (disk.link_whole if link else disk.copy_whole)(cache.file(piece.sha256), path, before)
+        (disk.link_whole if link else disk.copy_whole)(cache.file_path(piece.sha256), path, before)
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -106,7 +106,7 @@ class Installer:
         connect: Connect | None = None,
     ) -> Placement:
         """Place a fetched artifact, recorded or not. Raises `UsageError`, `NotAllowedError`, or a disk fault."""
-        return placement.deliver(fetched, cache, asked, subject, output, connect)
+        return placement.place_artifact(fetched, cache, asked, subject, output, connect)
 
     def verify(self, folder: Path) -> tuple[FileChange, ...]:
         """The files in `folder` that differ from the installer's own records. Raises `DamagedError` or a disk fault."""

@@ -170,7 +170,7 @@ def read_ledger(folder: Path) -> Ledger:
     return found
 
 
-def write(folder: Path, ledger: Ledger) -> None:
+def write_ledger(folder: Path, ledger: Ledger) -> None:
     """Write the ledger of a folder. Raises a disk fault."""
     disk.write_whole(folder / NAME, canonical(encode(ledger)).encode())
 

@@ -71,7 +71,7 @@ def check_output(
     consumer = asked.consumer
     if not os.fspath(output.path):
         raise UsageError("The output path is empty.", hint="Give -o PATH, or omit it.")
-    if not lays_out(asked, output):
+    if not has_layout(asked, output):
         final = Path(output.path)
         if output.name is not None:
             check_stem(output.name)
@@ -95,7 +95,7 @@ def check_stem(stem: str) -> str:
     return stem
 
 
-def deliver(
+def place_artifact(
     fetched: Fetched,
     cache: Cache,
     asked: PreparedRequest,
@@ -104,7 +104,7 @@ def deliver(
     connect: Connect | None = None,
 ) -> Placement:
     """Place an artifact in the layout of its consumer. Raises `UsageError`, `NotAllowedError`, or a disk fault."""
-    if lays_out(asked, output):
+    if has_layout(asked, output):
         return write_plan(plan_layout(fetched, cache, asked, subject, output, connect), cache, output, subject)
     path = _place_file(fetched, cache, asked, output, subject)
     tell = asked.consumer.tell
@@ -157,7 +157,7 @@ def write_plan(planned: PlacementPlan, cache: Cache, output: Destination, subjec
     return Placement(folder / layout.path, files, layout.settings, layout.notes)
 
 
-def lays_out(asked: PreparedRequest, output: Destination) -> bool:
+def has_layout(asked: PreparedRequest, output: Destination) -> bool:
     """Whether to write the consumer's own layout.
 
     A consumer that reads one plain file gets that file if the path is not a folder.
@@ -212,9 +212,11 @@ def place_files(
         name: consumer_folder.plain_slot(consumer, name, each, request)
         for name, (each, request, consumer) in rows.items()
     }
-    with consumer_folder.locked_and_recorded(folder, slots, cache, force=force, model_files=model_files) as before:
+    with consumer_folder.record_under_lock(folder, slots, cache, force=force, model_files=model_files) as before:
         for name, (artifact, _, _) in rows.items():
-            (disk.link_whole if link else disk.copy_whole)(cache.file(artifact.sha256), folder / name, before[name])
+            (disk.link_whole if link else disk.copy_whole)(
+                cache.file_path(artifact.sha256), folder / name, before[name]
+            )
 
 
 def _onnx_from_registry(model: str, cache: Cache, connect: Connect | None) -> OnnxModel:
@@ -234,4 +236,4 @@ def _onnx_from_registry(model: str, cache: Cache, connect: Connect | None) -> On
         from mxr.client import transfer
 
         transfer.download(connect(), file, cache.prepare_file(file.sha256))
-    return onnxfile.read_model(cache.file(file.sha256))
+    return onnxfile.read_model(cache.file_path(file.sha256))

@@ -175,14 +175,14 @@ def place_set(
         overwriting.refuse_models([folder / LIST], subject.files)
         if exists:
             _check_list(folder / LIST, subject, force=force)
-            claim = consumer_folder.locked_and_recorded(folder, rows, cache, force=force, model_files=subject.files)
+            claim = consumer_folder.record_under_lock(folder, rows, cache, force=force, model_files=subject.files)
             with claim as before, disk.faults(folder):
                 # Once more under the lock: another host may have placed its set meanwhile.
                 listing = disk.FileState.of(folder / LIST)
                 _check_list(folder / LIST, subject, force=force)
                 _move_into(stage, [*before.values(), listing])
         else:
-            ledger.write(stage, ledger.Ledger(rows))
+            ledger.write_ledger(stage, ledger.Ledger(rows))
             with disk.faults(folder):
                 _move_whole(stage, folder)
     finally:
@@ -272,7 +272,7 @@ def _listing(fetched: Mapping[int, Fetched], names: Mapping[int, str], subject: 
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def decisive(problems: Sequence[MxrError]) -> MxrError:
+def decisive_error(problems: Sequence[MxrError]) -> MxrError:
     """The failure that determines the exit code: 5 before 8 before 75 before 4, then the first of the others."""
     order = {exit: at for at, exit in enumerate((5, 8, 75, 4))}
     return min(problems, key=lambda each: order.get(each.exit, len(order)))

@@ -118,7 +118,7 @@ class LockFile:
         """The ids of the artifacts, without duplicates, in the order of the entries."""
         return tuple(dict.fromkeys(entry.id for entry in self.entries))
 
-    def serving(self, request: Request) -> tuple[LockEntry, ...]:
+    def entries_serving(self, request: Request) -> tuple[LockEntry, ...]:
         """The entry of exactly this request; otherwise all entries with its key, to be judged by the constraints."""
         same = [entry for entry in self.entries if entry.request == request][:1]
         if same:
@@ -127,7 +127,7 @@ class LockFile:
         digests = {request.key.digest, *([generic.digest] if generic else [])}
         return tuple({entry.id: entry for entry in self.entries if entry.digest in digests}.values())
 
-    def admitted(self, partial: PartialRequest) -> tuple[LockEntry, ...]:
+    def entries_admitted(self, partial: PartialRequest) -> tuple[LockEntry, ...]:
         """The entries that have every fact that a partial request states, without duplicates of a request."""
         found: dict[Request, LockEntry] = {}
         for entry in self.entries:
@@ -190,7 +190,7 @@ def _stated(constraints: Constraints) -> dict[str, Any]:
     return found | ({"allow": list(constraints.allow)} if constraints.allow else {})
 
 
-def write(lock: LockFile) -> str:
+def lock_text(lock: LockFile) -> str:
     """The text of a lock: JSON with one field per line. Equal locks have equal texts."""
     body = ",\n".join(_entry_text(entry) for entry in lock.entries)
     return f'{{\n "version": {VERSION},\n "entries": [\n{body}\n ]\n}}\n' if body else EMPTY
@@ -202,7 +202,7 @@ def save_lock(lock: LockFile, path: Path) -> None:
     Raises `WouldOverwriteError` for any other file.
     """
     before = disk.refuse_other(path, "a lock file", lambda head: head[:1] == b"{" and b'"entries"' in head)
-    disk.write_whole(path, write(lock).encode(), before=before)
+    disk.write_whole(path, lock_text(lock).encode(), before=before)
 
 
 EMPTY = f'{{\n "version": {VERSION},\n "entries": []\n}}\n'

@@ -72,7 +72,7 @@ class LockFinding:
         return self.entry.to_json() | {"state": self.state} | {name: each for name, each in rest.items() if each}
 
 
-def pin(request: Request, consumer: str, subject: ModelReference, client: Client, base: Path) -> LockEntry:
+def pin_request(request: Request, consumer: str, subject: ModelReference, client: Client, base: Path) -> LockEntry:
     """Pin a request to the artifact that the registry resolves it to now; `base` is the folder of the lock.
 
     Raises `NoSuchArtifactError` with the nearest artifacts.
@@ -94,9 +94,9 @@ def fetch_pinned(
     leave open. Raises `MismatchError` for a request that is not in the lock, `NoSuchArtifactError` if the artifact is
     gone.
     """
-    entries = lock.serving(request)
+    entries = lock.entries_serving(request)
     if not entries:
-        raise _not_locked(lock, request.key)
+        raise _not_locked_error(lock, request.key)
     found = [find_pinned(entry, cache, connect) for entry in entries]
     at = 0 if len(found) == 1 else _index_of_best(request, [each.artifact for each in found])
     answer = fetch_workflow.check_match(request, found[at].artifact, "The locked artifact")
@@ -115,15 +115,15 @@ def build_locked_request(
     """
     built = builder.gather(options, subject, host)
     partial = built.partial
-    if recorded is not None and lock.admitted(replace(partial, form=recorded)):
+    if recorded is not None and lock.entries_admitted(replace(partial, form=recorded)):
         partial = replace(partial, form=recorded)
     if options.exact or not partial.open_facts:
         asked = builder.build_request(options, subject, host)
         key = replace(asked.request.key, form=partial.form)
         return replace(asked, request=replace(asked.request, key=key))
-    entries = lock.admitted(partial)
+    entries = lock.entries_admitted(partial)
     if not entries:
-        raise _not_locked(lock, partial)
+        raise _not_locked_error(lock, partial)
     keys = {entry.request.key: entry for entry in entries}
     rows = [options_of(partial, _choice(entry), options, subject) for entry in keys.values()]
     if len(keys) > 1:
@@ -149,7 +149,7 @@ def _choice(entry: LockEntry) -> Choice:
     return Choice(key, **stated, id=entry.id, consumer=consumer.name if own_flags else None)
 
 
-def _not_locked(lock: LockFile, asked: Key | PartialRequest) -> MismatchError:
+def _not_locked_error(lock: LockFile, asked: Key | PartialRequest) -> MismatchError:
     digest = {"digest": asked.digest} if isinstance(asked, Key) else {}
     return MismatchError(
         "This request is not in the lock.",
@@ -213,7 +213,7 @@ def _find_record(entry: LockEntry, cache: Cache, connect: Connect | None) -> Pin
     if record is not None and (state is CacheState.FRESH or (connect is None and state in CONFIRMABLE)):
         return PinnedArtifact(record.artifact)
     if connect is None:
-        raise _absent(entry) if record is None else _gone(entry)
+        raise _absent_error(entry) if record is None else _gone_error(entry)
     client = connect()
     try:
         if record is not None and state in CONFIRMABLE and fetch_workflow.confirm_record(record, cache, client):
@@ -223,14 +223,14 @@ def _find_record(entry: LockEntry, cache: Cache, connect: Connect | None) -> Pin
         assert artifact is not None
         return PinnedArtifact(artifact, etag)
     except NotFoundError as gone:
-        raise _gone(entry) from gone
+        raise _gone_error(entry) from gone
     except (UnreachableError, TemporaryError) as problem:
         if record is not None and state is CacheState.UNCONFIRMED:
             return PinnedArtifact(record.artifact, warnings=fetch_workflow.stale_warnings(record, problem))
         raise
 
 
-def _gone(entry: LockEntry) -> NoSuchArtifactError:
+def _gone_error(entry: LockEntry) -> NoSuchArtifactError:
     return NoSuchArtifactError(
         f"{entry.model}: the locked artifact {entry.id} is gone from the registry.",
         hint="Publish it again (from a bundle: `mxr import --into registry`), or write a new lock with `mxr lock`.",
@@ -252,19 +252,19 @@ def _download_pinned(
         fetch_workflow.log_use(answer, cache, None)
         return fetch_workflow.make_fetched(answer, cache, "cache", found.warnings)
     if connect is None:
-        raise _absent(entry)
+        raise _absent_error(entry)
     client = connect()
     try:
         fetch_workflow.download_missing(answer, cache, client, watch)
     except NotFoundError as gone:
-        raise _gone(entry) from gone
+        raise _gone_error(entry) from gone
     if found.etag:
         cache.store_artifact(answer.artifact, found.etag)
     fetch_workflow.log_use(answer, cache, client)
     return fetch_workflow.make_fetched(answer, cache, "registry", found.warnings)
 
 
-def _absent(entry: LockEntry) -> UnreachableError:
+def _absent_error(entry: LockEntry) -> UnreachableError:
     return UnreachableError(
         f"The cache does not have artifact {entry.id[:12]} of {entry.model}, and --offline forbids a download.",
         hint="Run the same command once without --offline, or import a bundle: `mxr import`.",
@@ -307,7 +307,7 @@ def verify_entries(lock: LockFile, cache: Cache, folder: Path | None = None) -> 
     """
     if folder is None:
         for entry in lock.entries:
-            yield _verified(entry, {sha: cache.file(sha) for sha in _shas(entry, cache)})
+            yield _verified(entry, {sha: cache.file_path(sha) for sha in _shas(entry, cache)})
         return
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder.", hint="Give the folder in which the programs were placed.")
@@ -343,7 +343,7 @@ def _verified(entry: LockEntry, paths: Mapping[str, Path]) -> LockFinding:
     return LockFinding(entry, found, path=next(iter(paths.values())))
 
 
-def needed(lock: LockFile, host: Host, arch: str | None = None) -> LockFile:
+def needed_entries(lock: LockFile, host: Host, arch: str | None = None) -> LockFile:
     """The entries of a lock that a host needs: those for `arch`, or else for its own GPUs, if the lock has any.
 
     A host without GPUs needs all of them: it prepares folders for others. Raises `UsageError` for an `arch` that the
@@ -380,7 +380,7 @@ WORDS = {
 }
 
 
-def drift(findings: list[LockFinding]) -> MxrError | None:
+def drift_error(findings: list[LockFinding]) -> MxrError | None:
     """The error for what `check_entries` found, None if nothing changed. Gone artifacts determine the error first."""
     message, detail = _summary(findings, "from the lock")
     if not detail["entries"]:
@@ -394,7 +394,7 @@ def drift(findings: list[LockFinding]) -> MxrError | None:
     )
 
 
-def damage(findings: list[LockFinding], lock: Path, folder: Path | None = None) -> MxrError | None:
+def damage_error(findings: list[LockFinding], lock: Path, folder: Path | None = None) -> MxrError | None:
     """The error for the findings of `verify_entries`, None if nothing changed. Changed files determine the error first.
 
     `lock` and `folder`: what was verified. The hint is the command that mends it.

@@ -365,7 +365,7 @@ def files_of(answer: Answer) -> tuple[File, ...]:
 def cached_path(answer: Answer, cache: Cache) -> Path:
     """Return the path in the cache of the program of an answer."""
     files = files_of(answer)
-    return cache.file(files[0].sha256) if len(files) == 1 else cache.root / "files"
+    return cache.file_path(files[0].sha256) if len(files) == 1 else cache.root / "files"
 
 
 def _offline_answer(request: Request, cached: CachedAnswer | None, cache: Cache) -> Answer:

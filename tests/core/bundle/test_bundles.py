@@ -25,7 +25,7 @@ from mxr.bundle.image_layout import TarLayout, open_layout
 from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.errors import DamagedError, MismatchError, MxrError, TemporaryError, UsageError, WouldOverwriteError
-from mxr.lockfiles.lockfile import LockEntry, LockFile, write
+from mxr.lockfiles.lockfile import LockEntry, LockFile, lock_text
 from mxr.protocol.artifacts import ModelClaim
 from mxr.settings import Settings
 from mxr.workflows.push import cut
@@ -46,7 +46,7 @@ def record(cache: Cache, batch: int, precision: str) -> BundleRecord:
     """The bundle record of a real program that is in the cache."""
     path = REAL / f"convnet_b{batch}_{precision}_ref.mxr"
     file = cut(path, "model.mxr")
-    final = cache.file(file.sha256)
+    final = cache.file_path(file.sha256)
     final.parent.mkdir(parents=True, exist_ok=True)
     final.write_bytes(path.read_bytes())
     return BundleRecord(
@@ -131,7 +131,7 @@ def test_it_is_an_oci_image_layout(bundle: Path, records: list[BundleRecord], lo
     kinds = [each["artifactType"] for each in manifests]
     assert kinds == ["application/vnd.mxr.lock.v1", *["application/vnd.mxr.artifact.v1"] * 3]
     assert manifests[0]["config"]["mediaType"] == "application/vnd.oci.empty.v1+json"
-    assert held["blobs/sha256/" + manifests[0]["layers"][0]["digest"][7:]] == write(lock).encode()
+    assert held["blobs/sha256/" + manifests[0]["layers"][0]["digest"][7:]] == lock_text(lock).encode()
     for each, of in zip(manifests[1:], sorted(records, key=lambda each: each.id), strict=True):
         assert each["mediaType"] == "application/vnd.oci.image.manifest.v1+json"
         assert follow(each["config"])["key"] == of.key.to_json()

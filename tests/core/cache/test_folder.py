@@ -115,14 +115,14 @@ def test_folders_of_root_and_of_cache_owners_are_only_read_and_their_memo_is_ign
 
     memo = StatMemo(forged)
     forged.mkdir(exist_ok=True)
-    sha256_memoised(Cache(home / "roots").file(SHA), memo)
+    sha256_memoised(Cache(home / "roots").file_path(SHA), memo)
     before = sorted(path for path in home.rglob("*"))
     acting_as(THIRD, lambda: check(home / "roots", ()))
     acting_as(THIRD, lambda: check(home / "others", (OTHER,)))
     check(home / "others", (OTHER,))
     assert [path for path in before if not path.exists()] == []
     assert {path.stat().st_uid for path in (home / "others").rglob("*")} == {OTHER}, "root wrote nothing there"
-    changed = Cache(home / "roots").file(SHA)
+    changed = Cache(home / "roots").file_path(SHA)
     changed.chmod(0o644)
     changed.write_bytes(b"PROGRAM")
     acting_as(THIRD, lambda: _refuses_damage(home))
@@ -138,7 +138,7 @@ def test_what_others_planted_before_the_folder_was_mended_is_not_used(home: Path
     cache = home / "c"
     fill(cache)
     records = [path for path in cache.rglob("*.json") if {"answers", "artifacts"} & set(path.parts)]
-    program = Cache(cache).file(SHA)
+    program = Cache(cache).file_path(SHA)
     for folder in [cache, *(path for path in cache.rglob("*") if path.is_dir())]:
         folder.chmod(0o777)
 
@@ -182,7 +182,7 @@ def test_planted_symbolic_and_hard_links_neither_redirect_nor_truncate(tmp_path:
     (home / "uses").hardlink_to(victim)
     cache.log_use(SHA)
     assert victim.read_bytes() == b"precious"
-    program = cache.file(SHA)
+    program = cache.file_path(SHA)
     program.rename(elsewhere / SHA)
     program.symlink_to(elsewhere / SHA)
     assert not cache.intact_or_removed(SHA), "a link is not the program"

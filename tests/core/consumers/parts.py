@@ -50,7 +50,7 @@ def delivery(folder: Path, key: Key = GPU, data: bytes = b"program", **fields: A
 
 def held(cache: Cache, data: bytes) -> None:
     """Puts the program into the cache."""
-    path = cache.file(sha256(data).hexdigest())
+    path = cache.file_path(sha256(data).hexdigest())
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         path.write_bytes(data)

@@ -28,7 +28,7 @@ from mxr.artifact.matching import Match
 from mxr.cache.store import Answer, Cache
 from mxr.errors import MxrError, WouldOverwriteError
 from mxr.install import ledger, variant_set
-from mxr.install.placement import Destination, deliver
+from mxr.install.placement import Destination, place_artifact
 from mxr.onnxfile import read_model
 from mxr.request.builder import PreparedRequest
 from mxr.request.model import ModelReference
@@ -68,9 +68,9 @@ def fetch(
     """`mxr fetch m.onnx -o WHERE` for the consumer python."""
     held(cache, data)
     made = delivery(Path("/"), key, data)
-    fetched = Fetched(cache.file(made.program), "cache", Answer(made.artifact, Match()))
+    fetched = Fetched(cache.file_path(made.program), "cache", Answer(made.artifact, Match()))
     asked = PreparedRequest(Request(key), PYTHON, ())
-    return deliver(fetched, cache, asked, model, Destination(str(where), **how)).path
+    return place_artifact(fetched, cache, asked, model, Destination(str(where), **how)).path
 
 
 def other_names(path: Path, tmp_path: Path) -> Iterator[Path]:
@@ -147,7 +147,7 @@ def test_strangers_files_links_pipes_and_folders_are_named_and_stay(
     fetch(cache, model, tmp_path / "link", force=True)
     assert stranger.read_bytes() == b"precious" and not (tmp_path / "link").is_symlink()
     held(cache, b"program")
-    inside = cache.file(sha256(b"program").hexdigest())
+    inside = cache.file_path(sha256(b"program").hexdigest())
     with pytest.raises(WouldOverwriteError, match="inside the cache"):
         fetch(cache, model, inside, force=True)
     assert inside.read_bytes() == b"program"
@@ -296,7 +296,7 @@ def test_a_set_replaces_neither_another_set_nor_strangers(
     def put(key: Key = GPU, force: bool = False) -> None:
         held(cache, b"program")
         made = delivery(Path("/"), key, b"program")
-        fetched = {8: Fetched(cache.file(made.program), "cache", Answer(made.artifact, Match()))}
+        fetched = {8: Fetched(cache.file_path(made.program), "cache", Answer(made.artifact, Match()))}
         subject = replace(model, model=key.model)
         variant_set.place_set(
             fetched, {8: PreparedRequest(Request(key), PYTHON, ())}, subject, str(folder), cache, force=force
@@ -316,7 +316,7 @@ def test_a_set_replaces_neither_another_set_nor_strangers(
         folder.mkdir()
         for expected in ("appeared while", "changed while"):
             path = folder / name
-            real = ledger.write
+            real = ledger.write_ledger
 
             def slow(*arguments: Any, path: Path = path, real: Any = real) -> None:
                 real(*arguments)
@@ -326,7 +326,7 @@ def test_a_set_replaces_neither_another_set_nor_strangers(
                 monkeypatch.context() as patched,
                 pytest.raises(WouldOverwriteError, match=rf"{expected}|belongs to something else"),
             ):
-                patched.setattr(ledger, "write", slow)
+                patched.setattr(ledger, "write_ledger", slow)
                 put(NEWER)
             assert path.read_bytes() == b"precious"
             shutil.rmtree(folder)

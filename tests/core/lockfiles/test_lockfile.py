@@ -17,7 +17,7 @@ from strategies import GPU, constraints, keys
 from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
 from mxr.errors import DamagedError, MxrError, UsageError
-from mxr.lockfiles.lockfile import EMPTY, LockEntry, LockFile, load_lock, parse_lock, write
+from mxr.lockfiles.lockfile import EMPTY, LockEntry, LockFile, load_lock, lock_text, parse_lock
 
 
 def entry(number: int = 1, *, model: str = "models/a.onnx", key: Key = GPU, **more: Any) -> LockEntry:
@@ -51,25 +51,27 @@ def distinct(found: list[LockEntry]) -> list[LockEntry]:
 @given(st.lists(entries(), max_size=5).map(distinct), st.randoms())
 @settings(max_examples=60, deadline=None)
 def test_a_lock_round_trips_through_its_text_in_any_order(found: list[LockEntry], chance: random.Random) -> None:
-    text = write(LockFile(tuple(found)))
-    assert write(parse_lock(text)) == text
+    text = lock_text(LockFile(tuple(found)))
+    assert lock_text(parse_lock(text)) == text
     assert set(parse_lock(text).entries) == set(found)
     chance.shuffle(found)
-    assert write(LockFile(tuple(found))) == text
+    assert lock_text(LockFile(tuple(found))) == text
     assert json.loads(text)["version"] == 1
 
 
 def test_the_text_has_one_field_per_line() -> None:
-    text = write(LockFile((entry(), entry(2, key=batch(16), constraints=Constraints(num_cu=104, allow=("cu",))))))
+    text = lock_text(LockFile((entry(), entry(2, key=batch(16), constraints=Constraints(num_cu=104, allow=("cu",))))))
     assert text.endswith("}\n") and "\t" not in text
     assert '   "constraints": {\n    "num_cu": 104,\n    "allow": ["cu"]\n   },' in text
     assert '     "x": [16, 3, 224, 224]\n' in text
     assert max(map(len, text.splitlines())) < 100
-    assert write(LockFile(())) == EMPTY and parse_lock(EMPTY) == LockFile(())
+    assert lock_text(LockFile(())) == EMPTY and parse_lock(EMPTY) == LockFile(())
 
 
 def changed(before: LockFile, after: LockFile) -> tuple[list[str], list[str]]:
-    rows = list(difflib.unified_diff(write(before).splitlines(), write(after).splitlines(), n=0, lineterm=""))[2:]
+    rows = list(difflib.unified_diff(lock_text(before).splitlines(), lock_text(after).splitlines(), n=0, lineterm=""))[
+        2:
+    ]
     return [row for row in rows if row[0] == "-"], [row for row in rows if row[0] == "+"]
 
 
@@ -87,7 +89,7 @@ def test_a_new_entry_adds_only_its_own_lines() -> None:
     lock = LockFile(tuple(entry(size, key=batch(size)) for size in (1, 4, 8)))
     for model in ("a.onnx", "models/a.onnx", "zzz.onnx"):
         gone, come = changed(lock, lock.merged([entry(9, model=model, key=batch(2))]))
-        assert len(come) - len(gone) == write(LockFile((entry(9, key=batch(2)),))).count("\n") - 5
+        assert len(come) - len(gone) == lock_text(LockFile((entry(9, key=batch(2)),))).count("\n") - 5
         assert len(gone) <= 2
 
 
@@ -107,24 +109,24 @@ def test_one_request_cannot_have_two_artifacts() -> None:
 def test_one_request_for_two_consumers_gives_two_files() -> None:
     one = entry(1, key=batch(1))
     lock = LockFile((one, replace(one, consumer="amdinfer")))
-    assert parse_lock(write(lock)) == lock and len(lock.ids) == 1
+    assert parse_lock(lock_text(lock)) == lock and len(lock.ids) == 1
     assert lock.file_names() == ("a_b1.mxr", "a.mxr")
-    assert lock.serving(one.request)[0].id == one.id
+    assert lock.entries_serving(one.request)[0].id == one.id
 
 
 def test_the_entry_of_the_same_request_precedes_those_of_its_key() -> None:
     wide, narrow = entry(1, constraints=Constraints(num_cu=110)), entry(2, constraints=Constraints(num_cu=104))
     lock = LockFile((wide, narrow, entry(3, key=batch(2))))
-    assert lock.serving(wide.request) == (wide,)
-    assert set(lock.serving(Request(GPU, Constraints(num_cu=60)))) == {wide, narrow}
-    assert lock.serving(Request(batch(64))) == ()
+    assert lock.entries_serving(wide.request) == (wide,)
+    assert set(lock.entries_serving(Request(GPU, Constraints(num_cu=60)))) == {wide, narrow}
+    assert lock.entries_serving(Request(batch(64))) == ()
     nearest = lock.nearest(batch(64))
     assert [row["field"] for each in nearest for row in each["differences"]] == ["inputs.x"] * 3
 
 
 def test_a_generic_program_is_found_for_its_family() -> None:
     generic = entry(1, key=batch(1, arch="gfx11-generic"))
-    assert LockFile((generic,)).serving(Request(batch(1, arch="gfx1100"))) == (generic,)
+    assert LockFile((generic,)).entries_serving(Request(batch(1, arch="gfx1100"))) == (generic,)
 
 
 def test_file_names_distinguish_programs() -> None:
@@ -145,7 +147,7 @@ def test_file_names_distinguish_programs() -> None:
 
 
 def broken(change: Any) -> str:
-    document = json.loads(write(LockFile((entry(1), entry(2, model="models/b.onnx", key=batch(2))))))
+    document = json.loads(lock_text(LockFile((entry(1), entry(2, model="models/b.onnx", key=batch(2))))))
     change(document)
     return json.dumps(document)
 
@@ -194,7 +196,7 @@ def test_a_file_that_is_not_a_lock_is_refused(text: str) -> None:
 
 
 def test_changed_bytes_raise_only_mxr_errors() -> None:
-    data = write(LockFile((entry(1, constraints=Constraints(num_cu=104)), entry(2, key=batch(2))))).encode()
+    data = lock_text(LockFile((entry(1, constraints=Constraints(num_cu=104)), entry(2, key=batch(2))))).encode()
     chance = random.Random(5)
     refused = 0
     for _ in range(3000):
@@ -212,7 +214,7 @@ def test_changed_bytes_raise_only_mxr_errors() -> None:
                 changed[at:] = b""
             changed = changed or bytearray(b" ")
         try:
-            assert write(parse_lock(bytes(changed)))
+            assert lock_text(parse_lock(bytes(changed)))
         except MxrError as problem:
             assert isinstance(problem, DamagedError)
             refused += 1

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
+from types import MappingProxyType
 
 from mxr import onnxfile
 from mxr.artifact.attributes import Request
@@ -22,7 +26,7 @@ from mxr.util.frozen import dataclass
 from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Connect, Fetched
 
-from . import consumer_folder, overwriting
+from . import consumer_folder, ledger, overwriting
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,14 +201,19 @@ def place_files(
     rows: Mapping[str, tuple[Artifact, Request, str]],
     cache: Cache,
     *,
+    documents: Mapping[str, bytes] = MappingProxyType({}),
+    check_documents: Callable[[], None] = lambda: None,
     link: bool = False,
     force: bool = False,
     model_files: Sequence[Path] = (),
 ) -> None:
-    """Place programs with one file each as plain files in a folder, and record them in its ledger.
+    """Place programs with one file each as plain files in a folder, and record them in its ledger: all or none.
 
-    `rows`: the artifact, the request, and the consumer, by file name. Nothing is written if one of them may
-    not be replaced: then raises `WouldOverwriteError`. Raises a disk fault.
+    `rows`: the artifact, the request, and the consumer, by file name. `documents`: the content of other files, which
+    are placed last; `check_documents` raises if they may not be replaced.
+
+    A new folder appears complete, by one rename. In an existing one every file is first written to a folder inside it,
+    then each is renamed into place. Raises `WouldOverwriteError` if one of them may not be replaced, or a disk fault.
     """
     if folder.resolve().is_relative_to(cache.root.resolve()):
         raise WouldOverwriteError(f"{folder} is inside the cache.", hint="Give another path with -o.")
@@ -212,11 +221,56 @@ def place_files(
         name: consumer_folder.plain_slot(consumer, name, each, request)
         for name, (each, request, consumer) in rows.items()
     }
+    programs = {name: cache.file_path(artifact.sha256) for name, (artifact, _, _) in rows.items()}
+    if not os.path.lexists(folder):
+        with _staged(folder.parent, folder.name, programs, documents, link=link) as stage:
+            ledger.write_ledger(stage, ledger.Ledger(slots))
+            disk.sync_folder(stage)
+            with disk.faults(folder):
+                if _give_folder(stage, folder):
+                    return
+    overwriting.refuse_models([folder / name for name in documents], model_files)
+    check_documents()
     with consumer_folder.record_under_lock(folder, slots, cache, force=force, model_files=model_files) as before:
-        for name, (artifact, _, _) in rows.items():
-            (disk.link_whole if link else disk.copy_whole)(
-                cache.file_path(artifact.sha256), folder / name, before[name]
-            )
+        places = [*before.values(), *(disk.FileState.of(folder / name) for name in documents)]
+        # Once more under the lock: another host may have placed its set meanwhile.
+        check_documents()
+        with _staged(folder, "", programs, documents, link=link) as stage, disk.faults(folder):
+            for place in places:
+                place.check()
+            for place in places:
+                place.replace_by(stage / place.path.name)
+            disk.sync_folder(folder)
+
+
+@contextmanager
+def _staged(
+    parent: Path, name: str, programs: Mapping[str, Path], documents: Mapping[str, bytes], *, link: bool
+) -> Iterator[Path]:
+    """Write all files to a temporary folder, for the time of the block. Raises a disk fault."""
+    stage = disk.partial_name(parent, name)
+    try:
+        with disk.faults(parent / name):
+            stage.mkdir(parents=True)
+        for file, source in programs.items():
+            (disk.link_whole if link else disk.copy_whole)(source, stage / file)
+        for file, data in documents.items():
+            disk.write_whole(stage / file, data)
+        yield stage
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _give_folder(stage: Path, folder: Path) -> bool:
+    """Give a folder its name. Returns false if another process created one meanwhile."""
+    try:
+        stage.rename(folder)
+    except OSError as problem:
+        if problem.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            return False
+        raise
+    disk.sync_folder(folder.parent)
+    return True
 
 
 def _onnx_from_registry(model: str, cache: Cache, connect: Connect | None) -> OnnxModel:

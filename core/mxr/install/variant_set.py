@@ -3,15 +3,13 @@
     <folder>/<stem>-b1.mxr ...      the names that the consumer reads, if they differ between the variants
     <folder>/mxr-set.json           {"version", "model", "batches": {"1": {"file","sha256","id","digest","key"}}}
 
-A new folder appears complete, by one rename. For an existing folder, every file is first written to a staging folder
-inside it, then each is renamed into place, the list last. A power cut in between leaves files of two sets: they differ
-from the sha256s in the list, and the same command completes the set.
+The list is replaced last. A power cut in between leaves files of two sets: they differ from the sha256s in the list,
+and the same command completes the set.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +25,8 @@ from mxr.util.frozen import dataclass
 from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Connect, Fetched, LookupResult, Watch, unwatched
 
-from . import consumer_folder, ledger, overwriting
+from . import overwriting
+from .placement import place_files
 
 if TYPE_CHECKING:
     from mxr.cache.store import Cache
@@ -153,7 +152,7 @@ def place_set(
     name: str | None = None,
     force: bool = False,
 ) -> PlacedSet:
-    """Place a complete set in the folder `output`; the module docstring says how it stays consistent.
+    """Place a complete set in the folder `output`, all or none.
 
     Files are reflinks or copies of those in the cache, or hard links with `link`. `name` replaces the name of the
     model. Files that mxr did not place for the same consumer and subject are replaced only with `force`. Raises
@@ -162,44 +161,20 @@ def place_set(
     folder = Path(output)
     check_output(output)
     names = file_names(wanted, name or subject.stem)
-    exists = folder.is_dir()
-    stage = disk.partial_name(folder if exists else folder.parent, folder.name)
-    try:
-        _write_stage(stage, fetched, names, subject, link=link)
-        rows = {
-            names[batch]: consumer_folder.plain_slot(
-                wanted[batch].consumer.name, names[batch], each.answer.artifact, wanted[batch].request
-            )
+    place_files(
+        folder,
+        {
+            names[batch]: (each.artifact, wanted[batch].request, wanted[batch].consumer.name)
             for batch, each in fetched.items()
-        }
-        overwriting.refuse_models([folder / LIST], subject.files)
-        if exists:
-            _check_list(folder / LIST, subject, force=force)
-            claim = consumer_folder.record_under_lock(folder, rows, cache, force=force, model_files=subject.files)
-            with claim as before, disk.faults(folder):
-                # Once more under the lock: another host may have placed its set meanwhile.
-                listing = disk.FileState.of(folder / LIST)
-                _check_list(folder / LIST, subject, force=force)
-                _move_into(stage, [*before.values(), listing])
-        else:
-            ledger.write_ledger(stage, ledger.Ledger(rows))
-            with disk.faults(folder):
-                _move_whole(stage, folder)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
+        },
+        cache,
+        documents={LIST: _listing(fetched, names, subject)},
+        check_documents=lambda: _check_list(folder / LIST, subject, force=force),
+        link=link,
+        force=force,
+        model_files=subject.files,
+    )
     return PlacedSet(folder, folder / LIST, {batch: folder / names[batch] for batch in fetched})
-
-
-def _write_stage(
-    stage: Path, fetched: Mapping[int, Fetched], names: Mapping[int, str], subject: ModelReference, *, link: bool
-) -> None:
-    """Write the files of a set and its list to a folder beside the final one. Raises a disk fault."""
-    put = disk.link_whole if link else disk.copy_whole
-    with disk.faults(stage.parent):
-        stage.mkdir(parents=True)
-    for batch, each in fetched.items():
-        put(each.path, stage / names[batch])
-    disk.write_whole(stage / LIST, _listing(fetched, names, subject))
 
 
 def _check_list(path: Path, subject: ModelReference, *, force: bool) -> None:
@@ -235,24 +210,6 @@ def check_output(output: str | os.PathLike[str]) -> None:
         raise UsageError("The output path is empty.", hint="Give -o FOLDER/, or omit it.")
     if Path(output).exists() and not Path(output).is_dir():
         raise UsageError(f"{output} is a file, but several programs need a folder.", hint="Give -o FOLDER/.")
-
-
-def _move_into(stage: Path, places: Sequence[disk.FileState]) -> None:
-    for place in places:
-        if place.path.is_dir():
-            raise WouldOverwriteError(
-                f"{place.path} is a folder, but a file must be written there.", hint="Remove or rename it."
-            )
-        place.check()
-    for place in places:
-        place.replace_by(stage / place.path.name)
-    disk.sync_folder(places[0].path.parent)
-
-
-def _move_whole(stage: Path, folder: Path) -> None:
-    disk.sync_folder(stage)
-    stage.rename(folder)
-    disk.sync_folder(folder.parent)
 
 
 def _listing(fetched: Mapping[int, Fetched], names: Mapping[int, str], subject: ModelReference) -> bytes:

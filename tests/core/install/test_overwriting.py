@@ -26,9 +26,9 @@ from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
 from mxr.artifact.matching import Match
 from mxr.cache.store import Answer, Cache
-from mxr.errors import MxrError, WouldOverwriteError
+from mxr.errors import DiskFullError, MxrError, WouldOverwriteError
 from mxr.install import ledger, variant_set
-from mxr.install.placement import Destination, place_artifact
+from mxr.install.placement import Destination, place_artifact, place_files
 from mxr.onnxfile import read_model
 from mxr.request.builder import PreparedRequest
 from mxr.request.model import ModelReference
@@ -216,6 +216,7 @@ def test_a_file_that_appears_while_a_program_is_copied_stays(
     if not links:
         monkeypatch.setattr(os, "link", Mock(side_effect=OSError(errno.EPERM, "no links here")))
     out = tmp_path / "o" / "m.mxr"
+    out.parent.mkdir()
     with (
         meanwhile(monkeypatch, lambda: out.write_bytes(b"precious")),
         pytest.raises(WouldOverwriteError, match="appeared while"),
@@ -231,6 +232,52 @@ def test_a_file_that_appears_while_a_program_is_copied_stays(
         fetch(cache, model, out, NEWER, b"newer", **how)
     assert out.read_bytes() == b"precious"
     assert [path.name for path in out.parent.iterdir() if path.name.startswith(disk.PARTIAL)] == []
+
+
+def test_a_folder_that_appears_while_a_program_is_copied_keeps_its_files(
+    cache: Cache, model: ModelReference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "o" / "m.mxr"
+
+    def appear(name: str) -> None:
+        out.parent.mkdir()
+        (out.parent / name).write_bytes(b"precious")
+
+    with (
+        meanwhile(monkeypatch, lambda: appear("m.mxr")),
+        pytest.raises(WouldOverwriteError, match="is not what mxr placed"),
+    ):
+        fetch(cache, model, out)
+    assert out.read_bytes() == b"precious" and len(list(out.parent.iterdir())) == 1
+    shutil.rmtree(out.parent)
+    with meanwhile(monkeypatch, lambda: appear("other")):
+        fetch(cache, model, out)
+    assert (out.parent / "other").read_bytes() == b"precious" and out.read_bytes() == b"program"
+    assert sorted(path.name for path in out.parent.iterdir()) == [ledger.NAME, "m.mxr", "other"]
+
+
+def test_a_full_disk_leaves_no_part_of_a_lock(cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {name: delivery(Path("/"), GPU, name.encode()) for name in ("a.mxr", "b.mxr")}
+    rows = {name: (each.artifact, Request(GPU), "python") for name, each in made.items()}
+    for name in made:
+        held(cache, name.encode())
+    real = disk.copy_whole
+
+    def full(source: Path, final: Path, before: Any = None) -> None:
+        if final.name == "b.mxr":
+            raise DiskFullError("full")
+        real(source, final, before)
+
+    new, there = tmp_path / "o" / "new", tmp_path / "o" / "there"
+    there.mkdir(parents=True)
+    for folder in (new, there):
+        with monkeypatch.context() as patched, pytest.raises(DiskFullError):
+            patched.setattr(disk, "copy_whole", full)
+            place_files(folder, rows, cache)
+        assert [path.name for path in (tmp_path / "o").rglob("*") if path.is_file()] in ([], [ledger.NAME])
+        place_files(folder, rows, cache)
+        assert sorted(path.name for path in folder.iterdir()) == [ledger.NAME, "a.mxr", "b.mxr"]
+        shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -95,21 +95,15 @@ def fetch(
     defaults = configured_defaults(os.fspath(model), settings)
     host = this_host(settings, wanted)
     subject, completed = complete(wanted, os.fspath(model), cache, connect, host, defaults=defaults)
-    built = completed.asked
     if output is None:
         return warned(completed.fetch(cache, connect, refresh=refresh))
-    from .install.installer import installer_for
+    from .install.installer import fetch_artifact, installer_for
     from .install.placement import Destination
 
-    installer = installer_for(built.consumer)
     where = Destination(output, force=force, consumer_options=consumer_options or {})
-    installer.check(built, subject, where, offline=offline)
-    found = installer.find_recorded(built, subject, where, cache, connect)
-    if found is None:
-        installer.check_unrecorded(built, subject, where)
-        found = completed.fetch(cache, connect, refresh=refresh)
-    placed = installer.deliver(found, cache, built, subject, where, connect)
-    return warned(replace(found, path=placed.path))
+    found = warned(fetch_artifact(completed, subject, where, cache, connect, refresh=refresh))
+    installer = installer_for(completed.asked.consumer)
+    return replace(found, path=installer.deliver(found, cache, completed.asked, subject, where, connect).path)
 
 
 @library_call

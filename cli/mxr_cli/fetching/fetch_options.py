@@ -12,8 +12,7 @@ from mxr.util.frozen import dataclass
 if TYPE_CHECKING:
     from mxr.artifact.key import Key
     from mxr.install.placement import Destination
-    from mxr.request.builder import Options, PreparedRequest
-    from mxr.request.model import ModelReference
+    from mxr.request.builder import Options
     from mxr_cli.on_miss import OnMiss
     from mxr_cli.options import Session
 
@@ -59,19 +58,13 @@ class FetchOptions:
         assert self.output is not None
         return f"{self.output.rstrip('/') or '/'}/{key.arch or key.kind}/" if self.per_arch else self.output
 
-    def output_request(self, asked: PreparedRequest, subject: ModelReference) -> Destination | None:
-        """Where to write the program, checked before anything is fetched; None without --output.
-
-        Raises `UsageError`.
-        """
+    def destination(self, key: Key) -> Destination | None:
+        """Where to write the program for this key; None without --output."""
         if self.output is None:
             return None
-        from mxr.install import placement
+        from mxr.install.placement import Destination
 
-        where = self.folder_of(asked.request.key)
-        wanted = placement.Destination(where, self.link, self.force, self.name, self.ort.as_mapping())
-        placement.check_output(asked, subject, wanted, offline=self.offline)
-        return wanted
+        return Destination(self.folder_of(key), self.link, self.force, self.name, self.ort.as_mapping())
 
 
 def with_defaults(session: Session, options: FetchOptions) -> FetchOptions:

@@ -77,7 +77,9 @@ def _fetch_one(session: Session, options: FetchOptions, lock: LockFile, model: s
     asked = pins.build_locked_request(lock, request, subject, session.host(request), recorded)
     for line in asked.notes:
         note(f"mxr: {line}")
-    output = options.output_request(asked, subject)
+    output = options.destination(asked.request.key)
+    if output is not None:
+        installer_for(asked.consumer).check(asked, subject, output, offline=options.offline)
     fetched = pins.fetch_pinned(lock, asked.request, cache, connect, watch=transfer_progress("fetching"))
     return deliver(session, output, fetched, asked, subject, connect)
 
@@ -185,9 +187,11 @@ def _check_layouts(
                 hint="Restore the locked model, or run mxr lock again.",
                 detail={"differences": [{"field": "model", "asked": locked, "found": subject.model}]},
             )
-        output = options.output_request(asked, subject)
+        output = options.destination(asked.request.key)
         assert output is not None
-        recorded = installer_for(asked.consumer).options_in(entry.request.key)
+        installer = installer_for(asked.consumer)
+        installer.check(asked, subject, output, offline=options.offline)
+        recorded = installer.options_in(entry.request.key)
         if recorded is not None:
             output = replace(output, consumer_options={**output.consumer_options, **recorded})
         found[index] = (asked, subject, output)

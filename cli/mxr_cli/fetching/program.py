@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from mxr.util.frozen import dataclass
 from mxr_cli.output import note, transfer_progress
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mxr.install.installer import RecordingRequest
     from mxr.install.placement import Destination, Placement
     from mxr.request.builder import PreparedRequest
@@ -51,28 +54,21 @@ def obtain_program(session: Session, options: FetchOptions) -> ObtainedProgram:
         note(f"mxr: {line}")
     if completed.command:
         note(f"mxr: the complete command: {completed.command}{options.placing_words}")
-    output = options.output_request(asked, subject)
-    if output is not None:
-        from mxr.install.installer import installer_for
+    output = options.destination(asked.request.key)
+    fetch: Callable[..., Fetched] = completed.fetch
+    if output is not None or options.on_miss.compiles:
+        from mxr.install.installer import fetch_artifact
 
-        installer = installer_for(asked.consumer)
-        recorded = installer.find_recorded(asked, subject, output, cache, connect)
-        if recorded is None and options.on_miss.compiles:
-            recording = installer.recording_request(asked, subject, output)
-            recorded = _record_on_worker(session, options, subject, recording)
-        if recorded is not None:
-            return ObtainedProgram(recorded, asked, subject, output)
-        installer.check_unrecorded(asked, subject, output)
+        compile = partial(_compile, session, options, subject) if options.on_miss.compiles else None
+        fetch = partial(fetch_artifact, completed, subject, output, compile=compile)
     try:
-        fetched: Fetched = completed.fetch(cache, connect, refresh=options.refresh, watch=transfer_progress("fetching"))
+        fetched = fetch(cache, connect, refresh=options.refresh, watch=transfer_progress("fetching"))
     except NoSuchArtifactError as error:
-        from mxr_cli.compile_on_miss import compile_and_fetch, suggest_compile
-
         if options.on_miss.action == "fail" and connect is not None and subject.path is not None:
+            from mxr_cli.compile_on_miss import suggest_compile
+
             suggest_compile(session, error, _worker_request(asked, subject, output))
-        if not options.on_miss.compiles:
-            raise
-        fetched = compile_and_fetch(session, options.on_miss, subject, asked, options.request.calibration)
+        raise
     return ObtainedProgram(fetched, asked, subject, output)
 
 
@@ -82,21 +78,21 @@ def deliver_program(session: Session, obtained: ObtainedProgram, *, offline: boo
     return deliver(session, obtained.output, obtained.fetched, obtained.asked, obtained.subject, connect)
 
 
-def _record_on_worker(
+def _compile(
     session: Session,
     options: FetchOptions,
     subject: ModelReference,
+    asked: PreparedRequest,
     recording: RecordingRequest | None,
-) -> Fetched | None:
-    """The files that the consumer writes on a worker; None if no recording is necessary or possible."""
-    if recording is None:
-        return None
+) -> Fetched:
+    """Compile the program, or have a worker record the files of its consumer, and fetch the result."""
     from mxr_cli.compile_on_miss import compile_and_fetch
 
-    note(f"mxr: {recording.reason}")
-    return compile_and_fetch(
-        session, options.on_miss, subject, recording.request, options.request.calibration, recording.file_name
-    )
+    file_name = None
+    if recording is not None:
+        note(f"mxr: {recording.reason}")
+        file_name = recording.file_name
+    return compile_and_fetch(session, options.on_miss, subject, asked, options.request.calibration, file_name)
 
 
 def _worker_request(asked: PreparedRequest, subject: ModelReference, output: Destination | None) -> PreparedRequest:

@@ -13,6 +13,8 @@ from mxr_cli.compile_on_miss import artifact_of_job, submit_job
 from mxr_cli.output import note, transfer_progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mxr.lockfiles.lockfile import LockFile
     from mxr.request.builder import PreparedRequest
     from mxr.request.model import ModelReference
@@ -113,23 +115,19 @@ def _fetch_locked(
 def _fetch_or_compile(
     session: Session, options: FetchOptions, wanted: dict[int, PreparedRequest], subject: ModelReference
 ) -> dict[int, Fetched]:
-    """Fetch the variants, and compile those that are missing where `--on-miss` says so.
+    """Fetch the variants, and compile those that are missing where `--on-miss` says so."""
 
-    Nothing is downloaded before all variants exist. Raises `NoSuchArtifactError` with all that are missing, or the
-    error of a compile.
-    """
-    cache, connect = session.cache(), session.connect(offline=options.offline)
-    found, missing = variant_set.lookup_variants(wanted, cache, connect, refresh=options.refresh)
-    if missing and not options.on_miss.compiles:
-        raise variant_set.missing_error(missing, len(wanted))
-    compiled = _compile(session, options, {batch: wanted[batch] for batch in missing}, subject) if missing else {}
-    fetched = variant_set.download_variants(wanted, found, cache, watch=transfer_progress("fetching"))
-    for batch, identity in compiled.items():
-        client = session.client()
-        fetched[batch] = fetch_workflow.fetch_compiled(
-            identity, wanted[batch].request, cache, client, watch=transfer_progress("fetching")
-        )
-    return dict(sorted(fetched.items()))
+    def compile(missing: Sequence[int]) -> dict[int, str]:
+        return _compile(session, options, {batch: wanted[batch] for batch in missing}, subject)
+
+    return variant_set.fetch_variants(
+        wanted,
+        session.cache(),
+        session.connect(offline=options.offline),
+        refresh=options.refresh,
+        watch=transfer_progress("fetching"),
+        compile=compile if options.on_miss.compiles else None,
+    )
 
 
 def _compile(

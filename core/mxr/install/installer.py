@@ -8,21 +8,26 @@ subclass, registered in `_SPECIAL`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mxr.artifact.key import Key
 from mxr.cache.store import Cache
 from mxr.consumers.consumer import Consumer
 from mxr.consumers.file_change import FileChange
+from mxr.errors import NoSuchArtifactError
 from mxr.request.builder import PreparedRequest
 from mxr.request.model import ModelReference
 from mxr.util.frozen import dataclass
-from mxr.workflows.fetch import Connect, Fetched
+from mxr.workflows.fetch import Connect, Fetched, Watch, unwatched
 
 from . import placement
 from .placement import Destination, Placement
+
+if TYPE_CHECKING:
+    from mxr.workflows.completion import CompletedRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,10 @@ class RecordingRequest:
     request: PreparedRequest
     file_name: str | None
     reason: str
+
+
+Compile = Callable[[PreparedRequest, RecordingRequest | None], Fetched]
+"""Compiles what a fetch misses and fetches it: the program, or what the worker records of its consumer."""
 
 
 class Installer:
@@ -131,6 +140,40 @@ def installers_with_records() -> Iterator[Installer]:
         installer = _special(name)
         if installer.record_folder is not None:
             yield installer
+
+
+def fetch_artifact(
+    completed: CompletedRequest,
+    subject: ModelReference,
+    output: Destination | None,
+    cache: Cache,
+    connect: Connect | None,
+    *,
+    refresh: bool = False,
+    watch: Watch = unwatched,
+    compile: Compile | None = None,
+) -> Fetched:
+    """Fetch into the cache what is to be placed at `output`: the recorded artifact of its consumer, else the program.
+
+    `compile` makes what the registry lacks; without it, a miss is an error. Raises `UsageError` for an output that
+    cannot be written, before anything is downloaded, and what `CompletedRequest.fetch` raises.
+    """
+    asked = completed.asked
+    if output is not None:
+        installer = installer_for(asked.consumer)
+        installer.check(asked, subject, output, offline=connect is None)
+        if recorded := installer.find_recorded(asked, subject, output, cache, connect):
+            return recorded
+        recording = installer.recording_request(asked, subject, output) if compile else None
+        if compile and recording:
+            return compile(recording.request, recording)
+        installer.check_unrecorded(asked, subject, output)
+    try:
+        return completed.fetch(cache, connect, refresh=refresh, watch=watch)
+    except NoSuchArtifactError:
+        if compile is None:
+            raise
+        return compile(asked, None)
 
 
 def _special(name: str) -> Installer:

@@ -10,7 +10,7 @@ and the same command completes the set.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from mxr.cache.store import Cache
     from mxr.host_facts import Host
     from mxr.request.model import ModelReference
+
+Compile = Callable[[Sequence[int]], Mapping[int, str]]
+"""Compiles the variants with these batch sizes. Returns the ids of their artifacts."""
 
 LIST = "mxr-set.json"
 VERSION = 1
@@ -64,7 +67,7 @@ def build_requests(
     return found
 
 
-def lookup_variants(
+def _lookup_variants(
     wanted: Mapping[int, PreparedRequest], cache: Cache, connect: Connect | None, *, refresh: bool = False
 ) -> tuple[dict[int, LookupResult], dict[int, NoSuchArtifactError]]:
     """Find the artifact of each variant, and the variants that have none. Downloads nothing."""
@@ -85,29 +88,30 @@ def fetch_variants(
     *,
     refresh: bool = False,
     watch: Watch = unwatched,
+    compile: Compile | None = None,
 ) -> dict[int, Fetched]:
-    """Fetch all variants into the cache; checks that none is missing before it downloads anything.
+    """Fetch all variants into the cache; nothing is downloaded before all of them exist.
 
-    Weights that variants share are downloaded with the first variant and copied for the others. Raises
-    `NoSuchArtifactError` that lists all missing variants; for other errors see `workflows.fetch.fetch`.
+    `compile` makes the missing ones, given their batch sizes, and returns the ids of their artifacts. Weights that
+    variants share are downloaded with the first variant and copied for the others. Raises `NoSuchArtifactError` that
+    lists all missing variants; for other errors see `workflows.fetch.fetch`.
     """
-    found, missing = lookup_variants(wanted, cache, connect, refresh=refresh)
-    if missing:
-        raise missing_error(missing, len(wanted))
-    return download_variants(wanted, found, cache, watch=watch)
-
-
-def download_variants(
-    wanted: Mapping[int, PreparedRequest], found: Mapping[int, LookupResult], cache: Cache, *, watch: Watch = unwatched
-) -> dict[int, Fetched]:
-    """Download the found variants into the cache, one after the other."""
-    return {
+    found, missing = _lookup_variants(wanted, cache, connect, refresh=refresh)
+    if missing and (compile is None or connect is None):
+        raise _missing_error(missing, len(wanted))
+    compiled = compile(list(missing)) if missing and compile else {}
+    fetched = {
         batch: fetch_workflow.download_found(wanted[batch].request, each, cache, watch=watch)
         for batch, each in found.items()
     }
+    for batch, identity in compiled.items():
+        assert connect is not None
+        request = wanted[batch].request
+        fetched[batch] = fetch_workflow.fetch_compiled(identity, request, cache, connect(), watch=watch)
+    return dict(sorted(fetched.items()))
 
 
-def missing_error(missing: Mapping[int, NoSuchArtifactError], of: int) -> NoSuchArtifactError:
+def _missing_error(missing: Mapping[int, NoSuchArtifactError], of: int) -> NoSuchArtifactError:
     """The error for a set with missing variants."""
     rows = [{"batch": batch, "message": each.message, **each.detail} for batch, each in missing.items()]
     first = next(iter(missing.values()))

@@ -27,10 +27,10 @@ from mxr.consumers.ort.layout import provider_options
 from mxr.consumers.ort.options import OrtSessionOptions
 from mxr.display.text import shell_quoted
 from mxr.errors import MismatchError, UsageError
-from mxr.install.installer import installer_for
+from mxr.install.installer import fetch_artifact, installer_for
 from mxr.install.placement import Destination
 from mxr.settings import Settings
-from mxr.workflows import fetch as fetch_workflow
+from mxr.workflows.completion import CompletedRequest
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -83,13 +83,8 @@ def ort_session(
             hint="Place the program with `mxr fetch --for ort -o FOLDER/`, and use the settings that it prints.",
         )
     output = Destination(f"{folder or settings.cache_dir / 'ort'}/", consumer_options=consumer_options)
-    installer = installer_for(asked.consumer)
-    installer.check(asked, subject, output, offline=offline)
-    found = installer.find_recorded(asked, subject, output, cache, connect)
-    if found is None:
-        installer.check_unrecorded(asked, subject, output)
-        found = warned(fetch_workflow.fetch(asked.request, cache, connect))
-    home = installer.deliver(found, cache, asked, subject, output, connect).path
+    found = warned(fetch_artifact(CompletedRequest(asked), subject, output, cache, connect))
+    home = installer_for(asked.consumer).deliver(found, cache, asked, subject, output, connect).path
     given = {**provider_options(str(home), _precisions(asked.request.key.precision)), **(provider or {})}
     return open_session(subject.path, home, given, session_options)
 

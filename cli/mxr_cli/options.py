@@ -14,7 +14,7 @@ import click
 from mxr.artifact.compile_settings import VARIABLES
 from mxr.artifact.target import parse_input
 from mxr.errors import UsageError
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 from mxr.settings import Settings, load_settings
 from mxr.util.frozen import dataclass
 
@@ -67,7 +67,9 @@ class Session:
         self.say_once(project.unused)
         return of_settings(self.settings).over(project.defaults)
 
-    def default_batches(self, options: Options, defaults: RequestDefaults, subject: ModelReference) -> tuple[int, ...]:
+    def default_batches(
+        self, options: RequestOptions, defaults: RequestDefaults, subject: ModelReference
+    ) -> tuple[int, ...]:
         """Several batch sizes that the defaults set and the model takes, named in a note; else none."""
         from mxr.request.defaults import default_batches
 
@@ -85,7 +87,7 @@ class Session:
                 note(f"mxr: {line}")
                 self.said.add(line)
 
-    def host(self, options: Options | None = None) -> Host:
+    def host(self, options: RequestOptions | None = None) -> Host:
         """The facts of this host, or of the recorded host in the settings. Facts that `options` give are not probed."""
         from mxr.api import this_host
 
@@ -265,7 +267,7 @@ REQUEST_FIELDS = (
     "consumer",
     "follow_links",
 )
-"""The command line options that are fields of `mxr.request.builder.Options` under the same name."""
+"""The command line options that are fields of `mxr.request.builder.RequestOptions` under the same name."""
 
 
 SETTINGS = ("registry", "token", "plaintext", "cache_dir", "host_file")
@@ -275,8 +277,8 @@ SETTINGS = ("registry", "token", "plaintext", "cache_dir", "host_file")
 def common(command: F) -> F:
     """Add the options of a command that uses the registry. The function receives them as one `session`.
 
-    A function with a parameter `options` also receives those of `request` and `matching`, as one `Options`. With a
-    parameter `batches` it accepts several batch sizes and receives them there; one size alone is `options.batch`.
+    A function with a parameter `options` also receives those of `request` and `matching`, as one `RequestOptions`. With
+    a parameter `batches` it accepts several batch sizes and receives them there; one size alone is `options.batch`.
     """
     return _with_session(command, (JSON, *REGISTRY, CACHE_DIR, DEBUG))
 
@@ -345,7 +347,7 @@ def _decorate(command: F, options: Sequence[Callable[[F], F]]) -> F:
     return command
 
 
-def _pop_options(values: dict[str, Any], default_consumer: str | None, *, several: bool) -> Options:
+def _pop_options(values: dict[str, Any], default_consumer: str | None, *, several: bool) -> RequestOptions:
     """Remove the options of a request from `values` and return them as one value. Raises `UsageError`."""
     fields = {name: values.pop(name) for name in REQUEST_FIELDS}
     sizes: tuple[int, ...] = fields["batch"] or ()
@@ -360,10 +362,12 @@ def _pop_options(values: dict[str, Any], default_consumer: str | None, *, severa
     allow = tuple(part.strip() for part in (values.pop("allow", None) or "").split(",") if part.strip())
     env = _parse_settings("env", values.pop("env"), "--env MIGRAPHX_NAME=VALUE")
     backend = _parse_settings("option", values.pop("options_"), "--option NAME=VALUE")
-    return Options(**fields, inputs=inputs, env=env, options=backend, allow=allow, exact=values.pop("exact", False))
+    return RequestOptions(
+        **fields, inputs=inputs, env=env, options=backend, allow=allow, exact=values.pop("exact", False)
+    )
 
 
-def _note_ignored(environ: Mapping[str, str], options: Options) -> None:
+def _note_ignored(environ: Mapping[str, str], options: RequestOptions) -> None:
     """Say that a variable of this environment is not part of the request, if it would change the program."""
     for name in sorted(set(VARIABLES) & environ.keys() - options.env.keys()):
         from mxr_cli.output import note

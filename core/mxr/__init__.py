@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .client.registry import Client
     from .host_facts import detect
     from .program import describe_file
-    from .request.builder import OptionArguments, Options
+    from .request.builder import OptionArguments, RequestOptions
     from .runtime.migraphx_program import load
     from .runtime.ort_session import ort_session
     from .settings import Settings
@@ -58,8 +58,8 @@ __all__ = [
     "NotAllowedError",
     "NotCompiledError",
     "OptionArguments",
-    "Options",
     "Request",
+    "RequestOptions",
     "Settings",
     "TemporaryError",
     "UnreachableError",
@@ -80,7 +80,7 @@ if not TYPE_CHECKING:
         "DynamicDim": "artifact.target",
         "Fetched": "workflows.fetch",
         "Key": "artifact.key",
-        "Options": "request.builder",
+        "RequestOptions": "request.builder",
         "Attributes": "artifact.attributes",
         "Request": "artifact.attributes",
         "OptionArguments": "request.builder",

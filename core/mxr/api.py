@@ -14,7 +14,7 @@ from mxr.artifact.target import DynamicDim, Inputs
 from mxr.cache.store import Cache
 from mxr.display.python_words import in_python
 from mxr.display.text import did_you_mean, printable
-from mxr.request.builder import OptionArguments, Options, PreparedPartialRequest, PreparedRequest
+from mxr.request.builder import OptionArguments, PreparedPartialRequest, PreparedRequest, RequestOptions
 from mxr.request.defaults import apply_defaults, of_project, of_settings
 from mxr.request.model import ModelReference
 from mxr.workflows.fetch import Connect, Fetched
@@ -77,10 +77,10 @@ def fetch(
     in `output` that mxr did not write. `consumer_options`: the options of `mxr fetch` that apply to one consumer only,
     by name: `{"ort": "1.27.1"}`. `inputs`: the shapes of inputs with dims other than the batch left open.
 
-    `options` are the fields of `mxr.Options`, such as arch, rocm, migraphx, batch, precision, consumer, exact and
-    allow. Facts that they do not give come from this host, from request defaults such as those in `mxr.toml`, or from
-    the only program in the registry that has the others: `.match.assumed` has what was assumed. Several such programs
-    are a `UsageError`.
+    `options` are the fields of `mxr.RequestOptions`, such as arch, rocm, migraphx, batch, precision, consumer, exact
+    and allow. Facts that they do not give come from this host, from request defaults such as those in `mxr.toml`, or
+    from the only program in the registry that has the others: `.match.assumed` has what was assumed. Several such
+    programs are a `UsageError`.
 
     Raises `NoSuchArtifactError` (`detail["nearest"]` lists the closest programs), `UnreachableError`, `DamagedError`,
     `UsageError`, or another `mxr.MxrError`.
@@ -163,8 +163,8 @@ def _log_warnings(lines: Sequence[str]) -> None:
 
 def make_options(
     inputs: Mapping[str, Sequence[int | DynamicDim]] | None, given: OptionArguments, consumer: str | None
-) -> Options:
-    """Return `Options` from the keyword arguments of `fetch` and its like. `consumer` is the default consumer.
+) -> RequestOptions:
+    """Return `RequestOptions` from the keyword arguments of `fetch` and its like. `consumer` is the default consumer.
 
     Raises `TypeError` for an argument that does not exist, with the nearest one.
     """
@@ -177,7 +177,7 @@ def make_options(
         fields["calibration"] = Path(fields["calibration"])
     if "allow" in fields:
         fields["allow"] = tuple(fields["allow"])
-    return Options(inputs=as_inputs(inputs), **fields)
+    return RequestOptions(inputs=as_inputs(inputs), **fields)
 
 
 def connection(settings: Settings) -> Connect:
@@ -209,7 +209,7 @@ def configured_defaults(model: str, settings: Settings) -> RequestDefaults:
 
 
 def all_defaults(
-    options: Options,
+    options: RequestOptions,
     subject: ModelReference,
     host: Host,
     configured: RequestDefaults,
@@ -230,7 +230,7 @@ def all_defaults(
 
 
 def prepare(
-    options: Options,
+    options: RequestOptions,
     model: str,
     cache: Cache,
     connect: Connect | None,
@@ -250,7 +250,7 @@ def prepare(
     return subject, replace(built, notes=(*notes, *built.notes))
 
 
-def _ask(options: Options, subject: ModelReference, host: Host, connect: Connect | None) -> PreparedRequest:
+def _ask(options: RequestOptions, subject: ModelReference, host: Host, connect: Connect | None) -> PreparedRequest:
     def toolchains(identity: str, arch: str | None) -> list[str]:
         try:
             found = connect().artifacts(model=identity, arch=arch, limit=1000).artifacts if connect else ()
@@ -263,7 +263,7 @@ def _ask(options: Options, subject: ModelReference, host: Host, connect: Connect
 
 
 def complete(
-    options: Options,
+    options: RequestOptions,
     model: str,
     cache: Cache,
     connect: Connect | None,
@@ -301,7 +301,7 @@ def _records(built: PreparedPartialRequest) -> bool:
     return built.consumer is not None and installer_for(built.consumer).record_folder is not None
 
 
-def this_host(settings: Settings, options: Options | None = None, *, whole_node: bool = False) -> Host:
+def this_host(settings: Settings, options: RequestOptions | None = None, *, whole_node: bool = False) -> Host:
     """Return the facts of this host, overridden by the recorded host facts in `settings.host_file`, if any.
 
     Skips the detection of facts that `options` give. A configured `host_file` must be readable in any case.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 from mxr_cli.commands import fetch as fetch_command
 from mxr_cli.fetching.fetch_options import FetchOptions
 from mxr_cli.fetching.ort_options import OrtOptions
@@ -19,7 +19,7 @@ from mxr_cli.options import Session
 
 Parse = Callable[..., tuple[Session, FetchOptions]]
 
-DEFAULTS = FetchOptions(request=Options(), batches=(), on_miss=OnMiss(), ort=OrtOptions(), model="m.onnx")
+DEFAULTS = FetchOptions(request=RequestOptions(), batches=(), on_miss=OnMiss(), ort=OrtOptions(), model="m.onnx")
 
 
 @pytest.fixture
@@ -49,10 +49,10 @@ def parse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parse:
     ("arguments", "expected"),
     [
         ((), {}),
-        (("--batch", "8"), {"request": Options(batch=8)}),
+        (("--batch", "8"), {"request": RequestOptions(batch=8)}),
         (("--batch", "4,1"), {"batches": (1, 4)}),
-        (("--for", "triton", "--exact"), {"request": Options(consumer="triton", exact=True)}),
-        (("--allow", "cu, patch"), {"request": Options(allow=("cu", "patch"))}),
+        (("--for", "triton", "--exact"), {"request": RequestOptions(consumer="triton", exact=True)}),
+        (("--allow", "cu, patch"), {"request": RequestOptions(allow=("cu", "patch"))}),
         (("-o", "out/", "--name", "net"), {"output": "out/", "name": "net"}),
         (("-o", "out/", "--force", "--link"), {"output": "out/", "force": True, "link": True}),
         (("--offline",), {"offline": True}),

@@ -36,7 +36,7 @@ from mxr.precompilation.run import (
 )
 from mxr.protocol import jobs as job_protocol
 from mxr.protocol.surveys import RequestStatus
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 from mxr.request.model import ModelReference
 from mxr_cli import matrix_progress
 from mxr_cli.main import main
@@ -46,7 +46,7 @@ FILE = Path("ci/matrix.yaml")
 
 
 def wanted(batch: int = 1, name: str = "a.onnx", **more: Any) -> CellRequest:
-    options = Options(kind="ref", migraphx="2.15", batch=batch, precision="fp32", consumer="python", **more)
+    options = RequestOptions(kind="ref", migraphx="2.15", batch=batch, precision="fp32", consumer="python", **more)
     subject = ModelReference(KEY.model, OnnxModel(Path(name), 0, (), (), (), None, 0, ""))
     return CellRequest(Cell(name, options, 4, name, 9), subject, Request(KEY))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import mxr
-from mxr.request.builder import OptionArguments, Options
+from mxr.request.builder import OptionArguments, RequestOptions
 
 pytestmark = pytest.mark.process
 
@@ -19,7 +19,7 @@ CORE = Path(mxr.__file__).parent.parent
 
 PROGRAM = """
 import mxr
-from mxr import Options
+from mxr import RequestOptions
 
 def serve(shapes: dict[str, list[int]]) -> str:
     found = mxr.fetch("model.onnx", batch=8, arch="gfx908", allow=["tuning"], inputs=shapes, offline=True)
@@ -30,7 +30,7 @@ def serve(shapes: dict[str, list[int]]) -> str:
 
 reveal_type(mxr.fetch)
 reveal_type(mxr.fetch("model.onnx"))
-reveal_type(Options(batch=8))
+reveal_type(RequestOptions(batch=8))
 """
 WRONG = """
 import mxr
@@ -66,7 +66,7 @@ def test_a_program_that_uses_mxr_is_checked(tmp_path: Path) -> None:
     function, fetched, options = found["program"]
     assert 'note: Revealed type is "def (model: ' in function and "mxr.workflows.fetch.Fetched" in function
     assert fetched.endswith('note: Revealed type is "mxr.workflows.fetch.Fetched"')
-    assert options.endswith('note: Revealed type is "mxr.request.builder.Options"')
+    assert options.endswith('note: Revealed type is "mxr.request.builder.RequestOptions"')
     errors = [line for line in found["wrong"] if ": error: " in line]
     assert [line.split(":")[1] for line in errors] == ["4", "5", "6", "7", "8"]
     for line, name in zip(errors, ("bach", "ofline", "precison", "batch", "no_such_name"), strict=True):
@@ -74,7 +74,7 @@ def test_a_program_that_uses_mxr_is_checked(tmp_path: Path) -> None:
 
 
 def test_the_keyword_arguments_are_the_fields_of_options() -> None:
-    fields = {field.name: field.type for field in dataclasses.fields(Options) if field.name != "inputs"}
+    fields = {field.name: field.type for field in dataclasses.fields(RequestOptions) if field.name != "inputs"}
     keywords = {name: each.__forward_arg__ for name, each in OptionArguments.__annotations__.items()}
     assert list(keywords) == list(fields)
     # These two accept more than the field holds: what a user has at hand is converted.

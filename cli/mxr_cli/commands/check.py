@@ -12,7 +12,7 @@ from mxr.artifact.key import value_text
 from mxr.artifact.target import userland
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import MismatchError
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 from mxr_cli.options import Session, local, request
 from mxr_cli.output import echo, note, print_json
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.argument("path", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
 @request
 @local
-def check(session: Session, options: Options, path: Path) -> None:
+def check(session: Session, options: RequestOptions, path: Path) -> None:
     """Check whether FILE runs on this host, on a recorded host (--host), or on a given target (--arch ...).
 
     Options such as --batch, --input, --precision, --for and the compile flags are compared with the file, too. Each
@@ -56,7 +56,7 @@ def check(session: Session, options: Options, path: Path) -> None:
     _check_file(session, options, path, where)
 
 
-def _check_file(session: Session, options: Options, file: Path, where: str) -> None:
+def _check_file(session: Session, options: RequestOptions, file: Path, where: str) -> None:
     from mxr.program import describe_file
     from mxr.request import compatibility
     from mxr.request.builder import choose_hardware, choose_toolchain
@@ -87,7 +87,7 @@ def _check_file(session: Session, options: Options, file: Path, where: str) -> N
 
 
 def _check_folder(
-    session: Session, options: Options, folder: Path, where: str, target: tuple[Hardware, HostToolchain]
+    session: Session, options: RequestOptions, folder: Path, where: str, target: tuple[Hardware, HostToolchain]
 ) -> None:
     from mxr.install.folder_check import check_folder
 
@@ -121,7 +121,7 @@ def _facts(row: CheckedProgram) -> str:
     return ", ".join(word for word in (*words, f"batch {row.batch}" if row.batch else "") if word)
 
 
-def _arch_words(options: Options) -> str:
+def _arch_words(options: RequestOptions) -> str:
     return f" --arch {options.arch}" if options.arch else ""
 
 
@@ -132,7 +132,7 @@ def _fail(session: Session, error: MismatchError) -> None:
     raise error
 
 
-def _where(session: Session, options: Options) -> str:
+def _where(session: Session, options: RequestOptions) -> str:
     """What the file is checked against, in words."""
     named = [options.arch or options.kind, options.vendor, *(f"{n} CUs" for n in (options.num_cu,) if n)]
     named += [

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import click
 
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 from mxr_cli.fetching.dispatch import dispatch_fetch as run_fetch
 from mxr_cli.fetching.fetch_options import FetchOptions
 from mxr_cli.fetching.ort_options import OrtOptions, ort_options
@@ -92,7 +92,7 @@ class FetchCommand(GroupedCommand):
 @common
 def fetch(
     session: Session,
-    options: Options,
+    options: RequestOptions,
     batches: tuple[int, ...],
     on_miss: str,
     ort: OrtOptions,

@@ -10,7 +10,7 @@ import click
 from mxr.display.text import counted
 from mxr.errors import UsageError
 from mxr.lockfiles.lockfile import save_lock
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 from mxr_cli.fetching.ort_options import OrtOptions, ort_options
 from mxr_cli.options import Session, common, request
 from mxr_cli.output import echo, note, print_json, transfer_progress
@@ -36,7 +36,7 @@ from mxr_cli.output import echo, note, print_json, transfer_progress
 @common
 def import_(  # noqa: PLR0913 - a parameter for each option
     session: Session,
-    options: Options,
+    options: RequestOptions,
     batches: tuple[int, ...],
     ort: OrtOptions,
     bundle: Path | None,
@@ -75,14 +75,14 @@ def import_(  # noqa: PLR0913 - a parameter for each option
         return
     if bundle is None:
         raise UsageError("No bundle is given.", hint="Use mxr import BUNDLE, or mxr import --ort-cache FOLDER.")
-    if options != Options(consumer=options.consumer) or batches or ort != OrtOptions() or model is not None:
+    if options != RequestOptions(consumer=options.consumer) or batches or ort != OrtOptions() or model is not None:
         raise UsageError(
             "The options of a request need --ort-cache: a bundle describes its artifacts.", hint="Omit them."
         )
     _import_bundle(session, bundle, into or "cache", lock_file)
 
 
-def _publish_ort_cache(session: Session, folder: Path, model: str, options: Options, ort: OrtOptions) -> None:
+def _publish_ort_cache(session: Session, folder: Path, model: str, options: RequestOptions, ort: OrtOptions) -> None:
     from mxr.install.ort_cache import publish_recording
     from mxr.request import model as models
 

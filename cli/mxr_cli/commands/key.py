@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 from mxr_cli.options import Session, common, matching, request
 from mxr_cli.output import echo, note, print_json
 
@@ -14,7 +14,7 @@ from mxr_cli.output import echo, note, print_json
 @request
 @matching
 @common
-def key(session: Session, options: Options, model: str) -> None:
+def key(session: Session, options: RequestOptions, model: str) -> None:
     """Show the key of a request for MODEL, its digest and the identity of the model, without fetching anything."""
     from mxr.api import prepare
 

@@ -13,7 +13,7 @@ from mxr.display.text import counted
 from mxr.errors import NoSuchArtifactError, UsageError
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load_lock, save_lock
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 from mxr.util.frozen import dataclass
 from mxr_cli.fetching.ort_options import ort_options
 from mxr_cli.lock_report import report_findings
@@ -84,7 +84,7 @@ class LockTask:
 @matching
 @matrix_access
 @common
-def lock(session: Session, options: Options, batches: tuple[int, ...], ort: OrtOptions, **values: Any) -> None:
+def lock(session: Session, options: RequestOptions, batches: tuple[int, ...], ort: OrtOptions, **values: Any) -> None:
     """Write a lock file with the artifact that each request gets now. Commit it, and deploy with `mxr fetch --locked`.
 
     If artifacts are missing, write nothing and list all of them (exit code 3).
@@ -113,7 +113,9 @@ def lock(session: Session, options: Options, batches: tuple[int, ...], ort: OrtO
         _write(session, task, options, batches, ort)
 
 
-def _write(session: Session, task: LockTask, options: Options, batches: tuple[int, ...], ort: OrtOptions) -> None:
+def _write(
+    session: Session, task: LockTask, options: RequestOptions, batches: tuple[int, ...], ort: OrtOptions
+) -> None:
     """Lock the models, if any are given, and register the lock, if a name is given."""
     if task.models:
         base = load_lock(task.file) if task.add and task.file.exists() else LockFile(())
@@ -150,7 +152,7 @@ class LockRequest:
 
 
 def _entries(
-    session: Session, task: LockTask, options: Options, batches: tuple[int, ...], ort: OrtOptions
+    session: Session, task: LockTask, options: RequestOptions, batches: tuple[int, ...], ort: OrtOptions
 ) -> list[LockEntry]:
     """An entry for each request. Raises `NoSuchArtifactError` with all requests that have no artifact."""
     from mxr.install.installer import installer_for
@@ -170,7 +172,9 @@ def _entries(
     return entries
 
 
-def _requests(session: Session, task: LockTask, options: Options, batches: tuple[int, ...]) -> Iterator[LockRequest]:
+def _requests(
+    session: Session, task: LockTask, options: RequestOptions, batches: tuple[int, ...]
+) -> Iterator[LockRequest]:
     """The requests of all models and matrices. A matrix has its own options."""
     from mxr.api import prepare
     from mxr.request import model as models
@@ -178,7 +182,7 @@ def _requests(session: Session, task: LockTask, options: Options, batches: tuple
     cache = session.cache()
     for model in task.models:
         if model.endswith((".yaml", ".yml")):
-            if batches or options != Options(consumer=options.consumer, follow_links=options.follow_links):
+            if batches or options != RequestOptions(consumer=options.consumer, follow_links=options.follow_links):
                 raise UsageError(
                     f"{model} is a matrix, which contains the options of its requests.",
                     hint="Omit the options, or lock models instead of a matrix.",

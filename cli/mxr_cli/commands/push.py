@@ -9,7 +9,7 @@ import click
 
 from mxr.artifact.serving import DESCRIPTIONS
 from mxr.errors import DamagedError, MismatchError, MxrError, UsageError
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 from mxr_cli.options import Session, common, request
 from mxr_cli.output import echo, note, print_json, transfer_progress
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 )
 @request
 @common
-def push(session: Session, options: Options, path: Path, model: str | None, amend: bool) -> None:
+def push(session: Session, options: RequestOptions, path: Path, model: str | None, amend: bool) -> None:
     """Publish the compiled program FILE for every host that can run it.
 
     The architecture with its features, the MIGraphX version, the input shapes and the target kind are read from the
@@ -64,7 +64,9 @@ def push(session: Session, options: Options, path: Path, model: str | None, amen
     echo(artifact.id)
 
 
-def _publish(session: Session, options: Options, file: Path, model: str, *, amend: bool) -> tuple[Artifact, list[str]]:
+def _publish(
+    session: Session, options: RequestOptions, file: Path, model: str, *, amend: bool
+) -> tuple[Artifact, list[str]]:
     """Publish one program. Returns its artifact, and warnings about its label."""
     from mxr.program import describe_file
     from mxr.request import model as models
@@ -80,7 +82,7 @@ def _publish(session: Session, options: Options, file: Path, model: str, *, amen
     return artifact, list(dict.fromkeys([*labels.warnings, *(artifact.description or {}).get("warnings", ())]))
 
 
-def _push_folder(session: Session, options: Options, folder: Path, model: str | None, *, amend: bool) -> None:
+def _push_folder(session: Session, options: RequestOptions, folder: Path, model: str | None, *, amend: bool) -> None:
     """Publish the programs of a folder. Raises the first error at the end, after all others were published."""
     from mxr.install.folder_check import programs
 
@@ -114,7 +116,7 @@ def _push_folder(session: Session, options: Options, folder: Path, model: str | 
 
 
 def _publish_beside(
-    session: Session, options: Options, path: Path, model: str | None, *, amend: bool
+    session: Session, options: RequestOptions, path: Path, model: str | None, *, amend: bool
 ) -> tuple[Artifact, list[str]]:
     """Publish one program of a folder with the model beside it. Raises `UsageError` where there is none."""
     from mxr.install.folder_check import misnamed, model_beside

@@ -12,7 +12,7 @@ from mxr.util.frozen import dataclass
 if TYPE_CHECKING:
     from mxr.artifact.key import Key
     from mxr.install.placement import Destination
-    from mxr.request.builder import Options
+    from mxr.request.builder import RequestOptions
     from mxr_cli.on_miss import OnMiss
     from mxr_cli.options import Session
 
@@ -28,7 +28,7 @@ class FetchOptions:
     of the settings and of the project of the model.
     """
 
-    request: Options
+    request: RequestOptions
     batches: tuple[int, ...]
     on_miss: OnMiss
     ort: OrtOptions

@@ -12,7 +12,7 @@ from mxr.display.text import counted
 from mxr.errors import MismatchError, UsageError
 from mxr.lockfiles import pins
 from mxr.lockfiles.lockfile import FILE_NAME, LockEntry, LockFile, load_lock
-from mxr.request.builder import Options, PreparedRequest
+from mxr.request.builder import PreparedRequest, RequestOptions
 from mxr.util import disk
 from mxr_cli.output import note, transfer_progress
 
@@ -87,7 +87,7 @@ def _fetch_one(session: Session, options: FetchOptions, lock: LockFile, model: s
 def _fetch_all(session: Session, options: FetchOptions, lock: LockFile, file: Path) -> dict[str, Any]:
     """Fetch the entries of a lock into the cache, then write them where `--output` says."""
     request = options.request
-    allowed = Options(arch=request.arch, consumer=request.consumer, follow_links=request.follow_links)
+    allowed = RequestOptions(arch=request.arch, consumer=request.consumer, follow_links=request.follow_links)
     if options.batches or request != allowed:
         raise UsageError(
             "The options of a request need a MODEL; without one, --locked fetches the entries of the lock.",

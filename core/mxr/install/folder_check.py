@@ -20,7 +20,7 @@ from mxr.errors import MxrError, UsageError
 from mxr.host_facts import HostToolchain
 from mxr.program import describe_file
 from mxr.request import compatibility
-from mxr.request.builder import Hardware, Options
+from mxr.request.builder import Hardware, RequestOptions
 from mxr.request.compatibility import Requirement
 from mxr.util import disk
 from mxr.util.frozen import dataclass
@@ -69,7 +69,7 @@ class CheckedProgram:
 
 
 def check_folder(
-    folder: Path, options: Options, hardware: Hardware, toolchain: HostToolchain
+    folder: Path, options: RequestOptions, hardware: Hardware, toolchain: HostToolchain
 ) -> tuple[CheckedProgram, ...]:
     """Check all programs in a folder and the folders in it, in the order of their names.
 
@@ -115,7 +115,12 @@ def programs(folder: Path) -> Iterator[Path]:
 
 
 def _check(
-    folder: Path, path: Path, consumer: str | None, options: Options, hardware: Hardware, toolchain: HostToolchain
+    folder: Path,
+    path: Path,
+    consumer: str | None,
+    options: RequestOptions,
+    hardware: Hardware,
+    toolchain: HostToolchain,
 ) -> CheckedProgram:
     name = str(path.relative_to(folder))
     try:

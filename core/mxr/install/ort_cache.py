@@ -41,7 +41,7 @@ from mxr.consumers.ort.recording_form import (
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import MxrError, NoSuchArtifactError, UnreachableError, UsageError
 from mxr.protocol import artifacts as artifact_protocol
-from mxr.request.builder import Options, PreparedRequest
+from mxr.request.builder import PreparedRequest, RequestOptions
 from mxr.request.model import ModelReference
 from mxr.util.codec import canonical
 from mxr.workflows import fetch as fetch_workflow
@@ -185,7 +185,7 @@ class OrtInstaller(Installer):
 
 
 def publish_recording(
-    folder: Path, options: Options, subject: ModelReference, ort: Mapping[str, str], client: Client, watch: Watch
+    folder: Path, options: RequestOptions, subject: ModelReference, ort: Mapping[str, str], client: Client, watch: Watch
 ) -> artifact_protocol.Artifact:
     """Publish the files that ONNX Runtime's provider wrote to `folder` for this model, as one artifact.
 
@@ -215,7 +215,7 @@ def publish_recording(
     return transfer.upload_and_publish(send, lambda: client.publish(wanted))
 
 
-def _files(folder: Path, options: Options) -> list[Path]:
+def _files(folder: Path, options: RequestOptions) -> list[Path]:
     paths = recording.named(folder)
     if not paths:
         raise UsageError(
@@ -236,7 +236,7 @@ def _files(folder: Path, options: Options) -> list[Path]:
     return fits
 
 
-def _label(paths: list[Path], options: Options, subject: ModelReference, form: str) -> tuple[Key, Attributes]:
+def _label(paths: list[Path], options: RequestOptions, subject: ModelReference, form: str) -> tuple[Key, Attributes]:
     """Key and attributes of a set.
 
     The inputs are those of the model. The inputs of one file are no guide: a partition's are values inside the graph.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.errors import MxrError, NoSuchArtifactError, UsageError, WouldOverwriteError
 from mxr.request import builder
-from mxr.request.builder import Options, PreparedRequest
+from mxr.request.builder import PreparedRequest, RequestOptions
 from mxr.request.defaults import apply_defaults
 from mxr.util import disk
 from mxr.util.frozen import dataclass
@@ -50,7 +50,7 @@ class PlacedSet:
 
 
 def build_requests(
-    options: Options,
+    options: RequestOptions,
     batches: Sequence[int],
     subject: ModelReference,
     host: Host,

@@ -33,7 +33,7 @@ from mxr.errors import (
 from mxr.host_facts import Host
 from mxr.request import builder
 from mxr.request import model as subjects
-from mxr.request.builder import Options, PreparedRequest
+from mxr.request.builder import PreparedRequest, RequestOptions
 from mxr.request.choices import distinguishing, options_of
 from mxr.request.model import ModelReference
 from mxr.util import disk
@@ -104,7 +104,7 @@ def fetch_pinned(
 
 
 def build_locked_request(
-    lock: LockFile, options: Options, subject: ModelReference, host: Host, recorded: str | None = None
+    lock: LockFile, options: RequestOptions, subject: ModelReference, host: Host, recorded: str | None = None
 ) -> PreparedRequest:
     """Build a request from options and host, completed by the only entry of the lock that has all of their facts.
 

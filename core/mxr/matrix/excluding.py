@@ -5,18 +5,18 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable
 
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 
 from .kinds import SourcedValue
 from .table import SectionValues
 
 
-def excluded(name: str, options: Options, excludes: Iterable[SectionValues]) -> bool:
+def excluded(name: str, options: RequestOptions, excludes: Iterable[SectionValues]) -> bool:
     """Whether a cell is excluded. `name` is its model as written in the matrix."""
     return any(_matches(entry, name, options) for entry in excludes)
 
 
-def _matches(entry: SectionValues, name: str, options: Options) -> bool:
+def _matches(entry: SectionValues, name: str, options: RequestOptions) -> bool:
     for field, given in entry.values.items():
         if field == "path":
             if not (name == given.value or fnmatch.fnmatchcase(name, given.value)):
@@ -26,7 +26,7 @@ def _matches(entry: SectionValues, name: str, options: Options) -> bool:
     return True
 
 
-def _equal(field: str, wanted: SourcedValue, options: Options) -> bool:
+def _equal(field: str, wanted: SourcedValue, options: RequestOptions) -> bool:
     found = getattr(options, "consumer" if field == "for" else field)
     if field == "arch":
         return found is not None and (found == wanted.value or found.partition(":")[0] == wanted.value)

@@ -12,7 +12,7 @@ from typing import Any
 from mxr.artifact import compile_support, target
 from mxr.artifact.key import MODEL, MODEL_PREFIX
 from mxr.artifact.target import GfxArch, Inputs
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 from mxr.util.frozen import dataclass
 
 from .document import DocumentNode
@@ -37,7 +37,7 @@ class Cell:
     """
 
     model: Path | str
-    options: Options
+    options: RequestOptions
     line: int
     name: str
     target_line: int
@@ -174,7 +174,7 @@ def _expanded(matrix: Matrix, row: _Row) -> Iterator[tuple[Cell, DocumentNode]]:
             runner = side.get("runner")
             labels = tuple(each.value for each in runner.value) if runner else ()
             for (inputs, batch), precision, consumer in product(shapes, *axes):
-                options = Options(
+                options = RequestOptions(
                     **fixed,
                     **_shaped(inputs, batch),
                     **_flags(matrix, layers, precision.value),

@@ -25,7 +25,7 @@ from .model import ModelReference
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RequestOptions:
     """The options of a request, as on the command line. None means not given.
 
     `follow_links`: follow external data that is a symbolic link, wherever it leads.
@@ -55,7 +55,7 @@ class Options:
 
 
 class OptionArguments(TypedDict, total=False):
-    """The fields of `Options` except `inputs`, as keyword arguments of `mxr.fetch` and its like."""
+    """The fields of `RequestOptions` except `inputs`, as keyword arguments of `mxr.fetch` and its like."""
 
     arch: str | None
     vendor: str | None
@@ -116,7 +116,7 @@ Toolchains = Callable[[str, str | None], list[str]]
 
 
 def build_request(
-    options: Options,
+    options: RequestOptions,
     subject: ModelReference,
     host: Host,
     toolchains: Toolchains | None = None,
@@ -157,7 +157,7 @@ def build_request(
 
 
 def gather(
-    options: Options,
+    options: RequestOptions,
     subject: ModelReference,
     host: Host,
     sha256_of: Callable[[Path | None], str | None] | None = None,
@@ -200,7 +200,7 @@ def gather(
     return PreparedPartialRequest(partial, consumer, (*notes, *_doubts(options, partial)))
 
 
-def _doubts(options: Options, partial: PartialRequest) -> Iterator[str]:
+def _doubts(options: RequestOptions, partial: PartialRequest) -> Iterator[str]:
     """Yield what is odd about the toolchain: versions that do not go together, and variables that it does not read."""
     if partial.vendor == "amd" and (options.rocm or options.migraphx):
         yield from pair_warnings(partial.migraphx, partial.rocm)
@@ -208,13 +208,13 @@ def _doubts(options: Options, partial: PartialRequest) -> Iterator[str]:
         yield from filter(None, (unread(name, VARIABLES[name], partial.migraphx) for name, _ in partial.env))
 
 
-def _stated_hardware(options: Options) -> Hardware:
+def _stated_hardware(options: RequestOptions) -> Hardware:
     """Return what options alone tell of a target whose arch is unknown."""
     counts = (options.num_cu, options.chiplets)
     return Hardware(options.kind or "", options.vendor, None, None, None, *counts, options.real_arch)
 
 
-def _constraints(options: Options, hardware: Hardware) -> Constraints:
+def _constraints(options: RequestOptions, hardware: Hardware) -> Constraints:
     """Return the constraints of options and hardware, without those of the toolchain."""
     return Constraints(
         sramecc=hardware.sramecc,
@@ -228,7 +228,7 @@ def _constraints(options: Options, hardware: Hardware) -> Constraints:
     )
 
 
-def _stated_flags(options: Options, consumer: Consumer | None) -> tuple[bool | None, bool | None]:
+def _stated_flags(options: RequestOptions, consumer: Consumer | None) -> tuple[bool | None, bool | None]:
     """Return offload_copy and fast_math; both are open if neither a flag nor a consumer is given."""
     if consumer is None and (options.offload_copy, options.fast_math) == (None, None):
         return None, None
@@ -239,7 +239,7 @@ def _split(version: str | None, name: str, *, zeros: bool) -> tuple[str | None, 
     return target.split_version(version, name, zeros=zeros) if version else (None, None)
 
 
-def choose_toolchain(options: Options, toolchain: HostToolchain) -> HostToolchain:
+def choose_toolchain(options: RequestOptions, toolchain: HostToolchain) -> HostToolchain:
     """Return the toolchain in the options, else that of the host. The host's build applies to its MIGraphX only."""
     return HostToolchain(
         rocm=options.rocm or toolchain.rocm,
@@ -249,7 +249,7 @@ def choose_toolchain(options: Options, toolchain: HostToolchain) -> HostToolchai
     )
 
 
-def known_toolchain(options: Options, host: Host) -> tuple[str | None, str | None, HostToolchain]:
+def known_toolchain(options: RequestOptions, host: Host) -> tuple[str | None, str | None, HostToolchain]:
     """Return kind and vendor of the requested target, and the versions that options and host tell.
 
     Kind and vendor are None where the arch is unknown. Raises `UsageError` for contradictions.
@@ -260,7 +260,7 @@ def known_toolchain(options: Options, host: Host) -> tuple[str | None, str | Non
     return hardware.kind, hardware.vendor, choose_toolchain(options, toolchain)
 
 
-def choose_flags(options: Options, consumer: Consumer) -> tuple[bool, bool]:
+def choose_flags(options: RequestOptions, consumer: Consumer) -> tuple[bool, bool]:
     """Return offload_copy and fast_math: the values in the options, else those that the consumer needs."""
     offload_copy = consumer.offload_copy if options.offload_copy is None else options.offload_copy
     return offload_copy, consumer.fast_math if options.fast_math is None else options.fast_math
@@ -274,7 +274,7 @@ def _calibration_sha256(path: Path | None) -> str | None:
     return sha256(path)
 
 
-def choose_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Hardware, HostToolchain]:
+def choose_hardware(options: RequestOptions, host: Host, notes: list[str]) -> tuple[Hardware, HostToolchain]:
     """Return the requested target and the toolchain, both completed with host facts where they are those of the host.
 
     If vendor, kind or arch differ from the host, no other fact comes from the host. The reference target runs on every
@@ -294,7 +294,7 @@ def _no_arch(host: Host) -> UsageError:
     )
 
 
-def _find_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Hardware | None, HostToolchain]:
+def _find_hardware(options: RequestOptions, host: Host, notes: list[str]) -> tuple[Hardware | None, HostToolchain]:
     """Return the target and the toolchain. The target is None if neither the options nor the host tell its arch."""
     arch = GfxArch.parse(options.arch) if options.arch else None
     if options.kind not in (None, *target.KINDS):
@@ -319,7 +319,7 @@ def _find_hardware(options: Options, host: Host, notes: list[str]) -> tuple[Hard
     return _hardware(options, arch, own), host.toolchain
 
 
-def _recorded_toolchain(options: Options, host: Host) -> HostToolchain:
+def _recorded_toolchain(options: RequestOptions, host: Host) -> HostToolchain:
     """Return the toolchain of recorded host facts without GPUs, which were recorded for this use; else an empty one.
 
     The toolchain of a host with other GPUs does not apply.
@@ -329,7 +329,7 @@ def _recorded_toolchain(options: Options, host: Host) -> HostToolchain:
     return host.toolchain if recorded and fits and not host.targets else HostToolchain()
 
 
-def _own_target(options: Options, arch: GfxArch | None, host: Host) -> HostTarget | None:
+def _own_target(options: RequestOptions, arch: GfxArch | None, host: Host) -> HostTarget | None:
     fits = [
         each
         for each in host.choices()
@@ -352,7 +352,7 @@ def _counted(gpu: HostTarget) -> str:
     return f"{gpu.num_cu or '?'} CUs{chiplets}"
 
 
-def _hardware(options: Options, arch: GfxArch | None, own: HostTarget | None, vendor: str = "amd") -> Hardware:
+def _hardware(options: RequestOptions, arch: GfxArch | None, own: HostTarget | None, vendor: str = "amd") -> Hardware:
     return Hardware(
         kind="gpu",
         vendor=options.vendor or (own.vendor if own else vendor),
@@ -366,7 +366,7 @@ def _hardware(options: Options, arch: GfxArch | None, own: HostTarget | None, ve
 
 
 def _missing(
-    partial: PartialRequest, options: Options, subject: ModelReference, host: Host, toolchains: Toolchains | None
+    partial: PartialRequest, options: RequestOptions, subject: ModelReference, host: Host, toolchains: Toolchains | None
 ) -> UsageError | None:
     """Return one error that names all that a request lacks, None if it is complete."""
     problems, words, flags = [], [], []

@@ -10,12 +10,12 @@ from mxr.artifact.partial import PartialRequest
 from mxr.artifact.target import FEATURES, GfxArch, capable, show_dims
 from mxr.errors import UsageError
 
-from .builder import Options
+from .builder import RequestOptions
 from .model import ModelReference
 
 
 def options_of(
-    partial: PartialRequest, choice: Choice, options: Options, subject: ModelReference
+    partial: PartialRequest, choice: Choice, options: RequestOptions, subject: ModelReference
 ) -> dict[str, tuple[str, ...]]:
     """Return the options that state each open fact of a request as this choice has it, in the order of a command."""
     key, opened = choice.key, set(partial.open_facts)
@@ -61,7 +61,7 @@ def _arch(choice: Choice) -> str:
     return str(GfxArch(arch, *features))
 
 
-def _dims(partial: PartialRequest, key: Key, options: Options, subject: ModelReference) -> tuple[str, ...]:
+def _dims(partial: PartialRequest, key: Key, options: RequestOptions, subject: ModelReference) -> tuple[str, ...]:
     """`--batch N` where it binds all open dims as the key has them, else each open input."""
     found = dict(key.inputs)
     for name, shape in partial.inputs:
@@ -75,7 +75,7 @@ def _dims(partial: PartialRequest, key: Key, options: Options, subject: ModelRef
     return tuple(word for name in open_inputs for word in ("--input", f"{name}={show_dims(found[name])}"))
 
 
-def stated(options: Options) -> list[tuple[str, ...]]:
+def stated(options: RequestOptions) -> list[tuple[str, ...]]:
     """Return the options that a command needs to state the same request, each with its value."""
     rows: list[tuple[str, ...]] = []
     for name, flag in FLAGS.items():
@@ -99,4 +99,4 @@ FLAGS = {
     **{name: f"--{name}" for name in ("rocm", "migraphx", "batch", "precision", "calibration", "tuning")},
     "consumer": "--for",
 }
-"""Options with one value, by the field of `Options`."""
+"""Options with one value, by the field of `RequestOptions`."""

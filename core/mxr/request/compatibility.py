@@ -10,7 +10,7 @@ from mxr import consumers
 from mxr.artifact import program_evidence, target
 from mxr.host_facts import HostToolchain
 
-from .builder import Hardware, Options
+from .builder import Hardware, RequestOptions
 
 Description = Mapping[str, Any]
 
@@ -198,7 +198,7 @@ def _libraries(description: Description, toolchain: HostToolchain) -> list[Requi
 
 
 def check_options(
-    description: Description, options: Options, hardware: Hardware, toolchain: HostToolchain
+    description: Description, options: RequestOptions, hardware: Hardware, toolchain: HostToolchain
 ) -> tuple[Requirement, ...]:
     """Return the other options of a request, checked against what the program was compiled for.
 
@@ -273,7 +273,7 @@ def _precision(description: Description, text: str | None, kind: str) -> list[Re
     ]
 
 
-def _flags(description: Description, options: Options, kind: str) -> list[Requirement]:
+def _flags(description: Description, options: RequestOptions, kind: str) -> list[Requirement]:
     consumer = consumers.find_consumer(options.consumer) if options.consumer else None
     copies, fast = options.offload_copy, options.fast_math
     if consumer is not None:

@@ -17,7 +17,7 @@ from mxr.host_facts import Host
 from mxr.settings import DEFAULTS, VARIABLES, Settings
 from mxr.settings.project import ProjectDefaults, find_defaults
 
-from .builder import VERSION_NAMES, Options, known_toolchain
+from .builder import VERSION_NAMES, RequestOptions, known_toolchain
 from .model import ModelReference, is_identity
 
 ELSEWHERE = tuple(name for name in VARIABLES if name not in NAMES)
@@ -48,8 +48,8 @@ def of_project(model: str | None, settings: Settings) -> ProjectDefaults:
 
 
 def apply_defaults(
-    options: Options, defaults: RequestDefaults, subject: ModelReference, host: Host
-) -> tuple[Options, tuple[str, ...]]:
+    options: RequestOptions, defaults: RequestDefaults, subject: ModelReference, host: Host
+) -> tuple[RequestOptions, tuple[str, ...]]:
     """Return the options with the defaults for what they and the host leave open, and notes about what was used.
 
     Versions apply to AMD's GPUs only, the MIGraphX version also to the CPU reference target. Dims apply to inputs of
@@ -74,7 +74,7 @@ def apply_defaults(
     return found, (*_notes(used, defaults), *overridden)
 
 
-def default_batches(options: Options, defaults: RequestDefaults, subject: ModelReference) -> tuple[int, ...]:
+def default_batches(options: RequestOptions, defaults: RequestDefaults, subject: ModelReference) -> tuple[int, ...]:
     """Return the batch sizes of the defaults where there are several that the model takes; else none."""
     only = _only_batch(options.consumer or defaults.consumer)
     if options.batch is not None or len(defaults.batch) < 2 or only is not None:
@@ -85,8 +85,8 @@ def default_batches(options: Options, defaults: RequestDefaults, subject: ModelR
 
 
 def _with_toolchain(
-    options: Options, defaults: RequestDefaults, host: Host
-) -> tuple[Options, dict[str, str], tuple[str, ...]]:
+    options: RequestOptions, defaults: RequestDefaults, host: Host
+) -> tuple[RequestOptions, dict[str, str], tuple[str, ...]]:
     """Return the options with default versions, what was used, and a note for each version that the host overrides."""
     if defaults.rocm is None and defaults.migraphx is None:
         return options, {}, ()
@@ -121,7 +121,7 @@ def _only_batch(consumer: str | None) -> int | None:
     return found.batch if found else None
 
 
-def _takes_batch(options: Options, subject: ModelReference, batch: int) -> bool:
+def _takes_batch(options: RequestOptions, subject: ModelReference, batch: int) -> bool:
     """Whether the batch size settles dims that the options leave open."""
     try:
         return subject.bind_known(batch, options.inputs) != subject.bind_known(None, options.inputs)
@@ -129,7 +129,7 @@ def _takes_batch(options: Options, subject: ModelReference, batch: int) -> bool:
         return False
 
 
-def _default_inputs(options: Options, defaults: RequestDefaults, subject: ModelReference) -> Inputs:
+def _default_inputs(options: RequestOptions, defaults: RequestDefaults, subject: ModelReference) -> Inputs:
     """The dims of inputs that the options leave open. Without a batch size, an input with `N` stays open."""
     stated = {name for name, _ in options.inputs}
     own = {each.name for each in subject.onnx.inputs}

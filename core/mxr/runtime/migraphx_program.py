@@ -13,7 +13,7 @@ from mxr.artifact.target import DynamicDim
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MismatchError, MxrError, TemporaryError, UsageError
 from mxr.request import compatibility as checks
-from mxr.request.builder import Options, choose_hardware, choose_toolchain
+from mxr.request.builder import RequestOptions, choose_hardware, choose_toolchain
 from mxr.settings import Settings
 from mxr.workflows.fetch import Fetched
 
@@ -146,7 +146,7 @@ def _refuse_other_version(found: Fetched, version: str | None) -> None:
     )
 
 
-def _check(found: Fetched, settings: Settings, options: Options) -> None:
+def _check(found: Fetched, settings: Settings, options: RequestOptions) -> None:
     """Compare the file with this host, as `mxr check` does. Raises `MismatchError`."""
     from mxr.program import describe_file
 

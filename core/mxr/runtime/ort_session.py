@@ -58,7 +58,7 @@ def ort_session(
 
     The program is fetched and placed under `folder` (default: a folder beside the cache). `session_options` are those
     of ONNX Runtime, `provider` holds further options of its provider. `ort` holds the options of `mxr fetch --ort...`
-    by name, for example `{"ort_level": "basic"}`. The other keyword arguments are the fields of `mxr.Options`.
+    by name, for example `{"ort_level": "basic"}`. The other keyword arguments are the fields of `mxr.RequestOptions`.
 
     Raises what `mxr.fetch` raises; `UsageError` if ONNX Runtime cannot be used; `MismatchError` if it fell back to the
     CPU or compiled instead of loading.

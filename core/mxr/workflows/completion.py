@@ -23,7 +23,7 @@ from mxr.cache.store import Answer, Cache, CachedArtifact, CacheState
 from mxr.display.text import counted, shell_quoted
 from mxr.errors import DamagedError, MxrError, NoSuchArtifactError, TemporaryError, UnreachableError, UsageError
 from mxr.protocol.artifacts import Candidates
-from mxr.request.builder import Options, PreparedPartialRequest, PreparedRequest
+from mxr.request.builder import PreparedPartialRequest, PreparedRequest, RequestOptions
 from mxr.request.choices import distinguishing, options_of, stated
 from mxr.request.model import ModelReference
 from mxr.util.frozen import dataclass
@@ -99,7 +99,11 @@ class CompletedRequest:
 
 
 def complete_request(
-    built: PreparedPartialRequest, options: Options, subject: ModelReference, cache: Cache, connect: Connect | None
+    built: PreparedPartialRequest,
+    options: RequestOptions,
+    subject: ModelReference,
+    cache: Cache,
+    connect: Connect | None,
 ) -> CompletedRequest:
     """Complete a request by the only program that it can mean. Without `connect` (offline), the cache decides.
 
@@ -125,7 +129,7 @@ def complete_request(
 
 
 def _list_candidates(
-    partial: PartialRequest, cache: Cache, connect: Connect | None, subject: ModelReference, options: Options
+    partial: PartialRequest, cache: Cache, connect: Connect | None, subject: ModelReference, options: RequestOptions
 ) -> tuple[Candidates, dict[str, CachedArtifact], MxrError | None]:
     """Return the candidates; where the cache has them, also its records and why the registry could not be asked."""
     if connect is None:
@@ -182,7 +186,7 @@ def _candidate(record: CachedArtifact) -> Candidate:
 
 
 def _several_error(
-    partial: PartialRequest, options: Options, subject: ModelReference, listed: Candidates
+    partial: PartialRequest, options: RequestOptions, subject: ModelReference, listed: Candidates
 ) -> UsageError:
     rows = [options_of(partial, each, options, subject) for each in listed.candidates]
     chosen = [_quoted(words) for words in distinguishing(rows)]
@@ -209,7 +213,7 @@ def _option(fact: str) -> str:
 
 
 def _with_compile_command(
-    miss: NoSuchArtifactError, partial: PartialRequest, options: Options, subject: ModelReference
+    miss: NoSuchArtifactError, partial: PartialRequest, options: RequestOptions, subject: ModelReference
 ) -> NoSuchArtifactError:
     """Return the miss with the command that compiles the program, with the newest toolchain that has workers."""
     said = miss.detail.get("toolchains")
@@ -227,7 +231,7 @@ def _with_compile_command(
 
 
 def _compile_command(
-    partial: PartialRequest, options: Options, subject: ModelReference, toolchain: Mapping[str, object]
+    partial: PartialRequest, options: RequestOptions, subject: ModelReference, toolchain: Mapping[str, object]
 ) -> str:
     opened = set(partial.open_facts)
     words = [
@@ -241,7 +245,7 @@ def _compile_command(
     return _command(options, subject, [*words, "--on-miss", "wait"])
 
 
-def _push_command(partial: PartialRequest, options: Options, subject: ModelReference) -> str:
+def _push_command(partial: PartialRequest, options: RequestOptions, subject: ModelReference) -> str:
     """The command that publishes a program for the request. What the file tells need not be stated."""
     words = ["mxr", "push", "FILE.mxr", "--model", str(subject.path or subject.model)]
     if partial.kind == "ref":
@@ -254,7 +258,7 @@ def _push_command(partial: PartialRequest, options: Options, subject: ModelRefer
     return _quoted(words)
 
 
-def _command(options: Options, subject: ModelReference, words: Sequence[str]) -> str:
+def _command(options: RequestOptions, subject: ModelReference, words: Sequence[str]) -> str:
     rows = [word for row in stated(options) if row[0] not in words or row[0] in REPEATED for word in row]
     return _quoted(["mxr", "fetch", str(subject.path or subject.model), *rows, *words])
 

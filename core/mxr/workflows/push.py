@@ -19,7 +19,7 @@ from mxr.errors import MismatchError, UsageError
 from mxr.onnxfile import OnnxModel, read_model
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.request import calibration
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 from mxr.request.model import ModelReference
 from mxr.util import disk
 
@@ -38,7 +38,7 @@ class PublicationLabel:
     warnings: tuple[str, ...] = ()
 
 
-def label(options: Options, subject: ModelReference, description: Mapping[str, Any]) -> PublicationLabel:
+def label(options: RequestOptions, subject: ModelReference, description: Mapping[str, Any]) -> PublicationLabel:
     """Return the label of a program: facts from its file, and the options for everything else.
 
     `description` is the JSON form of `mxr.describe_file`. Raises `UsageError` listing all facts that neither gives, and
@@ -91,7 +91,7 @@ class _Versions:
     rocm_patch: str | None
 
 
-def _versions(options: Options, description: Mapping[str, Any], migraphx: str, vendor: str) -> _Versions:
+def _versions(options: RequestOptions, description: Mapping[str, Any], migraphx: str, vendor: str) -> _Versions:
     zeros = vendor == "hygon"
     short, _ = target.split_version(migraphx, "migraphx", zeros=zeros)
     rocm, rocm_patch = target.split_version(options.rocm, "rocm", zeros=zeros) if options.rocm else (None, None)
@@ -99,7 +99,7 @@ def _versions(options: Options, description: Mapping[str, Any], migraphx: str, v
 
 
 def _attributes(
-    options: Options, description: Mapping[str, Any], versions: _Versions, arch: GfxArch | None
+    options: RequestOptions, description: Mapping[str, Any], versions: _Versions, arch: GfxArch | None
 ) -> Attributes:
     """Return the attributes of a program; `arch` is None for the reference target."""
     more: dict[str, Any] = {}
@@ -239,7 +239,7 @@ def _reject_mixed_archs(description: Mapping[str, Any]) -> None:
         )
 
 
-def _labelled_arch(options: Options, description: Mapping[str, Any]) -> GfxArch | None:
+def _labelled_arch(options: RequestOptions, description: Mapping[str, Any]) -> GfxArch | None:
     """Return the arch in the options, else the one in the file.
 
     A feature for which the file was built for any setting stays open, whatever the options say.
@@ -256,7 +256,7 @@ def _labelled_arch(options: Options, description: Mapping[str, Any]) -> GfxArch 
     )
 
 
-def _flags(options: Options, description: Mapping[str, Any], kind: str) -> tuple[bool | None, bool | None]:
+def _flags(options: RequestOptions, description: Mapping[str, Any], kind: str) -> tuple[bool | None, bool | None]:
     consumer = consumers.find_consumer(options.consumer) if options.consumer else None
     in_file = description.get("offload_copy") if kind == "gpu" else None
     offload_copy = consumer.offload_copy if consumer else in_file
@@ -268,7 +268,7 @@ def _flags(options: Options, description: Mapping[str, Any], kind: str) -> tuple
 
 
 def _require_rest(
-    options: Options, description: Mapping[str, Any], kind: str, arch: GfxArch | None, flags: Mapping[str, Any]
+    options: RequestOptions, description: Mapping[str, Any], kind: str, arch: GfxArch | None, flags: Mapping[str, Any]
 ) -> None:
     """Raise `UsageError` listing everything that neither the file nor the options give."""
     missing = []
@@ -311,7 +311,7 @@ def _missing_hardware(description: Mapping[str, Any], arch: GfxArch | None) -> l
     return [(" and ".join(unknown), f"--arch {arch.base}" + "".join(f":{name}+" for name in unknown) + " (or -)")]
 
 
-def _inputs(options: Options, subject: ModelReference, description: Mapping[str, Any]) -> Inputs:
+def _inputs(options: RequestOptions, subject: ModelReference, description: Mapping[str, Any]) -> Inputs:
     """Return the inputs in the options, else those in the parameters of the file.
 
     Raises `UsageError` where the file does not determine a dim of the model.
@@ -321,7 +321,7 @@ def _inputs(options: Options, subject: ModelReference, description: Mapping[str,
     return subject.bind(None, model_evidence.inputs_of_program(subject.onnx, description))
 
 
-def _patch(options: Options, description: Mapping[str, Any], short: str, *, zeros: bool) -> str | None:
+def _patch(options: RequestOptions, description: Mapping[str, Any], short: str, *, zeros: bool) -> str | None:
     for version in (options.migraphx, description.get("migraphx")):
         if version:
             found, patch = target.split_version(version, "migraphx", zeros=zeros)

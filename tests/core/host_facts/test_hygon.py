@@ -10,7 +10,7 @@ import pytest
 from mxr.host_facts import Host, combine, detect
 from mxr.host_facts.facts import HostToolchain
 from mxr.onnxfile import OnnxInput, OnnxModel
-from mxr.request.builder import Options, build_request
+from mxr.request.builder import RequestOptions, build_request
 from mxr.request.model import ModelReference
 
 SUBJECT = ModelReference(
@@ -29,7 +29,7 @@ def dtk(tree, version: int, **facts: int):
 
 
 def key_of(host: Host, **said: object):
-    return build_request(Options(batch=8, **said), SUBJECT, host).request.key
+    return build_request(RequestOptions(batch=8, **said), SUBJECT, host).request.key
 
 
 @pytest.mark.parametrize(("version", "arch"), DCUS)

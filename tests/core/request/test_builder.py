@@ -14,7 +14,7 @@ from mxr.artifact.attributes import Constraints
 from mxr.errors import UsageError
 from mxr.host_facts import Host, HostTarget, HostToolchain, combine
 from mxr.onnxfile import OnnxInput, OnnxModel
-from mxr.request.builder import Options, PreparedRequest, build_request
+from mxr.request.builder import PreparedRequest, RequestOptions, build_request
 from mxr.request.model import ModelReference
 
 SUBJECT = ModelReference(MODEL, OnnxModel(Path("m.onnx"), 0, (OnnxInput("x", "float32", ("N", 3)),), (), (), 17, 8, ""))
@@ -28,7 +28,7 @@ HERE = Constraints("+", "-", 104, 1, "7.2.1", "2.15.0", "1a2b3c4")
 
 
 def asked(host: Host = HOST, **said: Any) -> PreparedRequest:
-    return build_request(Options(**({"batch": 8} | said)), SUBJECT, host)
+    return build_request(RequestOptions(**({"batch": 8} | said)), SUBJECT, host)
 
 
 def test_everything_from_the_host() -> None:
@@ -118,7 +118,7 @@ def test_all_that_is_missing_is_named_at_once() -> None:
     facts = {"kind", "vendor", "arch", "migraphx", "rocm", "offload_copy", "fast_math", "inputs.x"}
     assert set(said.detail["open"]) == facts and said.detail["inputs"] and said.detail["notes"]
     with pytest.raises(UsageError, match=r"^The request does not tell the version of MIGraphX and all dims") as caught:
-        build_request(Options(kind="ref"), SUBJECT, BARE, lambda *_: ["--migraphx 2.16"])
+        build_request(RequestOptions(kind="ref"), SUBJECT, BARE, lambda *_: ["--migraphx 2.16"])
     assert "The registry has this model for: --migraphx 2.16." in caught.value.hint
     assert "--rocm" not in caught.value.hint
 
@@ -199,12 +199,12 @@ def test_an_unknown_toolchain_lists_what_the_registry_has() -> None:
         return ["--rocm 7.2 --migraphx 2.15", "--rocm 6.4 --migraphx 2.12"]
 
     with pytest.raises(UsageError, match="is not given, not recorded") as caught:
-        build_request(Options(arch="gfx908", batch=1), SUBJECT, BARE, toolchains)
+        build_request(RequestOptions(arch="gfx908", batch=1), SUBJECT, BARE, toolchains)
     assert seen == [(MODEL, "gfx908")]
     assert "--rocm 6.4 --migraphx 2.12" in caught.value.hint and "--host FILE" in caught.value.hint
     assert len(caught.value.detail["toolchains"]) == 2
     with pytest.raises(UsageError) as caught:
-        build_request(Options(kind="ref", batch=1), SUBJECT, BARE, lambda *_: [])
+        build_request(RequestOptions(kind="ref", batch=1), SUBJECT, BARE, lambda *_: [])
     assert "mxr host" in caught.value.hint and "ROCm" not in caught.value.message
 
 

@@ -12,7 +12,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.target import DynamicDim
 from mxr.host_facts import Host
 from mxr.onnxfile import OnnxInput, OnnxModel
-from mxr.request.builder import Options, gather
+from mxr.request.builder import RequestOptions, gather
 from mxr.request.choices import distinguishing, options_of
 from mxr.request.model import ModelReference
 
@@ -22,7 +22,7 @@ FIXED = ModelReference(MODEL, OnnxModel(Path("m.onnx"), 0, (INPUTS[0],), (), (),
 KEY = Key(model=MODEL, kind="gpu", arch="gfx908", rocm="7.2", migraphx="2.15", inputs=(("x", (4, 3)),))
 
 
-def words(choice: Choice, options: Options, subject: ModelReference = FIXED) -> str:
+def words(choice: Choice, options: RequestOptions, subject: ModelReference = FIXED) -> str:
     partial = gather(options, subject, Host()).partial
     assert partial.admits(choice.key)
     rows = options_of(partial, choice, options, subject)
@@ -30,16 +30,18 @@ def words(choice: Choice, options: Options, subject: ModelReference = FIXED) -> 
 
 
 def test_every_open_fact_is_stated() -> None:
-    assert words(Choice(KEY), Options()) == (
+    assert words(Choice(KEY), RequestOptions()) == (
         "--arch gfx908 --rocm 7.2 --migraphx 2.15 --batch 4 --offload-copy --fast-math"
     )
     ref = Key(model=MODEL, kind="ref", migraphx="2.16", inputs=KEY.inputs, fast_math=False)
-    assert words(Choice(ref), Options()) == "--kind ref --migraphx 2.16 --batch 4 --offload-copy --no-fast-math"
-    assert words(Choice(replace(KEY, vendor="hygon", arch="gfx906")), Options()).startswith("--vendor hygon --arch")
+    assert words(Choice(ref), RequestOptions()) == "--kind ref --migraphx 2.16 --batch 4 --offload-copy --no-fast-math"
+    assert words(Choice(replace(KEY, vendor="hygon", arch="gfx906")), RequestOptions()).startswith(
+        "--vendor hygon --arch"
+    )
 
 
 def test_what_is_known_is_not_repeated() -> None:
-    known = Options(arch="gfx908", rocm="7.2", migraphx="2.15", batch=4)
+    known = RequestOptions(arch="gfx908", rocm="7.2", migraphx="2.15", batch=4)
     assert words(Choice(KEY, consumer="driver"), known) == "--for driver"
     assert words(Choice(KEY), replace(known, fast_math=True)) == ""
     featured = Choice(KEY, sramecc="+", xnack="-", num_cu=120, chiplets=1)
@@ -49,7 +51,7 @@ def test_what_is_known_is_not_repeated() -> None:
 
 
 def test_dims_are_a_batch_where_that_says_all() -> None:
-    options = Options(arch="gfx908", rocm="7.2", migraphx="2.15", consumer="python")
+    options = RequestOptions(arch="gfx908", rocm="7.2", migraphx="2.15", consumer="python")
     two = replace(KEY, inputs=(("x", (4, 3)), ("y", (4, 16))))
     assert words(Choice(two), options, SUBJECT) == "--input x=4,3 --input y=4,16"
     half = replace(options, inputs=(("y", (4, 16)),))
@@ -59,7 +61,7 @@ def test_dims_are_a_batch_where_that_says_all() -> None:
 
 
 def test_rows_show_what_differs() -> None:
-    options = Options(arch="gfx908", consumer="python")
+    options = RequestOptions(arch="gfx908", consumer="python")
     partial = gather(options, FIXED, Host()).partial
     keys = [
         replace(KEY, migraphx=version, inputs=(("x", (size, 3)),)) for version in ("2.14", "2.15") for size in (1, 4)

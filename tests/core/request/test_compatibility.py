@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mxr.host_facts import HostToolchain
 from mxr.request import compatibility
-from mxr.request.builder import Hardware, Options
+from mxr.request.builder import Hardware, RequestOptions
 
 MI210 = Hardware("gpu", "amd", "gfx90a", "+", "-", 104, 1)
 NAVI = Hardware("gpu", "amd", "gfx1100", None, None, 48, 1)
@@ -187,16 +187,16 @@ SHAPED = FILE | {
     ],
 )
 def test_what_the_request_says_is_held_against_the_file(said: dict[str, Any], field: str, ok: bool | None) -> None:
-    found = {row.field: row for row in compatibility.check_options(SHAPED, Options(**said), MI210, ROCM)}
+    found = {row.field: row for row in compatibility.check_options(SHAPED, RequestOptions(**said), MI210, ROCM)}
     assert found[field].ok is ok
-    assert all(row.ok is None for row in compatibility.check_options({}, Options(**said), MI210, ROCM)), (
+    assert all(row.ok is None for row in compatibility.check_options({}, RequestOptions(**said), MI210, ROCM)), (
         "nothing known, nothing against"
     )
 
 
 def test_a_precision_that_would_show_and_does_not() -> None:
     row = compatibility.check_options(
-        FILE | {"precisions": ["fp32"], "operators": {"dot": 1}}, Options(precision="fp16"), MI210, ROCM
+        FILE | {"precisions": ["fp32"], "operators": {"dot": 1}}, RequestOptions(precision="fp16"), MI210, ROCM
     )
     assert [each.ok for each in row if each.field == "precision"] == [False]
 

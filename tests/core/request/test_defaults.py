@@ -12,7 +12,7 @@ from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.errors import UsageError
 from mxr.host_facts import Host, HostTarget, HostToolchain
 from mxr.onnxfile import OnnxInput, OnnxModel
-from mxr.request.builder import Options, build_request, gather
+from mxr.request.builder import RequestOptions, build_request, gather
 from mxr.request.defaults import apply_defaults, default_batches, of_project, of_settings
 from mxr.request.model import ModelReference
 from mxr.settings import Settings, load_settings
@@ -30,12 +30,14 @@ def subject(*inputs: tuple[str, Any]) -> ModelReference:
     return ModelReference(MODEL, OnnxModel(Path("m.onnx"), 0, declared, (), (), 17, 8, ""))
 
 
-def applied(defaults: RequestDefaults, host: Host = BARE, model: ModelReference | None = None, **said: Any) -> Options:
-    return apply_defaults(Options(**said), defaults, model or subject(), host)[0]
+def applied(
+    defaults: RequestDefaults, host: Host = BARE, model: ModelReference | None = None, **said: Any
+) -> RequestOptions:
+    return apply_defaults(RequestOptions(**said), defaults, model or subject(), host)[0]
 
 
 def test_a_default_fills_what_nobody_tells() -> None:
-    options, notes = apply_defaults(Options(arch="gfx908"), EVERYTHING, subject(), BARE)
+    options, notes = apply_defaults(RequestOptions(arch="gfx908"), EVERYTHING, subject(), BARE)
     assert (options.rocm, options.migraphx, options.consumer, options.batch) == ("7.2", "2.15", "driver", 8)
     assert options.inputs == (("x", (8, 5)),)
     assert notes == ("rocm 7.2, migraphx 2.15, consumer driver, batch 8, inputs.x 8,5 (mxr.toml)",)
@@ -45,25 +47,25 @@ def test_a_default_fills_what_nobody_tells() -> None:
 
 def test_what_is_stated_stays() -> None:
     said: dict[str, Any] = {"rocm": "6.4", "migraphx": "2.12", "consumer": "triton", "batch": 2}
-    options = Options(arch="gfx908", inputs=(("x", (2, 3)),), **said)
+    options = RequestOptions(arch="gfx908", inputs=(("x", (2, 3)),), **said)
     assert apply_defaults(options, EVERYTHING, subject(), BARE) == (options, ())
 
 
 def test_a_consumer_that_loads_one_batch_size_needs_no_other() -> None:
     """Source: Xilinx/inference-server, src/amdinfer/workers/migraphx.cpp: a repository cannot set the batch."""
     for consumer in ("amdinfer-repo", "kserve"):
-        options, notes = apply_defaults(Options(consumer=consumer), NO_DEFAULTS, subject(), BARE)
+        options, notes = apply_defaults(RequestOptions(consumer=consumer), NO_DEFAULTS, subject(), BARE)
         assert options.batch == 64 and notes == (f"batch 64, the only one that {consumer} loads",)
     assert applied(EVERYTHING, consumer="amdinfer-repo").batch == 64
     assert applied(EVERYTHING, consumer="amdinfer-repo", batch=8).batch == 8
     assert applied(NO_DEFAULTS, consumer="amdinfer").batch is None
     assert applied(NO_DEFAULTS, consumer="amdinfer-repo", model=subject(("x", (4, 3)))).batch is None
     several = RequestDefaults.of({"batch": [1, 8], "consumer": "amdinfer-repo"}, "mxr.toml")
-    assert default_batches(Options(), several, subject()) == ()
+    assert default_batches(RequestOptions(), several, subject()) == ()
 
 
 def test_facts_of_the_host_come_before_defaults() -> None:
-    options, notes = apply_defaults(Options(), EVERYTHING, subject(), MI100)
+    options, notes = apply_defaults(RequestOptions(), EVERYTHING, subject(), MI100)
     assert (options.rocm, options.migraphx) == (None, None)
     assert build_request(options, subject(), MI100).request.key.rocm == "7.1"
     assert "this host has ROCm 7.1.1: rocm 7.2 (mxr.toml) is not used" in notes
@@ -74,7 +76,7 @@ def test_facts_of_the_host_come_before_defaults() -> None:
     half = Host(MI100.targets, HostToolchain("7.1.1", None))
     assert (applied(EVERYTHING, half).rocm, applied(EVERYTHING, half).migraphx) == (None, "2.15")
     same = Host(MI100.targets, HostToolchain("7.2.3", "2.15.1"))
-    assert not [note for note in apply_defaults(Options(), EVERYTHING, subject(), same)[1] if "not used" in note]
+    assert not [note for note in apply_defaults(RequestOptions(), EVERYTHING, subject(), same)[1] if "not used" in note]
 
 
 def test_versions_are_those_of_amd() -> None:
@@ -93,10 +95,10 @@ def test_a_batch_size_is_for_models_that_leave_it_open() -> None:
     assert applied(batch, model=subject(("x", ("N", 3)), ("y", ("K", 3)))).batch is None, "ambiguous"
     several = RequestDefaults.of({"batch": [8, 1]}, "mxr.toml")
     assert applied(several).batch is None
-    assert default_batches(Options(), several, subject()) == (1, 8)
-    assert default_batches(Options(batch=4), several, subject()) == ()
-    assert default_batches(Options(), several, subject(("x", (4, 3)))) == ()
-    assert default_batches(Options(), batch, subject()) == ()
+    assert default_batches(RequestOptions(), several, subject()) == (1, 8)
+    assert default_batches(RequestOptions(batch=4), several, subject()) == ()
+    assert default_batches(RequestOptions(), several, subject(("x", (4, 3)))) == ()
+    assert default_batches(RequestOptions(), batch, subject()) == ()
 
 
 def test_dims_are_for_inputs_of_their_name() -> None:

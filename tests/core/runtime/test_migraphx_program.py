@@ -11,7 +11,7 @@ from paths import DATA
 from mxr.artifact.matching import Match
 from mxr.cache.store import Answer
 from mxr.errors import MismatchError
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 from mxr.runtime.migraphx_program import _check, _load_on, _version
 from mxr.settings import Settings
 from mxr.workflows.fetch import Fetched
@@ -22,9 +22,9 @@ FOUND = Fetched(PROGRAM, "registry", Answer(delivery(Path("/")).artifact, Match(
 
 def test_a_file_that_is_not_for_this_target_is_refused_field_by_field() -> None:
     said = {"rocm": "7.2", "migraphx": "2.15"}
-    _check(FOUND, Settings(), Options(arch="gfx942:sramecc+:xnack-", **said))
+    _check(FOUND, Settings(), RequestOptions(arch="gfx942:sramecc+:xnack-", **said))
     with pytest.raises(MismatchError, match="cannot be loaded on this host") as caught:
-        _check(FOUND, Settings(), Options(arch="gfx908", **said))
+        _check(FOUND, Settings(), RequestOptions(arch="gfx908", **said))
     assert [row["field"] for row in caught.value.detail["differences"]] == ["arch"]
     assert caught.value.hint
 

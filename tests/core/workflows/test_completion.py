@@ -17,13 +17,13 @@ from mxr.errors import DamagedError, MxrError, NoSuchArtifactError
 from mxr.host_facts import Host
 from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.protocol.artifacts import Candidates, message_document
-from mxr.request.builder import Options, gather
+from mxr.request.builder import RequestOptions, gather
 from mxr.request.model import ModelReference
 from mxr.workflows.completion import CompletedRequest, complete_request
 
 SUBJECT = ModelReference(MODEL, OnnxModel(Path("m.onnx"), 0, (OnnxInput("x", "float32", ("N", 3)),), (), (), 17, 8, ""))
 KEY = Key(model=MODEL, kind="gpu", arch="gfx908", migraphx="2.15", rocm="7.2", inputs=(("x", (8, 3)),))
-OPTIONS = Options(arch="gfx908", batch=8)
+OPTIONS = RequestOptions(arch="gfx908", batch=8)
 
 
 def completed(cache: Cache, reply: Any) -> CompletedRequest:

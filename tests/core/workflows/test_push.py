@@ -15,7 +15,7 @@ from strategies import MODEL
 from mxr.artifact.target import DynamicDim
 from mxr.errors import MismatchError, NotAllowedError, UsageError
 from mxr.onnxfile import OnnxInput, OnnxModel, OutputDim
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 from mxr.request.model import ModelReference
 from mxr.workflows.push import PublicationLabel, cut, label
 
@@ -47,7 +47,7 @@ REF_SAID = {"fast_math": False, "offload_copy": False, "precision": "fp32"}
 
 def labelled(facts: dict[str, Any] | None = None, model: ModelReference = SUBJECT, **said: Any) -> PublicationLabel:
     """The label of a file like `FILE` but for `facts`, with what is usually said but for `said`."""
-    return label(Options(**(SAID | said)), model, FILE | (facts or {}))
+    return label(RequestOptions(**(SAID | said)), model, FILE | (facts or {}))
 
 
 def test_the_file_tells_what_it_tells() -> None:
@@ -62,9 +62,9 @@ def test_the_file_tells_what_it_tells() -> None:
 
 
 def test_a_ref_program() -> None:
-    found = label(Options(**REF_SAID), SUBJECT, REF)
+    found = label(RequestOptions(**REF_SAID), SUBJECT, REF)
     assert (found.key.kind, found.key.arch, found.key.rocm, found.key.vendor) == ("ref", None, None, None)
-    named = label(Options(**REF_SAID, arch="gfx90a", rocm="7.2.1", num_cu=104, vendor="amd"), SUBJECT, REF)
+    named = label(RequestOptions(**REF_SAID, arch="gfx90a", rocm="7.2.1", num_cu=104, vendor="amd"), SUBJECT, REF)
     assert named == found
     assert (found.attributes.sramecc, found.attributes.rocm_patch, found.attributes.libraries) == ("any", None, ())
 
@@ -286,4 +286,4 @@ def test_what_is_doubtful_is_a_warning() -> None:
     assert "6.2" in warning and "7.2" in warning and "--rocm" in warning
     assert labelled({"rocm_hint": "7.2"}, rocm="7.2.1").warnings == ()
     assert labelled({"rocm_hint": None}, rocm="6.2.4").warnings == ()
-    assert label(Options(**REF_SAID), SUBJECT, REF | {"rocm_hint": "7.2"}).warnings == ()
+    assert label(RequestOptions(**REF_SAID), SUBJECT, REF | {"rocm_hint": "7.2"}).warnings == ()

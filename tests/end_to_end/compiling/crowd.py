@@ -13,7 +13,7 @@ from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.host_facts import Host
 from mxr.protocol import jobs as job_protocol
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 from mxr.settings import load_settings
 from mxr.workflows import compile as compile_workflow
 from mxr.workflows import fetch as fetch_workflow
@@ -22,7 +22,7 @@ from mxr.workflows import fetch as fetch_workflow
 def fetch(model: str, folder: Path) -> str:
     """The sha256 of the bytes that one of them got."""
     cache, client = Cache(folder), Client(load_settings(os.environ))
-    options = Options(kind="ref", migraphx="2.15", batch=4, consumer="python")
+    options = RequestOptions(kind="ref", migraphx="2.15", batch=4, consumer="python")
     subject, asked = prepare(options, model, cache, lambda: client, Host())
     wanted = compile_workflow.CompileOrder(job_protocol.CompileRequest(asked.request, wait=True), subject)
     job = compile_workflow.request_compile(client, wanted, fetch_workflow.unwatched)

@@ -27,7 +27,7 @@ from mxr.cache.store import Cache
 from mxr.client.registry import Client
 from mxr.errors import NoSuchArtifactError
 from mxr.protocol import jobs as job_protocol
-from mxr.request.builder import Options
+from mxr.request.builder import RequestOptions
 from mxr.settings import load_settings
 from mxr.workflows import compile as compile_workflow
 from mxr.workflows import fetch as fetch_workflow
@@ -72,7 +72,7 @@ class Shop:
     def fetch(self, model: Path, calibration: Path | None = None, **said: Any) -> fetch_workflow.Fetched:
         """As `mxr fetch --on-miss wait` does, without the start of a program each time."""
         cache, client = Cache(self.host.cache), Client(load_settings(self.host.environ))
-        options = Options(kind="ref", migraphx=self.version, consumer="python", calibration=calibration, **said)
+        options = RequestOptions(kind="ref", migraphx=self.version, consumer="python", calibration=calibration, **said)
         subject, asked = prepare(options, str(model), cache, lambda: client, hosts.Host())
         with pytest.raises(NoSuchArtifactError):
             fetch_workflow.fetch(asked.request, cache, lambda: client)

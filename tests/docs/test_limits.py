@@ -21,7 +21,7 @@ from mxr_registry.jobs.logs import HEAD, TAIL
 from mxr_registry.jobs.transitions import MAX_EVENTS
 from mxr_registry.routes.bodies import FREE_VALUES, LARGE, SMALL, VALUE
 from mxr_registry.routes.threads import RESOLVES, SHARED
-from mxr_registry.routes.upload_buffers import MAX_BUFFERED_BYTES
+from mxr_registry.routes.upload_slots import MAX_BUFFERED_BYTES
 from mxr_registry.server.body_memory import FREE as BODY_FREE
 from mxr_registry.server.connections import MAX_HEADER, MIN_RATE
 from mxr_registry.server.reply_memory import LISTS_AT_ONCE
@@ -35,7 +35,7 @@ STATED = {
     f"at most {MAX_HEADER >> 10} KiB, complete within {DEFAULTS.header_seconds:g} seconds",
     f"no pause of {DEFAULTS.idle_seconds:g} seconds, and at least {MIN_RATE:g} bytes per second",
     f"{DEFAULTS.body >> 20} MiB; nested at most {codec.MAX_DEPTH} deep",
-    f"| blob | {DEFAULTS.blob >> 30} GiB |",
+    f"| blob | {DEFAULTS.blob >> 30} GiB; ",
     f"{limits.MAX_INPUTS:,} inputs, with names of {limits.MAX_INPUT_TEXT:,} characters and "
     f"{limits.MAX_DIMS_IN_ALL:,} dims",
     f"{limits.MAX_DIMS} dims; {limits.MAX_OPTIMALS} optimal sizes",

@@ -237,10 +237,6 @@ class Bucket:
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name)
         return [row["Key"] for page in pages for row in page.get("Contents", ())]
 
-    def uploads(self) -> list[str]:
-        """Keys of multipart uploads that were begun and not ended."""
-        return [row["Key"] for row in self.client.list_multipart_uploads(Bucket=self.name).get("Uploads", ())]
-
 
 RINGS = """
 import sys

@@ -33,7 +33,7 @@ class RequestLimits:
     """
 
     body: int = 8 * 2**20
-    blob: int = 64 * 2**30
+    blob: int = 5 * 2**30
     body_memory: int = 256 * 2**20
     reply_memory: int = 128 * 2**20
     download_memory: int = 64 * 2**20

@@ -38,7 +38,7 @@ def missing(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Res
 @router.put("/{sha256}", summary="Upload a blob", status_code=201)
 async def upload(sha256: str, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """The body is the raw bytes, hashed while they arrive. Uploading the same bytes twice is allowed."""
-    size = await receive(request, services, caller.namespace, check_sha256(sha256))
+    size = await receive(request, services, caller, check_sha256(sha256))
     return reply(codec.canonical({"sha256": sha256, "size": size}), 201)
 
 

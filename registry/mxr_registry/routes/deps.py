@@ -25,7 +25,7 @@ from .caller import Caller, caller_of
 from .checking_pool import CheckingPool
 from .download_buffers import DownloadBuffers
 from .threads import PROBES, RESOLVES, UPLOADS, ThreadPool
-from .upload_buffers import UploadBuffers
+from .upload_slots import UploadSlots
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Services:
     usage: UsageCounter
     checking: CheckingPool
     downloads: DownloadBuffers
-    uploads: UploadBuffers = field(default_factory=UploadBuffers)
+    uploads: UploadSlots = field(default_factory=UploadSlots)
     upload_threads: ThreadPool = field(default_factory=lambda: ThreadPool(UPLOADS))
     resolve_threads: ThreadPool = field(default_factory=lambda: ThreadPool(RESOLVES))
     probe_threads: ThreadPool = field(default_factory=lambda: ThreadPool(PROBES))

@@ -6,6 +6,7 @@ An upload opens its file with the first chunk: a client that sends nothing holds
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 
 import xxhash
@@ -18,39 +19,41 @@ from mxr.util.hashing import Hasher
 from mxr_registry.artifacts import blobs
 from mxr_registry.storage.store import Upload
 
+from .caller import Caller
 from .deps import Services
-from .upload_buffers import UploadBuffers
+from .upload_slots import UploadSlots
+
+FLUSH_SECONDS = 5.0
+"""Seconds after which a chunk is written however small it is: an S3 server closes a connection that is silent."""
 
 
-async def receive(request: Request, services: Services, namespace: str, sha256: str) -> int:
+async def receive(request: Request, services: Services, caller: Caller, sha256: str) -> int:
     """Store the request body as the blob `sha256` and return its size in bytes.
 
     No transaction is open while bytes arrive. Raises `DamagedError` if the bytes have another sha256, `UsageError` for
-    an empty or too large body, `DiskFullError`, and `InterruptionError` if the client disconnects.
+    an empty body or one without its size, `TooLargeError`, `DiskFullError`, and `InterruptionError` if the client
+    disconnects.
     """
-    limit = services.settings.limits.blob
-    announced = _content_length(request, limit)
+    announced = _content_length(request, services.settings.limits.blob)
     upload: Upload | None = None
     threads = services.upload_threads
     quick = xxhash.xxh3_128()
     try:
-        with services.uploads as buffers:
-            async for chunk in _chunks(request, buffers):
+        async with services.uploads.slot(caller.address):
+            async for chunk in _chunks(request, services.uploads):
                 if upload is None:
                     upload = await threads.run(services.store.begin, sha256, announced)
-                if upload.received + len(chunk) > limit:
-                    raise _too_large(limit)
                 await threads.run(_write, upload, quick, chunk)
-        if upload is None:
-            raise UsageError("The blob is empty.", hint="Send the bytes of the blob as the request body.")
-        size = await threads.run(upload.commit)
+            if upload is None:
+                raise InterruptionError(f"The upload of blob {sha256} ended before its first byte.")
+            size = await threads.run(upload.commit)
     except ClientDisconnect:
         raise InterruptionError(f"The upload of blob {sha256} was interrupted; nothing was stored.") from None
     finally:
         if upload is not None:
             upload.discard()
     xxh3 = quick.hexdigest()
-    await run_in_threadpool(blobs.record_upload, services.db, services.store, namespace, sha256, size, xxh3)
+    await run_in_threadpool(blobs.record_upload, services.db, services.store, caller.namespace, sha256, size, xxh3)
     return size
 
 
@@ -59,30 +62,27 @@ def _write(upload: Upload, quick: Hasher, chunk: bytearray) -> None:
     quick.update(chunk)
 
 
-async def _chunks(request: Request, buffers: UploadBuffers) -> AsyncIterator[bytearray]:
-    """The body in chunks of at least the size that `buffers` says, except the last."""
-    buffer = bytearray()
+async def _chunks(request: Request, slots: UploadSlots) -> AsyncIterator[bytearray]:
+    """The body in chunks of at least the size that `slots` says, except the last and those of a slow client."""
+    buffer, begun = bytearray(), time.monotonic()
     async for part in request.stream():
         buffer += part
-        if len(buffer) >= buffers.chunk:
+        if len(buffer) >= slots.chunk or (buffer and time.monotonic() - begun > FLUSH_SECONDS):
             yield buffer
-            buffer = bytearray()
+            buffer, begun = bytearray(), time.monotonic()
     if buffer:
         yield buffer
 
 
-def _content_length(request: Request, limit: int) -> int | None:
-    text = request.headers.get("content-length")
-    if text is None:
-        return None
+def _content_length(request: Request, limit: int) -> int:
+    text = request.headers.get("content-length", "")
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise UsageError(
-            "Content-Length is not a number.", hint="Send the size of the body in bytes, or no such header."
+            "The upload of a blob needs its size in the header Content-Length.",
+            hint="Send the size of the body in bytes, and do not send it chunked.",
         )
+    if int(text) == 0:
+        raise UsageError("The blob is empty.", hint="Send the bytes of the blob as the request body.")
     if int(text) > limit:
-        raise _too_large(limit)
+        raise TooLargeError(f"The blob exceeds the limit of {limit} bytes.", hint="Split the file into smaller blobs.")
     return int(text)
-
-
-def _too_large(limit: int) -> TooLargeError:
-    return TooLargeError(f"The blob exceeds the limit of {limit} bytes.", hint="Split the file into smaller blobs.")

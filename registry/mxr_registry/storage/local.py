@@ -28,7 +28,7 @@ from pathlib import Path
 from mxr.errors import DiskFullError, MxrError, TemporaryError
 from mxr.util.hashing import read_chunks, sha256_chunks
 
-from .store import STALE, ChunkSize, Reader, StoredItem, Upload, damaged_blob, full_chunk, no_such_blob
+from .store import STALE, Chunk, ChunkSize, Reader, StoredItem, Upload, damaged_blob, full_chunk, no_such_blob
 
 log = logging.getLogger("mxr_registry")
 
@@ -52,7 +52,7 @@ class LocalStore:
         """Return the path of a blob. No other code builds it."""
         return self.root / "blobs" / sha256[:2] / sha256[2:4] / sha256
 
-    def begin(self, sha256: str, size: int | None = None) -> Upload:
+    def begin(self, sha256: str, size: int) -> Upload:
         """See `Store.begin`."""
         with translate_errors():
             return LocalUpload(self, sha256, size)
@@ -171,7 +171,7 @@ class LocalStore:
 class LocalUpload(Upload):
     """An upload into a temporary file in the folder of the final one."""
 
-    def __init__(self, store: LocalStore, sha256: str, size: int | None) -> None:
+    def __init__(self, store: LocalStore, sha256: str, size: int) -> None:
         super().__init__(sha256, size)
         self._store = store
         self._final = store.path(sha256)
@@ -179,7 +179,7 @@ class LocalUpload(Upload):
         self._file, self._temporary = tempfile.mkstemp(prefix=f"{TEMPORARY}{sha256[:8]}-", dir=self._final.parent)
         self._open = True
 
-    def _put(self, data: bytes | bytearray | memoryview) -> None:
+    def _put(self, data: Chunk) -> None:
         with translate_errors():
             view = memoryview(data)
             while view:

@@ -5,9 +5,8 @@
     ├── damaged/abcd...(64).1700000000000    bytes that no longer matched their sha256, moved here
     └── ready                                written once by each registry at startup, to check that it may write
 
-The layout is that of the local store, so that either can be copied into the other. An upload becomes an object only
-when it is complete and verified: a small one is a single PUT, a large one is a multipart upload, which nobody can read
-until it is completed.
+The layout is that of the local store, so that either can be copied into the other. An upload is a single PUT, which
+becomes an object only when it is complete and verified.
 
 For its lifetime, the process remembers verified objects by entity tag and size. It reads and hashes any other object
 once before it sends a byte of it. A client that follows a signed URL verifies the bytes itself.
@@ -21,26 +20,15 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 
-from mxr.errors import DamagedBlobError, MxrError, NoSuchBlobError, TemporaryError
+from mxr.errors import MxrError, TemporaryError
 from mxr.util.hashing import sha256_chunks
 
 from .object_readers import ObjectReader, VerifiedReader
+from .object_upload import ObjectUpload
 from .s3 import Bucket, ObjectVersion
 from .store import STALE, Reader, StoredItem, Upload, damaged_blob, no_such_blob
 
 log = logging.getLogger("mxr_registry")
-
-PART = 16 << 20
-"""Minimum size of a part in bytes."""
-
-MAX_PARTS = 1_000
-"""Maximum number of parts. AWS allows 10,000.
-
-Source: OpenStack Swift, s3api.py, max_upload_part_num: 1,000 by default.
-"""
-
-MAX_OBJECT_BYTES = 64 << 30
-"""Size in bytes that an upload of unknown size may reach within `MAX_PARTS` parts."""
 
 READ_ATTEMPTS = 2
 """How often bytes must be wrong before they are set aside: the error may be in transit instead of in the store."""
@@ -52,7 +40,6 @@ PARALLEL_STATS = 16
 """Number of requests that `stats` sends in parallel."""
 
 NAME = re.compile(r"[0-9a-f]{64}")
-UPLOAD = "?uploadId="
 
 
 class ObjectStore:
@@ -72,8 +59,8 @@ class ObjectStore:
         """Return the key of a blob. No other code builds it."""
         return f"{self.prefix}blobs/{sha256[:2]}/{sha256[2:4]}/{sha256}"
 
-    def begin(self, sha256: str, size: int | None = None) -> Upload:
-        """See `Store.begin`. It sends no request before the first part is full."""
+    def begin(self, sha256: str, size: int) -> Upload:
+        """See `Store.begin`. It sends no request before the second chunk."""
         return ObjectUpload(self, sha256, size)
 
     def check(self, sha256: str) -> int:
@@ -135,20 +122,13 @@ class ObjectStore:
             name = row.key.rpartition("/")[2]
             known = NAME.fullmatch(name) and row.key == self.key(name)
             yield StoredItem(row.key, name if known else None, row.size, row.modified)
-        yield from self._unfinished()
 
     def drop(self, kept: StoredItem) -> None:
-        """See `Store.drop`. It aborts unfinished uploads and removes nothing else."""
-        key, mark, upload = kept.name.rpartition(UPLOAD)
-        if mark:
-            self.bucket.abort(key, upload)
+        """See `Store.drop`. Does nothing: an interrupted upload leaves nothing, and other objects belong to others."""
 
-    def drop_stale(self, age: float = STALE) -> int:
-        """See `Store.drop_stale`."""
-        stale = [each for each in self._unfinished() if each.modified < time.time() - age]
-        for each in stale:
-            self.drop(each)
-        return len(stale)
+    def drop_stale(self, age: float = STALE) -> int:  # noqa: ARG002
+        """See `Store.drop_stale`. There are none."""
+        return 0
 
     def ready(self) -> None:
         """See `Store.ready`. Raises `UsageError` if the bucket or the credentials are wrong."""
@@ -161,10 +141,6 @@ class ObjectStore:
     def forget(self, sha256: str) -> None:
         """Verify the bytes again before the next read."""
         self._checked.pop(sha256, None)
-
-    def _unfinished(self) -> Iterator[StoredItem]:
-        for row in self.bucket.uploads(f"{self.prefix}blobs/"):
-            yield StoredItem(f"{row.key}{UPLOAD}{row.upload}", None, row.size, row.modified)
 
     def _check(self, sha256: str) -> ObjectVersion:
         version = self.bucket.stat(self.key(sha256))
@@ -195,60 +171,3 @@ class ObjectStore:
                 self.set_aside(sha256)
         except MxrError as problem:
             log.error("cannot move damaged blob %s: %s", sha256, problem.message)
-
-
-class ObjectUpload(Upload):
-    """An upload that buffers one part in memory. It is a single PUT if there is no second part."""
-
-    def __init__(self, store: ObjectStore, sha256: str, size: int | None) -> None:
-        super().__init__(sha256, size)
-        self._store = store
-        self._key = store.key(sha256)
-        self._part = max(PART, -(-(MAX_OBJECT_BYTES if size is None else size) // MAX_PARTS))
-        self._buffer = bytearray()
-        self._upload: str | None = None
-        self._tags: list[str] = []
-
-    def _put(self, data: bytes | bytearray | memoryview) -> None:
-        self._buffer += data
-        while len(self._buffer) > self._part:
-            self._send(self._part)
-
-    def _send(self, count: int) -> None:
-        bucket = self._store.bucket
-        if self._upload is None:
-            self._upload = bucket.begin(self._key)
-        # All parts except the last have the same size: some servers require it.
-        data = bytes(memoryview(self._buffer)[:count])
-        self._tags.append(bucket.part(self._key, self._upload, len(self._tags) + 1, data))
-        del self._buffer[:count]
-
-    def _store_bytes(self) -> None:
-        bucket = self._store.bucket
-        if self._upload is None:
-            self._store.remember(self.sha256, ObjectVersion(bucket.put(self._key, self._buffer), self.received))
-            return
-        self._send(len(self._buffer))
-        tag = bucket.complete(self._key, self._upload, self._tags)
-        if tag is not None:
-            self._store.remember(self.sha256, ObjectVersion(tag, self.received))
-        else:
-            self._check_completed()
-        self._upload = None
-
-    def _check_completed(self) -> None:
-        """The response to an earlier attempt was lost: check whether that attempt completed the upload."""
-        try:
-            self._store.check(self.sha256)
-        except (NoSuchBlobError, DamagedBlobError):
-            raise TemporaryError(f"The upload of blob {self.sha256} was lost in the S3 store.") from None
-
-    def discard(self) -> None:
-        """See `Upload.discard`. If aborting the upload fails, the next sweep removes it."""
-        self._buffer = bytearray()
-        upload, self._upload = self._upload, None
-        if upload is not None:
-            try:
-                self._store.bucket.abort(self._key, upload)
-            except MxrError as problem:
-                log.warning("cannot abort an upload of blob %s before the next sweep: %s", self.sha256, problem.message)

@@ -6,9 +6,10 @@ than the sha256 in the payload signature, no checksum in a response. docs/decisi
 
 from __future__ import annotations
 
+import io
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +17,13 @@ from typing import Any
 import boto3  # type: ignore[import-untyped]
 import urllib3
 from botocore import exceptions as boto  # type: ignore[import-untyped]
+from botocore.auth import AUTH_TYPE_MAPS, S3SigV4Auth  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
 
 from mxr.errors import DiskFullError, MxrError, TemporaryError, UsageError
 
 from .s3_settings import S3Settings
+from .store import Chunk
 
 ATTEMPTS = 3
 """Attempts of one request, including the first. All of them together take less time than a client waits for a reply."""
@@ -30,8 +33,10 @@ OUTAGE_PAUSE = 5.0
 
 CONNECTIONS = 64
 
+NAMED = "mxr-named-payload"
+"""Our name for the signature of `NamedPayloadAuth` among those of botocore."""
+
 ABSENT = {"404", "NoSuchKey", "NotFound"}
-GONE_UPLOAD = {"404", "NoSuchUpload"}
 OUTSIDE = {"416", "InvalidRange"}
 FULL = {"507", "InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}
 
@@ -68,12 +73,11 @@ class ObjectVersion:
 
 @dataclass(frozen=True, slots=True)
 class ListedObject:
-    """One entry of a listing. `upload` is the id of an unfinished multipart upload. `modified`: seconds since 1970."""
+    """One entry of a listing. `modified`: seconds since 1970."""
 
     key: str
     size: int
     modified: float
-    upload: str | None = None
 
 
 class ObjectBody:
@@ -99,6 +103,45 @@ class ObjectBody:
         self._body.close()
 
 
+class NamedBytes(io.BytesIO):
+    """The body of a request, with the sha256 that its signature covers."""
+
+    def __init__(self, data: Chunk, sha256: str) -> None:
+        super().__init__(data)
+        self.sha256 = sha256
+
+
+class NamedChunks:
+    """The body of a request that arrives while it is sent, with the sha256 that its signature covers.
+
+    `broken`: the error that ended the chunks.
+    """
+
+    def __init__(self, next_chunk: Callable[[], Chunk], sha256: str) -> None:
+        self._next = next_chunk
+        self.sha256 = sha256
+        self.broken: MxrError | None = None
+
+    def read(self, _: int = -1) -> Chunk:
+        """Return the next chunk, of whatever size it has."""
+        try:
+            return self._next()
+        except MxrError as problem:
+            self.broken = problem
+            raise
+
+
+class NamedPayloadAuth(S3SigV4Auth):  # type: ignore[misc]
+    """Signs the sha256 that a body names, instead of reading the body for it."""
+
+    def payload(self, request: Any) -> Any:
+        """Return the sha256 of the body."""
+        return getattr(request.body, "sha256", None) or super().payload(request)
+
+
+AUTH_TYPE_MAPS[NAMED] = NamedPayloadAuth
+
+
 class Bucket:
     """One bucket. Every method is thread-safe and raises `TemporaryError` or `DiskFullError` if the request fails."""
 
@@ -106,6 +149,7 @@ class Bucket:
         self.name = name
         self._settings = settings
         self._client = _connect(name, settings, settings.endpoint)
+        self._streamer = _connect(name, settings, settings.endpoint, attempts=1)
         public = settings.public_endpoint
         self._signer = _connect(name, settings, public) if public and public != settings.endpoint else self._client
         self._write_checked = threading.Event()
@@ -140,39 +184,27 @@ class Bucket:
             found = self._unless(ABSENT | OUTSIDE, self._client.get_object, Key=key, **part)
         return found and ObjectBody(found, self)
 
-    def put(self, key: str, data: bytes | bytearray) -> str:
-        """Write an object, replacing any other under this key, and return its entity tag."""
-        with self._request():
-            found = self._client.put_object(Bucket=self.name, Key=key, Body=data, ContentType=BYTES)
-        return str(found["ETag"])
+    def put(self, key: str, data: Chunk, sha256: str) -> str:
+        """Write an object, replacing any other under this key, and return its entity tag.
 
-    def begin(self, key: str) -> str:
-        """Start a multipart upload and return its id."""
-        with self._request():
-            found = self._client.create_multipart_upload(Bucket=self.name, Key=key, ContentType=BYTES)
-        return str(found["UploadId"])
-
-    def part(self, key: str, upload: str, number: int, data: bytes | bytearray) -> str:
-        """Send one part, numbered from 1, and return its entity tag."""
-        with self._request():
-            found = self._client.upload_part(Bucket=self.name, Key=key, UploadId=upload, PartNumber=number, Body=data)
-        return str(found["ETag"])
-
-    def complete(self, key: str, upload: str, tags: list[str]) -> str | None:
-        """Complete a multipart upload and return the entity tag of the object.
-
-        Returns None if the upload does not exist or no longer exists.
+        `sha256`: of the data. The server refuses other bytes.
         """
-        parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
-        verb = self._client.complete_multipart_upload
         with self._request():
-            found = self._unless(GONE_UPLOAD, verb, Key=key, UploadId=upload, MultipartUpload={"Parts": parts})
-        return found and str(found["ETag"])
+            found = self._put(self._client, key, NamedBytes(data, sha256), len(data))
+        return str(found["ETag"])
 
-    def abort(self, key: str, upload: str) -> None:
-        """Abort a multipart upload. Does nothing if it does not exist."""
-        with self._request():
-            self._unless(GONE_UPLOAD, self._client.abort_multipart_upload, Key=key, UploadId=upload)
+    def put_chunks(self, key: str, next_chunk: Callable[[], Chunk], size: int, sha256: str) -> str:
+        """Write an object as `put` does, from chunks that `next_chunk` returns; an empty one ends them.
+
+        It is sent once: the chunks cannot be repeated. An `MxrError` of `next_chunk` breaks the request off.
+        """
+        body = NamedChunks(next_chunk, sha256)
+        with self._request(sends=body):
+            found = self._put(self._streamer, key, body, size)
+        return str(found["ETag"])
+
+    def _put(self, client: Any, key: str, body: NamedBytes | NamedChunks, size: int) -> Any:
+        return client.put_object(Bucket=self.name, Key=key, Body=body, ContentLength=size, ContentType=BYTES)
 
     def copy(self, key: str, to: str) -> None:
         """Copy an object within the bucket, on the server."""
@@ -188,11 +220,6 @@ class Bucket:
         """Yield all objects under a prefix."""
         for row in self._pages("list_objects_v2", "Contents", prefix):
             yield ListedObject(row["Key"], row["Size"], row["LastModified"].timestamp())
-
-    def uploads(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield all unfinished multipart uploads under a prefix."""
-        for row in self._pages("list_multipart_uploads", "Uploads", prefix):
-            yield ListedObject(row["Key"], 0, row["Initiated"].timestamp(), row["UploadId"])
 
     def sign(self, key: str, seconds: int) -> str:
         """Return a signed URL from which anyone can download the object for this time."""
@@ -217,14 +244,19 @@ class Bucket:
             raise
 
     @contextmanager
-    def _request(self) -> Iterator[None]:
-        """Context of every request: translates errors, and sends none during the pause after an outage."""
+    def _request(self, sends: NamedChunks | None = None) -> Iterator[None]:
+        """Context of every request: translates errors, and sends none during the pause after an outage.
+
+        `sends`: what the request sends while it arrives. If that breaks off, its error is raised, and is no outage.
+        """
         if time.monotonic() < self._paused_until:
             raise TemporaryError("The registry's S3 store did not answer a moment ago.", hint=HINT)
         with self.translate_errors():
             try:
                 yield
             except (boto.HTTPClientError, boto.ConnectionError):
+                if sends is not None and sends.broken is not None:
+                    raise sends.broken from None
                 self._paused_until = time.monotonic() + OUTAGE_PAUSE
                 raise
 
@@ -287,13 +319,13 @@ def _style(name: str, settings: S3Settings, endpoint: str | None) -> str:
     return "path" if "." in name else "virtual"
 
 
-def _connect(name: str, settings: S3Settings, endpoint: str | None) -> Any:
+def _connect(name: str, settings: S3Settings, endpoint: str | None, attempts: int = ATTEMPTS) -> Any:
     session = boto3.session.Session()
     config = Config(
         signature_version="s3v4",
         connect_timeout=min(5.0, settings.timeout),
         read_timeout=settings.timeout,
-        retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
+        retries={"total_max_attempts": attempts, "mode": "standard"},
         max_pool_connections=CONNECTIONS,
         # Other servers reject or ignore these extensions of AWS.
         request_checksum_calculation="when_required",
@@ -302,13 +334,15 @@ def _connect(name: str, settings: S3Settings, endpoint: str | None) -> Any:
         s3={"addressing_style": _style(name, settings, endpoint), "payload_signing_enabled": True},
     )
     try:
-        return session.client(
+        client = session.client(
             "s3",
             endpoint_url=endpoint,
             region_name=settings.region or session.region_name or "us-east-1",
             verify=settings.ca_file,
             config=config,
         )
+        client.meta.events.register_first("choose-signer.s3.PutObject", lambda **_: NAMED)
+        return client
     except (boto.BotoCoreError, ValueError) as problem:
         raise UsageError(
             f"Cannot set up the S3 client: {problem}.", hint="Check MXR_S3_* and the AWS configuration."

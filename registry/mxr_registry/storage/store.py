@@ -19,19 +19,25 @@ STALE = 86_400.0
 """Age in seconds at which an unfinished upload is removed when the registry starts."""
 
 
-class Upload(ABC):
-    """An upload in progress, hashed while it arrives. No reader sees the blob before `commit`."""
+Chunk: TypeAlias = bytes | bytearray | memoryview
 
-    def __init__(self, sha256: str, size: int | None) -> None:
+
+class Upload(ABC):
+    """An upload of `size` bytes in progress, hashed while it arrives. No reader sees the blob before `commit`."""
+
+    def __init__(self, sha256: str, size: int) -> None:
         self.sha256 = sha256
         self.size = size
         self.received = 0
         self._hash = new_sha256()
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes. Raises `DamagedError` if the upload exceeds its announced size, and `DiskFullError`."""
+    def write(self, data: Chunk) -> None:
+        """Append bytes, which the caller does not change later.
+
+        Raises `DamagedError` if the upload exceeds its announced size, `DiskFullError`, and `TemporaryError`.
+        """
         self.received += len(data)
-        if self.size is not None and self.received > self.size:
+        if self.received > self.size:
             raise self._mismatch(f"more than the announced {self.size} bytes")
         self._hash.update(data)
         self._put(data)
@@ -42,7 +48,7 @@ class Upload(ABC):
 
         A second upload of the same blob replaces the first. Both have the same bytes.
         """
-        if self.size is not None and self.received != self.size:
+        if self.received != self.size:
             raise self._mismatch(f"{self.received} of {self.size} bytes")
         found = self._hash.hexdigest()
         if found != self.sha256:
@@ -59,7 +65,7 @@ class Upload(ABC):
         )
 
     @abstractmethod
-    def _put(self, data: bytes | bytearray | memoryview) -> None: ...
+    def _put(self, data: Chunk) -> None: ...
 
     @abstractmethod
     def _store_bytes(self) -> None: ...
@@ -106,8 +112,8 @@ class Store(Protocol):
 
     page: int
 
-    def begin(self, sha256: str, size: int | None = None) -> Upload:
-        """Start the upload of a blob. `size` is its announced size in bytes, if known. Raises `DiskFullError`."""
+    def begin(self, sha256: str, size: int) -> Upload:
+        """Start the upload of a blob. `size`: its announced size in bytes. Raises `DiskFullError`."""
 
     def check(self, sha256: str) -> int:
         """Verify the bytes of a blob, unless this process has verified them before, and return their number.

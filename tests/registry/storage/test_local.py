@@ -86,11 +86,11 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_file_where_a_folder_should_be_is_said(tmp_path: Path) -> None:
     (tmp_path / "blobs").write_bytes(b"")
     with pytest.raises(TemporaryError, match="Cannot write"):
-        LocalStore(tmp_path).begin(NAME)
+        LocalStore(tmp_path).begin(NAME, len(DATA))
 
 
 def test_uploads_that_nobody_finished_go_after_a_day(store: LocalStore) -> None:
-    old, new = (store.begin(sha256(text).hexdigest()) for text in (b"old", b"new"))
+    old, new = (store.begin(sha256(text).hexdigest(), 3) for text in (b"old", b"new"))
     old.write(b"old")
     new.write(b"new")
     (left,) = [kept for kept in store.walk() if Path(kept.name).read_bytes() == b"old"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -18,25 +19,26 @@ from harness.waiting import until
 from servers.faulty import Alter, Answer, Cut, Fault, Faulty, Lose, Stall, refused
 from servers.swift import Bucket, S3Server
 
-from mxr.errors import DamagedBlobError, DiskFullError, MxrError, NoSuchBlobError, TemporaryError, UsageError
+from mxr.errors import (
+    DamagedBlobError,
+    DamagedError,
+    DiskFullError,
+    MxrError,
+    NoSuchBlobError,
+    TemporaryError,
+    UsageError,
+)
 from mxr.util.hashing import CHUNK
-from mxr_registry.storage import S3Settings, objects, open_store, s3
+from mxr_registry.storage import S3Settings, open_store, s3
+from mxr_registry.storage.object_upload import ObjectUpload
 from mxr_registry.storage.objects import ObjectStore
+from mxr_registry.storage.store import Upload
 
 DATA = bytes(range(253)) * 16_000
 NAME = sha256(DATA).hexdigest()
-PART = 5 << 20
-"""Bytes of a part in these tests: the fewest that S3 takes. The usual size is in test_stores."""
-
-LARGE = bytes(range(241)) * ((2 * PART + CHUNK) // 241)
+LARGE = bytes(range(241)) * (8 * CHUNK // 241)
 
 Open = Callable[..., ObjectStore]
-
-
-@pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large uploads of these tests are not larger than they must be."""
-    monkeypatch.setattr(objects, "PART", PART)
 
 
 @pytest.fixture
@@ -74,11 +76,23 @@ def keep(store: ObjectStore, data: bytes = DATA) -> str:
     name = sha256(data).hexdigest()
     upload = store.begin(name, len(data))
     try:
-        upload.write(data)
+        write(upload, data)
         upload.commit()
     finally:
         upload.discard()
     return name
+
+
+def write(upload: Upload, data: bytes) -> None:
+    for at in range(0, len(data), CHUNK):
+        upload.write(data[at : at + CHUNK])
+
+
+def kept(store: ObjectStore, data: bytes) -> str | None:
+    """The name of the blob; None while the store answers nothing after an outage."""
+    with suppress(TemporaryError):
+        return keep(store, data)
+    return None
 
 
 def get(url: str, **headers: str) -> urllib3.BaseHTTPResponse:
@@ -112,10 +126,24 @@ class TestUploads:
         keep(store)
         assert [seen.method for seen in way.seen] == ["PUT"]
 
-    def test_large_ones_go_up_in_parts(self, store: ObjectStore, way: Faulty) -> None:
-        keep(store, LARGE)
-        sizes = [int(seen.headers["content-length"]) for seen in way.seen if seen.method == "PUT"]
-        assert sizes == [PART, PART, len(LARGE) - 2 * PART]
+    def test_large_ones_are_one_request_that_carries_their_sha256(self, store: ObjectStore, way: Faulty) -> None:
+        name = keep(store, LARGE)
+        (seen,) = way.seen
+        assert (seen.method, seen.headers["content-length"]) == ("PUT", str(len(LARGE)))
+        assert seen.headers["x-amz-content-sha256"] == name
+        assert store.check(name) == len(LARGE)
+
+    @pytest.mark.parametrize("data", [DATA, LARGE], ids=["small", "large"])
+    def test_the_server_itself_refuses_other_bytes(self, open_s3: Open, bucket: Bucket, data: bytes) -> None:
+        """As if the check of this process were broken."""
+        store, other = open_s3(), b"?" + data[1:]
+        rest = iter([other[:CHUNK], other[CHUNK:], b""])
+        name = sha256(data).hexdigest()
+        with pytest.raises(TemporaryError, match=r"answered 400 \w+"):
+            store.bucket.put_chunks(store.key(name), lambda: next(rest), len(data), name)
+        with pytest.raises(TemporaryError, match=r"answered 400 \w+"):
+            store.bucket.put(store.key(name), other, name)
+        assert bucket.names() == []
 
     def test_no_extension_of_aws_is_asked_for(self, store: ObjectStore, way: Faulty) -> None:
         keep(store, LARGE)
@@ -127,31 +155,44 @@ class TestUploads:
             if seen.method == "PUT":
                 assert re.fullmatch("[0-9a-f]{64}", seen.headers["x-amz-content-sha256"])
 
-    def test_one_that_is_given_up_leaves_nothing(self, store: ObjectStore, bucket: Bucket) -> None:
-        upload = store.begin(NAME, len(LARGE))
-        upload.write(LARGE)
-        assert len(bucket.uploads()) == 1
+    def test_one_that_is_given_up_leaves_nothing_and_is_no_outage(self, open_s3: Open, bucket: Bucket) -> None:
+        store = open_s3()
+        upload = store.begin(sha256(LARGE).hexdigest(), len(LARGE))
+        assert isinstance(upload, ObjectUpload)
+        write(upload, LARGE[: 4 * CHUNK])
         upload.discard()
         upload.discard()
-        assert (bucket.uploads(), bucket.names()) == ([], [])
-
-    def test_a_lost_answer_to_the_last_request_is_no_failure(self, store: ObjectStore, way: Faulty) -> None:
-        way.spoil(Lose(), method="POST", part="uploadId=", times=1)
-        way.spoil(Answer(404, "NoSuchUpload"), method="POST", part="uploadId=", times=1)
+        assert upload._sender is not None
+        upload._sender.join(30)
+        assert not upload._sender.is_alive() and bucket.names() == []
         name = keep(store, LARGE)
         assert store.check(name) == len(LARGE)
 
-    def test_an_upload_that_the_server_forgot_is_one(self, store: ObjectStore, way: Faulty, bucket: Bucket) -> None:
-        way.spoil(Answer(404, "NoSuchUpload"), method="POST", part="uploadId=", times=1)
-        with pytest.raises(TemporaryError, match="lost"):
-            keep(store, LARGE)
+    def test_wrong_bytes_are_found_before_the_last_of_them_is_sent(self, open_s3: Open, bucket: Bucket) -> None:
+        store, name = open_s3(), sha256(LARGE).hexdigest()
+        upload = store.begin(name, len(LARGE))
+        write(upload, LARGE[:-1] + b"?")
+        with pytest.raises(DamagedError, match="sha256"):
+            upload.commit()
         assert bucket.names() == []
 
-    def test_a_part_that_cannot_be_sent_ends_the_upload(self, store: ObjectStore, way: Faulty, bucket: Bucket) -> None:
-        way.spoil(Answer(503), method="PUT", part="partNumber=2")
+    def test_a_lost_answer_is_temporary_and_the_bytes_can_be_sent_again(self, store: ObjectStore, way: Faulty) -> None:
+        way.spoil(Lose(), method="PUT", times=1)
         with pytest.raises(TemporaryError):
             keep(store, LARGE)
-        assert (bucket.uploads(), bucket.names()) == ([], [])
+        name = until(lambda: kept(store, LARGE))
+        assert store.check(name) == len(LARGE)
+
+    def test_a_stream_that_fails_is_not_sent_twice(self, store: ObjectStore, way: Faulty, bucket: Bucket) -> None:
+        way.spoil(Answer(503), method="PUT")
+        with pytest.raises(TemporaryError, match="503 SlowDown"):
+            keep(store, LARGE)
+        assert (way.count("PUT"), bucket.names()) == (1, [])
+
+    def test_a_server_that_stalls_ends_the_upload(self, impatient: ObjectStore, way: Faulty) -> None:
+        way.spoil(Stall())
+        with pytest.raises(TemporaryError, match="did not answer"):
+            keep(impatient, LARGE * 4)
 
     def test_a_full_server_is_said(self, store: ObjectStore, way: Faulty) -> None:
         way.spoil(Answer(403, "QuotaExceeded"), method="PUT")
@@ -250,10 +291,11 @@ class TestDamage:
 
 class TestOutages:
     def test_a_busy_server_is_asked_again(self, store: ObjectStore, way: Faulty) -> None:
+        small = DATA[:CHUNK]
         way.spoil(Answer(503), times=2)
-        keep(store)
+        name = keep(store, small)
         way.spoil(Answer(503), times=2)
-        assert b"".join(store.open(NAME)) == DATA
+        assert b"".join(store.open(name)) == small
 
     def test_one_that_stays_busy_is_temporary(self, store: ObjectStore, way: Faulty) -> None:
         keep(store)

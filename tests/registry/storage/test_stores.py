@@ -19,7 +19,7 @@ DATA = bytes(range(256)) * 9000
 NAME = sha256(DATA).hexdigest()
 
 LARGE = 17 << 20
-"""Bytes of an upload that no store keeps in memory."""
+"""Bytes of an upload of many chunks."""
 
 Asked = pytest.FixtureRequest
 
@@ -78,7 +78,7 @@ class TestStore:
         assert not list(store.walk())
 
     def test_other_bytes_are_refused_and_not_kept(self, store: Store) -> None:
-        upload = store.begin(NAME)
+        upload = store.begin(NAME, len(DATA))
         upload.write(DATA[:-1] + b"?")
         with pytest.raises(DamagedError, match="sha256"):
             upload.commit()
@@ -133,9 +133,11 @@ class TestStore:
         data = b"x" * LARGE
         upload = store.begin(sha256(data).hexdigest(), LARGE)
         upload.write(data)
+        # An S3 server shows nothing of a request that it is still receiving.
         left = [kept for kept in store.walk() if kept.sha256 is None]
-        assert len(left) == 1
-        store.drop(left[0])
+        assert len(left) == (1 if isinstance(store, LocalStore) else 0)
+        for kept in left:
+            store.drop(kept)
         assert [kept.sha256 for kept in store.walk()] == [NAME]
 
     def test_large_bytes_come_back_as_they_went_in(self, store: Store) -> None:
@@ -167,7 +169,7 @@ class TestStore:
         upload.write(b"x" * LARGE)
         keep(store)
         assert store.drop_stale() == 0
-        assert store.drop_stale(-60) == 1
+        assert store.drop_stale(-60) == (1 if isinstance(store, LocalStore) else 0)
         assert [kept.sha256 for kept in store.walk()] == [NAME]
 
     def test_ready(self, store: Store) -> None:

@@ -54,7 +54,12 @@ class Lose:
     """The request is passed on, and its answer is not."""
 
 
-Fault = Answer | Stall | Cut | Alter | Lose
+@dataclass(frozen=True, slots=True)
+class Withhold:
+    """The request is passed on, and its answer does not come before it is healed."""
+
+
+Fault = Answer | Stall | Cut | Alter | Lose | Withhold
 
 
 @dataclass(slots=True)
@@ -185,8 +190,10 @@ class _Handler(BaseHTTPRequestHandler):
         line = way.connect()
         try:
             self._forward(line, body)
-            if isinstance(fault, Lose):
+            if isinstance(fault, Lose | Withhold):
                 line.getresponse().read()
+                if isinstance(fault, Withhold):
+                    way.wait()
                 self._drop()
                 return
             self._relay(line.getresponse(), fault)

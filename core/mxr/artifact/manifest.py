@@ -14,7 +14,7 @@ from mxr.errors import UsageError
 from mxr.util import disk
 from mxr.util.codec import HUGE, canonical, decode, refuse, text
 from mxr.util.frozen import dataclass
-from mxr.util.hashing import hash_chunks, read_chunks
+from mxr.util.hashing import hash_chunks, read_chunks, sha256_hex
 
 from .limits import MAX_BLOBS, MAX_FILES, MAX_NAME_LENGTH
 
@@ -33,6 +33,15 @@ class Blob:
         _check_bytes(self.sha256, self.size)
         if self.size == 0:
             raise refuse("size", "at least one byte in a blob", 0)
+
+
+NO_CHAIN = EMPTY
+"""The chain of no blobs. A chain stands for several blobs in their order (`next_chain`)."""
+
+
+def next_chain(chain: str, sha256: str) -> str:
+    """Return the chain of the blobs of a chain and one more: the sha256 of the text of both in hex."""
+    return sha256_hex(f"{chain}{sha256}".encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -280,10 +280,10 @@ def into_registry(
 
 
 def _publish(layout: ImageLayout, record: BundleRecord, client: Client, watch: Watch) -> artifact_protocol.Artifact:
-    blobs = list(record.manifest.blobs())
-    progress = watch(sum(blob.size for blob in blobs))
+    files = record.manifest.files
+    progress = watch(sum(blob.size for blob in record.manifest.blobs()))
     return transfer.upload_and_publish(
-        lambda: transfer.send(client, blobs, lambda blob: image_layout.chunks(layout, blob), progress),
+        lambda: transfer.send(client, files, lambda blob: image_layout.chunks(layout, blob), progress),
         lambda: client.publish(record.publication()),
     )
 

@@ -6,7 +6,7 @@ Transfers of many blobs are in `transfer`, the requests of a worker in `worker`,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -271,9 +271,14 @@ class Client:
             artifact_protocol.message_document(artifact_protocol.MissingRequest(tuple(blobs))),
         )
 
-    def put_blob(self, blob: Blob, chunks: Iterable[bytes]) -> None:
-        """Upload one blob. Sent once: to repeat it, the caller has to produce the chunks again."""
+    def put_blob(self, blob: Blob, chunks: Iterable[bytes], *, follows: Sequence[str] = ()) -> None:
+        """Upload one blob. Sent once: to repeat it, the caller has to produce the chunks again.
+
+        `follows`: what is before it in its file, as the header says (`FOLLOWS_HEADER`).
+        """
         headers = {"Content-Length": str(blob.size), "Content-Type": "application/octet-stream"}
+        if follows:
+            headers[artifact_protocol.FOLLOWS_HEADER] = ",".join(follows)
         with self._reply("PUT", f"/blobs/{blob.sha256}", chunks, headers, policy=ONCE) as reply:
             self._read(reply)
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import random
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial, reduce
 from hashlib import sha256
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
-from mxr.artifact.manifest import Blob, File
+from mxr.artifact.manifest import NO_CHAIN, Blob, File, next_chain
 from mxr.errors import DamagedBlobError, DamagedError, MxrError, NoSuchBlobError, TemporaryError
+from mxr.protocol.artifacts import MAX_FOLLOWED
 from mxr.util import disk
 from mxr.util.frozen import dataclass
 from mxr.util.hashing import Data, hash_chunks, read_chunks
@@ -204,29 +205,54 @@ def upload(client: Client, path: Path, file: File, progress: Progress = ignore) 
             # As bytes: the connection can still hold a chunk when the next one is read into the same buffer.
             return map(bytes, read_chunks(source.fileno(), offsets[blob.sha256], blob.size))
 
-        return send(client, {blob.sha256: blob for blob in file.blobs}.values(), read, progress)
+        return send(client, [file], read, progress)
 
 
-def send(client: Client, blobs: Collection[Blob], read: Read, progress: Progress = ignore) -> int:
-    """Upload those of these blobs that the registry does not have. Returns the number of bytes sent.
+def send(client: Client, files: Sequence[File], read: Read, progress: Progress = ignore) -> int:
+    """Upload those blobs of these files that the registry does not have. Returns the number of bytes sent.
 
-    The order is random, and before each large blob the registry is asked once more: hosts that upload the same model
-    at the same time share the work.
+    The blobs of one file are sent in order, over one connection: the registry hashes the whole file as they arrive.
+    Before each large blob the registry is asked once more: hosts that upload the same model at the same time share the
+    work.
     """
-    known = {blob.sha256: blob for blob in blobs}
-    needed = [known[sha] for sha in client.missing(blobs).missing if sha in known]
-    random.shuffle(needed)
+    blobs = {blob.sha256: blob for file in files for blob in file.blobs}
+    needed = set(client.missing(blobs.values()).missing)
     sent: list[int] = []
 
-    def send_one(blob: Blob) -> None:
-        if blob.size < LARGE or client.missing([blob]).missing:
-            retry(TRANSFER, lambda: client.put_blob(blob, read(blob)))
-            sent.append(blob.size)
-        progress(blob.size)
+    def send_file(part: tuple[File, set[str]]) -> None:
+        file, needed = part
+        before = [NO_CHAIN]
+        for blob in file.blobs:
+            if pool.failure:
+                return
+            if blob.sha256 not in needed:
+                before.append(blob.sha256)
+                continue
+            needed.discard(blob.sha256)
+            if blob.size < LARGE or client.missing([blob]).missing:
+                follows = before if len(file.blobs) > 1 and len(before) <= MAX_FOLLOWED else ()
+                retry(TRANSFER, partial(_send_blob, client, blob, read, follows))
+                sent.append(blob.size)
+                before = [reduce(next_chain, [*before, blob.sha256])]
+            else:
+                before.append(blob.sha256)
+            progress(blob.size)
 
-    with TransferPool(send_one, needed, AT_ONCE):
+    pool = TransferPool(send_file, [(file, _take_needed(file, needed)) for file in files], AT_ONCE)
+    with pool:
         pass
     return sum(sent)
+
+
+def _take_needed(file: File, needed: set[str]) -> set[str]:
+    """Take the blobs of a file out of `needed`: no two files send one blob."""
+    found = needed & {blob.sha256 for blob in file.blobs}
+    needed -= found
+    return found
+
+
+def _send_blob(client: Client, blob: Blob, read: Read, follows: Sequence[str]) -> None:
+    client.put_blob(blob, read(blob), follows=follows)
 
 
 class TransferPool(Generic[T]):

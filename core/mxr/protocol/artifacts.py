@@ -23,6 +23,15 @@ from mxr.util.frozen import dataclass
 
 API = "/v1"
 
+FOLLOWS_HEADER = "MXR-Follows"
+"""In the upload of a blob: what is before it in its file, separated by commas.
+
+First a chain (`mxr.artifact.manifest.next_chain`), then the sha256 of each blob after those of the chain.
+"""
+
+MAX_FOLLOWED = 500
+"""Entries of the header `MXR-Follows`."""
+
 REGISTRY_HEADER = "MXR-Registry"
 """The header of every reply: the UUID of the registry's database."""
 __all__ = [

@@ -7,17 +7,20 @@ that only another namespace uploaded counts as missing, so the client has to sen
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from hashlib import sha256 as new_sha256
 from itertools import islice
+from typing import Any
 
 from sqlalchemy import select, update
 
 from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.errors import DamagedBlobError, DamagedError, NoSuchBlobError, TemporaryError
-from mxr.util.hashing import hash_through
+from mxr.util.hashing import hash_chunks
 from mxr_registry.database import tables
 from mxr_registry.database.session import Database, Session, advisory_lock, now, upsert
-from mxr_registry.storage.store import ChunkSize, Store, full_chunk
+from mxr_registry.storage.store import ChunkSize, Reader, Store, full_chunk
+
+MAX_READ_BEFORE = 1 << 20
+"""Bytes that an upload reads of the blobs before its own: those of the structure of a program, which many share."""
 
 MAX_REPORTED = 1_000
 """Maximum number of missing blobs in the details of an error."""
@@ -59,15 +62,25 @@ def _touch(session: Session, namespace: str, names: set[str]) -> set[str]:
     return set(sizes(session, namespace, names))
 
 
-def record_upload(db: Database, store: Store, namespace: str, sha256: str, size: int, xxh3: str) -> None:
+def has_row(db: Database, sha256: str) -> bool:
+    """Whether any namespace has a row of this blob: only then a sweep can remove its bytes."""
+    with db.reading() as session:
+        row = tables.BlobRow
+        return session.execute(select(row.sha256).where(row.sha256 == sha256).limit(1)).first() is not None
+
+
+def record_upload(
+    db: Database, store: Store, namespace: str, sha256: str, size: int, xxh3: str, *, had_row: bool = True
+) -> None:
     """Write the row of an uploaded blob, with the XXH3-128 of its bytes in hex.
 
-    Raises `TemporaryError` if a sweep has removed its bytes since.
+    `had_row`: whether there was a row before the upload (`has_row`). Raises `TemporaryError` if a sweep has removed its
+    bytes since.
     """
     with db.writing() as session:
         # The lock keeps a sweep from removing the bytes between this check and the commit of the row.
         advisory_lock(session, lock_name(sha256))
-        if store.stat(sha256) != size:
+        if had_row and store.stat(sha256) != size:
             raise TemporaryError(f"Blob {sha256} was swept during its upload.", hint="Send it again.")
         moment = now(session)
         upsert(
@@ -98,7 +111,8 @@ def require_all(db: Database, store: Store, namespace: str, manifest: Manifest) 
     blobs = list(manifest.blobs())
     with db.reading() as session:
         rows = sizes(session, namespace, (blob.sha256 for blob in blobs))
-    stored = store.stats(rows)
+    stored = {name: size for name in rows if (size := store.known(name)) is not None}
+    stored |= store.stats(name for name in rows if name not in stored)
     absent = [blob.sha256 for blob in blobs if not rows.get(blob.sha256) == blob.size == stored.get(blob.sha256)]
     if absent:
         count = "One blob" if len(absent) == 1 else f"{len(absent)} blobs"
@@ -109,37 +123,66 @@ def require_all(db: Database, store: Store, namespace: str, manifest: Manifest) 
         )
 
 
-def contents(store: Store, file: File) -> Iterator[bytes]:
-    """Yield the bytes of a file, and verify each blob and the whole file in the same pass.
+def verify_file(store: Store, file: File) -> None:
+    """Verify each blob of a file and the whole. Reads only what this process has not hashed when it arrived.
 
-    Raises `DamagedBlobError` for damaged bytes in the store, and at the end `DamagedError` if the sha256 of the file is
-    another.
+    Raises `DamagedBlobError` for damaged bytes in the store, and `DamagedError` if the sha256 of the file is another.
     """
-    chunks = (data for blob in file.blobs for data in present(store, blob))
-    if len(file.blobs) == 1:
-        yield from chunks
-        return
-    whole = new_sha256()
-    yield from hash_through(chunks, whole)
-    if whole.hexdigest() != file.sha256:
+    digest, count = store.digests.longest([blob.sha256 for blob in file.blobs])
+    for blob in file.blobs[:count]:
+        if store.known(blob.sha256) != blob.size:
+            check_blob(store, blob)
+    hash_chunks((data for blob in file.blobs[count:] for data in present(store, blob)), digest)
+    found = digest.hexdigest()
+    if found != file.sha256:
         raise DamagedError(
-            f"{file.name}: its blobs together have the sha256 {whole.hexdigest()}, not {file.sha256}.",
+            f"{file.name}: its blobs together have the sha256 {found}, not {file.sha256}.",
             hint="Push the file again. It may have changed while it was read.",
-            detail={"file": file.name, "sha256": whole.hexdigest()},
+            detail={"file": file.name, "sha256": found},
         )
+
+
+def hash_before(db: Database, store: Store, namespace: str, follows: Sequence[str]) -> Any:
+    """Return a sha256 that has hashed what is before a blob in its file; None where that is unknown.
+
+    `follows`: a chain and the sha256 of each blob after it (`FOLLOWS_HEADER`). Blobs after the longest chain that is
+    known are read from the store, if they are small.
+    """
+    chain, *names = follows
+    digest, count = store.digests.longest(names, chain)
+    if digest is None or not names[count:]:
+        return digest
+    with db.reading() as session:
+        known = sizes(session, namespace, names[count:])
+    if not all(name in known for name in names[count:]) or sum(known.values()) > MAX_READ_BEFORE:
+        return None
+    try:
+        for name in names[count:]:
+            held = store.held(name, 0, known[name])
+            hash_chunks(present(store, Blob(name, known[name])) if held is None else (held,), digest)
+    except DamagedBlobError:
+        return None
+    return digest
 
 
 def present(
     store: Store, blob: Blob, offset: int = 0, length: int | None = None, chunk: ChunkSize = full_chunk
 ) -> Iterator[bytes]:
     """Yield verified bytes of a blob that has a row. Raises `DamagedBlobError` if they are missing or damaged."""
-    check_blob(store, blob)
-    reader = store.open(blob.sha256, offset, length)
+    reader = open_blob(store, blob, offset, length)
     reader.chunk = chunk
     try:
         yield from reader
     finally:
         reader.close()
+
+
+def open_blob(store: Store, blob: Blob, offset: int = 0, length: int | None = None) -> Reader:
+    """Open a blob that has a row, after verifying it. Raises `DamagedBlobError` if it is missing or damaged."""
+    try:
+        return store.open(blob.sha256, offset, length)
+    except NoSuchBlobError:
+        raise _lost(blob) from None
 
 
 def check_blob(store: Store, blob: Blob) -> None:
@@ -149,7 +192,11 @@ def check_blob(store: Store, blob: Blob) -> None:
             return
     except NoSuchBlobError:
         pass
-    raise DamagedBlobError(
+    raise _lost(blob)
+
+
+def _lost(blob: Blob) -> DamagedBlobError:
+    return DamagedBlobError(
         f"Blob {blob.sha256} is missing or incomplete in the registry's store.", detail={"sha256": blob.sha256}
     )
 

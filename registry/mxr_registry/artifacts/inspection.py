@@ -85,16 +85,21 @@ class BlobSource:
         self._store = store
         self._spans = file.spans()
         self.size = file.size
+        self.edges = [offset for offset, _ in self._spans]
 
     def read(self, offset: int, length: int) -> Iterator[bytes]:
         """Yield `length` bytes from `offset` in chunks. The range must lie within the file."""
         for part in self._spans.ranges(offset, length):
-            yield from self._store.read(part.blob.sha256, part.offset, part.length)
+            held = self._store.held(part.blob.sha256, part.offset, part.length)
+            yield from self._store.read(part.blob.sha256, part.offset, part.length) if held is None else (held,)
 
 
 def _run(store: Store, what: str, files: Sequence[File], memory: int, cpu: int, wall: float) -> dict[str, Any]:
     sources = [BlobSource(store, file) for file in files]
-    names = [{"name": file.name, "size": source.size} for file, source in zip(files, sources, strict=True)]
+    names = [
+        {"name": file.name, "size": source.size, "edges": source.edges}
+        for file, source in zip(files, sources, strict=True)
+    ]
     order = {"what": what, "files": names, "page": max(store.page, PAGE), "memory": memory, "cpu": cpu}
     with tempfile.TemporaryFile() as stderr, _start_child(stderr) as child:
         timed_out = threading.Event()

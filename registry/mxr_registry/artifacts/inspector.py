@@ -12,10 +12,11 @@ The child has no access to the store or the database: the registry sends it the 
 
 from __future__ import annotations
 
+import bisect
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,34 +34,45 @@ ReadRange = Callable[[int, int], bytes]
 
 
 class PagedSource:
-    """Random access to a file that is read in pages. `read_range` returns the bytes for an offset and a length."""
+    """Random access to a file that is read in pages. `read_range` returns the bytes for an offset and a length.
 
-    def __init__(self, size: int, page: int, read_range: ReadRange) -> None:
+    `edges`: where the blobs of the file begin. No page goes beyond its blob, so that one page is one request of the
+    store.
+    """
+
+    def __init__(self, size: int, page: int, read_range: ReadRange, edges: Sequence[int] = (0,)) -> None:
         self.size = size
         self._page_size = page
         self._read_range = read_range
+        self._edges = edges
         self._pages: dict[int, bytes] = {}
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Return `length` bytes from `offset`, or fewer at the end of the file."""
-        length = max(0, min(length, self.size - offset))
-        page = self._page_size
-        if length >= page:
-            return self._read_range(offset, length) if length else b""
-        start = offset - offset % page
-        data = self._page(start) + (self._page(start + page) if offset + length > start + page else b"")
-        return data[offset - start : offset - start + length]
+        end = min(offset + length, self.size)
+        if end - offset >= self._page_size:
+            return self._read_range(offset, end - offset)
+        parts = []
+        while offset < end:
+            start, data = self._page(offset)
+            part = data[offset - start : end - start]
+            parts.append(part)
+            offset += len(part)
+        return b"".join(parts)
 
-    def _page(self, start: int) -> bytes:
+    def _page(self, offset: int) -> tuple[int, bytes]:
+        """The page with the byte at `offset`: where it begins, and its bytes."""
+        index = bisect.bisect_right(self._edges, offset)
+        blob, end = self._edges[index - 1], self._edges[index] if index < len(self._edges) else self.size
+        start = offset - (offset - blob) % self._page_size
         found = self._pages.pop(start, None)
         if found is None:
-            length = min(self._page_size, self.size - start)
-            found = self._read_range(start, length) if length > 0 else b""
+            found = self._read_range(start, min(self._page_size, end - start))
         # The least recently used page is the first one.
         self._pages[start] = found
         if len(self._pages) > CACHED_PAGES:
             del self._pages[next(iter(self._pages))]
-        return found
+        return start, found
 
 
 class ParentProcess:
@@ -80,7 +92,8 @@ class ParentProcess:
                 raise SystemExit("the registry closed the connection")
             return data
 
-        return PagedSource(self.order["files"][index]["size"], self.order["page"], read_range)
+        file = self.order["files"][index]
+        return PagedSource(file["size"], self.order["page"], read_range, file["edges"])
 
     def send(self, message: Any) -> None:
         """Send one line of JSON."""

@@ -96,8 +96,7 @@ def verify_identity(
     blobs.require_all(db, store, namespace, declared.manifest)
     for file in declared.manifest.files if read_bytes else ():
         if len(file.blobs) > 1:
-            for _ in blobs.contents(store, file):
-                pass
+            blobs.verify_file(store, file)
 
 
 def check_external_data(declared: RegisterModel, description: Description) -> None:

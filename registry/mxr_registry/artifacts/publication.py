@@ -83,8 +83,7 @@ def check_publication(
         )
     blobs.require_all(db, store, namespace, wanted.manifest)
     for file in files:
-        for _ in blobs.contents(store, file):
-            pass
+        blobs.verify_file(store, file)
     descriptions = inspect(files)
     refuse_contradictions(wanted, files, descriptions)
     wanted = _with_libraries(wanted, descriptions)

@@ -54,8 +54,7 @@ def blob_bytes(sha256: str, request: Request, services: ServicesDep, caller: Cal
             return RedirectResponse(signed_url, 307, {"cache-control": "private, no-store"})
 
     def chunks(start: int, length: int, chunk: ChunkSize) -> Iterator[bytes]:
-        blobs.check_blob(services.store, Blob(sha256, size))
-        reader = services.store.open(sha256, start, length)
+        reader = blobs.open_blob(services.store, Blob(sha256, size), start, length)
         reader.chunk = chunk
         return iter(reader)
 

@@ -7,14 +7,17 @@ An upload opens its file with the first chunk: a client that sends nothing holds
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 import xxhash
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
+from mxr.artifact.manifest import NO_CHAIN, check_sha256
 from mxr.errors import InterruptionError, TooLargeError, UsageError
+from mxr.protocol.artifacts import FOLLOWS_HEADER, MAX_FOLLOWED
 from mxr.util.hashing import Hasher
 from mxr_registry.artifacts import blobs
 from mxr_registry.storage.store import Upload
@@ -35,31 +38,44 @@ async def receive(request: Request, services: Services, caller: Caller, sha256: 
     disconnects.
     """
     announced = _content_length(request, services.settings.limits.blob)
+    follows = _follows(request)
     upload: Upload | None = None
     threads = services.upload_threads
     quick = xxhash.xxh3_128()
     try:
         async with services.uploads.slot(caller.address):
+            had_row = await run_in_threadpool(blobs.has_row, services.db, sha256)
+            whole = None
+            if follows and follows != [NO_CHAIN]:
+                before = (services.db, services.store, caller.namespace, follows)
+                whole = await threads.run(blobs.hash_before, *before)
+            hashers = [quick] if whole is None else [quick, whole]
             async for chunk in _chunks(request, services.uploads):
                 if upload is None:
                     upload = await threads.run(services.store.begin, sha256, announced)
-                await threads.run(_write, upload, quick, chunk)
+                await threads.run(_write, upload, hashers, chunk)
             if upload is None:
                 raise InterruptionError(f"The upload of blob {sha256} ended before its first byte.")
             size = await threads.run(upload.commit)
+            if follows == [NO_CHAIN]:
+                # The first blob of a file was hashed by its upload already.
+                whole = upload.hashed()
     except ClientDisconnect:
         raise InterruptionError(f"The upload of blob {sha256} was interrupted; nothing was stored.") from None
     finally:
         if upload is not None:
             upload.discard()
-    xxh3 = quick.hexdigest()
-    await run_in_threadpool(blobs.record_upload, services.db, services.store, caller.namespace, sha256, size, xxh3)
+    if whole is not None:
+        services.store.digests.add(follows, sha256, whole)
+    record = partial(blobs.record_upload, services.db, services.store, caller.namespace, sha256, had_row=had_row)
+    await run_in_threadpool(record, size=size, xxh3=quick.hexdigest())
     return size
 
 
-def _write(upload: Upload, quick: Hasher, chunk: bytearray) -> None:
+def _write(upload: Upload, hashers: Sequence[Hasher], chunk: bytearray) -> None:
     upload.write(chunk)
-    quick.update(chunk)
+    for hasher in hashers:
+        hasher.update(chunk)
 
 
 async def _chunks(request: Request, slots: UploadSlots) -> AsyncIterator[bytearray]:
@@ -72,6 +88,15 @@ async def _chunks(request: Request, slots: UploadSlots) -> AsyncIterator[bytearr
             buffer, begun = bytearray(), time.monotonic()
     if buffer:
         yield buffer
+
+
+def _follows(request: Request) -> list[str]:
+    """What is before the blob in its file; empty if the client does not say it."""
+    text = request.headers.get(FOLLOWS_HEADER)
+    names = text.split(",") if text else []
+    if len(names) > MAX_FOLLOWED:
+        raise UsageError(f"{FOLLOWS_HEADER} has more than {MAX_FOLLOWED} entries.", hint="Omit the header.")
+    return [check_sha256(name.strip(), FOLLOWS_HEADER) for name in names]
 
 
 def _content_length(request: Request, limit: int) -> int:

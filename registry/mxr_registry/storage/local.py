@@ -28,6 +28,7 @@ from pathlib import Path
 from mxr.errors import DiskFullError, MxrError, TemporaryError
 from mxr.util.hashing import read_chunks, sha256_chunks
 
+from .file_digests import FileDigests
 from .store import STALE, Chunk, ChunkSize, Reader, StoredItem, Upload, damaged_blob, full_chunk, no_such_blob
 
 log = logging.getLogger("mxr_registry")
@@ -45,6 +46,7 @@ class LocalStore:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
+        self.digests = FileDigests()
         self._checked: dict[str, Stamp] = {}
         self._locks = tuple(threading.Lock() for _ in range(64))
 
@@ -79,6 +81,10 @@ class LocalStore:
         """See `Store.read`."""
         return LocalReader(self._open(sha256), offset, length)
 
+    def held(self, sha256: str, offset: int, length: int) -> bytes | None:  # noqa: ARG002
+        """None: the kernel has them."""
+        return None
+
     def url(self, sha256: str, local: bool = False) -> str | None:  # noqa: ARG002
         """None: only the registry can read these files."""
         return None
@@ -89,6 +95,14 @@ class LocalStore:
             return self.path(sha256).stat().st_size
         except FileNotFoundError:
             return None
+
+    def known(self, sha256: str) -> int | None:
+        """See `Store.known`. The file itself shows whether it is the one that was verified."""
+        try:
+            found = _stamp_of(self.path(sha256).stat())
+        except FileNotFoundError:
+            return None
+        return found[2] if self._checked.get(sha256) == found else None
 
     def stats(self, names: Iterable[str]) -> dict[str, int]:
         """See `Store.stats`."""
@@ -246,7 +260,10 @@ def _sha256_of(descriptor: int) -> str:
 
 
 def _stamp(descriptor: int) -> Stamp:
-    found = os.fstat(descriptor)
+    return _stamp_of(os.fstat(descriptor))
+
+
+def _stamp_of(found: os.stat_result) -> Stamp:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 

@@ -35,8 +35,11 @@ class ObjectUpload(Upload):
         self._pipe = ChunkPipe(HELD)
         self._sender: threading.Thread | None = None
         self._tag = ""
+        self._head = b""
 
     def _put(self, data: Chunk) -> None:
+        if missing := self._store.page - len(self._head):
+            self._head += bytes(memoryview(data)[:missing])
         if self._last:
             if self._sender is None:
                 self._sender = threading.Thread(target=self._send, name=f"put {self.sha256[:8]}", daemon=True)
@@ -62,7 +65,7 @@ class ObjectUpload(Upload):
             self._sender.join()
             self._pipe.check()
         self._last = b""
-        self._store.remember(self.sha256, ObjectVersion(self._tag, self.received))
+        self._store.remember(self.sha256, ObjectVersion(self._tag, self.received), self._head)
 
     def discard(self) -> None:
         """See `Upload.discard`. The request breaks off, and the server keeps nothing of it."""

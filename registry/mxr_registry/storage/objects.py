@@ -23,10 +23,12 @@ from collections.abc import Iterable, Iterator
 from mxr.errors import MxrError, TemporaryError
 from mxr.util.hashing import sha256_chunks
 
+from .file_digests import FileDigests
 from .object_readers import ObjectReader, VerifiedReader
 from .object_upload import ObjectUpload
+from .recent_heads import RecentHeads
 from .s3 import Bucket, ObjectVersion
-from .store import STALE, Reader, StoredItem, Upload, damaged_blob, no_such_blob
+from .store import RECENT, STALE, Reader, StoredItem, Upload, damaged_blob, no_such_blob
 
 log = logging.getLogger("mxr_registry")
 
@@ -52,7 +54,10 @@ class ObjectStore:
         self.bucket = bucket
         self.prefix = prefix
         self._signs_for_remote, self._signs_for_local = signs_for_remote, signs_for_local
+        self.digests = FileDigests()
+        self._heads = RecentHeads()
         self._checked: dict[str, ObjectVersion] = {}
+        self._checked_at: dict[str, float] = {}
         self._locks = tuple(threading.Lock() for _ in range(64))
 
     def key(self, sha256: str) -> str:
@@ -69,18 +74,24 @@ class ObjectStore:
 
     def open(self, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
         """See `Store.open`. A read of the whole blob is hashed again, and its last chunk held back until it matches."""
+        version = self._checked.get(sha256)
         for _ in range(READ_ATTEMPTS):
-            version = self._check(sha256)
+            version = version or self._check(sha256)
             reader = self.read(sha256, offset, length)
             if reader.version in (None, version):
                 whole = offset == 0 and (length is None or length >= version.size)
                 return VerifiedReader(reader, sha256, self.forget) if whole else reader
             reader.close()
+            version = None
         raise TemporaryError(f"Blob {sha256} was replaced while it was read.")
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> ObjectReader:
         """See `Store.read`."""
         return ObjectReader(self.bucket, self.key(sha256), sha256, offset, length)
+
+    def held(self, sha256: str, offset: int, length: int) -> bytes | None:
+        """See `Store.held`. It holds the first page of each blob that arrived lately."""
+        return self._heads.read(sha256, offset, length)
 
     def url(self, sha256: str, local: bool = False) -> str | None:
         """See `Store.url`."""
@@ -91,6 +102,11 @@ class ObjectStore:
         """See `Store.stat`."""
         found = self.bucket.stat(self.key(sha256))
         return None if found is None else found.size
+
+    def known(self, sha256: str) -> int | None:
+        """See `Store.known`."""
+        version, moment = self._checked.get(sha256), self._checked_at.get(sha256, 0.0)
+        return version.size if version is not None and time.monotonic() - moment < RECENT else None
 
     def stats(self, names: Iterable[str]) -> dict[str, int]:
         """See `Store.stats`. It sends requests in parallel, since each takes a round trip to the server."""
@@ -134,13 +150,17 @@ class ObjectStore:
         """See `Store.ready`. Raises `UsageError` if the bucket or the credentials are wrong."""
         self.bucket.check_access(f"{self.prefix}ready")
 
-    def remember(self, sha256: str, version: ObjectVersion) -> None:
-        """Remember that this version of the object is verified."""
-        self._checked[sha256] = version
+    def remember(self, sha256: str, version: ObjectVersion, head: bytes = b"") -> None:
+        """Remember that this version of the object is verified, and its first bytes."""
+        if head:
+            self._heads.add(sha256, head)
+        self._checked[sha256], self._checked_at[sha256] = version, time.monotonic()
 
     def forget(self, sha256: str) -> None:
         """Verify the bytes again before the next read."""
         self._checked.pop(sha256, None)
+        self._checked_at.pop(sha256, None)
+        self._heads.forget(sha256)
 
     def _check(self, sha256: str) -> ObjectVersion:
         version = self.bucket.stat(self.key(sha256))

@@ -10,10 +10,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256 as new_sha256
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from mxr.errors import DamagedBlobError, DamagedError, NoSuchBlobError
 from mxr.util.hashing import CHUNK
+
+from .file_digests import FileDigests
+
+RECENT = 600.0
+"""Seconds for which a store on a server is taken to have what it said to have stored."""
 
 STALE = 86_400.0
 """Age in seconds at which an unfinished upload is removed when the registry starts."""
@@ -55,6 +60,10 @@ class Upload(ABC):
             raise self._mismatch(f"bytes with the sha256 {found}")
         self._store_bytes()
         return self.received
+
+    def hashed(self) -> Any:
+        """Return a sha256 that has hashed the bytes so far."""
+        return self._hash.copy()
 
     def _mismatch(self, found: str) -> DamagedError:
         self.discard()
@@ -108,9 +117,13 @@ class StoredItem:
 
 
 class Store(Protocol):
-    """A blob store. `page`: number of bytes for which one read costs about as much as reading 1 byte, or 0."""
+    """A blob store. `page`: number of bytes for which one read costs about as much as reading 1 byte, or 0.
+
+    `digests`: the sha256 of files whose blobs this process received in order.
+    """
 
     page: int
+    digests: FileDigests
 
     def begin(self, sha256: str, size: int) -> Upload:
         """Start the upload of a blob. `size`: its announced size in bytes. Raises `DiskFullError`."""
@@ -127,6 +140,9 @@ class Store(Protocol):
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
         """Read a blob without verifying it. Never send these bytes to a client. Raises `NoSuchBlobError`."""
 
+    def held(self, sha256: str, offset: int, length: int) -> bytes | None:
+        """Return a range of a blob that this process still has in memory since it received it, else None."""
+
     def url(self, sha256: str, local: bool = False) -> str | None:
         """Return a URL from which a client can download the blob directly, or None.
 
@@ -135,6 +151,12 @@ class Store(Protocol):
 
     def stat(self, sha256: str) -> int | None:
         """Return the size of a blob in bytes without reading it, or None if it does not exist."""
+
+    def known(self, sha256: str) -> int | None:
+        """Return the size of a blob that this process wrote or verified within `RECENT` seconds, or None.
+
+        This sends no request to a server.
+        """
 
     def stats(self, names: Iterable[str]) -> dict[str, int]:
         """Return the sizes in bytes of those blobs that exist."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pytest
 
-from mxr.artifact.manifest import Blob
+from mxr.artifact.manifest import NO_CHAIN, Blob, File, next_chain
 from mxr.client import transfer
 from mxr.client.retry import PUBLISH
 from mxr.errors import NoSuchBlobError, TemporaryError
@@ -49,20 +49,35 @@ class Beside:
     def __init__(self) -> None:
         self.asked = 0
         self.came: list[str] = []
+        self.followed: list[tuple[str, ...]] = []
 
     def missing(self, blobs: Collection[Blob]) -> Missing:
         self.asked += 1
         return Missing(tuple(blob.sha256 for blob in blobs) if self.asked == 1 else ())
 
-    def put_blob(self, blob: Blob, data: Iterable[bytes]) -> None:
+    def put_blob(self, blob: Blob, data: Iterable[bytes], *, follows: Sequence[str]) -> None:
         assert sum(map(len, data)) == blob.size
         self.came.append(blob.sha256)
+        self.followed.append(tuple(follows))
 
 
 def test_what_another_host_has_sent_meanwhile_is_not_sent_again_where_it_is_large() -> None:
-    small, large = Blob("5" * 64, 10), Blob("a" * 64, transfer.LARGE)
+    small, large, last = Blob("5" * 64, 10), Blob("a" * 64, transfer.LARGE), Blob("c" * 64, 5)
     registry: Any = Beside()
     done: list[int] = []
-    sent = transfer.send(registry, [small, large], lambda blob: iter([bytes(blob.size)]), done.append)
-    assert (sent, registry.came) == (10, [small.sha256])
-    assert sum(done) == 10 + transfer.LARGE, "who watches sees all of it arrive"
+    file = File("f", 15 + transfer.LARGE, "0" * 64, (small, large, last))
+    sent = transfer.send(registry, [file], lambda blob: iter([bytes(blob.size)]), done.append)
+    assert (sent, registry.came) == (15, [small.sha256, last.sha256])
+    assert sum(done) == 15 + transfer.LARGE, "who watches sees all of it arrive"
+    assert registry.followed == [(NO_CHAIN,), (next_chain(NO_CHAIN, small.sha256), large.sha256)]
+
+
+def test_the_blobs_of_a_file_are_sent_in_order_and_each_once() -> None:
+    blobs = [Blob(f"{number:064x}", number + 1) for number in range(200)]
+    first = File("a", sum(blob.size for blob in blobs), "0" * 64, tuple(blobs))
+    second = File("b", 6, "1" * 64, (blobs[2], blobs[2]))
+    alone = File("c", 7, "f" * 64, (Blob("f" * 64, 7),))
+    registry: Any = Beside()
+    transfer.send(registry, [first, second, alone], lambda blob: iter([bytes(blob.size)]))
+    assert [name for name in registry.came if name != "f" * 64] == [blob.sha256 for blob in blobs]
+    assert dict(zip(registry.came, registry.followed, strict=True))["f" * 64] == ()

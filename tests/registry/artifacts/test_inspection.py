@@ -74,8 +74,16 @@ def test_a_reader_without_means_fails_alone(tmp_path: Path, parts: Any, limits: 
 def test_range_reads_over_blobs_are_those_of_the_file(tmp_path: Path, page: int) -> None:
     data = os.urandom(1000)
     blobs = inspection.BlobSource(LocalStore(tmp_path), keep(tmp_path, data, 77))
-    source = PagedSource(blobs.size, page, lambda offset, length: b"".join(blobs.read(offset, length)))
+    reads: list[tuple[int, int]] = []
+
+    def read_range(offset: int, length: int) -> bytes:
+        reads.append((offset, length))
+        return b"".join(blobs.read(offset, length))
+
+    source = PagedSource(blobs.size, page, read_range, blobs.edges)
     assert source.size == len(data)
+    source.read_at(100, 3)
+    assert reads == [(100, 3)] if page < 4 else [(100 - 23 % page, min(page, 77 - 23 + 23 % page))]
     for offset in (0, 1, 76, 77, 78, 500, 999, 1000, 2000):
         for length in (0, 1, 76, 77, 78, 300, 5000):
             assert source.read_at(offset, length) == data[offset : offset + length]

@@ -66,12 +66,14 @@ def upload_and_publish(upload: Callable[[], object], publish: Callable[[], T]) -
         ) from problem
 
 
-def download(client: Client, file: File, final: Path, progress: Progress = ignore, here: Places | None = None) -> None:
+def download(
+    client: Client, file: File, final: Path, progress: Progress = ignore, here: Places | None = None
+) -> os.stat_result:
     """Download a file to `final`, which appears only when every blob and the whole file match their sha256.
 
-    Blobs in `here` are copied from there and verified in the same way; a blob that does not match is downloaded. Raises
-    `DamagedError` when the registry sends bytes that do not match, `UnreachableError`, and a disk error as
-    `disk.faults` does.
+    Blobs in `here` are copied from there and verified in the same way; a blob that does not match is downloaded.
+    Returns the status of the file when its last byte was written. Raises `DamagedError` when the registry sends bytes
+    that do not match, `UnreachableError`, and a disk error as `disk.faults` does.
     """
     with disk.landing(final, mode=0o444) as descriptor:
         with disk.faults(final):
@@ -91,6 +93,7 @@ def download(client: Client, file: File, final: Path, progress: Progress = ignor
         with TransferPool(fetch, range(len(spans)), AT_ONCE, lambda: os.close(own)) as pool:
             if len(spans) > 1:
                 _check_whole(file, descriptor, done, pool)
+        return os.fstat(descriptor)
 
 
 def _check_whole(file: File, descriptor: int, done: Sequence[threading.Event], pool: TransferPool[int]) -> None:

@@ -84,22 +84,25 @@ def record_under_lock(
     rows: Mapping[str, LedgerSlot],
     cache: Cache,
     *,
+    link: bool = False,
     force: bool = False,
     model_files: Sequence[Path] = (),
-) -> Iterator[dict[str, FileState]]:
+) -> Iterator[tuple[dict[str, FileState], list[str]]]:
     """Lock a folder for the block and record these plain files, one slot by file name, as placed by mxr.
 
-    Yields what is at each name, which the block may replace. Raises `WouldOverwriteError` for a file that may not be
-    replaced, as `write_layout` does.
+    Yields what is at each name, and the names of those files that the block has to write: one with the right bytes
+    stays. Raises `WouldOverwriteError` for a file that may not be replaced, as `write_layout` does.
     """
     overwriting.refuse_models((folder / name for name in rows), model_files)
     with _locked(folder):
-        known, before = ledger.read_ledger(folder), {}
+        known, before, differing = ledger.read_ledger(folder), {}, []
         for name, slot in rows.items():
             check_part(name)
-            before[name] = FileState.of(folder / name)
+            before[name], sha256 = FileState.of(folder / name), slot.files[0].sha256
             found = _sha256_at(folder / name, cache)
-            if found is None or found == slot.files[0].sha256:
+            if found != sha256 or not (link or not _shared(folder / name, sha256, cache)):
+                differing.append(name)
+            if found is None or found == sha256:
                 continue
             if force:
                 if not known.owns(name, found):
@@ -116,7 +119,7 @@ def record_under_lock(
                 # Another user's ledger, as in /tmp: the files are not recorded, so they are not replaced later.
                 if not _is_foreign(folder / ledger.NAME):
                     raise
-        yield before
+        yield before, differing
 
 
 def plain_slot(consumer: str, name: str, artifact: Artifact, request: Request) -> LedgerSlot:
@@ -153,7 +156,7 @@ def _differing(
         path = folder / piece.name
         before = FileState.of(path)
         found = _sha256_at(path, cache)
-        if found == piece.sha256 and (link or not _shared(path, piece, cache)):
+        if found == piece.sha256 and (link or piece.data is not None or not _shared(path, piece.sha256, cache)):
             continue
         differing[piece.name] = before
         if found is None or found == piece.sha256:
@@ -233,9 +236,10 @@ def _kind(path: Path) -> str:
     return " (an ONNX model)" if overwriting.is_model(path) else ""
 
 
-def _shared(path: Path, piece: LayoutFile, cache: Cache) -> bool:
-    source = cache.file_path(piece.sha256)
-    return piece.data is None and source.exists() and path.samefile(source)
+def _shared(path: Path, sha256: str, cache: Cache) -> bool:
+    """Whether a file is a hard link to that of the cache."""
+    source = cache.file_path(sha256)
+    return source.exists() and path.samefile(source)
 
 
 def _write_pieces(layout: Layout, folder: Path, cache: Cache, differing: dict[str, FileState], *, link: bool) -> None:

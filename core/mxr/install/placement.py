@@ -23,10 +23,12 @@ from mxr.request.builder import PreparedRequest
 from mxr.request.model import ModelReference
 from mxr.util import disk
 from mxr.util.frozen import dataclass
+from mxr.util.hashing import remember_written
 from mxr.workflows import fetch as fetch_workflow
 from mxr.workflows.fetch import Connect, Fetched
 
 from . import consumer_folder, ledger, overwriting
+from .ledger import LedgerSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +214,9 @@ def place_files(
     `rows`: the artifact, the request, and the consumer, by file name. `documents`: the content of other files, which
     are placed last; `check_documents` raises if they may not be replaced.
 
-    A new folder appears complete, by one rename. In an existing one every file is first written to a folder inside it,
-    then each is renamed into place. Raises `WouldOverwriteError` if one of them may not be replaced, or a disk fault.
+    A new folder appears complete, by one rename. In an existing one every file that differs is first written to a
+    folder inside it, then each is renamed into place. Raises `WouldOverwriteError` if one of them may not be replaced,
+    or a disk fault.
     """
     if folder.resolve().is_relative_to(cache.root.resolve()):
         raise WouldOverwriteError(f"{folder} is inside the cache.", hint="Give another path with -o.")
@@ -223,42 +226,61 @@ def place_files(
     }
     programs = {name: cache.file_path(artifact.sha256) for name, (artifact, _, _) in rows.items()}
     if not os.path.lexists(folder):
-        with _staged(folder.parent, folder.name, programs, documents, link=link) as stage:
+        with _staged(folder.parent, folder.name, programs, documents, link=link) as (stage, written):
             ledger.write_ledger(stage, ledger.Ledger(slots))
             disk.sync_folder(stage)
             with disk.faults(folder):
                 if _give_folder(stage, folder):
+                    _remember(folder, slots, written, cache)
                     return
     overwriting.refuse_models([folder / name for name in documents], model_files)
     check_documents()
-    with consumer_folder.record_under_lock(folder, slots, cache, force=force, model_files=model_files) as before:
-        places = [*before.values(), *(disk.FileState.of(folder / name) for name in documents)]
+    claim = consumer_folder.record_under_lock(folder, slots, cache, link=link, force=force, model_files=model_files)
+    with claim as (before, differing):
+        before |= {name: disk.FileState.of(folder / name) for name in documents}
         # Once more under the lock: another host may have placed its set meanwhile.
         check_documents()
-        with _staged(folder, "", programs, documents, link=link) as stage, disk.faults(folder):
-            for place in places:
+        needed = {name: programs[name] for name in differing}
+        with _staged(folder, "", needed, documents, link=link) as (stage, written), disk.faults(folder):
+            for place in before.values():
                 place.check()
-            for place in places:
-                place.replace_by(stage / place.path.name)
+            for name in (*needed, *documents):
+                before[name].replace_by(stage / name)
             disk.sync_folder(folder)
+        _remember(folder, slots, written, cache)
 
 
 @contextmanager
 def _staged(
     parent: Path, name: str, programs: Mapping[str, Path], documents: Mapping[str, bytes], *, link: bool
-) -> Iterator[Path]:
-    """Write all files to a temporary folder, for the time of the block. Raises a disk fault."""
+) -> Iterator[tuple[Path, Mapping[str, os.stat_result]]]:
+    """Write all files to a temporary folder, for the time of the block. Raises a disk fault.
+
+    Yields the folder, and the status of each copied program when its last byte was written.
+    """
     stage = disk.partial_name(parent, name)
+    written = {}
     try:
         with disk.faults(parent / name):
             stage.mkdir(parents=True)
         for file, source in programs.items():
-            (disk.link_whole if link else disk.copy_whole)(source, stage / file)
+            if link:
+                disk.link_whole(source, stage / file)
+            else:
+                written[file] = disk.copy_whole(source, stage / file)
         for file, data in documents.items():
             disk.write_whole(stage / file, data)
-        yield stage
+        yield stage, written
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+
+
+def _remember(
+    folder: Path, slots: Mapping[str, LedgerSlot], written: Mapping[str, os.stat_result], cache: Cache
+) -> None:
+    """Remember the digests of copies, so that the next fetch to this folder does not hash them."""
+    for name, status in written.items():
+        remember_written(folder / name, status, {"sha256": slots[name].files[0].sha256}, cache.memo)
 
 
 def _give_folder(stage: Path, folder: Path) -> bool:

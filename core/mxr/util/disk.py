@@ -192,8 +192,11 @@ def write_at(descriptor: int, data: bytes | bytearray | memoryview, offset: int)
         view, offset = view[done:], offset + done
 
 
-def copy_whole(source: Path, final: Path, before: FileState | None = None) -> None:
-    """Create `final` as a reflink or a copy of `source`, never as a hard link. Raises as `landing` does."""
+def copy_whole(source: Path, final: Path, before: FileState | None = None) -> os.stat_result:
+    """Create `final` as a reflink or a copy of `source`, never as a hard link. Raises as `landing` does.
+
+    Returns the status of the copy when its last byte was written.
+    """
     import fcntl
 
     with faults(source, "read"):
@@ -203,6 +206,7 @@ def copy_whole(source: Path, final: Path, before: FileState | None = None) -> No
             fcntl.ioctl(descriptor, FICLONE, origin.fileno())
         except OSError:
             _copy(origin.fileno(), descriptor)
+        return os.fstat(descriptor)
 
 
 def _copy(source: int, target: int) -> None:

@@ -4,8 +4,8 @@ The memo keeps one file per hashed file, in a folder that only this user can wri
 time; the digest is then computed again:
 
     <folder>/<16 hex of device and inode>.json
-        {"v": 2, "boot": id of this boot, "file": [dev, ino, size, mtime_ns, ctime_ns], "digests": {kind: digest},
-         "check": hash of the rest}
+        {"v": 3, "boot": id of this boot, "file": [dev, ino, size, mtime_ns, ctime_ns], "digests": {kind: digest},
+         "settled": bool, "check": hash of the rest}
 """
 
 from __future__ import annotations
@@ -32,6 +32,12 @@ CHUNK = 1 << 20
 
 BLOCK = 4 << 20
 """Bytes read at once where a whole file is hashed. One buffer of this size is all the memory that hashing takes."""
+
+CLOCK_REALTIME_COARSE = 5
+"""The clock of time stamps. Source: Linux, include/uapi/linux/time.h."""
+
+MAX_SETTLING = 0.1
+"""Seconds to wait for time stamps that no later change can have."""
 
 UNSETTLED_NS = 2_000_000_000
 """Nanoseconds for which a changed file can change again without a new time stamp (see `is_settled`)."""
@@ -168,6 +174,25 @@ def is_settled(status: os.stat_result, now_ns: int) -> bool:
     return now_ns - max(status.st_mtime_ns, status.st_ctime_ns) > UNSETTLED_NS
 
 
+def wait_until_settled(path: Path) -> os.stat_result | None:
+    """Wait until any later change of a file leaves other time stamps than it has now, and return its status.
+
+    That is when the clock from which the kernel takes time stamps has passed them, a few milliseconds after a change.
+    Returns None where that takes longer, as with stamps of whole seconds or of another host. Source: Linux,
+    fs/inode.c, current_time; clock_gettime(2), CLOCK_REALTIME_COARSE.
+    """
+    status = path.stat()
+    latest = max(status.st_mtime_ns, status.st_ctime_ns)
+    # A file system with coarse stamps cuts their last digits off.
+    step = next((10**digits for digits in range(9, 0, -1) if latest % 10**digits == 0), 1)
+    end = time.monotonic() + MAX_SETTLING
+    while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) <= latest + step:
+        if time.monotonic() > end:
+            return None
+        time.sleep(0.001)
+    return status if identity(path.stat()) == identity(status) else None
+
+
 def has_writer(path: Path, status: os.stat_result) -> bool:
     """Return whether a process may change this file without a new time stamp: it has the file open or mapped to write.
 
@@ -202,10 +227,11 @@ def has_writer(path: Path, status: os.stat_result) -> bool:
 class StatMemo:
     """Digests of unchanged files, found by the file status. Best effort: no method raises; a lost digest is recomputed.
 
-    The digest of a file that is not settled (see `is_settled`) is neither stored nor returned, and that of a file that
-    somebody has open for writing (see `has_writer`) is not stored. A digest is valid until
-    the next boot, because device numbers can change then. A folder or a record that another user owns or can write,
-    and a symbolic link, count as empty: another user could claim that a file has a digest that it does not have.
+    The digest of a file that is not settled (see `is_settled`) is neither stored nor returned, unless who stored it
+    waited until it was (`wait_until_settled`); that of a file that somebody has open for writing (see `has_writer`) is
+    not stored. A digest is valid until the next boot, because device numbers can change then. A folder or a record that
+    another user owns or can write, and a symbolic link, count as empty: another user could claim that a file has a
+    digest that it does not have.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -214,18 +240,18 @@ class StatMemo:
 
     def get(self, path_stat: os.stat_result, kind: str) -> str | None:
         """Return the digest of this kind stored for exactly this state of the file, or None."""
-        if not is_settled(path_stat, time.time_ns()):
-            return None
         with self._opened() as folder:
-            return self._digests(folder, path_stat).get(kind)
+            digests, settled = self._record(folder, path_stat)
+        return digests.get(kind) if settled or is_settled(path_stat, time.time_ns()) else None
 
-    def put(self, path_stat: os.stat_result, digests: Mapping[str, str], *, started_ns: int) -> None:
+    def put(self, path_stat: os.stat_result, digests: Mapping[str, str], *, started_ns: int | None) -> None:
         """Store digests by their kind.
 
-        `started_ns` is `time.time_ns()` before the reading began, when `path_stat` was taken. The caller has checked
-        that the file had no writer then (`has_writer`), and that the status was the same after the reading.
+        `started_ns` is `time.time_ns()` before the reading began, when `path_stat` was taken; None if it comes from
+        `wait_until_settled` after the bytes were written and hashed. The caller has checked that the file had no writer
+        then (`has_writer`), and that the status was the same after the reading.
         """
-        if self.folder is None or not is_settled(path_stat, started_ns):
+        if self.folder is None or not (started_ns is None or is_settled(path_stat, started_ns)):
             return
         with contextlib.suppress(OSError):
             self.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -233,9 +259,11 @@ class StatMemo:
         with self._opened() as folder:
             if folder is None:
                 return
-            kept = {name: each for name, each in self._digests(folder, path_stat).items() if name not in digests}
+            found, settled = self._record(folder, path_stat)
+            kept = {name: each for name, each in found.items() if name not in digests}
             kept = dict([*kept.items(), *digests.items()][-MAX_DIGESTS:])
-            body = {"v": 2, "boot": boot_id(), "file": list(identity(path_stat)), "digests": kept}
+            body = {"v": 3, "boot": boot_id(), "file": list(identity(path_stat)), "digests": kept}
+            body["settled"] = settled or started_ns is None
             data = json.dumps(body | {"check": _check(body)}).encode()
             final = _record_name(path_stat)
             temporary = f"{final}.{os.getpid()}.{time.monotonic_ns()}.tmp"
@@ -262,16 +290,29 @@ class StatMemo:
         finally:
             os.close(folder)
 
-    def _digests(self, folder: int | None, status: os.stat_result) -> dict[str, str]:
+    def _record(self, folder: int | None, status: os.stat_result) -> tuple[dict[str, str], bool]:
+        """The digests of a file, and whether any later change of it leaves other time stamps."""
         try:
             body = json.loads(_read_own(folder, _record_name(status)) if folder is not None else b"")
             check = body.pop("check")
             found = (body["v"], body["boot"], body["file"])
-            if check == _check(body) and found == (2, boot_id(), list(identity(status))):
-                return dict(body["digests"])
+            if check == _check(body) and found == (3, boot_id(), list(identity(status))):
+                return dict(body["digests"]), bool(body["settled"])
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             pass  # an unreadable memo counts as empty
-        return {}
+        return {}, False
+
+
+def remember_written(path: Path, written: os.stat_result, digests: Mapping[str, str], memo: StatMemo) -> None:
+    """Remember the digests of a file that this process wrote and hashed meanwhile, and that nobody changed since.
+
+    `written`: its status when the last byte was written. Best effort: a lost digest is recomputed.
+    """
+    with contextlib.suppress(OSError):
+        status = wait_until_settled(path)
+        # Giving the file its name changes the ctime only.
+        if status is not None and identity(status)[:4] == identity(written)[:4] and not has_writer(path, status):
+            memo.put(status, digests, started_ns=None)
 
 
 def is_private(status: os.stat_result) -> bool:

@@ -29,6 +29,7 @@ from mxr.errors import (
     UnreachableError,
 )
 from mxr.util.frozen import dataclass
+from mxr.util.hashing import remember_written
 
 if TYPE_CHECKING:
     from mxr.client.registry import Client
@@ -294,7 +295,9 @@ def download_missing(answer: Answer, cache: Cache, client: Client, watch: Watch 
             with cache.download_lock(file.sha256):
                 if not cache.intact_or_removed(file.sha256):
                     here = cache.find_blobs(answer.artifact.key.model, file)
-                    transfer.download(client, file, cache.prepare_file(file.sha256), watch(file.size), here)
+                    final = cache.prepare_file(file.sha256)
+                    written = transfer.download(client, file, final, watch(file.size), here)
+                    remember_written(final, written, {"sha256": file.sha256}, cache.memo)
                     moved = True
     return moved
 

@@ -32,7 +32,7 @@ from mxr.install.placement import Destination, place_artifact, place_files
 from mxr.onnxfile import read_model
 from mxr.request.builder import PreparedRequest
 from mxr.request.model import ModelReference
-from mxr.util import disk
+from mxr.util import disk, hashing
 from mxr.workflows.fetch import Fetched
 from mxr.workflows.freeze import freeze_batches
 
@@ -232,6 +232,37 @@ def test_a_file_that_appears_while_a_program_is_copied_stays(
         fetch(cache, model, out, NEWER, b"newer", **how)
     assert out.read_bytes() == b"precious"
     assert [path.name for path in out.parent.iterdir() if path.name.startswith(disk.PARTIAL)] == []
+
+
+def test_a_file_with_the_right_bytes_is_neither_read_nor_written_again(
+    cache: Cache, model: ModelReference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, there = tmp_path / "new" / "m.mxr", tmp_path / "there" / "m.mxr"
+    there.parent.mkdir()
+    for out in (new, there):
+        fetch(cache, model, out)
+        before = out.stat()
+        with monkeypatch.context() as patched:
+            patched.setattr(hashing, "_hash_file", Mock(side_effect=AssertionError("it was read")))
+            fetch(cache, model, out)
+        assert hashing.identity(out.stat()) == hashing.identity(before)
+        # What changed is seen, however soon.
+        disk.write_whole(out, b"PROGRAM")
+        with pytest.raises(WouldOverwriteError, match="changed after mxr placed it"):
+            fetch(cache, model, out)
+        fetch(cache, model, out, force=True)
+        assert out.read_bytes() == b"program"
+
+
+def test_a_link_to_the_cache_becomes_a_copy_where_none_is_requested(
+    cache: Cache, model: ModelReference, tmp_path: Path
+) -> None:
+    out, kept = tmp_path / "o" / "m.mxr", cache.file_path(sha256(b"program").hexdigest())
+    fetch(cache, model, out, link=True)
+    fetch(cache, model, out, link=True)
+    assert out.samefile(kept)
+    fetch(cache, model, out)
+    assert not out.samefile(kept) and out.read_bytes() == b"program"
 
 
 def test_a_folder_that_appears_while_a_program_is_copied_keeps_its_files(

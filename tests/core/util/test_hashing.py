@@ -15,7 +15,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,6 +38,7 @@ from mxr.util.hashing import (
     hash_through,
     is_intact,
     read_chunks,
+    remember_written,
     sha256_chunks,
     sha256_file,
     sha256_hex,
@@ -328,7 +331,7 @@ def test_damage_to_the_memo_is_forgotten_and_never_believed(tmp_path: Path, cloc
         assert memo.get(path.stat(), "sha256") == digest
 
 
-@pytest.mark.parametrize("change", [{"v": 1}, {"v": 3}, {"boot": "another boot"}, {"boot": ""}])
+@pytest.mark.parametrize("change", [{"v": 2}, {"v": 4}, {"boot": "another boot"}, {"boot": ""}])
 def test_a_memo_of_another_version_or_boot_is_not_read(
     tmp_path: Path, clock: Clock, memo: StatMemo, change: dict[str, Any]
 ) -> None:
@@ -461,3 +464,84 @@ def test_hashing_does_not_change_the_chunks() -> None:
     digest = hashlib.sha256()
     assert list(hash_through([b"ab", b"", b"c"], digest)) == [b"ab", b"", b"c"]
     assert digest.hexdigest() == hashlib.sha256(b"abc").hexdigest()
+
+
+def write_and_remember(path: Path, content: bytes, memo: StatMemo) -> os.stat_result:
+    """As a download does: nobody else has the file while it is written."""
+    path.unlink(missing_ok=True)
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        status = os.fstat(file.fileno())
+    remember_written(path, status, {"sha256": sha256(content).hexdigest()}, memo)
+    return status
+
+
+def test_a_file_that_was_written_and_hashed_is_not_read_again(
+    tmp_path: Path, memo: StatMemo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "program"
+    write_and_remember(path, b"content", memo)
+    forbid_hashing(monkeypatch)
+    assert sha256_memoised(path, memo) == sha256(b"content").hexdigest()
+
+
+def test_a_change_right_after_it_was_written_is_seen(tmp_path: Path, memo: StatMemo) -> None:
+    """Of the same size and with the same mtime, as fast as possible: only the ctime can tell."""
+    path = tmp_path / "program"
+    for number in range(100):
+        status = write_and_remember(path, b"content %3d" % number, memo)
+        other = b"changed %3d" % number
+        path.write_bytes(other)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert sha256_memoised(path, memo) == sha256(other).hexdigest()
+
+
+def test_what_changed_before_it_was_remembered_is_not(tmp_path: Path, memo: StatMemo) -> None:
+    path = tmp_path / "program"
+    status = write_and_remember(path, b"content", StatMemo(None))
+    for change in (lambda: path.write_bytes(b"CONTENT"), lambda: written(tmp_path / "x", b"CONTENT").replace(path)):
+        while path.stat().st_mtime_ns == status.st_mtime_ns:
+            change()
+        remember_written(path, status, {"sha256": sha256(b"content").hexdigest()}, memo)
+        assert sha256_memoised(path, memo) == sha256(b"CONTENT").hexdigest()
+        status = write_and_remember(path, b"content", StatMemo(None))
+
+
+def test_a_file_that_somebody_writes_is_not_remembered(tmp_path: Path, memo: StatMemo) -> None:
+    path = tmp_path / "program"
+    status = write_and_remember(path, b"content", StatMemo(None))
+    with path.open("r+b"):
+        remember_written(path, status, {"sha256": sha256(b"content").hexdigest()}, memo)
+    assert memo.get(path.stat(), "sha256") is None
+
+
+@pytest.mark.parametrize("behind", [0, 1, SECOND, 10**18])
+def test_stamps_that_the_clock_does_not_pass_are_not_waited_for(
+    tmp_path: Path, memo: StatMemo, monkeypatch: pytest.MonkeyPatch, behind: int
+) -> None:
+    """As on a file system of another host, whose clock is ahead."""
+    path = tmp_path / "program"
+    status = write_and_remember(path, b"content", StatMemo(None))
+    monkeypatch.setattr(hashing.time, "clock_gettime_ns", lambda _: last_change(path) - behind)
+    assert hashing.wait_until_settled(path) is None
+    remember_written(path, status, {"sha256": sha256(b"content").hexdigest()}, memo)
+    assert memo.get(path.stat(), "sha256") is None
+
+
+def test_stamps_of_whole_seconds_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "program"
+    write_and_remember(path, b"content", StatMemo(None))
+    real = Path.stat
+
+    def coarse(self: Path, **how: Any) -> Any:
+        found = real(self, **how)
+        rows = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
+        rows["st_mtime_ns"] = rows["st_ctime_ns"] = found.st_ctime_ns // SECOND * SECOND
+        return SimpleNamespace(**rows)
+
+    monkeypatch.setattr(Path, "stat", coarse)
+    begun = last_change(path)
+    found = hashing.wait_until_settled(path)
+    # Only where the second had passed anyway.
+    assert found is None or time.time_ns() > begun + SECOND

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import keyword
 import sys
+from typing import NoReturn
 
 import click
 
-from mxr.entry_point import run_program
+from mxr.entry_point import leave, run_program
 from mxr.errors import UsageError
 
 from .output import ErrorFormat, print_error
@@ -103,7 +104,7 @@ def mxr() -> None:
     """
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit: `arguments` default to those of the process."""
     arguments = sys.argv[1:] if arguments is None else arguments
     error_format = ErrorFormat(as_json="--json" in arguments, traceback="--debug" in arguments)
@@ -116,5 +117,13 @@ def main(arguments: list[str] | None = None) -> None:
     )
 
 
+def script() -> NoReturn:
+    """Run the installed command `mxr`."""
+    try:
+        main()
+    except SystemExit as ended:
+        leave(ended)
+
+
 if __name__ == "__main__":
-    main()
+    script()

@@ -94,15 +94,21 @@ if not TYPE_CHECKING:
     }
     """The module of each name that is imported with its first use: `import mxr` must not slow a program's start."""
 
+    _PACKAGES = ("consumers", "onnxfile")
+    """Packages that modules here import with `from mxr import`, which asks for an attribute first."""
+
     def __getattr__(name):
         if name == "__version__":
             from importlib.metadata import version
 
             return version("mxr-cache")
         if name not in _MODULES:
-            from .display.text import did_you_mean
+            message = f"module 'mxr' has no attribute {name!r}"
+            if name not in _PACKAGES:
+                from .display.text import did_you_mean
 
-            raise AttributeError(f"module 'mxr' has no attribute {name!r}.{did_you_mean(name, __all__)}")
+                message += f".{did_you_mean(name, __all__)}"
+            raise AttributeError(message)
         import importlib
 
         value = getattr(importlib.import_module(f"mxr.{_MODULES[name]}"), name)

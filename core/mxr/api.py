@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from mxr.artifact.request_defaults import NO_DEFAULTS, RequestDefaults
 from mxr.artifact.target import DynamicDim, Inputs
 from mxr.cache.store import Cache
-from mxr.display.python_words import in_python
 from mxr.display.text import did_you_mean, printable
 from mxr.request.builder import OptionArguments, PreparedPartialRequest, PreparedRequest, RequestOptions
 from mxr.request.defaults import apply_defaults, of_project, of_settings
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from mxr.client.registry import Client
-    from mxr.workflows.completion import CompletedRequest
+    from mxr.workflows.completed_request import CompletedRequest
 
 
 P = ParamSpec("P")
@@ -47,6 +46,8 @@ def library_call(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except MxrError as error:
+            from mxr.display.python_words import in_python
+
             error.message, error.hint = in_python(error.message), in_python(error.hint)
             error.args = (error.message,)
             if error.hint and hasattr(error, "add_note") and not getattr(error, "__notes__", None):
@@ -279,7 +280,7 @@ def complete(
     `NoSuchArtifactError` as `completion.complete_request` does, and `UsageError` for an incomplete request that takes
     nothing open.
     """
-    from .workflows import completion
+    from .workflows.completed_request import CompletedRequest
 
     subject = models.find_model(model, cache, connect, follow_links=options.follow_links)
     defaults = all_defaults(options, subject, host, defaults, cache, connect)
@@ -289,9 +290,11 @@ def complete(
     partial = built.partial
     known_target = partial.kind == "ref" or partial.arch is not None
     if takes_open and known_target and partial.open_facts and not options.exact and not _records(built):
-        return subject, completion.complete_request(built, options, subject, cache, connect)
+        from .workflows.completion import complete_request
+
+        return subject, complete_request(built, options, subject, cache, connect)
     asked = _ask(options, subject, host, connect)
-    return subject, completion.CompletedRequest(replace(asked, notes=(*notes, *asked.notes)))
+    return subject, CompletedRequest(replace(asked, notes=(*notes, *asked.notes)))
 
 
 def _records(built: PreparedPartialRequest) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from mxr.display import streams
@@ -45,6 +48,24 @@ def run_program(
         report(error)
         sys.exit(error.exit)
     sys.exit(result if isinstance(result, int) else 0)
+
+
+def leave(ended: SystemExit) -> NoReturn:
+    """End the process as Python would. Where nothing waits for the end of the interpreter, do not take it apart.
+
+    That takes a tenth of a fetch from the cache. What waits: functions that are registered with `atexit`, and threads
+    that are no daemons.
+    """
+    code = ended.code or 0
+    registered = getattr(atexit, "_ncallbacks", lambda: 1)()
+    threading = sys.modules.get("threading")
+    others = [each for each in threading.enumerate() if not each.daemon] if threading else []
+    if registered == 0 and len(others) <= 1 and isinstance(code, int):
+        # What cannot be flushed is reported in the usual way.
+        with suppress(OSError, ValueError):
+            streams.flush_output()
+            os._exit(code)
+    raise ended
 
 
 def _usage_error(name: str, problem: Any) -> UsageError:

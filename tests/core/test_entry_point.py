@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -55,3 +58,46 @@ def test_the_reader_of_the_output_is_gone(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     assert end(raised=BrokenPipeError()) == (141, [])
     assert sys.stdout is None
+
+
+LEAVE = """
+import atexit, sys, threading, time
+from mxr.entry_point import leave
+{before}
+print("said", end="")
+try:
+    sys.exit({code})
+except SystemExit as ended:
+    leave(ended)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "expected"),
+    [
+        ("", "0", (0, "said", "")),
+        ("", "6", (6, "said", "")),
+        ("", "None", (0, "said", "")),
+        ("", "'words'", (1, "said", "words\n")),
+        ("atexit.register(print, ' and then')", "3", (3, "said and then\n", "")),
+        ("threading.Thread(target=lambda: time.sleep(0.2) or print(' by a thread')).start()", "3", None),
+        ("threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", "4", (4, "said", "")),
+        ("sys.stdout = None; print = lambda *_, **__: None", "5", (5, "", "")),
+    ],
+)
+def test_a_program_that_leaves_early_loses_nothing(
+    before: str, code: str, expected: tuple[int, str, str] | None
+) -> None:
+    program = LEAVE.format(before=before, code=code)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=50)
+    assert (done.returncode, done.stdout, done.stderr) == (expected or (3, "said by a thread\n", ""))
+
+
+def test_output_that_cannot_be_written_is_an_error() -> None:
+    program = LEAVE.format(before="", code="0")
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environ, stdout=full, stderr=subprocess.PIPE, check=False, timeout=50
+        )
+    assert done.returncode == 120 and b"No space left" in done.stderr

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 
 from mxr.errors import UsageError
 from mxr.util.codec import canonical, refuse, text
@@ -206,6 +205,8 @@ def _check(given: Iterable[tuple[str, str]], where: str, allowed: Mapping[str, C
 
 def _not_allowed(name: str, where: str, allowed: Mapping[str, CompileSetting], what: str) -> UsageError:
     reason = next((why for pattern, why in _REFUSED if re.fullmatch(pattern, name)), None)
+    from difflib import get_close_matches
+
     near = get_close_matches(name[:100], allowed, 2, 0.8)
     known = f"Did you mean {' or '.join(near)}? " if near and reason is None else ""
     return UsageError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
@@ -93,6 +92,8 @@ class BlobSpans:
 
     def ranges(self, start: int, length: int) -> Iterator[BlobRange]:
         """Yield the parts of the blobs that hold `length` bytes of the file from `start`, fewer at the file's end."""
+        import bisect
+
         index = bisect.bisect_right(self._ends, start)
         while length > 0 and index < len(self.blobs):
             blob = self.blobs[index]

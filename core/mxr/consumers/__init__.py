@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
-from mxr.display.text import did_you_mean
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
 from mxr.errors import UsageError
 
-from .amdinfer import AMDINFER, AMDINFER_REPO
 from .consumer import Consumer
-from .driver import DRIVER
-from .epcontext import EPCONTEXT
-from .kserve import KSERVE
-from .layout import Delivery, Layout, LayoutFile
-from .ort import ORT
 from .python import PYTHON
-from .triton import TRITON
 
-CONSUMERS = {
-    consumer.name: consumer for consumer in (PYTHON, DRIVER, AMDINFER, AMDINFER_REPO, ORT, EPCONTEXT, TRITON, KSERVE)
+MODULES = {
+    "python": "python",
+    "driver": "driver",
+    "amdinfer": "amdinfer",
+    "amdinfer-repo": "amdinfer",
+    "ort": "ort",
+    "epcontext": "epcontext",
+    "triton": "triton",
+    "kserve": "kserve",
 }
+"""The module of each consumer."""
+
+
+class _Consumers(Mapping[str, Consumer]):
+    """The consumers by name. The module of each is imported with its first use: a fetch uses one."""
+
+    def __getitem__(self, name: str) -> Consumer:
+        module = import_module(f"{__name__}.{MODULES[name]}")
+        found: Consumer = getattr(module, name.replace("-", "_").upper())
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(MODULES)
+
+    def __len__(self) -> int:
+        return len(MODULES)
+
+
+CONSUMERS: Mapping[str, Consumer] = _Consumers()
 DEFAULT = PYTHON
 
-__all__ = ["CONSUMERS", "DEFAULT", "Consumer", "Delivery", "Layout", "LayoutFile", "find_consumer"]
+__all__ = ["CONSUMERS", "DEFAULT", "Consumer", "find_consumer"]
 
 
 def find_consumer(name: str) -> Consumer:
     """The consumer of this name. Raises `UsageError`."""
     if name not in CONSUMERS:
+        from mxr.display.text import did_you_mean
+
         raise UsageError(
             f"There is no consumer {name!r}.{did_you_mean(name, CONSUMERS)}",
             hint="Use one of: " + ", ".join(CONSUMERS) + " (`mxr consumers`).",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mxr.artifact.key import Key
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
-from .layout import Delivery, Layout
+if TYPE_CHECKING:
+    from .layout import Delivery, Layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from .consumer import Consumer
 from .layout import Delivery, Layout
 
 SCHEME = "mxr://"
-IDENTITY_LIKE = re.compile(MODEL_PREFIX + "[0-9A-Za-z]*")
+IDENTITY_LIKE = MODEL_PREFIX + "[0-9A-Za-z]*"
 """Cannot be a path or an option. Whether it is an identity is checked where a model is named."""
 
 REPEATED = ("input", "env")
@@ -79,7 +79,7 @@ def read_uri(uri: str, allowed: Collection[str] = ()) -> KServeUri:
         raise UsageError(
             f"{uri!r} names no model.", hint=f"Write {SCHEME}sha256:... (`mxr identity MODEL.onnx` prints it)."
         )
-    if not IDENTITY_LIKE.fullmatch(model) and "path" not in allowed:
+    if not re.fullmatch(IDENTITY_LIKE, model) and "path" not in allowed:
         raise NotAllowedError(
             f"{model!r} is not the identity of a model, and a URI may not name a file of the initializer.",
             hint=f"Write {SCHEME}sha256:... (`mxr identity MODEL.onnx` prints it). {_operator('path')}",

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import re
 
-USERINFO = re.compile(r"(?<=://)(?:[^\s/?#'\"<>]{0,512}|[^\s/@:'\"<>]{0,512}:[^\s'\"<>]{0,512})@")
+USERINFO = r"(?<=://)(?:[^\s/?#'\"<>]{0,512}|[^\s/@:'\"<>]{0,512}:[^\s'\"<>]{0,512})@"
 """The second form is a password with a delimiter that is not percent-encoded."""
 
-PARAMETER = re.compile(
-    r"(?i)(\b(?:X-Amz-(?:Signature|Credential|Security-Token)|password|passwd|secret|token)=)[^&\s'\"]+"
-)
-AUTHORIZATION = re.compile(r"(?i)\b(bearer |authorization['\"]?[:=] ?['\"]?\w{1,20} )[\w.~+/=-]{8,}")
-TOKEN = re.compile(r"\bmxr_[A-Za-z0-9]+_[A-Za-z0-9_-]{32,}")
+PARAMETER = r"(?i)(\b(?:X-Amz-(?:Signature|Credential|Security-Token)|password|passwd|secret|token)=)[^&\s'\"]+"
+AUTHORIZATION = r"(?i)\b(bearer |authorization['\"]?[:=] ?['\"]?\w{1,20} )[\w.~+/=-]{8,}"
+TOKEN = r"\bmxr_[A-Za-z0-9]+_[A-Za-z0-9_-]{32,}"
 HIDDEN = "***"
 
 
 def redact(text: str) -> str:
     """Return `text` without secrets that can be recognized by their form."""
     if "@" in text and "://" in text:
-        text = USERINFO.sub(f"{HIDDEN}@", text)
+        text = re.sub(USERINFO, f"{HIDDEN}@", text)
     if "=" in text:
-        text = PARAMETER.sub(rf"\1{HIDDEN}", text)
+        text = re.sub(PARAMETER, rf"\1{HIDDEN}", text)
     if "mxr_" in text:
-        text = TOKEN.sub(f"mxr_{HIDDEN}", text)
+        text = re.sub(TOKEN, f"mxr_{HIDDEN}", text)
     lower = text.lower()
     if "bearer " in lower or "authorization" in lower:
-        text = AUTHORIZATION.sub(rf"\1{HIDDEN}", text)
+        text = re.sub(AUTHORIZATION, rf"\1{HIDDEN}", text)
     return text
 
 

@@ -46,6 +46,13 @@ def abandon_output() -> None:
     sys.stdout = None
 
 
+def flush_output() -> None:
+    """Write what is still buffered. OSError passes through."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
 def write_annotation(command: str) -> None:
     """Write a workflow command for GitHub, made by `mxr.display.github`, to standard error."""
     _write(command + "\n", err=True)

@@ -15,14 +15,14 @@ from collections.abc import Iterable
 
 from .redaction import redact
 
-CI_COMMAND = re.compile(r"##(?=[\w.]*\[)")
-MARKUP = re.compile(r"<(?=[/!])")
+CI_COMMAND = r"##(?=[\w.]*\[)"
+MARKUP = r"<(?=[/!])"
 """What would end a script element or begin a comment in HTML."""
 
-LINE_ENDS = re.compile("\r\n|\n|\r")
+LINE_ENDS = "\r\n|\n|\r"
 
-
-INVISIBLE = re.compile(
+# Patterns are texts: `re` compiles and keeps them at their first use, and a fetch uses none.
+INVISIBLE = (
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U000e0100-\U000e01ef]"
 )
 """Letters and marks that Python counts as printable and nobody sees: fillers, joiners, variation selectors.
@@ -38,10 +38,10 @@ def printable(text: object) -> str:
     Printing the result again changes nothing.
     """
     shown = redact(str(text))
-    if not shown.isprintable() or (not shown.isascii() and INVISIBLE.search(shown)):
+    if not shown.isprintable() or (not shown.isascii() and re.search(INVISIBLE, shown)):
         shown = "".join(each if _is_shown(each) else _escape(each) for each in shown)
     if "##" in shown:
-        shown = CI_COMMAND.sub(r"\\x23#", shown)
+        shown = re.sub(CI_COMMAND, r"\\x23#", shown)
     if shown.lstrip().startswith("::"):
         shown = shown.replace("::", r"\x3a:", 1)
     return shown
@@ -49,7 +49,7 @@ def printable(text: object) -> str:
 
 def printable_lines(text: str) -> list[str]:
     r"""Return the lines of a log, each as `printable`. Lines end with `\n`, `\r\n` or `\r`; tabs become spaces."""
-    lines = LINE_ENDS.split(text)
+    lines = re.split(LINE_ENDS, text)
     return [printable(line.expandtabs()) for line in (lines if lines[-1] else lines[:-1])]
 
 
@@ -58,7 +58,7 @@ def json_text(value: object, *, indent: int | None = None) -> str:
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if not text.isascii() or "\x7f" in text:
         text = "".join(each if each == "\n" or _is_shown(each) else json_escape(each) for each in text)
-    return MARKUP.sub(r"\\u003c", CI_COMMAND.sub(r"#\\u0023", text))
+    return re.sub(MARKUP, r"\\u003c", re.sub(CI_COMMAND, r"#\\u0023", text))
 
 
 def json_escape(letter: str) -> str:
@@ -85,7 +85,7 @@ def python_quoted(text: object) -> str:
 
 def _is_shown(letter: str) -> bool:
     if letter.isprintable():
-        return letter.isascii() or not INVISIBLE.match(letter)
+        return letter.isascii() or not re.match(INVISIBLE, letter)
     return unicodedata.category(letter) == "Zs"
 
 

@@ -14,8 +14,8 @@ from mxr.errors import DamagedError, UsageError
 from mxr.util.codec import decode, encode, fields, parse, refuse
 from mxr.util.frozen import dataclass
 
-VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,2}[0-9A-Za-z.+~-]{0,60}")
-UNIQUE_ID = re.compile(r"[0-9a-f]{16}")
+VERSION = r"[0-9]{1,6}(\.[0-9]{1,6}){1,2}[0-9A-Za-z.+~-]{0,60}"
+UNIQUE_ID = r"[0-9a-f]{16}"
 MAX_RECORD_BYTES = 4 * 1024 * 1024
 """Maximum bytes of a recorded file. That of a host with 64 partitions has less than 40 KB."""
 
@@ -181,13 +181,13 @@ def _items(value: object, where: str) -> list[tuple[int, object]]:
 
 def _checked_target(value: object, where: str) -> HostTarget:
     target = decode(HostTarget, value, where)
-    _check(where, "arch", target.arch, BASE_ARCH, "an arch such as gfx908")
-    _check(where, "real_arch", target.real_arch, BASE_ARCH, "an arch such as gfx908")
+    _check(where, "arch", target.arch, BASE_ARCH.pattern, "an arch such as gfx908")
+    _check(where, "real_arch", target.real_arch, BASE_ARCH.pattern, "an arch such as gfx908")
     _check(where, "unique_id", target.unique_id, UNIQUE_ID, "16 hex digits")
     for name in ("sramecc", "xnack"):
-        _check(where, name, getattr(target, name), re.compile(r"[+-]"), '"+", "-" or null')
-    _check(where, "vendor", target.vendor, re.compile("|".join(VENDORS)), " or ".join(VENDORS))
-    _check(where, "kind", target.kind, re.compile("gpu"), "gpu")
+        _check(where, name, getattr(target, name), r"[+-]", '"+", "-" or null')
+    _check(where, "vendor", target.vendor, "|".join(VENDORS), " or ".join(VENDORS))
+    _check(where, "kind", target.kind, "gpu", "gpu")
     for name, least in (("num_cu", 1), ("chiplets", 1), ("node", 0), ("render_minor", 0), ("vram", 0)):
         number = getattr(target, name)
         if number is not None and number < least:
@@ -199,10 +199,10 @@ def _checked_toolchain(value: object, where: str) -> HostToolchain:
     toolchain = decode(HostToolchain, value, where)
     _check(where, "rocm", toolchain.rocm, VERSION, "a version such as 7.2.1")
     _check(where, "migraphx", toolchain.migraphx, VERSION, "a version such as 2.15.0")
-    _check(where, "vendor", toolchain.vendor, re.compile("|".join(VENDORS)), " or ".join(VENDORS))
+    _check(where, "vendor", toolchain.vendor, "|".join(VENDORS), " or ".join(VENDORS))
     return toolchain
 
 
-def _check(where: str, name: str, value: str | None, form: re.Pattern[str], expected: str) -> None:
-    if value is not None and not form.fullmatch(value):
+def _check(where: str, name: str, value: str | None, form: str, expected: str) -> None:
+    if value is not None and not re.fullmatch(form, value):
         raise refuse(f"{where}.{name}", expected, value)

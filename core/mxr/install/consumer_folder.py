@@ -16,7 +16,7 @@ from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import check_name
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
-from mxr.consumers import Delivery, Layout, LayoutFile
+from mxr.consumers.layout import Delivery, Layout, LayoutFile
 from mxr.errors import MxrError, NotAllowedError, TemporaryError, UsageError, WouldOverwriteError
 from mxr.util import disk
 from mxr.util.disk import FileState

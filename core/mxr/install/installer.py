@@ -27,7 +27,7 @@ from . import placement
 from .placement import Destination, Placement
 
 if TYPE_CHECKING:
-    from mxr.workflows.completion import CompletedRequest
+    from mxr.workflows.completed_request import CompletedRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,8 @@ from mxr.artifact.manifest import File, Manifest
 from mxr.cache.store import Cache
 from mxr.client import transfer
 from mxr.client.registry import Client
-from mxr.consumers import Delivery, Layout, LayoutFile
 from mxr.consumers.file_change import FileChange
-from mxr.consumers.layout import full_arch, written
+from mxr.consumers.layout import Delivery, Layout, LayoutFile, full_arch, written
 from mxr.consumers.ort import layout as ort_layout
 from mxr.consumers.ort import recording, verification
 from mxr.consumers.ort.contract import Contract

@@ -16,7 +16,7 @@ from mxr.artifact.attributes import Request
 from mxr.artifact.manifest import check_name
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
-from mxr.consumers import Delivery, Layout
+from mxr.consumers.layout import Delivery, Layout
 from mxr.errors import NoSuchModelError, UsageError, WouldOverwriteError
 from mxr.onnxfile import OnnxModel
 from mxr.request.builder import PreparedRequest

@@ -30,7 +30,7 @@ from mxr.errors import MismatchError, UsageError
 from mxr.install.installer import fetch_artifact, installer_for
 from mxr.install.placement import Destination
 from mxr.settings import Settings
-from mxr.workflows.completion import CompletedRequest
+from mxr.workflows.completed_request import CompletedRequest
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

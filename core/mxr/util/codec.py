@@ -25,7 +25,7 @@ HUGE = 2**53
 MAX_DEPTH = 32
 """Maximum depth of lists and objects in a JSON document. What every program can read, it can also write and walk."""
 
-UNFIT = re.compile("[\0\ud800-\udfff]")
+SURROGATES = "[\ud800-\udfff]"
 """Characters that a string must not contain: UTF-8 cannot encode a lone surrogate, databases cannot store a NUL."""
 
 CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -97,7 +97,7 @@ def _scalar(kind: type, value: object, where: str) -> object:
 
 def text(value: str, where: str) -> str:
     """Return `value` if it has no lone surrogate and no NUL. Raises `UsageError`."""
-    if UNFIT.search(value):
+    if "\0" in value or (not value.isascii() and re.search(SURROGATES, value)):
         raise refuse(where, "a string without NUL and lone surrogates", value)
     return value
 

@@ -16,7 +16,6 @@ import functools
 import hashlib
 import json
 import os
-import signal
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -203,6 +202,7 @@ def has_writer(path: Path, status: os.stat_result) -> bool:
     mappings: mmap(2), MAP_SHARED.
     """
     import fcntl
+    import signal
 
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -324,7 +324,7 @@ def is_private(status: os.stat_result) -> bool:
 def boot_id() -> str:
     """Return the id that the kernel chose at this boot; empty if it tells none."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes().decode("ascii").strip()
     except (OSError, ValueError):
         return ""
 

@@ -14,7 +14,8 @@ from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.records import Artifact
 from mxr.cache.store import Cache
-from mxr.consumers import Consumer, Delivery, Layout
+from mxr.consumers import Consumer
+from mxr.consumers.layout import Delivery, Layout
 from mxr.install.consumer_folder import write_layout
 from mxr.onnxfile import OnnxInput
 

@@ -19,7 +19,8 @@ from mxr import consumers
 from mxr.artifact.attributes import Attributes, Constraints
 from mxr.artifact.key import Key
 from mxr.artifact.target import DynamicDim
-from mxr.consumers import Layout, kserve
+from mxr.consumers import kserve
+from mxr.consumers.layout import Layout
 from mxr.errors import NotAllowedError, UsageError
 from mxr.onnxfile import OnnxInput
 from mxr.settings import KSERVE_CHOICES

@@ -19,7 +19,8 @@ from mxr.onnxfile import OnnxInput, OnnxModel
 from mxr.protocol.artifacts import Candidates, message_document
 from mxr.request.builder import RequestOptions, gather
 from mxr.request.model import ModelReference
-from mxr.workflows.completion import CompletedRequest, complete_request
+from mxr.workflows.completed_request import CompletedRequest
+from mxr.workflows.completion import complete_request
 
 SUBJECT = ModelReference(MODEL, OnnxModel(Path("m.onnx"), 0, (OnnxInput("x", "float32", ("N", 3)),), (), (), 17, 8, ""))
 KEY = Key(model=MODEL, kind="gpu", arch="gfx908", migraphx="2.15", rocm="7.2", inputs=(("x", (8, 3)),))

@@ -17,7 +17,7 @@ from mxr.artifact.attributes import Constraints
 from mxr.artifact.key import Key
 from mxr.artifact.target import DynamicDim
 from mxr.cache.store import Cache
-from mxr.consumers import Delivery
+from mxr.consumers.layout import Delivery
 from mxr.consumers.ort import verification
 from mxr.consumers.ort.layout import settings
 from mxr.consumers.ort.optimizer import started

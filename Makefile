@@ -44,7 +44,13 @@ unit: $(READY) ## All tests (JOBS=4 processes at once)
 soak: $(READY) ## All tests with crowds of full size and many more examples (up to 40 minutes; not part of CI)
 	MXR_TEST_SOAK=1 $(PYTEST)
 
-bench: $(READY) ## Measure the speed that mxr promises, as ratios in one run
+bench: $(READY) ## Measure mxr beside its peers (four minutes) and write the table in bench/README.md
+	$(BIN)/python bench/compare.py --write
+
+bench-compare: $(READY) ## Measure again, and show each ratio beside the one in bench/README.md
+	$(BIN)/python bench/compare.py
+
+bench-details: $(READY) ## Measure single parts of mxr, each with its limit
 	$(BIN)/python bench/run.py
 
 dist: $(READY) ## Build the wheel in dist/
@@ -60,4 +66,4 @@ pins: ## Renew constraints.txt from the newest versions that fit pyproject.toml
 	$(VENV)/pins/bin/python -m pip freeze --exclude-editable > constraints.txt
 	rm -rf $(VENV)/pins
 
-.PHONY: help setup demo test quick lint types imports unit soak bench dist format pins
+.PHONY: help setup demo test quick lint types imports unit soak bench bench-compare bench-details dist format pins

@@ -27,3 +27,25 @@ def test_a_benchmark_runs(name: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])
+
+
+AWS = ROOT / "bench" / "results" / "peers"
+
+
+@pytest.mark.skipif(not AWS.exists(), reason="`make bench` has not installed the peers here")
+def test_the_comparison_runs_and_finds_its_table() -> None:
+    """Each row that it measures has a figure in bench/README.md, apart from the size."""
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("MXR_")}
+    done = subprocess.run(
+        [sys.executable, ROOT / "bench" / "compare.py", "--tiny"],
+        capture_output=True,
+        text=True,
+        env=environ,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    table = (ROOT / "bench" / "README.md").read_text()
+    rows = [line.split(" | ")[0].replace("32 MiB", "512 MiB") for line in done.stdout.splitlines()]
+    assert len(rows) == 6
+    assert [row for row in rows if f"\n{row} | " not in table] == []

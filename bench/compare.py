@@ -1,0 +1,250 @@
+"""What mxr does, beside what people would use instead, on the same bytes and in the same run: one table.
+
+    python bench/compare.py [--rounds 5] [--mib 512] [--write] [--tiny]
+
+Each pair runs alternately on the same cores, after earlier writes are flushed. The ratio is the median of the ratios of
+the pairs, with the smallest and the largest; below 1, mxr is faster. `--write` puts the table into bench/README.md;
+without it, each ratio is shown beside the one there. The S3 server is OpenStack Swift, started and stopped here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import peers
+import urllib3
+from bench_fetch import ASKED, MODEL, mxr, nginx, write_program
+from bench_publish import timed
+from bench_resolve import empty_endpoint, fill, request, throughput
+from bench_s3 import bucket
+from registry_process import registry
+
+from mxr.util.codec import canonical
+from mxr_registry.database import schema
+from mxr_registry.database.session import Database
+
+README = Path(__file__).resolve().parent / "README.md"
+BEGIN, END = "<!-- table -->", "<!-- end of the table -->"
+PUSH = ("--model", str(MODEL), "--for", "python", "--precision", "fp32")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison. `ours`, `theirs`: texts of the medians. `ratios`: of the pairs; below 1, mxr is better."""
+
+    what: str
+    ours: str
+    peer: str
+    theirs: str
+    ratios: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float:
+        """The median of the ratios."""
+        return statistics.median(self.ratios)
+
+    @property
+    def line(self) -> str:
+        """The row of the table."""
+        spread = f"{self.ratio:.2f} ({min(self.ratios):.2f} - {max(self.ratios):.2f})"
+        return f"| {self.what} | {self.ours} | {self.peer} | {self.theirs} | {spread} |"
+
+
+def row(what: str, peer: str, pairs: list[tuple[float, float]]) -> Row:
+    """The row of pairs of seconds."""
+    ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
+    return Row(what, seconds(ours), peer, seconds(theirs), tuple(one / other for one, other in pairs))
+
+
+def seconds(value: float) -> str:
+    """Seconds or milliseconds as a text."""
+    return f"{value:.2f} s" if value >= 1 else f"{value * 1000:.0f} ms"
+
+
+def shell(command: str, environ: dict[str, str]) -> None:
+    """Run a command of the shell."""
+    subprocess.run(command, shell=True, check=True, env=environ, stdout=subprocess.DEVNULL)
+
+
+def alternately(
+    ours: Callable[[], object], theirs: Callable[[], object], rounds: int, clean: Callable[[], object] = lambda: None
+) -> list[tuple[float, float]]:
+    """The seconds of both, in turn. `clean` runs before each."""
+    pairs = []
+    for number in range(rounds + 1):
+        clean()
+        one = timed(ours)
+        clean()
+        pair = (one, timed(theirs))
+        # The first pair fills page caches and bytecode caches.
+        pairs += [pair] if number else []
+    return pairs
+
+
+@contextmanager
+def plain_server(folder: Path, url: str, program: Path) -> Iterator[tuple[str, str]]:
+    """Where curl finds the program, and who serves it: nginx, or the registry itself where nginx is not installed."""
+    if shutil.which("nginx"):
+        with nginx(folder) as root:
+            yield f"{root}/{program.name}", "nginx"
+        return
+    listed = json.loads(urllib3.request("GET", f"{url}/v1/artifacts?limit=1").data)
+    yield f"{url}/v1/artifacts/{listed['artifacts'][0]['id']}/files/model.mxr", "the registry"
+
+
+def from_disk(folder: Path, environ: dict[str, str], mib: int, rounds: int) -> Iterator[Row]:
+    """Fetches from a registry with a local store, and from the cache."""
+    program, cache, copy = folder / "program.mxr", folder / "fetched", folder / "copy.mxr"
+    write_program(program, mib)
+    mxr(environ, "push", str(program), *PUSH)
+    environ = environ | {"MXR_CACHE_DIR": str(cache)}
+
+    def clean() -> None:
+        shutil.rmtree(cache, ignore_errors=True)
+        copy.unlink(missing_ok=True)
+
+    with plain_server(folder, environ["MXR_REGISTRY"], program) as (url, server):
+        curl = f"curl -s --fail -o {copy} {url} && sha256sum {copy}"
+        pairs = alternately(
+            lambda: mxr(environ, "fetch", str(MODEL), *ASKED), lambda: shell(curl, environ), rounds, clean
+        )
+    yield row(f"fetch {mib} MiB from a registry's disk, verified and synced", f"curl from {server}, sha256sum", pairs)
+    mxr(environ, "fetch", str(MODEL), *ASKED)
+    pairs = alternately(
+        lambda: mxr(environ, "fetch", str(MODEL), *ASKED),
+        lambda: subprocess.run([sys.executable, "-c", "import click, xxhash"], check=True, env=environ),
+        rounds * 4,
+    )
+    yield row(f"fetch {mib} MiB from the cache", 'python -c "import click, xxhash"', pairs)
+
+
+def from_s3(folder: Path, mib: int, rounds: int) -> Iterator[Row]:
+    """Publications to a registry with an S3 store, and fetches from it."""
+    program, cache, copy, placed = (folder / name for name in ("s3.mxr", "s3-cache", "s3-copy.mxr", "placed.mxr"))
+    aws = peers.aws()
+    with bucket(folder) as found, registry(folder / "s3-data", found.environ) as url:
+        environ = base(folder) | found.environ | {"AWS_DEFAULT_REGION": "us-east-1"}
+        environ |= {"MXR_REGISTRY": url, "MXR_CACHE_DIR": str(folder / "publisher")}
+        cp = f"{aws} s3 cp --quiet --endpoint-url {found.endpoint}"
+        pairs = []
+        for number in range(rounds + 1):
+            # Each publication is of other bytes: what is there already is not sent again.
+            write_program(program, mib)
+            one = timed(lambda: mxr(environ, "push", str(program), *PUSH))
+            pair = (one, timed(lambda: shell(f"{cp} {program} s3://{found.name}/copy.mxr", environ)))
+            pairs += [pair] if number else []
+        yield row(f"publish {mib} MiB to S3", "aws s3 cp", pairs)
+        environ["MXR_CACHE_DIR"] = str(cache)
+        get = f"{cp} s3://{found.name}/copy.mxr {copy} && sha256sum {copy}"
+
+        def clean() -> None:
+            shutil.rmtree(cache, ignore_errors=True)
+            for path in (copy, placed):
+                path.unlink(missing_ok=True)
+
+        fetch = ("fetch", str(MODEL), *ASKED)
+        pairs = alternately(lambda: mxr(environ, *fetch), lambda: shell(get, environ), rounds, clean)
+        yield row(f"fetch {mib} MiB from S3, verified and synced", "aws s3 cp, sha256sum", pairs)
+        pairs = alternately(lambda: mxr(environ, *fetch, "-o", str(placed)), lambda: shell(get, environ), rounds, clean)
+        yield row(f"the same with `-o FILE`: {mib} MiB twice on disk", "aws s3 cp, sha256sum", pairs)
+
+
+def resolves(folder: Path, rounds: int) -> Iterator[Row]:
+    """Hits per second, beside an endpoint that does nothing."""
+    data = folder / "few"
+    data.mkdir()
+    db = Database(f"sqlite:///{data / 'registry.db'}")
+    schema.upgrade(db)
+    fill(db, data, 200, 1)
+    db.close()
+    bodies = [canonical(request(number).to_json()).encode() for number in range(200)]
+    with empty_endpoint() as empty, registry(data) as url:
+        pairs = [
+            (throughput(f"{url}/v1/resolve", "POST", bodies, 4), throughput(f"{empty}/empty", "GET", [b""], 4))
+            for _ in range(rounds)
+        ]
+    ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratios = tuple(other / one for one, other in pairs)
+    yield Row("resolve that hits", f"{ours:.0f}/s", "an empty endpoint", f"{theirs:.0f}/s", ratios)
+
+
+def base(folder: Path) -> dict[str, str]:
+    """The environment of the programs: installed ones cache their bytecode."""
+    found = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return found | {"HOME": str(folder)}
+
+
+def measure(mib: int, rounds: int) -> Iterator[Row]:
+    """All rows, one after the other."""
+    with tempfile.TemporaryDirectory(prefix="mxr-bench-") as name:
+        folder = Path(name)
+        # As root, nginx drops its privileges and reads the folder as another user.
+        folder.chmod(0o755)
+        with registry(folder / "data") as url:
+            environ = base(folder) | {"MXR_REGISTRY": url, "MXR_CACHE_DIR": str(folder / "publisher")}
+            yield from from_disk(folder, environ, mib, rounds)
+        yield from from_s3(folder, mib, rounds)
+        yield from resolves(folder, rounds)
+
+
+def machine() -> str:
+    """What ran the table."""
+    names = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    cores = f"{os.cpu_count()} cores of {names[0] if names else platform.machine()}"
+    return (
+        f"{cores}, {memory:.0f} GiB, Linux {platform.release().partition('-')[0]}, Python {platform.python_version()}"
+    )
+
+
+def recorded() -> dict[str, float]:
+    """The ratios in bench/README.md, by what was measured."""
+    found = re.findall(r"^\| ([^|]+) \|[^|]+\|[^|]+\|[^|]+\| ([0-9.]+) \(", README.read_text(), re.MULTILINE)
+    return {what: float(ratio) for what, ratio in found}
+
+
+def main() -> None:
+    """Measure, and print or write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--mib", type=int, default=512)
+    parser.add_argument("--write", action="store_true", help="put the table into bench/README.md")
+    parser.add_argument("--tiny", action="store_true", help="one round of 32 MiB: the figures mean nothing")
+    options = parser.parse_args()
+    mib, rounds = (32, 1) if options.tiny else (options.mib, options.rounds)
+    before = recorded()
+    rows = []
+    begun = time.monotonic()
+    for each in measure(mib, rounds):
+        known = before.get(each.what)
+        print(each.line + ("" if options.write or known is None else f" in bench/README.md: {known:.2f}"), flush=True)
+        rows.append(each)
+    if options.write:
+        head = f"{datetime.now(UTC):%Y-%m-%d}, {machine()}; {rounds} pairs each, {time.monotonic() - begun:.0f} s."
+        table = [
+            "| what | mxr | instead | takes | ratio (spread) |",
+            "|---|---|---|---|---|",
+            *(each.line for each in rows),
+        ]
+        text = README.read_text()
+        first, last = text.index(BEGIN) + len(BEGIN), text.index(END)
+        README.write_text("\n".join([text[:first], "", head, "", *table, "", text[last:]]))
+
+
+if __name__ == "__main__":
+    main()

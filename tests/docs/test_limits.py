@@ -26,6 +26,7 @@ from mxr_registry.server.body_memory import FREE as BODY_FREE
 from mxr_registry.server.connections import MAX_HEADER, MIN_RATE
 from mxr_registry.server.reply_memory import LISTS_AT_ONCE
 from mxr_registry.storage.file_digests import MAX_CHAINS
+from mxr_registry.storage.objects import MAX_CHECKED
 from mxr_registry.storage.recent_heads import MAX_HELD
 
 API = (ROOT / "docs" / "api.md").read_text()
@@ -97,7 +98,7 @@ def test_the_memory_of_a_registry_adds_up() -> None:
         "large replies that wait": DEFAULTS.reply_memory / MIB,
         "chunks of downloads": DEFAULTS.download_memory / MIB,
         "chunks of uploads": MAX_BUFFERED_BYTES / MIB,
-        "first bytes of blobs": (MAX_HELD + MAX_CHAINS * 700) / MIB,
+        "first bytes of blobs": (MAX_HELD + MAX_CHAINS * 700 + MAX_CHECKED * 400) / MIB,
         "what was decoded": (caches * lanes.MAX_CACHED * OBJECT_FACTOR + lanes.MAX_METHODS * 200) / MIB,
         "refusals and counts": (2 * MAX_REFUSALS * 2 * KIB + MAX_COUNTED * 200) / MIB,
     }

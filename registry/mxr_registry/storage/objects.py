@@ -19,6 +19,8 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 
 from mxr.errors import MxrError, TemporaryError
 from mxr.util.hashing import sha256_chunks
@@ -44,6 +46,18 @@ PARALLEL_STATS = 16
 NAME = re.compile(r"[0-9a-f]{64}")
 
 
+MAX_CHECKED = 30_000
+"""Verified objects that are remembered, about 400 bytes each. An object that is forgotten is verified once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedVersion:
+    """A version of an object that was verified, and the `time.monotonic()` of that."""
+
+    version: ObjectVersion
+    moment: float
+
+
 class ObjectStore:
     """A `Store` under one prefix of a bucket."""
 
@@ -56,8 +70,7 @@ class ObjectStore:
         self._signs_for_remote, self._signs_for_local = signs_for_remote, signs_for_local
         self.digests = FileDigests()
         self._heads = RecentHeads()
-        self._checked: dict[str, ObjectVersion] = {}
-        self._checked_at: dict[str, float] = {}
+        self._checked: dict[str, CheckedVersion] = {}
         self._locks = tuple(threading.Lock() for _ in range(64))
 
     def key(self, sha256: str) -> str:
@@ -74,7 +87,7 @@ class ObjectStore:
 
     def open(self, sha256: str, offset: int = 0, length: int | None = None) -> Reader:
         """See `Store.open`. A read of the whole blob is hashed again, and its last chunk held back until it matches."""
-        version = self._checked.get(sha256)
+        version = self._version(sha256)
         for _ in range(READ_ATTEMPTS):
             version = version or self._check(sha256)
             reader = self.read(sha256, offset, length)
@@ -105,8 +118,8 @@ class ObjectStore:
 
     def known(self, sha256: str) -> int | None:
         """See `Store.known`."""
-        version, moment = self._checked.get(sha256), self._checked_at.get(sha256, 0.0)
-        return version.size if version is not None and time.monotonic() - moment < RECENT else None
+        found = self._checked.get(sha256)
+        return found.version.size if found is not None and time.monotonic() - found.moment < RECENT else None
 
     def stats(self, names: Iterable[str]) -> dict[str, int]:
         """See `Store.stats`. It sends requests in parallel, since each takes a round trip to the server."""
@@ -154,22 +167,30 @@ class ObjectStore:
         """Remember that this version of the object is verified, and its first bytes."""
         if head:
             self._heads.add(sha256, head)
-        self._checked[sha256], self._checked_at[sha256] = version, time.monotonic()
+        self._checked.pop(sha256, None)
+        self._checked[sha256] = CheckedVersion(version, time.monotonic())
+        if len(self._checked) > MAX_CHECKED:
+            with suppress(StopIteration, RuntimeError):  # another thread may change it
+                self._checked.pop(next(iter(self._checked)), None)
 
     def forget(self, sha256: str) -> None:
         """Verify the bytes again before the next read."""
         self._checked.pop(sha256, None)
-        self._checked_at.pop(sha256, None)
         self._heads.forget(sha256)
+
+    def _version(self, sha256: str) -> ObjectVersion | None:
+        """The version of an object that this process has verified, None if it has not."""
+        found = self._checked.get(sha256)
+        return None if found is None else found.version
 
     def _check(self, sha256: str) -> ObjectVersion:
         version = self.bucket.stat(self.key(sha256))
         if version is None:
             raise no_such_blob(sha256)
-        if self._checked.get(sha256) == version:
+        if self._version(sha256) == version:
             return version
         with self._locks[int(sha256[:2], 16) % len(self._locks)]:
-            if self._checked.get(sha256) == version:
+            if self._version(sha256) == version:
                 return version
             for _ in range(READ_ATTEMPTS):
                 found, version_read = self._hash(sha256)

@@ -225,14 +225,8 @@ def place_files(
         for name, (each, request, consumer) in rows.items()
     }
     programs = {name: cache.file_path(artifact.sha256) for name, (artifact, _, _) in rows.items()}
-    if not os.path.lexists(folder):
-        with _staged(folder.parent, folder.name, programs, documents, link=link) as (stage, written):
-            ledger.write_ledger(stage, ledger.Ledger(slots))
-            disk.sync_folder(stage)
-            with disk.faults(folder):
-                if _give_folder(stage, folder):
-                    _remember(folder, slots, written, cache)
-                    return
+    if not os.path.lexists(folder) and _place_new(folder, slots, programs, documents, cache, link=link):
+        return
     overwriting.refuse_models([folder / name for name in documents], model_files)
     check_documents()
     claim = consumer_folder.record_under_lock(folder, slots, cache, link=link, force=force, model_files=model_files)
@@ -248,6 +242,26 @@ def place_files(
                 before[name].replace_by(stage / name)
             disk.sync_folder(folder)
         _remember(folder, slots, written, cache)
+
+
+def _place_new(
+    folder: Path,
+    slots: Mapping[str, LedgerSlot],
+    programs: Mapping[str, Path],
+    documents: Mapping[str, bytes],
+    cache: Cache,
+    *,
+    link: bool,
+) -> bool:
+    """Place files as a new folder. Returns false if another process created one meanwhile. Raises a disk fault."""
+    with _staged(folder.parent, folder.name, programs, documents, link=link) as (stage, written):
+        ledger.write_ledger(stage, ledger.Ledger(slots))
+        disk.sync_folder(stage)
+        with disk.faults(folder):
+            placed = _give_folder(stage, folder)
+        if placed:
+            _remember(folder, slots, written, cache)
+        return placed
 
 
 @contextmanager

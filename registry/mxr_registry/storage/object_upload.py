@@ -10,27 +10,31 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from mxr.errors import MxrError, TemporaryError
 
-from .s3 import ObjectVersion
+from .s3 import Bucket, ObjectVersion
 from .store import Chunk, Upload
 
-if TYPE_CHECKING:
-    from .objects import ObjectStore
+HEAD = 256 << 10
+"""First bytes of a blob that `stored` gets."""
 
 HELD = 2
 """Chunks that wait in the pipe. One more is held back, and one is being sent."""
 
 
 class ObjectUpload(Upload):
-    """An upload that starts a thread with its second chunk. A blob of one chunk is sent by `commit` itself."""
+    """An upload that starts a thread with its second chunk. A blob of one chunk is sent by `commit` itself.
 
-    def __init__(self, store: ObjectStore, sha256: str, size: int) -> None:
+    `stored` is called with what was stored: its version and its first bytes.
+    """
+
+    def __init__(
+        self, bucket: Bucket, key: str, sha256: str, size: int, stored: Callable[[ObjectVersion, bytes], None]
+    ) -> None:
         super().__init__(sha256, size)
-        self._store = store
-        self._key = store.key(sha256)
+        self._bucket, self._key, self._stored = bucket, key, stored
         self._last: Chunk = b""
         self._pipe = ChunkPipe(HELD)
         self._sender: threading.Thread | None = None
@@ -38,7 +42,7 @@ class ObjectUpload(Upload):
         self._head = b""
 
     def _put(self, data: Chunk) -> None:
-        if missing := self._store.page - len(self._head):
+        if missing := HEAD - len(self._head):
             self._head += bytes(memoryview(data)[:missing])
         if self._last:
             if self._sender is None:
@@ -49,7 +53,7 @@ class ObjectUpload(Upload):
 
     def _send(self) -> None:
         try:
-            self._tag = self._store.bucket.put_chunks(self._key, self._pipe.get, self.size, self.sha256)
+            self._tag = self._bucket.put_chunks(self._key, self._pipe.get, self.size, self.sha256)
         except MxrError as problem:
             self._pipe.fail(problem)
         except BaseException as problem:
@@ -58,14 +62,14 @@ class ObjectUpload(Upload):
 
     def _store_bytes(self) -> None:
         if self._sender is None:
-            self._tag = self._store.bucket.put(self._key, self._last, self.sha256)
+            self._tag = self._bucket.put(self._key, self._last, self.sha256)
         else:
             self._pipe.put(self._last)
             self._pipe.close()
             self._sender.join()
             self._pipe.check()
         self._last = b""
-        self._store.remember(self.sha256, ObjectVersion(self._tag, self.received), self._head)
+        self._stored(ObjectVersion(self._tag, self.received), self._head)
 
     def discard(self) -> None:
         """See `Upload.discard`. The request breaks off, and the server keeps nothing of it."""

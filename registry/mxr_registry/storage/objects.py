@@ -21,13 +21,14 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from mxr.errors import MxrError, TemporaryError
 from mxr.util.hashing import sha256_chunks
 
 from .file_digests import FileDigests
 from .object_readers import ObjectReader, VerifiedReader
-from .object_upload import ObjectUpload
+from .object_upload import HEAD, ObjectUpload
 from .recent_heads import RecentHeads
 from .s3 import Bucket, ObjectVersion
 from .store import RECENT, STALE, Reader, StoredItem, Upload, damaged_blob, no_such_blob
@@ -61,7 +62,7 @@ class CheckedVersion:
 class ObjectStore:
     """A `Store` under one prefix of a bucket."""
 
-    page = 256 << 10
+    page = HEAD
 
     def __init__(self, bucket: Bucket, prefix: str, *, signs_for_remote: bool, signs_for_local: bool) -> None:
         """`signs_for_remote`, `signs_for_local`: whether clients elsewhere and on this machine get signed URLs."""
@@ -79,7 +80,7 @@ class ObjectStore:
 
     def begin(self, sha256: str, size: int) -> Upload:
         """See `Store.begin`. It sends no request before the second chunk."""
-        return ObjectUpload(self, sha256, size)
+        return ObjectUpload(self.bucket, self.key(sha256), sha256, size, partial(self.remember, sha256))
 
     def check(self, sha256: str) -> int:
         """See `Store.check`."""

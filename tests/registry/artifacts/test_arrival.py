@@ -104,6 +104,20 @@ def test_a_publication_writes_each_blob_once_and_reads_nothing(on_s3: Any, way: 
     assert asked(way, begun)["GET"] == len(file.blobs)
 
 
+def test_a_file_of_one_blob_is_one_request(on_s3: Any, way: Faulty, bucket: Bucket, parts: Any) -> None:
+    server, (file, pieces) = on_s3(), file_of(parts.ref, len(parts.ref))
+    begun = len(way.seen)
+    send(server, file, pieces)
+    assert publish(server, parts, file)[0] == 201
+    assert asked(way, begun) == {"PUT": 1}
+    bucket.spoil(file.sha256)
+    other = on_s3()
+    key = {"env": {"MIGRAPHX_MLIR_TUNE_LIMIT": "7"}}
+    assert publish(other, parts, file, **key)[1]["error"]["code"] == "damaged_blob"
+    send(other, file, pieces)
+    assert publish(other, parts, file, **key)[0] == 201
+
+
 def test_a_second_publication_asks_only_whether_the_blobs_are_there(on_s3: Any, way: Faulty, parts: Any) -> None:
     server, (file, pieces) = on_s3(), file_of(parts.ref)
     send(server, file, pieces)

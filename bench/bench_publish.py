@@ -3,8 +3,8 @@
     python bench/bench_publish.py [--mib 512] [--rounds 5] [--aws PROGRAM]
 
 The store is a real OpenStack Swift server. Client, registry and server share the machine's cores. `mxr push` also reads
-the program, checks it against its key, hashes it and publishes it. Without an AWS command line, boto3's upload in a
-process of its own is the peer. The last line is one JSON document, with the processor seconds of each process.
+the program, checks it against its key, hashes it and publishes it. Without an AWS command line, boto3 in a process of
+its own is the peer. The last line is one JSON document, with the processor seconds of each process.
 """
 
 from __future__ import annotations
@@ -15,24 +15,18 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import peers
 from bench_fetch import MODEL, mxr, write_program
-from bench_s3 import bucket
+from bench_s3 import bucket, timed
 from registry_process import registry_process
 from servers.faulty import Faulty
 
 TICKS = os.sysconf("SC_CLK_TCK")
-BOTO3 = """
-import sys, boto3
-boto3.client("s3", endpoint_url=sys.argv[1]).upload_file(*sys.argv[2:5])
-"""
 
 
 def processor_seconds(parent: int) -> dict[int, float]:
@@ -49,21 +43,6 @@ def processor_seconds(parent: int) -> dict[int, float]:
     return found
 
 
-def timed(action: Callable[[], object]) -> float:
-    """The seconds of one run, after earlier writes have been flushed."""
-    os.sync()
-    begun = time.perf_counter()
-    action()
-    return time.perf_counter() - begun
-
-
-def peer(aws: str | None, endpoint: str, path: Path, name: str) -> list[str]:
-    """The command that uploads the file with the peer."""
-    if aws:
-        return [aws, "s3", "cp", "--quiet", "--endpoint-url", endpoint, str(path), f"s3://{name}/copy.mxr"]
-    return [sys.executable, "-c", BOTO3, endpoint, str(path), name, "copy.mxr"]
-
-
 def measure(folder: Path, mib: int, rounds: int, aws: str | None) -> dict[str, Any]:
     """Publish and copy alternately; each publication is another file of the same size."""
     path = folder / "program.mxr"
@@ -73,7 +52,7 @@ def measure(folder: Path, mib: int, rounds: int, aws: str | None) -> dict[str, A
         environ = os.environ | found.environ | {"AWS_DEFAULT_REGION": "us-east-1", "HOME": str(folder)}
         environ |= {"MXR_REGISTRY": server.url, "MXR_CACHE_DIR": str(folder / "cache")}
         environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        copy = peer(aws, found.endpoint, path, found.name)
+        copy = peers.s3_copy(aws, found.endpoint, str(path), f"s3://{found.name}/copy.mxr")
         for number in range(rounds + 1):
             write_program(path, 32 if number == 0 else mib)
             before = processor_seconds(os.getpid())

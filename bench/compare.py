@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -29,9 +30,8 @@ from pathlib import Path
 import peers
 import urllib3
 from bench_fetch import ASKED, MODEL, mxr, nginx, write_program
-from bench_publish import timed
 from bench_resolve import empty_endpoint, fill, request, throughput
-from bench_s3 import bucket
+from bench_s3 import bucket, timed
 from registry_process import registry
 
 from mxr.util.codec import canonical
@@ -133,24 +133,25 @@ def from_disk(folder: Path, environ: dict[str, str], mib: int, rounds: int) -> I
     yield row(f"fetch {mib} MiB from the cache", 'python -c "import click, xxhash"', pairs)
 
 
-def from_s3(folder: Path, mib: int, rounds: int) -> Iterator[Row]:
-    """Publications to a registry with an S3 store, and fetches from it."""
+def from_s3(folder: Path, mib: int, rounds: int, aws: Path | None) -> Iterator[Row]:
+    """Publications to a registry with an S3 store, and fetches from it. `aws`: see `peers.s3_copy`."""
     program, cache, copy, placed = (folder / name for name in ("s3.mxr", "s3-cache", "s3-copy.mxr", "placed.mxr"))
-    aws = peers.aws()
     with bucket(folder) as found, registry(folder / "s3-data", found.environ) as url:
         environ = base(folder) | found.environ | {"AWS_DEFAULT_REGION": "us-east-1"}
         environ |= {"MXR_REGISTRY": url, "MXR_CACHE_DIR": str(folder / "publisher")}
-        cp = f"{aws} s3 cp --quiet --endpoint-url {found.endpoint}"
+        stored = f"s3://{found.name}/copy.mxr"
+        put = peers.s3_copy(aws, found.endpoint, str(program), stored)
+        get = peers.s3_copy(aws, found.endpoint, stored, str(copy))
         pairs = []
         for number in range(rounds + 1):
             # Each publication is of other bytes: what is there already is not sent again.
             write_program(program, mib)
             one = timed(lambda: mxr(environ, "push", str(program), *PUSH))
-            pair = (one, timed(lambda: shell(f"{cp} {program} s3://{found.name}/copy.mxr", environ)))
+            pair = (one, timed(lambda: shell(shlex.join(put), environ)))
             pairs += [pair] if number else []
         yield row(f"publish {mib} MiB to S3", "aws s3 cp", pairs)
         environ["MXR_CACHE_DIR"] = str(cache)
-        get = f"{cp} s3://{found.name}/copy.mxr {copy} && sha256sum {copy}"
+        verified = f"{shlex.join(get)} && sha256sum {copy}"
 
         def clean() -> None:
             shutil.rmtree(cache, ignore_errors=True)
@@ -158,9 +159,11 @@ def from_s3(folder: Path, mib: int, rounds: int) -> Iterator[Row]:
                 path.unlink(missing_ok=True)
 
         fetch = ("fetch", str(MODEL), *ASKED)
-        pairs = alternately(lambda: mxr(environ, *fetch), lambda: shell(get, environ), rounds, clean)
+        pairs = alternately(lambda: mxr(environ, *fetch), lambda: shell(verified, environ), rounds, clean)
         yield row(f"fetch {mib} MiB from S3, verified and synced", "aws s3 cp, sha256sum", pairs)
-        pairs = alternately(lambda: mxr(environ, *fetch, "-o", str(placed)), lambda: shell(get, environ), rounds, clean)
+        pairs = alternately(
+            lambda: mxr(environ, *fetch, "-o", str(placed)), lambda: shell(verified, environ), rounds, clean
+        )
         yield row(f"the same with `-o FILE`: {mib} MiB twice on disk", "aws s3 cp, sha256sum", pairs)
 
 
@@ -189,7 +192,7 @@ def base(folder: Path) -> dict[str, str]:
     return found | {"HOME": str(folder)}
 
 
-def measure(mib: int, rounds: int) -> Iterator[Row]:
+def measure(mib: int, rounds: int, aws: Path | None) -> Iterator[Row]:
     """All rows, one after the other."""
     with tempfile.TemporaryDirectory(prefix="mxr-bench-") as name:
         folder = Path(name)
@@ -198,7 +201,7 @@ def measure(mib: int, rounds: int) -> Iterator[Row]:
         with registry(folder / "data") as url:
             environ = base(folder) | {"MXR_REGISTRY": url, "MXR_CACHE_DIR": str(folder / "publisher")}
             yield from from_disk(folder, environ, mib, rounds)
-        yield from from_s3(folder, mib, rounds)
+        yield from from_s3(folder, mib, rounds, aws)
         yield from resolves(folder, rounds)
 
 
@@ -224,13 +227,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--write", action="store_true", help="put the table into bench/README.md")
-    parser.add_argument("--tiny", action="store_true", help="one round of 32 MiB: the figures mean nothing")
+    parser.add_argument("--tiny", action="store_true", help="one round of 32 MiB beside boto3, without meaning")
     options = parser.parse_args()
     mib, rounds = (32, 1) if options.tiny else (options.mib, options.rounds)
     before = recorded()
     rows = []
     begun = time.monotonic()
-    for each in measure(mib, rounds):
+    for each in measure(mib, rounds, None if options.tiny else peers.aws()):
         known = before.get(each.what)
         print(each.line + ("" if options.write or known is None else f" in bench/README.md: {known:.2f}"), flush=True)
         rows.append(each)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from mxr.util.hashing import CHUNK
+from mxr_registry.routes import uploads
 from mxr_registry.routes.upload_slots import CHUNKS_EACH, MAX_BUFFERED_BYTES, SLOTS, UploadSlots
 
 
@@ -72,3 +76,26 @@ def test_the_chunks_of_all_uploads_fit_their_memory(count: int) -> None:
         await asyncio.gather(*tasks)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("seconds", "sizes"), [(0.0, [CHUNK, CHUNK, 1000]), (6.0, [100_000] * 20 + [98_152])])
+def test_a_slow_client_is_written_in_small_chunks(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, sizes: list[int]
+) -> None:
+    """`seconds` pass between two parts of the body: an S3 server closes a connection that is silent for long."""
+    clock = [0.0]
+    monkeypatch.setattr(uploads, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    left = [2 * CHUNK + 1000]
+
+    async def stream() -> AsyncIterator[bytes]:
+        while left[0]:
+            clock[0] += seconds
+            part = min(left[0], 100_000 if seconds else CHUNK)
+            left[0] -= part
+            yield bytes(part)
+
+    async def run() -> list[int]:
+        request: Any = SimpleNamespace(stream=stream)
+        return [len(chunk) async for chunk in uploads._chunks(request, UploadSlots())]
+
+    assert asyncio.run(run()) == sizes

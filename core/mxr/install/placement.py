@@ -235,6 +235,8 @@ def place_files(
         # Once more under the lock: another host may have placed its set meanwhile.
         check_documents()
         needed = {name: programs[name] for name in differing}
+        if not (needed or documents):
+            return
         with _staged(folder, "", needed, documents, link=link) as (stage, written), disk.faults(folder):
             for place in before.values():
                 place.check()

@@ -121,6 +121,24 @@ class TestStore:
         store.delete(NAME)
         assert store.stat(NAME) is None
 
+    def test_what_is_known_was_stored_or_verified_here(self, store: Store) -> None:
+        assert store.known(NAME) is None
+        keep(store)
+        assert store.known(NAME) == len(DATA)
+        store.set_aside(NAME)
+        assert store.known(NAME) is None
+        keep(store)
+        store.delete(NAME)
+        assert store.known(NAME) is None
+
+    def test_what_is_held_in_memory_is_what_was_stored(self, store: Store) -> None:
+        keep(store)
+        for offset, length in ((0, 100), (1000, store.page), (0, len(DATA)), (len(DATA), 1)):
+            assert store.held(NAME, offset, length) in (None, DATA[offset : offset + length])
+        assert store.held(NAME, 0, 100) == (DATA[:100] if store.page else None)
+        store.delete(NAME)
+        assert store.held(NAME, 0, 100) is None
+
     def test_set_aside_takes_it_out_of_the_way(self, store: Store) -> None:
         keep(store)
         store.set_aside(NAME)

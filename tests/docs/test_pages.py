@@ -27,6 +27,7 @@ MAX_PAGES = 3
 
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+IGNORED = tuple(line.lstrip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line.startswith("/"))
 PATH = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*|[A-Z]+\.md|Makefile|pyproject\.toml|constraints\.txt)`")
 NAME_IN_FILE = re.compile(r"`(\w+)`\s+in\s+`([\w./]+\.py)`")
 INDEX_INSTALL = re.compile(r"pip3? install\b[^\n`#;&]*?(?<![\w/.-])mxr(?:[-_]cache)?(?![\w.-])")
@@ -99,6 +100,8 @@ def test_every_repository_path_exists(path: Path) -> None:
     for name in PATH.findall(text):
         if "NAME" not in name:
             assert (ROOT / name).exists(), name
+            # It would be missing in a fresh clone.
+            assert not name.startswith(IGNORED), name
 
 
 @page

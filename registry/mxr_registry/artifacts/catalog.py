@@ -136,22 +136,31 @@ def fields_of(row: Row, default: str) -> str:
 
     `default`: the rule `serve` of a namespace without one of its own.
     """
-    known = (row.promoted_at, row.changed_at, row.created_by, row.job, row.worker, row.origin, row.serve or default)
-    promoted_at, changed_at, created_by, job, worker, origin, serve = (json.dumps(each) for each in known)
-    name = json.dumps(row.model_name)
-    model = "verified" if row.origin == BUILT else "claimed"
+    plain = {
+        "id": row.id,
+        "digest": row.digest,
+        "sha256": row.sha256,
+        "size": row.size,
+        "published_at": row.published_at,
+        "promoted_at": row.promoted_at,
+        "changed_at": row.changed_at,
+        "created_by": row.created_by,
+        "job": row.job,
+        "worker": row.worker,
+        "origin": row.origin,
+        "serve": row.serve or default,
+        "model": "verified" if row.origin == BUILT else "claimed",
+        "model_name": row.model_name,
+    }
     return (
-        f'"id":"{row.id}","digest":"{row.digest}","sha256":"{row.sha256}","size":{row.size},"key":{row.key_json},'
-        f'"attributes":{row.attributes_json},"provenance":{row.provenance_json},"published_at":{row.published_at},'
-        f'"promoted_at":{promoted_at},"changed_at":{changed_at},"created_by":{created_by},"job":{job},'
-        f'"worker":{worker},"origin":{origin},"serve":{serve},"sources":{row.sources_json},"model":"{model}",'
-        f'"model_name":{name}'
+        f'{json.dumps(plain)[1:-1]},"key":{row.key_json},"attributes":{row.attributes_json},'
+        f'"provenance":{row.provenance_json},"sources":{row.sources_json}'
     )
 
 
-def etag_of(row: Row, default: str) -> str:
-    """Return the entity tag of an artifact. It changes with every field that a client caches."""
-    return f'W/"{sha256_hex((fields_of(row, default) + row.manifest_json).encode())[:32]}"'
+def etag_of(row: Row, fields: str) -> str:
+    """Return the entity tag of an artifact with these `fields_of`. It changes with every field that a client caches."""
+    return f'W/"{sha256_hex((fields + row.manifest_json).encode())[:32]}"'
 
 
 def candidate_of(row: Row, generic: str | None) -> Candidate:

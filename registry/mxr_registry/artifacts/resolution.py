@@ -34,6 +34,9 @@ MATCHING_DIGEST = (
 )
 """All artifacts that could satisfy a request. Parameters: `namespace`, `digest`, `generic` (or `digest` again)."""
 
+MAX_AT_ONCE = 4 << 10
+"""Bytes of a body that the event loop decodes itself, see `hit_at_once`."""
+
 MAX_CACHED = 1 << 20
 """Bytes of the bodies whose decoded requests are kept."""
 
@@ -81,7 +84,22 @@ def hit(db: Database, usage: UsageCounter, namespace: str, wanted: ResolveReques
 
     Raises `UsageError` if the request leaves a feature open and the matching artifacts differ in it.
     """
-    found = find_hit(db, namespace, wanted)
+    return _count(usage, namespace, find_hit(db, namespace, wanted))
+
+
+def hit_at_once(db: Database, usage: UsageCounter, namespace: str, body: bytes) -> str | None:
+    """Return the JSON of a `Hit` as `hit` does, without a thread; None if there is none, or if it could take long.
+
+    For the event loop: see `Database.run_at_once`. Raises `UsageError`.
+    """
+    if len(body) > MAX_AT_ONCE:
+        return None
+    wanted = decode_request(body)
+    rows = db.run_at_once(PREPARED, _parameters(namespace, wanted))
+    return _count(usage, namespace, _result(rows, wanted, db.serve)) if rows else None
+
+
+def _count(usage: UsageCounter, namespace: str, found: ResolveResult | None) -> str | None:
     if found is None:
         return None
     usage.count(namespace, found.id)
@@ -99,14 +117,20 @@ def refuse(db: Database, namespace: str, wanted: ResolveRequest) -> NoReturn:
 
 def find_hit(db: Database, namespace: str, wanted: ResolveRequest) -> ResolveResult | None:
     """Return the hit, or None. Raises `UsageError` as `hit` does."""
-    values = {"namespace": namespace, "digest": wanted.digest, "generic": wanted.generic_digest or wanted.digest}
-    rows = db.run_prepared(PREPARED, values)
-    chosen = choose_row(rows, wanted, db.serve)
+    return _result(db.run_prepared(PREPARED, _parameters(namespace, wanted)), wanted, db.serve)
+
+
+def _parameters(namespace: str, wanted: ResolveRequest) -> dict[str, object]:
+    return {"namespace": namespace, "digest": wanted.digest, "generic": wanted.generic_digest or wanted.digest}
+
+
+def _result(rows: Sequence[Row], wanted: ResolveRequest, default: str) -> ResolveResult | None:
+    chosen = choose_row(rows, wanted, default)
     if chosen is None:
         return None
     candidate, match = chosen
     row = next(row for row in rows if row.id == candidate.id)
-    return ResolveResult(candidate.id, _to_json(row, match, db.serve))
+    return ResolveResult(candidate.id, _to_json(row, match, default))
 
 
 def find_compiled(session: Session, namespace: str, request: Request) -> tuple[Candidate, Match] | None:
@@ -115,8 +139,7 @@ def find_compiled(session: Session, namespace: str, request: Request) -> tuple[C
     Raises `UsageError` as `hit` does.
     """
     wanted = ResolveRequest.of(request)
-    values = {"namespace": namespace, "digest": wanted.digest, "generic": wanted.generic_digest or wanted.digest}
-    rows = session.execute(MATCHING_DIGEST, values).all()
+    rows = session.execute(MATCHING_DIGEST, _parameters(namespace, wanted)).all()
     return choose_row(rows, wanted, default_serve(session), compiles=True)
 
 
@@ -134,10 +157,11 @@ def choose_row(
 
 
 def _to_json(row: Row, match: Match, default: str) -> str:
+    fields = catalog.fields_of(row, default)
     return (
-        f'{{"artifact":{{{catalog.fields_of(row, default)},"manifest":{row.manifest_json}}},'
+        f'{{"artifact":{{{fields},"manifest":{row.manifest_json}}},'
         f'"match":{json.dumps(match.to_json())},"urls":{{{_urls(row.id, row.names_json)}}},'
-        f'"etag":{json.dumps(catalog.etag_of(row, default))}}}'
+        f'"etag":{json.dumps(catalog.etag_of(row, fields))}}}'
     )
 
 

@@ -164,11 +164,16 @@ def _protect(_dialect: Any, _record: Any, arguments: list[Any], _options: dict[s
 
 def prepare_sqlite(connection: sqlite3.Connection, _record: object = None) -> None:
     """Apply the registry's settings to a new connection to SQLite."""
+    apply_pragmas(connection, BUSY)
+    _use_wal(connection)
+
+
+def apply_pragmas(connection: sqlite3.Connection, busy: float) -> None:
+    """Apply the settings that a connection has for itself. It waits `busy` seconds for locks."""
     connection.isolation_level = None
-    connection.execute(f"PRAGMA busy_timeout={int(BUSY * 1000)}")
+    connection.execute(f"PRAGMA busy_timeout={int(busy * 1000)}")
     for pragma in PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
-    _use_wal(connection)
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:

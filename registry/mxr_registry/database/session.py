@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import sys
 from collections import deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -23,7 +24,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from mxr.artifact.serving import BUILT_ONLY
 from mxr_registry.config.connections import ConnectionSettings
 
-from .engine import BUSY, engine_of, prepare_sqlite
+from .engine import BUSY, apply_pragmas, engine_of, prepare_sqlite
 from .errors import translate, translate_errors
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ Session = Connection
 
 Row = Any
 """One result row, with its columns as attributes."""
+
+MAX_AT_ONCE = 64 << 10
+"""Bytes of one value, and of all text together, that `run_at_once` reads."""
 
 ADVISORY_LOCK = select(func.pg_advisory_xact_lock(bindparam("number")))
 
@@ -102,8 +106,8 @@ class PreparedQuery:
 class Database:
     """The engine and its transactions.
 
-    `run_prepared` has a private pool of SQLite connections that bypasses SQLAlchemy. `bench/bench_resolve.py` guards
-    the throughput of resolves that it brings; remove the pool if that benchmark no longer needs it.
+    `run_prepared` and `run_at_once` have private SQLite connections that bypass SQLAlchemy. `bench/bench_resolve.py`
+    measures what they bring to resolves; remove them if that benchmark no longer needs them.
     """
 
     def __init__(self, url: str, connections: ConnectionSettings | None = None, serve: str = BUILT_ONLY) -> None:
@@ -116,6 +120,7 @@ class Database:
         self._reader = self.engine if self.embedded else self.engine.execution_options(**reading)
         self._writer = self.engine.execution_options(mxr_writes=True, **({} if self.embedded else writing))
         self._sqlite_pool: deque[sqlite3.Connection] = deque()
+        self._at_once: sqlite3.Connection | None = None
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Session]:
@@ -159,6 +164,38 @@ class Database:
         """
         return self._run_sqlite(query, values) if self.embedded else self._run_postgresql(query, values)
 
+    def run_at_once(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row] | None:
+        """Run a statement that reads a few indexed rows in the event loop itself, and return the rows.
+
+        Handing a call to a thread and back costs several times as much. None where it could take longer: the database
+        is a server, another connection has a lock, or the rows are large. Then call `run_prepared` in a thread.
+        """
+        if not self.embedded:
+            return None
+        try:
+            self._at_once = self._at_once or self._open_at_once()
+            rows, size = [], 0
+            for row in self._at_once.execute(query.sqlite, values):
+                size += sum(len(value) for value in row if isinstance(value, str))
+                if size > MAX_AT_ONCE:
+                    return None
+                rows.append(query.row(row))
+        except sqlite3.Error:
+            return None
+        return rows
+
+    def _open_at_once(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._sqlite_path, check_same_thread=False)
+        try:
+            apply_pragmas(connection, busy=0.0)
+            if sys.version_info >= (3, 11):
+                # A larger value is not read from the disk: the statement fails.
+                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_AT_ONCE)
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
     def _run_sqlite(self, query: PreparedQuery, values: Mapping[str, object]) -> list[Row]:
         try:
             connection = self._sqlite_pool.pop() if self._sqlite_pool else self._connect()
@@ -199,8 +236,12 @@ class Database:
         connection.close()
         return rows
 
+    @property
+    def _sqlite_path(self) -> str:
+        return self.engine.url.database or ":memory:"
+
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.engine.url.database or ":memory:", check_same_thread=False, timeout=BUSY)
+        connection = sqlite3.connect(self._sqlite_path, check_same_thread=False, timeout=BUSY)
         prepare_sqlite(connection)
         return connection
 
@@ -214,6 +255,9 @@ class Database:
         self.engine.dispose()
         while self._sqlite_pool:
             self._sqlite_pool.pop().close()
+        if self._at_once is not None:
+            self._at_once.close()
+            self._at_once = None
 
 
 def _set_busy_timeout(session: Session, seconds: float) -> None:

@@ -53,7 +53,7 @@ def show_artifact(id: str, request: Request, services: ServicesDep, caller: Call
     """
     with services.db.reading() as session:
         row = catalog.find_artifact(session, caller.namespace, id)
-    tag = catalog.etag_of(row, services.db.serve)
+    tag = catalog.etag_of(row, catalog.fields_of(row, services.db.serve))
     return not_modified(request, tag) or tagged(reply(catalog.show_row(row, services.db.serve)), tag)
 
 

@@ -29,6 +29,9 @@ direct_router = APIRouter(tags=["resolve"], route_class=DirectRoute)
 )
 async def resolve(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """The artifact with manifest and URLs, or 404 with the nearest artifacts and the reasons why they do not match."""
+    found = resolution.hit_at_once(services.db, services.usage, caller.namespace, body)
+    if found is not None:
+        return reply(found)
     wanted, hit = await services.resolve_threads.run(_find, body, services, caller)
     if hit is None:
         # A miss reads and writes much more than a hit: it does not take the threads of hits.

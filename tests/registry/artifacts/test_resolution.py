@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from registry.registry_client import on_sqlite
+
+from mxr_registry.artifacts import resolution
 
 
 @pytest.fixture(scope="module")
@@ -179,3 +182,11 @@ def test_an_id_may_be_cut_short(filled: Any, parts: Any) -> None:
     assert filled.call("GET", f"/v1/artifacts/{id[:8]}")[1]["id"] == id
     for bad, status in ((id[:7], 422), ("0" * 8, 404), (id.upper(), 422), (id + "0", 422), ("%00", 422)):
         assert filled.call("GET", f"/v1/artifacts/{bad}")[0] == status, bad
+
+
+def test_a_request_that_is_large_is_answered_alike(filled: Any, parts: Any) -> None:
+    # Not by the event loop, which answers small ones itself.
+    key = {"key": parts.gpu_key(), "constraints": {"sramecc": "+"}}
+    small, large = json.dumps(key).encode(), json.dumps(key, indent=resolution.MAX_AT_ONCE).encode()
+    replies = [filled.call("POST", "/v1/resolve", body) for body in (small, large)]
+    assert replies[0][0] == 200 and replies[0] == replies[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from servers.rows import Databases
-from sqlalchemy import insert, select, text
+from sqlalchemy import delete, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact.attributes import Request
@@ -18,7 +19,7 @@ from mxr.artifact.key import Key
 from mxr.errors import MxrError, NoSuchArtifactError, TemporaryError, UsageError
 from mxr_registry.artifacts import misses, resolution
 from mxr_registry.database import schema
-from mxr_registry.database.session import Database, advisory_lock, now
+from mxr_registry.database.session import MAX_AT_ONCE, Database, PreparedQuery, advisory_lock, now
 from mxr_registry.database.tables import BlobRow
 
 
@@ -196,3 +197,40 @@ def test_an_equal_request_is_read_once(parts: Any) -> None:
     body = json.dumps({"key": parts.gpu_key()}).encode()
     assert resolution.decode_request(body) is resolution.decode_request(body)
     assert resolution.decode_request(body + b" " * 5000) == resolution.decode_request(body)
+
+
+BLOBS = PreparedQuery(select(BlobRow.namespace, BlobRow.sha256).order_by(BlobRow.sha256))
+
+
+def test_a_few_rows_are_read_at_once_where_the_database_is_embedded(db: Database) -> None:
+    with db.writing() as session:
+        session.execute(insert(BlobRow), [row("aa"), row("bb")])
+    found = db.run_at_once(BLOBS, {})
+    assert found == (db.run_prepared(BLOBS, {}) if db.embedded else None)
+    with db.writing() as session:
+        session.execute(insert(BlobRow), [row("cc")])
+    # Each call sees what is committed.
+    assert found is None or len(db.run_at_once(BLOBS, {}) or ()) == 3
+
+
+@pytest.mark.parametrize(
+    "names", [["x" * (MAX_AT_ONCE + 1)], [f"{n}".ljust(1_000, "x") for n in range(70)]], ids=["one", "together"]
+)
+def test_large_rows_are_not_read_at_once(sqlite: Database, names: list[str]) -> None:
+    with sqlite.writing() as session:
+        session.execute(insert(BlobRow), [row(name) for name in names])
+    assert sqlite.run_at_once(BLOBS, {}) is None
+    assert len(sqlite.run_prepared(BLOBS, {})) == len(names)
+    with sqlite.writing() as session:
+        session.execute(delete(BlobRow))
+    assert sqlite.run_at_once(BLOBS, {}) == []
+
+
+def test_a_database_that_another_program_locks_is_not_read_at_once(sqlite: Database) -> None:
+    sqlite.close()
+    other = sqlite3.connect(sqlite.engine.url.database or "", isolation_level=None)
+    other.execute("PRAGMA locking_mode=EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+    assert sqlite.run_at_once(BLOBS, {}) is None
+    other.close()
+    assert sqlite.run_at_once(BLOBS, {}) == []

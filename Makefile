@@ -44,7 +44,7 @@ unit: $(READY) ## All tests (JOBS=4 processes at once)
 soak: $(READY) ## All tests with crowds of full size and many more examples (up to 40 minutes; not part of CI)
 	MXR_TEST_SOAK=1 $(PYTEST)
 
-bench: $(READY) ## Measure mxr beside its peers (four minutes) and write the table in bench/README.md
+bench: $(READY) ## Measure mxr beside its peers (eight minutes) and write the table in bench/README.md
 	$(BIN)/python bench/compare.py --write
 
 bench-compare: $(READY) ## Measure again, and show each ratio beside the one in bench/README.md

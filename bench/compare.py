@@ -10,28 +10,32 @@ without it, each ratio is shown beside the one there. The S3 server is OpenStack
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import platform
 import re
-import shlex
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import peers
+import psycopg
 import urllib3
 from bench_fetch import ASKED, MODEL, mxr, nginx, write_program
-from bench_resolve import empty_endpoint, fill, request, throughput
+from bench_postgresql import PostgreSQL, filled
+from bench_resolve import JSON, empty_endpoint, fill, request, throughput
 from bench_s3 import bucket, timed
+from peers import PROGRAM, Command, Peer
 from registry_process import registry
 
 from mxr.util.codec import canonical
@@ -40,6 +44,8 @@ from mxr_registry.database.session import Database
 
 README = Path(__file__).resolve().parent / "README.md"
 BEGIN, END = "<!-- table -->", "<!-- end of the table -->"
+MakePeer = Callable[[Path, str, str], Peer]
+"""Makes a peer from its folder, the endpoint of the S3 server and the name of a bucket."""
 PUSH = ("--model", str(MODEL), "--for", "python", "--precision", "fp32")
 
 
@@ -73,7 +79,7 @@ def row(what: str, peer: str, pairs: list[tuple[float, float]]) -> Row:
 
 def seconds(value: float) -> str:
     """Seconds or milliseconds as a text."""
-    return f"{value:.2f} s" if value >= 1 else f"{value * 1000:.0f} ms"
+    return f"{value:.2f} s" if value >= 1 else f"{value * 1000:.{0 if value >= 0.01 else 2}f} ms"
 
 
 def shell(command: str, environ: dict[str, str]) -> None:
@@ -133,38 +139,52 @@ def from_disk(folder: Path, environ: dict[str, str], mib: int, rounds: int) -> I
     yield row(f"fetch {mib} MiB from the cache", 'python -c "import click, xxhash"', pairs)
 
 
-def from_s3(folder: Path, mib: int, rounds: int, aws: Path | None) -> Iterator[Row]:
-    """Publications to a registry with an S3 store, and fetches from it. `aws`: see `peers.s3_copy`."""
-    program, cache, copy, placed = (folder / name for name in ("s3.mxr", "s3-cache", "s3-copy.mxr", "placed.mxr"))
+def from_s3(folder: Path, mib: int, rounds: int, others: Sequence[MakePeer]) -> Iterator[Row]:
+    """Publications to a registry with an S3 store, fetches from it, and fetches of what is there already."""
+    cache, placed = folder / "s3-cache", folder / "placed.mxr"
     with bucket(folder) as found, registry(folder / "s3-data", found.environ) as url:
         environ = base(folder) | found.environ | {"AWS_DEFAULT_REGION": "us-east-1"}
-        environ |= {"MXR_REGISTRY": url, "MXR_CACHE_DIR": str(folder / "publisher")}
-        stored = f"s3://{found.name}/copy.mxr"
-        put = peers.s3_copy(aws, found.endpoint, str(program), stored)
-        get = peers.s3_copy(aws, found.endpoint, stored, str(copy))
-        pairs = []
-        for number in range(rounds + 1):
-            # Each publication is of other bytes: what is there already is not sent again.
-            write_program(program, mib)
-            one = timed(lambda: mxr(environ, "push", str(program), *PUSH))
-            pair = (one, timed(lambda: shell(shlex.join(put), environ)))
-            pairs += [pair] if number else []
-        yield row(f"publish {mib} MiB to S3", "aws s3 cp", pairs)
+        environ |= {"MXR_REGISTRY": url, "MXR_CACHE_DIR": str(folder / "publisher"), "DVC_NO_ANALYTICS": "1"}
+        # DVC refuses /dev/null. The home folder has no such file.
+        environ.pop("AWS_CONFIG_FILE", None)
+        peers = [make(folder, found.endpoint, found.name) for make in others]
+        publishing = [peer.put for peer in peers if peer.put]
+        for put, pairs in publications(folder / PROGRAM, environ, mib, rounds, publishing):
+            yield row(f"publish {mib} MiB to S3", put.name, pairs)
         environ["MXR_CACHE_DIR"] = str(cache)
-        verified = f"{shlex.join(get)} && sha256sum {copy}"
 
-        def clean() -> None:
-            shutil.rmtree(cache, ignore_errors=True)
-            for path in (copy, placed):
-                path.unlink(missing_ok=True)
+        def fetch(*words: str) -> None:
+            mxr(environ, "fetch", str(MODEL), *ASKED, *words)
 
-        fetch = ("fetch", str(MODEL), *ASKED)
-        pairs = alternately(lambda: mxr(environ, *fetch), lambda: shell(verified, environ), rounds, clean)
-        yield row(f"fetch {mib} MiB from S3, verified and synced", "aws s3 cp, sha256sum", pairs)
-        pairs = alternately(
-            lambda: mxr(environ, *fetch, "-o", str(placed)), lambda: shell(verified, environ), rounds, clean
-        )
-        yield row(f"the same with `-o FILE`: {mib} MiB twice on disk", "aws s3 cp, sha256sum", pairs)
+        for number, peer in enumerate(peers):
+
+            def clean(peer: Peer = peer) -> None:
+                for path in (cache, placed, *peer.fetched):
+                    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+            get = partial(shell, peer.get.line, environ)
+            pairs = alternately(fetch, get, rounds, clean)
+            yield row(f"fetch {mib} MiB from S3, verified and synced", peer.get.name, pairs)
+            if not number:
+                pairs = alternately(lambda: fetch("-o", str(placed)), get, rounds, clean)
+                yield row(f"the same with `-o FILE`: {mib} MiB twice on disk", peer.get.name, pairs)
+            if peer.again:
+                pairs = alternately(fetch, partial(shell, peer.again.line, environ), rounds)
+                yield row(f"fetch {mib} MiB that are there already", peer.again.name, pairs)
+
+
+def publications(
+    program: Path, environ: dict[str, str], mib: int, rounds: int, others: Sequence[Command]
+) -> Iterator[tuple[Command, list[tuple[float, float]]]]:
+    """The seconds of mxr and of each peer. Each round is of other bytes: what is there already is not sent again."""
+    times: list[list[tuple[float, float]]] = [[] for _ in others]
+    for number in range(rounds + 1):
+        write_program(program, mib)
+        ours = timed(lambda: mxr(environ, "push", str(program), *PUSH))
+        for other, pairs in zip(others, times, strict=True):
+            pair = (ours, timed(partial(shell, other.line, environ)))
+            pairs += [pair] if number else []
+    yield from zip(others, times, strict=True)
 
 
 def resolves(folder: Path, rounds: int) -> Iterator[Row]:
@@ -181,9 +201,47 @@ def resolves(folder: Path, rounds: int) -> Iterator[Row]:
             (throughput(f"{url}/v1/resolve", "POST", bodies, 4), throughput(f"{empty}/empty", "GET", [b""], 4))
             for _ in range(rounds)
         ]
+    yield rates("resolve that hits", "an empty endpoint", pairs)
+
+
+def resolves_on_postgresql(folder: Path, rounds: int) -> Iterator[Row]:
+    """Hits on PostgreSQL: per second beside an endpoint that does nothing, and alone beside a query for one row."""
+    server = PostgreSQL()
+    try:
+        with filled(server, folder / "fill", 1_000, 1) as database:
+            bodies = [canonical(request(number).to_json()).encode() for number in range(200)]
+            with (
+                empty_endpoint() as empty,
+                registry(folder / "postgresql", {"MXR_DATABASE_URL": database}) as url,
+                psycopg.connect(database, autocommit=True) as session,
+            ):
+                pairs = [
+                    (throughput(f"{url}/v1/resolve", "POST", bodies, 4), throughput(f"{empty}/empty", "GET", [b""], 4))
+                    for _ in range(rounds)
+                ]
+                yield rates("resolve that hits, on PostgreSQL", "an empty endpoint", pairs)
+                connection = http.client.HTTPConnection(url.removeprefix("http://"))
+                ids = [row[0] for row in session.execute("SELECT id FROM artifacts LIMIT 200")]
+
+                def resolve_each() -> None:
+                    for body in bodies:
+                        connection.request("POST", "/v1/resolve", body, JSON)
+                        assert b'"artifact"' in connection.getresponse().read()
+
+                def query_each() -> None:
+                    for id in ids:
+                        session.execute("SELECT manifest_json FROM artifacts WHERE id = %s", (id,)).fetchone()
+
+                times = [(one / len(bodies), two / len(ids)) for one, two in alternately(resolve_each, query_each, 5)]
+                yield row("the same by one client", "SELECT of one row by psycopg", times)
+    finally:
+        server.remove()
+
+
+def rates(what: str, peer: str, pairs: list[tuple[float, float]]) -> Row:
+    """The row of pairs of requests per second."""
     ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
-    ratios = tuple(other / one for one, other in pairs)
-    yield Row("resolve that hits", f"{ours:.0f}/s", "an empty endpoint", f"{theirs:.0f}/s", ratios)
+    return Row(what, f"{ours:.0f}/s", peer, f"{theirs:.0f}/s", tuple(other / one for one, other in pairs))
 
 
 def base(folder: Path) -> dict[str, str]:
@@ -192,7 +250,7 @@ def base(folder: Path) -> dict[str, str]:
     return found | {"HOME": str(folder)}
 
 
-def measure(mib: int, rounds: int, aws: Path | None) -> Iterator[Row]:
+def measure(mib: int, rounds: int, others: Sequence[MakePeer]) -> Iterator[Row]:
     """All rows, one after the other."""
     with tempfile.TemporaryDirectory(prefix="mxr-bench-") as name:
         folder = Path(name)
@@ -201,8 +259,9 @@ def measure(mib: int, rounds: int, aws: Path | None) -> Iterator[Row]:
         with registry(folder / "data") as url:
             environ = base(folder) | {"MXR_REGISTRY": url, "MXR_CACHE_DIR": str(folder / "publisher")}
             yield from from_disk(folder, environ, mib, rounds)
-        yield from from_s3(folder, mib, rounds, aws)
+        yield from from_s3(folder, mib, rounds, others)
         yield from resolves(folder, rounds)
+        yield from resolves_on_postgresql(folder, rounds)
 
 
 def machine() -> str:
@@ -215,10 +274,10 @@ def machine() -> str:
     )
 
 
-def recorded() -> dict[str, float]:
-    """The ratios in bench/README.md, by what was measured."""
-    found = re.findall(r"^\| ([^|]+) \|[^|]+\|[^|]+\|[^|]+\| ([0-9.]+) \(", README.read_text(), re.MULTILINE)
-    return {what: float(ratio) for what, ratio in found}
+def recorded() -> dict[tuple[str, str], float]:
+    """The ratios in bench/README.md, by what was measured and its peer."""
+    found = re.findall(r"^\| ([^|]+) \|[^|]+\| ([^|]+) \|[^|]+\| ([0-9.]+) \(", README.read_text(), re.MULTILINE)
+    return {(what, peer): float(ratio) for what, peer, ratio in found}
 
 
 def main() -> None:
@@ -233,8 +292,9 @@ def main() -> None:
     before = recorded()
     rows = []
     begun = time.monotonic()
-    for each in measure(mib, rounds, None if options.tiny else peers.aws()):
-        known = before.get(each.what)
+    others = (peers.boto3,) if options.tiny else (peers.aws, peers.dvc, peers.mlflow)
+    for each in measure(mib, rounds, others):
+        known = before.get((each.what, each.peer))
         print(each.line + ("" if options.write or known is None else f" in bench/README.md: {known:.2f}"), flush=True)
         rows.append(each)
     if options.write:

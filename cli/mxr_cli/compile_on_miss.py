@@ -100,7 +100,7 @@ def finished_artifact(session: Session, job: Job, *, log_shown: bool = False) ->
         return compile_workflow.outcome(session.client(), job)
     except MxrError as error:
         if not (log_shown or session.as_json):
-            for line in error.detail.get("log", ()):
+            for line in error.context.get("log", ()):
                 note(f"  | {line}")
         raise
 
@@ -155,7 +155,7 @@ def _until_worker_exits(updates: Iterable[JobProgress], worker: subprocess.Popen
             raise NoWorkerError(
                 "The worker on this host exited without compiling the program.",
                 hint="See its messages above. The job stays queued: `mxr jobs` shows it.",
-                detail={"job": progress.job.id, "exit": worker.returncode},
+                context={"job": progress.job.id, "exit": worker.returncode},
             )
 
 
@@ -171,7 +171,7 @@ def _start_worker(session: Session, job: Job) -> subprocess.Popen[bytes]:
         raise UsageError(
             "--on-miss local needs mxr-worker, which is not installed on this host.",
             hint="Install the extra `workers` of the package, or use --on-miss wait: the job is queued.",
-            detail={"job": job.id},
+            context={"job": job.id},
         )
     environ = os.environ | {"MXR_REGISTRY": session.settings.registry}
     if session.settings.token:

@@ -32,7 +32,7 @@ def interruptible(job: Job) -> Iterator[None]:
         raise InterruptionError(
             f"Interrupted; job {job.id} continues.",
             hint=f"Run `mxr jobs {job.id[:12]} --follow` to follow it, `--cancel` to cancel it.",
-            detail={"job": job.id},
+            context={"job": job.id},
         ) from None
 
 

@@ -72,8 +72,8 @@ def annotate_errors(environment: PipelineEnvironment) -> Iterator[None]:
     try:
         yield
     except MxrError as error:
-        if environment.github and "line" in error.detail:
-            write_annotation(annotation(error.message, error.detail["file"], error.detail["line"]))
+        if environment.github and "line" in error.context:
+            write_annotation(annotation(error.message, error.context["file"], error.context["line"]))
         raise
 
 

@@ -31,21 +31,21 @@ def print_error(error: MxrError, error_format: ErrorFormat) -> int:
     if error_format.traceback:
         streams.write_traceback()
     if error_format.as_json:
-        print_json(error.to_json())
+        print_json({"error": error.to_json()})
         streams.write_error("mxr", error.message, error.hint)
         return error.exit
     streams.write_error("mxr", error.message, "")
-    for row in _rows(error.detail.get("nearest"), "id", "differences")[:3]:
+    for row in _rows(error.context.get("nearest"), "id", "differences")[:3]:
         differences = _rows(row["differences"], "field", "asked", "found")
         note(f"  nearest {str(row['id'])[:12]}: " + "; ".join(map(_difference, differences)))
-    _print_candidates(_rows(error.detail.get("candidates"), "id", "options"))
+    _print_candidates(_rows(error.context.get("candidates"), "id", "options"))
     if error.hint:
         note(f"     {' '.join(error.hint.split())}")
     return error.exit
 
 
 def _rows(rows: object, *names: str) -> list[Mapping[str, Any]]:
-    """The rows of a list that have these fields. The detail of an error can come from a registry that lies."""
+    """The rows of a list that have these fields. The context of an error can come from a registry that lies."""
     found = rows if isinstance(rows, list) else []
     return [row for row in found if isinstance(row, Mapping) and row.keys() >= {*names}]
 

@@ -115,8 +115,8 @@ class CompileAttemptFailed(CompileFailedError):
     """A compile failed. `failure` classifies it, `log` is the output of the children, `ending` how the child ended."""
 
     def __init__(self, failure: CompileFailure, log: ChildLog, ending: ChildResult) -> None:
-        detail = {"kind": failure.kind, "name": failure.name, "phase": ending.phase, "seconds": ending.seconds}
-        super().__init__(failure.message, detail=detail)
+        context = {"kind": failure.kind, "name": failure.name, "phase": ending.phase, "seconds": ending.seconds}
+        super().__init__(failure.message, context=context)
         self.failure, self.log, self.ending = failure, log, ending
 
 

@@ -83,7 +83,7 @@ def find_slots(host: Host, info: InterpreterInfo, kinds: tuple[str, ...], name: 
             f"This host cannot compile anything: MIGraphX targets: {', '.join(info.targets) or 'none'}; "
             f"{len(host.targets)} GPUs; {userland(toolchain.vendor)} {toolchain.rocm or 'not found'}.",
             hint="`mxr host` and `mxr-worker host` show what was detected.",
-            detail={"refusals": dict(info.refusals), "notes": list(host.notes)},
+            context={"refusals": dict(info.refusals), "notes": list(host.notes)},
         )
     return tuple(found)
 

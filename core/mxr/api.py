@@ -83,7 +83,7 @@ def fetch(
     from the only program in the registry that has the others: `.match.assumed` has what was assumed. Several such
     programs are a `UsageError`.
 
-    Raises `NoSuchArtifactError` (`detail["nearest"]` lists the closest programs), `UnreachableError`, `DamagedError`,
+    Raises `NoSuchArtifactError` (`context["nearest"]` lists the closest programs), `UnreachableError`, `DamagedError`,
     `UsageError`, or another `mxr.MxrError`.
 
         path = mxr.fetch("model.onnx", arch="gfx908").path

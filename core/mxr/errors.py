@@ -2,14 +2,15 @@
 
     MxrError                    70  internal          a bug in mxr
     ├── UsageError               2  usage             the call or the request is invalid
+    │   ├── MalformedError       2  malformed         a document is not JSON
     │   └── TooLargeError        2  too_large         a request, or a document in it, exceeds a limit
     ├── NotFoundError            3  not_found         the named object does not exist
-    │   ├── NoSuchArtifactError  3  no_such_artifact  no program matches; detail.nearest lists the closest ones
+    │   ├── NoSuchArtifactError  3  no_such_artifact  no program matches; context.nearest lists the closest ones
     │   ├── NoSuchModelError     3  no_such_model     the model is not registered
-    │   └── NoSuchBlobError      3  no_such_blob      bytes are missing; detail.missing lists their sha256
+    │   └── NoSuchBlobError      3  no_such_blob      bytes are missing; context.missing lists their sha256
     ├── NotCompiledError         4  not_compiled      the compile is queued or running
     ├── CompileFailedError       5  compile_failed    the compile failed
-    ├── MismatchError            6  mismatch          refused as incompatible; detail.differences lists the fields
+    ├── MismatchError            6  mismatch          refused as incompatible; context.differences lists the fields
     │   └── ConflictError        6  conflict          the registry holds different data under this name
     ├── NotAllowedError          7  not_allowed       permission denied
     │   └── WouldOverwriteError  7  would_overwrite   a file is in the way, and it may not be replaced
@@ -37,6 +38,12 @@ from mxr.display.text import printable
 
 Json = dict[str, Any]
 
+MEDIA_TYPE = "application/problem+json"
+"""The content type of an error in a reply of a registry. Source: RFC 9457, section 3."""
+
+TYPE = "urn:mxr:error:"
+"""What `type` in the JSON form begins with; the code follows."""
+
 
 class MxrError(Exception):
     """Internal error in mxr.
@@ -53,28 +60,36 @@ class MxrError(Exception):
     retry_after: float | None = None
 
     def __init__(
-        self, message: str | None = None, *, hint: str | None = None, detail: Mapping[str, Any] | None = None
+        self, message: str | None = None, *, hint: str | None = None, context: Mapping[str, Any] | None = None
     ) -> None:
-        self.message = redact(message or (type(self).__doc__ or "").strip().splitlines()[0])
+        self.message = redact(message or f"{_title(type(self))}.")
         self.hint = redact(self.usual_hint if hint is None else hint)
-        self.detail: Json = dict(detail or {})
+        self.context: Json = dict(context or {})
         super().__init__(self.message)
 
     def __str__(self) -> str:
         """Return the message as a log or a traceback may show it: it can quote text of other people."""
         return printable(self.message)
 
-    def to_json(self) -> Json:
-        """Return the JSON form: `{"error":{"code","message","hint","retry","detail"}}`."""
+    def to_json(self, status: int | None = None) -> Json:
+        """Return the JSON form, which is that of problem details. Source: RFC 9457.
+
+        `status`: the HTTP status of the reply, if it is not that of the class.
+        """
         return {
-            "error": {
-                "code": self.code,
-                "message": self.message,
-                "hint": self.hint,
-                "retry": self.retry,
-                "detail": self.detail,
-            }
+            "type": TYPE + self.code,
+            "title": _title(type(self)),
+            "status": status or self.status,
+            "detail": self.message,
+            "code": self.code,
+            "hint": self.hint,
+            "retry": self.retry,
+            "context": self.context,
         }
+
+
+def _title(kind: type[MxrError]) -> str:
+    return (kind.__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 
 class UsageError(MxrError):
@@ -82,6 +97,13 @@ class UsageError(MxrError):
 
     code, status, exit = "usage", 422, 2
     usual_hint = "Run the command with --help to see its arguments."
+
+
+class MalformedError(UsageError):
+    """The document cannot be parsed."""
+
+    code, status = "malformed", 400
+    usual_hint = "Write one JSON document in UTF-8."
 
 
 class TooLargeError(UsageError):
@@ -229,7 +251,7 @@ BY_CODE: Mapping[str, type[MxrError]] = _with_subclasses(MxrError)
 
 def has_error(document: object) -> bool:
     """Return whether a JSON document is an error in mxr's form."""
-    return isinstance(document, dict) and isinstance(document.get("error"), dict)
+    return isinstance(document, dict) and str(document.get("type")).startswith(TYPE)
 
 
 def from_json(document: object, *, status: int = 500) -> MxrError:
@@ -245,13 +267,13 @@ def from_json(document: object, *, status: int = 500) -> MxrError:
             f"The registry answered with HTTP status {status} and a body that is not an mxr error.",
             hint="Check that --registry is the URL of an mxr registry and not of another service.",
         )
-    body: Json = document["error"]  # type: ignore[index]
-    kind = BY_CODE.get(str(body.get("code")), MxrError)
-    detail = body.get("detail")
+    assert isinstance(document, dict)
+    kind = BY_CODE.get(str(document.get("code")), MxrError)
+    context = document.get("context")
     return kind(
-        str(body.get("message") or "") or None,
-        hint=str(body.get("hint") or ""),
-        detail=detail if isinstance(detail, dict) else None,
+        str(document.get("detail") or "") or None,
+        hint=str(document.get("hint") or ""),
+        context=context if isinstance(context, dict) else None,
     )
 
 

@@ -9,7 +9,6 @@ from http import HTTPStatus
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -28,7 +27,7 @@ from .artifacts.refusals import RefusalMemory
 from .routes import artifacts, blobs, defaults, health, jobs, locks, models, pipelines, queue, resolve, uses, workers
 from .routes import metrics as metrics_routes
 from .routes.checking_pool import CheckingPool
-from .routes.deps import Services
+from .routes.deps import Services, error_reply
 from .routes.download_buffers import DownloadBuffers
 from .routes.identity import IdentifiedApp
 from .server.body_memory import BodyMemory
@@ -120,12 +119,12 @@ def _mxr_error(request: Request, problem: Exception) -> Response:
         log.warning("%s %s: %s", request.method, request.url.path, problem.message)
     request.app.state.counters.count_error(request.url.path, problem)
     headers = None if problem.retry_after is None else {"retry-after": f"{problem.retry_after:.0f}"}
-    return JSONResponse(problem.to_json(), problem.status, headers)
+    return error_reply(problem, problem.status, headers)
 
 
 def _validation_error(_request: Request, problem: Exception) -> Response:
     hint = "Correct the request; `/openapi.json` describes the API."
-    return JSONResponse(UsageError(f"The request is invalid: {problem}"[:500], hint=hint).to_json(), 422)
+    return error_reply(UsageError(f"The request is invalid: {problem}"[:500], hint=hint), 422)
 
 
 def _http_error(request: Request, problem: Exception) -> Response:
@@ -135,7 +134,7 @@ def _http_error(request: Request, problem: Exception) -> Response:
     error: MxrError = UsageError(f"{path}: {problem.detail}.", hint=hint)
     if problem.status_code == HTTPStatus.NOT_FOUND:
         error = NotFoundError(f"No such route: {path}.", hint=hint)
-    return JSONResponse(error.to_json(), problem.status_code, headers=problem.headers)
+    return error_reply(error, problem.status_code, problem.headers)
 
 
 def _internal_error(request: Request, problem: Exception) -> Response:
@@ -144,8 +143,8 @@ def _internal_error(request: Request, problem: Exception) -> Response:
     error = MxrError(
         f"Internal error in the registry, logged as {id}.",
         hint=f"Report it with the entry {id} of the registry's log.",
-        detail={"log": id},
+        context={"log": id},
     )
     # The server makes this reply outside of the middleware.
     uuid = request.app.state.identity.known
-    return JSONResponse(error.to_json(), error.status, headers={REGISTRY_HEADER: uuid} if uuid else None)
+    return error_reply(error, error.status, {REGISTRY_HEADER: uuid} if uuid else None)

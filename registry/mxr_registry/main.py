@@ -33,7 +33,7 @@ def _report(error: MxrError) -> None:
     if "--debug" in sys.argv:
         streams.write_traceback()
     if "--json" in sys.argv:
-        streams.write_json(error.to_json())
+        streams.write_json({"error": error.to_json()})
     print_error(error)
 
 

@@ -66,7 +66,7 @@ def reason_of(problem: MxrError) -> str:
     """
     if not isinstance(problem, NoSuchArtifactError):
         return problem.code
-    nearest = problem.detail.get("nearest") or []
+    nearest = problem.context.get("nearest") or []
     if not nearest:
         return "nothing"
     field = str(nearest[0]["differences"][0]["field"]).partition(".")[0]

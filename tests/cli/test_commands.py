@@ -105,6 +105,6 @@ def test_a_detail_of_any_form_is_printed_without_a_fault(
 ) -> None:
     """The detail of an error comes from a registry, which may lie."""
     rows = value if not isinstance(value, list) else [*value, {"id": 5, "differences": value, "options": value}]
-    error = NoSuchArtifactError("nothing", hint="", detail={name: rows})
+    error = NoSuchArtifactError("nothing", hint="", context={name: rows})
     assert print_error(error, ErrorFormat()) == 3
     assert capsys.readouterr().err.startswith("mxr: nothing")

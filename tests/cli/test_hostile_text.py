@@ -20,6 +20,7 @@ from paths import DATA
 from registry.registry_client import GFX908, REF, RegistryUnderTest, gpu_key, ref_key
 from servers.rows import Databases
 
+from mxr.errors import TYPE
 from mxr_cli.main import COMMANDS, main
 
 pytestmark = pytest.mark.process
@@ -94,7 +95,7 @@ class RefusingHandler(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("content-length") or 0))
         nearest = [{"id": EVIL, "differences": [{"field": EVIL, "asked": EVIL, "found": {EVIL: EVIL}}]}]
         choices = [{"id": EVIL, "options": EVIL}]
-        detail = {
+        context = {
             "nearest": nearest,
             "candidates": choices,
             "toolchains": [{"rocm": EVIL}],
@@ -103,8 +104,9 @@ class RefusingHandler(BaseHTTPRequestHandler):
             "file": EVIL,
             "line": 1,
         }
-        body = {"code": type(self).code, "message": EVIL, "hint": EVIL, "retry": False, "detail": detail}
-        data = json.dumps({"error": body}).encode()
+        code = type(self).code
+        words = {"detail": EVIL, "hint": EVIL, "title": EVIL, "context": context}
+        data = json.dumps({"type": TYPE + code, "status": 409, "code": code, "retry": False, **words}).encode()
         self.send_response(409)
         self.send_header("content-length", str(len(data)))
         self.end_headers()

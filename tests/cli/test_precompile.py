@@ -81,7 +81,7 @@ def test_several_failures_have_one_exit_code(states: list[str], code: int | None
 def test_junit_is_xml_whatever_a_log_holds(message: str, line: str) -> None:
     """Control characters, angle brackets and lone surrogates are escaped, and nothing in it controls a terminal."""
     failure = job_protocol.JobFailure(job_protocol.PERMANENT, message, "unsupported")
-    bad = cell(FAILED, job=job("failed", failure=failure), problem=CompileFailedError(message, detail={"log": [line]}))
+    bad = cell(FAILED, job=job("failed", failure=failure), problem=CompileFailedError(message, context={"log": [line]}))
     root = ElementTree.fromstring(
         reports.junit(MatrixStatus([bad, cell(AVAILABLE), cell(QUEUED, job=job("queued"))]), FILE)
     )
@@ -224,7 +224,7 @@ def test_github_errors_are_annotated(
     printed = capsys.readouterr()
     assert ended.value.code == 2
     assert f"::error file={tmp_path / 'm.yaml'},line=2::" in printed.err
-    assert json.loads(printed.out)["error"]["detail"]["line"] == 2
+    assert json.loads(printed.out)["error"]["context"]["line"] == 2
 
 
 def test_errors_keep_their_class() -> None:

@@ -165,7 +165,7 @@ def test_exit_code_message_and_hint(fails: Fails, arguments: tuple[str, ...]) ->
 def test_a_damaged_lock(fails: Fails, arguments: tuple[str, ...]) -> None:
     Path("broken.lock").write_text(BROKEN_LOCK)
     error = fails(*arguments, "--json", code=65).error
-    assert error["message"] and error["hint"]
+    assert error["detail"] and error["hint"]
 
 
 def test_nothing_is_printed_to_standard_output(fails: Fails) -> None:
@@ -176,7 +176,7 @@ def test_nothing_is_printed_to_standard_output(fails: Fails) -> None:
 
 def test_push_lists_the_labels_that_the_file_does_not_contain(fails: Fails) -> None:
     error = fails("push", "p.mxr", "--model", "m.onnx", "--json").error
-    assert error["detail"]["missing"] == ["the ROCm version", "fast_math"]
+    assert error["context"]["missing"] == ["the ROCm version", "fast_math"]
     assert "--rocm" in error["hint"] and "--for" in error["hint"]
 
 
@@ -265,7 +265,7 @@ def test_a_kserve_uri_is_no_option(fails: Fails, monkeypatch: pytest.MonkeyPatch
         assert "not the identity of a model" in fails("kserve-init", "--", uri, "out", code=7).err
         with monkeypatch.context() as patch:
             patch.setenv("MXR_KSERVE_ALLOW", "path")
-            assert f"{uri.removeprefix('mxr://')}" in fails("kserve-init", uri, "out", "--json").error["message"]
+            assert f"{uri.removeprefix('mxr://')}" in fails("kserve-init", uri, "out", "--json").error["detail"]
     assert not Path("out").exists()
 
 
@@ -290,7 +290,7 @@ def test_a_kserve_uri_uses_the_settings_of_its_command(fails: Fails) -> None:
     uri = "mxr://sha256:" + "0" * 64 + "?batch=4&rocm=7.2&migraphx=2.15&arch=gfx908"
     where = ("--registry", "http://registry.invalid", "--token", "hunter2")
     failed = fails("kserve-init", uri, "out", *where, "--json", code=7)
-    assert "registry.invalid over plain http" in failed.error["message"] and "hunter2" not in failed.err + failed.out
+    assert "registry.invalid over plain http" in failed.error["detail"] and "hunter2" not in failed.err + failed.out
 
 
 def test_a_bundle_is_imported_without_options_of_a_request(fails: Fails) -> None:
@@ -324,6 +324,6 @@ def test_the_cache_of_an_onnx_runtime_needs_a_model_and_excludes_a_bundle(fails:
 def test_names_that_only_their_provider_knows(fails: Fails, generation: str) -> None:
     call = ("fetch", "m.onnx", *FULL_TARGET, "--for", "ort", "--ort", generation, "--offline", "-o", "out/", "--json")
     error = fails(*call).error
-    assert error["code"] == "usage" and f"generation {generation}" in error["message"]
+    assert error["code"] == "usage" and f"generation {generation}" in error["detail"]
     assert "--on-miss wait" in error["hint"] and "mxr import --ort-cache" in error["hint"]
-    assert error["detail"]["generation"] == generation
+    assert error["context"]["generation"] == generation

@@ -61,7 +61,7 @@ def test_a_failure_is_classified(gpu_compiler: GraphCompiler, marks: dict[str, s
     """The ways in which a child can end; test_failures.py has the texts and signals."""
     found = fail(gpu_compiler, marks)
     assert (found.failure.kind, found.failure.name) == (kind, name), found.failure
-    assert "\n" not in found.failure.message and found.detail["kind"] == kind
+    assert "\n" not in found.failure.message and found.context["kind"] == kind
     assert found.exit == 5
 
 

@@ -13,6 +13,7 @@ EXITS = {
     "internal": 70,
     "usage": 2,
     "too_large": 2,
+    "malformed": 2,
     "not_found": 3,
     "no_such_artifact": 3,
     "no_such_model": 3,
@@ -74,12 +75,12 @@ def test_it_says_what_is_wrong_and_what_to_do(kind: type[MxrError]) -> None:
 
 @each_class
 def test_over_the_wire_and_back(kind: type[MxrError]) -> None:
-    sent = kind("This is wrong.", hint="Do that.", detail={"nearest": [{"id": "a", "differences": []}]})
+    sent = kind("This is wrong.", hint="Do that.", context={"nearest": [{"id": "a", "differences": []}]})
     document = sent.to_json()
-    assert set(document["error"]) == {"code", "message", "hint", "retry", "detail"}
+    assert set(document) == {"type", "title", "status", "detail", "code", "hint", "retry", "context"}
     found = errors.from_json(document, status=kind.status)
     assert type(found) is kind
-    assert (found.message, found.hint, found.detail) == (sent.message, sent.hint, sent.detail)
+    assert (found.message, found.hint, found.context) == (sent.message, sent.hint, sent.context)
     assert found.to_json() == document
 
 
@@ -89,7 +90,9 @@ def test_an_empty_hint_stays_empty(kind: type[MxrError]) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-@pytest.mark.parametrize("document", [None, "<html>", [], {}, {"error": "busy"}, {"error": None}, {"detail": "x"}])
+@pytest.mark.parametrize(
+    "document", [None, "<html>", [], {}, {"error": "busy"}, {"type": None}, {"type": "about:blank", "detail": "x"}]
+)
 def test_a_proxy_that_is_busy_is_tried_again(document: object, status: int) -> None:
     found = errors.from_json(document, status=status)
     assert type(found) is errors.TemporaryError
@@ -105,17 +108,19 @@ def test_a_page_of_something_else_is_a_fault_that_names_the_registry(status: int
 
 @pytest.mark.parametrize("code", ["of_a_later_release", 7, None, ["usage"]])
 def test_an_unknown_code_keeps_its_words(code: object) -> None:
-    found = errors.from_json({"error": {"code": code, "message": "New.", "hint": "Update.", "detail": {"a": 1}}})
-    assert (type(found), found.message, found.hint, found.detail) == (MxrError, "New.", "Update.", {"a": 1})
+    found = errors.from_json(
+        {"type": "urn:mxr:error:later", "code": code, "detail": "New.", "hint": "Update.", "context": {"a": 1}}
+    )
+    assert (type(found), found.message, found.hint, found.context) == (MxrError, "New.", "Update.", {"a": 1})
 
 
-@pytest.mark.parametrize("detail", [None, [], "text", 3])
-def test_a_detail_that_is_no_object_is_passed_over(detail: object) -> None:
-    assert errors.from_json({"error": {"code": "usage", "message": "M.", "detail": detail}}).detail == {}
+@pytest.mark.parametrize("context", [None, [], "text", 3])
+def test_a_context_that_is_no_object_is_passed_over(context: object) -> None:
+    assert errors.from_json({**errors.UsageError("M.").to_json(), "context": context}).context == {}
 
 
-def test_the_detail_is_a_copy() -> None:
-    detail = {"a": 1}
-    found = MxrError(detail=detail)
-    detail["a"] = 2
-    assert found.detail == {"a": 1}
+def test_the_context_is_a_copy() -> None:
+    context = {"a": 1}
+    found = MxrError(context=context)
+    context["a"] = 2
+    assert found.context == {"a": 1}

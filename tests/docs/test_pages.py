@@ -14,7 +14,13 @@ import pytest
 from paths import ROOT
 
 FOLDERS = ("docs", "deploy", "examples", "bench", "tests", "core", "registry", "cli", "compiler_workers", "migrations")
-PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
+IGNORED = tuple(line.lstrip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line.startswith("/"))
+PAGES = sorted(
+    page
+    for folder in ("", *FOLDERS)
+    for page in (ROOT / folder).glob("**/*.md" if folder else "*.md")
+    if not str(page.relative_to(ROOT)).startswith(IGNORED)
+)
 INSTALLERS = [
     *PAGES,
     *(path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file() and path.suffix != ".md"),
@@ -27,7 +33,6 @@ MAX_PAGES = 3
 
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-IGNORED = tuple(line.lstrip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line.startswith("/"))
 PATH = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*|[A-Z]+\.md|Makefile|pyproject\.toml|constraints\.txt)`")
 NAME_IN_FILE = re.compile(r"`(\w+)`\s+in\s+`([\w./]+\.py)`")
 INDEX_INSTALL = re.compile(r"pip3? install\b[^\n`#;&]*?(?<![\w/.-])mxr(?:[-_]cache)?(?![\w.-])")

@@ -49,8 +49,8 @@ class Done:
     def error(self) -> dict[str, Any]:
         """The error document."""
         found = self.json["error"]
-        assert set(found) == {"code", "message", "hint", "retry", "detail"}, found
-        assert found["message"] and "\n" not in self.err.strip().splitlines()[0]
+        assert set(found) == {"type", "title", "status", "detail", "code", "hint", "retry", "context"}, found
+        assert found["detail"] and "\n" not in self.err.strip().splitlines()[0]
         return found  # type: ignore[no-any-return]
 
 

@@ -121,7 +121,7 @@ def test_what_is_gone_cannot_be_exported(host: Hosts, locked: Path, mxr: Host, p
     mxr("rm", published["id"], "--yes")
     other = host("other")
     error = other("export", locked, "-o", "bundle.tar", "--json", expect=3).error
-    assert published["id"] in error["message"]
+    assert published["id"] in error["detail"]
     assert list(other.home.glob("*.tar")) == []
 
 
@@ -141,7 +141,7 @@ def test_a_bundle_cut_short_or_changed_leaves_nothing_behind(
         changed[at] ^= 4
         bad.write_bytes(changed)
         error = other("import", bad, "--into", into, "--json", expect=65).error
-        assert error["code"] == "damaged" and str(bad) in error["message"]
+        assert error["code"] == "damaged" and str(bad) in error["detail"]
     assert other.held() == [] and other.leftovers() == []
     assert target.requests("PUT") == 0 and target.requests("POST /v1/artifacts") == 0
     other("import", bundle, "--into", into)
@@ -266,5 +266,5 @@ print(re.search(r"VmHWM:\s+([0-9]+) kB", Path("/proc/self/status").read_text())[
 def test_bad_words(mxr: Host, words: tuple[str, ...], code: int) -> None:
     (mxr.home / "mxr.lock").write_text('{"version": 1, "entries": []}')
     error = mxr(*words, "--json", expect=code).error
-    assert error["message"] and error["hint"]
+    assert error["detail"] and error["hint"]
     assert not (mxr.home / "b.tar").exists() and mxr.leftovers() == []

@@ -34,7 +34,7 @@ def test_without_a_registry_the_cache_serves_what_was_exact(
     registry.stop()
     assert mxr(*exact).json["path"] == path
     refused = mxr(*loose, expect=69).error
-    assert "not an exact match" in refused["message"]
+    assert "not an exact match" in refused["detail"]
     assert "--offline" in refused["hint"]
     assert mxr(*loose, "--offline").json["path"] == path
     never_asked = mxr("fetch", model, *gpu, "--rocm", "7.2.1", "--offline", "--json").json
@@ -189,7 +189,7 @@ def test_another_registry_at_the_same_url_does_not_get_what_the_first_one_answer
     first.start()
     assert mxr(*exact).json["path"] == path, "the first one confirms what it answered"
     elsewhere = mxr(*exact, "--offline", env={"MXR_REGISTRY": "http://127.0.0.1:1"}, expect=69)
-    assert "no program for this request" in elsewhere.error["message"]
+    assert "no program for this request" in elsewhere.error["detail"]
 
 
 def test_refresh_asks_where_the_cache_would_answer(
@@ -221,7 +221,7 @@ def test_a_damaged_file_is_never_taken_offline_and_verify_finds_it(
     held.chmod(0o644)
     held.write_bytes(b"x" * held.stat().st_size)
     found = mxr("cache", "verify", "--json", expect=65).error
-    assert found["detail"]["damaged"] == [published["sha256"]]
+    assert found["context"]["damaged"] == [published["sha256"]]
     mxr("fetch", model, *gpu, "--offline", expect=69)
     assert mxr("fetch", model, *gpu, "--json").json["source"] == "registry"
 
@@ -250,7 +250,7 @@ def test_a_cache_under_a_file_is_a_clear_error(
 ) -> None:
     (tmp_path / "file").write_text("")
     error = mxr("fetch", model, *gpu, "--json", env={"MXR_CACHE_DIR": f"{tmp_path}/file/cache"}, expect=2).error
-    assert f"{tmp_path}/file" in error["message"]
+    assert f"{tmp_path}/file" in error["detail"]
     assert error["hint"]
 
 
@@ -297,4 +297,4 @@ def test_a_read_only_cache_serves_what_it_holds(
     mxr("push", programs.gfx942, "--model", model, "--rocm", "7.2", "--for", "python", through=through)
     error = mxr("fetch", model, *gpu[2:], "--arch", "gfx942", "--json", through=through, expect=7).error
     assert error["code"] == "not_allowed"
-    assert str(mxr.cache) in error["message"]
+    assert str(mxr.cache) in error["detail"]

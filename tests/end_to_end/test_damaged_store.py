@@ -32,7 +32,7 @@ def test_a_damaged_blob_is_found_reported_and_repaired(
     assert f"blob {published['sha256']} is damaged" in registry.log.read_text()
 
     reply = registry.ask("GET", f"/v1/artifacts/{published['id']}/files/model.mxr")
-    assert (reply.status, reply.json()["error"]["code"]) == (500, "damaged_blob")
+    assert (reply.status, reply.json()["code"]) == (500, "damaged_blob")
     (lost,) = [each for each in registry.fsck(expect=65)["findings"] if each["damage"]]
     assert published["sha256"] in lost["name"]
 

@@ -53,7 +53,7 @@ def test_a_miss_ends_with_3_and_says_of_the_nearest_what_differs(
     assert "arch requested gfx90a, found gfx908" in said.err
     error = mxr(*asked, "--json", expect=3).error
     assert error["code"] == "no_such_artifact"
-    (nearest,) = error["detail"]["nearest"]
+    (nearest,) = error["context"]["nearest"]
     assert nearest["id"] == published["id"]
     assert {"field": "arch", "asked": "gfx90a", "found": "gfx908"} in nearest["differences"]
     assert {"field": "migraphx", "asked": "2.14", "found": "2.15"} in nearest["differences"]
@@ -69,7 +69,7 @@ def test_a_label_that_the_file_contradicts_ends_with_6(mxr: Host, model: Path, p
     said = mxr(*words, "--for", "python", expect=6)
     assert "arch is gfx908 in the label and gfx1100 in the file" in said.err
     error = mxr(*words, "--for", "python", "--json", expect=6).error
-    assert error["detail"]["differences"] == [{"field": "arch", "asked": "gfx908", "found": "gfx1100"}]
+    assert error["context"]["differences"] == [{"field": "arch", "asked": "gfx908", "found": "gfx1100"}]
     others = (("--migraphx", "2.14"), ("--batch", "8"), ("--no-offload-copy",), ("--kind", "ref"))
     for other in others:
         mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", "--for", "python", *other, expect=6)
@@ -82,9 +82,9 @@ def test_a_client_that_lies_is_refused_by_the_registry(
     lie = {"key": published["key"] | {"arch": "gfx942"}, "manifest": manifest, "attributes": published["attributes"]}
     reply = registry.ask("POST", "/v1/artifacts", lie)
     assert reply.status == 409
-    error = reply.json()["error"]
+    error = reply.json()
     assert error["code"] == "mismatch"
-    found = {row["field"]: row for row in error["detail"]["differences"]}
+    found = {row["field"]: row for row in error["context"]["differences"]}
     assert found["arch"]["asked"] == "gfx942"
     assert found["arch"]["found"].startswith("gfx908")
     assert registry.ask("GET", "/v1/artifacts?arch=gfx942").json()["artifacts"] == []
@@ -122,7 +122,7 @@ def test_an_output_that_cannot_be_written_ends_with_7(
     # Nobody may make files in sysfs, not even root. Source: Linux, fs/sysfs and fs/kernfs have no create.
     said = mxr("fetch", model, *gpu, "-o", "/sys/kernel/model.mxr", "--json", expect=7)
     assert said.error["code"] == "not_allowed"
-    assert "Cannot write /sys/kernel/" in said.error["message"]
+    assert "Cannot write /sys/kernel/" in said.error["detail"]
 
 
 def test_no_registry_and_nothing_in_the_cache_end_with_69(host: Hosts, model: Path, gpu: tuple[str, ...]) -> None:

@@ -143,7 +143,7 @@ def test_real_programs_of_the_reference_target(mxr: Host, host: Hosts, convnet: 
     assert other(*asked).json["id"] == full["id"]
     assert other(*asked, "--precision", "fp16").json["id"] == half["id"]
     assert other(*asked, "--arch", "gfx908", "--rocm", "7.2").json["id"] == full["id"]
-    miss = other(*asked[:-3], "--for", "driver", "--json", expect=3).error["detail"]["nearest"]
+    miss = other(*asked[:-3], "--for", "driver", "--json", expect=3).error["context"]["nearest"]
     assert {row["id"] for row in miss} == {half["id"], full["id"]}
 
 

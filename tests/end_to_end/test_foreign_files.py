@@ -40,7 +40,7 @@ def test_a_foreign_file_as_a_program_ends_with_65_and_says_what_it_is(
     ):
         said = mxr(*words, "--json", expect=65)
         assert said.error["code"] == "damaged"
-        assert word in said.error["message"] + said.error["hint"]
+        assert word in said.error["detail"] + said.error["hint"]
         assert said.error["hint"]
     assert registry.requests("PUT ") == before
 
@@ -56,7 +56,7 @@ def test_the_registry_itself_takes_no_foreign_file_for_a_program(
         blob = {"sha256": name, "size": len(data)}
         manifest = {"v": 1, "files": [{"name": "model.mxr", **blob, "blobs": [blob]}]}
         reply = registry.ask("POST", "/v1/artifacts", {"key": published["key"], "manifest": manifest})
-        assert (reply.status, reply.json()["error"]["code"]) == (422, "damaged")
+        assert (reply.status, reply.json()["code"]) == (422, "damaged")
 
 
 def cut(data: bytes) -> bytes:
@@ -74,7 +74,7 @@ def test_a_foreign_file_as_a_model_ends_with_65(
     model.write_bytes(make(model.read_bytes()))
     error = mxr("fetch", model, *gpu, "--json", expect=65).error
     assert error["code"] == "damaged"
-    assert str(model) in error["message"]
+    assert str(model) in error["detail"]
 
 
 def test_a_program_as_a_model_ends_with_65(mxr: Host, programs: Programs, gpu: tuple[str, ...]) -> None:
@@ -91,7 +91,7 @@ def test_weights_in_a_second_file_belong_to_the_model(mxr: Host, external: Path)
     assert mxr("key", external, *REF, "--json").json["model"] != first["model"]
     data.unlink()
     error = mxr("key", external, *REF, "--json", expect=65).error
-    assert "mlp_ext.onnx.data" in error["message"]
+    assert "mlp_ext.onnx.data" in error["detail"]
 
 
 @pytest.mark.parametrize(("place", "why"), [("../../weights.dat", "outside"), ("/tmp/weights.data", "absolute path")])
@@ -100,5 +100,5 @@ def test_weights_outside_the_folder_of_the_model_are_refused(mxr: Host, external
     assert b"mlp_ext.onnx.data" in whole and len(place) == len("mlp_ext.onnx.data")
     external.write_bytes(whole.replace(b"mlp_ext.onnx.data", place.encode()))
     error = mxr("key", external, *REF, "--json", expect=65).error
-    assert place in error["message"] and why in error["message"]
+    assert place in error["detail"] and why in error["detail"]
     assert "next to it" in error["hint"]

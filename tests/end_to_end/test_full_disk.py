@@ -29,7 +29,7 @@ def test_a_host_without_room(
     other = host("other")
     error = other("fetch", model, *ASKED, "--json", through=at_most(1), expect=75).error
     assert (error["code"], error["retry"]) == ("disk_full", True)
-    assert str(other.cache) in error["message"]
+    assert str(other.cache) in error["detail"]
     assert (other.held(), other.leftovers()) == ([], [])
     other("fetch", model, *ASKED)
 

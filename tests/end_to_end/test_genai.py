@@ -44,8 +44,8 @@ def test_what_one_model_lacks_is_said_and_the_others_are_fetched(
 ) -> None:
     path, other = write(tmp_path, decoder={"fp16_enable": "1"}, vision={}), host("other")
     error = other("fetch", "--genai-config", path, *ARCH, "-o", tmp_path / "out", "--json", expect=3).error
-    assert error["message"].startswith("decoder: ") and error["detail"]["part"] == "decoder"
-    assert any(row["field"] == "precision" for each in error["detail"]["nearest"] for row in each["differences"])
+    assert error["detail"].startswith("decoder: ") and error["context"]["part"] == "decoder"
+    assert any(row["field"] == "precision" for each in error["context"]["nearest"] for row in each["differences"])
     assert (tmp_path / "out" / "vision" / "convrelu.mxr").exists()
 
 
@@ -84,8 +84,8 @@ def test_prompt_and_token_are_one_set(
     path, other = document(tmp_path, MIGRAPHX, max_length=32, batch_size=4), host("other")
 
     said = other("fetch", "--genai-config", path, *TARGET, "-o", tmp_path / "out", "--json", expect=3)
-    assert said.error["message"].startswith("decoder-decode: ")
-    assert [row["asked"] for each in said.error["detail"]["nearest"] for row in each["differences"]] == [[4, 3, 1, 32]]
+    assert said.error["detail"].startswith("decoder-decode: ")
+    assert [row["asked"] for each in said.error["context"]["nearest"] for row in each["differences"]] == [[4, 3, 1, 32]]
     assert "it needs migraphx_int8_enable" in said.err and "prompt of exactly 32 tokens" in said.err
     assert not (tmp_path / "out").exists()
 

@@ -94,12 +94,12 @@ def test_what_only_the_publisher_states_needs_an_allowance(mxr: Host, photo: Pat
 def test_a_label_that_the_file_contradicts(mxr: Host, photo: Path, tmp_path: Path) -> None:
     push = ("push", "--model", photo, *DCU, "--json")
     fixed = program(tmp_path, 2, 3, 64, 64, dynamic=False)
-    assert "inputs.x" in mxr(*push, fixed, "--input", "x=1..2,3,1..64,1..64", expect=6).error["message"]
+    assert "inputs.x" in mxr(*push, fixed, "--input", "x=1..2,3,1..64,1..64", expect=6).error["detail"]
     dynamic = program(tmp_path, 2, 3, 64, 64)
-    assert "inputs.x" in mxr(*push, dynamic, "--input", "x=1..4,3,1..64,1..64", expect=6).error["message"]
+    assert "inputs.x" in mxr(*push, dynamic, "--input", "x=1..4,3,1..64,1..64", expect=6).error["detail"]
 
 
 def test_amds_programs_serve_no_smaller_shape(mxr: Host, model: Path, published: dict[str, Any]) -> None:
     words = ("--arch", "gfx908:sramecc+:xnack-", "--rocm", "7.2", "--migraphx", "2.15", "--for", "python")
     error = mxr("fetch", model, *words, "--input", "x=2,3,32,32", "--allow", "shape", "--json", expect=3).error
-    assert json.dumps(error["detail"]["nearest"])
+    assert json.dumps(error["context"]["nearest"])

@@ -47,7 +47,7 @@ def test_what_is_not_ours_stays(
     theirs.write_bytes(b"compiled here last year")
     words = ("fetch", model, *ARCH, "--for", "amdinfer", "-o", f"{folder}/")
     error = other(*words, "--json", expect=7).error
-    assert str(theirs) in error["message"] and "--force" in error["hint"]
+    assert str(theirs) in error["detail"] and "--force" in error["hint"]
     assert "Nothing was written" in other(*words, "--on-miss", "continue").err
     assert theirs.read_bytes() == b"compiled here last year"
     other(*words, "--force")
@@ -71,7 +71,7 @@ def test_no_command_writes_over_the_model(
             ("lock", model, *ARCH, "--for", "python", "-o", name),
             ("export", published["id"], "-o", name),
         ):
-            assert str(name) in other(*words, "--json", expect=7).error["message"]
+            assert str(name) in other(*words, "--json", expect=7).error["detail"]
     assert model.read_bytes() == before and (tmp_path / "hard.onnx").samefile(model)
     program = tmp_path / "out" / "m.mxr"
     for _ in range(2):
@@ -92,7 +92,7 @@ def test_a_folder_is_verified_after_its_consumer_has_run(
     program.unlink()
     worker.write_text("changed")
     error = other("verify", folder, "--json", expect=6).error
-    kinds = {row["path"]: row["kind"] for row in error["detail"]["findings"]}
+    kinds = {row["path"]: row["kind"] for row in error["context"]["findings"]}
     assert kinds == {str(program): "missing", str(worker): "rewritten"}
     said = other("verify", folder, expect=6).err
     assert f"{program}: missing" in said and f"{worker}: rewritten" in said
@@ -104,7 +104,7 @@ def test_a_folder_is_verified_after_its_consumer_has_run(
 def test_an_epcontext_model(mxr: Host, host: Hosts, model: Path, programs: Programs, tmp_path: Path) -> None:
     flags = ("--no-offload-copy", "--no-fast-math")
     said = mxr("push", programs.gfx908, "--model", model, "--rocm", "7.2", *flags, "--json", expect=6).error
-    assert "offload_copy" in said["message"], "this program binds its buffers itself"
+    assert "offload_copy" in said["detail"], "this program binds its buffers itself"
     other = host("other")
     asked = other("fetch", model, *ARCH, "--for", "epcontext", "-o", tmp_path / "m", expect=3)
     assert asked.out == ""
@@ -165,7 +165,7 @@ def test_a_folder_that_may_not_be_written(
     error = other(
         "fetch", model, *ARCH, "--for", "triton", "-o", f"{folder}/", "--json", expect=7, through=read_only(folder)
     ).error
-    assert str(folder) in error["message"] and "another path" in error["hint"]
+    assert str(folder) in error["detail"] and "another path" in error["hint"]
     assert list(folder.iterdir()) == []
 
 

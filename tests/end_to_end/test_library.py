@@ -32,7 +32,7 @@ copy = mxr.fetch(sys.argv[1], output=sys.argv[2] + "/", offline=True, **words)
 try:
     mxr.fetch(sys.argv[1], **words | {"arch": "gfx90a"})
 except NoSuchArtifactError as problem:
-    nearest = problem.detail["nearest"][0]["id"]
+    nearest = problem.context["nearest"][0]["id"]
 try:
     mxr.fetch(sys.argv[1], **words | {"batch": 0})
 except mxr.MxrError as problem:

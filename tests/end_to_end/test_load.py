@@ -30,7 +30,7 @@ try:
     program = mxr.load(sys.argv[1], **words)
 except mxr.MxrError as problem:
     print(json.dumps({"error": type(problem).__name__, "message": problem.message, "hint": problem.hint,
-                      "detail": problem.detail}))
+                      "context": problem.context}))
     raise SystemExit
 import migraphx
 name, shape = next(iter(program.get_parameter_shapes().items()))
@@ -139,7 +139,7 @@ def test_a_program_for_another_migraphx_is_not_loaded(
     miss = run(LOAD, str(convnet), WORDS, host=app, path=DOUBLES).json
     assert miss["error"] == "NoSuchArtifactError", "the version asked for is that of the module, 2.15"
     told = run(LOAD, str(convnet), WORDS | {"migraphx": "2.16"}, host=app, path=DOUBLES).json
-    assert (told["error"], told["detail"]["differences"][0]["field"]) == ("MismatchError", "migraphx")
+    assert (told["error"], told["context"]["differences"][0]["field"]) == ("MismatchError", "migraphx")
     assert "2.15.0" in told["message"] and told["hint"]
 
 
@@ -164,7 +164,7 @@ def test_what_migraphx_says_in_plain_words(
     publish(mxr, compiled(convnet, tmp_path), convnet, "--migraphx", "2.15")
     told = run(LOAD, str(convnet), WORDS, host=host("app"), path=DOUBLES).json
     assert told["error"] == error and said in told["message"]
-    assert text in told["detail"]["text"] and told["hint"]
+    assert text in told["context"]["text"] and told["hint"]
 
 
 def test_the_empty_placeholder_and_none_at_all(host: Hosts, convnet: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_lock_pins_what_was_tested(
     mxr("promote", other["id"])
     drift = mxr("lock", "--check", "-o", lock, "--json", expect=6).error
     assert drift["code"] == "mismatch"
-    assert [(each["id"], each["state"], each["first"]) for each in drift["detail"]["entries"]] == [
+    assert [(each["id"], each["state"], each["first"]) for each in drift["context"]["entries"]] == [
         (one["id"], "other", other["id"])
     ]
 
@@ -98,8 +98,8 @@ def test_a_host_that_knows_more_of_itself_finds_the_entry(
     assert (found["id"], found["match"]["assumed"]) == (published["id"], {"rocm_patch": "7.2.1"})
     said[1] = "gfx908:sramecc-:xnack-"
     error = mxr("fetch", "--locked", model, *said, "--json", expect=6).error
-    assert error["detail"]["id"] == published["id"]
-    assert [each["field"] for each in error["detail"]["differences"]] == ["sramecc"]
+    assert error["context"]["id"] == published["id"]
+    assert [each["field"] for each in error["context"]["differences"]] == ["sramecc"]
 
 
 def test_a_request_that_is_not_in_the_lock_is_refused_with_the_nearest(
@@ -107,8 +107,8 @@ def test_a_request_that_is_not_in_the_lock_is_refused_with_the_nearest(
 ) -> None:
     mxr("lock", model, *gpu)
     error = mxr("fetch", "--locked", model, *gpu, "--batch", "8", "--json", expect=6).error
-    assert (error["code"], error["message"]) == ("mismatch", "This request is not in the lock.")
-    (nearest,) = error["detail"]["nearest"]
+    assert (error["code"], error["detail"]) == ("mismatch", "This request is not in the lock.")
+    (nearest,) = error["context"]["nearest"]
     assert nearest == {
         "id": published["id"],
         "differences": [{"field": "inputs.x", "asked": [8, 3, 32, 32], "found": [4, 3, 32, 32]}],
@@ -125,8 +125,8 @@ def test_the_lock_completes_a_request_where_only_one_entry_fits(
         assert done.json["id"] == published["id"], words
     assert "taken from the only entry of the lock that fits: --arch gfx908" in done.err
     error = mxr("fetch", "--locked", model, "--batch", 8, "--json", expect=6).error
-    assert error["message"] == "This request is not in the lock."
-    (nearest,) = error["detail"]["nearest"]
+    assert error["detail"] == "This request is not in the lock."
+    (nearest,) = error["context"]["nearest"]
     assert [each["field"] for each in nearest["differences"]] == ["inputs.x"]
     assert "not in the lock" in mxr("fetch", "--locked", model, "--arch", "gfx90a", expect=6).err
     assert "not in the lock" in mxr("fetch", "--locked", convnet, expect=6).err
@@ -149,11 +149,11 @@ def test_the_lock_completes_a_request_where_only_one_entry_fits(
         "amdinfer",
     )
     choice = mxr("fetch", "--locked", model, "--batch", 4, "--json", expect=2).error
-    assert choice["message"] == "2 entries of the lock fit this request."
+    assert choice["detail"] == "2 entries of the lock fit this request."
     first, second = choice["hint"].removeprefix("Choose one of them: ").removesuffix(".").split("; ")
     assert "--arch gfx908" in first and "--for amdinfer" in second
     ids = [mxr("fetch", "--locked", model, *words.split(), "--json").json["id"] for words in (first, second)]
-    assert ids == [each["id"] for each in choice["detail"]["entries"]] and len(set(ids)) == 2
+    assert ids == [each["id"] for each in choice["context"]["entries"]] and len(set(ids)) == 2
 
 
 def test_what_is_gone_is_said(
@@ -163,13 +163,13 @@ def test_what_is_gone_is_said(
     mxr("fetch", "--locked")
     mxr("rm", published["id"], "--yes")
     gone = mxr("lock", "--check", "--json", expect=3).error
-    assert [(each["id"], each["state"]) for each in gone["detail"]["entries"]] == [(published["id"], "gone")]
+    assert [(each["id"], each["state"]) for each in gone["context"]["entries"]] == [(published["id"], "gone")]
     assert mxr("fetch", "--locked", model, *gpu, "--json").json["source"] == "cache"
     other = host("other")
     (other.home / "mxr.lock").write_bytes((mxr.home / "mxr.lock").read_bytes())
     error = other("fetch", "--locked", model, *gpu, "--json", expect=3).error
-    assert error["code"] == "no_such_artifact" and published["id"] in error["message"]
-    assert "gone from the registry" in error["message"]
+    assert error["code"] == "no_such_artifact" and published["id"] in error["detail"]
+    assert "gone from the registry" in error["detail"]
     warned = other("fetch", "--locked", model, *gpu, "--on-miss", "continue")
     assert warned.out == "" and "Nothing was placed" in warned.err
 
@@ -180,7 +180,7 @@ def test_a_changed_model_is_found(
     lock = tmp_path / "mxr.lock"
     mxr("lock", model, *gpu, "-o", lock)
     unique(model, model, "it was trained again")
-    entries = mxr("lock", "--check", "-o", lock, "--json", expect=6).error["detail"]["entries"]
+    entries = mxr("lock", "--check", "-o", lock, "--json", expect=6).error["context"]["entries"]
     assert [(each["state"], each["path"]) for each in entries] == [("changed", str(model))]
     model.unlink()
     mxr("lock", "--check", "-o", lock)
@@ -192,14 +192,14 @@ def test_nothing_is_written_unless_all_are_there(
     mxr("lock", model, *gpu)
     before = (mxr.home / "mxr.lock").read_bytes()
     error = mxr("lock", model, convnet, *gpu, "--batch", "4,8", "--json", expect=3).error
-    missing = error["detail"]["missing"]
+    missing = error["context"]["missing"]
     assert [(row["model"], row["key"]["inputs"]["x"][0]) for row in missing] == [
         (str(model), 8),
         (str(convnet), 4),
         (str(convnet), 8),
     ]
-    assert "3 of 4 requests" in error["message"]
-    assert f"{convnet} (gfx908, migraphx 2.15 rocm 7.2, x=8,3,32,32, fp32)" in error["message"]
+    assert "3 of 4 requests" in error["detail"]
+    assert f"{convnet} (gfx908, migraphx 2.15 rocm 7.2, x=8,3,32,32, fp32)" in error["detail"]
     assert (mxr.home / "mxr.lock").read_bytes() == before
 
 
@@ -226,7 +226,7 @@ def test_all_of_a_lock_in_a_folder_and_verified(locked: Host, host: Hosts) -> No
     fresh = host("fresh")
     (fresh.home / "mxr.lock").write_bytes((locked.home / "mxr.lock").read_bytes())
     missing = fresh("verify", "--json", expect=3).error
-    assert [each["state"] for each in missing["detail"]["entries"]] == ["missing"] * 3
+    assert [each["state"] for each in missing["context"]["entries"]] == ["missing"] * 3
     assert follow(fresh, missing["hint"]) == "mxr fetch --locked"
     assert "all files as locked" in fresh("verify").out
     found = fresh("fetch", "--locked", "-o", "models/", "--json").json
@@ -240,7 +240,7 @@ def test_all_of_a_lock_in_a_folder_and_verified(locked: Host, host: Hosts) -> No
     data[len(data) // 2] ^= 1
     damaged.write_bytes(data)
     error = fresh("verify", "--in", "models", "--json", expect=65).error
-    assert [(each["state"], each["path"]) for each in error["detail"]["entries"]] == [
+    assert [(each["state"], each["path"]) for each in error["context"]["entries"]] == [
         ("changed", "models/convrelu.mxr")
     ]
     assert follow(fresh, error["hint"]) == "mxr fetch --locked -o models --force"
@@ -249,7 +249,7 @@ def test_all_of_a_lock_in_a_folder_and_verified(locked: Host, host: Hosts) -> No
     moved.rename(moved.with_name("renamed.mxr"))
     damaged.unlink()
     error = fresh("verify", "--in", "models", "--json", expect=3).error
-    assert [each["state"] for each in error["detail"]["entries"]] == ["missing"]
+    assert [each["state"] for each in error["context"]["entries"]] == ["missing"]
     assert "models/convrelu.mxr" in fresh("verify", "--in", "models", expect=3).err
     assert follow(fresh, error["hint"]) == "mxr fetch --locked -o models"
     assert "all files as locked" in fresh("verify", "--in", "models").out
@@ -301,13 +301,13 @@ def test_a_registered_lock_keeps_its_artifacts(locked: Host, published: dict[str
     assert len(rows["prod"]["artifacts"]) == 3
     assert "prod  3" in locked("lock", "--registered").out
     error = locked("rm", published["id"], "--yes", "--json", expect=7).error
-    assert error["code"] == "not_allowed" and error["detail"]["locks"] == ["prod"]
+    assert error["code"] == "not_allowed" and error["context"]["locks"] == ["prod"]
     assert "--unregister" in error["hint"]
     locked("lock", "--unregister", "prod")
     locked("rm", published["id"], "--yes")
     locked("lock", "--unregister", "prod", expect=3)
     absent = locked("lock", "--register", "prod", "--json", expect=3).error
-    assert absent["detail"]["ids"] == [published["id"]]
+    assert absent["context"]["ids"] == [published["id"]]
 
 
 def test_the_lock_is_told_from_the_model_whatever_stands_after_locked(
@@ -338,7 +338,7 @@ def test_bad_words(mxr: Host, words: tuple[str, ...], code: int) -> None:
     (mxr.home / "mxr.lock").write_text('{"version": 1, "entries": []}')
     (mxr.home / "broken.lock").write_text('{"version": 1, "entries": [{"model": "a.onnx"}]}')
     error = mxr(*words, "--json", expect=code).error
-    assert error["message"] and error["hint"]
+    assert error["detail"] and error["hint"]
 
 
 def test_a_lock_is_readable_json(locked: Host) -> None:

@@ -112,7 +112,7 @@ def test_what_a_host_has_recorded_comes_first(
     added = Path(home) / "-".join(("21000", *rest))
     added.write_bytes(b"compiled")
     for where in (folder, home):
-        (finding,) = other("verify", where, "--json", expect=6).error["detail"]["findings"]
+        (finding,) = other("verify", where, "--json", expect=6).error["context"]["findings"]
         assert (finding["kind"], Path(finding["path"]).name) == ("added", added.name)
         assert [(row["field"], row["asked"], row["found"]) for row in finding["differences"]] == [
             ("version", version, "21000")

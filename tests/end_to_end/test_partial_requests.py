@@ -59,8 +59,8 @@ def test_several_programs_are_a_choice(
     older = push(mxr, model, programs.gfx908, "--rocm", "7.1", "--for", "python")
     strict = push(mxr, model, programs.gfx908, "--rocm", "7.1", "--for", "python", "--no-fast-math")
     done = mxr("fetch", model, *ARCH, "--json", expect=2)
-    assert done.error["message"] == "3 programs fit this request."
-    rows = done.error["detail"]["candidates"]
+    assert done.error["detail"] == "3 programs fit this request."
+    rows = done.error["context"]["candidates"]
     assert rows[0]["id"] == published["id"], "the newest toolchain first"
     assert {row["options"] for row in rows} == {
         "--rocm 7.2 --fast-math",
@@ -80,7 +80,7 @@ import json, sys, mxr
 try:
     mxr.fetch(sys.argv[1], arch="gfx908")
 except mxr.UsageError as problem:
-    print(json.dumps([problem.message, len(problem.detail["candidates"])]))
+    print(json.dumps([problem.message, len(problem.context["candidates"])]))
 """
     assert mxr.python(program, model).json == ["3 programs fit this request.", 3]
 
@@ -93,15 +93,15 @@ def test_more_programs_than_a_table_shows(
         for flag in ("--fast-math", "--no-fast-math"):
             push(mxr, model, programs.gfx908, "--rocm", f"6.{minor}", "--for", "python", flag)
     error = mxr("fetch", model, *ARCH, "--json", expect=2).error
-    assert error["message"] == "53 programs fit this request."
-    assert len(error["detail"]["candidates"]) == 50 and error["detail"]["total"] == 53
+    assert error["detail"] == "53 programs fit this request."
+    assert len(error["context"]["candidates"]) == 50 and error["context"]["total"] == 53
     assert error["hint"] == "Narrow them with --rocm (27 values), --for (2 values)."
 
 
 def test_none_says_everything_at_once(mxr: Host, model: Path, published: dict[str, Any], programs: Programs) -> None:
     error = mxr("fetch", model, *ARCH, "--precision", "fp16", "--json", expect=3).error
-    assert error["detail"]["open"] == ["migraphx", "rocm", "offload_copy", "fast_math", "inputs.x"]
-    (nearest,) = error["detail"]["nearest"]
+    assert error["context"]["open"] == ["migraphx", "rocm", "offload_copy", "fast_math", "inputs.x"]
+    (nearest,) = error["context"]["nearest"]
     assert nearest == {
         "id": published["id"],
         "differences": [{"field": "precision", "asked": "fp16", "found": "fp32"}],
@@ -117,7 +117,7 @@ def test_none_says_everything_at_once(mxr: Host, model: Path, published: dict[st
         (("--arch", "gfx908:xnack+"), "xnack"),
     ):
         error = mxr("fetch", model, *words, "--json", expect=3).error
-        assert field in {each["field"] for each in error["detail"]["nearest"][0]["differences"]}, words
+        assert field in {each["field"] for each in error["context"]["nearest"][0]["differences"]}, words
     mxr("rm", published["id"], "--yes")
     assert "mxr: No program of" in mxr("fetch", model, *ARCH, expect=3).err
 
@@ -127,7 +127,7 @@ def test_what_takes_nothing_open_says_all_that_is_missing(mxr: Host, model: Path
     for words in (("--exact",), *actions, ("--for", "ort", "--ort", "1.27.1")):
         for output in ((), ("-o", "there/")):
             error = mxr("fetch", model, *ARCH, *words, *output, "--json", expect=2).error
-            assert "ROCm and MIGraphX and all dims of the inputs" in error["message"], words
+            assert "ROCm and MIGraphX and all dims of the inputs" in error["detail"], words
             assert "--rocm 7.2 --migraphx 2.15" in error["hint"]
     uri = f"mxr://{published['key']['model']}?arch=gfx908"
     # KServe's layout for amdinfer has one batch size only: its dims are not missing.
@@ -157,8 +157,8 @@ def test_the_cache_answers_where_the_registry_is_away(
     mxr("fetch", model, *ARCH, "--rocm", "7.1")
     registry.kill9()
     error = mxr("fetch", model, *ARCH, "--json", expect=2).error
-    assert [row["id"] for row in error["detail"]["candidates"]] == [first, second]
-    assert [row["options"] for row in error["detail"]["candidates"]] == ["--rocm 7.2", "--rocm 7.1"]
+    assert [row["id"] for row in error["context"]["candidates"]] == [first, second]
+    assert [row["options"] for row in error["context"]["candidates"]] == ["--rocm 7.2", "--rocm 7.1"]
 
 
 def test_defaults_of_a_project_narrow_a_request(
@@ -190,7 +190,7 @@ def test_defaults_of_a_project_narrow_a_request(
     # Several batch sizes are a set, which says what is missing.
     file.write_text('rocm = "7.2"\nmigraphx = "2.15"\nbatch = [4, 8]\n')
     done = mxr("fetch", model, *ARCH, "--json", expect=3)
-    assert [row["batch"] for row in done.error["detail"]["missing"]] == [8]
+    assert [row["batch"] for row in done.error["context"]["missing"]] == [8]
     assert f"mxr: batch 4,8 ({file})" in done.err.splitlines()
     assert mxr("fetch", model, *ARCH, "--batch", 4, "--json").json["id"] == published["id"]
     # Other users' files change nothing.

@@ -46,10 +46,10 @@ def test_resolve_by_raw_json(registry: Registry, published: dict[str, Any], prog
     brief = registry.ask("POST", "/v1/resolve", {"key": short})
     assert (brief.status, brief.json()["artifact"]["id"]) == (200, published["id"])
     unclear = registry.ask("POST", "/v1/resolve", {"key": {**short, "kind": None}})
-    assert (unclear.status, "key.kind" in unclear.json()["error"]["message"]) == (422, True)
+    assert (unclear.status, "key.kind" in unclear.json()["detail"]) == (422, True)
     miss = registry.ask("POST", "/v1/resolve", {"key": published["key"] | {"rocm": "6.4"}})
     assert miss.status == 404
-    nearest = miss.json()["error"]["detail"]["nearest"]
+    nearest = miss.json()["context"]["nearest"]
     assert nearest == [{"id": published["id"], "differences": [{"field": "rocm", "asked": "6.4", "found": "7.2"}]}]
 
 
@@ -87,10 +87,10 @@ def test_bodies_that_make_no_sense_are_422_in_the_form_of_errors(
     for name, body in bodies.items():
         reply = registry.ask("POST", path, body)
         assert reply.status == 422, (name, reply.data)
-        error = reply.json()["error"]
-        assert set(error) == {"code", "message", "hint", "retry", "detail"}, name
+        error = reply.json()
+        assert set(error) == {"type", "title", "status", "detail", "code", "hint", "retry", "context"}, name
         assert error["code"] == "usage", name
-        assert error["message"] and len(error["message"]) < 1000, name
+        assert error["detail"] and len(error["detail"]) < 1000, name
 
 
 def test_manifests_that_lie_are_refused(registry: Registry, published: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ def test_manifests_that_lie_are_refused(registry: Registry, published: dict[str,
         body = {"key": published["key"], "manifest": {"v": 1, "files": [file | change]}}
         reply = registry.ask("POST", "/v1/artifacts", body)
         assert reply.status == status, (change, reply.data)
-        assert reply.json()["error"]["code"] == code
+        assert reply.json()["code"] == code
     assert json.loads(registry.ask("GET", f"/v1/artifacts?model={published['key']['model']}").data)["next"] is None
 
 
@@ -137,7 +137,7 @@ def test_the_service_tells_of_itself(registry: Registry, mxr: Host, model: Path)
     for method, path in (("GET", "/"), ("GET", "/v2/resolve"), ("POST", "/healthz")):
         reply = registry.ask(method, path)
         assert reply.status in (404, 405)
-        assert reply.json()["error"]["hint"]
+        assert reply.json()["hint"]
     mxr("fetch", model, "--arch", "gfx1030", "--rocm", "7.2", "--migraphx", "2.15", "--batch", "2", expect=3)
     misses = registry.ask("GET", "/v1/misses").json()
     assert mxr("key", model, "--arch", "gfx1030", "--rocm", "7.2", "--migraphx", "2.15", "--batch", "2", "--json").json[

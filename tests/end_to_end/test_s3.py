@@ -268,17 +268,17 @@ class TestOutages:
         found = publish(start_s3(MXR_S3_SIGNED="off"))
         inside.spoil(Answer(503))
         error = found.fetch("one", expect=75).error
-        assert error["retry"] and "S3" in error["message"] and "S3 server" in error["hint"]
+        assert error["retry"] and "S3" in error["detail"] and "S3 server" in error["hint"]
         assert found.registry.ask("GET", "/healthz").status == 200
         ready = found.registry.ask("GET", "/readyz")
-        assert (ready.status, ready.json()["error"]["code"]) == (503, "temporary")
+        assert (ready.status, ready.json()["code"]) == (503, "temporary")
         inside.heal()
         found.fetch("two")
 
     def test_one_that_stalls_is_temporary(self, start_s3: Start, publish: Publish, inside: Faulty) -> None:
         found = publish(start_s3(MXR_S3_SIGNED="off", MXR_S3_TIMEOUT="3"))
         inside.spoil(Stall())
-        assert "did not answer" in found.fetch("one", expect=75).error["message"]
+        assert "did not answer" in found.fetch("one", expect=75).error["detail"]
 
     def test_one_that_is_gone_is_temporary_and_the_cache_still_serves(
         self, start_s3: Start, publish: Publish, inside: Faulty, outside: Faulty

@@ -55,9 +55,9 @@ def test_one_missing_and_nothing_appears(
     other, folder = host("other"), tmp_path / "set"
     before = registry.requests("GET /v1/blobs")
     error = other("fetch", convnet, *REF, "--batch", "1,2,4", "-o", folder, "--json", expect=3).error
-    assert error["code"] == "no_such_artifact" and "(batch 2)" in error["message"]
-    assert [row["batch"] for row in error["detail"]["missing"]] == [2]
-    assert error["detail"]["nearest"]
+    assert error["code"] == "no_such_artifact" and "(batch 2)" in error["detail"]
+    assert [row["batch"] for row in error["context"]["missing"]] == [2]
+    assert error["context"]["nearest"]
     assert not folder.exists() and other.held() == []
     assert registry.requests("GET /v1/blobs") == before, "nothing moves before all are known to be there"
     kept = tmp_path / "there"
@@ -157,7 +157,7 @@ def test_a_consumer_without_plain_files_takes_no_set(
 ) -> None:
     words = ("--kind", "ref", "--migraphx", "2.16", "--for", consumer, "--batch", "1,4", "-o", tmp_path / "set")
     refused = mxr("fetch", convnet, *words, "--json", expect=2).error
-    assert "needs its own layout" in refused["message"] and way in refused["hint"]
+    assert "needs its own layout" in refused["detail"] and way in refused["hint"]
     assert not (tmp_path / "set").exists()
 
 
@@ -170,7 +170,7 @@ def test_a_set_is_verified_and_takes_another_name(
     assert {path.name for path in folder.iterdir()} == {"net-b1.mxr", "net-b4.mxr", *LISTS}
     assert other("verify", folder, "--json").json["files"] == ["net-b1.mxr", "net-b4.mxr"]
     (folder / "net-b4.mxr").write_bytes(b"")
-    (finding,) = other("verify", folder, "--json", expect=6).error["detail"]["findings"]
+    (finding,) = other("verify", folder, "--json", expect=6).error["context"]["findings"]
     assert (finding["kind"], finding["path"]) == ("rewritten", str(folder / "net-b4.mxr"))
     (folder / "mxr-set.json").write_text("{}")
     assert "not a valid list of a set" in other("verify", folder, expect=65).err
@@ -232,7 +232,7 @@ held = mxr.fetch_set(sys.argv[1], [1, 4], offline=True, **words)
 try:
     mxr.fetch_set(sys.argv[1], [1, 2, 4], **words)
 except mxr.NoSuchArtifactError as problem:
-    missing = [row["batch"] for row in problem.detail["missing"]]
+    missing = [row["batch"] for row in problem.context["missing"]]
 files = {at: str(each.path) for at, each in found.items()}
 print(json.dumps([files, [each.source for each in held.values()], missing]))
 """

@@ -42,7 +42,7 @@ def test_another_gpus_program_is_not_replaced(
     first = (folder / "convrelu_b4.mxr").read_bytes()
     words = ("fetch", model, "--arch", "gfx942", *TOOLS, *AMDINFER, "-o", f"{folder}/")
     error = host("other")(*words, "--json", expect=7).error
-    assert "arch gfx908 there, gfx942 requested" in error["message"] and "--per-arch" in error["hint"]
+    assert "arch gfx908 there, gfx942 requested" in error["detail"] and "--per-arch" in error["hint"]
     assert (folder / "convrelu_b4.mxr").read_bytes() == first
 
     found = host("other")(*words, "--per-arch", "--json").json
@@ -56,7 +56,7 @@ def test_one_gpu_in_another_mode_is_another_gpu(mxr: Host, model: Path, fleet: d
     words = (*TOOLS, *AMDINFER, "-o", f"{tmp_path}/shared/")
     mxr("fetch", model, "--arch", "gfx90a:sramecc+:xnack-", *words)
     error = mxr("fetch", model, "--arch", "gfx90a:sramecc+:xnack+", *words, "--json", expect=7).error
-    assert "xnack - there, + requested" in error["message"] and "--per-arch" not in error["hint"]
+    assert "xnack - there, + requested" in error["detail"] and "--per-arch" not in error["hint"]
     mxr("fetch", model, "--arch", "gfx90a:sramecc+:xnack+", *words, "--force")
 
 
@@ -75,7 +75,7 @@ def test_the_entries_of_a_lock_that_a_host_needs(
         mxr("lock", model, "--arch", arch, *TOOLS, *AMDINFER, "-o", lock, *(["--add"] if number else []))
     plain = host("without-gpu")
     error = plain("fetch", "--locked", lock, "-o", tmp_path / "all", "--json", expect=2).error
-    assert "different file convrelu_b4.mxr" in error["message"]
+    assert "different file convrelu_b4.mxr" in error["detail"]
     assert "--arch ARCH" in error["hint"] and "--per-arch" in error["hint"]
     assert not (tmp_path / "all").exists()
 
@@ -93,7 +93,7 @@ def test_the_entries_of_a_lock_that_a_host_needs(
     rows = gpu("fetch", "--locked", lock, "-o", tmp_path / "each", "--per-arch", "--json").json["entries"]
     assert {row["path"] for row in rows} == {f"{tmp_path}/each/{arch}/convrelu_b4.mxr" for arch in ("gfx908", "gfx942")}
     assert "2 entries, all files as locked" in plain("verify", lock, "--in", tmp_path / "each").out
-    said = plain("fetch", "--locked", lock, "--arch", "gfx1100", "--json", expect=2).error["message"]
+    said = plain("fetch", "--locked", lock, "--arch", "gfx1100", "--json", expect=2).error["detail"]
     assert said == "The lock has no entry for gfx1100: it has gfx908, gfx942."
 
 
@@ -161,7 +161,7 @@ def test_a_repository_knows_its_only_batch_size(mxr: Host, model: Path, programs
     words = ("fetch", model, "--arch", "gfx908", *TOOLS, "--for", "amdinfer-repo", "-o", tmp_path / "repo")
     said = mxr(*words, "--json", expect=3)
     assert "batch 64, the only one that amdinfer-repo loads" in said.err
-    assert [row["asked"] for each in said.error["detail"]["nearest"] for row in each["differences"]] == [
+    assert [row["asked"] for each in said.error["context"]["nearest"] for row in each["differences"]] == [
         [64, 3, 32, 32]
     ]
 
@@ -196,8 +196,8 @@ def test_what_lies_in_a_folder_is_adopted(
     (folder / "page.mxr").write_text("<html>")
     (folder / "link_b4.mxr").symlink_to(programs.gfx942)
     error = mxr(*words, "--json", expect=2).error
-    found = {row["file"]: row.get("error", {}).get("message", "") for row in error["detail"]["files"]}
-    assert "4 of the 7 programs" in error["message"]
+    found = {row["file"]: row.get("error", {}).get("message", "") for row in error["context"]["files"]}
+    assert "4 of the 7 programs" in error["detail"]
     assert "no ONNX file beside alone_b4.mxr" in found["alone_b4.mxr"] and "symbolic link" in found["link_b4.mxr"]
     assert "name says batch 8" in found["convrelu_b8.mxr"] and "page.mxr" in found["page.mxr"]
     assert [name for name, message in found.items() if not message] == [
@@ -208,8 +208,8 @@ def test_what_lies_in_a_folder_is_adopted(
 
 def test_a_folder_without_programs_and_a_file_without_a_model(mxr: Host, programs: Programs, tmp_path: Path) -> None:
     words = ("--rocm", "7.2", "--for", "amdinfer", "--json")
-    assert "holds no program" in mxr("push", tmp_path, *words, expect=2).error["message"]
-    assert "No model is given" in mxr("push", programs.gfx908, *words, expect=2).error["message"]
+    assert "holds no program" in mxr("push", tmp_path, *words, expect=2).error["detail"]
+    assert "No model is given" in mxr("push", programs.gfx908, *words, expect=2).error["detail"]
 
 
 def test_verify_finds_what_the_server_compiled(
@@ -222,7 +222,7 @@ def test_verify_finds_what_the_server_compiled(
     assert "1 file, all as mxr wrote them" in said.out and "not placed by mxr: somebody-elses.mxr" in said.err
     assert mxr("verify", folder, "--json").json["foreign"] == ["somebody-elses.mxr"]
     shutil.copy(programs.gfx908, folder / "convrelu_b8.mxr")
-    (finding,) = mxr("verify", folder, "--json", expect=6).error["detail"]["findings"]
+    (finding,) = mxr("verify", folder, "--json", expect=6).error["context"]["findings"]
     assert finding["kind"] == "added" and finding["path"].endswith("convrelu_b8.mxr")
     assert "No program of batch 8 was placed" in finding["why"]
 
@@ -236,5 +236,5 @@ def test_verify_finds_what_the_server_compiled(
         ("gfx942/convrelu_b4.mxr", True, False),
     ]
     (folder / "gfx942" / "convrelu_b4.mxr").unlink()
-    (finding,) = mxr("verify", folder, "--json", expect=6).error["detail"]["findings"]
+    (finding,) = mxr("verify", folder, "--json", expect=6).error["context"]["findings"]
     assert finding["kind"] == "missing" and "gfx942" in finding["path"]

@@ -35,7 +35,7 @@ class RawConnection:
         while (line := self._file.readline()) not in (b"\r\n", b""):
             name, _, value = line.decode("latin-1").lower().partition(":")
             size = int(value) if name == "content-length" else size
-        found: dict[str, Any] = json.loads(self._file.read(size))["error"]
+        found: dict[str, Any] = json.loads(self._file.read(size))
         return status, found
 
     def rest(self) -> bytes:

@@ -146,7 +146,7 @@ class RegistryUnderTest(RegistryState, RegistryProcess):
         """The error of a reply that must be one."""
         status, said = self.call(method, path, body)
         assert status >= 400, said
-        found: dict[str, Any] = said["error"]
+        found: dict[str, Any] = said
         return found
 
     def pending(self, method: str, path: str, body: Any = None) -> PendingRequest:
@@ -165,7 +165,7 @@ class RegistryUnderTest(RegistryState, RegistryProcess):
         """Send a blob, again where a sweep removed it meanwhile; its entry in a manifest."""
         name = sha256(data).hexdigest()
         status, said = self.call("PUT", f"/v1/blobs/{name}", data)
-        while status == 503 and "was swept" in said["error"]["message"]:
+        while status == 503 and "was swept" in said["detail"]:
             status, said = self.call("PUT", f"/v1/blobs/{name}", data)
         assert status == 201, said
         return {"sha256": name, "size": len(data)}

@@ -45,7 +45,7 @@ def test_a_request_with_100000_inputs_is_refused_and_not_kept(server: Any) -> No
         ):
             error = server.error("POST", path, body)
             if count == 10_000 or path == "/v1/survey":
-                assert error["code"] == "usage" and "at most 1000 inputs" in error["message"], path
+                assert error["code"] == "usage" and "at most 1000 inputs" in error["detail"], path
             else:
                 assert error["code"] == "too_large", "a request about one program is no large document"
     assert server.ok("GET", "/v1/misses")["misses"] == []
@@ -54,13 +54,13 @@ def test_a_request_with_100000_inputs_is_refused_and_not_kept(server: Any) -> No
 def test_deep_documents_are_refused_everywhere(server: Any) -> None:
     manifest = server.manifest(REF)
     body = {"key": ref_key(ONNX_MODEL), "manifest": manifest, "provenance": {"a": deep(20)}}
-    assert "levels" in server.error("POST", "/v1/artifacts", body)["message"]
+    assert "levels" in server.error("POST", "/v1/artifacts", body)["detail"]
     for name in ("provenance", "key", "attributes", "manifest"):
         for levels in (100, 900):
             error = server.error("POST", "/v1/artifacts", body | {name: {"a": deep(levels)}})
-            assert error["code"] == "usage" and "nested" in error["message"]
+            assert error["code"] == "malformed" and "nested" in error["detail"]
     for path in ("/v1/resolve", "/v1/jobs", "/v1/workers", "/v1/models", "/v1/uses", "/v1/jobs/watch"):
-        assert server.error("POST", path, {"a": deep(900)})["code"] == "usage"
+        assert server.error("POST", path, {"a": deep(900)})["code"] == "malformed"
     assert server.ok("GET", "/v1/artifacts")["artifacts"] == []
 
 
@@ -258,4 +258,4 @@ def test_the_name_of_an_onnx_file_moves_no_other_file(server: Any) -> None:
     stated = server.registration()
     stated["manifest"]["files"] = [file | {"name": f"sub/{file['name']}"} for file in stated["manifest"]["files"]]
     status, said = server.call("POST", "/v1/models", stated | {"onnx": f"sub/{stated['onnx']}"})
-    assert status == 422 and "without a folder" in said["error"]["message"]
+    assert status == 422 and "without a folder" in said["detail"]

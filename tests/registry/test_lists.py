@@ -158,7 +158,7 @@ def test_names_of_inputs_of_a_model_are_bounded(server: RegistryUnderTest) -> No
     node = helper.make_node("Identity", ["x" * 70_000], ["y"])
     made = helper.make_model(helper.make_graph([node], "g", inputs, output))
     error = server.error("POST", "/v1/models", server.registration(made.SerializeToString()))
-    assert error["code"] == "usage" and "65536 characters" in error["message"]
+    assert error["code"] == "usage" and "65536 characters" in error["detail"]
 
 
 def test_a_page_of_large_rows_is_small(server: RegistryUnderTest) -> None:

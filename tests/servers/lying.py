@@ -9,6 +9,8 @@ from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from mxr.errors import NotFoundError
+
 JOB = "ab" * 16
 DIGEST = "0" * 64
 
@@ -70,7 +72,7 @@ class LyingRegistry(ThreadingHTTPServer):
             self.ended.set()
         if (found := self.blobs.get(path.removeprefix("/blobs/"))) is not None:
             return found
-        return {"error": {"code": "not_found", "message": "This registry does nothing else."}}
+        return NotFoundError("This registry does nothing else.").to_json()
 
 
 CAN = {"targets": [{"arch": "ref", "kind": "ref"}], "toolchain": {"migraphx": "2.15.0"}}

@@ -105,7 +105,7 @@ def verify(session: Session, quick: bool) -> None:
         raise DamagedError(
             f"{len(damaged)} of {len(found)} programs in the cache were damaged and have been removed.",
             hint="They are fetched again when they are needed. Check the disk for errors.",
-            detail={"damaged": damaged},
+            context={"damaged": damaged},
         )
     if session.as_json:
         print_json({"verified": len(found), "damaged": []})

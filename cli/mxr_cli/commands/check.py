@@ -108,7 +108,7 @@ def _check_folder(
         error = MismatchError(
             f"{len(bad)} of the {counted(len(rows), 'program')} in {folder} cannot be used on {where}: {names}.",
             hint=f"Move these away, and fetch what fits: {command}.",
-            detail={"files": [row.to_json() for row in bad[:100]]},
+            context={"files": [row.to_json() for row in bad[:100]]},
         )
         _fail(session, error)
 

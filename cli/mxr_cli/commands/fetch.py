@@ -163,4 +163,4 @@ def _check(options: FetchOptions) -> None:
 def _warn(session: Session, error: MxrError) -> None:
     note(f"mxr: warning: {error.message} Nothing was placed; --on-miss continue ends with exit code 0.")
     if session.as_json:
-        print_json({"path": None, "source": None, **error.to_json()})
+        print_json({"path": None, "source": None, "error": error.to_json()})

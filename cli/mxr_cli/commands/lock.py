@@ -212,18 +212,18 @@ def _incomplete(missing: list[tuple[LockRequest, NoSuchArtifactError]], found: i
     keys = [each.request.key for each, _ in missing]
     shown = "; ".join(f"{each.name} ({', '.join(key_cells(each.request.key))})" for each, _ in missing[:5])
     rows = [
-        {"model": each.name, "digest": key.digest, "key": key.to_json(), **error.detail}
+        {"model": each.name, "digest": key.digest, "key": key.to_json(), **error.context}
         for (each, error), key in zip(missing, keys, strict=True)
     ]
     more = f"; and {len(missing) - 5} more" if len(missing) > 5 else ""
-    unrecorded = next((error for _, error in missing if "unrecorded" in error.detail), None)
+    unrecorded = next((error for _, error in missing if "unrecorded" in error.context), None)
     return NoSuchArtifactError(
         f"No program for {len(missing)} of {counted(len(missing) + found, 'request')}; no lock was written. Missing: "
         f"{shown}{more}.{f' {unrecorded.message}' if unrecorded else ''}",
         hint=unrecorded.hint
         if unrecorded
         else "Compile them first: `mxr precompile MATRIX.yaml`, or `mxr fetch MODEL --on-miss wait`.",
-        detail={"missing": rows, "nearest": rows[0].get("nearest", []) if len(rows) == 1 else []},
+        context={"missing": rows, "nearest": rows[0].get("nearest", []) if len(rows) == 1 else []},
     )
 
 

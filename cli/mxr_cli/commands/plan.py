@@ -112,7 +112,7 @@ def plan(
         return
     error = matrix_plan.verdict(planned)
     if output_format == "json" or session.as_json:
-        print_json(matrix_plan.plan_document(planned, matrix) | (error.to_json() if error else {}))
+        print_json(matrix_plan.plan_document(planned, matrix) | ({"error": error.to_json()} if error else {}))
     else:
         _print_plan(planned, matrix)
     if error is not None:

@@ -134,7 +134,7 @@ def _compile(session: Session, status: MatrixStatus, policy: MissPolicy) -> None
         raise InterruptionError(
             f"Interrupted; {counted(len(jobs), 'job')} not finished.",
             hint="List them with `mxr jobs --state open`, or run the same command again to wait for them.",
-            detail={"jobs": jobs},
+            context={"jobs": jobs},
         ) from None
     finally:
         display.close()
@@ -161,7 +161,7 @@ def _finish(session: Session, status: MatrixStatus, matrix: Path) -> None:
 
     error = reports.verdict(status)
     if session.as_json:
-        print_json(reports.report_document(status, matrix) | (error.to_json() if error else {}))
+        print_json(reports.report_document(status, matrix) | ({"error": error.to_json()} if error else {}))
     else:
         _print_result(status, matrix)
     if error is not None:

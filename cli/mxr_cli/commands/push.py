@@ -95,7 +95,7 @@ def _push_folder(session: Session, options: RequestOptions, folder: Path, model:
         except (DamagedError, MismatchError, UsageError) as error:
             note(f"mxr: {name}: {error.message}")
             errors.append(error)
-            rows.append({"file": name, **error.to_json()})
+            rows.append({"file": name, "error": error.to_json()})
             continue
         rows.append({"file": name, **_document(artifact, warnings)})
         if not session.as_json:
@@ -111,7 +111,7 @@ def _push_folder(session: Session, options: RequestOptions, folder: Path, model:
         raise type(first)(
             f"{len(errors)} of the {len(rows)} programs in {folder} were not published. {first.message}",
             hint=first.hint,
-            detail={"files": rows},
+            context={"files": rows},
         )
 
 

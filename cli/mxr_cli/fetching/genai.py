@@ -39,7 +39,7 @@ def fetch_genai_models(session: Session, options: FetchOptions) -> dict[str, Any
                 obtained.append((label, obtain_program(session, each)))
             except MxrError as error:
                 error.message = f"{label}: {error.message}"
-                error.detail["part"] = label
+                error.context["part"] = label
                 errors.append(error)
         if len(obtained) == len(calls):
             documents += [

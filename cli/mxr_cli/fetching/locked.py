@@ -185,7 +185,7 @@ def _check_layouts(
             raise MismatchError(
                 f"{model} is not the model that was locked.",
                 hint="Restore the locked model, or run mxr lock again.",
-                detail={"differences": [{"field": "model", "asked": locked, "found": subject.model}]},
+                context={"differences": [{"field": "model", "asked": locked, "found": subject.model}]},
             )
         output = options.destination(asked.request.key)
         assert output is not None

@@ -135,7 +135,7 @@ def _compile(
 ) -> dict[int, str]:
     """Submit a job for each variant, then wait for all of them. Returns the ids of the artifacts.
 
-    Raises the most severe of the errors, with all of them in its detail.
+    Raises the most severe of the errors, with all of them in its context.
     """
     on_miss = options.on_miss
     end = None if on_miss.timeout is None else time.monotonic() + on_miss.timeout
@@ -158,6 +158,6 @@ def _compile(
 
 
 def _combined(worst: MxrError, errors: list[MxrError], jobs: list[str]) -> MxrError:
-    detail = worst.detail | {"jobs": jobs, "problems": [each.to_json()["error"] for each in errors]}
+    context = worst.context | {"jobs": jobs, "problems": [each.to_json() for each in errors]}
     message = f"{len(errors)} of {len(jobs)} variants are not available, so none was fetched. {worst.message}"
-    return type(worst)(message, hint=worst.hint, detail=detail)
+    return type(worst)(message, hint=worst.hint, context=context)

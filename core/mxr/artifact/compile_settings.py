@@ -212,7 +212,7 @@ def _not_allowed(name: str, where: str, allowed: Mapping[str, CompileSetting], w
     return UsageError(
         f"{where}: {name[:100]!r} is not an {what} that a key may set{f': {reason}' if reason else ''}.",
         hint=f"{known}docs/keys.md lists those that change a program; --json shows them in the error.",
-        detail={"name": name[:100], "allowed": sorted(allowed)},
+        context={"name": name[:100], "allowed": sorted(allowed)},
     )
 
 

@@ -185,7 +185,7 @@ def _agree(constraints: Constraints, serving: Sequence[Candidate]) -> None:
             raise UsageError(
                 f"The registry has programs for {name}+ and for {name}-, and the request does not specify {name}.",
                 hint=f"Add --arch ARCH:{name}+ or --arch ARCH:{name}-. `mxr host` shows the setting of this host.",
-                detail={"field": name, "found": signs, "ids": [each.id for each in trusted]},
+                context={"field": name, "found": signs, "ids": [each.id for each in trusted]},
             )
 
 

@@ -266,7 +266,7 @@ def into_registry(
         try:
             published = _publish(layout, record, client, watch)
         except ConflictError as problem:
-            if new or problem.detail.get("id") != record.id:
+            if new or problem.context.get("id") != record.id:
                 raise
             done.append(ImportedArtifact(record.id, new=False, differs=True))
             continue

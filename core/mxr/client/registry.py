@@ -98,7 +98,7 @@ class Client:
     def resolve(self, request: Request) -> artifact_protocol.ResolveReply:
         """Return the artifact for a request.
 
-        Raises `NoSuchArtifactError`; its `detail.nearest` lists the closest ones.
+        Raises `NoSuchArtifactError`; its `context.nearest` lists the closest ones.
         """
         return self.exchange(artifact_protocol.ResolveReply, "POST", "/resolve", request.to_json())
 
@@ -151,7 +151,7 @@ class Client:
     def put_lock(self, name: str, identities: Iterable[str]) -> artifact_protocol.RegisteredLock:
         """Register a lock, or replaces its artifacts.
 
-        Raises `NoSuchArtifactError`; `detail.ids` lists the missing ones.
+        Raises `NoSuchArtifactError`; `context.ids` lists the missing ones.
         """
         body = artifact_protocol.message_document(artifact_protocol.PutLock(tuple(identities)))
         return self.exchange(artifact_protocol.RegisteredLock, "PUT", f"/locks/{quote(name, safe='')}", body)

@@ -190,13 +190,13 @@ def _refuse_foreign(folder: Path, foreign: list[str], rivals: list[str], known: 
         raise WouldOverwriteError(
             f"{path} exists{_kind(path)} and is not what mxr placed{changed}. Nothing was written.",
             hint="Move it away, give another folder, or replace it with --force.",
-            detail={"files": foreign},
+            context={"files": foreign},
         )
     if rivals:
         raise WouldOverwriteError(
             f"mxr did not place {folder / rivals[0]}, and the consumer would read it beside or instead of mxr's files.",
             hint="Move it away, give another folder, or keep it with --force.",
-            detail={"files": rivals},
+            context={"files": rivals},
         )
 
 

@@ -132,7 +132,7 @@ class OrtInstaller(Installer):
         raise NoSuchArtifactError(
             f"The files of ONNX Runtime for {model} are not recorded: {needed.reason}.",
             hint=f"Have a worker record them: `mxr fetch {model} --on-miss wait -o FOLDER/` with the same options.",
-            detail={"unrecorded": recorded.request.key.form},
+            context={"unrecorded": recorded.request.key.form},
         )
 
     def locked_form(self, subject: ModelReference, name: str | None, options: Mapping[str, str]) -> str | None:

@@ -113,13 +113,13 @@ def fetch_variants(
 
 def _missing_error(missing: Mapping[int, NoSuchArtifactError], of: int) -> NoSuchArtifactError:
     """The error for a set with missing variants."""
-    rows = [{"batch": batch, "message": each.message, **each.detail} for batch, each in missing.items()]
+    rows = [{"batch": batch, "message": each.message, **each.context} for batch, each in missing.items()]
     first = next(iter(missing.values()))
     return NoSuchArtifactError(
         f"{len(missing)} of the {of} variants are missing (batch {', '.join(map(str, missing))}), so none is "
         f"delivered. {first.message}",
         hint="Compile the missing variants with --on-miss wait, or request only the available ones.",
-        detail={"missing": rows, "nearest": first.detail.get("nearest", [])},
+        context={"missing": rows, "nearest": first.context.get("nearest", [])},
     )
 
 

@@ -165,7 +165,7 @@ def problem(folder: Path, found: VerificationReport) -> MxrError | None:
     return MismatchError(
         f"{folder} is not as mxr placed it: {changes}{more}.",
         hint=hint,
-        detail={"files": len(found.files), "findings": [each.to_json() for each in bad]},
+        context={"files": len(found.files), "findings": [each.to_json() for each in bad]},
     )
 
 

@@ -132,7 +132,7 @@ def build_locked_request(
         raise UsageError(
             f"{len(keys)} entries of the lock fit this request.",
             hint=f"Choose one of them: {'; '.join(chosen[:MAX_CHOICES])}{more}.",
-            detail={"entries": [entry.to_json() for entry in keys.values()]},
+            context={"entries": [entry.to_json() for entry in keys.values()]},
         )
     (entry,) = keys.values()
     taken = " ".join(word for words in rows[0].values() for word in words)
@@ -154,7 +154,7 @@ def _not_locked_error(lock: LockFile, asked: Key | PartialRequest) -> MismatchEr
     return MismatchError(
         "This request is not in the lock.",
         hint="Request what was locked (`mxr key` shows the request), or add this request: `mxr lock --add`.",
-        detail={**digest, "nearest": lock.nearest(asked)},
+        context={**digest, "nearest": lock.nearest(asked)},
     )
 
 
@@ -202,7 +202,7 @@ def find_pinned(entry: LockEntry, cache: Cache, connect: Connect | None) -> Pinn
         raise DamagedError(
             f"{entry.model}: the lock and artifact {entry.id[:12]} disagree on digest, id, or sha256.",
             hint="Write the lock again with `mxr lock`. If the error persists, run `mxr-registry fsck`.",
-            detail={"id": entry.id, "found": {"digest": artifact.digest, "sha256": artifact.sha256}},
+            context={"id": entry.id, "found": {"digest": artifact.digest, "sha256": artifact.sha256}},
         )
     return found
 
@@ -234,7 +234,7 @@ def _gone_error(entry: LockEntry) -> NoSuchArtifactError:
     return NoSuchArtifactError(
         f"{entry.model}: the locked artifact {entry.id} is gone from the registry.",
         hint="Publish it again (from a bundle: `mxr import --into registry`), or write a new lock with `mxr lock`.",
-        detail={"id": entry.id, "digest": entry.digest},
+        context={"id": entry.id, "digest": entry.digest},
     )
 
 
@@ -382,15 +382,15 @@ WORDS = {
 
 def drift_error(findings: list[LockFinding]) -> MxrError | None:
     """The error for what `check_entries` found, None if nothing changed. Gone artifacts determine the error first."""
-    message, detail = _summary(findings, "from the lock")
-    if not detail["entries"]:
+    message, context = _summary(findings, "from the lock")
+    if not context["entries"]:
         return None
     if any(each.state == GONE for each in findings):
         return NoSuchArtifactError(
-            message, hint="Publish them again, or write a new lock with `mxr lock`.", detail=detail
+            message, hint="Publish them again, or write a new lock with `mxr lock`.", context=context
         )
     return MismatchError(
-        message, hint="If you want to deploy the current state, write a new lock with `mxr lock`.", detail=detail
+        message, hint="If you want to deploy the current state, write a new lock with `mxr lock`.", context=context
     )
 
 
@@ -399,8 +399,8 @@ def damage_error(findings: list[LockFinding], lock: Path, folder: Path | None = 
 
     `lock` and `folder`: what was verified. The hint is the command that mends it.
     """
-    message, detail = _summary(findings, "on disk from the lock")
-    if not detail["entries"]:
+    message, context = _summary(findings, "on disk from the lock")
+    if not context["entries"]:
         return None
     changed = any(each.state == CHANGED for each in findings)
     words = ["mxr fetch --locked"]
@@ -411,7 +411,9 @@ def damage_error(findings: list[LockFinding], lock: Path, folder: Path | None = 
         words += ["-o", shell_quoted(folder), *(["--force"] if changed else [])]
     hint = f"Fetch them{' again' if changed else ''}: `{' '.join(words)}`."
     return (
-        DamagedError(message, hint=hint, detail=detail) if changed else NotFoundError(message, hint=hint, detail=detail)
+        DamagedError(message, hint=hint, context=context)
+        if changed
+        else NotFoundError(message, hint=hint, context=context)
     )
 
 

@@ -66,7 +66,7 @@ class DocumentNode:
 
 def error_at(file: str, line: int, problem: str, hint: str) -> UsageError:
     """Return the error for a line of a file, with the message `FILE:LINE: problem`."""
-    return UsageError(f"{file}:{line}: {problem}", hint=hint, detail={"file": file, "line": line})
+    return UsageError(f"{file}:{line}: {problem}", hint=hint, context={"file": file, "line": line})
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def _error(model: OnnxModel, message: str, hint: str = "Set the dims with --inpu
     shown = [str(item) for item in model.inputs]
     more = f" and {len(shown) - 12} more" if len(shown) > 12 else ""
     return UsageError(
-        f"{message} Its inputs: {', '.join(shown[:12]) or 'none'}{more}.", hint=hint, detail={"inputs": shown}
+        f"{message} Its inputs: {', '.join(shown[:12]) or 'none'}{more}.", hint=hint, context={"inputs": shown}
     )
 
 

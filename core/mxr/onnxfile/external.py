@@ -195,7 +195,7 @@ def check_names(model: OnnxModel, names: set[str]) -> None:
         raise DamagedError(
             f"The external data {name!r} is in the {there} of this model, but not in its {lacking}.",
             hint="Push the model again. Its ONNX file and its external data must belong together.",
-            detail={"location": name},
+            context={"location": name},
         )
 
 
@@ -230,7 +230,9 @@ def placed(model: Path, location: str, *, follow_links: bool = False) -> Path:
 
 
 def _refused(model: Path, location: str, fault: str, hint: str) -> DamagedError:
-    return DamagedError(f"The external data {location!r} of {model} {fault}.", hint=hint, detail={"location": location})
+    return DamagedError(
+        f"The external data {location!r} of {model} {fault}.", hint=hint, context={"location": location}
+    )
 
 
 def _is_link(path: Path) -> bool:

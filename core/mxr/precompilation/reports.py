@@ -133,7 +133,7 @@ def _outcome(case: Any, status: CellStatus, file: Path) -> None:
     kind = f"{failure.kind}:{failure.name}" if failure else status.state
     attributes = {"message": printable(_advice(status, file))} | ({} if tag == "skipped" else {"type": printable(kind)})
     problem = status.problem
-    lines = [problem.hint, *problem.detail.get("log", ())] if problem else []
+    lines = [problem.hint, *problem.context.get("log", ())] if problem else []
     ElementTree.SubElement(case, tag, attributes).text = "\n".join(printable(each) for each in lines if each) or None
 
 

@@ -136,8 +136,8 @@ def prepare(
 
 def at_line(problem: MxrError, file: Path, line: int) -> MxrError:
     """The same error with the file and line of the matrix."""
-    detail = problem.detail | {"file": str(file), "line": line}
-    return type(problem)(f"{file}:{line}: {problem.message}", hint=problem.hint, detail=detail)
+    context = problem.context | {"file": str(file), "line": line}
+    return type(problem)(f"{file}:{line}: {problem.message}", hint=problem.hint, context=context)
 
 
 def survey(client: Client, wanted: Sequence[CellRequest]) -> list[RequestStatus]:

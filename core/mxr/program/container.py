@@ -44,7 +44,7 @@ class Folding(NamedTuple):
 class Walker(TokenReader):
     """Walks over the MessagePack values of a source in small windows, without reading what it skips.
 
-    Every method raises `DamagedError` with `detail.offset` if the bytes are not what it expects.
+    Every method raises `DamagedError` with `context.offset` if the bytes are not what it expects.
     """
 
     __slots__ = ("_folded", "_folding", "_left", "_left_in_tree")

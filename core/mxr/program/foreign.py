@@ -21,11 +21,11 @@ def refuse_foreign(source: Source) -> None:
     """Raise `DamagedError` with the type of the file if its first bytes show that it is not a program."""
     head = source.read_at(0, file_types.HEAD)
     if not head:
-        raise DamagedError("The file is empty.", detail={"offset": 0, "looks_like": "an empty file"})
+        raise DamagedError("The file is empty.", context={"offset": 0, "looks_like": "an empty file"})
     what = file_types.file_type(head)
     if what in ("", file_types.PROGRAM):
         return
     hint = _HINTS.get(what, "Pass an .mxr file written by MIGraphX's save().")
     if what == file_types.JSON:
         what = "JSON other than a program"
-    raise DamagedError(f"This is {what}, not a MIGraphX program.", hint=hint, detail={"offset": 0, "looks_like": what})
+    raise DamagedError(f"This is {what}, not a MIGraphX program.", hint=hint, context={"offset": 0, "looks_like": what})

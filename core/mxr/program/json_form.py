@@ -41,7 +41,7 @@ def load_json_program(source: Source) -> tuple[dict[str, object], BytesSource]:
         raise DamagedError(
             f"The JSON program has {source.size} bytes; the maximum is {MAX_BYTES}.",
             hint="Save the program as MessagePack: migraphx.save(program, path).",
-            detail={"offset": 0},
+            context={"offset": 0},
         )
     blobs = bytearray()
     text = _fold_binaries(source.read_at(0, source.size), blobs)

@@ -32,7 +32,7 @@ def read_header(source: Source) -> Header:
 
 
 def describe(source: Source) -> Description:
-    """Return the description of a program without reading its weights. Raises `DamagedError` with `detail.offset`."""
+    """Return the description of a program without reading its weights. Raises `DamagedError` with `context.offset`."""
     if json_form.is_json(source):
         return _describe_json(source)
     read_header(source)
@@ -63,7 +63,7 @@ def describe_file(path: str | os.PathLike[str]) -> Description:
         ) from error
     except DamagedError as error:
         raise DamagedError(
-            f"{path}: {error.message}", hint=error.hint, detail={**error.detail, "path": str(path)}
+            f"{path}: {error.message}", hint=error.hint, context={**error.context, "path": str(path)}
         ) from error
 
 

@@ -61,7 +61,7 @@ class Binary(NamedTuple):
 
 def damaged(message: str, offset: int) -> DamagedError:
     """Return the error for damage at a byte of the file; `message` has no full stop."""
-    return DamagedError(f"{message} at byte {offset}.", detail={"offset": offset})
+    return DamagedError(f"{message} at byte {offset}.", context={"offset": offset})
 
 
 class TokenReader:

@@ -290,7 +290,7 @@ def _no_arch(host: Host) -> UsageError:
     return UsageError(
         "This host shows no GPU, and no arch is given.",
         hint="Add --arch gfx908 (and --rocm, --migraphx) or --host FILE. `mxr host` shows what was detected.",
-        detail={"notes": list(host.notes)},
+        context={"notes": list(host.notes)},
     )
 
 
@@ -386,15 +386,15 @@ def _missing(
         words.append("all dims of the inputs")
     if len(problems) < 2:
         return problems[0] if problems else None
-    detail: dict[str, Any] = {"open": list(partial.open_facts)}
+    context: dict[str, Any] = {"open": list(partial.open_facts)}
     for each in problems:
-        detail |= each.detail
+        context |= each.context
     hint = f"Add {' '.join(flags)}, or --host FILE; `mxr host` shows what was detected."
-    known = detail.get("toolchains")
+    known = context.get("toolchains")
     hint += f" The registry has this model for: {'; '.join(known)}." if known else ""
-    if "inputs" in detail:
+    if "inputs" in context:
         hint += f" {problems[-1].hint}"
-    return UsageError(f"The request does not tell {', '.join(words[:-1])} and {words[-1]}.", hint=hint, detail=detail)
+    return UsageError(f"The request does not tell {', '.join(words[:-1])} and {words[-1]}.", hint=hint, context=context)
 
 
 VERSION_NAMES = {"rocm": "ROCm", "migraphx": "MIGraphX"}
@@ -417,7 +417,7 @@ def _no_toolchain(partial: PartialRequest, versions: Sequence[str], toolchains: 
         f"The version of {unknown} is not given, not recorded and was not found on this host.",
         hint=f"Add --rocm and --migraphx, for example --rocm {examples['rocm']} --migraphx {examples['migraphx']}, or "
         f"--host FILE. {have}",
-        detail={"toolchains": known},
+        context={"toolchains": known},
     )
 
 

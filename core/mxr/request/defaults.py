@@ -147,7 +147,7 @@ def _default_inputs(options: RequestOptions, defaults: RequestDefaults, subject:
             raise UsageError(
                 f"{defaults.sources[f'inputs.{name}']}: inputs.{name}: {problem.message}",
                 hint=f"Correct it, or give --input {name}=DIMS.",
-                detail=problem.detail,
+                context=problem.context,
             ) from None
         found.append(given)
     return tuple(found)

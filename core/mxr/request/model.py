@@ -118,7 +118,7 @@ def complete_identity(text: str, cache: Cache, connect: Callable[[], Client] | N
         raise UsageError(
             f"{len(found)} models begin with {text}.",
             hint="Give more digits: " + ", ".join(sorted(found)[:5]) + ".",
-            detail={"models": sorted(found)},
+            context={"models": sorted(found)},
         )
     return found.pop()
 

@@ -142,7 +142,7 @@ def _refuse_other_version(found: Fetched, version: str | None) -> None:
     raise MismatchError(
         f"The program is for MIGraphX {key.migraphx}, but the imported migraphx module is {version}.",
         hint=f"Omit migraphx=..., or run with the Python module of MIGraphX {key.migraphx}.",
-        detail={"differences": [{"field": "migraphx", "asked": key.migraphx, "found": version}]},
+        context={"differences": [{"field": "migraphx", "asked": key.migraphx, "found": version}]},
     )
 
 
@@ -165,7 +165,7 @@ def _check(found: Fetched, settings: Settings, options: RequestOptions) -> None:
             + "; ".join(f"{row.field}: required {row.needed}, found {row.found} ({row.why})" for row in rows)
             + ".",
             hint="The program was published with a wrong label. `mxr check FILE` lists all requirements.",
-            detail={"differences": [{"field": row.field, "asked": row.needed, "found": row.found} for row in rows]},
+            context={"differences": [{"field": row.field, "asked": row.needed, "found": row.found} for row in rows]},
         )
 
 
@@ -174,12 +174,12 @@ def _explained(problem: Exception, found: Fetched) -> MxrError:
 
     text = f"{type(problem).__name__}: {problem}"
     known = find_failures(text)
-    detail = {"path": str(found.path), "text": text, "explanations": [each.to_json() for each in known]}
+    context = {"path": str(found.path), "text": text, "explanations": [each.to_json() for each in known]}
     if not known:
         return MismatchError(
             f"MIGraphX cannot load {found.path}: {problem}.",
             hint=f"Compare its requirements with this host: `mxr check {shell_quoted(found.path)}`.",
-            detail=detail,
+            context=context,
         )
     first = known[0]
-    return KINDS.get(first.failure.kind, MismatchError)(first.means, hint=first.fix, detail=detail)
+    return KINDS.get(first.failure.kind, MismatchError)(first.means, hint=first.fix, context=context)

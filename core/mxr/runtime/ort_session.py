@@ -119,14 +119,14 @@ def open_session(model: Path, home: Path, options: Mapping[str, str], session_op
         raise MismatchError(
             "ONNX Runtime fell back to the CPU: its MIGraphX provider did not start.",
             hint="Read what ONNX Runtime printed: it does not know a provider option, or found no GPU that it can use.",
-            detail={"providers": session.get_providers()},
+            context={"providers": session.get_providers()},
         )
     if findings := verification.verify_ort_folders(home):
         raise MismatchError(
             f"ONNX Runtime compiled instead of loading: {findings[0].path.name} was {findings[0].kind}. "
             f"{findings[0].why}",
             hint=_compiled_hint(home),
-            detail={"findings": [each.to_json() for each in findings]},
+            context={"findings": [each.to_json() for each in findings]},
         )
     return session
 

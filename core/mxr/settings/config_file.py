@@ -72,8 +72,8 @@ class ConfigFile:
         """Return the error for the setting of this name, with its line where the text shows it."""
         line = self._line(name)
         where = f"{self.path}:{line}" if line else str(self.path)
-        detail = {"file": str(self.path), **({"line": line} if line else {})}
-        return UsageError(f"{where}: {problem}.", hint=hint, detail=detail)
+        context = {"file": str(self.path), **({"line": line} if line else {})}
+        return UsageError(f"{where}: {problem}.", hint=hint, context=context)
 
     def _header(self) -> re.Pattern[str]:
         return re.compile(r"\s*\[\s*" + _dotted(self.within) + r"\s*[\].]")

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin
 
-from mxr.errors import UsageError
+from mxr.errors import MalformedError, UsageError
 
 T = TypeVar("T")
 
@@ -172,14 +172,14 @@ def encode(value: object) -> Any:
 def parse(data: bytes | str, what: str) -> Any:
     """Parse JSON.
 
-    Raises `UsageError` that names `what` for invalid JSON, duplicate names, NaN and more than `MAX_DEPTH`.
+    Raises `MalformedError` that names `what` for invalid JSON, duplicate names, NaN and more than `MAX_DEPTH`.
     """
     try:
         found = json.loads(data, object_pairs_hook=_unique, parse_constant=_no_constant)
         if _openings(data) > MAX_DEPTH and depth_exceeds(found, MAX_DEPTH):
             raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
     except (ValueError, RecursionError) as problem:
-        raise UsageError(f"{what} is not valid JSON: {problem}.", hint="Write one JSON document in UTF-8.") from None
+        raise MalformedError(f"{what} is not valid JSON: {problem}.") from None
     return found
 
 

@@ -176,7 +176,7 @@ def outcome(client: Client, job: job_protocol.Job) -> str:
     Raises `CompileFailedError` with the failure and the end of the log, and `NotCompiledError` when the job is open or
     cancelled.
     """
-    detail: dict[str, Any] = {"job": job.id, "state": job.state}
+    context: dict[str, Any] = {"job": job.id, "state": job.state}
     if job.state == job_protocol.DONE and job.artifact:
         return job.artifact
     if job.state == job_protocol.FAILED:
@@ -185,19 +185,19 @@ def outcome(client: Client, job: job_protocol.Job) -> str:
         raise CompileFailedError(
             f"The compile failed: {failure.message}",
             hint=f"Read the log with `mxr jobs {job.id[:12]}`. Use --retry to compile again despite this failure.",
-            detail=detail | {"kind": failure.kind, "name": failure.name, "log": lines},
+            context=context | {"kind": failure.kind, "name": failure.name, "log": lines},
         )
     if job.state == job_protocol.CANCELLED:
         raise NotCompiledError(
             f"Job {job.id[:12]} was cancelled.",
             hint="Request the compile again with --on-miss ask or --on-miss wait.",
-            detail=detail,
+            context=context,
         )
     needed = f", and no live worker can compile it: it needs {job.waiting_for}" if job.waiting_for else ""
     raise NotCompiledError(
         f"The program is not compiled yet: job {job.id} is {job.state}{needed}.",
         hint=f"Follow the job with `mxr jobs {job.id[:12]} --follow`. When it is done, run the same fetch again.",
-        detail=detail | ({"waiting_for": job.waiting_for} if job.waiting_for else {}),
+        context=context | ({"waiting_for": job.waiting_for} if job.waiting_for else {}),
     )
 
 

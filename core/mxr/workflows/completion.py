@@ -1,7 +1,7 @@
 """Complete a partial request: the registry says which programs it can mean, or the cache where the registry is away.
 
     one program     the request for it, with what was assumed and the options that state it
-    several         `UsageError` with the options that choose; `detail.candidates` lists them, newest toolchain first
+    several         `UsageError` with the options that choose; `context.candidates` lists them, newest toolchain first
     none            `NoSuchArtifactError` with all that is open, the nearest programs, and the command that compiles one
 
 What is never open (`mxr.artifact.partial`) is never assumed.
@@ -151,7 +151,7 @@ def _several_error(
         narrowing = ", ".join(f"{option} ({counted(number, 'value')})" for option, number in counts.items())
         hint = f"Narrow them with {narrowing}."
     number = f"At least {listed.total}" if listed.more else str(listed.total)
-    detail = {
+    context = {
         "candidates": [
             {"id": each.id, "options": words, "key": each.key.to_json()}
             for each, words in zip(listed.candidates, chosen, strict=True)
@@ -159,7 +159,7 @@ def _several_error(
         "total": listed.total,
         "varies": dict(listed.varies),
     }
-    return UsageError(f"{number} programs fit this request.", hint=hint, detail=detail)
+    return UsageError(f"{number} programs fit this request.", hint=hint, context=context)
 
 
 def _option(fact: str) -> str:
@@ -170,9 +170,9 @@ def _with_compile_command(
     miss: NoSuchArtifactError, partial: PartialRequest, options: RequestOptions, subject: ModelReference
 ) -> NoSuchArtifactError:
     """Return the miss with the command that compiles the program, with the newest toolchain that has workers."""
-    said = miss.detail.get("toolchains")
+    said = miss.context.get("toolchains")
     toolchains = [each for each in said if isinstance(each, Mapping)] if isinstance(said, list) else []
-    if "serve" in miss.detail:
+    if "serve" in miss.context:
         return miss
     if not toolchains or subject.path is None:
         hint = (
@@ -181,7 +181,7 @@ def _with_compile_command(
         )
     else:
         hint = f"Have a worker compile it: `{_compile_command(partial, options, subject, toolchains[0])}`."
-    return NoSuchArtifactError(miss.message, hint=hint, detail=miss.detail)
+    return NoSuchArtifactError(miss.message, hint=hint, context=miss.context)
 
 
 def _compile_command(

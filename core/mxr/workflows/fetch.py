@@ -201,7 +201,7 @@ def resolve_with_etag(request: Request, client: Client) -> tuple[Answer, str]:
             f"The registry answered with artifact {hit.artifact.id[:12]}, which its own rule excludes: it is "
             f"{hit.artifact.origin} and not promoted, and the namespace serves {DESCRIPTIONS[hit.artifact.serve]}.",
             hint="Run the same version of mxr on both sides, and check for proxies that change replies.",
-            detail={"id": hit.artifact.id, "origin": hit.artifact.origin, "serve": hit.artifact.serve},
+            context={"id": hit.artifact.id, "origin": hit.artifact.origin, "serve": hit.artifact.serve},
         )
     match = Match(tuple(hit.match.get("relaxed", ())), dict(hit.match.get("assumed", {})))
     answer = Answer(hit.artifact, match)
@@ -240,7 +240,7 @@ def fetch_compiled(
             f"The program is compiled as artifact {identity[:12]}, but the namespace serves "
             f"{DESCRIPTIONS[answer.artifact.serve]}.",
             hint=f"Promote it: `mxr promote {identity[:12]}`. Then repeat the command.",
-            detail={"id": answer.artifact.id, "serve": answer.artifact.serve},
+            context={"id": answer.artifact.id, "serve": answer.artifact.serve},
         )
     moved = download_missing(answer, cache, client, watch)
     with nullcontext() if moved else suppress(MxrError):
@@ -275,7 +275,7 @@ def check_match(request: Request, artifact: Artifact, what: str) -> Answer:
         raise MismatchError(
             f"{what} does not match the request: {'; '.join(map(str, verdict.refused))}.",
             hint=f"Compare the request (`mxr key`) with the artifact (`mxr show {artifact.id[:12]}`).",
-            detail={"id": artifact.id, "differences": [each.to_json() for each in verdict.refused]},
+            context={"id": artifact.id, "differences": [each.to_json() for each in verdict.refused]},
         )
     answer = Answer(artifact, Match(tuple(verdict.relaxed), verdict.assumed))
     check_answer(request, answer)
@@ -344,14 +344,14 @@ def check_answer(request: Request, answer: Answer) -> None:
         raise DamagedError(
             "The registry answered with an artifact of another request.",
             hint="Its database is damaged, or a proxy mixes up replies. Run `mxr-registry fsck` on the registry.",
-            detail={"id": artifact.id, "digest": artifact.digest, "asked": request.key.digest},
+            context={"id": artifact.id, "digest": artifact.digest, "asked": request.key.digest},
         )
     refused = _judge(request, artifact).refused
     if refused:
         raise DamagedError(
             f"The registry answered with an artifact that does not match the request: {'; '.join(map(str, refused))}.",
             hint="Registry and client have different rules. Run the same version of mxr on both sides.",
-            detail={"differences": [each.to_json() for each in refused]},
+            context={"differences": [each.to_json() for each in refused]},
         )
 
 

@@ -15,16 +15,16 @@ def with_commands(miss: NoSuchArtifactError, request: Request) -> NoSuchArtifact
 
     What the rule of a namespace excludes keeps its hint.
     """
-    if "serve" in miss.detail:
+    if "serve" in miss.context:
         return miss
     publish = f"ompile the program and publish it: `{push_command(request)}`"
-    option = _accepting_option(miss.detail.get("accept"))
+    option = _accepting_option(miss.context.get("accept"))
     miss.hint = f"{option} Otherwise c{publish}" if option else f"C{publish}"
     return miss
 
 
 def _accepting_option(accept: object) -> str:
-    """Word `detail.accept` of a registry; empty for anything else."""
+    """Word `context.accept` of a registry; empty for anything else."""
     if not isinstance(accept, Mapping):
         return ""
     artifact, allow = str(accept.get("id"))[:12], accept.get("allow")

@@ -126,7 +126,7 @@ def _refuse_unpublishable(subject: ModelReference, description: Mapping[str, Any
         raise MismatchError(
             "This program was saved before it was compiled.",
             hint="Call program.compile(...) before migraphx.save, and push that file.",
-            detail={"differences": [Difference("compiled", True, False).to_json()]},
+            context={"differences": [Difference("compiled", True, False).to_json()]},
         )
     _reject_mixed_archs(description)
     onnx = read_model(subject.path, weight_dims=True) if subject.path else subject.onnx
@@ -151,7 +151,7 @@ def contradicted(differences: tuple[Difference, ...]) -> MismatchError:
     return MismatchError(
         f"The file contradicts its label: {listed}.",
         hint="Correct the options, or push another file. `mxr inspect FILE` shows the facts in a file.",
-        detail={"differences": [each.to_json() for each in differences]},
+        context={"differences": [each.to_json() for each in differences]},
     )
 
 
@@ -160,7 +160,7 @@ def _not_compiled_from(subject: ModelReference, differences: tuple[Difference, .
     return MismatchError(
         f"This program was not compiled from {name}: {'; '.join(map(_against_model, differences[:3]))}.",
         hint="Push it with the model that it was compiled from. `mxr inspect FILE --model MODEL` compares them.",
-        detail={"differences": [each.to_json() for each in differences]},
+        context={"differences": [each.to_json() for each in differences]},
     )
 
 
@@ -235,7 +235,7 @@ def _reject_mixed_archs(description: Mapping[str, Any]) -> None:
         raise MismatchError(
             f"This program has code for several archs ({', '.join(bases)}), so it cannot run on any of them.",
             hint="Compile it again on one GPU, and push that file.",
-            detail={"differences": [Difference("arch", None, "+".join(bases)).to_json()]},
+            context={"differences": [Difference("arch", None, "+".join(bases)).to_json()]},
         )
 
 
@@ -296,7 +296,7 @@ def _require_rest(
         raise UsageError(
             "The file does not contain " + ", ".join(what for what, _ in missing) + ".",
             hint="Add: " + "; ".join(how for _, how in missing) + ".",
-            detail={"missing": [what for what, _ in missing]},
+            context={"missing": [what for what, _ in missing]},
         )
 
 

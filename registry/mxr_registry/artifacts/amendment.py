@@ -89,24 +89,24 @@ def _differences(existing: Row, checked: CheckedPublication) -> list[Difference]
 
 
 def _refusal(existing: Row, checked: CheckedPublication, differences: list[Difference]) -> MxrError | None:
-    id, detail = existing.id[:12], {"id": existing.id, "differences": [each.to_json() for each in differences]}
+    id, context = existing.id[:12], {"id": existing.id, "differences": [each.to_json() for each in differences]}
     listed = f": {'; '.join(map(str, differences[:3]))}" if differences else ""
     if existing.origin == serving.BUILT:
         return ConflictError(
             f"These bytes are artifact {id}, whose facts worker {existing.worker} found{listed}.",
             hint="The facts of a built artifact cannot be replaced. Push again without options that contradict them.",
-            detail=detail,
+            context=context,
         )
     if not checked.wanted.amend:
         return ConflictError(
             f"These bytes were already published, as artifact {id}, with other facts{listed}.",
             hint="To replace the facts of an artifact that you pushed, add --amend.",
-            detail=detail,
+            context=context,
         )
     if existing.created_by != checked.source.created_by:
         return NotAllowedError(
             f"Artifact {id} was published by {existing.created_by}, and only its publisher can amend it.",
             hint="Ask its publisher to amend it.",
-            detail={"id": existing.id},
+            context={"id": existing.id},
         )
     return None

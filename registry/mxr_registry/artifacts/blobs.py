@@ -102,7 +102,7 @@ def size_of(db: Database, namespace: str, sha256: str) -> int:
     with db.reading() as session:
         found = sizes(session, namespace, [sha256])
     if sha256 not in found:
-        raise NoSuchBlobError(f"The registry does not have blob {sha256}.", detail={"missing": [sha256]})
+        raise NoSuchBlobError(f"The registry does not have blob {sha256}.", context={"missing": [sha256]})
     return found[sha256]
 
 
@@ -119,7 +119,7 @@ def require_all(db: Database, store: Store, namespace: str, manifest: Manifest) 
         raise NoSuchBlobError(
             f"{count} of this manifest {'is' if len(absent) == 1 else 'are'} missing in the registry: {absent[0]}"
             f"{'' if len(absent) == 1 else ' and others'}.",
-            detail={"missing": absent[:MAX_REPORTED]},
+            context={"missing": absent[:MAX_REPORTED]},
         )
 
 
@@ -142,7 +142,7 @@ def verify_file(store: Store, file: File) -> None:
         raise DamagedError(
             f"{file.name}: its blobs together have the sha256 {found}, not {file.sha256}.",
             hint="Push the file again. It may have changed while it was read.",
-            detail={"file": file.name, "sha256": found},
+            context={"file": file.name, "sha256": found},
         )
 
 
@@ -201,7 +201,7 @@ def check_blob(store: Store, blob: Blob) -> None:
 
 def _lost(blob: Blob) -> DamagedBlobError:
     return DamagedBlobError(
-        f"Blob {blob.sha256} is missing or incomplete in the registry's store.", detail={"sha256": blob.sha256}
+        f"Blob {blob.sha256} is missing or incomplete in the registry's store.", context={"sha256": blob.sha256}
     )
 
 

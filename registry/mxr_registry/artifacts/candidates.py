@@ -115,7 +115,7 @@ def record_miss(db: Database, namespace: str, partial: PartialRequest, error: No
     """
     if set(partial.open_facts) <= {"offload_copy", "fast_math"}:
         request = _with_default_flags(partial)
-        misses.record_miss(db, namespace, request, request.key.digest, error.detail["nearest"])
+        misses.record_miss(db, namespace, request, request.key.digest, error.context["nearest"])
 
 
 def _with_default_flags(partial: PartialRequest) -> Request:

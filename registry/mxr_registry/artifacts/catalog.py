@@ -213,7 +213,7 @@ def find_artifact(session: Session, namespace: str, id: str) -> Row:
         raise UsageError(
             f"More than one artifact id begins with {id}.",
             hint="Give more digits of the id; `mxr ls` shows them.",
-            detail={"ids": [each.id for each in rows]},
+            context={"ids": [each.id for each in rows]},
         )
     return rows[0]
 

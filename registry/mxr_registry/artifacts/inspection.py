@@ -113,7 +113,7 @@ def _run(store: Store, what: str, files: Sequence[File], memory: int, cpu: int, 
         try:
             reply = _serve(child, order, sources)
             if reply is not None and "error" in reply:
-                raise from_json(reply)
+                raise from_json(reply["error"])
             if reply is not None:
                 return reply
             child.wait()
@@ -122,7 +122,7 @@ def _run(store: Store, what: str, files: Sequence[File], memory: int, cpu: int, 
             _kill(child)
         if timed_out.is_set():
             problem = unreadable(f"reading it took more than {wall:g} seconds")
-            problem.detail = {**problem.detail, TIMED_OUT: True}
+            problem.context = {**problem.context, TIMED_OUT: True}
             raise problem
         stderr.seek(0)
         raise unreadable(_exit_reason(child.returncode, stderr.read()))

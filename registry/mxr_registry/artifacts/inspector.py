@@ -107,7 +107,7 @@ def unreadable(reason: str) -> DamagedError:
     return DamagedError(
         f"The registry cannot read this file: {reason}.",
         hint="Check a program with `mxr inspect FILE`, and a model with onnx.checker.",
-        detail={"offset": None},
+        context={"offset": None},
     )
 
 
@@ -123,9 +123,9 @@ def main() -> None:
         if len(json.dumps(reply)) > MAX_DESCRIPTION_BYTES:
             raise unreadable("its description is too long")
     except MxrError as problem:
-        reply = problem.to_json()
+        reply = {"error": problem.to_json()}
     except (MemoryError, RecursionError):
-        reply = unreadable("it needs more memory than the registry allows").to_json()
+        reply = {"error": unreadable("it needs more memory than the registry allows").to_json()}
     registry.send(reply)
 
 

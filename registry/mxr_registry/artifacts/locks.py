@@ -83,7 +83,7 @@ def _artifacts(session: Session, namespace: str, ids: Sequence[str]) -> list[Row
             f"{len(absent)} of the lock's artifacts are not in the registry: "
             f"{absent[0]}{' and others' if absent[1:] else ''}.",
             hint="Publish them (for a bundle: `mxr import --into registry`), or create a new lock with `mxr lock`.",
-            detail={"ids": absent[:1000]},
+            context={"ids": absent[:1000]},
         )
     return list(found.values())
 
@@ -97,7 +97,7 @@ def _refuse_unserved(session: Session, namespace: str, rows: Iterable[Row], pinn
             f"{len(fresh)} of the lock's artifacts do not answer requests, because the namespace {namespace} serves "
             f"{DESCRIPTIONS[rule]}: {', '.join(id[:12] for id in fresh[:MAX_NAMED])}.",
             hint=f"Promote them (`mxr promote {fresh[0][:12]}`), or {namespaces.change_command(namespace)}.",
-            detail={"ids": fresh[:1000], "serve": rule},
+            context={"ids": fresh[:1000], "serve": rule},
         )
 
 
@@ -173,5 +173,5 @@ def refuse_pinned(session: Session, artifact: int, id: str) -> None:
             f"Artifact {id[:12]} is pinned by {'a lock' if len(names) == 1 else f'{len(names)} locks'}: "
             f"{', '.join(names[:MAX_NAMED])}.",
             hint="Replace the lock with one without this artifact, or remove it with `mxr lock --unregister NAME`.",
-            detail={"id": id, "locks": names},
+            context={"id": id, "locks": names},
         )

@@ -54,16 +54,16 @@ def miss_error(
     """
     key = request.key
     near = nearest(session, namespace, request, family, rule)[:MAX_REPORTED]
-    detail: dict[str, Any] = {"digest": digest, "nearest": [each.to_json() for each in near]}
+    context: dict[str, Any] = {"digest": digest, "nearest": [each.to_json() for each in near]}
     message = f"No program of {key.model} for {place(key)}: "
     if near and near[0].excluded:
-        return _excluded(namespace, rule, message, near, detail), detail["nearest"]
+        return _excluded(namespace, rule, message, near, context), context["nearest"]
     message += _nearest_differences(session, namespace, key.model, near)
     hint = "Have the program compiled, or publish it."
     if accept := acceptance(request, near):
-        detail["accept"] = accept
-        hint += f" The constraints in detail.accept take artifact {accept['id'][:12]}."
-    return NoSuchArtifactError(message, hint=hint, detail=detail), detail["nearest"]
+        context["accept"] = accept
+        hint += f" The constraints in context.accept take artifact {accept['id'][:12]}."
+    return NoSuchArtifactError(message, hint=hint, context=context), context["nearest"]
 
 
 def explain_partial(
@@ -77,13 +77,13 @@ def explain_partial(
         _compare_partial(partial, row, rule) for row in _rows(session, namespace, partial.model, partial.arch)
     )[:MAX_REPORTED]
     opened = list(partial.open_facts)
-    detail = {"open": opened, "nearest": [each.to_json() for each in near], "toolchains": list(toolchains)}
+    context = {"open": opened, "nearest": [each.to_json() for each in near], "toolchains": list(toolchains)}
     target = "the ref target" if partial.kind == "ref" else partial.arch
     message = f"No program of {partial.model} for {target} (open: {', '.join(opened)}): "
     if near and near[0].excluded:
-        return _excluded(namespace, rule, message, near, detail)
+        return _excluded(namespace, rule, message, near, context)
     message += _nearest_differences(session, namespace, partial.model, near)
-    return NoSuchArtifactError(message, hint="Have it compiled: --on-miss wait, with all that is open.", detail=detail)
+    return NoSuchArtifactError(message, hint="Have it compiled, with all that is open.", context=context)
 
 
 def _nearest_differences(session: Session, namespace: str, model: str, near: Sequence[NearestArtifact]) -> str:
@@ -101,7 +101,7 @@ def _nearest_differences(session: Session, namespace: str, model: str, near: Seq
 
 
 def _excluded(
-    namespace: str, rule: str, message: str, near: Sequence[NearestArtifact], detail: Mapping[str, Any]
+    namespace: str, rule: str, message: str, near: Sequence[NearestArtifact], context: Mapping[str, Any]
 ) -> NoSuchArtifactError:
     ids = [each.candidate.id for each in near if each.excluded]
     return NoSuchArtifactError(
@@ -109,7 +109,7 @@ def _excluded(
         f"namespace {namespace} serves {DESCRIPTIONS[rule]}.",
         hint=f"{'Have a worker compile it (`--on-miss wait`), or promote' if rule == BUILT_ONLY else 'Promote'} the "
         f"artifact (`mxr promote {ids[0][:12]}`), or {namespaces.change_command(namespace)}.",
-        detail={**detail, "serve": {"rule": rule, "excluded": ids}},
+        context={**context, "serve": {"rule": rule, "excluded": ids}},
     )
 
 

@@ -91,7 +91,7 @@ def verify_identity(
         raise DamagedError(
             f"These files are the model {found}, not {declared.model}.",
             hint="Push the model again. It may have changed while it was read.",
-            detail={"differences": [{"field": "model", "asked": declared.model, "found": found}]},
+            context={"differences": [{"field": "model", "asked": declared.model, "found": found}]},
         )
     blobs.require_all(db, store, namespace, declared.manifest)
     for file in declared.manifest.files if read_bytes else ():

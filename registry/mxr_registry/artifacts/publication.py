@@ -118,7 +118,7 @@ def _check_model(db: Database, namespace: str, checked: CheckedPublication) -> t
         raise MismatchError(
             f"This program cannot come from the model {key.model}: {'; '.join(map(str, found[:3]))}.",
             hint="Publish it with the model and the precision with which it was compiled.",
-            detail={"differences": [each.to_json() for each in found]},
+            context={"differences": [each.to_json() for each in found]},
         )
     return model_evidence.warnings(model, checked.description)
 
@@ -154,7 +154,7 @@ def refuse_contradictions(wanted: Publish, files: Iterable[File], descriptions: 
         raise MismatchError(
             f"{names[0]} does not match its key: {'; '.join(map(str, found[:3]))}.",
             hint="Publish it under the key that it was compiled for; `mxr inspect FILE` shows its contents.",
-            detail={
+            context={
                 "differences": [each.to_json() for each in found],
                 "files": names,
             },

@@ -50,7 +50,7 @@ class RefusalMemory:
             # Not its subclasses: the bytes in the store can be damaged, and then sent again.
             if type(problem) is DamagedError:
                 with self._guard:
-                    seconds = SECONDS_AFTER_TIMEOUT if TIMED_OUT in problem.detail else SECONDS
+                    seconds = SECONDS_AFTER_TIMEOUT if TIMED_OUT in problem.context else SECONDS
                     self._found[name] = (self._clock() + seconds, problem.to_json())
                     while len(self._found) > MAX_REFUSALS:
                         self._found.popitem(last=False)

@@ -104,7 +104,7 @@ def _check_matches_job(row: Row, done: job_protocol.FinishJob) -> None:
         rows = [each.to_json() for each in refused]
         raise MismatchError(
             f"The artifact does not match job {row.id[:12]}: {'; '.join(map(str, refused[:3]))}.",
-            detail={"differences": rows},
+            context={"differences": rows},
         )
 
 

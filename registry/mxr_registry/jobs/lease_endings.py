@@ -38,7 +38,7 @@ def require_lease(session: Session, namespace: str, id: str, fence: int) -> Row:
         raise ConflictError(
             f"Job {row.id[:12]}: the lease is lost.",
             hint="Stop working on this job. It was given to another worker, or is closed.",
-            detail={"job": row.id, "fence": fence, "state": row.state, "current": row.fence},
+            context={"job": row.id, "fence": fence, "state": row.state, "current": row.fence},
         )
     return row
 

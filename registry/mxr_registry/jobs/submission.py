@@ -185,13 +185,13 @@ def _require_uploads(session: Session, namespace: str, submission: _Submission) 
         raise NoSuchModelError(
             f"The registry {lack} the model {key.model}.",
             hint="Give the ONNX file, so that it can be uploaded (API: POST /v1/models with its manifest).",
-            detail={"model": key.model, "known": model is not None},
+            context={"model": key.model, "known": model is not None},
         )
     if key.calibration and not (submission.has_calibration and blobs.sizes(session, namespace, [key.calibration])):
         raise NoSuchBlobError(
             f"The registry does not have the calibration data {key.calibration}.",
             hint="Give the file with --calibration FILE, so that it can be uploaded.",
-            detail={"missing": [key.calibration]},
+            context={"missing": [key.calibration]},
         )
 
 

@@ -200,7 +200,7 @@ def no_worker_error(request: Request) -> NoWorkerError:
     return NoWorkerError(
         f"No live worker and no declared pool can compile this: it needs {_needed(key, constraints)}.",
         hint=_hint(key, constraints),
-        detail={"needed": request.to_json()["constraints"] | {"lane": lanes.lane_of(key), "kind": key.kind}},
+        context={"needed": request.to_json()["constraints"] | {"lane": lanes.lane_of(key), "kind": key.kind}},
     )
 
 

@@ -133,7 +133,7 @@ def copy_blob(source: Store, target: Store, sha256: str, size: int) -> None:
         raise DamagedError(
             f"Blob {sha256} is missing or damaged in the source store.",
             hint="Run `mxr-registry fsck` to list what needs it. Push or remove that, then move again.",
-            detail={"sha256": sha256},
+            context={"sha256": sha256},
         ) from problem
     finally:
         upload.discard()

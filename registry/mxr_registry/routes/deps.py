@@ -5,13 +5,15 @@ The dependencies are `async` although they do not block: FastAPI runs each plain
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
 
+from mxr.errors import MEDIA_TYPE, MxrError
+from mxr.util.codec import canonical
 from mxr_registry.artifacts.models import DescribeModel
 from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.artifacts.usage import UsageCounter
@@ -70,6 +72,11 @@ JobRulesDep = Annotated[JobRules, Depends(_job_rules)]
 def reply(text: str, status: int = 200) -> Response:
     """Return a response with JSON that is already serialized."""
     return Response(text.encode(), status, media_type="application/json")
+
+
+def error_reply(error: MxrError, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response with an error. `status`: that of its class, or what HTTP has for this case."""
+    return Response(canonical(error.to_json(status)).encode(), status, headers, media_type=MEDIA_TYPE)
 
 
 class DirectRoute(APIRoute):

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from fastapi import Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from mxr.errors import UsageError
 from mxr_registry.storage.store import ChunkSize
 
+from .deps import error_reply
 from .download_buffers import DownloadBuffers
 
 _GAP = r"[ \t]{0,8}"
@@ -124,7 +125,7 @@ def bytes_response(
         problem = UsageError(
             f"The range starts beyond the end: there are {size} bytes.", hint="Request a range within them."
         )
-        return JSONResponse(problem.to_json(), 416, headers={**headers, "content-range": f"bytes */{size}"})
+        return error_reply(problem, 416, {**headers, "content-range": f"bytes */{size}"})
     start, length = part or (0, size)
     headers["content-length"] = str(length)
     if part:

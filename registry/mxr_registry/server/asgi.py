@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from mxr.errors import MxrError
+from mxr.errors import MEDIA_TYPE, MxrError
 from mxr.util.codec import canonical
 
 Scope = MutableMapping[str, Any]
@@ -15,9 +15,14 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
+def error_body(error: MxrError, status: int) -> bytes:
+    """Return the body of a reply with this error."""
+    return canonical(error.to_json(status)).encode()
+
+
 async def send_error(send: Send, error: MxrError, status: int, *headers: tuple[bytes, bytes]) -> None:
     """Send an error as the whole response. The client may still be sending its body; nothing reads it."""
-    body = canonical(error.to_json()).encode()
-    fields = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
+    body = error_body(error, status)
+    fields = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode()), *headers]
     await send({"type": "http.response.start", "status": status, "headers": fields})
     await send({"type": "http.response.body", "body": body})

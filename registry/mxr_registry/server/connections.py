@@ -17,9 +17,10 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from mxr.errors import MxrError, TemporaryError, UsageError
-from mxr.util.codec import canonical
+from mxr.errors import MEDIA_TYPE, MxrError, TemporaryError, UsageError
 from mxr_registry.config.limits import RequestLimits
+
+from .asgi import error_body
 
 MAX_HEADER = 64 << 10
 """Maximum size of the request line and the header of a request, in bytes."""
@@ -182,11 +183,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
             return
         if not self._in_linger:
-            body = canonical(error.to_json()).encode()
+            body = error_body(error, status)
             head = (
                 b"HTTP/1.1 %d " % status,
                 REASONS[status],
-                b"\r\ncontent-type: application/json\r\ncontent-length: ",
+                f"\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: ".encode(),
             )
             self.transport.write(b"".join((*head, b"%d\r\nconnection: close\r\n\r\n" % len(body), body)))
         self.transport.close()

@@ -70,7 +70,7 @@ class Upload(ABC):
         return DamagedError(
             f"The uploaded bytes do not match blob {self.sha256}: the registry received {found}.",
             hint="Send the file again. If this repeats, the file changes while it is read, or in transit.",
-            detail={"sha256": self.sha256, "received": self.received},
+            context={"sha256": self.sha256, "received": self.received},
         )
 
     @abstractmethod
@@ -182,9 +182,9 @@ class Store(Protocol):
 
 def damaged_blob(sha256: str) -> DamagedBlobError:
     """Return the error for stored bytes that do not match their sha256."""
-    return DamagedBlobError(f"Blob {sha256} is damaged in the registry's store.", detail={"sha256": sha256})
+    return DamagedBlobError(f"Blob {sha256} is damaged in the registry's store.", context={"sha256": sha256})
 
 
 def no_such_blob(sha256: str) -> NoSuchBlobError:
     """Return the error for a blob that does not exist."""
-    return NoSuchBlobError(f"The registry does not have blob {sha256}.", detail={"missing": [sha256]})
+    return NoSuchBlobError(f"The registry does not have blob {sha256}.", context={"missing": [sha256]})

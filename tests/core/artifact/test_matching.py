@@ -168,7 +168,7 @@ def test_plus_and_minus_and_nothing_asked(name: str, more: dict[str, Any]) -> No
     found = [Candidate(sign.sramecc + sign.xnack, sign, order=n, origin="built") for n, sign in enumerate(signs)]
     with pytest.raises(UsageError, match=f"{name}\\+ and for {name}-") as caught:
         choose_candidate(Constraints(**more), found, serve="any")
-    assert caught.value.detail == {"field": name, "found": ["+", "-"], "ids": [each.id for each in found]}
+    assert caught.value.context == {"field": name, "found": ["+", "-"], "ids": [each.id for each in found]}
     for at, sign in ((0, "+"), (2, "-")):
         chosen = choose_candidate(Constraints(**more, **{name: sign}), found, serve="any")
         assert chosen is not None and chosen[0] == found[at]
@@ -197,7 +197,7 @@ def test_signs_that_disagree_are_a_usage_error_and_nothing_else_is(asked: Constr
         choose_candidate(asked, found, serve="any")
     assert f"{torn[0]}+" in caught.value.message and f"{torn[0]}-" in caught.value.message
     assert f":{torn[0]}+" in caught.value.hint
-    assert set(caught.value.detail["ids"]) == {each.id for each in serving}
+    assert set(caught.value.context["ids"]) == {each.id for each in serving}
 
 
 @given(strategies.constraints(), strategies.candidates())

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from mxr.display import github, logs, streams
 from mxr.display.redaction import redact
 from mxr.display.text import json_text, printable, printable_lines, python_quoted, shell_quoted
-from mxr.errors import MxrError, from_json
+from mxr.errors import MxrError, UsageError, from_json
 
 HOSTILE = (
     "\x1b[2J",
@@ -183,7 +183,7 @@ def test_other_text_stays(text: str) -> None:
 
 def test_an_error_of_a_registry_is_harmless_in_a_traceback() -> None:
     """The message stays as it is for JSON."""
-    error = from_json({"error": {"code": "usage", "message": "\x1b[2J\n::error::x", "hint": "\u202e"}})
+    error = from_json({**UsageError(hint="\u202e").to_json(), "detail": "\x1b[2J\n::error::x"})
     assert (str(error), error.message) == (r"\x1b[2J\n::error::x", "\x1b[2J\n::error::x")
 
 

@@ -176,7 +176,7 @@ def test_only_files_that_mxr_placed_are_replaced(cache: Cache, folder: Path) -> 
     (folder / "m_b8.mxr").write_bytes(b"changed by hand")
     with pytest.raises(NotAllowedError, match="changed after mxr placed it") as caught:
         place(AMDINFER, cache, delivery(folder))
-    assert "--force" in caught.value.hint and caught.value.detail == {"files": ["m_b8.mxr"]}
+    assert "--force" in caught.value.hint and caught.value.context == {"files": ["m_b8.mxr"]}
     assert tree(folder) == {"m_b8.mxr": b"changed by hand"}
     place(AMDINFER, cache, delivery(folder), force=True)
     assert tree(folder) == {"m_b8.mxr": b"program"}
@@ -222,7 +222,7 @@ def test_another_configuration_that_amdinfer_would_take(cache: Cache, folder: Pa
     (folder / name).write_text('name = "m"')
     with pytest.raises(NotAllowedError, match="beside or instead") as caught:
         place(REPO, cache, delivery(folder, BATCH_64))
-    assert caught.value.detail == {"files": [name]}
+    assert caught.value.context == {"files": [name]}
     place(REPO, cache, delivery(folder, BATCH_64), force=True)
     assert (folder / name).read_text() == 'name = "m"'
     assert (folder / "m" / "config.toml").exists()

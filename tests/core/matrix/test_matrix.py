@@ -63,7 +63,7 @@ def error_of(folder: Path, text: str, environ: dict[str, str] | None = None) -> 
     with pytest.raises(UsageError) as found:
         cells(folder, text, environ)
     problem = found.value
-    line = problem.detail["line"]
+    line = problem.context["line"]
     assert problem.message.startswith(f"{folder / 'matrix.yaml'}:{line}: ") and problem.hint
     assert 1 <= line <= text.count("\n") + 1
     return problem
@@ -163,7 +163,7 @@ BAD = [
 @pytest.mark.parametrize(("text", "line", "fragment", "hint"), BAD, ids=[f"{row[2][:24]}" for row in BAD])
 def test_every_error_names_its_line(folder: Path, text: str, line: int, fragment: str, hint: str) -> None:
     problem = error_of(folder, text)
-    assert problem.detail["line"] == line, problem.message
+    assert problem.context["line"] == line, problem.message
     assert fragment in problem.message and hint in problem.hint, (problem.message, problem.hint)
 
 
@@ -178,7 +178,7 @@ def test_a_precision_that_an_arch_does_not_support(folder: Path, arch: str, prec
         f"{precision}\ntargets:\n  - {{arch: {arch}, rocm: 7.2, migraphx: 2.15}}\n"
     )
     problem = error_of(folder, text)
-    assert problem.detail["line"] == 6
+    assert problem.context["line"] == 6
     assert f"{word} does not run on {arch} (the target in line 8)" in problem.message
     exclusion = problem.hint[problem.hint.index("- {") :].rstrip(".")
     assert len(cells(folder, f"{text}exclude:\n  {exclusion}\n")) == 1
@@ -310,7 +310,7 @@ def test_a_matrix_names_no_file_outside_of_its_folder(tmp_path: Path, folder: Pa
     path.write_text(f"version: 1\nmodels:\n  {rows}\nprecision: int8\ntargets: [{{kind: ref, migraphx: '2.15'}}]\n")
     with pytest.raises(UsageError) as caught:
         matrix.cells(matrix.read_matrix(path, matrix.Variables({})))
-    assert "is outside of the folder" in caught.value.message and caught.value.detail["line"] == 3
+    assert "is outside of the folder" in caught.value.message and caught.value.context["line"] == 3
     if "none" not in name:
         assert matrix.cells(matrix.read_matrix(path, matrix.Variables({}), outside=True))
 
@@ -434,7 +434,7 @@ def test_any_bytes_are_a_matrix_or_a_usage_error(data: bytes | str) -> None:
         MATRIX.read(document.parse(raw, "m.yaml", matrix.Variables({"A": "1"}, ("A",))))
     except MxrError as problem:
         assert isinstance(problem, UsageError) and problem.hint
-        assert problem.message.startswith(f"m.yaml:{problem.detail['line']}: ")
+        assert problem.message.startswith(f"m.yaml:{problem.context['line']}: ")
 
 
 def test_the_expansion_of_aliases_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

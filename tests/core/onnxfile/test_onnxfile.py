@@ -526,7 +526,7 @@ def test_rejects_dims_that_do_not_match(model: OnnxModel, batch: int | None, giv
         bind_inputs(model, batch=batch, inputs=given_dims)
     assert fragment in f"{caught.value.message} {caught.value.hint}"
     assert all(str(item) in caught.value.message for item in model.inputs)
-    assert caught.value.detail == {"inputs": [str(item) for item in model.inputs]}
+    assert caught.value.context == {"inputs": [str(item) for item in model.inputs]}
 
 
 def test_an_error_on_many_inputs_stays_readable() -> None:
@@ -535,7 +535,7 @@ def test_an_error_on_many_inputs_stays_readable() -> None:
         bind_inputs(model, batch=None, inputs={})
     assert len(caught.value.message) < 800
     assert len(caught.value.hint) < 800
-    assert len(caught.value.detail["inputs"]) == 200
+    assert len(caught.value.context["inputs"]) == 200
 
 
 DIMS = st.one_of(st.none(), st.lists(st.sampled_from([1, 2, 5, "N", "S", "T", None]), max_size=3).map(tuple))

@@ -50,8 +50,8 @@ def read_all(data: bytes, seen: Counter[str]) -> float:
             seen[f"{read.__name__} ok"] += 1
         except DamagedError as error:
             seen[f"{read.__name__} damaged"] += 1
-            if not 0 <= error.detail["offset"] <= len(data):
-                raise AssertionError(f"offset {error.detail['offset']} of {len(data)} bytes") from error
+            if not 0 <= error.context["offset"] <= len(data):
+                raise AssertionError(f"offset {error.context['offset']} of {len(data)} bytes") from error
         slowest = max(slowest, time.process_time() - start)
     return slowest
 

@@ -69,7 +69,7 @@ def test_a_truncated_value_is_damaged_at_an_offset_within_the_file(value, data):
     for read in (tree, skipped):
         with pytest.raises(DamagedError) as caught:
             read(cut)
-        assert 0 <= caught.value.detail["offset"] <= len(cut)
+        assert 0 <= caught.value.context["offset"] <= len(cut)
 
 
 @given(st.binary(max_size=400))
@@ -79,7 +79,7 @@ def test_any_bytes_give_a_value_or_damaged(data):
         try:
             read(walker)
         except DamagedError as error:
-            assert 0 <= error.detail["offset"] <= len(data)
+            assert 0 <= error.context["offset"] <= len(data)
         else:
             assert walker.position <= len(data)
 
@@ -152,7 +152,7 @@ def test_invalid_bytes(data, message):
         with pytest.raises(DamagedError, match=message) as caught:
             read(data)
         assert caught.value.exit == 65
-        assert 0 <= caught.value.detail["offset"] <= len(data)
+        assert 0 <= caught.value.context["offset"] <= len(data)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_nesting_bombs_end_early(opening):
     for read in (tree, skipped):
         with pytest.raises(DamagedError, match=f"nested more than {DEPTH} deep") as caught:
             read(data)
-        assert caught.value.detail["offset"] < 200 * len(opening)
+        assert caught.value.context["offset"] < 200 * len(opening)
 
 
 def test_the_deepest_nesting_that_is_allowed():

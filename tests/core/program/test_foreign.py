@@ -55,8 +55,8 @@ def test_foreign_file(what):
         with pytest.raises(DamagedError, match=what) as caught:
             read(BytesSource(FILES[what]))
         assert caught.value.exit == 65
-        assert caught.value.detail["offset"] == 0
-        assert caught.value.detail["looks_like"].startswith(what)
+        assert caught.value.context["offset"] == 0
+        assert caught.value.context["looks_like"].startswith(what)
         assert caught.value.hint
 
 

@@ -34,7 +34,7 @@ def survive(data: bytes) -> None:
         try:
             found = read(source)
         except DamagedError as error:
-            assert 0 <= error.detail["offset"] <= len(data)
+            assert 0 <= error.context["offset"] <= len(data)
             assert error.message
             assert error.hint
         else:

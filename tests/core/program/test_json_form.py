@@ -98,7 +98,7 @@ def test_a_too_large_program_is_rejected_before_it_is_read():
 def test_wrong_json(text):
     with pytest.raises(DamagedError) as caught:
         describe(BytesSource(text))
-    assert 0 <= caught.value.detail["offset"] <= len(text)
+    assert 0 <= caught.value.context["offset"] <= len(text)
 
 
 @given(st.lists(st.integers(0, 300), min_size=60, max_size=70), st.sampled_from([",", " , ", ",\n  "]))

@@ -316,7 +316,7 @@ def test_invalid_programs(change, message):
     data = make.pack(make.fields([ends()]) | change)
     with pytest.raises(DamagedError, match=message) as caught:
         read(data)
-    assert 0 <= caught.value.detail["offset"] <= len(data)
+    assert 0 <= caught.value.context["offset"] <= len(data)
 
 
 def test_duplicate_keys_and_modules_are_rejected():
@@ -341,8 +341,8 @@ def test_describe_file_names_the_file(tmp_path):
     path.write_bytes(make.program(make.add_relu(code=CODE))[:-20])
     with pytest.raises(DamagedError, match=r"half\.mxr: The file ends") as caught:
         describe_file(path)
-    assert caught.value.detail["path"] == str(path)
-    assert caught.value.detail["offset"] == path.stat().st_size
+    assert caught.value.context["path"] == str(path)
+    assert caught.value.context["offset"] == path.stat().st_size
     for wrong in (tmp_path, tmp_path / "none.mxr"):
         with pytest.raises(UsageError, match="is not a file"):
             describe_file(wrong)

@@ -102,7 +102,7 @@ def test_ref_takes_migraphx_and_nothing_else() -> None:
 def test_no_gpu_and_no_arch() -> None:
     with pytest.raises(UsageError, match="no GPU") as caught:
         asked(BARE, rocm="7.2", migraphx="2.15")
-    assert "--arch" in caught.value.hint and caught.value.detail == {"notes": ["no /dev/kfd"]}
+    assert "--arch" in caught.value.hint and caught.value.context == {"notes": ["no /dev/kfd"]}
 
 
 def test_all_that_is_missing_is_named_at_once() -> None:
@@ -116,7 +116,7 @@ def test_all_that_is_missing_is_named_at_once() -> None:
     for word in ("--arch gfx908 --rocm 7.2 --migraphx 2.15", "--host FILE", "--batch N", "--input x=1,3"):
         assert word in said.hint
     facts = {"kind", "vendor", "arch", "migraphx", "rocm", "offload_copy", "fast_math", "inputs.x"}
-    assert set(said.detail["open"]) == facts and said.detail["inputs"] and said.detail["notes"]
+    assert set(said.context["open"]) == facts and said.context["inputs"] and said.context["notes"]
     with pytest.raises(UsageError, match=r"^The request does not tell the version of MIGraphX and all dims") as caught:
         build_request(RequestOptions(kind="ref"), SUBJECT, BARE, lambda *_: ["--migraphx 2.16"])
     assert "The registry has this model for: --migraphx 2.16." in caught.value.hint
@@ -202,7 +202,7 @@ def test_an_unknown_toolchain_lists_what_the_registry_has() -> None:
         build_request(RequestOptions(arch="gfx908", batch=1), SUBJECT, BARE, toolchains)
     assert seen == [(MODEL, "gfx908")]
     assert "--rocm 6.4 --migraphx 2.12" in caught.value.hint and "--host FILE" in caught.value.hint
-    assert len(caught.value.detail["toolchains"]) == 2
+    assert len(caught.value.context["toolchains"]) == 2
     with pytest.raises(UsageError) as caught:
         build_request(RequestOptions(kind="ref", batch=1), SUBJECT, BARE, lambda *_: [])
     assert "mxr host" in caught.value.hint and "ROCm" not in caught.value.message

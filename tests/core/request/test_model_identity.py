@@ -52,7 +52,7 @@ def test_a_prefix_of_several_models_is_refused(cache: Cache) -> None:
     """Also where only the registry knows the second one."""
     with pytest.raises(UsageError, match="2 models begin with") as caught:
         complete_identity(ONE[:19], cache, registry(TWO))
-    assert caught.value.exit == 2 and caught.value.detail["models"] == [ONE, TWO]
+    assert caught.value.exit == 2 and caught.value.context["models"] == [ONE, TWO]
     assert complete_identity(ONE[:20], cache, registry(ONE, TWO)) == ONE
 
 

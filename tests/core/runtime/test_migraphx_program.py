@@ -25,7 +25,7 @@ def test_a_file_that_is_not_for_this_target_is_refused_field_by_field() -> None:
     _check(FOUND, Settings(), RequestOptions(arch="gfx942:sramecc+:xnack-", **said))
     with pytest.raises(MismatchError, match="cannot be loaded on this host") as caught:
         _check(FOUND, Settings(), RequestOptions(arch="gfx908", **said))
-    assert [row["field"] for row in caught.value.detail["differences"]] == ["arch"]
+    assert [row["field"] for row in caught.value.context["differences"]] == ["arch"]
     assert caught.value.hint
 
 

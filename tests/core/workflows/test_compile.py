@@ -117,9 +117,9 @@ def test_what_a_closed_job_means() -> None:
     failure = job_protocol.JobFailure("permanent", "Unknown operator: Foo", "unsupported")
     with pytest.raises(CompileFailedError, match="Unknown operator: Foo") as failed:
         compile_workflow.outcome(client, job("failed", failure=failure))
-    assert failed.value.detail["kind"] == "permanent"
-    assert failed.value.detail["log"] == ["first", "last"]
+    assert failed.value.context["kind"] == "permanent"
+    assert failed.value.context["log"] == ["first", "last"]
     for state in ("queued", "running", "cancelled"):
         with pytest.raises(NotCompiledError) as open_still:
             compile_workflow.outcome(client, job(state))
-        assert open_still.value.detail == {"job": "ab" * 16, "state": state}
+        assert open_still.value.context == {"job": "ab" * 16, "state": state}

@@ -74,6 +74,6 @@ def test_candidates_for_another_request_are_refused(cache: Cache, reply: Any) ->
 
 def test_a_candidate_that_disappears_is_a_miss(cache: Cache) -> None:
     found = completed(cache, listed(KEY))
-    gone = {"error": {"code": "no_such_artifact", "message": "gone", "hint": "", "retry": False, "detail": {}}}
+    gone = NoSuchArtifactError("gone", hint="").to_json()
     with lying_registry(gone, status=404) as client, pytest.raises(NoSuchArtifactError, match="gone"):
         found.fetch(cache, lambda: client)

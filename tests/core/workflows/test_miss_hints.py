@@ -18,8 +18,8 @@ REQUEST = Request(
 )
 
 
-def hint_of(**detail: Any) -> str:
-    return with_commands(NoSuchArtifactError("none", hint="of the registry", detail=detail), REQUEST).hint
+def hint_of(**context: Any) -> str:
+    return with_commands(NoSuchArtifactError("none", hint="of the registry", context=context), REQUEST).hint
 
 
 def test_the_command_that_publishes_the_program() -> None:

@@ -96,7 +96,7 @@ def test_a_ref_program() -> None:
 def test_what_must_be_said(facts: dict[str, Any], said: dict[str, Any], missing: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
         labelled(facts, **said)
-    assert caught.value.detail == {"missing": missing}
+    assert caught.value.context == {"missing": missing}
     assert all(each in caught.value.message for each in missing)
     assert caught.value.hint.count("--") >= len(missing)
 
@@ -161,7 +161,7 @@ def test_features(archs: list[str], said: str | None, signs: tuple[str, str]) ->
 def test_a_label_that_the_file_contradicts(facts: dict[str, Any], said: dict[str, Any], fields: set[str]) -> None:
     with pytest.raises(MismatchError) as caught:
         labelled(facts, **said)
-    rows = caught.value.detail["differences"]
+    rows = caught.value.context["differences"]
     assert {row["field"] for row in rows} == fields
     assert all(set(row) == {"field", "asked", "found"} for row in rows)
     assert caught.value.hint
@@ -218,7 +218,7 @@ def test_the_inputs_of_the_file(inputs: list[OnnxInput], rows: dict[str, Any], s
 def test_a_program_of_another_model_comes_before_everything_else(rows: dict[str, Any]) -> None:
     with pytest.raises(MismatchError, match="was not compiled from sha256:") as caught:
         labelled({"inputs": {name: {"dims": dims} for name, dims in rows.items()}}, rocm=None, arch="gfx908")
-    assert caught.value.detail["differences"][0]["field"].startswith("inputs")
+    assert caught.value.context["differences"][0]["field"].startswith("inputs")
 
 
 @pytest.mark.parametrize("dims", [None, [None, 3], [[0, 8, []], 3], [0, 3]])

@@ -163,7 +163,7 @@ def running(mxr: Host, job: str) -> bool:
 
 def asked(mxr: Host, model: Path) -> str:
     """The id of a job that was asked for."""
-    found = mxr("fetch", model, *REF, "--on-miss", "ask", "--json", expect=4).error["detail"]["job"]
+    found = mxr("fetch", model, *REF, "--on-miss", "ask", "--json", expect=4).error["context"]["job"]
     assert isinstance(found, str)
     return found
 

@@ -36,7 +36,7 @@ def test_a_bad_compile_is_tried_again_and_given_up(
     """Three attempts, then exit 5 with the reason; nothing is published, and the worker does the next job."""
     one = worker("one", env=env).ready()
     done = mxr("fetch", marked(**marks), *REF, "--on-miss", "wait", "--json", expect=5)
-    detail = done.error["detail"]
+    detail = done.error["context"]
     assert (detail["kind"], detail["name"]) == ("transient", name)
     assert mxr("jobs", detail["job"], "--json").json["attempts"] == 3
     assert one.process.poll() is None
@@ -51,8 +51,8 @@ def test_an_uncaught_exception_in_a_pool_thread_is_a_refusal(
     worker("one").ready()
     words = "  what():  /src/src/targets/gpu/lowering.cpp:12: apply: Unsupported convolution"
     done = mxr("fetch", marked(compile=f"abort:{words}"), *REF, "--on-miss", "wait", "--json", expect=5)
-    assert done.error["detail"]["kind"] == "permanent"
-    assert mxr("jobs", done.error["detail"]["job"], "--json").json["attempts"] == 1
+    assert done.error["context"]["kind"] == "permanent"
+    assert mxr("jobs", done.error["context"]["job"], "--json").json["attempts"] == 1
 
 
 @pytest.mark.on("embedded")
@@ -63,7 +63,7 @@ def test_a_program_for_another_arch_is_never_published(
     worker("one", kind="gpu").ready()
     model = marked(save="arch:gfx908:sramecc+:xnack-")
     done = mxr("fetch", model, *GPU, "--on-miss", "wait", "--json", expect=5)
-    assert done.error["detail"]["name"] == "other-program"
+    assert done.error["context"]["name"] == "other-program"
     assert mxr("ls", "--model", model, "--json").json["artifacts"] == []
 
 
@@ -98,7 +98,7 @@ def test_a_slot_whose_gpu_no_longer_works_is_disabled(
     asked = mxr("fetch", marked(compile="hang"), *REF, "--on-miss", "ask", "--json", expect=4)
     assert one.process.wait(PATIENCE) == 75
     assert one.said("is disabled")
-    mxr("jobs", asked.error["detail"]["job"], "--cancel")
+    mxr("jobs", asked.error["context"]["job"], "--cancel")
 
 
 FAULT = """
@@ -123,8 +123,8 @@ def test_a_model_that_brings_the_worker_itself_into_trouble(
     """A fault of ours is told like a crash, so that it is a poison the second time; the worker does the next job."""
     one = worker("one", site=FAULT).ready()
     done = mxr("fetch", marked(), *REF, "--on-miss", "wait", "--json", expect=5)
-    assert (done.error["detail"]["kind"], done.error["detail"]["name"]) == ("poison", "worker-fault")
-    assert mxr("jobs", done.error["detail"]["job"], "--json").json["attempts"] == 2
+    assert (done.error["context"]["kind"], done.error["context"]["name"]) == ("poison", "worker-fault")
+    assert mxr("jobs", done.error["context"]["job"], "--json").json["attempts"] == 2
     assert mxr("fetch", convnet, *REF, "--on-miss", "wait", "--json").json["source"] == "compiled"
     assert one.said("RecursionError")
 
@@ -149,7 +149,7 @@ def test_a_model_without_its_external_data(mxr: Host, external: Path) -> None:
     """Nothing is queued for a model that is not whole."""
     external.with_name("mlp_ext.onnx.data").unlink()
     done = mxr("fetch", external, *REF, "--on-miss", "wait", "--json", expect=65)
-    assert "mlp_ext.onnx.data" in done.error["message"]
+    assert "mlp_ext.onnx.data" in done.error["detail"]
 
 
 def test_external_data_goes_with_the_model(mxr: Host, worker: Callable[..., Worker], external: Path) -> None:

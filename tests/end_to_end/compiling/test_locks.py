@@ -26,7 +26,7 @@ def test_a_matrix_is_locked_and_carried(
     convnet.rename(mxr.home / "convnet.onnx")
     (mxr.home / "matrix.yaml").write_text(MATRIX)
     error = mxr("lock", "matrix.yaml", "--json", expect=3).error
-    assert [row["model"] for row in error["detail"]["missing"]] == ["convnet.onnx"] * 2
+    assert [row["model"] for row in error["context"]["missing"]] == ["convnet.onnx"] * 2
     assert not (mxr.home / "mxr.lock").exists()
 
     worker("one").ready()

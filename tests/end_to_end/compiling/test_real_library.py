@@ -223,9 +223,9 @@ def test_a_refusal_of_the_library_is_permanent(shop: Shop, host: Callable[..., H
     words = ("--kind", "ref", "--migraphx", shop.version, "--batch", "2", "--for", "python", "--on-miss", "wait")
     mxr = host("asker")
     done = mxr("fetch", tmp_path / "odd.onnx", *words, "--json", expect=5)
-    assert done.error["detail"]["kind"] == "permanent" and "Wibble" in done.error["message"]
+    assert done.error["context"]["kind"] == "permanent" and "Wibble" in done.error["detail"]
     again = mxr("fetch", tmp_path / "odd.onnx", *words, "--json", expect=5)
-    assert mxr("jobs", again.error["detail"]["job"], "--json").json["attempts"] == 0
+    assert mxr("jobs", again.error["context"]["job"], "--json").json["attempts"] == 0
 
 
 def test_this_host_compiles_with_its_own_library(

@@ -95,8 +95,8 @@ def test_what_cannot_be_recorded_fails_with_the_reason(
     recorder("two")
     words = ("-o", f"{tmp_path}/out/", "--json")
     error = mxr("fetch", parts.none(tmp_path / "cpu.onnx"), *SAID, *WAIT, *words, expect=5).error
-    assert "on the CPU" in error["message"]
-    assert (error["detail"]["kind"], error["detail"]["name"]) == ("permanent", "all-on-cpu")
+    assert "on the CPU" in error["detail"]
+    assert (error["context"]["kind"], error["context"]["name"]) == ("permanent", "all-on-cpu")
     # Who does not ask for it is told that somebody could.
     missed = mxr("fetch", parts.several(tmp_path / "later.onnx"), *SAID, *words, expect=3).error
     assert "--on-miss wait" in missed["hint"]
@@ -117,9 +117,9 @@ def test_without_that_onnx_runtime_nobody_is_able(
     assert "onnxruntime" not in mxr("workers").out
     model, words = parts.several(tmp_path / "m.onnx"), ("-o", f"{tmp_path}/out/", "--json")
     error = mxr("fetch", model, *SAID, *WAIT, *words, expect=8).error
-    assert f"onnxruntime-migraphx {VERSION}" in error["message"]
+    assert f"onnxruntime-migraphx {VERSION}" in error["detail"]
     error = mxr("fetch", model, *SAID, "--on-miss", "ask", *words, expect=4).error
-    assert f"onnxruntime-migraphx {VERSION}" in error["detail"]["waiting_for"]
+    assert f"onnxruntime-migraphx {VERSION}" in error["context"]["waiting_for"]
     # Where the name can be told the model is compiled whole, as ever.
     contract = ("--ort", judge.provider_library, "--ort-python", judge.python)
     found = mxr("fetch", parts.one(tmp_path / "one.onnx"), *SAID[:-2], *contract, *WAIT, *words).json
@@ -142,7 +142,7 @@ def test_a_recording_is_locked_fetched_and_verified(
     model, lock = parts.several(tmp_path / "lstm.onnx"), tmp_path / "mxr.lock"
     said = ("lock", model, *SAID, "-o", lock, "--json")
     missing = mxr(*said, expect=3).error
-    assert "recorded" in missing["message"] and "--on-miss wait" in missing["hint"] and not lock.exists()
+    assert "recorded" in missing["detail"] and "--on-miss wait" in missing["hint"] and not lock.exists()
     recorder("three")
     recorded = mxr("fetch", model, *SAID, *WAIT, "-o", f"{tmp_path}/cache/", "--json").json
     (entry,) = mxr(*said).json["entries"]

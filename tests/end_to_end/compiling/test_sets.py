@@ -40,8 +40,8 @@ def test_missing_variants_are_compiled_together(
 def test_ask_queues_all_and_hands_out_none(mxr: Host, convnet: Path, tmp_path: Path) -> None:
     words = ("fetch", convnet, *REF, "--batch", "1,2", "--on-miss", "ask", "-o", tmp_path / "set", "--json")
     error = mxr(*words, expect=4).error
-    assert error["code"] == "not_compiled" and "2 of 2 variants" in error["message"]
-    jobs = error["detail"]["jobs"]
+    assert error["code"] == "not_compiled" and "2 of 2 variants" in error["detail"]
+    jobs = error["context"]["jobs"]
     assert len(set(jobs)) == 2 and not (tmp_path / "set").exists()
     for job in jobs:
         assert mxr("jobs", job, "--json").json["state"] == "queued"
@@ -55,8 +55,8 @@ def test_one_that_fails_and_none_is_handed_out(
     model = marked(compile="refuse")
     words = ("fetch", model, *REF, "--batch", "1,2", "--on-miss", "wait", "-o", tmp_path / "set", "--json")
     error = mxr(*words, expect=5).error
-    assert error["code"] == "compile_failed" and "2 of 2 variants" in error["message"]
-    assert len(error["detail"]["problems"]) == 2 and not (tmp_path / "set").exists()
+    assert error["code"] == "compile_failed" and "2 of 2 variants" in error["detail"]
+    assert len(error["context"]["problems"]) == 2 and not (tmp_path / "set").exists()
 
 
 def test_nobody_could_compile_one_of_them(mxr: Host, convnet: Path, tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def test_ask_queues_and_leaves(mxr: Host, convnet: Path) -> None:
     """`ask` exits 4 with the job; the same once more is the same job; cancelled, a wait makes another."""
     done = mxr("fetch", convnet, *REF, "--on-miss", "ask", "--json", expect=4)
     assert done.error["code"] == "not_compiled"
-    job = done.error["detail"]["job"]
+    job = done.error["context"]["job"]
     again = mxr("fetch", convnet, *REF, "--on-miss", "ask", "--json", expect=4)
-    assert again.error["detail"]["job"] == job
+    assert again.error["context"]["job"] == job
     shown = mxr("jobs", job[:8], "--json").json
     assert (shown["id"], shown["state"], shown["attempts"], shown["failure"]) == (job, "queued", 0, None)
     assert shown["model_name"] == convnet.name and f"({convnet.name})" in mxr("jobs", job[:8]).out
@@ -58,8 +58,8 @@ def test_ask_queues_and_leaves(mxr: Host, convnet: Path) -> None:
     assert mxr("jobs", "--model", "no-such-name", "--json").json["jobs"] == []
     assert mxr("jobs", job, "--cancel", "--json").json["state"] == "cancelled"
     other = mxr("fetch", convnet, *REF, "--on-miss", "ask", "--json", expect=4)
-    assert other.error["detail"]["job"] != job
-    mxr("jobs", other.error["detail"]["job"], "--cancel")
+    assert other.error["context"]["job"] != job
+    mxr("jobs", other.error["context"]["job"], "--cancel")
 
 
 def test_without_a_worker_a_wait_is_refused(mxr: Host, convnet: Path) -> None:
@@ -67,7 +67,7 @@ def test_without_a_worker_a_wait_is_refused(mxr: Host, convnet: Path) -> None:
     other = ("--kind", "ref", "--migraphx", "2.9", "--batch", "4", "--for", "python")
     done = mxr("fetch", convnet, *other, "--on-miss", "wait", "--json", expect=8)
     assert done.error["code"] == "no_worker"
-    assert "ref target with MIGraphX 2.9" in done.error["message"]
+    assert "ref target with MIGraphX 2.9" in done.error["detail"]
 
 
 def test_a_limited_wait_ends(mxr: Host, worker: Callable[..., Worker], marked: Callable[..., Path], gate: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_limited_wait_ends(mxr: Host, worker: Callable[..., Worker], marked: C
     done = mxr("fetch", model, *REF, "--on-miss", "wait=1s", "--json", expect=4)
     gate.touch()
     there = mxr("fetch", model, *REF, "--on-miss", "wait", "--json").json
-    assert mxr("jobs", done.error["detail"]["job"], "--json").json["artifact"] == there["id"]
+    assert mxr("jobs", done.error["context"]["job"], "--json").json["artifact"] == there["id"]
 
 
 def test_a_limited_wait_ends_though_the_last_worker_left(
@@ -91,7 +91,7 @@ def test_a_limited_wait_ends_though_the_last_worker_left(
     done = finish(waiting)
     assert done.code == 4, done
     needed = "a worker for the ref target with MIGraphX 2.15"
-    detail = done.error["detail"]
+    detail = done.error["context"]
     assert (detail["state"], detail["waiting_for"]) == ("queued", needed)
     assert mxr("jobs", detail["job"], "--json").json["waiting_for"] == needed
     assert f"no live worker, needs {needed}" in mxr("jobs", detail["job"]).out
@@ -181,7 +181,7 @@ def test_local_without_migraphx_says_so(mxr: Host, convnet: Path) -> None:
     """A host without MIGraphX cannot compile; the job stays queued for one that can."""
     done = mxr("fetch", convnet, *REF, "--on-miss", "local", "--json", expect=8)
     assert "migraphx" in done.err
-    job = done.error["detail"]["job"]
+    job = done.error["context"]["job"]
     assert mxr("jobs", job, "--json").json["state"] == "queued"
     mxr("jobs", job, "--cancel")
 
@@ -222,11 +222,11 @@ def test_calibration_data_that_do_not_fit_are_not_sent(
     """Neither a job nor a publication comes of them."""
     np.savez(tmp_path / "samples.npz", **arrays)
     words = ("--precision", "int8", "--calibration", tmp_path / "samples.npz", "--json")
-    assert said in mxr("fetch", convnet, *REF, *words, "--on-miss", "ask", expect=2).error["message"]
+    assert said in mxr("fetch", convnet, *REF, *words, "--on-miss", "ask", expect=2).error["detail"]
     assert mxr("jobs", "--model", convnet, "--json").json["jobs"] == []
     ref = DATA / "mxr_real" / "convnet_b4_int8_ref.mxr"
     push = ("push", ref, "--model", convnet, "--kind", "ref", "--for", "python")
-    assert said in mxr(*push, *words, expect=2).error["message"]
+    assert said in mxr(*push, *words, expect=2).error["detail"]
 
 
 def test_calibration_data_that_another_client_sent_fail_for_good(
@@ -236,7 +236,7 @@ def test_calibration_data_that_another_client_sent_fail_for_good(
     np.savez(tmp_path / "good.npz", x=np.ones((4, 3, 32, 32), "f4"))
     np.savez(tmp_path / "bad.npz", y=np.ones((4, 3, 32, 32), "f4"))
     words = ("--precision", "int8", "--calibration", tmp_path / "good.npz", "--on-miss", "ask", "--json")
-    asked = mxr("fetch", convnet, *REF, *words, expect=4).error["detail"]["job"]
+    asked = mxr("fetch", convnet, *REF, *words, expect=4).error["context"]["job"]
     job = mxr("jobs", asked, "--json").json
     mxr("jobs", asked, "--cancel")
     data = (tmp_path / "bad.npz").read_bytes()
@@ -245,7 +245,7 @@ def test_calibration_data_that_another_client_sent_fail_for_good(
     request = job["request"] | {"key": job["request"]["key"] | {"calibration": sha}}
     made = registry.call("POST", "/v1/jobs", {"request": request})[1]
     worker("one").ready()
-    assert "no input y" in mxr("jobs", made["id"], "--follow", "--json", expect=5).error["message"]
+    assert "no input y" in mxr("jobs", made["id"], "--follow", "--json", expect=5).error["detail"]
     failure = mxr("jobs", made["id"], "--json").json["failure"]
     assert failure["kind"] == "permanent" and "no input y" in failure["message"]
 

@@ -68,7 +68,7 @@ def test_a_stale_finish_is_refused(mxr: Host, registry: Registry, convnet: Path)
     failure = {"kind": "permanent", "message": "no"}
     for verb, body in (("finish", {"artifact": artifact}), ("fail", {"failure": failure}), ("heartbeat", {})):
         reply = registry.ask("POST", f"/v1/jobs/{job}/{verb}", {"fence": old["fence"], **body})
-        assert (reply.status, reply.json()["error"]["code"]) == (409, "conflict"), verb
+        assert (reply.status, reply.json()["code"]) == (409, "conflict"), verb
     assert mxr("jobs", job, "--json").json["state"] == "running"
     mxr("jobs", job, "--cancel")
 
@@ -85,13 +85,13 @@ def test_a_refusal_is_remembered(mxr: Host, worker: Callable[..., Worker], marke
     words = "/src/src/onnx/onnx_parser.cpp:398: parse_graph: PARSE_GRAPH: Unknown operator: Foo"
     model = marked(parse=f"refuse:{words}")
     first = mxr("fetch", model, *REF, "--on-miss", "wait", "--json", expect=5)
-    assert first.error["detail"]["kind"] == "permanent"
-    assert "Unknown operator: Foo" in first.error["message"]
-    assert any("Unknown operator" in line for line in first.error["detail"]["log"])
+    assert first.error["context"]["kind"] == "permanent"
+    assert "Unknown operator: Foo" in first.error["detail"]
+    assert any("Unknown operator" in line for line in first.error["context"]["log"])
     again = mxr("fetch", model, *REF, "--on-miss", "wait", "--json", expect=5)
-    assert mxr("jobs", again.error["detail"]["job"], "--json").json["attempts"] == 0
+    assert mxr("jobs", again.error["context"]["job"], "--json").json["attempts"] == 0
     retried = mxr("fetch", model, *REF, "--on-miss", "wait", "--retry", "--json", expect=5)
-    assert mxr("jobs", retried.error["detail"]["job"], "--json").json["attempts"] == 1
+    assert mxr("jobs", retried.error["context"]["job"], "--json").json["attempts"] == 1
 
 
 def test_a_crash_is_tried_again_and_then_a_poison(
@@ -100,8 +100,8 @@ def test_a_crash_is_tried_again_and_then_a_poison(
     """A compile that takes its process down twice is quarantined; the worker lives on and does the next job."""
     worker("one").ready()
     done = mxr("fetch", marked(compile="crash:SIGSEGV"), *REF, "--on-miss", "wait", "--json", expect=5)
-    assert done.error["detail"]["kind"] == "poison"
-    assert mxr("jobs", done.error["detail"]["job"], "--json").json["attempts"] == 2
+    assert done.error["context"]["kind"] == "poison"
+    assert mxr("jobs", done.error["context"]["job"], "--json").json["attempts"] == 2
     assert mxr("fetch", convnet, *REF, "--on-miss", "wait", "--json").json["source"] == "compiled"
 
 

@@ -85,7 +85,7 @@ def test_a_range_outside_is_416(server: Any, thing: Any, asked: str) -> None:
     path, _, data = thing
     reply = server.get(path, range=asked)
     assert (reply.status, reply.headers["content-range"]) == (416, f"bytes */{len(data)}")
-    assert reply.json()["error"]["code"] == "usage"
+    assert reply.json()["code"] == "usage"
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_a_download_tool_resumes_a_file(server: Any, file: Any, tmp_path: Path) 
 
 def test_what_is_not_there_is_said(server: Any, file: Any) -> None:
     path, _, _ = file
-    assert server.call("GET", path + "x")[1]["error"]["code"] == "not_found"
-    assert server.call("GET", f"/v1/blobs/{'0' * 64}")[1]["error"]["code"] == "no_such_blob"
+    assert server.call("GET", path + "x")[1]["code"] == "not_found"
+    assert server.call("GET", f"/v1/blobs/{'0' * 64}")[1]["code"] == "no_such_blob"
     assert server.call("GET", "/v1/blobs/abc")[0] == 422
     assert server.call("PUT", "/v1/blobs/" + "A" * 64, b"x")[0] == 422
 
@@ -145,7 +145,7 @@ def test_missing_names_what_to_upload(server: Any, blob: Any) -> None:
     assert said["grace"] == 24 * 3600
     server.blob_path(name).unlink()
     assert server.call("POST", "/v1/blobs/missing", {"blobs": rows[:1]})[1]["missing"] == [name]
-    assert server.get(f"/v1/blobs/{name}").json()["error"]["code"] == "damaged_blob"
+    assert server.get(f"/v1/blobs/{name}").json()["code"] == "damaged_blob"
     server.upload(data)
     assert server.get(f"/v1/blobs/{name}").data == data
 
@@ -160,7 +160,7 @@ def test_questions_that_are_not_right_are_refused(server: Any, blobs: Any) -> No
 def test_other_bytes_are_refused_and_nothing_is_kept(server: Any) -> None:
     name = sha256(b"these").hexdigest()
     status, said = server.call("PUT", f"/v1/blobs/{name}", b"those")
-    assert (status, said["error"]["code"]) == (422, "damaged")
+    assert (status, said["code"]) == (422, "damaged")
     assert not server.blob_path(name).exists() and not list(server.blob_path(name).parent.glob(".*"))
     assert server.call("GET", f"/v1/blobs/{name}")[0] == 404
     assert server.call("PUT", f"/v1/blobs/{sha256(b'').hexdigest()}", b"")[0] == 422
@@ -183,8 +183,8 @@ def test_damage_is_found_at_fetch_and_a_new_push_repairs_it(server: Any, parts: 
     assert server.get(path, range="bytes=0-4443").data == parts.gfx908[:4444]
     for _ in range(2):
         reply = server.get(path)
-        assert (reply.status, reply.json()["error"]["code"]) == (500, "damaged_blob")
-        assert name in reply.json()["error"]["message"] and parts.gfx908[4444:4500] not in reply.data
+        assert (reply.status, reply.json()["code"]) == (500, "damaged_blob")
+        assert name in reply.json()["detail"] and parts.gfx908[4444:4500] not in reply.data
     assert [each.name[:64] for each in (server.data / "store" / "damaged").iterdir()].count(name) == 1
     assert server.publish(parts.gfx908, key, cut=4444, **parts.explicit)[0] == 200
     assert server.get(path).data == parts.gfx908
@@ -225,7 +225,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(start: Any, fsck: Any) -> None:
     name = sha256(data).hexdigest()
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (2**20, resource.RLIM_INFINITY))
     status, said = server.call("PUT", f"/v1/blobs/{name}", data)
-    assert (status, said["error"]["code"], said["error"]["retry"]) == (507, "disk_full", True)
+    assert (status, said["code"], said["retry"]) == (507, "disk_full", True)
     assert not list(server.blob_path(name).parent.iterdir())
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     server.upload(data)

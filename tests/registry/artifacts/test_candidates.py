@@ -43,8 +43,8 @@ def candidates(server: RegistryUnderTest, model: str, **stated: Any) -> Any:
 
 def miss(server: RegistryUnderTest, model: str, **stated: Any) -> Any:
     status, said = server.call("POST", "/v1/candidates", {"model": model, **OPEN, **stated})
-    assert (status, said["error"]["code"]) == (404, "no_such_artifact")
-    return said["error"]
+    assert (status, said["code"]) == (404, "no_such_artifact")
+    return said
 
 
 def test_one_program_completes_the_request(server: RegistryUnderTest, model: str) -> None:
@@ -63,7 +63,7 @@ def test_one_program_completes_the_request(server: RegistryUnderTest, model: str
     assert only["num_cu"] is None, "one program needs no count to be chosen"
     removed = server.request("DELETE", f"/v1/artifacts/{id}")
     assert removed.status == 200
-    assert "does not know this model" in miss(server, model)["message"]
+    assert "does not know this model" in miss(server, model)["detail"]
 
 
 def test_forty_toolchains_in_their_order(server: RegistryUnderTest, model: str) -> None:
@@ -91,20 +91,20 @@ def test_programs_that_differ_only_in_their_cus(server: RegistryUnderTest, parts
     assert found["varies"] == {"num_cu": 2}
     (only,) = candidates(server, model, arch="gfx90a", constraints={"num_cu": 110})["candidates"]
     assert (only["id"], only["num_cu"]) == (ids[110], None)
-    nearest = miss(server, model, arch="gfx90a", constraints={"num_cu": 64})["detail"]["nearest"]
+    nearest = miss(server, model, arch="gfx90a", constraints={"num_cu": 64})["context"]["nearest"]
     assert {each["differences"][0]["field"] for each in nearest} == {"num_cu"}
 
 
 def test_what_is_never_open_is_compared(server: RegistryUnderTest, model: str) -> None:
     id = published(server, gpu_key(model, precision="int8"))
     error = miss(server, model)
-    assert error["detail"]["open"] == ["migraphx", "rocm", "offload_copy", "fast_math", "inputs.x"]
+    assert error["context"]["open"] == ["migraphx", "rocm", "offload_copy", "fast_math", "inputs.x"]
     differences = [{"field": "precision", "asked": "fp32", "found": "int8"}]
-    assert error["detail"]["nearest"] == [{"id": id, "differences": differences}]
-    assert "has precision int8, but the request asks for fp32." in error["message"]
+    assert error["context"]["nearest"] == [{"id": id, "differences": differences}]
+    assert "has precision int8, but the request asks for fp32." in error["detail"]
     assert candidates(server, model, precision="int8")["total"] == 1
     for stated in ({"arch": "gfx90a"}, {"vendor": "hygon", "arch": "gfx908"}, {"options": {"split_sizes": "1"}}):
-        assert miss(server, model, precision="int8", **stated)["detail"]["nearest"][0]["id"] == id
+        assert miss(server, model, precision="int8", **stated)["context"]["nearest"][0]["id"] == id
 
 
 def test_what_the_namespace_does_not_serve_is_said(server: RegistryUnderTest, model: str) -> None:
@@ -116,8 +116,8 @@ def test_what_the_namespace_does_not_serve_is_said(server: RegistryUnderTest, mo
     serve("built")
     try:
         error = miss(server, model)
-        assert error["detail"]["serve"] == {"rule": "built", "excluded": [id]}
-        assert f"mxr promote {id[:12]}" in error["hint"] and "is pushed and not promoted" in error["message"]
+        assert error["context"]["serve"] == {"rule": "built", "excluded": [id]}
+        assert f"mxr promote {id[:12]}" in error["hint"] and "is pushed and not promoted" in error["detail"]
         server.ok("POST", f"/v1/artifacts/{id}/promote")
         assert candidates(server, model)["total"] == 1
     finally:
@@ -125,14 +125,14 @@ def test_what_the_namespace_does_not_serve_is_said(server: RegistryUnderTest, mo
 
 
 def test_a_miss_names_the_toolchains_that_could_compile(server: RegistryUnderTest, model: str) -> None:
-    assert miss(server, model)["detail"]["toolchains"] == []
+    assert miss(server, model)["context"]["toolchains"] == []
     for name, rocm in (("one", "7.2.1"), ("two", "7.10.0"), ("three", "7.2.1")):
         server.register_worker(name, gpu_capabilities(rocm=rocm))
     server.register_worker("other", gpu_capabilities("gfx90a", 104, rocm="7.9.0"))
     newest_first = [{"migraphx": "2.15", "rocm": "7.10"}, {"migraphx": "2.15", "rocm": "7.2"}]
-    assert miss(server, model)["detail"]["toolchains"] == newest_first
-    assert miss(server, model, rocm="7.2")["detail"]["toolchains"] == newest_first[1:]
-    assert miss(server, model, constraints={"num_cu": 64})["detail"]["toolchains"] == []
+    assert miss(server, model)["context"]["toolchains"] == newest_first
+    assert miss(server, model, rocm="7.2")["context"]["toolchains"] == newest_first[1:]
+    assert miss(server, model, constraints={"num_cu": 64})["context"]["toolchains"] == []
 
 
 def test_the_ref_target(server: RegistryUnderTest, model: str) -> None:
@@ -140,7 +140,7 @@ def test_the_ref_target(server: RegistryUnderTest, model: str) -> None:
     asked = {"model": model, "kind": "ref", "inputs": {"x": None}, "precision": "fp16"}
     found = server.ok("POST", "/v1/candidates", asked)
     assert [each["id"] for each in found["candidates"]] == [said["id"]]
-    assert "MIGraphX" not in server.error("POST", "/v1/candidates", asked | {"migraphx": "2.1"})["message"]
+    assert "MIGraphX" not in server.error("POST", "/v1/candidates", asked | {"migraphx": "2.1"})["detail"]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_the_ref_target(server: RegistryUnderTest, model: str) -> None:
 )
 def test_what_is_invalid_is_refused(server: RegistryUnderTest, model: str, change: dict[str, Any], field: str) -> None:
     error = server.error("POST", "/v1/candidates", {"model": model, **OPEN, **change})
-    assert error["code"] == "usage" and field in error["message"] + error["hint"], error
+    assert error["code"] == "usage" and field in error["detail"] + error["hint"], error
 
 
 def test_what_one_request_reads_is_bounded(

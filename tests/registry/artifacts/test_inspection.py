@@ -54,7 +54,7 @@ def test_a_foreign_file_is_the_readers_error_with_its_offset(tmp_path: Path) -> 
         inspection.inspect(
             LocalStore(tmp_path), [keep(tmp_path, b"<!doctype html>" * 9, 40)], RequestLimits(), RefusalMemory()
         )
-    assert "offset" in caught.value.detail
+    assert "offset" in caught.value.context
 
 
 def test_a_reader_that_takes_too_long_is_ended(tmp_path: Path, parts: Any) -> None:

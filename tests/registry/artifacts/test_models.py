@@ -68,7 +68,7 @@ def test_a_model_that_is_here_is_not_read_again(start: Any, statement: Any) -> N
     assert server.call("POST", "/v1/models", whole) == first
     path.unlink()
     status, said = server.call("POST", "/v1/models", whole)
-    assert (status, said["error"]["code"]) == (404, "no_such_blob")
+    assert (status, said["code"]) == (404, "no_such_blob")
 
 
 @on_sqlite
@@ -76,10 +76,10 @@ def test_a_hash_that_the_bytes_do_not_give_is_refused(server: Any, statement: An
     files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
     other = {**statement, "model": "sha256:" + "0" * 64, "onnx": "model.onnx", "manifest": files}
     status, said = server.call("POST", "/v1/models", other)
-    assert (status, said["error"]["code"]) == (422, "damaged")
-    assert said["error"]["detail"]["differences"][0]["found"] == statement["model"]
+    assert (status, said["code"]) == (422, "damaged")
+    assert said["context"]["differences"][0]["found"] == statement["model"]
     other = {**statement, "onnx": "other.onnx", "manifest": files}
-    assert server.call("POST", "/v1/models", other)[1]["error"]["code"] == "usage"
+    assert server.call("POST", "/v1/models", other)[1]["code"] == "usage"
 
 
 def read_inputs(data: bytes) -> Any:
@@ -102,7 +102,7 @@ def test_a_statement_without_bytes_creates_and_changes_nothing(start: Any, state
     other = {**claim, "inputs": []}
     assert server.publish(parts.ref, parts.ref_key(precision="fp16", model=statement["model"]), model=other)[0] == 201
     status, error = server.call("GET", f"/v1/models/{statement['model']}")
-    assert (status, error["error"]["code"]) == (404, "no_such_model") and "different" in error["error"]["message"]
+    assert (status, error["code"]) == (404, "no_such_model") and "different" in error["detail"]
     # The bytes decide, and no claim hinders them.
     files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
     whole = server.ok("POST", "/v1/models", {**statement, "onnx": "model.onnx", "manifest": files})
@@ -121,12 +121,12 @@ def test_the_sha256_of_a_whole_file_is_checked(server: Any) -> None:
     files["files"][0]["sha256"] = "0" * 64
     stated = {"model": model, "name": "m.onnx", "inputs": [], "onnx": "model.onnx", "manifest": files}
     status, said = server.call("POST", "/v1/models", stated)
-    assert (status, said["error"]["code"]) == (422, "damaged")
+    assert (status, said["code"]) == (422, "damaged")
     assert server.call("GET", f"/v1/models/{model}")[0] == 404
     assert server.register_model(data, cut=size) == model
     whole = server.manifest(data, "model.onnx", cut=size // 2)
     status, said = server.call("POST", "/v1/models", {**stated, "manifest": whole})
-    assert status == 422 and "64 MiB" in said["error"]["message"]
+    assert status == 422 and "64 MiB" in said["detail"]
 
 
 @on_sqlite
@@ -146,7 +146,7 @@ def test_models_with_one_xxh3_hash_are_two_models(start: Any, parts: Any) -> Non
     # The evil bytes under the honest identity, and the other way round.
     for said, data in ((mine, evil), (theirs, honest)):
         status, error = server.call("POST", "/v1/models", {**server.registration(data), "model": said})
-        assert (status, error["error"]["code"]) == (422, "damaged")
+        assert (status, error["code"]) == (422, "damaged")
     manifests = [server.ok("GET", f"/v1/models/{model}")["manifest"] for model in (mine, theirs)]
     assert [each["files"][0]["sha256"] for each in manifests] == [sha256(data).hexdigest() for data in (honest, evil)]
 
@@ -169,9 +169,9 @@ def test_absent_bytes_and_unknown_models(server: Any, statement: Any) -> None:
     files = {"v": 1, "files": [{"name": "m.onnx", "size": 5, "sha256": "9" * 64, "blobs": [blob]}]}
     absent = {**statement, "model": ModelFiles(PiecedFile(5, ("9" * 64,))).model, "onnx": "m.onnx", "manifest": files}
     status, said = server.call("POST", "/v1/models", absent)
-    assert (status, said["error"]["code"]) == (404, "no_such_blob")
-    assert server.call("GET", "/v1/models/sha256:" + "8" * 64)[1]["error"]["code"] == "no_such_model"
-    assert server.call("GET", "/v1/models/nothing")[1]["error"]["code"] == "usage"
+    assert (status, said["code"]) == (404, "no_such_blob")
+    assert server.call("GET", "/v1/models/sha256:" + "8" * 64)[1]["code"] == "no_such_model"
+    assert server.call("GET", "/v1/models/nothing")[1]["code"] == "usage"
 
 
 @on_sqlite
@@ -204,10 +204,10 @@ def test_a_program_of_another_model_or_precision_is_refused(start: Any, parts: A
     whole = {"onnx": "m.onnx", "manifest": manifest(server, **{"m.onnx": onnx})}
     assert server.call("POST", "/v1/models", stated | whole)[0] == 200
     status, said = server.publish(program, wrong)
-    assert (status, said["error"]["code"]) == (409, "mismatch")
-    assert said["error"]["detail"]["differences"] == [{"field": "precision", "asked": "fp32", "found": "fp16"}]
+    assert (status, said["code"]) == (409, "mismatch")
+    assert said["context"]["differences"] == [{"field": "precision", "asked": "fp32", "found": "fp16"}]
     status, said = server.publish(other, wrong_model)
-    assert status == 409 and said["error"]["detail"]["differences"][0]["field"] == "inputs"
+    assert status == 409 and said["context"]["differences"][0]["field"] == "inputs"
     status, said = server.publish(program, right)
     assert status == 201 and said["description"]["warnings"] == []
 
@@ -217,7 +217,7 @@ def test_a_program_of_another_model_or_precision_is_refused(start: Any, parts: A
     whole = {"onnx": "m.onnx", "manifest": manifest(server, **{"m.onnx": onnx})}
     assert server.call("POST", "/v1/models", stated | whole)[0] == 200
     status, said = server.publish(program, parts.ref_key(precision="fp16", model=stated["model"]))
-    assert status == 409 and said["error"]["detail"]["differences"][0]["field"] == "outputs.y"
+    assert status == 409 and said["context"]["differences"][0]["field"] == "outputs.y"
 
 
 @on_sqlite

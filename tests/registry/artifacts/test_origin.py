@@ -79,8 +79,8 @@ def test_the_same_bytes_with_other_facts(registry: Any, parts: Any) -> None:
     assert registry.publish(parts.gfx908, key, attributes=facts, provenance={"file": "b"}) == (200, first)
     other = EXPLICIT | {"num_cu": 104}
     status, said = registry.publish(parts.gfx908, key, attributes=other)
-    assert (status, said["error"]["code"]) == (409, "conflict") and "--amend" in said["error"]["hint"]
-    assert said["error"]["detail"]["differences"] == [{"field": "num_cu", "asked": 104, "found": 120}]
+    assert (status, said["code"]) == (409, "conflict") and "--amend" in said["hint"]
+    assert said["context"]["differences"] == [{"field": "num_cu", "asked": 104, "found": 120}]
     assert registry.ok("GET", path) == first
     # An amendment replaces the facts, and ends the promotion of those before it.
     registry.ok("POST", f"{path}/promote")
@@ -91,7 +91,7 @@ def test_the_same_bytes_with_other_facts(registry: Any, parts: Any) -> None:
     registry.rows.execute("UPDATE artifacts SET created_by = 'somebody'")
     for changed in (facts, other):
         status, problem = registry.publish(parts.gfx908, key, attributes=changed, amend=True)
-        assert (status, problem["error"]["code"]) == (403, "not_allowed")
+        assert (status, problem["code"]) == (403, "not_allowed")
     assert registry.ok("GET", path) == said | {"created_by": "somebody"}
 
 
@@ -115,7 +115,7 @@ def test_a_finish_over_pushed_bytes_replaces_origin_and_facts(registry: Any) -> 
     # No push changes it again.
     for amend in (False, True):
         status, said = registry.publish(REF, key, attributes={"build": "evil"}, amend=amend)
-        assert (status, said["error"]["code"]) == (409, "conflict") and "worker one" in said["error"]["message"]
+        assert (status, said["code"]) == (409, "conflict") and "worker one" in said["detail"]
     assert registry.publish(REF, key, attributes=done["attributes"])[0] == 200
     assert registry.ok("GET", f"/v1/artifacts/{done['id']}") == done
 
@@ -131,10 +131,10 @@ def test_what_a_namespace_serves(registry: Any) -> None:
     namespace(registry, "set", "default", "--serve", "built")
     error = registry.error("POST", "/v1/resolve", asked)
     assert error["code"] == "no_such_artifact"
-    assert "is pushed and not promoted" in error["message"] and "only artifacts that a worker built" in error["message"]
+    assert "is pushed and not promoted" in error["detail"] and "only artifacts that a worker built" in error["detail"]
     assert f"mxr promote {pushed['id'][:12]}" in error["hint"] and "--on-miss wait" in error["hint"]
     assert "mxr-registry namespace set default --serve any" in error["hint"]
-    assert error["detail"]["serve"] == {"rule": "built", "excluded": [pushed["id"]]}
+    assert error["context"]["serve"] == {"rule": "built", "excluded": [pushed["id"]]}
     unserved = [{"field": "origin", "asked": "built or promoted", "found": "pushed"}]
     assert registry.ok("GET", "/v1/misses")["misses"][0]["nearest"] == [{"id": pushed["id"], "differences": unserved}]
     # It answers no ask. By its id it is served, and a lock that had it keeps it; no lock takes it anew.
@@ -144,7 +144,7 @@ def test_what_a_namespace_serves(registry: Any) -> None:
     assert registry.get(f"{path}/files/model.mxr").data == REF
     registry.ok("PUT", "/v1/locks/before", {"artifacts": [pushed["id"]]})
     refused = registry.error("PUT", "/v1/locks/fresh", {"artifacts": [pushed["id"]]})
-    assert refused["code"] == "not_allowed" and refused["detail"] == {"ids": [pushed["id"]], "serve": "built"}
+    assert refused["code"] == "not_allowed" and refused["context"] == {"ids": [pushed["id"]], "serve": "built"}
     assert [each["name"] for each in registry.ok("GET", "/v1/locks")["locks"]] == ["before"]
 
     registry.ok("POST", f"{path}/promote")
@@ -157,7 +157,7 @@ def test_a_namespace_that_serves_promoted_artifacts_only(registry: Any) -> None:
     namespace(registry, "set", "default", "--serve", "promoted")
     done = built(registry, key, REF)
     error = registry.error("POST", "/v1/resolve", {"key": key, "constraints": {}})
-    assert "is built and not promoted" in error["message"] and "--on-miss" not in error["hint"]
+    assert "is built and not promoted" in error["detail"] and "--on-miss" not in error["hint"]
     # What a worker built is not built again for the lack of a promotion.
     assert registry.submit(key)["artifact"] == done["id"]
     registry.ok("POST", f"/v1/artifacts/{done['id']}/promote")

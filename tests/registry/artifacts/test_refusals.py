@@ -28,13 +28,13 @@ def raising(problem: Exception, calls: list[int]) -> Callable[[], Any]:
     return read
 
 
-@pytest.mark.parametrize(("detail", "seconds"), [({}, SECONDS), ({TIMED_OUT: True}, SECONDS_AFTER_TIMEOUT)])
-def test_a_refusal_is_remembered_for_its_time(detail: dict[str, Any], seconds: float) -> None:
+@pytest.mark.parametrize(("context", "seconds"), [({}, SECONDS), ({TIMED_OUT: True}, SECONDS_AFTER_TIMEOUT)])
+def test_a_refusal_is_remembered_for_its_time(context: dict[str, Any], seconds: float) -> None:
     moment, calls = [1000.0], list[int]()
     memory = RefusalMemory(lambda: moment[0])
     for _ in range(3):
         with pytest.raises(DamagedError, match="not a model"):
-            memory.run("a", raising(DamagedError("It is not a model.", detail=detail), calls))
+            memory.run("a", raising(DamagedError("It is not a model.", context=context), calls))
     assert calls == [1] and memory.run("b", lambda: 7) == 7
     moment[0] += seconds
     assert memory.run("a", lambda: 8) == 8

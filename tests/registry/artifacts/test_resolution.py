@@ -43,15 +43,15 @@ def test_a_generic_program_serves_its_family_and_says_so(filled: Any, parts: Any
     status, hit = resolve(filled, parts.gpu_key("gfx1100"))
     assert (status, hit["match"]["relaxed"]) == (200, ["arch"])
     status, miss = resolve(filled, parts.gpu_key("gfx1100"), exact=True)
-    assert (status, miss["error"]["code"]) == (404, "no_such_artifact")
+    assert (status, miss["code"]) == (404, "no_such_artifact")
 
 
 def test_a_miss_names_the_flag_that_alone_is_missing(filled: Any, parts: Any) -> None:
     status, said = resolve(filled, parts.gpu_key(), sramecc="+", xnack="-", num_cu=120)
-    error = said["error"]
+    error = said
     assert (status, error["code"], error["retry"]) == (404, "no_such_artifact", False)
-    assert error["detail"]["nearest"][0]["differences"] == [{"field": "num_cu", "asked": 120, "found": 100}]
-    assert error["detail"]["accept"] == {"id": error["detail"]["nearest"][0]["id"], "allow": ["cu"]}
+    assert error["context"]["nearest"][0]["differences"] == [{"field": "num_cu", "asked": 120, "found": 100}]
+    assert error["context"]["accept"] == {"id": error["context"]["nearest"][0]["id"], "allow": ["cu"]}
     assert "mxr " not in error["hint"] and "--" not in error["hint"], "the client knows its commands"
     status, hit = resolve(filled, parts.gpu_key(), sramecc="+", xnack="-", num_cu=120, allow=["cu"])
     assert (status, hit["match"]["relaxed"]) == (200, ["num_cu"])
@@ -61,24 +61,24 @@ def test_a_miss_names_the_flag_that_alone_is_missing(filled: Any, parts: Any) ->
 def test_a_miss_tells_what_is_nearest(filled: Any, parts: Any) -> None:
     status, said = resolve(filled, parts.gpu_key("gfx942", precision="fp16"), num_cu=304, xnack="-")
     assert status == 404
-    assert "gfx942" in said["error"]["message"] and "ROCm 7.2" in said["error"]["message"]
-    found = [each["differences"] for each in said["error"]["detail"]["nearest"]]
+    assert "gfx942" in said["detail"] and "ROCm 7.2" in said["detail"]
+    found = [each["differences"] for each in said["context"]["nearest"]]
     assert [each[0] for each in found if len(each) == 2][1:] == [
         {"field": "arch", "asked": "gfx942", "found": "gfx908"}
     ]
-    assert "accept" not in said["error"]["detail"]
+    assert "accept" not in said["context"]
 
 
 @on_sqlite
 def test_exact_is_what_refuses_and_that_is_said(filled: Any, parts: Any) -> None:
     _, said = resolve(filled, parts.gpu_key(), sramecc="+", xnack="-", num_cu=100, build="abc", exact=True)
-    assert said["error"]["detail"]["accept"]["exact"] is False
+    assert said["context"]["accept"]["exact"] is False
 
 
 def test_a_model_that_nobody_knows_is_said(filled: Any, parts: Any) -> None:
     status, said = resolve(filled, parts.gpu_key(model="sha256:" + "9" * 64))
-    assert (status, said["error"]["detail"]["nearest"]) == (404, [])
-    assert "does not know this model" in said["error"]["message"]
+    assert (status, said["context"]["nearest"]) == (404, [])
+    assert "does not know this model" in said["detail"]
 
 
 def test_misses_are_counted(filled: Any, parts: Any) -> None:
@@ -86,7 +86,7 @@ def test_misses_are_counted(filled: Any, parts: Any) -> None:
     for _ in range(3):
         _, said = resolve(filled, key)
     rows = filled.call("GET", "/v1/misses")[1]["misses"]
-    assert rows[0]["digest"] == said["error"]["detail"]["digest"]
+    assert rows[0]["digest"] == said["context"]["digest"]
     assert rows[0]["count"] == 3 and rows[0]["first_at"] <= rows[0]["last_at"]
     assert rows[0]["request"]["key"]["arch"] == "gfx1201" and rows[0]["nearest"]
 
@@ -102,8 +102,8 @@ def test_misses_are_counted(filled: Any, parts: Any) -> None:
 )
 def test_requests_that_are_not_right_name_the_field(server: Any, body: Any, words: str) -> None:
     status, said = server.call("POST", "/v1/resolve", body)
-    assert (status, said["error"]["code"]) == (422, "usage")
-    assert words in said["error"]["message"]
+    assert (status, said["code"]) == (422, "usage")
+    assert words in said["detail"]
 
 
 @on_sqlite
@@ -119,8 +119,8 @@ def test_open_features_that_disagree_are_a_question_to_the_person(server: Any, p
     for sign, data in (("+", parts.gfx90a_plus), ("-", parts.gfx90a_minus)):
         assert server.publish(data, one, attributes={"sramecc": "+", "xnack": sign})[0] == 201
     status, said = resolve(server, one)
-    assert (status, said["error"]["code"]) == (422, "usage")
-    assert "xnack+" in said["error"]["message"] and said["error"]["detail"]["field"] == "xnack"
+    assert (status, said["code"]) == (422, "usage")
+    assert "xnack+" in said["detail"] and said["context"]["field"] == "xnack"
     assert resolve(server, one, xnack="-")[0] == 200
 
 
@@ -174,7 +174,7 @@ def test_lists_are_filtered_and_paged(filled: Any, parts: Any) -> None:
 )
 def test_filters_that_there_are_not_are_refused(server: Any, query: str) -> None:
     status, said = server.call("GET", f"/v1/artifacts?{query}")
-    assert (status, said["error"]["code"]) == (422, "usage")
+    assert (status, said["code"]) == (422, "usage")
 
 
 def test_an_id_may_be_cut_short(filled: Any, parts: Any) -> None:

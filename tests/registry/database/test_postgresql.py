@@ -176,7 +176,7 @@ def test_a_request_that_a_restart_cuts_off_is_told_to_come_again(
         until(lambda: database.execute(blocked))
         database.restart(how)
         status, error = waiting.result()
-    assert (status, error["error"]["code"], error["error"]["retry"]) == (503, "temporary", True)
+    assert (status, error["code"], error["retry"]) == (503, "temporary", True)
     assert server.call("POST", "/v1/models", stated)[0] == 200
 
 
@@ -184,7 +184,7 @@ def test_a_database_that_is_away_is_said_and_comes_back(own: tuple[PostgreSQL, A
     database, server = own
     database.stop()
     for status, said in (resolve(server, parts), server.call("GET", "/readyz"), server.call("GET", "/v1/artifacts")):
-        assert (status, said["error"]["code"], said["error"]["retry"]) == (503, "temporary", True)
+        assert (status, said["code"], said["retry"]) == (503, "temporary", True)
     assert server.call("GET", "/healthz")[0] == 200
     database.start()
     assert resolve(server, parts)[0] == 200
@@ -219,7 +219,7 @@ def test_a_read_only_database_still_serves(own: tuple[PostgreSQL, Any], parts: A
     assert resolve(server, parts)[0] == 200
     assert server.call("POST", "/v1/resolve", {"key": parts.gpu_key("gfx90a")})[0] == 404
     status, said = server.call("POST", "/v1/models", stated)
-    assert (status, said["error"]["code"]) == (503, "temporary") and "read-only" in said["error"]["message"]
+    assert (status, said["code"]) == (503, "temporary") and "read-only" in said["detail"]
     database.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
     database.restart()
     assert server.call("POST", "/v1/models", stated)[0] == 200
@@ -239,7 +239,7 @@ def test_a_full_database_takes_nothing_more_and_recovers(own: tuple[PostgreSQL, 
     data = b"one more"
     path = f"/v1/blobs/{sha256(data).hexdigest()}"
     status, said = server.call("PUT", path, data)
-    assert (status, said["error"]["code"], said["error"]["retry"]) == (507, "disk_full", True), said
+    assert (status, said["code"], said["retry"]) == (507, "disk_full", True), said
     assert resolve(server, parts)[0] == 200
     database.execute("VACUUM blobs", name_in(url))
     assert server.call("PUT", path, data)[0] == 201
@@ -255,8 +255,8 @@ def test_too_many_connections_are_said_and_pass(
         replies = list(pool.map(lambda _: server.call("GET", "/v1/artifacts"), range(40)))
     # It has the one connection that it opened at its start.
     assert {status for status, _ in replies} <= {200, 503}
-    refused = [said["error"] for status, said in replies if status == 503]
-    assert refused and all("too many connections" in each["message"] and "pool" in each["hint"] for each in refused)
+    refused = [said for status, said in replies if status == 503]
+    assert refused and all("too many connections" in each["detail"] and "pool" in each["hint"] for each in refused)
     for each in held:
         each.close()
     with ThreadPoolExecutor(4) as pool:
@@ -295,8 +295,8 @@ def test_nobody_waits_for_a_lock_or_a_statement_for_ever(hasty: Any) -> None:
     with psycopg.connect(hasty.rows.url) as other:
         other.execute("LOCK TABLE models IN SHARE MODE")
         status, said = hasty.call("POST", "/v1/models", stated)
-        assert (status, said["error"]["message"]) == (503, "The registry's database is busy.")
+        assert (status, said["detail"]) == (503, "The registry's database is busy.")
         with ThreadPoolExecutor(3) as pool:
             replies = list(pool.map(lambda each: hasty.call("POST", "/v1/models", each), others))
-        assert any("too many requests" in said["error"]["message"] for _, said in replies), replies
+        assert any("too many requests" in said["detail"] for _, said in replies), replies
     assert hasty.call("POST", "/v1/models", stated)[0] == 200

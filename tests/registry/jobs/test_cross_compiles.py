@@ -42,7 +42,7 @@ def test_what_was_not_made_on_the_gpu_does_not_pass_as_such(registry: Any, parts
     lease = registry.claim(registry.register_worker("navi", navi(parts)))
     artifact = registry.publication(lease, parts.gfx908)
     refused = registry.error("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": 1, "artifact": artifact})
-    assert refused["detail"]["differences"] == [{"field": "tuning", "asked": "cross", "found": "default"}]
+    assert refused["context"]["differences"] == [{"field": "tuning", "asked": "cross", "found": "default"}]
 
 
 @on_sqlite

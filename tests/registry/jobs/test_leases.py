@@ -33,7 +33,7 @@ def test_who_lost_a_lease_can_do_nothing_over_its_successor(registry: Any, parts
     }
     for verb, body in calls.items():
         refused = registry.error("POST", f"/v1/jobs/{job['id']}/{verb}", body)
-        assert refused["code"] == "conflict" and "the lease is lost" in refused["message"]
+        assert refused["code"] == "conflict" and "the lease is lost" in refused["detail"]
     assert registry.ok("GET", "/v1/artifacts")["artifacts"] == []
     assert registry.finish(fresh)["state"] == "done"
     refused = registry.error("POST", f"/v1/jobs/{job['id']}/finish", calls["finish"])
@@ -125,7 +125,7 @@ def test_a_program_for_other_cus_than_the_claim_said_is_refused(registry: Any, p
     registry.submit(parts.gpu_key(), constraints={"num_cu": 120})
     artifact = registry.publication(lease, parts.gfx908, attributes={"num_cu": 110, "sramecc": "+", "xnack": "-"})
     refused = registry.error("POST", f"/v1/jobs/{lease['job']}/finish", {"fence": 1, "artifact": artifact})
-    assert refused["detail"]["differences"] == [{"field": "num_cu", "asked": 120, "found": 110}]
+    assert refused["context"]["differences"] == [{"field": "num_cu", "asked": 120, "found": 110}]
 
 
 @on_sqlite

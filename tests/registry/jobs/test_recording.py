@@ -34,7 +34,7 @@ def test_only_a_worker_with_that_onnx_runtime_gets_the_job(registry: Any, parts:
     other = registry.register_worker("other", can(parts, version="1.26.0"))
     error = registry.submit_error(key(parts), file_name=NAME, wait=True)
     assert error["code"] == "no_worker"
-    assert "onnxruntime-migraphx 1.27.1" in error["message"] and "gfx908" in error["message"]
+    assert "onnxruntime-migraphx 1.27.1" in error["detail"] and "gfx908" in error["detail"]
     job = registry.submit(key(parts), file_name=NAME)
     assert "onnxruntime-migraphx 1.27.1" in job["waiting_for"]
     assert registry.claim(plain) is None and registry.claim(other) is None
@@ -58,8 +58,8 @@ def test_each_file_of_a_set_is_held_against_the_key(registry: Any, parts: Any) -
     files = [file, file | {"name": "20f00-4-2-3.mxr"}]
     artifact = {"key": lease["key"], "manifest": {"v": 1, "files": files}, "attributes": {"sramecc": "+", "xnack": "-"}}
     error = registry.error("POST", f"/v1/jobs/{job['id']}/finish", {"fence": lease["fence"], "artifact": artifact})
-    assert (error["code"], error["detail"]["files"]) == ("mismatch", ["20f00-1-2-3.mxr", "20f00-4-2-3.mxr"])
-    assert {row["field"] for row in error["detail"]["differences"]} == {"offload_copy"}
+    assert (error["code"], error["context"]["files"]) == ("mismatch", ["20f00-1-2-3.mxr", "20f00-4-2-3.mxr"])
+    assert {row["field"] for row in error["context"]["differences"]} == {"offload_copy"}
     assert registry.job(job["id"])["state"] == "queued"
 
 
@@ -87,7 +87,7 @@ def test_what_contradicts_itself_is_refused(
     asked = {name: more.pop(name) for name in ("file_name",) if name in more}
     error = registry.submit_error(key(parts, form, **more), **asked)
     assert error["code"] == "usage"
-    assert word in error["message"] + error["hint"], error
+    assert word in error["detail"] + error["hint"], error
 
 
 def test_a_name_with_a_folder_is_refused(registry: Any, parts: Any) -> None:

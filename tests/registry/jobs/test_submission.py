@@ -97,11 +97,11 @@ def test_the_model_and_the_calibration_data_must_be_there(registry: Any, parts: 
     swept = registry.register_model(parts.onnx + b"\x32\x07removed")
     registry.rows.execute(f"UPDATE models SET complete = false WHERE model = '{swept}'")
     without_bytes = registry.submit_error(own(parts, "said") | {"model": swept})
-    assert without_bytes["code"] == "no_such_model" and "bytes" in without_bytes["message"]
+    assert without_bytes["code"] == "no_such_model" and "bytes" in without_bytes["detail"]
     uncalibrated = registry.submit_error(own(parts, "int8", precision="int8", calibration="9" * 64))
-    assert uncalibrated["code"] == "no_such_blob" and uncalibrated["detail"]["missing"] == ["9" * 64]
+    assert uncalibrated["code"] == "no_such_blob" and uncalibrated["context"]["missing"] == ["9" * 64]
     part = registry.submit_error(own(parts, "form", form="ort:1"))
-    assert part["code"] == "usage" and "GPU programs" in part["message"]
+    assert part["code"] == "usage" and "GPU programs" in part["detail"]
 
 
 @on_sqlite
@@ -110,7 +110,7 @@ def test_who_waits_is_refused_at_once_where_nobody_is_able(registry: Any, parts:
     refused = registry.submit_error(key, wait=True, constraints={"num_cu": 304, "xnack": "-"})
     assert refused["code"] == "no_worker" and refused["retry"] is False
     for word in ("gpu", "gfx942:xnack-", "304 CUs", "ROCm 7.2", "MIGraphX 2.15"):
-        assert word in refused["message"]
+        assert word in refused["detail"]
     assert "mxr workers" in refused["hint"]
     queued = registry.submit(key, constraints={"num_cu": 304, "xnack": "-"})
     assert queued["state"] == "queued"

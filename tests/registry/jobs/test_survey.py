@@ -54,7 +54,7 @@ def test_a_survey_says_what_was_assumed(registry: Any, parts: Any) -> None:
 @on_sqlite
 def test_a_survey_has_a_size(registry: Any, parts: Any) -> None:
     asked = {"requests": [{"key": parts.ref_key()}] * 1001}
-    assert "at most 1000" in registry.error("POST", "/v1/survey", asked)["message"]
+    assert "at most 1000" in registry.error("POST", "/v1/survey", asked)["detail"]
 
 
 def test_a_watch_tells_what_changed_and_what_is_gone(registry: Any, parts: Any) -> None:
@@ -111,5 +111,5 @@ def test_a_watch_without_news_ends_with_its_time(registry: Any, parts: Any) -> N
 def test_a_precision_that_an_arch_cannot_run_is_refused_before_any_job(registry: Any, parts: Any) -> None:
     """fp8 on gfx908, where MIGraphX would compute in fp32 without a word."""
     error = registry.submit_error(parts.gpu_key(precision="fp8"))
-    assert error["code"] == "usage" and "fp8 does not run on gfx908" in error["message"]
+    assert error["code"] == "usage" and "fp8 does not run on gfx908" in error["detail"]
     assert registry.ok("GET", "/v1/jobs")["jobs"] == []

@@ -143,7 +143,7 @@ def test_a_move_that_broke_off_goes_on(source: Any, target: Rows, tmp_path: Path
 
 def test_a_target_with_rows_is_refused(source: Any, target: Rows) -> None:
     target.execute("INSERT INTO blobs VALUES ('default', 'x', 5, 1.0, 1.0, NULL)")
-    assert "not empty" in move(source, "--to-database", target.url, expect=6)["message"]
+    assert "not empty" in move(source, "--to-database", target.url, expect=6)["detail"]
     assert target.execute("SELECT count(*) FROM artifacts") == [(0,)]
 
 
@@ -151,7 +151,7 @@ def test_a_target_without_tables_is_refused(source: Any, targets: Databases, tmp
     (tmp_path / "bare").mkdir()
     bare = targets(tmp_path / "bare", migrated=False)
     error = move(source, "--to-database", bare.url, expect=75)
-    assert "target database is not prepared" in error["message"]
+    assert "target database is not prepared" in error["detail"]
     assert "mxr-registry migrate" in error["hint"] and "--to-database" in error["hint"]
 
 
@@ -160,7 +160,7 @@ def test_lost_bytes_are_said_and_nothing_is_moved(source: Any, target: Rows, tmp
     source.corrupt(source.blob)
     words = ("--to-database", target.url, "--to-store", f"file://{tmp_path / 'there' / 'store'}")
     error = move(source, *words, expect=65)
-    assert source.blob in error["message"] and "fsck" in error["hint"]
+    assert source.blob in error["detail"] and "fsck" in error["hint"]
     assert target.execute("SELECT count(*) FROM artifacts") == [(0,)]
 
 
@@ -168,7 +168,7 @@ def test_lost_bytes_are_said_and_nothing_is_moved(source: Any, target: Rows, tmp
 def test_a_registry_that_is_served_is_not_moved(source: Any, target: Rows, start: Any) -> None:
     running = start()
     error = move(source, "--to-database", target.url, expect=75)
-    assert "in use" in error["message"]
+    assert "in use" in error["detail"]
     running.stop()
     move(source, "--to-database", target.url)
 

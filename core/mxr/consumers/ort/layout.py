@@ -61,7 +61,7 @@ def unpredictable(model: str, found: Unpredictable, contract: Contract) -> Usage
     return UsageError(
         f"The file name for {model} cannot be predicted: {found.reason}.",
         hint=found.hint,
-        detail={"reason": found.reason, "generation": contract.generation},
+        context={"reason": found.reason, "generation": contract.generation},
     )
 
 

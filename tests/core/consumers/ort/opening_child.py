@@ -48,5 +48,5 @@ try:
     )
     reply["providers"] = session.get_providers()
 except mxr.MxrError as problem:
-    reply = problem.to_json()["error"]
+    reply = problem.to_json()
 Path(task["reply"]).write_text(json.dumps(reply))

@@ -65,14 +65,14 @@ def test_it_loads_what_was_fetched(opening: Opening) -> None:
 def test_a_compile_is_no_success(opening: Opening) -> None:
     error, asked = opening(program="of another file format")
     assert asked == ["damaged", "parse", "compile", "save"]
-    assert error["code"] == "mismatch" and "compiled instead of loading" in error["message"]
-    assert "mxr verify" in error["hint"] and error["detail"]["findings"][0]["kind"] == "rewritten"
+    assert error["code"] == "mismatch" and "compiled instead of loading" in error["detail"]
+    assert "mxr verify" in error["hint"] and error["context"]["findings"][0]["kind"] == "rewritten"
 
 
 def test_the_cpu_is_no_success(opening: Opening) -> None:
     error, _ = opening(provider={"no_such_option": "1"})
-    assert error["code"] == "mismatch" and "fell back to the CPU" in error["message"]
-    assert error["detail"]["providers"] == ["CPUExecutionProvider"]
+    assert error["code"] == "mismatch" and "fell back to the CPU" in error["detail"]
+    assert error["context"]["providers"] == ["CPUExecutionProvider"]
 
 
 def test_a_variable_that_overrides_the_option(opening: Opening) -> None:

@@ -35,7 +35,7 @@ from bench_fetch import ASKED, MODEL, mxr, nginx, write_program
 from bench_postgresql import PostgreSQL, filled
 from bench_resolve import JSON, empty_endpoint, fill, request, throughput
 from bench_s3 import bucket, timed
-from peers import PROGRAM, Command, Peer
+from peers import PROGRAM, Command, MakePeer, Peer
 from registry_process import registry
 
 from mxr.util.codec import canonical
@@ -44,8 +44,6 @@ from mxr_registry.database.session import Database
 
 README = Path(__file__).resolve().parent / "README.md"
 BEGIN, END = "<!-- table -->", "<!-- end of the table -->"
-MakePeer = Callable[[Path, str, str], Peer]
-"""Makes a peer from its folder, the endpoint of the S3 server and the name of a bucket."""
 PUSH = ("--model", str(MODEL), "--for", "python", "--precision", "fp32")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,10 @@ class Peer:
     get: Command
     again: Command | None
     fetched: tuple[Path, ...]
+
+
+MakePeer = Callable[[Path, str, str], Peer]
+"""Makes a peer from its folder, the endpoint of the S3 server and the name of a bucket."""
 
 
 def installed(program: str, *requirements: str) -> Path:

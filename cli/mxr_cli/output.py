@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from mxr.artifact.key import Key
 
 
+INTERNAL = 500
+"""HTTP statuses from here on are failures of the registry, of which its log tells more."""
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorFormat:
     """How an error is printed: also as a JSON document on standard output, with a traceback."""
@@ -41,6 +45,8 @@ def print_error(error: MxrError, error_format: ErrorFormat) -> int:
     _print_candidates(_rows(error.context.get("candidates"), "id", "options"))
     if error.hint:
         note(f"     {' '.join(error.hint.split())}")
+    if error.request_id and error.status >= INTERNAL:
+        note(f"     The registry's log has more under request {error.request_id}.")
     return error.exit
 
 

@@ -70,7 +70,7 @@ def _run(task: Mapping[str, Any]) -> Any:
         said = child.stderr.decode(errors="replace").strip().rpartition("\n")[2][:200]
         raise _unreadable(task, f"ended its process with status {child.returncode}. {said}".rstrip(". ")) from None
     if "error" in reply:
-        raise from_json(reply)
+        raise from_json(reply["error"])
     return reply["result"]
 
 

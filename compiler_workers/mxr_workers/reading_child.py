@@ -32,9 +32,9 @@ def main() -> None:
         readers = {"model": _check_model, "calibration": _check_calibration, "program": _describe}
         reply: Mapping[str, Any] = {"result": readers[task["what"]](task)}
     except MxrError as problem:
-        reply = problem.to_json()
+        reply = {"error": problem.to_json()}
     except (MemoryError, RecursionError):
-        reply = DamagedError(f"{task['path']} needs more memory than a worker allows.").to_json()
+        reply = {"error": DamagedError(f"{task['path']} needs more memory than a worker allows.").to_json()}
     with out:
         json.dump(reply, out)
 

@@ -41,6 +41,8 @@ Json = dict[str, Any]
 MEDIA_TYPE = "application/problem+json"
 """The content type of an error in a reply of a registry. Source: RFC 9457, section 3."""
 
+MAX_REQUEST_ID = 128
+
 TYPE = "urn:mxr:error:"
 """What `type` in the JSON form begins with; the code follows."""
 
@@ -50,14 +52,23 @@ class MxrError(Exception):
 
     `code`, `status`, `exit`: the code in the JSON form, the HTTP status and the exit code. `retry`: whether the same
     call can succeed later. `retry_after`: seconds that the registry asks the client to wait (HTTP `Retry-After`).
+    `usual_hint` speaks of commands, `api_hint` of requests. `request_id`: of the request that a registry answered with
+    this error.
     """
 
     code: ClassVar[str] = "internal"
     status: ClassVar[int] = 500
     exit: ClassVar[int] = 70
     retry: ClassVar[bool] = False
+    request_id: str = ""
     usual_hint: ClassVar[str] = "This is a bug in mxr. Run the command again with --debug and report the output."
+    api_hint: ClassVar[str] = "Report it with the lines of the registry's log that name this request."
     retry_after: float | None = None
+
+    def __init_subclass__(cls) -> None:
+        """Let `api_hint` be `usual_hint`, unless the class has one of its own."""
+        if "api_hint" not in cls.__dict__:
+            cls.api_hint = cls.usual_hint
 
     def __init__(
         self, message: str | None = None, *, hint: str | None = None, context: Mapping[str, Any] | None = None
@@ -74,18 +85,24 @@ class MxrError(Exception):
     def to_json(self, status: int | None = None) -> Json:
         """Return the JSON form, which is that of problem details. Source: RFC 9457.
 
-        `status`: the HTTP status of the reply, if it is not that of the class.
+        `status`: the HTTP status of the reply of a registry, whose hints are for whoever speaks HTTP.
         """
-        return {
+        detail, hint = self.message, self.hint
+        if status:
+            from mxr.display.python_words import in_fields
+
+            detail, hint = in_fields(detail), self.api_hint if hint == self.usual_hint else in_fields(hint)
+        found = {
             "type": TYPE + self.code,
             "title": _title(type(self)),
             "status": status or self.status,
-            "detail": self.message,
+            "detail": detail,
             "code": self.code,
-            "hint": self.hint,
+            "hint": hint,
             "retry": self.retry,
             "context": self.context,
         }
+        return found | ({"request_id": self.request_id} if self.request_id else {})
 
 
 def _title(kind: type[MxrError]) -> str:
@@ -97,6 +114,7 @@ class UsageError(MxrError):
 
     code, status, exit = "usage", 422, 2
     usual_hint = "Run the command with --help to see its arguments."
+    api_hint = "Correct the request; `/openapi.json` describes the API."
 
 
 class MalformedError(UsageError):
@@ -111,6 +129,7 @@ class TooLargeError(UsageError):
 
     code, status = "too_large", 413
     usual_hint = "docs/operate.md lists the limits."
+    api_hint = "Send a smaller request; docs/api.md lists the limits."
 
 
 class NotFoundError(MxrError):
@@ -118,6 +137,7 @@ class NotFoundError(MxrError):
 
     code, status, exit = "not_found", 404, 3
     usual_hint = "Check the name. `mxr ls` lists what the registry has."
+    api_hint = "Check the name in the path."
 
 
 class NoSuchArtifactError(NotFoundError):
@@ -125,6 +145,7 @@ class NoSuchArtifactError(NotFoundError):
 
     code = "no_such_artifact"
     usual_hint = "Publish one with `mxr push FILE --model MODEL`. `mxr ls` lists the programs in the registry."
+    api_hint = "Request a compile (`POST /v1/jobs`), or publish a program (`POST /v1/artifacts`)."
 
 
 class NoSuchModelError(NotFoundError):
@@ -132,6 +153,7 @@ class NoSuchModelError(NotFoundError):
 
     code = "no_such_model"
     usual_hint = "Pass the ONNX file instead of its hash."
+    api_hint = "Upload its bytes (`PUT /v1/blobs/{sha256}`), and register it (`POST /v1/models`)."
 
 
 class NoSuchBlobError(NotFoundError):
@@ -139,6 +161,7 @@ class NoSuchBlobError(NotFoundError):
 
     code = "no_such_blob"
     usual_hint = "Push the file again. Only missing bytes are uploaded."
+    api_hint = "Upload the missing blobs (`PUT /v1/blobs/{sha256}`), and send the request again."
 
 
 class NotCompiledError(MxrError):
@@ -146,6 +169,7 @@ class NotCompiledError(MxrError):
 
     code, status, exit, retry = "not_compiled", 404, 4, True
     usual_hint = "Check the progress with `mxr jobs`."
+    api_hint = "Follow the job (`GET /v1/jobs/{id}`)."
 
 
 class CompileFailedError(MxrError):
@@ -153,6 +177,7 @@ class CompileFailedError(MxrError):
 
     code, status, exit = "compile_failed", 409, 5
     usual_hint = "Read the log with `mxr jobs ID`."
+    api_hint = "Read the log of the job (`GET /v1/jobs/{id}/log`)."
 
 
 class MismatchError(MxrError):
@@ -174,6 +199,7 @@ class NotAllowedError(MxrError):
 
     code, status, exit = "not_allowed", 403, 7
     usual_hint = "Pass a token with the required permission: --token or MXR_TOKEN."
+    api_hint = "Ask who runs the registry for the permission."
 
 
 class WouldOverwriteError(NotAllowedError):
@@ -188,6 +214,7 @@ class NoWorkerError(MxrError):
 
     code, status, exit = "no_worker", 409, 8
     usual_hint = "`mxr workers` lists the workers and the declared pools. Start a worker for this target."
+    api_hint = "Start a worker for this target. `GET /v1/workers` lists the workers and the declared pools."
 
 
 class DamagedError(MxrError):
@@ -195,6 +222,7 @@ class DamagedError(MxrError):
 
     code, status, exit = "damaged", 422, 65
     usual_hint = "Copy or download the file again from its source."
+    api_hint = "Send the file again from its source."
 
 
 class DamagedBlobError(DamagedError):
@@ -202,6 +230,7 @@ class DamagedBlobError(DamagedError):
 
     code, status = "damaged_blob", 500
     usual_hint = "Push the file again to repair it. `mxr-registry fsck` lists all damaged data."
+    api_hint = "Send the bytes again to repair them. `mxr-registry fsck` lists all damaged data."
 
 
 class UnreachableError(MxrError):
@@ -230,6 +259,7 @@ class DiskFullError(TemporaryError):
 
     code, status = "disk_full", 507
     usual_hint = "Free some space and run the same command again."
+    api_hint = "Free some space on the registry's disk, and send the request again."
 
 
 class InterruptionError(MxrError):
@@ -237,6 +267,7 @@ class InterruptionError(MxrError):
 
     code, status, exit = "interrupted", 500, 130
     usual_hint = "Run the same command again: it continues where it stopped."
+    api_hint = "Send the request again."
 
 
 def _with_subclasses(cls: type[MxrError]) -> dict[str, type[MxrError]]:
@@ -270,11 +301,14 @@ def from_json(document: object, *, status: int = 500) -> MxrError:
     assert isinstance(document, dict)
     kind = BY_CODE.get(str(document.get("code")), MxrError)
     context = document.get("context")
-    return kind(
+    hint = str(document.get("hint") or "")
+    found = kind(
         str(document.get("detail") or "") or None,
-        hint=str(document.get("hint") or ""),
+        hint=kind.usual_hint if hint == kind.api_hint else hint,
         context=context if isinstance(context, dict) else None,
     )
+    found.request_id = str(document.get("request_id") or "")[:MAX_REQUEST_ID]
+    return found
 
 
 def missing_package(program: str, problem: Exception, extra: str = "") -> MxrError | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from functools import partial
 from http import HTTPStatus
 
@@ -21,7 +20,7 @@ from mxr_registry.database.identity import RegistryIdentity
 from mxr_registry.database.session import Database
 from mxr_registry.jobs.notifications import JobNotifier
 
-from . import metrics
+from . import metrics, request_id
 from .artifacts import inspection
 from .artifacts.refusals import RefusalMemory
 from .routes import artifacts, blobs, defaults, health, jobs, locks, models, pipelines, queue, resolve, uses, workers
@@ -33,6 +32,7 @@ from .routes.identity import IdentifiedApp
 from .server.body_memory import BodyMemory
 from .server.reply_memory import ReplyMemory
 from .server.request_guard import RequestGuard
+from .server.request_ids import RequestIds
 from .storage import open_store
 
 log = logging.getLogger("mxr_registry")
@@ -73,8 +73,9 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     app.add_middleware(BodyMemory, total=settings.limits.body_memory, largest=settings.limits.body)
     app.state.identity = RegistryIdentity(db)
     app.add_middleware(IdentifiedApp, identity=app.state.identity)
-    # The one added last sees a request first.
     app.add_middleware(RequestGuard, allowed=(*settings.allowed_hosts, settings.host))
+    # The one added last sees a request first.
+    app.add_middleware(RequestIds)
     app.include_router(resolve.direct_router)
     for module in (health, resolve, defaults, artifacts, locks, uses, blobs, models, jobs, pipelines, workers, queue):
         app.include_router(module.router)
@@ -130,7 +131,7 @@ def _validation_error(_request: Request, problem: Exception) -> Response:
 def _http_error(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     path = f"{request.method} {request.url.path[:200]}"
-    hint = "`/openapi.json` lists the routes; check the value of --registry."
+    hint = "`/openapi.json` lists the routes; check the URL of the registry."
     error: MxrError = UsageError(f"{path}: {problem.detail}.", hint=hint)
     if problem.status_code == HTTPStatus.NOT_FOUND:
         error = NotFoundError(f"No such route: {path}.", hint=hint)
@@ -138,13 +139,13 @@ def _http_error(request: Request, problem: Exception) -> Response:
 
 
 def _internal_error(request: Request, problem: Exception) -> Response:
-    id = secrets.token_hex(6)
-    log.error("internal error %s in %s %s", id, request.method, request.url.path, exc_info=problem)
+    id = request_id.current()
+    log.error("internal error in %s %s", request.method, request.url.path, exc_info=problem)
     error = MxrError(
-        f"Internal error in the registry, logged as {id}.",
-        hint=f"Report it with the entry {id} of the registry's log.",
-        context={"log": id},
+        f"Internal error in the registry in request {id}.",
+        hint=f"Report it with the lines of the registry's log that name request {id}.",
     )
     # The server makes this reply outside of the middleware.
     uuid = request.app.state.identity.known
-    return error_reply(error, error.status, {REGISTRY_HEADER: uuid} if uuid else None)
+    headers = {request_id.HEADER.decode(): id} | ({REGISTRY_HEADER: uuid} if uuid else {})
+    return error_reply(error, error.status, headers)

@@ -11,7 +11,7 @@ from mxr.display import logs, streams
 from mxr.entry_point import run_program
 from mxr.errors import MxrError
 
-from . import serve_command
+from . import request_id, serve_command
 from .command_options import print_error
 from .maintenance import commands
 from .maintenance.namespace_commands import namespace
@@ -46,7 +46,7 @@ def program(debug: bool) -> None:
     By default, the registry keeps a SQLite database and its files in one data directory. Set MXR_DATABASE_URL and
     MXR_STORE_URL to use another database or store.
     """
-    logs.configure("mxr_registry", debug=debug)
+    logs.configure("mxr_registry", debug=debug, request=request_id.current)
     for library in ("alembic", "boto3", "botocore", "s3transfer", "urllib3"):
         logging.getLogger(library).setLevel(logging.WARNING)
 

@@ -196,7 +196,7 @@ def test_what_lies_in_a_folder_is_adopted(
     (folder / "page.mxr").write_text("<html>")
     (folder / "link_b4.mxr").symlink_to(programs.gfx942)
     error = mxr(*words, "--json", expect=2).error
-    found = {row["file"]: row.get("error", {}).get("message", "") for row in error["context"]["files"]}
+    found = {row["file"]: row.get("error", {}).get("detail", "") for row in error["context"]["files"]}
     assert "4 of the 7 programs" in error["detail"]
     assert "no ONNX file beside alone_b4.mxr" in found["alone_b4.mxr"] and "symbolic link" in found["link_b4.mxr"]
     assert "name says batch 8" in found["convrelu_b8.mxr"] and "page.mxr" in found["page.mxr"]

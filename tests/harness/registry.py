@@ -14,9 +14,16 @@ from typing import Any
 
 import urllib3
 
+from mxr.display.python_words import COMMAND
+
 from .programs import Program, command
 
 STOP_SECONDS = 60.0
+
+PROBLEM = {"type", "title", "status", "detail", "code", "hint", "retry", "context"}
+"""The fields of an error in JSON; a reply of a registry has `request_id` too."""
+
+CLIENT_COMMAND = re.compile(r"mxr (fetch|push|lock|ls|jobs|promote|workers) ")
 
 
 class RegistryProcess:
@@ -106,9 +113,13 @@ class RegistryProcess:
     def call(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Any]:
-        """Status and JSON of a reply."""
+        """Status and JSON of a reply. The hint of an error names no command of a client."""
         reply = self.request(method, path, body, headers)
-        return reply.status, json.loads(reply.data) if reply.data else None
+        said = json.loads(reply.data) if reply.data else None
+        if reply.status >= 400:
+            words = COMMAND.sub("", said["hint"]) + said["detail"]
+            assert "--" not in words and not CLIENT_COMMAND.search(said["hint"]), said
+        return reply.status, said
 
 
 def body_type(body: Any) -> dict[str, str]:

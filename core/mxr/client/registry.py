@@ -31,6 +31,7 @@ from mxr.settings import Settings
 from mxr.util import codec
 from mxr.util.hashing import CHUNK
 
+from .command_hints import command_hint
 from .plain_http import check_token
 from .redirects import PLAIN, RedirectHost, returned_connection
 from .reply_limits import MAX_ERROR, MAX_REPLY, MAX_VALUES, MIN_RATE, REPLY_SECONDS, pool_manager, shut_down_after
@@ -439,6 +440,7 @@ class Client:
         if not (self.identity or has_error(document) or isinstance(error, TemporaryError)):
             return self._foreign(reply)
         error.retry_after = _retry_after(reply)
+        error.hint = command_hint(error) or error.hint
         return error
 
     def _foreign(self, reply: urllib3.BaseHTTPResponse) -> NotARegistryError:

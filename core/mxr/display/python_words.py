@@ -1,8 +1,12 @@
-"""Words an error for a Python program: options of the command line become arguments, and commands stay as they are."""
+"""Words an error for a program: options of the command line become arguments of Python, or fields of the HTTP API.
+
+Commands stay as they are.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 TEXTS = {"for": "consumer"} | {
     name: name.replace("-", "_")
@@ -33,11 +37,26 @@ ENGLISH = frozenset(
 
 def in_python(text: str) -> str:
     """Return a message or a hint with `--batch 8` as `batch=8`. What is no argument of the library stays as it is."""
+    return _outside_commands(text, _translated)
+
+
+def in_fields(text: str) -> str:
+    """Return a message or a hint with `--num-cu 8` as `num_cu 8`."""
+    return _outside_commands(text, lambda words: OPTION.sub(_field, words))
+
+
+def _field(option: re.Match[str]) -> str:
+    negated, name, value = option[1], option[2], option[3]
+    word = {"for": "consumer", "input": "inputs", "option": "options"}.get(name, name.replace("-", "_"))
+    return ("no " if negated else "") + word + ("" if value is None else option[0][-len(value) - 1] + value)
+
+
+def _outside_commands(text: str, translate: Callable[[str], str]) -> str:
     found, at = [], 0
     for command in COMMAND.finditer(text):
-        found += [_translated(text[at : command.start()]), command[0]]
+        found += [translate(text[at : command.start()]), command[0]]
         at = command.end()
-    return "".join((*found, _translated(text[at:])))
+    return "".join((*found, translate(text[at:])))
 
 
 def _translated(text: str) -> str:

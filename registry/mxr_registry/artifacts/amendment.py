@@ -100,8 +100,8 @@ def _refusal(existing: Row, checked: CheckedPublication, differences: list[Diffe
     if not checked.wanted.amend:
         return ConflictError(
             f"These bytes were already published, as artifact {id}, with other facts{listed}.",
-            hint="To replace the facts of an artifact that you pushed, add --amend.",
-            context=context,
+            hint="To replace the facts of an artifact that you pushed, set `amend`.",
+            context=context | {"amendable": True},
         )
     if existing.created_by != checked.source.created_by:
         return NotAllowedError(

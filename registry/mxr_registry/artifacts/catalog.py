@@ -208,12 +208,12 @@ def find_artifact(session: Session, namespace: str, id: str) -> Row:
     query = select(*COLUMNS, row.manifest_json, row.description_json).where(row.namespace == namespace)
     rows = session.execute(query.where(row.id >= id, row.id < id + "g").limit(2)).all()
     if not rows:
-        raise NotFoundError(f"There is no artifact {id}.")
+        raise NotFoundError(f"There is no artifact {id}.", context={"object": "artifact"})
     if len(rows) > 1:
         raise UsageError(
             f"More than one artifact id begins with {id}.",
-            hint="Give more digits of the id; `mxr ls` shows them.",
-            context={"ids": [each.id for each in rows]},
+            hint="Give more digits of the id.",
+            context={"object": "artifact", "ids": [each.id for each in rows]},
         )
     return rows[0]
 
@@ -276,6 +276,6 @@ def remove_artifact(session: Session, namespace: str, id: str) -> str:
     except IntegrityError:
         raise NotAllowedError(
             f"Artifact {row.id[:12]} has just been pinned by a lock.",
-            hint="Run `mxr lock --registered` to list the locks.",
+            hint="List the locks (`GET /v1/locks`).",
         ) from None
     return removed

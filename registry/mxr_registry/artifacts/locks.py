@@ -44,7 +44,8 @@ def register_lock(db: Database, namespace: str, name: str, ids: Sequence[str]) -
             if session.execute(count).scalar_one() > MAX_LOCKS:
                 raise ConflictError(
                     f"There are {MAX_LOCKS} registered locks, which is the limit.",
-                    hint="Remove locks that nobody needs with `mxr lock --unregister NAME`.",
+                    hint="Remove locks that nobody needs (`DELETE /v1/locks/{name}`).",
+                    context={"limit": MAX_LOCKS},
                 )
             row = find_lock(session, namespace, name)
             _refuse_unserved(session, namespace, rows, set(_ids(session, row.seq)))
@@ -55,7 +56,7 @@ def register_lock(db: Database, namespace: str, name: str, ids: Sequence[str]) -
             return show_lock(session, namespace, name)
     except IntegrityError:
         raise NoSuchArtifactError(
-            "An artifact of this lock has just been removed.", hint="Create the lock again with `mxr lock`."
+            "An artifact of this lock has just been removed.", hint="Create the lock again."
         ) from None
 
 
@@ -82,7 +83,7 @@ def _artifacts(session: Session, namespace: str, ids: Sequence[str]) -> list[Row
         raise NoSuchArtifactError(
             f"{len(absent)} of the lock's artifacts are not in the registry: "
             f"{absent[0]}{' and others' if absent[1:] else ''}.",
-            hint="Publish them (for a bundle: `mxr import --into registry`), or create a new lock with `mxr lock`.",
+            hint="Publish them, or register a lock without them.",
             context={"ids": absent[:1000]},
         )
     return list(found.values())
@@ -96,8 +97,8 @@ def _refuse_unserved(session: Session, namespace: str, rows: Iterable[Row], pinn
         raise NotAllowedError(
             f"{len(fresh)} of the lock's artifacts do not answer requests, because the namespace {namespace} serves "
             f"{DESCRIPTIONS[rule]}: {', '.join(id[:12] for id in fresh[:MAX_NAMED])}.",
-            hint=f"Promote them (`mxr promote {fresh[0][:12]}`), or {namespaces.change_command(namespace)}.",
-            context={"ids": fresh[:1000], "serve": rule},
+            hint=f"Promote them (`POST /v1/artifacts/{{id}}/promote`), or {namespaces.change_command(namespace)}.",
+            context={"serve": {"rule": rule, "namespace": namespace, "excluded": fresh[:1000]}},
         )
 
 
@@ -108,7 +109,9 @@ def find_lock(session: Session, namespace: str, name: str) -> Row:
     found = session.execute(query.where(row.namespace == namespace, row.name == name)).first()
     if found is None:
         raise NotFoundError(
-            f"There is no registered lock {name[:120]!r}.", hint="Run `mxr lock --registered` to list the locks."
+            f"There is no registered lock {name[:120]!r}.",
+            hint="List the locks (`GET /v1/locks`).",
+            context={"object": "lock"},
         )
     return found
 
@@ -172,6 +175,6 @@ def refuse_pinned(session: Session, artifact: int, id: str) -> None:
         raise NotAllowedError(
             f"Artifact {id[:12]} is pinned by {'a lock' if len(names) == 1 else f'{len(names)} locks'}: "
             f"{', '.join(names[:MAX_NAMED])}.",
-            hint="Replace the lock with one without this artifact, or remove it with `mxr lock --unregister NAME`.",
+            hint="Replace the lock with one without this artifact, or remove it (`DELETE /v1/locks/{name}`).",
             context={"id": id, "locks": names},
         )

@@ -59,7 +59,7 @@ def miss_error(
     if near and near[0].excluded:
         return _excluded(namespace, rule, message, near, context), context["nearest"]
     message += _nearest_differences(session, namespace, key.model, near)
-    hint = "Have the program compiled, or publish it."
+    hint = "Request a compile (`POST /v1/jobs`), or publish the program (`POST /v1/artifacts`)."
     if accept := acceptance(request, near):
         context["accept"] = accept
         hint += f" The constraints in context.accept take artifact {accept['id'][:12]}."
@@ -83,7 +83,9 @@ def explain_partial(
     if near and near[0].excluded:
         return _excluded(namespace, rule, message, near, context)
     message += _nearest_differences(session, namespace, partial.model, near)
-    return NoSuchArtifactError(message, hint="Have it compiled, with all that is open.", context=context)
+    return NoSuchArtifactError(
+        message, hint="Request a compile (`POST /v1/jobs`), with all that is open.", context=context
+    )
 
 
 def _nearest_differences(session: Session, namespace: str, model: str, near: Sequence[NearestArtifact]) -> str:
@@ -107,9 +109,9 @@ def _excluded(
     return NoSuchArtifactError(
         f"{message}artifact {ids[0][:12]} matches, but it is {near[0].candidate.origin} and not promoted, and the "
         f"namespace {namespace} serves {DESCRIPTIONS[rule]}.",
-        hint=f"{'Have a worker compile it (`--on-miss wait`), or promote' if rule == BUILT_ONLY else 'Promote'} the "
-        f"artifact (`mxr promote {ids[0][:12]}`), or {namespaces.change_command(namespace)}.",
-        context={**context, "serve": {"rule": rule, "excluded": ids}},
+        hint=f"{'Request a compile (`POST /v1/jobs`), or promote' if rule == BUILT_ONLY else 'Promote'} the artifact "
+        f"(`POST /v1/artifacts/{{id}}/promote`), or {namespaces.change_command(namespace)}.",
+        context={**context, "serve": {"rule": rule, "namespace": namespace, "excluded": ids}},
     )
 
 

@@ -197,8 +197,8 @@ def show_model(session: Session, namespace: str, model: str) -> str:
         if claim["inputs"] != first["inputs"]:
             raise NoSuchModelError(
                 f"The publishers of programs of {model} describe different inputs.",
-                hint="Give the ONNX file instead of its identity, or upload the model: "
-                "mxr fetch MODEL.onnx --on-miss ask.",
+                hint="Register the model with its bytes (`POST /v1/models`).",
+                context={"model": model},
             )
     if first is None:
         raise NoSuchModelError(f"The registry does not know the model {model}.")

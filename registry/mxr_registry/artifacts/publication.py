@@ -153,7 +153,7 @@ def refuse_contradictions(wanted: Publish, files: Iterable[File], descriptions: 
     if found:
         raise MismatchError(
             f"{names[0]} does not match its key: {'; '.join(map(str, found[:3]))}.",
-            hint="Publish it under the key that it was compiled for; `mxr inspect FILE` shows its contents.",
+            hint="Publish it under the key that it was compiled for.",
             context={
                 "differences": [each.to_json() for each in found],
                 "files": names,

@@ -184,14 +184,14 @@ def _require_uploads(session: Session, namespace: str, submission: _Submission) 
         lack = "does not know" if model is None else "does not have the bytes of"
         raise NoSuchModelError(
             f"The registry {lack} the model {key.model}.",
-            hint="Give the ONNX file, so that it can be uploaded (API: POST /v1/models with its manifest).",
+            hint="Upload its bytes (`PUT /v1/blobs/{sha256}`), and register it (`POST /v1/models`).",
             context={"model": key.model, "known": model is not None},
         )
     if key.calibration and not (submission.has_calibration and blobs.sizes(session, namespace, [key.calibration])):
         raise NoSuchBlobError(
             f"The registry does not have the calibration data {key.calibration}.",
-            hint="Give the file with --calibration FILE, so that it can be uploaded.",
-            context={"missing": [key.calibration]},
+            hint="Upload the file as a blob (`PUT /v1/blobs/{sha256}`), and name it in `calibration`.",
+            context={"missing": [key.calibration], "calibration": True},
         )
 
 

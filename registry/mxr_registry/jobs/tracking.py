@@ -110,10 +110,10 @@ def find_job(session: Session, namespace: str, id: str) -> Row:
     job_protocol.check_job(id)
     found = session.execute(BY_ID, {"namespace": namespace, "low": id, "high": id + "g"}).all()
     if not found:
-        raise NotFoundError(f"There is no job {id}.", hint="Run `mxr jobs` to list the jobs.")
+        raise NotFoundError(f"There is no job {id}.", hint="List the jobs (`GET /v1/jobs`).", context={"object": "job"})
     if len(found) > 1:
-        hint = "Give more digits of the id; `mxr jobs` shows them."
-        raise UsageError(f"More than one job id begins with {id}.", hint=hint)
+        hint = "Give more digits of the id."
+        raise UsageError(f"More than one job id begins with {id}.", hint=hint, context={"object": "job"})
     return found[0]
 
 

@@ -199,8 +199,11 @@ def no_worker_error(request: Request) -> NoWorkerError:
     key, constraints = request.key, request.constraints
     return NoWorkerError(
         f"No live worker and no declared pool can compile this: it needs {_needed(key, constraints)}.",
-        hint=_hint(key, constraints),
-        context={"needed": request.to_json()["constraints"] | {"lane": lanes.lane_of(key), "kind": key.kind}},
+        hint=_hint(constraints),
+        context={
+            "needed": request.to_json()["constraints"]
+            | {"lane": lanes.lane_of(key), "kind": key.kind, "form": key.form, "complete": _is_complete(constraints)}
+        },
     )
 
 
@@ -227,11 +230,18 @@ def _with_runtime(key: Key) -> str:
     return f", and onnxruntime-migraphx {version} (generation {generation}) in its Python interpreter"
 
 
-def _hint(key: Key, constraints: Constraints) -> str:
-    if "cross" in constraints.allow and None in (constraints.num_cu, constraints.chiplets):
-        return "A cross-compile needs a complete description of the GPU: give --num-cu and --chiplets as well."
-    run = "mxr-worker run" if key.form == "whole" else "mxr-worker run --python PATH-OF-THAT-INTERPRETER"
-    hint = f"Start `{run}` on such a host, or queue the job with `--on-miss ask`. `mxr workers` lists the workers."
+def _is_complete(constraints: Constraints) -> bool:
+    """Whether a cross-compile knows the whole GPU, if one is wanted."""
+    return "cross" not in constraints.allow or None not in (constraints.num_cu, constraints.chiplets)
+
+
+def _hint(constraints: Constraints) -> str:
+    if not _is_complete(constraints):
+        return "A cross-compile needs a complete description of the GPU: state num_cu and chiplets as well."
+    hint = (
+        "Start a worker (`mxr-worker run`) on such a host, or request it without `wait`, so that it is queued. "
+        "`GET /v1/workers` lists the workers."
+    )
     if constraints.rocm_patch and "patch" not in constraints.allow:
-        hint += " `--allow patch` accepts another ROCm patch version."
+        hint += " The allowance `patch` accepts another ROCm patch version."
     return hint

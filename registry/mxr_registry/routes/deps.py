@@ -13,13 +13,13 @@ from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
 
 from mxr.errors import MEDIA_TYPE, MxrError
-from mxr.util.codec import canonical
 from mxr_registry.artifacts.models import DescribeModel
 from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.artifacts.usage import UsageCounter
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.session import Database
+from mxr_registry.request_id import error_body
 from mxr_registry.storage.store import Store
 
 from .bodies import small_body
@@ -76,7 +76,7 @@ def reply(text: str, status: int = 200) -> Response:
 
 def error_reply(error: MxrError, status: int, headers: Mapping[str, str] | None = None) -> Response:
     """Return a response with an error. `status`: that of its class, or what HTTP has for this case."""
-    return Response(canonical(error.to_json(status)).encode(), status, headers, media_type=MEDIA_TYPE)
+    return Response(error_body(error, status), status, headers, media_type=MEDIA_TYPE)
 
 
 class DirectRoute(APIRoute):

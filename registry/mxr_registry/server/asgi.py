@@ -6,18 +6,13 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from mxr.errors import MEDIA_TYPE, MxrError
-from mxr.util.codec import canonical
+from mxr_registry.request_id import error_body
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-
-def error_body(error: MxrError, status: int) -> bytes:
-    """Return the body of a reply with this error."""
-    return canonical(error.to_json(status)).encode()
 
 
 async def send_error(send: Send, error: MxrError, status: int, *headers: tuple[bytes, bytes]) -> None:

@@ -13,14 +13,14 @@ A connection whose request waits in the registry (a long poll, a full store) is 
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from mxr.errors import MEDIA_TYPE, MxrError, TemporaryError, UsageError
+from mxr.errors import MEDIA_TYPE, MalformedError, MxrError, TemporaryError, UsageError
+from mxr_registry import request_id
 from mxr_registry.config.limits import RequestLimits
-
-from .asgi import error_body
 
 MAX_HEADER = 64 << 10
 """Maximum size of the request line and the header of a request, in bytes."""
@@ -33,8 +33,6 @@ LINGER = 5.0
 
 RESERVED = 256
 """File descriptors for everything but connections and uploads: database, inspections, downloads."""
-
-REASONS = {408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 
 class BoundedConnections:
@@ -142,6 +140,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self.bounds.stalled.pop(self, None)
         super().resume_writing()
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP. `msg`: uvicorn's words, in place of which this error is sent."""
+        del msg
+        self._refuse(400, MalformedError("This is not an HTTP/1.1 request.", hint="Check what sends it."))
+
     def check_deadlines(self, moment: float) -> None:
         """Close the connection if a deadline has passed."""
         if self in self.bounds.stalled and moment >= self._write_deadline:
@@ -183,13 +186,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
             return
         if not self._in_linger:
-            body = error_body(error, status)
+            # No request came to be: the current one of this context may be another.
+            id = request_id.make()
+            body = request_id.error_body(error, status, id)
             head = (
-                b"HTTP/1.1 %d " % status,
-                REASONS[status],
-                f"\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: ".encode(),
+                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {MEDIA_TYPE}\r\n"
+                f"content-length: {len(body)}\r\nx-request-id: {id}\r\nconnection: close\r\n\r\n"
             )
-            self.transport.write(b"".join((*head, b"%d\r\nconnection: close\r\n\r\n" % len(body), body)))
+            self.transport.write(head.encode() + body)
         self.transport.close()
         self.loop.call_later(LINGER, self.transport.abort)
 

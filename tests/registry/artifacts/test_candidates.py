@@ -116,8 +116,8 @@ def test_what_the_namespace_does_not_serve_is_said(server: RegistryUnderTest, mo
     serve("built")
     try:
         error = miss(server, model)
-        assert error["context"]["serve"] == {"rule": "built", "excluded": [id]}
-        assert f"mxr promote {id[:12]}" in error["hint"] and "is pushed and not promoted" in error["detail"]
+        assert error["context"]["serve"] == {"rule": "built", "namespace": "default", "excluded": [id]}
+        assert "/promote" in error["hint"] and "is pushed and not promoted" in error["detail"]
         server.ok("POST", f"/v1/artifacts/{id}/promote")
         assert candidates(server, model)["total"] == 1
     finally:

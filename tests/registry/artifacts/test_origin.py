@@ -79,7 +79,7 @@ def test_the_same_bytes_with_other_facts(registry: Any, parts: Any) -> None:
     assert registry.publish(parts.gfx908, key, attributes=facts, provenance={"file": "b"}) == (200, first)
     other = EXPLICIT | {"num_cu": 104}
     status, said = registry.publish(parts.gfx908, key, attributes=other)
-    assert (status, said["code"]) == (409, "conflict") and "--amend" in said["hint"]
+    assert (status, said["code"]) == (409, "conflict") and said["context"]["amendable"] is True
     assert said["context"]["differences"] == [{"field": "num_cu", "asked": 104, "found": 120}]
     assert registry.ok("GET", path) == first
     # An amendment replaces the facts, and ends the promotion of those before it.
@@ -132,9 +132,10 @@ def test_what_a_namespace_serves(registry: Any) -> None:
     error = registry.error("POST", "/v1/resolve", asked)
     assert error["code"] == "no_such_artifact"
     assert "is pushed and not promoted" in error["detail"] and "only artifacts that a worker built" in error["detail"]
-    assert f"mxr promote {pushed['id'][:12]}" in error["hint"] and "--on-miss wait" in error["hint"]
+    rule = {"rule": "built", "namespace": "default", "excluded": [pushed["id"]]}
+    assert "POST /v1/artifacts/{id}/promote" in error["hint"] and "POST /v1/jobs" in error["hint"]
     assert "mxr-registry namespace set default --serve any" in error["hint"]
-    assert error["context"]["serve"] == {"rule": "built", "excluded": [pushed["id"]]}
+    assert error["context"]["serve"] == rule
     unserved = [{"field": "origin", "asked": "built or promoted", "found": "pushed"}]
     assert registry.ok("GET", "/v1/misses")["misses"][0]["nearest"] == [{"id": pushed["id"], "differences": unserved}]
     # It answers no ask. By its id it is served, and a lock that had it keeps it; no lock takes it anew.
@@ -144,7 +145,7 @@ def test_what_a_namespace_serves(registry: Any) -> None:
     assert registry.get(f"{path}/files/model.mxr").data == REF
     registry.ok("PUT", "/v1/locks/before", {"artifacts": [pushed["id"]]})
     refused = registry.error("PUT", "/v1/locks/fresh", {"artifacts": [pushed["id"]]})
-    assert refused["code"] == "not_allowed" and refused["context"] == {"ids": [pushed["id"]], "serve": "built"}
+    assert refused["code"] == "not_allowed" and refused["context"] == {"serve": rule}
     assert [each["name"] for each in registry.ok("GET", "/v1/locks")["locks"]] == ["before"]
 
     registry.ok("POST", f"{path}/promote")

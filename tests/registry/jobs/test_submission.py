@@ -93,7 +93,7 @@ def test_many_who_ask_at_once_make_one_job(registry: Any, parts: Any, wait: bool
 @on_sqlite
 def test_the_model_and_the_calibration_data_must_be_there(registry: Any, parts: Any) -> None:
     stranger = registry.submit_error(own(parts, "stranger") | {"model": "sha256:" + "0" * 64})
-    assert stranger["code"] == "no_such_model" and "upload" in stranger["hint"]
+    assert stranger["code"] == "no_such_model" and "POST /v1/models" in stranger["hint"]
     swept = registry.register_model(parts.onnx + b"\x32\x07removed")
     registry.rows.execute(f"UPDATE models SET complete = false WHERE model = '{swept}'")
     without_bytes = registry.submit_error(own(parts, "said") | {"model": swept})
@@ -111,7 +111,7 @@ def test_who_waits_is_refused_at_once_where_nobody_is_able(registry: Any, parts:
     assert refused["code"] == "no_worker" and refused["retry"] is False
     for word in ("gpu", "gfx942:xnack-", "304 CUs", "ROCm 7.2", "MIGraphX 2.15"):
         assert word in refused["detail"]
-    assert "mxr workers" in refused["hint"]
+    assert "GET /v1/workers" in refused["hint"]
     queued = registry.submit(key, constraints={"num_cu": 304, "xnack": "-"})
     assert queued["state"] == "queued"
     assert registry.submit_error(key, wait=True, constraints={"num_cu": 304, "xnack": "-"})["code"] == "no_worker"

@@ -1,0 +1,122 @@
+"""What to do after an error of a registry, as commands of mxr: a registry words its hints for whoever speaks HTTP.
+
+The words come from the code of an error and from its context. `mxr.workflows.miss_hints` adds what only a request
+knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mxr.artifact.serving import BUILT_ONLY
+from mxr.errors import (
+    ConflictError,
+    MismatchError,
+    MxrError,
+    NoSuchArtifactError,
+    NoSuchBlobError,
+    NotAllowedError,
+    NotFoundError,
+    NoWorkerError,
+    UsageError,
+)
+
+LISTS = {"artifact": "`mxr ls`", "job": "`mxr jobs`", "lock": "`mxr lock --registered`"}
+"""The commands that list objects, by `context.object`."""
+
+Context = Mapping[str, Any]
+
+
+def command_hint(error: MxrError) -> str | None:
+    """Return the hint with commands for an error that a registry answered; None to keep that of the registry."""
+    for kind, words in _WORDS:
+        if isinstance(error, kind) and (found := words(error.context)):
+            return found
+    return None
+
+
+def _not_found(context: Context) -> str:
+    listed = LISTS.get(str(context.get("object")))
+    return f"{listed} lists those that there are." if listed else ""
+
+
+def _ambiguous(context: Context) -> str:
+    listed = LISTS.get(str(context.get("object")))
+    return f"Give more digits of the id; {listed} shows them." if listed else ""
+
+
+def _no_worker(context: Context) -> str:
+    needed = context.get("needed")
+    if not isinstance(needed, Mapping):
+        return ""
+    if needed.get("complete") is False:
+        return "A cross-compile needs a complete description of the GPU: give --num-cu and --chiplets as well."
+    run = "mxr-worker run" if needed.get("form") == "whole" else "mxr-worker run --python PATH-OF-THAT-INTERPRETER"
+    hint = f"Start `{run}` on such a host, or queue the job with `--on-miss ask`. `mxr workers` lists the workers."
+    if needed.get("rocm_patch") and "patch" not in (needed.get("allow") or ()):
+        hint += " `--allow patch` accepts another ROCm patch version."
+    return hint
+
+
+def _excluded(context: Context) -> str:
+    rule = context.get("serve")
+    compiled = isinstance(rule, Mapping) and rule.get("rule") == BUILT_ONLY
+    return f"Have a worker compile it (`--on-miss wait`), or {_promote(rule)}" if compiled else _unserved(context)
+
+
+def _unserved(context: Context) -> str:
+    hint = _promote(context.get("serve"))
+    return hint[:1].upper() + hint[1:]
+
+
+def _promote(rule: object) -> str:
+    """The end of a hint. `rule`: `serve` in the context of an error."""
+    if not (isinstance(rule, Mapping) and isinstance(ids := rule.get("excluded"), list) and ids):
+        return ""
+    every = f"serve every artifact: `mxr-registry namespace set {rule.get('namespace')} --serve any`"
+    return f"promote it (`mxr promote {str(ids[0])[:12]}`), or {every} on the registry's host."
+
+
+def _locked(context: Context) -> str:
+    if "locks" in context:
+        return "Replace the lock with one without this artifact, or remove it with `mxr lock --unregister NAME`."
+    return ""
+
+
+def _absent_from_lock(context: Context) -> str:
+    if "ids" in context:
+        return "Publish them (for a bundle: `mxr import --into registry`), or create a new lock with `mxr lock`."
+    return ""
+
+
+def _other_facts(context: Context) -> str:
+    if context.get("amendable"):
+        return "To replace the facts of an artifact that you pushed, add --amend."
+    if "limit" in context:
+        return "Remove locks that nobody needs with `mxr lock --unregister NAME`."
+    return ""
+
+
+def _other_program(context: Context) -> str:
+    if "files" in context:
+        return "Publish it under the key that it was compiled for; `mxr inspect FILE` shows its contents."
+    return ""
+
+
+def _calibration(context: Context) -> str:
+    return "Give the file with --calibration FILE, so that it can be uploaded." if context.get("calibration") else ""
+
+
+_WORDS: tuple[tuple[type[MxrError], Callable[[Context], str]], ...] = (
+    (NoWorkerError, _no_worker),
+    (NoSuchArtifactError, _excluded),
+    (NoSuchArtifactError, _absent_from_lock),
+    (NotAllowedError, _unserved),
+    (NotAllowedError, _locked),
+    (NoSuchBlobError, _calibration),
+    (NotFoundError, _not_found),
+    (UsageError, _ambiguous),
+    (ConflictError, _other_facts),
+    (MismatchError, _other_program),
+)

@@ -16,13 +16,14 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from mxr.errors import MxrError
 from mxr_registry.config.job_rules import JobRules
-from mxr_registry.database.session import Database, now
+from mxr_registry.database.session import Database, Session, now
 
 from . import lease_endings, leases, tracking, transitions, workers
 from .tracking import JobDocument
@@ -202,6 +203,9 @@ class JobNotifier:
             self._seen_at = self._loop.time()
             waiting = {each.worker for each in self._all_subscriptions() if each.worker}
             await self.run(lambda: self._mark_seen(waiting))
+        # Who subscribed while this was read has seen the state before it.
+        while late := [each for each in changes if each.id in self._subscriptions and each.id not in documents]:
+            documents |= await self.run(partial(self._documents, late))
         for change in changes:
             self._number = max(self._number, change.touched)
             self._wake(change.id, documents.get(change.id))
@@ -220,10 +224,17 @@ class JobNotifier:
             lease_endings.expire(self._db, self._rules)
         with self._db.reading() as session:
             changes = transitions.changes_since(session, self._number)
-            documents = {each.id: tracking.at(session, self._rules, each.seq) for each in changes if each.id in topics}
+            documents = self._shown(session, [each for each in changes if each.id in topics])
             moment = now(session) if expire else self._moment
             due = transitions.due(session, self._moment, moment) if expire else []
         return changes, documents, {f"{namespace} {lane}" for namespace, lane in due}, moment
+
+    def _documents(self, changes: Iterable[transitions.JobChange]) -> dict[str, JobDocument]:
+        with self._db.reading() as session:
+            return self._shown(session, changes)
+
+    def _shown(self, session: Session, changes: Iterable[transitions.JobChange]) -> dict[str, JobDocument]:
+        return {each.id: tracking.at(session, self._rules, each.seq) for each in changes}
 
     def _mark_seen(self, waiting: set[tuple[str, str]]) -> None:
         if waiting:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +15,10 @@ import pytest
 from harness.scale import crowd
 from harness.waiting import PendingRequest
 from registry.registry_client import marked, on_sqlite
+
+from mxr_registry.config.job_rules import JobRules
+from mxr_registry.database.session import Database
+from mxr_registry.jobs.notifications import JobNotifier
 
 
 def own(parts: Any, name: str) -> dict[str, Any]:
@@ -52,6 +58,40 @@ def test_a_waiter_hears_of_a_change(registry: Any, parts: Any) -> None:
         found = waiting.reply()[1]
         # At the end of the wait it would be told the same: the registry reads the job again then.
         assert found["phase"] == phase and found["version"] > version
+    registry.finish(lease)
+
+
+def test_who_subscribes_while_changes_are_read_hears_of_them(
+    registry: Any, parts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = registry.register_worker()
+    job = registry.submit(own(parts, "late"))
+    lease = registry.claim(worker)
+    db = Database(registry.rows.url)
+    notifier = JobNotifier(db, JobRules())
+    read, begun, go = notifier._read, threading.Event(), threading.Event()
+
+    def slow_read(*arguments: Any) -> Any:
+        begun.set()
+        assert go.wait(30)
+        return read(*arguments)
+
+    async def connected() -> Any:
+        await asyncio.Event().wait()
+
+    async def hear() -> Any:
+        async with notifier.subscribe(["another"], connected):
+            monkeypatch.setattr(notifier, "_read", slow_read)
+            await asyncio.to_thread(begun.wait, 30)
+            async with notifier.subscribe([job["id"]], connected) as late:
+                await asyncio.to_thread(registry.heartbeat, lease, phase="heard")
+                go.set()
+                assert await late.wait(30)
+                return late.document
+
+    document = asyncio.run(hear())
+    assert document is not None and json.loads(document.text)["phase"] == "heard"
+    db.close()
     registry.finish(lease)
 
 

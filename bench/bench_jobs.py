@@ -154,7 +154,7 @@ def crowd(folder: Path, seconds: float, waiting: int, rounds: int) -> dict[str, 
         db = Database(f"sqlite:///{folder}/crowd/registry.db")
         fill(db, folder / "fill-crowd", 20, 1, 1)
         db.close()
-        ids = [job["id"] for job in call(registry, "GET", "/v1/jobs")["jobs"]]
+        ids = [job["id"] for job in call(registry, "GET", "/v1/jobs")["items"]]
         can = encode(job_protocol.WorkerCapabilities((HostTarget("gfx900"),), HostToolchain("7.2.1", "2.15.0")))
         staff = [
             call(registry, "POST", "/v1/workers", {"name": f"w{n}", "can": can})["id"] for n in range(waiting // 6)

@@ -110,10 +110,11 @@ def suggest_compile(session: Session, error: MxrError, asked: PreparedRequest) -
     from mxr.protocol import capabilities
 
     try:
-        listed = session.client().workers()
+        client = session.client()
+        available = [each.can for each in client.workers() if each.state != "lost"]
+        available += [each.can for each in client.pools()]
     except MxrError:
         return
-    available = [each.can for each in listed.workers if each.state != "lost"] + [each.can for each in listed.pools]
     if any(capabilities.able(each, asked.request) is not None for each in available):
         hint = "Add `--on-miss wait` to have a worker compile and publish it."
     elif available:

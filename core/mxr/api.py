@@ -254,7 +254,7 @@ def prepare(
 def _ask(options: RequestOptions, subject: ModelReference, host: Host, connect: Connect | None) -> PreparedRequest:
     def toolchains(identity: str, arch: str | None) -> list[str]:
         try:
-            found = connect().artifacts(model=identity, arch=arch, limit=1000).artifacts if connect else ()
+            found = connect().artifacts(model=identity, arch=arch, limit=1000).items if connect else ()
         except MxrError:
             return []
         rows = {(each.key.rocm, each.key.migraphx) for each in found}

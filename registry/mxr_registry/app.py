@@ -124,8 +124,10 @@ def _mxr_error(request: Request, problem: Exception) -> Response:
 
 
 def _validation_error(_request: Request, problem: Exception) -> Response:
-    hint = "Correct the request; `/openapi.json` describes the API."
-    return error_reply(UsageError(f"The request is invalid: {problem}"[:500], hint=hint), 422)
+    assert isinstance(problem, RequestValidationError)
+    found = problem.errors()[0]
+    where = ".".join(map(str, found["loc"][1:]))
+    return error_reply(UsageError(f"{where}: {found['msg']}."[:500]), 422)
 
 
 def _http_error(request: Request, problem: Exception) -> Response:

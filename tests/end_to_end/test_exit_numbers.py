@@ -87,7 +87,7 @@ def test_a_client_that_lies_is_refused_by_the_registry(
     found = {row["field"]: row for row in error["context"]["differences"]}
     assert found["arch"]["asked"] == "gfx942"
     assert found["arch"]["found"].startswith("gfx908")
-    assert registry.ask("GET", "/v1/artifacts?arch=gfx942").json()["artifacts"] == []
+    assert registry.ask("GET", "/v1/artifacts?arch=gfx942").json()["items"] == []
 
 
 def test_a_program_that_was_never_compiled_is_refused(mxr: Host, convnet: Path, programs: Programs) -> None:

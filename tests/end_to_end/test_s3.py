@@ -305,7 +305,7 @@ class TestOutages:
         inside.spoil(Answer(503), method="PUT", part="blobs")
         with pytest.raises(AssertionError, match="expected exit 0"):
             publish(registry)
-        assert registry.ask("GET", "/v1/artifacts").json()["artifacts"] == []
+        assert registry.ask("GET", "/v1/artifacts").json()["items"] == []
         inside.heal()
         publish(registry).fetch("one")
 

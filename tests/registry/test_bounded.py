@@ -48,7 +48,7 @@ def test_a_request_with_100000_inputs_is_refused_and_not_kept(server: Any) -> No
                 assert error["code"] == "usage" and "at most 1000 inputs" in error["detail"], path
             else:
                 assert error["code"] == "too_large", "a request about one program is no large document"
-    assert server.ok("GET", "/v1/misses")["misses"] == []
+    assert server.ok("GET", "/v1/misses")["items"] == []
 
 
 def test_deep_documents_are_refused_everywhere(server: Any) -> None:
@@ -61,7 +61,7 @@ def test_deep_documents_are_refused_everywhere(server: Any) -> None:
             assert error["code"] == "malformed" and "nested" in error["detail"]
     for path in ("/v1/resolve", "/v1/jobs", "/v1/workers", "/v1/models", "/v1/uses", "/v1/jobs/watch"):
         assert server.error("POST", path, {"a": deep(900)})["code"] == "malformed"
-    assert server.ok("GET", "/v1/artifacts")["artifacts"] == []
+    assert server.ok("GET", "/v1/artifacts")["items"] == []
 
 
 def memory_of(pid: int, field: str) -> float:

@@ -37,4 +37,4 @@ def test_no_route_accepts_them(server: Any, parts: Any, more: dict[str, Any]) ->
         assert name in said["detail"], path
     status, said = server.publish(parts.ref, key)
     assert (status, said["code"]) == (422, "usage")
-    assert server.call("GET", "/v1/jobs")[1]["jobs"] == []
+    assert server.call("GET", "/v1/jobs")[1]["items"] == []

@@ -50,7 +50,7 @@ def test_a_new_model_is_registered(both: Any) -> None:
         stated = both[0].registration(ONNX + b"\x32\x03%03d" % n)  # with a doc_string of its own
         found = at_once(lambda number, stated=stated: both[number % 2].call("POST", "/v1/models", stated))
         assert {status for status, _ in found} == {200}, found
-        known = [each["model"] for each in both[0].call("GET", "/v1/models")[1]["models"]]
+        known = [each["model"] for each in both[0].call("GET", "/v1/models")[1]["items"]]
         assert known.count(stated["model"]) == 1
 
 
@@ -68,7 +68,7 @@ def test_programs_of_one_new_model_are_published(both: Any, parts: Any) -> None:
 
         found = at_once(publish)
         assert sorted(status for status, _ in found) == [200] * (MANY // 2) + [201] * (MANY // 2), found
-        assert len(both[0].call("GET", f"/v1/artifacts?model={model}")[1]["artifacts"]) == MANY // 2
+        assert len(both[0].call("GET", f"/v1/artifacts?model={model}")[1]["items"]) == MANY // 2
 
 
 def test_each_promotion_has_its_place(both: Any, parts: Any) -> None:
@@ -98,7 +98,7 @@ def test_the_same_blob_arrives(both: Any) -> None:
 def test_each_miss_counts(both: Any, parts: Any) -> None:
     found = at_once(lambda n: both[n % 2].call("POST", "/v1/resolve", {"key": parts.gpu_key("gfx1201")}))
     assert {status for status, _ in found} == {404}
-    (miss,) = both[0].call("GET", "/v1/misses")[1]["misses"]
+    (miss,) = both[0].call("GET", "/v1/misses")[1]["items"]
     # A miss that meets a busy database for longer than a moment is let go; it is a count, no account.
     assert MANY // 2 <= miss["count"] <= MANY
 

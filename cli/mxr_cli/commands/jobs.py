@@ -71,12 +71,12 @@ def jobs(
 def _list(session: Session, filters: dict[str, Any]) -> None:
     listed = session.client().jobs(**filters)
     if session.as_json:
-        print_json({"jobs": [_row(job) for job in listed.jobs]})
+        print_json({"jobs": [_row(job) for job in listed.items]})
         return
-    models = model_cells([(job.model_name, job.request.key.model) for job in listed.jobs])
+    models = model_cells([(job.model_name, job.request.key.model) for job in listed.items])
     rows = [
         (job.id[:12], job.state, model, *key_cells(job.request.key), str(job.attempts), format_time(job.created_at))
-        for job, model in zip(listed.jobs, models, strict=True)
+        for job, model in zip(listed.items, models, strict=True)
     ]
     print_table(rows, ("ID", "STATE", "MODEL", "TARGET", "TOOLCHAIN", "INPUTS", "PRECISION", "ATTEMPTS", "CREATED"))
     if listed.next is not None:

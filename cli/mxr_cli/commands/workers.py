@@ -22,22 +22,28 @@ def workers(session: Session) -> None:
 
     A declared pool counts even while it is scaled to zero workers.
     """
-    listed = session.client().workers()
+    client = session.client()
+    listed, pools = client.workers(), client.pools()
     if session.as_json:
         from mxr.protocol.artifacts import message_document
 
-        print_json(message_document(listed))
+        print_json(
+            {
+                "workers": [message_document(each) for each in listed],
+                "pools": [message_document(each) for each in pools],
+            }
+        )
         return
     print_table(
         [
             (each.name, each.state, *_capabilities(each.can), (each.job or "")[:12], format_time(each.seen_at))
-            for each in listed.workers
+            for each in listed
         ],
         ("WORKER", "STATE", "TARGETS", "TOOLCHAIN", "JOB", "SEEN"),
     )
-    if listed.pools:
+    if pools:
         echo()
-        rows = [(each.name, *_capabilities(each.can), str(each.queued), str(each.running)) for each in listed.pools]
+        rows = [(each.name, *_capabilities(each.can), str(each.queued), str(each.running)) for each in pools]
         print_table(rows, ("POOL", "TARGETS", "TOOLCHAIN", "QUEUED", "RUNNING"))
 
 

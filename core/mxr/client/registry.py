@@ -160,7 +160,7 @@ class Client:
     def locks(self) -> tuple[artifact_protocol.RegisteredLock, ...]:
         """Return all registered locks."""
         pages = self._pages(artifact_protocol.Locks, "/locks", {})
-        return tuple(each for page in pages for each in page.locks)
+        return tuple(each for page in pages for each in page.items)
 
     def remove_lock(self, name: str) -> artifact_protocol.RegisteredLock:
         """Remove a registered lock and return its last state."""
@@ -173,7 +173,7 @@ class Client:
     def model_identities(self, prefix: str) -> tuple[str, ...]:
         """Return the identities of all models that begin with `prefix`: "sha256:" and at least 12 hex digits."""
         pages = self._pages(artifact_protocol.Models, "/models", {"prefix": prefix})
-        return tuple(each.model for page in pages for each in page.models)
+        return tuple(each.model for page in pages for each in page.items)
 
     def register_model(self, statement: artifact_protocol.RegisterModel) -> artifact_protocol.Model:
         """Register a model. It is complete where the statement has a manifest and every blob is uploaded."""
@@ -234,12 +234,17 @@ class Client:
         with self._reply("GET", _job(identity) + "/log" + _query({"offset": offset})) as reply:
             return self._read(reply), int(reply.headers.get("mxr-log-next", offset))
 
-    def workers(self) -> job_protocol.Workers:
-        """Return all workers and the declared pools."""
+    def workers(self) -> tuple[job_protocol.WorkerInfo, ...]:
+        """Return all workers."""
         from mxr.protocol import jobs as job_protocol
 
-        pages = list(self._pages(job_protocol.Workers, "/workers", {}))
-        return replace(pages[0], workers=tuple(each for page in pages for each in page.workers), next=None)
+        return tuple(each for page in self._pages(job_protocol.Workers, "/workers", {}) for each in page.items)
+
+    def pools(self) -> tuple[job_protocol.DeclaredPool, ...]:
+        """Return the declared pools, with their queued and running jobs."""
+        from mxr.protocol import jobs as job_protocol
+
+        return tuple(each for page in self._pages(job_protocol.Pools, "/pools", {}) for each in page.items)
 
     def report_uses(self, some: tuple[artifact_protocol.Use, ...]) -> artifact_protocol.UsesAccepted:
         """Report uses of programs that a local cache served. Sent once: a later report includes them again."""
@@ -258,7 +263,7 @@ class Client:
         """
         found: list[artifact_protocol.ArtifactUsage] = []
         for page in self._pages(artifact_protocol.UsageReply, "/uses", filters):
-            found += page.uses
+            found += page.items
             if len(found) >= most:
                 break
         return tuple(found[:most])

@@ -74,7 +74,7 @@ class OrtInstaller(Installer):
             return None
         try:
             # This looks the set up by digest: a resolve would count as a miss, although this is only an attempt.
-            if connect is not None and not connect().artifacts(digest=request.key.digest, limit=1).artifacts:
+            if connect is not None and not connect().artifacts(digest=request.key.digest, limit=1).items:
                 return None
             return fetch_workflow.fetch(request, cache, connect)
         except UnreachableError:
@@ -120,7 +120,7 @@ class OrtInstaller(Installer):
             recorded = _recorded_request(asked, subject, output)[0]
         except UsageError:
             return asked  # which ONNX Runtime will serve is not known here
-        if connect().artifacts(digest=recorded.request.key.digest, limit=1).artifacts:
+        if connect().artifacts(digest=recorded.request.key.digest, limit=1).items:
             return recorded
         try:
             needed = self.recording_request(asked, subject, output)

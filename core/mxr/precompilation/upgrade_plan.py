@@ -170,7 +170,7 @@ def _seconds(client: Client, of: Versions) -> Iterator[tuple[str, float]]:
     after: str | None = None
     while True:
         page = client.artifacts(migraphx=of.migraphx, rocm=of.rocm, limit=PAGE, after=after)
-        for each in page.artifacts:
+        for each in page.items:
             seconds = seconds_of(each)
             if seconds is not None:
                 yield each.id, seconds

@@ -95,7 +95,7 @@ class RegisterModel:
 class Models:
     """The reply of `GET /v1/models`: a page, and where the next page begins."""
 
-    models: tuple[Model, ...]
+    items: tuple[Model, ...]
     next: str | None = None
 
 
@@ -124,7 +124,7 @@ class Publish:
 class Artifacts:
     """The reply of `GET /v1/artifacts`: a page, and where the next page begins."""
 
-    artifacts: tuple[Artifact, ...]
+    items: tuple[Artifact, ...]
     next: str | None = None
 
 
@@ -224,7 +224,7 @@ class RegisteredLock:
 class Locks:
     """The reply of `GET /v1/locks`, sorted by name."""
 
-    locks: tuple[RegisteredLock, ...]
+    items: tuple[RegisteredLock, ...]
     next: str | None = None
 
 
@@ -244,7 +244,7 @@ class RecordedMiss:
 class Misses:
     """The reply of `GET /v1/misses`, latest first."""
 
-    misses: tuple[RecordedMiss, ...]
+    items: tuple[RecordedMiss, ...]
     next: str | None = None
 
 
@@ -294,7 +294,7 @@ class ArtifactUsage:
 class UsageReply:
     """The reply of `GET /v1/uses`, most used first."""
 
-    uses: tuple[ArtifactUsage, ...]
+    items: tuple[ArtifactUsage, ...]
     next: str | None = None
 
 

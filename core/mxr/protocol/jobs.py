@@ -99,7 +99,7 @@ class Job:
 class Jobs:
     """The reply of `GET /v1/jobs`, latest first."""
 
-    jobs: tuple[Job, ...]
+    items: tuple[Job, ...]
     next: str | None = None
 
 
@@ -161,8 +161,15 @@ class DeclaredPool:
 class Workers:
     """The reply of `GET /v1/workers`."""
 
-    workers: tuple[WorkerInfo, ...]
-    pools: tuple[DeclaredPool, ...] = ()
+    items: tuple[WorkerInfo, ...]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """The reply of `GET /v1/pools`."""
+
+    items: tuple[DeclaredPool, ...]
     next: str | None = None
 
 

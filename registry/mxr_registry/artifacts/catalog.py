@@ -18,7 +18,7 @@ from mxr.artifact.serving import BUILT, PUBLISHER
 from mxr.errors import NotAllowedError, NotFoundError, UsageError
 from mxr.util.codec import decode
 from mxr.util.hashing import sha256_hex
-from mxr_registry.database.paging import begins_with, read_page
+from mxr_registry.database.paging import begins_with, list_page, read_cursor
 from mxr_registry.database.session import Row, Session, advisory_lock, default_serve, now
 from mxr_registry.database.tables import (
     ArtifactBlobRow,
@@ -86,13 +86,9 @@ class ArtifactFilters:
                 raise UsageError(
                     f"{name}: unknown filter.", hint=f"Use one of these filters: {', '.join(sorted(known))}."
                 )
-        limit, after = query.get("limit", "100"), query.get("after")
+        limit = query.get("limit", "100")
         if not re.fullmatch(r"[1-9][0-9]{0,3}", limit, re.ASCII) or int(limit) > MAX_LISTED:
             raise UsageError(f"limit: expected 1 to {MAX_LISTED}, found {limit[:20]!r}.", hint="Correct the limit.")
-        if after is not None and not re.fullmatch(r"[0-9]{1,18}", after, re.ASCII):
-            raise UsageError(
-                f"after: {after[:40]!r} is not valid.", hint="Use the value of `next` in the previous page."
-            )
         return cls(**{**query, "limit": int(limit)})  # type: ignore[arg-type]
 
 
@@ -111,13 +107,18 @@ def list_artifacts(session: Session, namespace: str, filters: ArtifactFilters) -
             row.seq.in_(select(ArtifactInputRow.artifact).where(ArtifactInputRow.name == filters.input))
         )
     if filters.after is not None:
-        query = query.where(row.seq < int(filters.after))
+        (seq,) = read_cursor("artifacts", filters.after, int)
+        query = query.where(row.seq < seq)
     rule = default_serve(session)
-    page, last = read_page(
-        session, query.order_by(row.seq.desc()), lambda each: f"{{{fields_of(each, rule)}}}", filters.limit
+    rows = query.order_by(row.seq.desc())
+    return list_page(
+        session,
+        rows,
+        lambda each: f"{{{fields_of(each, rule)}}}",
+        "artifacts",
+        lambda each: (each.seq,),
+        filters.limit,
     )
-    next_page = "null" if last is None else f'"{last.seq}"'
-    return '{"artifacts":[' + ",".join(page) + f'],"next":{next_page}}}'
 
 
 def show_artifact(session: Session, namespace: str, id: str) -> str:

@@ -15,7 +15,7 @@ from mxr.artifact.limits import MAX_LOCKS
 from mxr.artifact.serving import DESCRIPTIONS, allows
 from mxr.errors import ConflictError, NoSuchArtifactError, NotAllowedError, NotFoundError, UsageError
 from mxr.util.codec import canonical
-from mxr_registry.database.paging import MAX_PAGE, MAX_ROWS
+from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
 from mxr_registry.database.session import Database, Row, Session, now, upsert
 from mxr_registry.database.tables import ArtifactRow, LockArtifactRow, LockRow
 
@@ -122,23 +122,17 @@ def show_lock(session: Session, namespace: str, name: str) -> str:
     return _to_json(row, _ids(session, row.seq))
 
 
-def list_locks(session: Session, namespace: str, after: str | None = None) -> str:
+def list_locks(session: Session, namespace: str, after: str | None = None, limit: int = MAX_ROWS) -> str:
     """Return the JSON of one page of locks, sorted by name. `after`: `next` of the previous page."""
     row = LockRow
     query = select(row.seq, row.name, row.created_at, row.updated_at).where(row.namespace == namespace)
     if after is not None:
-        query = query.where(row.name > check_name(after))
-    rows = session.execute(query.order_by(row.name).limit(MAX_ROWS + 1)).all()
-    page: list[str] = []
-    size = 0
-    for each in rows[:MAX_ROWS]:
-        text = _to_json(each, _ids(session, each.seq))
-        size += len(text)
-        if page and size > MAX_PAGE:
-            break
-        page.append(text)
-    next_page = canonical(rows[len(page) - 1].name) if len(page) < len(rows) else "null"
-    return '{"locks":[' + ",".join(page) + f'],"next":{next_page}}}'
+        (name,) = read_cursor("locks", after, str)
+        query = query.where(row.name > name)
+    rows = query.order_by(row.name)
+    return list_page(
+        session, rows, lambda each: _to_json(each, _ids(session, each.seq)), "locks", lambda each: (each.name,), limit
+    )
 
 
 def _ids(session: Session, lock: int) -> Sequence[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
@@ -15,8 +14,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from mxr.artifact.attributes import Request
 from mxr.artifact.limits import MAX_MISS_BYTES, MAX_MISSES
 from mxr.errors import MxrError
-from mxr.util.codec import canonical, refuse
-from mxr_registry.database.paging import read_page
+from mxr.util.codec import canonical
+from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
 from mxr_registry.database.session import Database, Row, Session, now, upsert
 from mxr_registry.database.tables import MissRow
 
@@ -75,19 +74,18 @@ def _trim(session: Session, namespace: str) -> None:
         session.execute(delete(row).where(row.namespace == namespace, row.last_at < oldest))
 
 
-def list_misses(session: Session, namespace: str, after: str | None = None) -> str:
+def list_misses(session: Session, namespace: str, after: str | None = None, limit: int = MAX_ROWS) -> str:
     """Return the JSON of one page of misses, latest first. `after`: `next` of the previous page.
 
     Raises `UsageError`.
     """
     query = select(*MissRow.__table__.c).where(MissRow.namespace == namespace)
     if after is not None:
-        last_at, request = _cursor(after)
+        last_at, request = read_cursor("misses", after, float, str)
         earlier = (MissRow.last_at == last_at) & (MissRow.request > request)
         query = query.where((MissRow.last_at < last_at) | earlier)
-    page, last = read_page(session, query.order_by(MissRow.last_at.desc(), MissRow.request), _to_json)
-    next_page = "null" if last is None else f'"{last.last_at}-{last.request}"'
-    return '{"misses":[' + ",".join(page) + f'],"next":{next_page}}}'
+    rows = query.order_by(MissRow.last_at.desc(), MissRow.request)
+    return list_page(session, rows, _to_json, "misses", lambda row: (float(row.last_at), row.request), limit)
 
 
 def _to_json(row: Row) -> str:
@@ -95,10 +93,3 @@ def _to_json(row: Row) -> str:
         f'{{"digest":"{row.digest}","request":{row.request_json},"count":{row.count},"first_at":{row.first_at},'
         f'"last_at":{row.last_at},"nearest":{row.nearest_json}}}'
     )
-
-
-def _cursor(after: str) -> tuple[float, str]:
-    found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)-([0-9a-f]{64})", after)
-    if found is None:
-        raise refuse("after", "the value of `next` in the previous page", after[:40])
-    return float(found[1]), found[2]

@@ -19,7 +19,7 @@ from mxr.errors import DamagedError, NoSuchBlobError, NoSuchModelError
 from mxr.onnxfile import OnnxInput, OnnxModel, OutputDim, check_names
 from mxr.protocol.artifacts import RegisterModel, check_model
 from mxr.util.codec import canonical, encode, refuse
-from mxr_registry.database.paging import PREFETCHED, check_number, read_page
+from mxr_registry.database.paging import MAX_ROWS, PREFETCHED, cursor, page_json, read_cursor, read_page
 from mxr_registry.database.session import Database, Row, Session, now
 from mxr_registry.database.tables import ArtifactRow, ModelBlobRow, ModelRow
 from mxr_registry.storage.store import Store
@@ -222,7 +222,9 @@ def _claimed(model: str, claim: dict[str, Any]) -> dict[str, Any]:
     return {"model": model, "complete": False, "claimed": True, "onnx": None, "manifest": None, **claim}
 
 
-def list_models(session: Session, namespace: str, prefix: str | None = None, after: str | None = None) -> str:
+def list_models(
+    session: Session, namespace: str, prefix: str | None = None, after: str | None = None, limit: int = MAX_ROWS
+) -> str:
     """Return the JSON of one page of models without manifests, newest first. `after`: `next` of the previous page.
 
     With `prefix`, of the models whose identity begins with it; the last page also has those that are only claimed.
@@ -232,12 +234,13 @@ def list_models(session: Session, namespace: str, prefix: str | None = None, aft
         row.namespace == namespace
     )
     if after is not None:
-        query = query.where(row.seq < check_number(after))
+        (seq,) = read_cursor("models", after, int)
+        query = query.where(row.seq < seq)
     if prefix is not None:
         if not MODEL_SHORT.fullmatch(prefix):
             raise refuse("prefix", "sha256: and 12 to 64 hex digits", prefix)
         query = query.where(row.model.startswith(prefix))
-    page, last = read_page(session, query.order_by(row.seq.desc()), lambda each: _to_json(each, None))
+    page, last = read_page(session, query.order_by(row.seq.desc()), lambda each: _to_json(each, None), limit)
     if prefix is not None and last is None:
         table = ArtifactRow
         stored = select(row.model).where(row.namespace == namespace)
@@ -246,8 +249,7 @@ def list_models(session: Session, namespace: str, prefix: str | None = None, aft
         )
         for model in session.execute(models.distinct().limit(MAX_LISTED)).scalars():
             page.append(canonical(_claimed(model, {"name": "model.onnx", "inputs": []})))
-    next_page = "null" if last is None else f'"{last.seq}"'
-    return '{"models":[' + ",".join(page) + f'],"next":{next_page}}}'
+    return page_json(page, None if last is None else cursor("models", (last.seq,)))
 
 
 def _to_json(row: Row, manifest: str | None) -> str:

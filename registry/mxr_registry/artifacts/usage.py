@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,8 +18,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from mxr.errors import MxrError, UsageError
 from mxr.protocol.artifacts import Use
-from mxr.util.codec import refuse
-from mxr_registry.database.paging import read_page
+from mxr_registry.database.paging import list_page, read_cursor
 from mxr_registry.database.session import Database, Row, Session, default_serve, now
 from mxr_registry.database.tables import ArtifactRow, UseRow
 
@@ -153,8 +151,6 @@ class UsageFilters:
             known = ", ".join(cls.__dataclass_fields__)
             raise UsageError(f"{unknown[0][:40]}: unknown filter.", hint=f"Use one of these filters: {known}.")
         numbers = {name: _number(name, query[name], limit) for name, limit in _LIMITS.items() if name in query}
-        if "after" in query and not re.fullmatch(r"[0-9]{1,18}-[0-9]{1,18}", query["after"], re.ASCII):
-            raise refuse("after", "the value of `next` in the previous page", query["after"][:40])
         return cls(**{**query, **numbers})  # type: ignore[arg-type]
 
 
@@ -168,7 +164,7 @@ def _number(name: str, text: str, limit: int) -> int:
 
 
 def list_usage(session: Session, namespace: str, filters: UsageFilters) -> str:
-    """Return the JSON of a `UsageError` reply (see `mxr.protocol.artifacts`)."""
+    """Return the JSON of a `UsageReply` (see `mxr.protocol.artifacts`)."""
     since = cast(now(session) // DAY, Integer) - filters.days
     total: Any = func.sum(UseRow.count).label("total")
     used = select(UseRow.artifact, total, func.max(UseRow.used_at).label("last")).where(UseRow.day > since)
@@ -181,12 +177,17 @@ def list_usage(session: Session, namespace: str, filters: UsageFilters) -> str:
             query = query.where(getattr(row, name) == value)
     query = query.where(row.namespace == namespace).order_by(sums.c.total.desc(), row.seq)
     if filters.after is not None:
-        total, _, seq = filters.after.partition("-")
-        query = query.where((sums.c.total < int(total)) | ((sums.c.total == int(total)) & (row.seq > int(seq))))
+        total, seq = read_cursor("uses", filters.after, int, int)
+        query = query.where((sums.c.total < total) | ((sums.c.total == total) & (row.seq > seq)))
     rule = default_serve(session)
-    page, last = read_page(session, query, lambda each: _to_json(each, rule), filters.limit)
-    next_page = "null" if last is None else f'"{int(last.total)}-{last.seq}"'
-    return '{"uses":[' + ",".join(page) + f'],"next":{next_page}}}'
+    return list_page(
+        session,
+        query,
+        lambda each: _to_json(each, rule),
+        "uses",
+        lambda each: (int(each.total), each.seq),
+        filters.limit,
+    )
 
 
 def _to_json(row: Row, rule: str) -> str:

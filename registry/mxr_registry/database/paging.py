@@ -1,12 +1,19 @@
-"""Pages of lists, bounded in rows and in bytes: a row can be large, because its text comes from clients."""
+"""Pages of lists, bounded in rows and in bytes: a row can be large, because its text comes from clients.
+
+A cursor says after which row the next page begins, not how many rows were before it: rows that come and go meanwhile
+neither hide others nor repeat them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import binascii
+from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
-from mxr.util.codec import refuse
+from mxr.errors import UsageError
+from mxr.util import codec
 
 from .session import Row, Session
 
@@ -18,6 +25,55 @@ MAX_ROWS = 1_000
 
 PREFETCHED = 8
 """Rows that are read from the database at once."""
+
+
+MAX_CURSOR = 2_000
+"""Characters of a cursor."""
+
+Position = Sequence[int | float | str]
+"""The values that a list is ordered by, of one row."""
+
+
+def list_page(
+    session: Session,
+    query: Any,
+    to_text: Callable[[Row], str],
+    kind: str,
+    position: Callable[[Row], Position],
+    limit: int = MAX_ROWS,
+) -> str:
+    """Return the JSON of one page, `{"items": [...], "next": CURSOR or null}`.
+
+    `kind`: the name of the list, in its cursors.
+    """
+    texts, last = read_page(session, query, to_text, limit)
+    return page_json(texts, None if last is None else cursor(kind, position(last)))
+
+
+def page_json(texts: Sequence[str], next_cursor: str | None) -> str:
+    """Return the JSON of a page with these rows."""
+    return '{"items":[' + ",".join(texts) + f'],"next":{codec.canonical(next_cursor)}}}'
+
+
+def cursor(kind: str, position: Position) -> str:
+    """Return the opaque text that stands for a position in a list."""
+    return urlsafe_b64encode(codec.canonical([kind, *position]).encode()).decode().rstrip("=")
+
+
+def read_cursor(kind: str, text: str, *types: type) -> list[Any]:
+    """Return the position in a cursor of this list, whose values have these types. Raises `UsageError`."""
+    wrong = codec.refuse("after", "the value of `next` in the previous page of this list", text[:40])
+    if len(text) > MAX_CURSOR:
+        raise wrong
+    try:
+        found = codec.parse(b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True), "after")
+    except (binascii.Error, ValueError, UsageError):
+        raise wrong from None
+    if not (isinstance(found, list) and [type(each) for each in found] == [str, *types] and found[0] == kind):
+        raise wrong
+    if any(isinstance(each, int) and not 0 <= each < 1 << 53 for each in found):
+        raise wrong
+    return [codec.text(each, "after") if isinstance(each, str) else each for each in found[1:]]
 
 
 def read_page(
@@ -41,10 +97,3 @@ def read_page(
 def begins_with(column: Any, prefix: str) -> Any:
     """SQL condition: a name begins with this prefix. The column is compared by code points, so that an index serves."""
     return (column >= prefix) & (column < prefix + chr(0x10FFFF))
-
-
-def check_number(after: str) -> int:
-    """Return the cursor of a list that is ordered by a number. Raises `UsageError`."""
-    if not (after.isascii() and after.isdigit() and len(after) <= 18):
-        raise refuse("after", "the value of `next` in the previous page", after[:40])
-    return int(after)

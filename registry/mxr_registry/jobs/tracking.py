@@ -15,7 +15,7 @@ from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow
-from mxr_registry.database.paging import begins_with, read_page
+from mxr_registry.database.paging import begins_with, list_page, read_cursor
 from mxr_registry.database.session import Row, Session
 from mxr_registry.database.tables import ModelRow
 
@@ -85,13 +85,9 @@ class JobFilters:
             if name not in cls.__dataclass_fields__:
                 names = ", ".join(cls.__dataclass_fields__)
                 raise UsageError(f"{name}: unknown filter.", hint=f"Use one of these filters: {names}.")
-        limit, after = query.get("limit", "100"), query.get("after")
+        limit = query.get("limit", "100")
         if not re.fullmatch(r"[1-9][0-9]{0,3}", limit, re.ASCII) or int(limit) > MAX_LISTED:
             raise UsageError(f"limit: expected 1 to {MAX_LISTED}, found {limit[:20]!r}.", hint="Correct the limit.")
-        if after is not None and not re.fullmatch(r"[0-9]{1,18}", after, re.ASCII):
-            raise UsageError(
-                f"after: {after[:40]!r} is not valid.", hint="Use the value of `next` in the previous page."
-            )
         if query.get("state", "open") not in (*job_protocol.STATES, "open"):
             raise UsageError(
                 f"state: {query['state'][:40]!r} is not a state.",
@@ -182,12 +178,12 @@ def list_jobs(session: Session, namespace: str, filters: JobFilters) -> str:
         named = select(ModelRow.model).where(ModelRow.namespace == namespace, begins_with(ModelRow.name, filters.name))
         query = query.where(JobRow.model.in_(named))
     if filters.after is not None:
-        query = query.where(JobRow.seq < int(filters.after))
-    page, last = read_page(
-        session, query.order_by(JobRow.seq.desc()), lambda row: canonical(job_document(row)), filters.limit
+        (seq,) = read_cursor("jobs", filters.after, int)
+        query = query.where(JobRow.seq < seq)
+    rows = query.order_by(JobRow.seq.desc())
+    return list_page(
+        session, rows, lambda row: canonical(job_document(row)), "jobs", lambda row: (row.seq,), filters.limit
     )
-    next_page = "null" if last is None else f'"{last.seq}"'
-    return '{"jobs":[' + ",".join(page) + f'],"next":{next_page}}}'
 
 
 def cancel(session: Session, rules: JobRules, namespace: str, id: str) -> JobDocument:

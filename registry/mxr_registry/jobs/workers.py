@@ -16,12 +16,11 @@ from mxr.artifact.target import userland
 from mxr.consumers.ort.recording_form import runtime_in
 from mxr.errors import NotFoundError, NoWorkerError, TemporaryError
 from mxr.protocol import jobs as job_protocol
-from mxr.util import codec
 from mxr.util.codec import canonical, encode
 from mxr_registry.config import lanes
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow, WorkerRow
-from mxr_registry.database.paging import read_page
+from mxr_registry.database.paging import MAX_ROWS, list_page, page_json, read_cursor
 from mxr_registry.database.session import Row, Session, now, upsert
 
 from . import failures
@@ -139,20 +138,28 @@ def shift_last_seen(session: Session, rules: JobRules, downtime: float) -> None:
     session.execute(update(WorkerRow).where(REGISTERED, live_before).values(seen_at=WorkerRow.seen_at + downtime))
 
 
-def list_workers(session: Session, rules: JobRules, namespace: str, after: str | None = None) -> str:
-    """Return the JSON of one page of workers by name, and of the pools with their queued and running jobs.
+def list_workers(
+    session: Session, rules: JobRules, namespace: str, after: str | None = None, limit: int = MAX_ROWS
+) -> str:
+    """Return the JSON of one page of workers by name.
 
     `after`: `next` of the previous page.
     """
-    from . import queue
-
     moment = now(session)
     query = _select(namespace).where(REGISTERED)
     if after is not None:
-        query = query.where(WorkerRow.name > codec.text(after, "after"))
-    page, last = read_page(
-        session, query.order_by(WorkerRow.name), lambda row: canonical(_document(row, moment, rules))
+        (name,) = read_cursor("workers", after, str)
+        query = query.where(WorkerRow.name > name)
+    rows = query.order_by(WorkerRow.name)
+    return list_page(
+        session, rows, lambda row: canonical(_document(row, moment, rules)), "workers", lambda row: (row.name,), limit
     )
+
+
+def list_pools(session: Session, rules: JobRules, namespace: str) -> str:
+    """Return the JSON of the declared pools, with their queued and running jobs, as a list of one page."""
+    from . import queue
+
     counts = queue.by_pool(session, rules, namespace)
     pools = [
         {
@@ -162,8 +169,7 @@ def list_workers(session: Session, rules: JobRules, namespace: str, after: str |
         }
         for pool in rules.pools
     ]
-    next_page = "null" if last is None else canonical(last.name)
-    return '{"workers":[' + ",".join(page) + f'],"pools":{canonical(pools)},"next":{next_page}}}'
+    return page_json([canonical(each) for each in pools], None)
 
 
 def live(session: Session, rules: JobRules, namespace: str) -> list[Row]:

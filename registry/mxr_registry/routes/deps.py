@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Query, Request, Response
 from fastapi.routing import APIRoute
 
 from mxr.errors import MEDIA_TYPE, MxrError
@@ -18,6 +18,7 @@ from mxr_registry.artifacts.publication import Inspect
 from mxr_registry.artifacts.usage import UsageCounter
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.config.settings import RegistrySettings
+from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.database.session import Database
 from mxr_registry.request_id import error_body
 from mxr_registry.storage.store import Store
@@ -67,6 +68,10 @@ async def _job_rules(request: Request) -> JobRules:
 ServicesDep = Annotated[Services, Depends(_services)]
 CallerDep = Annotated[Caller, Depends(_caller)]
 JobRulesDep = Annotated[JobRules, Depends(_job_rules)]
+
+
+AfterQuery = Annotated[str | None, Query(description="`next` of the previous page of this list.")]
+LimitQuery = Annotated[int, Query(ge=1, le=MAX_ROWS, description="How many items a page has at most.")]
 
 
 def reply(text: str, status: int = 200) -> Response:

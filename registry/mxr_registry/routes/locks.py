@@ -7,9 +7,10 @@ from fastapi import APIRouter, Request, Response
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.util.hashing import sha256_hex
 from mxr_registry.artifacts import locks
+from mxr_registry.database.paging import MAX_ROWS
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import CallerDep, ServicesDep, reply
+from .deps import AfterQuery, CallerDep, LimitQuery, ServicesDep, reply
 from .ranges import not_modified, tagged
 from .schemas import request_body
 
@@ -17,10 +18,12 @@ router = APIRouter(prefix="/v1/locks", tags=["locks"])
 
 
 @router.get("", summary="List registered locks by name")
-def list_locks(services: ServicesDep, caller: CallerDep, after: str | None = None) -> Response:
+def list_locks(
+    services: ServicesDep, caller: CallerDep, after: AfterQuery = None, limit: LimitQuery = MAX_ROWS
+) -> Response:
     """Each lock comes with the ids of the artifacts that it pins."""
     with services.db.reading() as session:
-        return reply(locks.list_locks(session, caller.namespace, after))
+        return reply(locks.list_locks(session, caller.namespace, after, limit))
 
 
 @router.get("/{name}", summary="Show one registered lock")

@@ -7,9 +7,10 @@ from fastapi.concurrency import run_in_threadpool
 
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import models
+from mxr_registry.database.paging import MAX_ROWS
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import CallerDep, ServicesDep, reply
+from .deps import AfterQuery, CallerDep, LimitQuery, ServicesDep, reply
 from .schemas import request_body
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
@@ -27,11 +28,15 @@ async def register(body: LargeBodyDep, services: ServicesDep, caller: CallerDep)
 
 @router.get("", summary="List models, newest first")
 def list_models(
-    services: ServicesDep, caller: CallerDep, prefix: str | None = None, after: str | None = None
+    services: ServicesDep,
+    caller: CallerDep,
+    prefix: str | None = None,
+    after: AfterQuery = None,
+    limit: LimitQuery = MAX_ROWS,
 ) -> Response:
     """The models without their manifests. `prefix`: only models whose identity begins with these digits."""
     with services.db.reading() as session:
-        return reply(models.list_models(session, caller.namespace, prefix, after))
+        return reply(models.list_models(session, caller.namespace, prefix, after, limit))
 
 
 @router.get("/{model}", summary="Show one model with its manifest")

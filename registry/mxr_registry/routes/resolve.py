@@ -13,11 +13,12 @@ from mxr.artifact.partial import PartialRequest
 from mxr.errors import TooLargeError
 from mxr_registry.artifacts import candidates, misses, resolution
 from mxr_registry.config.job_rules import JobRules
+from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.jobs.live_capabilities import LiveCapabilities
 
 from .bodies import BodyDep
 from .caller import Caller
-from .deps import CallerDep, DirectRoute, JobRulesDep, Services, ServicesDep, reply
+from .deps import AfterQuery, CallerDep, DirectRoute, JobRulesDep, LimitQuery, Services, ServicesDep, reply
 from .schemas import request_body
 
 router = APIRouter(tags=["resolve"])
@@ -67,7 +68,9 @@ def _candidates(body: bytes, services: Services, caller: Caller, rules: JobRules
 
 
 @router.get("/v1/misses", summary="List requests that found no artifact, latest first")
-def list_misses(services: ServicesDep, caller: CallerDep, after: str | None = None) -> Response:
+def list_misses(
+    services: ServicesDep, caller: CallerDep, after: AfterQuery = None, limit: LimitQuery = MAX_ROWS
+) -> Response:
     """Each request with its count, its first and last time, and the nearest artifacts at the last time."""
     with services.db.reading() as session:
-        return reply(misses.list_misses(session, caller.namespace, after))
+        return reply(misses.list_misses(session, caller.namespace, after, limit))

@@ -5,16 +5,17 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from mxr.protocol import jobs as job_protocol
+from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.jobs import workers
 
 from .bodies import BodyDep, decode_body
-from .deps import CallerDep, JobRulesDep, ServicesDep, reply
+from .deps import AfterQuery, CallerDep, JobRulesDep, LimitQuery, ServicesDep, reply
 from .schemas import request_body
 
-router = APIRouter(prefix="/v1/workers", tags=["workers"])
+router = APIRouter(prefix="/v1", tags=["workers"])
 
 
-@router.post("", summary="Register a worker", openapi_extra=request_body(job_protocol.RegisterWorker))
+@router.post("/workers", summary="Register a worker", openapi_extra=request_body(job_protocol.RegisterWorker))
 def register(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
     """A worker that registers again under the same name keeps its id. Claims and heartbeats keep a worker alive."""
     wanted = decode_body(job_protocol.RegisterWorker, body)
@@ -22,15 +23,24 @@ def register(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: Job
         return reply(workers.register_worker(session, rules, caller.namespace, wanted))
 
 
-@router.delete("/{id}", summary="Sign off a worker")
+@router.delete("/workers/{id}", summary="Sign off a worker")
 def leave(id: str, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
     """The worker is no longer live and gets no jobs until it registers again. A lease that it holds stays valid."""
     with services.db.writing() as session:
         return reply(workers.leave(session, rules, caller.namespace, id))
 
 
-@router.get("", summary="List workers and declared pools")
-def list_workers(services: ServicesDep, caller: CallerDep, rules: JobRulesDep, after: str | None = None) -> Response:
-    """Each worker with its state (idle, busy or lost), each pool with its number of queued and running jobs."""
+@router.get("/workers", summary="List workers by name")
+def list_workers(
+    services: ServicesDep, caller: CallerDep, rules: JobRulesDep, after: AfterQuery = None, limit: LimitQuery = MAX_ROWS
+) -> Response:
+    """Each worker with its state (idle, busy or lost), and what it can compile."""
     with services.db.reading() as session:
-        return reply(workers.list_workers(session, rules, caller.namespace, after))
+        return reply(workers.list_workers(session, rules, caller.namespace, after, limit))
+
+
+@router.get("/pools", summary="List the declared pools of workers")
+def list_pools(services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
+    """Each pool with what it can compile, and its number of queued and running jobs. They are all on one page."""
+    with services.db.reading() as session:
+        return reply(workers.list_pools(session, rules, caller.namespace))

@@ -23,7 +23,7 @@ UPGRADE = ("--from", "migraphx=2.15", "--to", "migraphx=2.16")
 
 
 def uses(registry: Registry) -> dict[str, int]:
-    found = json.loads(registry.ask("GET", "/v1/uses").data)["uses"]
+    found = json.loads(registry.ask("GET", "/v1/uses").data)["items"]
     return {each["artifact"]["id"]: each["count"] for each in found}
 
 
@@ -54,11 +54,11 @@ def test_what_is_in_use_is_planned_by_demand_and_queued(
     assert "model1.onnx" in hosts[0]("plan", *UPGRADE).out
     assert plan["summary"]["seconds"] > 0 and plan["summary"]["unknown"] == 0
     assert rows[ids[1]]["estimate"] == rows[ids[1]]["took"]
-    assert not json.loads(registry.ask("GET", "/v1/jobs?state=open").data)["jobs"]
+    assert not json.loads(registry.ask("GET", "/v1/jobs?state=open").data)["items"]
 
     said = hosts[0]("plan", *UPGRADE, "--ask").out
     assert "MIGraphX 2.16" in said and f"Queued {len(rows)}" in said
-    jobs = json.loads(registry.ask("GET", "/v1/jobs?state=open").data)["jobs"]
+    jobs = json.loads(registry.ask("GET", "/v1/jobs?state=open").data)["items"]
     assert [each["request"]["key"]["model"] for each in reversed(jobs)][:2] == [
         rows[ids[1]]["model"],
         rows[ids[0]]["model"],

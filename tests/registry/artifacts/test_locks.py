@@ -21,7 +21,7 @@ def published(server: Any, parts: Any, mark: str) -> str:
 
 
 def names(server: Any) -> list[str]:
-    return [each["name"] for each in server.call("GET", "/v1/locks")[1]["locks"]]
+    return [each["name"] for each in server.call("GET", "/v1/locks")[1]["items"]]
 
 
 def test_what_a_lock_pins_is_not_removed(server: Any, parts: Any) -> None:

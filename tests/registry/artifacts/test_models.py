@@ -48,7 +48,7 @@ def test_a_model_with_its_bytes(start: Any, statement: Any) -> None:
     assert (status, said["complete"], said["claimed"], said["onnx"]) == (200, True, False, "model.onnx")
     assert said["inputs"] == [{"name": "x", "type": "float32", "dims": ["batch", 256]}]
     assert server.call("GET", f"/v1/models/{statement['model']}") == (200, said)
-    assert server.call("GET", "/v1/models")[1]["models"] == [{**said, "manifest": None}]
+    assert server.call("GET", "/v1/models")[1]["items"] == [{**said, "manifest": None}]
     assert server.call("POST", "/v1/models", {**whole, "name": "other.onnx", "inputs": []})[1] == said
 
 
@@ -95,7 +95,7 @@ def test_a_statement_without_bytes_creates_and_changes_nothing(start: Any, state
     claim = {"name": "claimed.onnx", "inputs": [{"name": "evil", "type": "float32", "dims": [1]}]}
     status, published = server.publish(parts.gfx908, key, model=claim, **parts.explicit)
     assert (status, published["model"]) == (201, "claimed")
-    assert server.call("GET", "/v1/models")[1]["models"] == []
+    assert server.call("GET", "/v1/models")[1]["items"] == []
     said = server.call("GET", f"/v1/models/{statement['model']}")[1]
     assert (said["claimed"], said["complete"], said["inputs"]) == (True, False, claim["inputs"])
     # Claims that contradict each other are not chosen from.
@@ -157,7 +157,7 @@ def test_prefixes_find_stored_and_claimed_models(start: Any, parts: Any) -> None
     stored = server.register_model()
     claimed = stored[:19] + "0" * 52
     assert server.publish(parts.gfx908, parts.gpu_key(model=claimed), **parts.explicit)[0] == 201
-    names = lambda prefix: {row["model"] for row in server.ok("GET", f"/v1/models?prefix={prefix}")["models"]}  # noqa: E731
+    names = lambda prefix: {row["model"] for row in server.ok("GET", f"/v1/models?prefix={prefix}")["items"]}  # noqa: E731
     assert names(stored[:19]) == {stored, claimed}
     assert names(stored) == {stored} and names("sha256:" + "0" * 12) == set()
     for bad in ("sha256:123", "%25", "xxh3:" + "0" * 32, stored + "0", stored[:20].upper()):

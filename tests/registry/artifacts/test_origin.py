@@ -137,7 +137,7 @@ def test_what_a_namespace_serves(registry: Any) -> None:
     assert "mxr-registry namespace set default --serve any" in error["hint"]
     assert error["context"]["serve"] == rule
     unserved = [{"field": "origin", "asked": "built or promoted", "found": "pushed"}]
-    assert registry.ok("GET", "/v1/misses")["misses"][0]["nearest"] == [{"id": pushed["id"], "differences": unserved}]
+    assert registry.ok("GET", "/v1/misses")["items"][0]["nearest"] == [{"id": pushed["id"], "differences": unserved}]
     # It answers no ask. By its id it is served, and a lock that had it keeps it; no lock takes it anew.
     assert registry.ok("POST", "/v1/survey", {"requests": [asked]})["standings"][0]["artifact"] is None
     assert registry.submit(key)["state"] == "queued"
@@ -146,7 +146,7 @@ def test_what_a_namespace_serves(registry: Any) -> None:
     registry.ok("PUT", "/v1/locks/before", {"artifacts": [pushed["id"]]})
     refused = registry.error("PUT", "/v1/locks/fresh", {"artifacts": [pushed["id"]]})
     assert refused["code"] == "not_allowed" and refused["context"] == {"serve": rule}
-    assert [each["name"] for each in registry.ok("GET", "/v1/locks")["locks"]] == ["before"]
+    assert [each["name"] for each in registry.ok("GET", "/v1/locks")["items"]] == ["before"]
 
     registry.ok("POST", f"{path}/promote")
     assert resolved(registry, key) == pushed["id"]

@@ -85,7 +85,7 @@ def test_misses_are_counted(filled: Any, parts: Any) -> None:
     key = parts.gpu_key("gfx1201")
     for _ in range(3):
         _, said = resolve(filled, key)
-    rows = filled.call("GET", "/v1/misses")[1]["misses"]
+    rows = filled.call("GET", "/v1/misses")[1]["items"]
     assert rows[0]["digest"] == said["context"]["digest"]
     assert rows[0]["count"] == 3 and rows[0]["first_at"] <= rows[0]["last_at"]
     assert rows[0]["request"]["key"]["arch"] == "gfx1201" and rows[0]["nearest"]
@@ -146,7 +146,7 @@ def test_the_promoted_one_comes_first_and_the_latest_promotion_wins(start: Any, 
 
 def test_lists_are_filtered_and_paged(filled: Any, parts: Any) -> None:
     def ids(query: str) -> list[str]:
-        return [each["id"] for each in filled.call("GET", f"/v1/artifacts?{query}")[1]["artifacts"]]
+        return [each["id"] for each in filled.call("GET", f"/v1/artifacts?{query}")[1]["items"]]
 
     every = ids("")
     assert len(every) >= 2 and len(ids("arch=gfx908")) >= 1
@@ -164,8 +164,8 @@ def test_lists_are_filtered_and_paged(filled: Any, parts: Any) -> None:
         assert ids(query) == [], query
     first = filled.call("GET", "/v1/artifacts?limit=1")[1]
     second = filled.call("GET", f"/v1/artifacts?limit=1&after={first['next']}")[1]
-    assert [first["artifacts"][0]["id"], second["artifacts"][0]["id"]] == every[:2]
-    assert "manifest" not in first["artifacts"][0] and "description" not in first["artifacts"][0]
+    assert [first["items"][0]["id"], second["items"][0]["id"]] == every[:2]
+    assert "manifest" not in first["items"][0] and "description" not in first["items"][0]
 
 
 @on_sqlite
@@ -178,7 +178,7 @@ def test_filters_that_there_are_not_are_refused(server: Any, query: str) -> None
 
 
 def test_an_id_may_be_cut_short(filled: Any, parts: Any) -> None:
-    id = filled.call("GET", "/v1/artifacts?limit=1")[1]["artifacts"][0]["id"]
+    id = filled.call("GET", "/v1/artifacts?limit=1")[1]["items"][0]["id"]
     assert filled.call("GET", f"/v1/artifacts/{id[:8]}")[1]["id"] == id
     for bad, status in ((id[:7], 422), ("0" * 8, 404), (id.upper(), 422), (id + "0", 422), ("%00", 422)):
         assert filled.call("GET", f"/v1/artifacts/{bad}")[0] == status, bad

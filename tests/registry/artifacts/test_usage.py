@@ -31,7 +31,7 @@ def published(start: Any, snapshot: Any) -> Any:
 def counts(server: Any, query: str = "") -> dict[str, int]:
     status, said = server.call("GET", f"/v1/uses{query}")
     assert status == 200, said
-    return {each["artifact"]["id"]: each["count"] for each in said["uses"]}
+    return {each["artifact"]["id"]: each["count"] for each in said["items"]}
 
 
 def resolve(server: Any, key: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ def test_who_lost_a_lease_can_do_nothing_over_its_successor(registry: Any, parts
     for verb, body in calls.items():
         refused = registry.error("POST", f"/v1/jobs/{job['id']}/{verb}", body)
         assert refused["code"] == "conflict" and "the lease is lost" in refused["detail"]
-    assert registry.ok("GET", "/v1/artifacts")["artifacts"] == []
+    assert registry.ok("GET", "/v1/artifacts")["items"] == []
     assert registry.finish(fresh)["state"] == "done"
     refused = registry.error("POST", f"/v1/jobs/{job['id']}/finish", calls["finish"])
     assert refused["code"] == "conflict"
@@ -51,7 +51,7 @@ def test_a_lease_whose_time_has_passed_is_lost_though_nobody_took_the_job(regist
     registry.claim(registry.register_worker("elsewhere", parts.gpu_capabilities()))
     assert registry.job(job["id"])["state"] == "queued"
     assert registry.error("POST", f"/v1/jobs/{lease['job']}/finish", finish)["code"] == "conflict"
-    assert registry.ok("GET", "/v1/artifacts")["artifacts"] == []
+    assert registry.ok("GET", "/v1/artifacts")["items"] == []
 
 
 def test_a_lost_lease_is_noticed_while_somebody_waits(registry: Any, parts: Any) -> None:
@@ -109,7 +109,7 @@ def test_a_wrong_program_is_refused_and_the_job_tried_again(registry: Any, parts
         artifact["attributes"] = {"migraphx_patch": "2.16.1"}
     refused = registry.error("POST", f"/v1/jobs/{job['id']}/finish", {"fence": 1, "artifact": artifact})
     assert refused["code"] == ("damaged" if how == "a truncated file" else "mismatch")
-    assert registry.ok("GET", "/v1/artifacts")["artifacts"] == []
+    assert registry.ok("GET", "/v1/artifacts")["items"] == []
     assert registry.job(job["id"])["state"] == "queued"
     assert registry.claim(worker) is None, "not before its time"
     registry.end_backoff(job["id"])
@@ -198,7 +198,7 @@ def test_the_time_without_a_registry_counts_against_nobody(start: Any, parts: An
     registry.start()
     assert registry.claim(other) is None, "nobody takes it at the first moment"
     assert registry.heartbeat(lease)["cancelled"] is False
-    states = {each["name"]: each["state"] for each in registry.ok("GET", "/v1/workers")["workers"]}
+    states = {each["name"]: each["state"] for each in registry.ok("GET", "/v1/workers")["items"]}
     assert states == {"at work": "busy", "idle": "idle"}
     registry.lose_lease(job["id"], other)
     assert registry.claim(other)["attempt"] == 2, "silent beside a registry, it loses its lease as usual"

@@ -86,7 +86,7 @@ def test_many_who_ask_at_once_make_one_job(registry: Any, parts: Any, wait: bool
     with ThreadPoolExecutor(many) as pool:
         ids = set(pool.map(ask, range(many)))
     assert len(ids) == 1
-    listed = registry.ok("GET", f"/v1/jobs?digest={registry.job(ids.pop())['digest']}")["jobs"]
+    listed = registry.ok("GET", f"/v1/jobs?digest={registry.job(ids.pop())['digest']}")["items"]
     assert len(listed) == 1
 
 
@@ -169,15 +169,15 @@ def test_a_higher_priority_is_claimed_first_then_the_oldest(registry: Any, parts
 def test_lists_and_short_ids(registry: Any, parts: Any) -> None:
     jobs = [registry.submit(own(parts, f"l{n}")) for n in range(5)]
     page = registry.ok("GET", "/v1/jobs?limit=2&state=queued")
-    assert [job["id"] for job in page["jobs"]] == [jobs[4]["id"], jobs[3]["id"]]
+    assert [job["id"] for job in page["items"]] == [jobs[4]["id"], jobs[3]["id"]]
     rest = registry.ok("GET", f"/v1/jobs?limit=9&state=open&after={page['next']}")
-    assert [job["id"] for job in rest["jobs"]] == [job["id"] for job in jobs[2::-1]] and rest["next"] is None
-    assert registry.ok("GET", f"/v1/jobs?model={parts.model}&digest={jobs[0]['digest']}")["jobs"][0] == {
+    assert [job["id"] for job in rest["items"]] == [job["id"] for job in jobs[2::-1]] and rest["next"] is None
+    assert registry.ok("GET", f"/v1/jobs?model={parts.model}&digest={jobs[0]['digest']}")["items"][0] == {
         **jobs[0],
         "place": None,
         "waiting_for": None,
     }
-    assert registry.ok("GET", "/v1/jobs?arch=gfx908")["jobs"] == []
+    assert registry.ok("GET", "/v1/jobs?arch=gfx908")["items"] == []
     assert registry.job(jobs[1]["id"][:10])["id"] == jobs[1]["id"]
     assert registry.error("GET", "/v1/jobs/0123456789abcdef")["code"] == "not_found"
     assert registry.error("GET", "/v1/jobs/xyz")["code"] == "usage"

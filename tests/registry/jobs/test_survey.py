@@ -34,8 +34,8 @@ def test_a_survey_tells_each_request_apart_and_makes_nothing(registry: Any, part
     assert found[2]["estimate"] == 12.5 and "one compile" in found[2]["estimate_from"]
     assert found[3]["failure"]["name"] == "unsupported"
     assert not found[4]["able"] and found[4]["estimate"] is None
-    assert len(registry.ok("GET", "/v1/jobs")["jobs"]) == 3
-    assert registry.ok("GET", "/v1/misses")["misses"] == []
+    assert len(registry.ok("GET", "/v1/jobs")["items"]) == 3
+    assert registry.ok("GET", "/v1/misses")["items"] == []
 
 
 @on_sqlite
@@ -112,4 +112,4 @@ def test_a_precision_that_an_arch_cannot_run_is_refused_before_any_job(registry:
     """fp8 on gfx908, where MIGraphX would compute in fp32 without a word."""
     error = registry.submit_error(parts.gpu_key(precision="fp8"))
     assert error["code"] == "usage" and "fp8 does not run on gfx908" in error["detail"]
-    assert registry.ok("GET", "/v1/jobs")["jobs"] == []
+    assert registry.ok("GET", "/v1/jobs")["items"] == []

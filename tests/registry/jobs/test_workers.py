@@ -43,7 +43,7 @@ def test_workers_are_idle_busy_or_lost(start: Any, parts: Any) -> None:
     assert states(registry) == {"steady": "idle"}
     registry.submit(own(parts, "states"))
     lease = registry.claim(id)
-    shown = registry.ok("GET", "/v1/workers")["workers"][0]
+    shown = registry.ok("GET", "/v1/workers")["items"][0]
     assert shown["state"] == "busy" and shown["job"] == lease["job"]
     registry.finish(lease)
     waiting = registry.waiting_claim(registry.register_worker("other", parts.gpu_capabilities()))
@@ -54,13 +54,13 @@ def test_workers_are_idle_busy_or_lost(start: Any, parts: Any) -> None:
 
 
 def states(registry: Any) -> dict[str, str]:
-    return {each["name"]: each["state"] for each in registry.ok("GET", "/v1/workers")["workers"]}
+    return {each["name"]: each["state"] for each in registry.ok("GET", "/v1/workers")["items"]}
 
 
 def test_a_worker_that_signed_off_is_not_there(registry: Any, parts: Any) -> None:
     id, other = registry.register_worker("leaving"), registry.register_worker("staying", parts.gpu_capabilities())
     assert registry.ok("DELETE", f"/v1/workers/{id}")["state"] == "left"
-    assert [each["id"] for each in registry.ok("GET", "/v1/workers")["workers"]] == [other]
+    assert [each["id"] for each in registry.ok("GET", "/v1/workers")["items"]] == [other]
     assert registry.submit_error(own(parts, "left"), wait=True)["code"] == "no_worker"
     assert registry.error("POST", "/v1/jobs/claim", {"worker": id})["code"] == "not_found"
     assert registry.error("DELETE", f"/v1/workers/{id}")["code"] == "not_found"
@@ -87,7 +87,7 @@ def test_a_lease_outlives_the_goodbye_of_its_worker(registry: Any, parts: Any) -
     registry.ok("DELETE", f"/v1/workers/{id}")
     assert registry.heartbeat(lease)["cancelled"] is False
     assert registry.finish(lease)["state"] == "done"
-    assert registry.ok("GET", "/v1/workers")["workers"] == []
+    assert registry.ok("GET", "/v1/workers")["items"] == []
 
 
 @on_sqlite

@@ -77,7 +77,7 @@ def said(server: Any, blob: str) -> dict[str, Any]:
     paths = [path.format(blob=blob) for path in PATHS]
     replies = {path: server.get(path).data for path in paths}
     workers = json.loads(replies["/v1/workers"])
-    for each in workers["workers"]:
+    for each in workers["items"]:
         del each["seen_at"], each["state"]
     return replies | {"/v1/workers": workers}
 

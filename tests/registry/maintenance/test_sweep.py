@@ -63,7 +63,7 @@ def sweep(server: Any, *flags: str, config: str = "") -> dict[str, Any]:
 
 
 def kept(server: Any) -> list[str]:
-    return [each["id"] for each in reversed(server.call("GET", "/v1/artifacts")[1]["artifacts"])]
+    return [each["id"] for each in reversed(server.call("GET", "/v1/artifacts")[1]["items"])]
 
 
 def stored(server: Any) -> int:
@@ -192,7 +192,7 @@ def test_old_records_go(three: Any) -> None:
     assert sweep(three, config=config)["misses"] == 0
     three.rows.execute(f"UPDATE misses SET last_at = last_at - {2 * DAY}")
     assert sweep(three, config=config)["misses"] == 1
-    assert three.call("GET", "/v1/misses")[1]["misses"] == []
+    assert three.call("GET", "/v1/misses")[1]["items"] == []
 
 
 def _key(server: Any) -> dict[str, Any]:

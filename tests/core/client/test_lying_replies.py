@@ -147,6 +147,6 @@ def test_a_blob_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_honest_reply_is_read() -> None:
-    body = b'{"locks":[]}'
+    body = b'{"items":[]}'
     with lying(HEAD + b"content-length: %d\r\n\r\n" % len(body) + body, endless=False) as (_, client):
         assert client.exchange(Locks, "GET", "/locks") == Locks(())

@@ -17,6 +17,7 @@ from mxr.errors import ConflictError, NoSuchArtifactError, NotAllowedError, NotF
 from mxr.util.codec import canonical
 from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
 from mxr_registry.database.session import Database, Row, Session, now, upsert
+from mxr_registry.database.stored_object import StoredObject
 from mxr_registry.database.tables import ArtifactRow, LockArtifactRow, LockRow
 
 from . import namespaces
@@ -26,8 +27,8 @@ BATCH = 500
 MAX_NAMED = 20
 
 
-def register_lock(db: Database, namespace: str, name: str, ids: Sequence[str]) -> str:
-    """Register a lock, or replace the artifacts that it pins, and return its JSON.
+def register_lock(db: Database, namespace: str, name: str, ids: Sequence[str]) -> StoredObject:
+    """Register a lock, or replace the artifacts that it pins, and return it.
 
     Runs in one transaction: the lock pins all of these artifacts, or nothing changes. Raises `NoSuchArtifactError`,
     which lists the missing ones, `NotAllowedError` for artifacts that the namespace does not serve and that this lock
@@ -53,7 +54,7 @@ def register_lock(db: Database, namespace: str, name: str, ids: Sequence[str]) -
             session.execute(delete(LockArtifactRow).where(LockArtifactRow.lock == row.seq))
             if wanted:
                 session.execute(insert(LockArtifactRow), [{"lock": row.seq, "artifact": seq} for seq in wanted])
-            return show_lock(session, namespace, name)
+            return StoredObject(show_lock(session, namespace, name), name, new=row.created_at == moment)
     except IntegrityError:
         raise NoSuchArtifactError(
             "An artifact of this lock has just been removed.", hint="Create the lock again."

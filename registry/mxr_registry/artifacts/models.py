@@ -21,6 +21,7 @@ from mxr.protocol.artifacts import RegisterModel, check_model
 from mxr.util.codec import canonical, encode, refuse
 from mxr_registry.database.paging import MAX_ROWS, PREFETCHED, cursor, page_json, read_cursor, read_page
 from mxr_registry.database.session import Database, Row, Session, now
+from mxr_registry.database.stored_object import StoredObject
 from mxr_registry.database.tables import ArtifactRow, ModelBlobRow, ModelRow
 from mxr_registry.storage.store import Store
 
@@ -35,8 +36,8 @@ DescribeModel = Callable[[File], Description]
 
 def register_model(
     db: Database, store: Store, describe_model: DescribeModel, namespace: str, declared: RegisterModel
-) -> str:
-    """Register a model with its bytes and return its JSON.
+) -> StoredObject:
+    """Register a model with its bytes and return it. It is new if the registry did not have its bytes.
 
     `describe_model` returns the description of an ONNX file, or raises `DamagedError`. Raises `NoSuchBlobError`, and
     `DamagedError` if the files are another model, or the ONNX file names other external data than the manifest. Call it
@@ -50,7 +51,8 @@ def register_model(
     if not known or row is None or row.graph is None or not _is_whole(json.loads(row.told_json or "{}")):
         description = describe_model(next(file for file in declared.manifest.files if file.name == declared.onnx))
         check_external_data(declared, description)
-    return _write(db, namespace, declared, description)
+    text = _write(db, namespace, declared, description)
+    return StoredObject(text, declared.model, new=row is None or not row.complete)
 
 
 def _write(db: Database, namespace: str, declared: RegisterModel, description: Description | None) -> str:

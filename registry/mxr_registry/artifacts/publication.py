@@ -22,6 +22,7 @@ from mxr.errors import MismatchError, MxrError, NoSuchBlobError, UsageError
 from mxr.protocol.artifacts import Publish
 from mxr.util.codec import canonical, encode
 from mxr_registry.database.session import Database, Session, now
+from mxr_registry.database.stored_object import StoredObject
 from mxr_registry.database.tables import ArtifactBlobRow, ArtifactInputRow, ArtifactRow
 from mxr_registry.storage.store import Store
 
@@ -45,8 +46,8 @@ class RecordedPublication:
 
 def publish(
     db: Database, store: Store, inspect: Inspect, namespace: str, principal: str, wanted: Publish
-) -> tuple[str, bool]:
-    """Publish an artifact as `principal`. Returns its JSON and whether it is new.
+) -> StoredObject:
+    """Publish an artifact as `principal` and return it.
 
     Raises `NoSuchBlobError`, `DamagedError`, `DamagedBlobError`, `MismatchError` if a program contradicts its key,
     `ConflictError` for another model, or for bytes that were published with other facts, and `NotAllowedError` for an
@@ -64,7 +65,7 @@ def publish(
             continue
         if found.problem is not None:
             raise found.problem
-        return text, found.new
+        return StoredObject(text, checked.id, found.new)
     raise NoSuchBlobError("A blob of this artifact has just been swept.")
 
 

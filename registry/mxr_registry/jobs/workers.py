@@ -22,6 +22,7 @@ from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow, WorkerRow
 from mxr_registry.database.paging import MAX_ROWS, list_page, page_json, read_cursor
 from mxr_registry.database.session import Row, Session, now, upsert
+from mxr_registry.database.stored_object import StoredObject
 
 from . import failures
 from .live_capabilities import REGISTERED, LiveCapabilities
@@ -39,8 +40,10 @@ MARK_SEEN = (
 )
 
 
-def register_worker(session: Session, rules: JobRules, namespace: str, wanted: job_protocol.RegisterWorker) -> str:
-    """Register a worker with its capabilities and return its JSON. The same name keeps its id. Raises `UsageError`."""
+def register_worker(
+    session: Session, rules: JobRules, namespace: str, wanted: job_protocol.RegisterWorker
+) -> StoredObject:
+    """Register a worker with its capabilities and return it. The same name keeps its id. Raises `UsageError`."""
     lanes.check_capabilities(wanted.can)
     moment = now(session)
     session.execute(
@@ -54,7 +57,8 @@ def register_worker(session: Session, rules: JobRules, namespace: str, wanted: j
         "seen_at": moment,
         "left_at": None,
     }
-    new = values | {"id": secrets.token_hex(16), "created_at": moment}
+    id = secrets.token_hex(16)
+    new = values | {"id": id, "created_at": moment}
     upsert(session, WorkerRow, {"namespace": namespace, "name": wanted.name}, new, values)
     if session.execute(select(func.count()).where(WorkerRow.namespace == namespace)).scalar_one() > MAX_WORKERS:
         raise TemporaryError(
@@ -68,7 +72,7 @@ def register_worker(session: Session, rules: JobRules, namespace: str, wanted: j
             hint="Workers that are not used expire after 7 days. Equal workers count once.",
         )
     row = session.execute(_select(namespace).where(WorkerRow.name == wanted.name)).one()
-    return canonical(_document(row, moment, rules))
+    return StoredObject(canonical(_document(row, moment, rules)), row.id, new=row.id == id)
 
 
 def _select(namespace: str) -> Any:

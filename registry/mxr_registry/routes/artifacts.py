@@ -13,7 +13,7 @@ from mxr_registry.artifacts import blobs, catalog, publication
 from mxr_registry.storage.store import ChunkSize
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import CallerDep, ServicesDep, reply
+from .deps import CallerDep, ServicesDep, reply, stored_reply
 from .ranges import bytes_response, not_modified, tagged
 from .schemas import request_body
 
@@ -41,8 +41,8 @@ async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) 
     """
     wanted = await run_in_threadpool(decode_body, artifact_protocol.Publish, body)
     known = (services.db, services.store, services.inspect, caller.namespace, caller.principal)
-    text, new = await services.checking.run(caller.address, publication.publish, *known, wanted)
-    return reply(text, 201 if new else 200)
+    found = await services.checking.run(caller.address, publication.publish, *known, wanted)
+    return stored_reply(found, "/v1/artifacts")
 
 
 @router.get("/{id}", summary="Show one artifact with its manifest and description")

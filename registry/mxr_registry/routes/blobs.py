@@ -15,7 +15,7 @@ from mxr_registry.storage.s3_settings import is_loopback
 from mxr_registry.storage.store import ChunkSize
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import CallerDep, ServicesDep, reply
+from .deps import CallerDep, ServicesDep, reply, stored_reply
 from .ranges import bytes_response
 from .schemas import request_body
 from .uploads import receive
@@ -37,9 +37,11 @@ def missing(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Res
 
 @router.put("/{sha256}", summary="Upload a blob", status_code=201)
 async def upload(sha256: str, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
-    """The body is the raw bytes, hashed while they arrive. Uploading the same bytes twice is allowed."""
-    size = await receive(request, services, caller, check_sha256(sha256))
-    return reply(codec.canonical({"sha256": sha256, "size": size}), 201)
+    """The body is the raw bytes, hashed while they arrive. The same bytes may come twice.
+
+    The answer is 201 then, too: it does not tell what other namespaces have.
+    """
+    return stored_reply(await receive(request, services, caller, check_sha256(sha256)), "/v1/blobs")
 
 
 @router.head("/{sha256}", include_in_schema=False)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import Depends, Query, Request, Response
 from fastapi.routing import APIRoute
@@ -20,6 +22,7 @@ from mxr_registry.config.job_rules import JobRules
 from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.database.session import Database
+from mxr_registry.database.stored_object import StoredObject
 from mxr_registry.request_id import error_body
 from mxr_registry.storage.store import Store
 
@@ -77,6 +80,17 @@ LimitQuery = Annotated[int, Query(ge=1, le=MAX_ROWS, description="How many items
 def reply(text: str, status: int = 200) -> Response:
     """Return a response with JSON that is already serialized."""
     return Response(text.encode(), status, media_type="application/json")
+
+
+def stored_reply(found: StoredObject, collection: str | None) -> Response:
+    """Return 201 with `Location` for an object that was made, and 200 for one that was there.
+
+    `collection`: the path before its name, if it can be read.
+    """
+    response = reply(found.text, HTTPStatus.CREATED if found.new else HTTPStatus.OK)
+    if found.new and collection:
+        response.headers["location"] = f"{collection}/{quote(found.name, safe=':')}"
+    return response
 
 
 def error_reply(error: MxrError, status: int, headers: Mapping[str, str] | None = None) -> Response:

@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import AsyncIterator
 from functools import partial
+from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -57,15 +58,20 @@ async def _notifier(request: Request) -> JobNotifier:
 NotifierDep = Annotated[JobNotifier, Depends(_notifier)]
 
 
-@router.post("", summary="Request a compile", openapi_extra=request_body(job_protocol.CompileRequest))
+@router.post("", summary="Request a compile", openapi_extra=request_body(job_protocol.CompileRequest), status_code=202)
 def request_compile(
     body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
-    """The job to wait for, open or new. The job is `done` if a matching artifact already exists."""
+    """Return 202 and the job to wait for, open or new; 200 and a job that is `done` if a matching artifact exists."""
     wanted = decode_body(job_protocol.CompileRequest, body)
     text = submission.submit(services.db, services.store, rules, caller.namespace, wanted)
     notifier.notify()
-    return reply(text)
+    job = json.loads(text)
+    if job["state"] not in job_protocol.OPEN:
+        return reply(text)
+    response = reply(text, HTTPStatus.ACCEPTED)
+    response.headers["location"] = f"/v1/jobs/{job['id']}"
+    return response
 
 
 @router.get("", summary="List jobs, newest first", openapi_extra={"parameters": FILTERS})

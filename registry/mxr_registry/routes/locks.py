@@ -10,7 +10,7 @@ from mxr_registry.artifacts import locks
 from mxr_registry.database.paging import MAX_ROWS
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import AfterQuery, CallerDep, LimitQuery, ServicesDep, reply
+from .deps import AfterQuery, CallerDep, LimitQuery, ServicesDep, reply, stored_reply
 from .ranges import not_modified, tagged
 from .schemas import request_body
 
@@ -40,9 +40,8 @@ def show_lock(name: str, request: Request, services: ServicesDep, caller: Caller
 )
 def put_lock(name: str, body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """Pinned artifacts cannot be removed or swept. 404 names the artifacts that do not exist; nothing changes then."""
-    return reply(
-        locks.register_lock(services.db, caller.namespace, name, decode_body(artifact_protocol.PutLock, body).artifacts)
-    )
+    wanted = decode_body(artifact_protocol.PutLock, body)
+    return stored_reply(locks.register_lock(services.db, caller.namespace, name, wanted.artifacts), "/v1/locks")
 
 
 @router.delete("/{name}", summary="Unregister a lock")

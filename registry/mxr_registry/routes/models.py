@@ -10,20 +10,26 @@ from mxr_registry.artifacts import models
 from mxr_registry.database.paging import MAX_ROWS
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import AfterQuery, CallerDep, LimitQuery, ServicesDep, reply
+from .deps import AfterQuery, CallerDep, LimitQuery, ServicesDep, reply, stored_reply
 from .schemas import request_body
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
-@router.post("", summary="Register a model with its bytes", openapi_extra=request_body(artifact_protocol.RegisterModel))
+@router.post(
+    "",
+    summary="Register a model with its bytes",
+    openapi_extra=request_body(artifact_protocol.RegisterModel),
+    status_code=201,
+)
 async def register(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """The registry computes the identity from the blobs, which it checked when they came, and keeps the bytes."""
     wanted = await run_in_threadpool(decode_body, artifact_protocol.RegisterModel, body)
     known = (services.db, services.store, services.describe_model, caller.namespace)
     # One request at a time verifies a model: a fleet may register the same model many times at once.
     turn = f"{caller.namespace} {wanted.model}"
-    return reply(await services.checking.run(caller.address, models.register_model, *known, wanted, turn=turn))
+    found = await services.checking.run(caller.address, models.register_model, *known, wanted, turn=turn)
+    return stored_reply(found, "/v1/models")
 
 
 @router.get("", summary="List models, newest first")

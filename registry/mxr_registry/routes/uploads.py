@@ -18,8 +18,10 @@ from starlette.requests import ClientDisconnect
 from mxr.artifact.manifest import NO_CHAIN, check_sha256
 from mxr.errors import InterruptionError, TooLargeError, UsageError
 from mxr.protocol.artifacts import FOLLOWS_HEADER, MAX_FOLLOWED
+from mxr.util import codec
 from mxr.util.hashing import Hasher
 from mxr_registry.artifacts import blobs
+from mxr_registry.database.stored_object import StoredObject
 from mxr_registry.storage.store import Upload
 
 from .caller import Caller
@@ -30,8 +32,8 @@ FLUSH_SECONDS = 5.0
 """Seconds after which a chunk is written however small it is: an S3 server closes a connection that is silent."""
 
 
-async def receive(request: Request, services: Services, caller: Caller, sha256: str) -> int:
-    """Store the request body as the blob `sha256` and return its size in bytes.
+async def receive(request: Request, services: Services, caller: Caller, sha256: str) -> StoredObject:
+    """Store the request body as the blob `sha256` and return it.
 
     No transaction is open while bytes arrive. Raises `DamagedError` if the bytes have another sha256, `UsageError` for
     an empty body or one without its size, `TooLargeError`, `DiskFullError`, and `InterruptionError` if the client
@@ -69,7 +71,7 @@ async def receive(request: Request, services: Services, caller: Caller, sha256: 
         services.store.digests.add(follows, sha256, whole)
     record = partial(blobs.record_upload, services.db, services.store, caller.namespace, sha256, had_row=had_row)
     await run_in_threadpool(record, size=size, xxh3=quick.hexdigest())
-    return size
+    return StoredObject(codec.canonical({"sha256": sha256, "size": size}), sha256, new=True)
 
 
 def _write(upload: Upload, hashers: Sequence[Hasher], chunk: bytearray) -> None:

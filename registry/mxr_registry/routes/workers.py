@@ -9,18 +9,20 @@ from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.jobs import workers
 
 from .bodies import BodyDep, decode_body
-from .deps import AfterQuery, CallerDep, JobRulesDep, LimitQuery, ServicesDep, reply
+from .deps import AfterQuery, CallerDep, JobRulesDep, LimitQuery, ServicesDep, reply, stored_reply
 from .schemas import request_body
 
 router = APIRouter(prefix="/v1", tags=["workers"])
 
 
-@router.post("/workers", summary="Register a worker", openapi_extra=request_body(job_protocol.RegisterWorker))
+@router.post(
+    "/workers", summary="Register a worker", openapi_extra=request_body(job_protocol.RegisterWorker), status_code=201
+)
 def register(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
     """A worker that registers again under the same name keeps its id. Claims and heartbeats keep a worker alive."""
     wanted = decode_body(job_protocol.RegisterWorker, body)
     with services.db.writing() as session:
-        return reply(workers.register_worker(session, rules, caller.namespace, wanted))
+        return stored_reply(workers.register_worker(session, rules, caller.namespace, wanted), None)
 
 
 @router.delete("/workers/{id}", summary="Sign off a worker")

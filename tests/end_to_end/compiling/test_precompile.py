@@ -98,7 +98,7 @@ def test_a_matrix_is_compiled_once_and_then_it_is_there(
     gate.touch()
     before = mxr("plan", matrix, "--json").json
     assert before["summary"]["compile"] == CELLS and before["summary"]["unknown"] == CELLS
-    assert registry.ask("GET", "/v1/jobs?state=open").data == b'{"jobs":[],"next":null}'
+    assert registry.ask("GET", "/v1/jobs?state=open").data == b'{"items":[],"next":null}'
     first = mxr("precompile", matrix, "--json", "--junit", tmp_path / "out.xml")
     assert first.json["summary"] | {"cells": CELLS, "compiled": CELLS} == first.json["summary"]
     assert len(re.findall(rf"^mxr: \[{CELLS}/{CELLS}\] ", first.err, re.MULTILINE)) == 1, first.err

@@ -52,7 +52,7 @@ def test_the_external_data_must_be_that_in_the_manifest(server: Any) -> None:
     # Without `data_location`, MIGraphX reads the file all the same: it belongs to the model.
     for flag in (True, False):
         status, said, _ = register(server, model(("location", "w.bin"), flag=flag), **{"w.bin": bytes(16)})
-        assert (status, said["complete"]) == (200, True)
+        assert (status, said["complete"]) == (201, True)
 
 
 @on_sqlite

@@ -45,7 +45,7 @@ def test_a_model_with_its_bytes(start: Any, statement: Any) -> None:
     files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
     whole = {**statement, "onnx": "model.onnx", "manifest": files}
     status, said = server.call("POST", "/v1/models", whole)
-    assert (status, said["complete"], said["claimed"], said["onnx"]) == (200, True, False, "model.onnx")
+    assert (status, said["complete"], said["claimed"], said["onnx"]) == (201, True, False, "model.onnx")
     assert said["inputs"] == [{"name": "x", "type": "float32", "dims": ["batch", 256]}]
     assert server.call("GET", f"/v1/models/{statement['model']}") == (200, said)
     assert server.call("GET", "/v1/models")[1]["items"] == [{**said, "manifest": None}]
@@ -65,7 +65,7 @@ def test_a_model_that_is_here_is_not_read_again(start: Any, statement: Any) -> N
     found[0] ^= 1
     path.chmod(0o644)
     path.write_bytes(found)
-    assert server.call("POST", "/v1/models", whole) == first
+    assert server.call("POST", "/v1/models", whole) == (200, first[1])
     path.unlink()
     status, said = server.call("POST", "/v1/models", whole)
     assert (status, said["code"]) == (404, "no_such_blob")
@@ -202,7 +202,7 @@ def test_a_program_of_another_model_or_precision_is_refused(start: Any, parts: A
 
     assert server.publish(program, wrong)[0] == 201
     whole = {"onnx": "m.onnx", "manifest": manifest(server, **{"m.onnx": onnx})}
-    assert server.call("POST", "/v1/models", stated | whole)[0] == 200
+    assert server.call("POST", "/v1/models", stated | whole)[0] == 201
     status, said = server.publish(program, wrong)
     assert (status, said["code"]) == (409, "mismatch")
     assert said["context"]["differences"] == [{"field": "precision", "asked": "fp32", "found": "fp16"}]
@@ -215,7 +215,7 @@ def test_a_program_of_another_model_or_precision_is_refused(start: Any, parts: A
     onnx = (MODELS / "convrelu.onnx").read_bytes()
     stated = {"model": model_of(onnx), "name": "m.onnx", "inputs": []}
     whole = {"onnx": "m.onnx", "manifest": manifest(server, **{"m.onnx": onnx})}
-    assert server.call("POST", "/v1/models", stated | whole)[0] == 200
+    assert server.call("POST", "/v1/models", stated | whole)[0] == 201
     status, said = server.publish(program, parts.ref_key(precision="fp16", model=stated["model"]))
     assert status == 409 and said["context"]["differences"][0]["field"] == "outputs.y"
 
@@ -227,7 +227,7 @@ def test_declared_dims_of_outputs_that_differ_are_a_warning(start: Any, parts: A
     data = made.SerializeToString()
     stated = {"model": model_of(data), "name": "m.onnx", "inputs": []}
     whole = {"onnx": "m.onnx", "manifest": manifest(server, **{"m.onnx": data})}
-    assert server.call("POST", "/v1/models", stated | whole)[0] == 200
+    assert server.call("POST", "/v1/models", stated | whole)[0] == 201
     program = (PROGRAMS / "convnet_b4_fp16_ref.mxr").read_bytes()
     status, said = server.publish(program, parts.ref_key(precision="fp16", model=stated["model"]))
     assert status == 201

@@ -177,7 +177,7 @@ def test_a_request_that_a_restart_cuts_off_is_told_to_come_again(
         database.restart(how)
         status, error = waiting.result()
     assert (status, error["code"], error["retry"]) == (503, "temporary", True)
-    assert server.call("POST", "/v1/models", stated)[0] == 200
+    assert server.call("POST", "/v1/models", stated)[0] == 201
 
 
 def test_a_database_that_is_away_is_said_and_comes_back(own: tuple[PostgreSQL, Any], parts: Any) -> None:
@@ -202,10 +202,10 @@ def test_a_waiter_outlasts_a_restart(own: tuple[PostgreSQL, Any], parts: Any) ->
     until(lambda: database.log.read_text().count("jobs.touched >") >= looks + 4)
     database.restart(signal.SIGQUIT)
     stated = server.registration()
-    assert server.call("POST", "/v1/models", stated)[0] == 200
+    assert server.call("POST", "/v1/models", stated)[0] == 201
     key = parts.gpu_key("gfx908", model=stated["model"])
     status, job = server.call("POST", "/v1/jobs", {"request": {"key": key}})
-    assert status == 200, job
+    assert status == 202, job
     status, lease = waiting.reply()
     assert (status, lease["lease"]["job"]) == (200, job["id"])
 
@@ -222,7 +222,7 @@ def test_a_read_only_database_still_serves(own: tuple[PostgreSQL, Any], parts: A
     assert (status, said["code"]) == (503, "temporary") and "read-only" in said["detail"]
     database.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
     database.restart()
-    assert server.call("POST", "/v1/models", stated)[0] == 200
+    assert server.call("POST", "/v1/models", stated)[0] == 201
 
 
 @pytest.mark.parametrize("own", [{"largest": 20 * 2**20}], indirect=True)
@@ -299,4 +299,4 @@ def test_nobody_waits_for_a_lock_or_a_statement_for_ever(hasty: Any) -> None:
         with ThreadPoolExecutor(3) as pool:
             replies = list(pool.map(lambda each: hasty.call("POST", "/v1/models", each), others))
         assert any("too many requests" in said["detail"] for _, said in replies), replies
-    assert hasty.call("POST", "/v1/models", stated)[0] == 200
+    assert hasty.call("POST", "/v1/models", stated)[0] == 201

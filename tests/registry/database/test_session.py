@@ -188,7 +188,7 @@ def test_namespaces_do_not_see_each_other(db: Database, parts: Any) -> None:
     with db.reading() as session:
         assert blobs.sizes(session, "theirs", ["a" * 64]) == {"a" * 64: 1}
         assert blobs.sizes(session, "ours", ["a" * 64]) == {}
-        assert catalog.list_artifacts(session, "ours", catalog.ArtifactFilters()) == '{"artifacts":[],"next":null}'
+        assert catalog.list_artifacts(session, "ours", catalog.ArtifactFilters()) == '{"items":[],"next":null}'
 
 
 def test_an_equal_request_is_read_once(parts: Any) -> None:

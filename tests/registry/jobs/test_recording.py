@@ -113,7 +113,7 @@ ort = {generation = "B", version = "1.27.1"}
     registry = start(config=pool)
     registry.register_model()
     registry.submit(key(parts), file_name=NAME, wait=True)
-    (found,) = registry.ok("GET", "/v1/workers")["pools"]
+    (found,) = registry.ok("GET", "/v1/pools")["items"]
     assert (found["can"]["ort"], found["queued"]) == (ORT, 1)
     lines = registry.http.request("GET", registry.url + "/metrics").data.decode().splitlines()
     labels = 'kind="gpu",vendor="amd",arch="gfx908",migraphx="2.15",rocm="7.2",form="ort:B:1.27.1",state="queued"'

@@ -133,8 +133,8 @@ def test_a_declared_pool_counts_as_able(start: Any, parts: Any) -> None:
         == "no_worker"
     )
     registry.submit(parts.gpu_key(arch="gfx942"), constraints={"num_cu": 228})
-    shown = registry.ok("GET", "/v1/workers")
-    assert [(pool["name"], pool["queued"], pool["running"]) for pool in shown["pools"]] == [("mi300", 1, 0)]
+    shown = registry.ok("GET", "/v1/pools")
+    assert [(pool["name"], pool["queued"], pool["running"]) for pool in shown["items"]] == [("mi300", 1, 0)]
     numbers = registry.ok("GET", "/v1/queue")
     assert numbers["queued"] == 2 and numbers["pools"]["mi300"]["queued"] == 1
     assert registry.ok("GET", "/v1/queue?num_cu=228")["queued"] == 1

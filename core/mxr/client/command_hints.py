@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mxr.artifact.serving import BUILT_ONLY
+from mxr.display.text import shell_quoted
 from mxr.errors import (
     ConflictError,
     MismatchError,
@@ -74,8 +75,10 @@ def _promote(rule: object) -> str:
     """The end of a hint. `rule`: `serve` in the context of an error."""
     if not (isinstance(rule, Mapping) and isinstance(ids := rule.get("excluded"), list) and ids):
         return ""
-    every = f"serve every artifact: `mxr-registry namespace set {rule.get('namespace')} --serve any`"
-    return f"promote it (`mxr promote {str(ids[0])[:12]}`), or {every} on the registry's host."
+    # Quoted: the words come from a registry, and people copy commands.
+    promote = f"mxr promote {shell_quoted(str(ids[0])[:12])}"
+    every = f"mxr-registry namespace set {shell_quoted(str(rule.get('namespace'))[:100])} --serve any"
+    return f"promote it (`{promote}`), or serve every artifact: `{every}` on the registry's host."
 
 
 def _locked(context: Context) -> str:

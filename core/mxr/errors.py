@@ -214,7 +214,7 @@ class NoWorkerError(MxrError):
 
     code, status, exit = "no_worker", 409, 8
     usual_hint = "`mxr workers` lists the workers and the declared pools. Start a worker for this target."
-    api_hint = "Start a worker for this target. `GET /v1/workers` lists the workers and the declared pools."
+    api_hint = "Start a worker for this target. `GET /v1/workers` and `GET /v1/pools` list what there is."
 
 
 class DamagedError(MxrError):

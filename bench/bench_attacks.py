@@ -31,7 +31,6 @@ from typing import Any
 from filling import NAMESPACE, register_model, upload_content
 from registry_process import UNKNOWN, RegistryProcess, publish_example, registry_process
 
-from mxr.artifact.attributes import Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest
 from mxr.artifact.model_files import ModelFiles
@@ -107,7 +106,7 @@ def submit_jobs(data: Path, folder: Path, count: int) -> list[str]:
     model, ids = register_model(db, file), []
     for number in range(count):
         key = Key(model, "ref", "2.16", (("x", (1 + number, 3)),))
-        text = submission.submit(db, store, JobRules(), NAMESPACE, job_protocol.CompileRequest(Request(key)))
+        text = submission.submit(db, store, JobRules(), NAMESPACE, job_protocol.CompileRequest(key))
         ids.append(str(json.loads(text)["id"]))
     db.close()
     return ids
@@ -156,7 +155,7 @@ def attack(server: RegistryProcess, ids: list[str], downloads: int, watches: int
 
     def change() -> None:
         time.sleep(1)
-        body = {"request": {"key": {"model": UNKNOWN}}}
+        body = {"key": {"model": UNKNOWN}}
         server.call("POST", f"/v1/jobs/{ids[next(numbers) % len(ids)]}/cancel", body)
 
     attackers.repeat("changes", 1, change)

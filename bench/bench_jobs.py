@@ -59,7 +59,8 @@ def fill(db: Database, folder: Path, kinds: int, each: int, copies: int) -> None
     model, rules = register_model(db, file), JobRules()
     for number in range(each):
         for kind in range(kinds):
-            wanted = job_protocol.CompileRequest(request_of(model, kind, number), priority=number % 3)
+            asked = request_of(model, kind, number)
+            wanted = job_protocol.CompileRequest(asked.key, asked.constraints, priority=number % 3)
             submission.submit(db, store, rules, NAMESPACE, wanted)
     if copies == 1:
         return

@@ -68,7 +68,11 @@ def submit_job(
     for warning in uncalibrated_warnings(asked.request.key):
         note(f"mxr: warning: {warning}")
     wanted = job_protocol.CompileRequest(
-        asked.request, wait=on_miss.action == "wait", retry=on_miss.retry, file_name=file_name
+        asked.request.key,
+        asked.request.constraints,
+        require_worker=on_miss.action == "wait",
+        retry=on_miss.retry,
+        file_name=file_name,
     )
     return compile_workflow.request_compile(
         session.client(), compile_workflow.CompileOrder(wanted, subject, calibration), transfer_progress("uploading")

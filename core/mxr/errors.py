@@ -254,6 +254,13 @@ class TemporaryError(MxrError):
     usual_hint = "Try again later."
 
 
+class TooManyRequestsError(TemporaryError):
+    """Too many requests."""
+
+    code, status = "too_many_requests", 429
+    usual_hint = "Send fewer requests at the same time, or try again later."
+
+
 class DiskFullError(TemporaryError):
     """No space left on the disk."""
 

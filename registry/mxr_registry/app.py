@@ -119,8 +119,7 @@ def _mxr_error(request: Request, problem: Exception) -> Response:
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(problem, InterruptionError):
         log.warning("%s %s: %s", request.method, request.url.path, problem.message)
     request.app.state.counters.count_error(request.url.path, problem)
-    headers = None if problem.retry_after is None else {"retry-after": f"{problem.retry_after:.0f}"}
-    return error_reply(problem, problem.status, headers)
+    return error_reply(problem, problem.status)
 
 
 def _validation_error(_request: Request, problem: Exception) -> Response:

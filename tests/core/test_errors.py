@@ -30,6 +30,7 @@ EXITS = {
     "unreachable": 69,
     "not_a_registry": 69,
     "temporary": 75,
+    "too_many_requests": 75,
     "disk_full": 75,
     "interrupted": 130,
 }
@@ -61,7 +62,13 @@ def test_a_child_ends_with_the_number_of_its_parent() -> None:
 
 
 def test_only_what_may_pass_is_to_be_tried_again() -> None:
-    assert {kind.code for kind in CLASSES if kind.retry} == {"not_compiled", "unreachable", "temporary", "disk_full"}
+    assert {kind.code for kind in CLASSES if kind.retry} == {
+        "not_compiled",
+        "unreachable",
+        "temporary",
+        "too_many_requests",
+        "disk_full",
+    }
 
 
 @each_class

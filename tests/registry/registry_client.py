@@ -194,13 +194,13 @@ class RegistryUnderTest(RegistryState, RegistryProcess):
 
     def submit(self, key: dict[str, Any], *, constraints: Mapping[str, Any] | None = None, **more: Any) -> Any:
         """The job of a request for a compile."""
-        return self.ok("POST", "/v1/jobs", {"request": {"key": key, "constraints": constraints or {}}, **more})
+        return self.ok("POST", "/v1/jobs", {"key": key, "constraints": constraints or {}, **more})
 
     def submit_error(
         self, key: dict[str, Any], *, constraints: Mapping[str, Any] | None = None, **more: Any
     ) -> dict[str, Any]:
         """The error of a request for a compile that must be refused."""
-        return self.error("POST", "/v1/jobs", {"request": {"key": key, "constraints": constraints or {}}, **more})
+        return self.error("POST", "/v1/jobs", {"key": key, "constraints": constraints or {}, **more})
 
     def register_worker(self, name: str = "one", capabilities: Any = None) -> str:
         """The id of a worker; by default it compiles for the ref target."""

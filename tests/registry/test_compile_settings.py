@@ -29,7 +29,7 @@ def test_no_route_accepts_them(server: Any, parts: Any, more: dict[str, Any]) ->
     name = next(iter(next(iter(more.values()))))
     for path, body in (
         ("/v1/resolve", {"key": key, "constraints": {}}),
-        ("/v1/jobs", {"request": {"key": key, "constraints": {}}}),
+        ("/v1/jobs", {"key": key, "constraints": {}}),
         ("/v1/survey", {"requests": [{"key": key, "constraints": {}}]}),
     ):
         status, said = server.call("POST", path, body)

@@ -59,9 +59,15 @@ class LyingRegistry(ThreadingHTTPServer):
         """The JSON of a reply, or bytes."""
         path = path.removeprefix("/v1")
         if path == "/workers":
-            return {"id": "w1", "name": body["name"], "state": "idle", "can": body["can"], "seen_at": 1.0}
+            return {
+                "id": "w1",
+                "name": body["name"],
+                "state": "idle",
+                "can": body["can"],
+                "seen_at": SEEN_AT,
+            }
         if path.startswith("/workers/"):
-            return {"id": "w1", "name": "gone", "state": "left", "can": CAN, "seen_at": 1.0}
+            return {"id": "w1", "name": "gone", "state": "left", "can": CAN, "seen_at": SEEN_AT}
         if path == "/jobs/claim":
             lease, self.lease = self.lease, None
             return {"lease": lease}
@@ -75,6 +81,7 @@ class LyingRegistry(ThreadingHTTPServer):
         return NotFoundError("This registry does nothing else.").to_json()
 
 
+SEEN_AT = "2026-11-24T20:33:41Z"
 CAN = {"targets": [{"arch": "ref", "kind": "ref"}], "toolchain": {"migraphx": "2.15.0"}}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from mxr.artifact.timestamps import time_text
 from mxr.cache import contents
 from mxr.cache.contents import CacheEntry
 from mxr.cache.partition import CachedArtifact
@@ -64,7 +65,7 @@ def _document(entry: CacheEntry, status: os.stat_result) -> dict[str, Any]:
     return {
         "sha256": entry.path.name,
         "size": status.st_size,
-        "used_at": _used_at(status),
+        "used_at": time_text(_used_at(status)),
         "id": record.artifact.id if record else None,
         "key": record.artifact.key.to_json() if record else None,
         "source": entry.source or None,

@@ -13,6 +13,7 @@ from . import limits, serving
 from .attributes import Attributes
 from .key import Key
 from .manifest import Manifest, artifact_id, check_name
+from .timestamps import Timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,8 @@ class Artifact:
 
     `model`: "verified" if a worker compiled the program from the bytes of the model in the key, otherwise "claimed".
     `model_name`: what the publisher calls the model, a label that identifies nothing; None if nobody named it.
-    `sha256` and `size` (bytes) are those of the file, or of the canonical list of several files. Times are seconds
-    since 1970 by the clock of the registry's database.
+    `sha256` and `size` (bytes) are those of the file, or of the canonical list of several files. Times are by the
+    clock of the registry's database.
 
     The registry itself records `origin`, `created_by` (who published it), `job` and `worker` (of a built artifact),
     `published_at` (first), `changed_at` (the last time when its facts were replaced, or None) and `promoted_at` (None
@@ -76,11 +77,11 @@ class Artifact:
     key: Key
     attributes: Attributes
     provenance: Mapping[str, Any]
-    published_at: float
+    published_at: Timestamp
     origin: str
     serve: str
-    promoted_at: float | None = None
-    changed_at: float | None = None
+    promoted_at: Timestamp | None = None
+    changed_at: Timestamp | None = None
     created_by: str | None = None
     job: str | None = None
     worker: str | None = None

@@ -15,6 +15,7 @@ from mxr.artifact.attributes import Attributes
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, Manifest, artifact_id
 from mxr.artifact.records import Artifact
+from mxr.artifact.timestamps import Timestamp
 from mxr.lockfiles.lockfile import FILE_NAME, LockFile, lock_text
 from mxr.protocol.artifacts import ModelClaim, Publish
 from mxr.util import codec
@@ -38,7 +39,7 @@ class BundleRecord:
     manifest: Manifest
     attributes: Attributes
     provenance: Mapping[str, Any]
-    published_at: float
+    published_at: Timestamp
     model: ModelClaim | None = None
     v: int = VERSION
 

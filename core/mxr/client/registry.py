@@ -185,7 +185,8 @@ class Client:
         """Request a compile and return its job, which is a new one or an open one for the same program.
 
         A job without an id is done: the program already exists. Raises `NoSuchModelError` or `NoSuchBlobError` for what
-        must be uploaded first, and `NoWorkerError` when `wanted.wait` is set and no worker can compile the program.
+        must be uploaded first, and `NoWorkerError` when `wanted.require_worker` is set and no worker can compile the
+        program.
         """
         from mxr.protocol import jobs as job_protocol
 

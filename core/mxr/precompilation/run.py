@@ -176,7 +176,9 @@ def queue_missing(client: Client, matrix: MatrixStatus, plan: MissPolicy, bytes_
 
 def _queued(client: Client, cell: CellStatus, plan: MissPolicy, bytes_: Bytes) -> CellStatus:
     wanted = cell.wanted
-    asked = job_protocol.CompileRequest(wanted.request, wait=plan.wait, retry=plan.retry)
+    asked = job_protocol.CompileRequest(
+        wanted.request.key, wanted.request.constraints, require_worker=plan.wait, retry=plan.retry
+    )
     try:
         job = compile_workflow.request_compile(
             client, compile_workflow.CompileOrder(asked, wanted.subject, wanted.cell.options.calibration), bytes_

@@ -196,7 +196,7 @@ def queue_compiles(
     """
     for each in rebuilds:
         if each.state in (COMPILE, NOBODY):
-            wanted = job_protocol.CompileRequest(each.request, priority=BEHIND)
+            wanted = job_protocol.CompileRequest(each.request.key, each.request.constraints, priority=BEHIND)
             try:
                 yield each, retry(OUTAGE, partial(client.request_compile, wanted))
             except NoSuchModelError as problem:

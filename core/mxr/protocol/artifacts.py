@@ -17,6 +17,7 @@ from mxr.artifact.key import Key, check_model
 from mxr.artifact.manifest import Blob, Manifest, check_name, check_sha256
 from mxr.artifact.records import Artifact, Model, ModelClaim, ModelInput
 from mxr.artifact.request_defaults import RequestDefaults
+from mxr.artifact.timestamps import Timestamp
 from mxr.errors import Json
 from mxr.util import codec
 from mxr.util.frozen import dataclass
@@ -216,8 +217,8 @@ class RegisteredLock:
 
     name: str
     artifacts: tuple[str, ...]
-    created_at: float
-    updated_at: float
+    created_at: Timestamp
+    updated_at: Timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +236,8 @@ class RecordedMiss:
     digest: str
     request: Mapping[str, Any]
     count: int
-    first_at: float
-    last_at: float
+    first_at: Timestamp
+    last_at: Timestamp
     nearest: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -287,7 +288,7 @@ class ArtifactUsage:
 
     artifact: Artifact
     count: int
-    used_at: float
+    used_at: Timestamp
 
 
 @dataclass(frozen=True, slots=True)

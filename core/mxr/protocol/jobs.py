@@ -15,6 +15,7 @@ from mxr.artifact import limits
 from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest, check_sha256
+from mxr.artifact.timestamps import Timestamp
 from mxr.consumers.ort.recording_form import OrtRuntime
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.util.codec import encode, refuse
@@ -33,18 +34,27 @@ FAILURE_KINDS = (PERMANENT, TRANSIENT, POISON)
 class CompileRequest:
     """Requests a compile. The model must be registered with its bytes, and the calibration data uploaded as a blob.
 
-    `wait`: raise `NoWorkerError` if no live worker and no declared pool can compile it; otherwise the job waits for
-    such a worker. `retry`: clear cached failures first. Jobs with a higher `priority` (-100 to 100) are claimed first.
-    `file_name`: only for a key of ONNX Runtime's form, which depends on it: the name under which the model is opened.
+    `key` and `constraints` are those of a resolve: what `POST /v1/resolve` did not find can be sent to `POST /v1/jobs`.
+    `require_worker`: raise `NoWorkerError` if no live worker and no declared pool can compile it; otherwise the job
+    waits for such a worker. `retry`: clear cached failures first. Jobs with a higher `priority` (-100 to 100) are
+    claimed first. `file_name`: only for a key of ONNX Runtime's form, which depends on it: the name under which the
+    model is opened.
     """
 
-    request: Request
-    wait: bool = False
+    key: Key
+    constraints: Constraints = field(default_factory=Constraints)
+    require_worker: bool = False
     retry: bool = False
     priority: int = 0
     file_name: str | None = None
 
+    @property
+    def request(self) -> Request:
+        """What the compiled program must satisfy. Raises `UsageError`."""
+        return Request(self.key, self.constraints)
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "constraints", self.request.constraints)
         if not -100 <= self.priority <= 100:
             raise refuse("priority", "a number from -100 to 100", self.priority)
 
@@ -66,7 +76,7 @@ class JobFailure:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job. Times are seconds since 1970 by the clock of the registry's database.
+    """A job. Times are by the clock of the registry's database.
 
     `version` increases with every change; long polls wait for a larger one. `place`: position in the queue, 1 for the
     next job to be claimed. `estimate`: seconds for the whole compile; `estimate_from`: its basis. `artifact`: id of the
@@ -80,10 +90,10 @@ class Job:
     request: Request
     attempts: int
     version: int
-    created_at: float
-    updated_at: float
+    created_at: Timestamp
+    updated_at: Timestamp
     priority: int = 0
-    started_at: float | None = None
+    started_at: Timestamp | None = None
     phase: str | None = None
     worker: str | None = None
     place: int | None = None
@@ -143,7 +153,7 @@ class WorkerInfo:
     name: str
     state: str
     can: WorkerCapabilities
-    seen_at: float
+    seen_at: Timestamp
     job: str | None = None
 
 

@@ -66,8 +66,9 @@ class JobProgress:
 def request_compile(client: Client, wanted: CompileOrder, watch: Watch) -> job_protocol.Job:
     """Request a compile and return its job. Uploads the model and its calibration data if the registry lacks them.
 
-    Raises `NoWorkerError` when `wanted.ask.wait` is set and no worker can compile the program, `NoSuchModelError` when
-    neither the registry nor this host has the ONNX file, and `UsageError` for calibration data that do not fit.
+    Raises `NoWorkerError` when `wanted.ask.require_worker` is set and no worker can compile the program,
+    `NoSuchModelError` when neither the registry nor this host has the ONNX file, and `UsageError` for calibration data
+    that do not fit.
     """
     if wanted.calibration is not None:
         calibration.check_calibration(wanted.calibration, wanted.subject.onnx.inputs, wanted.ask.request.key.inputs)

@@ -15,6 +15,7 @@ from mxr.artifact.attributes import Attributes
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Candidate
 from mxr.artifact.serving import BUILT, PUBLISHER
+from mxr.artifact.timestamps import time_text
 from mxr.errors import NotAllowedError, NotFoundError, UsageError
 from mxr.util.codec import decode
 from mxr.util.hashing import sha256_hex
@@ -142,9 +143,9 @@ def fields_of(row: Row, default: str) -> str:
         "digest": row.digest,
         "sha256": row.sha256,
         "size": row.size,
-        "published_at": row.published_at,
-        "promoted_at": row.promoted_at,
-        "changed_at": row.changed_at,
+        "published_at": time_text(row.published_at),
+        "promoted_at": time_text(row.promoted_at),
+        "changed_at": time_text(row.changed_at),
         "created_by": row.created_by,
         "job": row.job,
         "worker": row.worker,

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from mxr.artifact.limits import MAX_LOCKS
 from mxr.artifact.serving import DESCRIPTIONS, allows
+from mxr.artifact.timestamps import time_text
 from mxr.errors import ConflictError, NoSuchArtifactError, NotAllowedError, NotFoundError, UsageError
 from mxr.util.codec import canonical
 from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
@@ -142,9 +143,8 @@ def _ids(session: Session, lock: int) -> Sequence[str]:
 
 
 def _to_json(row: Row, ids: Iterable[str]) -> str:
-    return canonical(
-        {"name": row.name, "artifacts": list(ids), "created_at": row.created_at, "updated_at": row.updated_at}
-    )
+    times = {"created_at": time_text(row.created_at), "updated_at": time_text(row.updated_at)}
+    return canonical({"name": row.name, "artifacts": list(ids)} | times)
 
 
 def unregister_lock(session: Session, namespace: str, name: str) -> str:

@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mxr.artifact.attributes import Request
 from mxr.artifact.limits import MAX_MISS_BYTES, MAX_MISSES
+from mxr.artifact.timestamps import time_text
 from mxr.errors import MxrError
 from mxr.util.codec import canonical
 from mxr_registry.database.paging import MAX_ROWS, list_page, read_cursor
@@ -90,6 +91,6 @@ def list_misses(session: Session, namespace: str, after: str | None = None, limi
 
 def _to_json(row: Row) -> str:
     return (
-        f'{{"digest":"{row.digest}","request":{row.request_json},"count":{row.count},"first_at":{row.first_at},'
-        f'"last_at":{row.last_at},"nearest":{row.nearest_json}}}'
+        f'{{"digest":"{row.digest}","request":{row.request_json},"count":{row.count},"first_at":"{time_text(row.first_at)}",'
+        f'"last_at":"{time_text(row.last_at)}","nearest":{row.nearest_json}}}'
     )

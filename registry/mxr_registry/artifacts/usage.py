@@ -5,7 +5,6 @@ A process that crashes loses the counts of its last seconds. Hosts that use thei
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Iterable, Mapping
@@ -16,6 +15,7 @@ from typing import Any
 from sqlalchemy import Integer, case, cast, func, insert, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from mxr.artifact.timestamps import time_text
 from mxr.errors import MxrError, UsageError
 from mxr.protocol.artifacts import Use
 from mxr_registry.database.paging import list_page, read_cursor
@@ -192,5 +192,5 @@ def list_usage(session: Session, namespace: str, filters: UsageFilters) -> str:
 
 def _to_json(row: Row, rule: str) -> str:
     return (
-        f'{{"artifact":{{{catalog.fields_of(row, rule)}}},"count":{int(row.total)},"used_at":{json.dumps(row.last)}}}'
+        f'{{"artifact":{{{catalog.fields_of(row, rule)}}},"count":{int(row.total)},"used_at":"{time_text(row.last)}"}}'
     )

@@ -24,6 +24,7 @@ from mxr.artifact import compile_support
 from mxr.artifact.attributes import LIBRARIES, Attributes, Constraints, Request
 from mxr.artifact.limits import MAX_OPEN_JOBS
 from mxr.artifact.matching import Candidate, judge
+from mxr.artifact.timestamps import Timestamp
 from mxr.consumers.ort.recording_form import check_recording
 from mxr.errors import NoSuchBlobError, NoSuchModelError, TemporaryError, UsageError
 from mxr.protocol import jobs as job_protocol
@@ -166,11 +167,11 @@ def _certainly_satisfies(constraints: Constraints, pinned: Attributes) -> bool:
 def _require_worker(
     session: Session, rules: JobRules, namespace: str, submission: _Submission, row: Row | None
 ) -> list[Mapping[str, Any]]:
-    if row is not None and (row.state == job_protocol.RUNNING or not submission.wanted.wait):
+    if row is not None and (row.state == job_protocol.RUNNING or not submission.wanted.require_worker):
         return []
     live = LiveCapabilities(session, rules, namespace)
     able = live.able_toolchains(submission.lane, submission.request.constraints)
-    if submission.wanted.wait and not able:
+    if submission.wanted.require_worker and not able:
         raise workers.no_worker_error(submission.request)
     return able
 
@@ -214,7 +215,7 @@ def _done(session: Session, rules: JobRules, namespace: str, submission: _Submis
     row = session.execute(made.order_by(JobRow.seq.desc()).limit(1)).first()
     if row is not None:
         return tracking.shown(session, rules, row).text
-    moment = now(session)
+    moment = Timestamp(now(session))
     no_job = job_protocol.Job(
         "", job_protocol.DONE, submission.digest, submission.request, 0, 0, moment, moment, artifact=artifact
     )

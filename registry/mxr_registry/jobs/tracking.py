@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, func, or_, select
 
+from mxr.artifact.timestamps import time_text
 from mxr.errors import NotFoundError, UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
@@ -149,10 +150,10 @@ def job_document(row: Row) -> dict[str, Any]:
         "request": {"key": json.loads(row.key_json), "constraints": json.loads(row.constraints_json)},
         "attempts": row.attempts,
         "version": row.version,
-        "created_at": row.created_at,
-        "updated_at": row.updated_at,
+        "created_at": time_text(row.created_at),
+        "updated_at": time_text(row.updated_at),
         "priority": -row.rank,
-        "started_at": row.started_at,
+        "started_at": time_text(row.started_at),
         "phase": row.phase,
         "worker": row.worker_name,
         "place": None,

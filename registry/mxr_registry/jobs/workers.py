@@ -13,6 +13,7 @@ from mxr.artifact.attributes import Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.limits import MAX_ALL_CAPABILITIES, MAX_WORKERS
 from mxr.artifact.target import userland
+from mxr.artifact.timestamps import time_text
 from mxr.consumers.ort.recording_form import runtime_in
 from mxr.errors import NotFoundError, NoWorkerError, TemporaryError
 from mxr.protocol import jobs as job_protocol
@@ -89,7 +90,16 @@ def _document(row: Row, moment: float, rules: JobRules) -> dict[str, Any]:
     lost = row.seen_at < moment - rules.lost_after
     state = "left" if row.left_at is not None else "lost" if lost else "busy" if row.job else "idle"
     can = json.loads(row.can_json)
-    return {"id": row.id, "name": row.name, "state": state, "can": can, "seen_at": row.seen_at, "job": row.job}
+    seen_at = time_text(row.seen_at)
+    return {"id": row.id, "name": row.name, "state": state, "can": can, "seen_at": seen_at, "job": row.job}
+
+
+def show_worker(session: Session, rules: JobRules, namespace: str, id: str) -> str:
+    """Return the JSON of a worker by its full id, also of one that signed off. Raises `NotFoundError`."""
+    row = session.execute(_select(namespace).where(WorkerRow.id == id)).first()
+    if row is None:
+        raise _no_worker(id)
+    return canonical(_document(row, now(session), rules))
 
 
 def leave(session: Session, rules: JobRules, namespace: str, id: str) -> str:
@@ -108,8 +118,12 @@ def find_worker(session: Session, namespace: str, id: str) -> Row:
     """Return a registered worker by its full id. Raises `NotFoundError`, also for a worker that has signed off."""
     row = session.execute(BY_ID, {"namespace": namespace, "of": id}).first()
     if row is None or row.left_at is not None:
-        raise NotFoundError(f"There is no worker {id[:64]!r}.", hint="Register it again (API: POST /v1/workers).")
+        raise _no_worker(id)
     return row
+
+
+def _no_worker(id: str) -> NotFoundError:
+    return NotFoundError(f"There is no worker {id[:64]!r}.", hint="Register it (`POST /v1/workers`).")
 
 
 def seen_update_due(row: Row, moment: float, rules: JobRules, waiting: bool) -> bool:
@@ -249,8 +263,8 @@ def _hint(constraints: Constraints) -> str:
     if not _is_complete(constraints):
         return "A cross-compile needs a complete description of the GPU: state num_cu and chiplets as well."
     hint = (
-        "Start a worker (`mxr-worker run`) on such a host, or request it without `wait`, so that it is queued. "
-        "`GET /v1/workers` lists the workers."
+        "Start a worker (`mxr-worker run`) on such a host, or request it without `require_worker`, so that "
+        "it is queued. `GET /v1/workers` lists the workers."
     )
     if constraints.rocm_patch and "patch" not in constraints.allow:
         hint += " The allowance `patch` accepts another ROCm patch version."

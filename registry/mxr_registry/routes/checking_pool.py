@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from anyio import CapacityLimiter
 
-from mxr.errors import TemporaryError
+from mxr.errors import TemporaryError, TooManyRequestsError
 
 from .threads import ThreadPool
 
@@ -37,7 +37,8 @@ class CheckingPool:
         self._turns: dict[str, _Turn] = {}
 
     async def run(self, client: str, call: Callable[..., T], *arguments: object, turn: str | None = None) -> T:
-        """Return the result of a call in a thread of this pool. Raises `TemporaryError` if too many calls wait.
+        """Return the result of a call in a thread of this pool. Raises `TemporaryError` if too many calls wait, and
+        `TooManyRequestsError` if too many of this client do.
 
         `client`: the address of the client. Calls with the same `turn` run one after the other.
         """
@@ -48,8 +49,12 @@ class CheckingPool:
 
     async def _run(self, client: str, call: Callable[[], T], turn: str | None) -> T:
         share = self._shares.get(client) or _Share(CapacityLimiter(max(1, self._running - 1)))
-        if self._count >= self._most or share.users >= max(1, self._most * 3 // 4):
+        error: TemporaryError | None = None
+        if self._count >= self._most:
             error = TemporaryError("The registry is checking too many programs and models at the same time.")
+        elif share.users >= max(1, self._most * 3 // 4):
+            error = TooManyRequestsError("This client has too many programs and models checked at the same time.")
+        if error is not None:
             error.retry_after = RETRY_AFTER
             raise error
         self._shares[client] = share

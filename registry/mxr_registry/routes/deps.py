@@ -82,19 +82,25 @@ def reply(text: str, status: int = 200) -> Response:
     return Response(text.encode(), status, media_type="application/json")
 
 
-def stored_reply(found: StoredObject, collection: str | None) -> Response:
+def stored_reply(found: StoredObject, collection: str) -> Response:
     """Return 201 with `Location` for an object that was made, and 200 for one that was there.
 
-    `collection`: the path before its name, if it can be read.
+    `collection`: the path before its name.
     """
     response = reply(found.text, HTTPStatus.CREATED if found.new else HTTPStatus.OK)
-    if found.new and collection:
+    if found.new:
         response.headers["location"] = f"{collection}/{quote(found.name, safe=':')}"
     return response
 
 
 def error_reply(error: MxrError, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a response with an error. `status`: that of its class, or what HTTP has for this case."""
+    """Return a response with an error. `status`: that of its class, or what HTTP has for this case.
+
+    It has `Retry-After` where waiting helps: what the error says, or else a second.
+    """
+    if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        seconds = 1.0 if error.retry_after is None else error.retry_after
+        headers = {"retry-after": f"{seconds:.0f}", **(headers or {})}
     return Response(error_body(error, status), status, headers, media_type=MEDIA_TYPE)
 
 

@@ -19,6 +19,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
+from mxr.artifact.timestamps import time_text
 from mxr.errors import UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import canonical
@@ -222,7 +223,7 @@ def _batch(
         job = tracking.at(session, rules, seq)
         for row in transitions.events(session, seq, event):
             event = row.seq
-            document = {"at": row.at, "state": row.state, "worker": row.worker, "note": row.note}
+            document = {"at": time_text(row.at), "state": row.state, "worker": row.worker, "note": row.note}
             document["detail"] = json.loads(row.detail_json) if row.detail_json else None
             parts.append(_event("event", canonical(document), (event, offset)))
         chunks = logs.read_log(session, seq, offset, logs.PAGE)

@@ -22,7 +22,14 @@ def register(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: Job
     """A worker that registers again under the same name keeps its id. Claims and heartbeats keep a worker alive."""
     wanted = decode_body(job_protocol.RegisterWorker, body)
     with services.db.writing() as session:
-        return stored_reply(workers.register_worker(session, rules, caller.namespace, wanted), None)
+        return stored_reply(workers.register_worker(session, rules, caller.namespace, wanted), "/v1/workers")
+
+
+@router.get("/workers/{id}", summary="Show one worker")
+def show_worker(id: str, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
+    """The worker with its state, and what it can compile. One that signed off is shown for 7 days."""
+    with services.db.reading() as session:
+        return reply(workers.show_worker(session, rules, caller.namespace, id))
 
 
 @router.delete("/workers/{id}", summary="Sign off a worker")

@@ -19,6 +19,7 @@ from mxr.artifact.attributes import Attributes, Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Manifest
 from mxr.artifact.records import ModelInput
+from mxr.artifact.timestamps import Timestamp
 from mxr.bundle import exporter, importer, oci, tarball
 from mxr.bundle.contents import BundleRecord, lay_out, titled
 from mxr.bundle.image_layout import TarLayout, open_layout
@@ -50,7 +51,7 @@ def record(cache: Cache, batch: int, precision: str) -> BundleRecord:
     final.parent.mkdir(parents=True, exist_ok=True)
     final.write_bytes(path.read_bytes())
     return BundleRecord(
-        key(batch, precision), Manifest((file,)), Attributes(), {"tool": "test"}, 1_700_000_000.25, STATED
+        key(batch, precision), Manifest((file,)), Attributes(), {"tool": "test"}, Timestamp(1_700_000_000.25), STATED
     )
 
 

@@ -20,6 +20,7 @@ from mxr.artifact.attributes import Attributes, Constraints, Request
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
+from mxr.artifact.timestamps import Timestamp
 from mxr.cache.contents import entries, verify_programs
 from mxr.cache.store import Answer, Cache, CachedAnswer, CachedArtifact, CachePolicy, CacheState
 from mxr.errors import UsageError
@@ -36,7 +37,7 @@ def artifact(data: bytes = b"program", key: Key = GPU, has: Attributes | None = 
     manifest = Manifest((File("model.mxr", len(data), sha, (Blob(sha, len(data)),)),))
     id = artifact_id(key.digest, manifest.files)
     return Artifact(
-        id, key.digest, sha, len(data), key, has or Attributes(), {}, at, "built", "built", manifest=manifest
+        id, key.digest, sha, len(data), key, has or Attributes(), {}, Timestamp(at), "built", "built", manifest=manifest
     )
 
 
@@ -118,7 +119,7 @@ def test_what_the_namespace_does_not_serve_answers_nothing(cache: Cache) -> None
     assert known is not None and known.artifact == pushed
     cache.store_answer(REQUEST, Answer(pushed, Match()))
     assert cache.lookup(REQUEST) is None
-    for served in (replace(pushed, promoted_at=2.0), replace(pushed, serve="any")):
+    for served in (replace(pushed, promoted_at=Timestamp(2.0)), replace(pushed, serve="any")):
         cache.store_artifact(served)
         assert said_of(cache.best_match(REQUEST)) == said_of(cache.lookup(REQUEST)) == Answer(served, Match())
 
@@ -162,7 +163,7 @@ def test_the_cache_chooses_by_the_registrys_rules(cache: Cache) -> None:
         first, Match(("num_cu",))
     )
     assert said_of(cache.best_match(REQUEST)) == Answer(first, Match((), {"num_cu": 104}))
-    promoted = replace(later, promoted_at=5.0)
+    promoted = replace(later, promoted_at=Timestamp(5.0))
     cache.store_answer(REQUEST, Answer(promoted, Match()))
     assert said_of(cache.best_match(REQUEST)) == Answer(promoted, Match((), {"num_cu": 110}))
     assert cache.best_match(Request(replace(GPU, arch="gfx908"))) is None

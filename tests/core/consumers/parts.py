@@ -13,6 +13,7 @@ from mxr.artifact.attributes import Attributes, Constraints
 from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.records import Artifact
+from mxr.artifact.timestamps import Timestamp
 from mxr.cache.store import Cache
 from mxr.consumers import Consumer
 from mxr.consumers.layout import Delivery, Layout
@@ -39,7 +40,7 @@ def delivery(folder: Path, key: Key = GPU, data: bytes = b"program", **fields: A
         key=key,
         attributes=fields.pop("attributes", Attributes()),
         provenance={},
-        published_at=0,
+        published_at=Timestamp(0),
         origin="built",
         serve="built",
         description={"outputs": outputs},

@@ -12,6 +12,7 @@ from strategies import GPU, MODEL, OTHER_MODEL
 from mxr.artifact import limits
 from mxr.artifact.attributes import Attributes
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
+from mxr.artifact.timestamps import Timestamp
 from mxr.errors import UsageError
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.util import codec
@@ -37,7 +38,7 @@ ARTIFACT = artifact_protocol.Artifact(
     key=GPU,
     attributes=Attributes(libraries=("miopen",)),
     provenance={"file": "a.mxr"},
-    published_at=1.7e9,
+    published_at=Timestamp(1.7e9),
     origin="built",
     serve="built",
     created_by="local",
@@ -52,7 +53,7 @@ VALUES = [
     REGISTRATION,
     PUBLISH,
     ARTIFACT,
-    replace(ARTIFACT, promoted_at=1.8e9, description=None, manifest=None),
+    replace(ARTIFACT, promoted_at=Timestamp(1.8e9), description=None, manifest=None),
     artifact_protocol.Model(MODEL, "m.onnx", CLAIM.inputs, True, False, "m.onnx", MANIFEST),
     artifact_protocol.Models((artifact_protocol.Model(MODEL, "m.onnx", (), claimed=True),)),
     artifact_protocol.Artifacts((ARTIFACT,), "17"),
@@ -60,7 +61,11 @@ VALUES = [
     artifact_protocol.MissingRequest((Blob("ab" * 32, 5),)),
     artifact_protocol.Missing(("ab" * 32,), 60.0),
     artifact_protocol.Misses(
-        (artifact_protocol.RecordedMiss(GPU.digest, {"key": {}}, 2, 1.0, 2.0, ({"id": ID, "differences": []},)),)
+        (
+            artifact_protocol.RecordedMiss(
+                GPU.digest, {"key": {}}, 2, Timestamp(1), Timestamp(2), ({"id": ID, "differences": []},)
+            ),
+        )
     ),
 ]
 each_value = pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)

@@ -17,6 +17,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
 from mxr.artifact.records import Artifact
+from mxr.artifact.timestamps import Timestamp
 from mxr.cache.store import Answer
 from mxr.client.registry import Client
 from mxr.errors import DamagedError, MxrError
@@ -31,7 +32,19 @@ FILE = File("model.mxr", 1, "a" * 64, (Blob("a" * 64, 1),))
 def answer(has: Attributes) -> Answer:
     identity = artifact_id(KEY.digest, (FILE,))
     return Answer(
-        Artifact(identity, KEY.digest, FILE.sha256, 1, KEY, has, {}, 0.0, "built", "built", manifest=Manifest((FILE,))),
+        Artifact(
+            identity,
+            KEY.digest,
+            FILE.sha256,
+            1,
+            KEY,
+            has,
+            {},
+            Timestamp(0),
+            "built",
+            "built",
+            manifest=Manifest((FILE,)),
+        ),
         Match(),
     )
 
@@ -79,9 +92,9 @@ def lying_registry(reply: Any, status: int = 200) -> Iterator[Client]:
 
 @pytest.mark.parametrize("serve", ["any", "built", "promoted", "all", None])
 @pytest.mark.parametrize("origin", ["built", "pushed", "trusted"])
-@pytest.mark.parametrize("promoted", [None, 1.5])
+@pytest.mark.parametrize("promoted", [None, "2026-11-24T20:33:41Z"])
 def test_an_answer_that_its_own_facts_exclude_is_not_taken(
-    serve: str | None, origin: str, promoted: float | None
+    serve: str | None, origin: str, promoted: str | None
 ) -> None:
     said = message_document(answer(Attributes()).artifact) | {"serve": serve, "origin": origin, "promoted_at": promoted}
     taken = promoted or serve == "any" or (serve, origin) == ("built", "built")

@@ -24,7 +24,9 @@ def fetch(model: str, folder: Path) -> str:
     cache, client = Cache(folder), Client(load_settings(os.environ))
     options = RequestOptions(kind="ref", migraphx="2.15", batch=4, consumer="python")
     subject, asked = prepare(options, model, cache, lambda: client, Host())
-    wanted = compile_workflow.CompileOrder(job_protocol.CompileRequest(asked.request, wait=True), subject)
+    wanted = compile_workflow.CompileOrder(
+        job_protocol.CompileRequest(asked.request.key, asked.request.constraints, require_worker=True), subject
+    )
     job = compile_workflow.request_compile(client, wanted, fetch_workflow.unwatched)
     for progress in compile_workflow.follow(client, job):
         job = progress.job

@@ -77,7 +77,9 @@ class Shop:
         with pytest.raises(NoSuchArtifactError):
             fetch_workflow.fetch(asked.request, cache, lambda: client)
         wanted = compile_workflow.CompileOrder(
-            job_protocol.CompileRequest(asked.request, wait=True), subject, calibration
+            job_protocol.CompileRequest(asked.request.key, asked.request.constraints, require_worker=True),
+            subject,
+            calibration,
         )
         job = compile_workflow.request_compile(client, wanted, fetch_workflow.unwatched)
         for progress in compile_workflow.follow(client, job):

@@ -243,7 +243,7 @@ def test_calibration_data_that_another_client_sent_fail_for_good(
     sha = hashlib.sha256(data).hexdigest()
     registry.call("PUT", f"/v1/blobs/{sha}", data)
     request = job["request"] | {"key": job["request"]["key"] | {"calibration": sha}}
-    made = registry.call("POST", "/v1/jobs", {"request": request})[1]
+    made = registry.call("POST", "/v1/jobs", request)[1]
     worker("one").ready()
     assert "no input y" in mxr("jobs", made["id"], "--follow", "--json", expect=5).error["detail"]
     failure = mxr("jobs", made["id"], "--json").json["failure"]

@@ -204,7 +204,7 @@ def test_a_waiter_outlasts_a_restart(own: tuple[PostgreSQL, Any], parts: Any) ->
     stated = server.registration()
     assert server.call("POST", "/v1/models", stated)[0] == 201
     key = parts.gpu_key("gfx908", model=stated["model"])
-    status, job = server.call("POST", "/v1/jobs", {"request": {"key": key}})
+    status, job = server.call("POST", "/v1/jobs", {"key": key})
     assert status == 202, job
     status, lease = waiting.reply()
     assert (status, lease["lease"]["job"]) == (200, job["id"])

@@ -22,10 +22,10 @@ def mi100(parts: Any) -> dict[str, Any]:
 
 def test_a_job_nobody_else_can_do(registry: Any, parts: Any) -> None:
     worker = registry.register_worker("navi", navi(parts))
-    assert registry.submit_error(parts.gpu_key(), wait=True)["code"] == "no_worker"
-    described = registry.submit_error(parts.gpu_key(), wait=True, constraints={"allow": ["cross"]})
+    assert registry.submit_error(parts.gpu_key(), require_worker=True)["code"] == "no_worker"
+    described = registry.submit_error(parts.gpu_key(), require_worker=True, constraints={"allow": ["cross"]})
     assert described["code"] == "no_worker" and "num_cu and chiplets" in described["hint"]
-    job = registry.submit(parts.gpu_key(), wait=True, constraints=CONSTRAINTS)
+    job = registry.submit(parts.gpu_key(), require_worker=True, constraints=CONSTRAINTS)
     assert job["waiting_for"] is None
     lease = registry.claim(worker)
     assert (lease["job"], lease["target"], lease["cross"]) == (job["id"], 0, True)

@@ -44,11 +44,11 @@ def test_a_permanent_failure_is_remembered_for_this_toolchain_alone(registry: An
         "message": "no such operator: Foo",
         "name": "unsupported_operator",
     }
-    again = registry.submit(key, wait=True)
+    again = registry.submit(key, require_worker=True)
     assert again["state"] == "failed" and again["attempts"] == 0 and again["failure"] == failed["failure"]
     assert registry.submit(key)["id"] == again["id"], "one failed job tells all who ask"
     other = registry.register_worker("other", other_can(parts, "b2"))
-    free = registry.submit(key, wait=True)
+    free = registry.submit(key, require_worker=True)
     assert free["state"] == "queued"
     assert registry.claim(first) is None
     assert registry.claim(other)["job"] == free["id"]
@@ -87,7 +87,7 @@ def test_a_pool_at_zero_with_the_same_toolchain_does_not_bring_a_failed_job_back
     key = own(parts, "pool")
     registry.submit(key)
     registry.fail(registry.claim(registry.register_worker("one", other_can(parts, "b2"))), "permanent")
-    assert registry.submit(key, wait=True)["state"] == "failed"
+    assert registry.submit(key, require_worker=True)["state"] == "failed"
 
 
 def test_a_transient_failure_goes_to_another_worker_up_to_a_limit(registry: Any, parts: Any) -> None:

@@ -117,7 +117,7 @@ def test_a_poll_ends_with_its_time(registry: Any, parts: Any) -> None:
 def test_a_queued_job_says_whom_it_lacks(registry: Any, parts: Any) -> None:
     """Also to one who polls for a change: that a worker left, or came, is none of the job."""
     worker = registry.register_worker("gpu", parts.gpu_capabilities())
-    job = registry.submit(parts.gpu_key(), wait=True, constraints={"num_cu": 120})
+    job = registry.submit(parts.gpu_key(), require_worker=True, constraints={"num_cu": 120})
     assert job["waiting_for"] is None
     waiting = registry.pending("GET", f"/v1/jobs/{job['id']}?wait=1&version={job['version']}")
     registry.ok("DELETE", f"/v1/workers/{worker}")

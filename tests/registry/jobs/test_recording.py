@@ -32,7 +32,7 @@ def can(parts: Any, **ort: Any) -> dict[str, Any]:
 def test_only_a_worker_with_that_onnx_runtime_gets_the_job(registry: Any, parts: Any) -> None:
     plain = registry.register_worker("plain", parts.gpu_capabilities())
     other = registry.register_worker("other", can(parts, version="1.26.0"))
-    error = registry.submit_error(key(parts), file_name=NAME, wait=True)
+    error = registry.submit_error(key(parts), file_name=NAME, require_worker=True)
     assert error["code"] == "no_worker"
     assert "onnxruntime-migraphx 1.27.1" in error["detail"] and "gfx908" in error["detail"]
     job = registry.submit(key(parts), file_name=NAME)
@@ -52,7 +52,9 @@ def test_each_file_of_a_set_is_held_against_the_key(registry: Any, parts: Any) -
     """The example program was compiled with offload copy, which ONNX Runtime's provider never does."""
     able = registry.register_worker("able", can(parts))
     job = registry.submit(key(parts), file_name=NAME)
-    assert registry.submit(key(parts), file_name=NAME, wait=True)["id"] == job["id"], "one job for all who ask"
+    assert registry.submit(key(parts), file_name=NAME, require_worker=True)["id"] == job["id"], (
+        "one job for all who ask"
+    )
     lease = registry.claim(able)
     (file,) = registry.manifest(parts.gfx908, "20f00-1-2-3.mxr")["files"]
     files = [file, file | {"name": "20f00-4-2-3.mxr"}]
@@ -112,7 +114,7 @@ ort = {generation = "B", version = "1.27.1"}
 """
     registry = start(config=pool)
     registry.register_model()
-    registry.submit(key(parts), file_name=NAME, wait=True)
+    registry.submit(key(parts), file_name=NAME, require_worker=True)
     (found,) = registry.ok("GET", "/v1/pools")["items"]
     assert (found["can"]["ort"], found["queued"]) == (ORT, 1)
     lines = registry.http.request("GET", registry.url + "/metrics").data.decode().splitlines()

@@ -39,14 +39,15 @@ def test_what_is_made_has_a_place_and_what_is_there_is_answered_alike(registry: 
     assert first[0] == 201
     # Who uploads bytes again does not hear whether somebody has them.
     assert again == (first if kind == "blob" else (200, None))
-    if kind != "worker":
-        assert first[1] is not None and first[1].startswith(place) and registry.get(first[1]).status == 200
+    assert first[1] is not None and first[1].startswith(place) and registry.get(first[1]).status == 200
 
 
 def test_a_job_is_accepted_and_has_a_place(registry: Any, parts: Any) -> None:
     key = parts.ref_key(env=marked("accepted"))
     for _ in range(2):
-        status, place = put(registry, "POST", "/v1/jobs", {"request": {"key": key}})
+        # What a resolve did not find is requested with the same body.
+        assert registry.call("POST", "/v1/resolve", {"key": key, "constraints": {}})[0] == 404
+        status, place = put(registry, "POST", "/v1/jobs", {"key": key, "constraints": {}})
         assert status == 202 and place is not None and registry.ok("GET", place)["state"] == "queued"
     assert registry.publish(REF, key)[0] == 201
-    assert put(registry, "POST", "/v1/jobs", {"request": {"key": key}}) == (200, None)
+    assert put(registry, "POST", "/v1/jobs", {"key": key}) == (200, None)

@@ -81,7 +81,7 @@ def test_many_who_ask_at_once_make_one_job(registry: Any, parts: Any, wait: bool
 
     def ask(_: int) -> str:
         together.wait()
-        return str(registry.submit(key, wait=wait)["id"])
+        return str(registry.submit(key, require_worker=wait)["id"])
 
     with ThreadPoolExecutor(many) as pool:
         ids = set(pool.map(ask, range(many)))
@@ -107,14 +107,17 @@ def test_the_model_and_the_calibration_data_must_be_there(registry: Any, parts: 
 @on_sqlite
 def test_who_waits_is_refused_at_once_where_nobody_is_able(registry: Any, parts: Any) -> None:
     key = parts.gpu_key(arch="gfx942")
-    refused = registry.submit_error(key, wait=True, constraints={"num_cu": 304, "xnack": "-"})
+    refused = registry.submit_error(key, require_worker=True, constraints={"num_cu": 304, "xnack": "-"})
     assert refused["code"] == "no_worker" and refused["retry"] is False
     for word in ("gpu", "gfx942:xnack-", "304 CUs", "ROCm 7.2", "MIGraphX 2.15"):
         assert word in refused["detail"]
     assert "GET /v1/workers" in refused["hint"]
     queued = registry.submit(key, constraints={"num_cu": 304, "xnack": "-"})
     assert queued["state"] == "queued"
-    assert registry.submit_error(key, wait=True, constraints={"num_cu": 304, "xnack": "-"})["code"] == "no_worker"
+    assert (
+        registry.submit_error(key, require_worker=True, constraints={"num_cu": 304, "xnack": "-"})["code"]
+        == "no_worker"
+    )
     registry.ok("POST", f"/v1/jobs/{queued['id']}/cancel")
 
 
@@ -126,10 +129,10 @@ def test_a_declared_pool_counts_as_able(start: Any, parts: Any) -> None:
     )
     registry = start(config=pools)
     registry.register_model()
-    job = registry.submit(parts.gpu_key(arch="gfx942"), wait=True, constraints={"num_cu": 304})
+    job = registry.submit(parts.gpu_key(arch="gfx942"), require_worker=True, constraints={"num_cu": 304})
     assert job["state"] == "queued"
     assert (
-        registry.submit_error(parts.gpu_key(arch="gfx942"), wait=True, constraints={"num_cu": 228})["code"]
+        registry.submit_error(parts.gpu_key(arch="gfx942"), require_worker=True, constraints={"num_cu": 228})["code"]
         == "no_worker"
     )
     registry.submit(parts.gpu_key(arch="gfx942"), constraints={"num_cu": 228})
@@ -153,7 +156,7 @@ def test_what_was_published_meanwhile_is_not_compiled(registry: Any, parts: Any)
 def test_a_program_that_nobody_asked_for_needs_no_job(registry: Any, parts: Any) -> None:
     key = own(parts, "pushed")
     published = registry.ok("POST", "/v1/artifacts", registry.publication({"key": key}))
-    job = registry.submit(key, wait=True)
+    job = registry.submit(key, require_worker=True)
     assert job["state"] == "done" and job["artifact"] == published["id"] and job["id"] == ""
 
 

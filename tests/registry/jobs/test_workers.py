@@ -50,7 +50,7 @@ def test_workers_are_idle_busy_or_lost(start: Any, parts: Any) -> None:
     registry.age_workers()
     until(lambda: states(registry) == {"other": "idle", "steady": "lost"})
     waiting.close()
-    assert registry.submit_error(own(parts, "nobody"), wait=True)["code"] == "no_worker"
+    assert registry.submit_error(own(parts, "nobody"), require_worker=True)["code"] == "no_worker"
 
 
 def states(registry: Any) -> dict[str, str]:
@@ -61,14 +61,14 @@ def test_a_worker_that_signed_off_is_not_there(registry: Any, parts: Any) -> Non
     id, other = registry.register_worker("leaving"), registry.register_worker("staying", parts.gpu_capabilities())
     assert registry.ok("DELETE", f"/v1/workers/{id}")["state"] == "left"
     assert [each["id"] for each in registry.ok("GET", "/v1/workers")["items"]] == [other]
-    assert registry.submit_error(own(parts, "left"), wait=True)["code"] == "no_worker"
+    assert registry.submit_error(own(parts, "left"), require_worker=True)["code"] == "no_worker"
     assert registry.error("POST", "/v1/jobs/claim", {"worker": id})["code"] == "not_found"
     assert registry.error("DELETE", f"/v1/workers/{id}")["code"] == "not_found"
     assert registry.error("DELETE", f"/v1/workers/{'0' * 32}")["code"] == "not_found"
     lines = registry.http.request("GET", registry.url + "/metrics").data.decode().splitlines()
     assert 'mxr_workers{state="idle"} 1' in lines and 'mxr_workers{state="lost"} 0' in lines
     assert registry.register_worker("leaving") == id, "it comes back as itself"
-    assert registry.submit(own(parts, "left"), wait=True)["state"] == "queued"
+    assert registry.submit(own(parts, "left"), require_worker=True)["state"] == "queued"
 
 
 def test_who_signs_off_while_it_waits_is_given_nothing(registry: Any, parts: Any) -> None:

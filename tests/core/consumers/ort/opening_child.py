@@ -13,6 +13,7 @@ from mxr.artifact.attributes import Attributes
 from mxr.artifact.manifest import Blob, File, Manifest, artifact_id
 from mxr.artifact.matching import Match
 from mxr.artifact.records import Artifact
+from mxr.artifact.timestamps import Timestamp
 from mxr.cache.store import Answer, Cache
 from mxr.host_facts import Host
 from mxr.settings import load_settings
@@ -34,7 +35,7 @@ artifact = Artifact(
     key=key,
     attributes=Attributes(sramecc="+", xnack="-"),
     provenance={},
-    published_at=0,
+    published_at=Timestamp(0),
     origin="built",
     serve="built",
     manifest=Manifest((file,)),

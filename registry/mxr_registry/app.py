@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
+from functools import cache, partial
 from http import HTTPStatus
 
 from fastapi import FastAPI, Request, Response
@@ -23,6 +23,7 @@ from mxr_registry.jobs.notifications import JobNotifier
 from . import metrics, request_id
 from .artifacts import inspection
 from .artifacts.refusals import RefusalMemory
+from .openapi.document import openapi_document
 from .routes import artifacts, blobs, defaults, health, jobs, locks, models, pipelines, queue, resolve, uses, workers
 from .routes import metrics as metrics_routes
 from .routes.checking_pool import CheckingPool
@@ -80,6 +81,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     for module in (health, resolve, defaults, artifacts, locks, uses, blobs, models, jobs, pipelines, workers, queue):
         app.include_router(module.router)
     app.include_router(metrics_routes.router)
+    app.openapi = cache(partial(openapi_document, app))  # type: ignore[method-assign]
     app.add_exception_handler(MxrError, _mxr_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

@@ -16,6 +16,7 @@ import urllib3
 
 from mxr.display.python_words import COMMAND
 
+from .api_document import CONFORMANCE
 from .programs import Program, command
 
 STOP_SECONDS = 60.0
@@ -108,7 +109,10 @@ class RegistryProcess:
         """A reply; a body that is not bytes is sent as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         typed = body_type(body) | dict(headers or {})
-        return self.http.request(method, self.url + path, body=data, headers=typed, **options)
+        reply = self.http.request(method, self.url + path, body=data, headers=typed, **options)
+        if options.get("preload_content", True) and not (reply.retries and reply.retries.history):
+            CONFORMANCE.check(method, path, body, reply.status, reply.headers, reply.data)
+        return reply
 
     def call(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None

@@ -184,6 +184,29 @@ class Pools:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """Open jobs: how many are queued and running, and the age of the oldest queued one."""
+
+    queued: int
+    running: int
+    oldest_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatistics:
+    """The reply of `GET /v1/queue`: in total, for each declared pool the jobs that it can compile, and for each lane.
+
+    `kinds`: by the name of a lane, which a worker serves or not as a whole.
+    """
+
+    queued: int
+    running: int
+    oldest_seconds: float
+    pools: Mapping[str, QueueCounts]
+    kinds: Mapping[str, QueueCounts]
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """Claims a job for a registered worker. Waits up to `wait` seconds. `job`: claim this job only."""
 

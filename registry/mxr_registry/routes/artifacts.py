@@ -10,22 +10,44 @@ from fastapi.concurrency import run_in_threadpool
 
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import blobs, catalog, publication
+from mxr_registry.openapi.operations import (
+    AFTER,
+    ARTIFACT_FILTERS,
+    BYTES,
+    DOWNLOAD,
+    ETAG,
+    IF_NONE_MATCH,
+    LOCATION,
+    RANGES,
+    Success,
+    limit_query,
+    operation,
+    query,
+)
 from mxr_registry.storage.store import ChunkSize
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import CallerDep, ServicesDep, reply, stored_reply
+from .deps import ArtifactId, CallerDep, FileName, ServicesDep, reply, stored_reply
 from .ranges import bytes_response, not_modified, tagged
-from .schemas import request_body
 
 router = APIRouter(prefix="/v1/artifacts", tags=["artifacts"])
 
-FILTERS = [
-    {"name": name, "in": "query", "required": False, "schema": {"type": "integer" if name == "limit" else "string"}}
-    for name in catalog.ArtifactFilters.__dataclass_fields__
-]
+FILTERS = (
+    *ARTIFACT_FILTERS,
+    query("digest", "The digest of the key."),
+    query("name", "How the name of the model begins."),
+    query("precision", "The precision, such as `fp16`."),
+    query("input", "The name of an input."),
+    AFTER,
+    limit_query(catalog.MAX_LISTED, 100),
+)
 
 
-@router.get("", summary="List artifacts, newest first", openapi_extra={"parameters": FILTERS})
+@router.get(
+    "",
+    summary="List artifacts, newest first",
+    **operation("list_artifacts", {200: Success("One page.", artifact_protocol.Artifacts)}, parameters=FILTERS),
+)
 def list_artifacts(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """One page of artifacts, without manifests and descriptions. Pass `next` as `after` to get the next page."""
     filters = catalog.ArtifactFilters.read(request.query_params)
@@ -33,7 +55,19 @@ def list_artifacts(request: Request, services: ServicesDep, caller: CallerDep) -
         return reply(catalog.list_artifacts(session, caller.namespace, filters))
 
 
-@router.post("", summary="Publish an artifact", openapi_extra=request_body(artifact_protocol.Publish), status_code=201)
+@router.post(
+    "",
+    summary="Publish an artifact",
+    **operation(
+        "publish_artifact",
+        {
+            200: Success("The same bytes are published for this key already.", artifact_protocol.Artifact),
+            201: Success("The new artifact.", artifact_protocol.Artifact, LOCATION),
+        },
+        takes=artifact_protocol.Publish,
+        errors=(404, 409, 429),
+    ),
+)
 async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """Return 201 for a new artifact, and 200 if the same bytes are already published for this key.
 
@@ -45,8 +79,20 @@ async def publish(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) 
     return stored_reply(found, "/v1/artifacts")
 
 
-@router.get("/{id}", summary="Show one artifact with its manifest and description")
-def show_artifact(id: str, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+@router.get(
+    "/{id}",
+    summary="Show one artifact with its manifest and description",
+    **operation(
+        "get_artifact",
+        {
+            200: Success("The artifact.", artifact_protocol.Artifact, ETAG),
+            304: Success("It is still there and unchanged.", headers=ETAG),
+        },
+        errors=(404,),
+        parameters=(IF_NONE_MATCH,),
+    ),
+)
+def show_artifact(id: ArtifactId, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """`id` may be a unique prefix of 8 or more digits. This holds for every route with an artifact id.
 
     With `If-None-Match`, 304 says that the artifact is still there and unchanged.
@@ -57,23 +103,44 @@ def show_artifact(id: str, request: Request, services: ServicesDep, caller: Call
     return not_modified(request, tag) or tagged(reply(catalog.show_row(row, services.db.serve)), tag)
 
 
-@router.post("/{id}/promote", summary="Promote an artifact")
-def promote(id: str, services: ServicesDep, caller: CallerDep) -> Response:
+@router.post(
+    "/{id}/promote",
+    summary="Promote an artifact",
+    **operation("promote_artifact", {200: Success("The artifact.", artifact_protocol.Artifact)}, errors=(404,)),
+)
+def promote(id: ArtifactId, services: ServicesDep, caller: CallerDep) -> Response:
     """The artifact promoted last is preferred over all others that serve the same request."""
     with services.db.writing() as session:
         return reply(catalog.promote_artifact(session, caller.namespace, id))
 
 
-@router.delete("/{id}", summary="Remove an artifact")
-def remove(id: str, services: ServicesDep, caller: CallerDep) -> Response:
+@router.delete(
+    "/{id}",
+    summary="Remove an artifact",
+    **operation("remove_artifact", {200: Success("The removed artifact.", artifact_protocol.Artifact)}, errors=(404,)),
+)
+def remove(id: ArtifactId, services: ServicesDep, caller: CallerDep) -> Response:
     """Return the removed artifact. Its blobs stay until a sweep. 403 names the registered locks that pin it."""
     with services.db.writing() as session:
         return reply(catalog.remove_artifact(session, caller.namespace, id))
 
 
 @router.head("/{id}/files/{name:path}", include_in_schema=False)
-@router.get("/{id}/files/{name:path}", summary="Download one file of an artifact")
-def file_bytes(id: str, name: str, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+@router.get(
+    "/{id}/files/{name:path}",
+    summary="Download one file of an artifact",
+    **operation(
+        "download_artifact_file",
+        {
+            200: Success("The whole file.", headers=DOWNLOAD, media_type=BYTES),
+            206: Success("The range.", headers={**DOWNLOAD, "Content-Range": "The range."}, media_type=BYTES),
+            304: Success("The file has this entity tag.", headers=ETAG),
+        },
+        errors=(404, 416),
+        parameters=RANGES,
+    ),
+)
+def file_bytes(id: ArtifactId, name: FileName, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """The whole file or one range of it. The entity tag is the sha256 of the file."""
     with services.db.reading() as session:
         row = catalog.find_artifact(session, caller.namespace, id)

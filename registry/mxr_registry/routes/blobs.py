@@ -11,13 +11,13 @@ from mxr.artifact.manifest import Blob, check_sha256
 from mxr.protocol import artifacts as artifact_protocol
 from mxr.util import codec
 from mxr_registry.artifacts import blobs
+from mxr_registry.openapi.operations import BYTES, DOWNLOAD, ETAG, LOCATION, RANGES, Success, header, operation, query
 from mxr_registry.storage.s3_settings import is_loopback
 from mxr_registry.storage.store import ChunkSize
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import CallerDep, ServicesDep, reply, stored_reply
+from .deps import BlobSha256, CallerDep, ServicesDep, reply, stored_reply
 from .ranges import bytes_response
-from .schemas import request_body
 from .uploads import receive
 
 router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
@@ -26,7 +26,11 @@ router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
 @router.post(
     "/missing",
     summary="List which of these blobs the registry lacks",
-    openapi_extra=request_body(artifact_protocol.MissingRequest),
+    **operation(
+        "find_missing_blobs",
+        {200: Success("The blobs to upload.", artifact_protocol.Missing)},
+        takes=artifact_protocol.MissingRequest,
+    ),
 )
 def missing(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """The blobs to upload. The registry keeps the other requested blobs for at least `grace` seconds."""
@@ -35,8 +39,17 @@ def missing(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Res
     return reply(codec.canonical({"missing": found, "grace": services.settings.grace}))
 
 
-@router.put("/{sha256}", summary="Upload a blob", status_code=201)
-async def upload(sha256: str, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+@router.put(
+    "/{sha256}",
+    summary="Upload a blob",
+    **operation(
+        "upload_blob",
+        {201: Success("The blob is stored.", Blob, LOCATION)},
+        takes=BYTES,
+        parameters=(header(artifact_protocol.FOLLOWS_HEADER, "What is before the blob in its file: sha256s."),),
+    ),
+)
+async def upload(sha256: BlobSha256, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """The body is the raw bytes, hashed while they arrive. The same bytes may come twice.
 
     The answer is 201 then, too: it does not tell what other namespaces have.
@@ -45,8 +58,22 @@ async def upload(sha256: str, request: Request, services: ServicesDep, caller: C
 
 
 @router.head("/{sha256}", include_in_schema=False)
-@router.get("/{sha256}", summary="Download a blob")
-def blob_bytes(sha256: str, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+@router.get(
+    "/{sha256}",
+    summary="Download a blob",
+    **operation(
+        "download_blob",
+        {
+            200: Success("The whole blob.", headers=DOWNLOAD, media_type=BYTES),
+            206: Success("The range.", headers={**DOWNLOAD, "Content-Range": "The range."}, media_type=BYTES),
+            304: Success("The blob is immutable.", headers=ETAG),
+            307: Success("The blob is at this signed URL.", headers={"Location": "The signed URL."}),
+        },
+        errors=(404, 416),
+        parameters=(query("direct", "`no`: the registry sends the bytes itself.", enum=["yes", "no"]), *RANGES),
+    ),
+)
+def blob_bytes(sha256: BlobSha256, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """The blob or one range of it, or a redirect to a signed URL. `direct=no` in the query disables the redirect."""
     size = blobs.size_of(services.db, caller.namespace, check_sha256(sha256))
     # The row answers HEAD, and a signed URL is valid for one method only.

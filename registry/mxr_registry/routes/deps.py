@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import Depends, Query, Request, Response
+from fastapi import Depends, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 
 from mxr.errors import MEDIA_TYPE, MxrError
@@ -72,6 +72,36 @@ ServicesDep = Annotated[Services, Depends(_services)]
 CallerDep = Annotated[Caller, Depends(_caller)]
 JobRulesDep = Annotated[JobRules, Depends(_job_rules)]
 
+
+HEX_PREFIX = "^[0-9a-f]{8,64}$"
+
+ArtifactId = Annotated[
+    str,
+    Path(
+        description="The id of the artifact, or a unique prefix of 8 or more digits.",
+        json_schema_extra={"pattern": HEX_PREFIX},
+    ),
+]
+JobId = Annotated[
+    str,
+    Path(
+        description="The id of the job, or a unique prefix of 8 or more digits.",
+        json_schema_extra={"pattern": HEX_PREFIX},
+    ),
+]
+WorkerId = Annotated[str, Path(description="The id of the worker.")]
+BlobSha256 = Annotated[
+    str, Path(description="The sha256 of the bytes in hex.", json_schema_extra={"pattern": "^[0-9a-f]{64}$"})
+]
+ModelIdentity = Annotated[
+    str,
+    Path(
+        description="The identity of the model: `sha256:` and 64 hex digits.",
+        json_schema_extra={"pattern": "^sha256:[0-9a-f]{64}$"},
+    ),
+]
+FileName = Annotated[str, Path(description="The name of the file in the manifest.")]
+LockName = Annotated[str, Path(description="The name of the lock.")]
 
 AfterQuery = Annotated[str | None, Query(description="`next` of the previous page of this list.")]
 LimitQuery = Annotated[int, Query(ge=1, le=MAX_ROWS, description="How many items a page has at most.")]

@@ -22,14 +22,24 @@ from fastapi.responses import StreamingResponse
 from mxr.artifact.timestamps import time_text
 from mxr.errors import UsageError
 from mxr.protocol import jobs as job_protocol
-from mxr.util.codec import canonical
+from mxr.util.codec import HUGE, canonical
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.jobs import completion, lease_endings, leases, logs, submission, tracking, transitions
 from mxr_registry.jobs.notifications import JobNotifier
+from mxr_registry.openapi.operations import (
+    AFTER,
+    EVENTS,
+    LOCATION,
+    TEXT,
+    Success,
+    header,
+    limit_query,
+    operation,
+    query,
+)
 
 from .bodies import BodyDep, LargeBodyDep, decode_body
-from .deps import CallerDep, JobRulesDep, Services, ServicesDep, reply
-from .schemas import request_body
+from .deps import CallerDep, JobId, JobRulesDep, Services, ServicesDep, reply
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -40,14 +50,21 @@ RECHECK_INTERVAL = 20.0
 KEEPALIVE_INTERVAL = 15.0
 """Seconds without an event after which a stream sends a comment."""
 
-WAITS = [
-    {"name": "wait", "in": "query", "schema": {"type": "number", "maximum": MAX_WAIT}},
-    {"name": "version", "in": "query", "schema": {"type": "integer"}},
-]
-FILTERS = [
-    {"name": name, "in": "query", "required": False, "schema": {"type": "integer" if name == "limit" else "string"}}
-    for name in tracking.JobFilters.__dataclass_fields__
-]
+WAITS = (
+    query("wait", "Seconds to wait for a change.", type="number", minimum=0, maximum=MAX_WAIT, default=0),
+    query("version", "The known version; default: the current one.", type="integer", minimum=0, maximum=HUGE),
+)
+OFFSET = query("offset", "The byte of the log to begin with.", type="integer", minimum=0, maximum=HUGE, default=0)
+FILTERS = (
+    query("state", "The state; `open` for queued and running jobs.", enum=[*job_protocol.STATES, "open"]),
+    query("model", "The identity of the model."),
+    query("name", "How the name of the model begins."),
+    query("digest", "The digest of the key."),
+    query("arch", "The GPU architecture."),
+    AFTER,
+    limit_query(tracking.MAX_LISTED, 100),
+)
+JOB = {200: Success("The job.", job_protocol.Job)}
 
 
 async def _notifier(request: Request) -> JobNotifier:
@@ -59,7 +76,19 @@ async def _notifier(request: Request) -> JobNotifier:
 NotifierDep = Annotated[JobNotifier, Depends(_notifier)]
 
 
-@router.post("", summary="Request a compile", openapi_extra=request_body(job_protocol.CompileRequest), status_code=202)
+@router.post(
+    "",
+    summary="Request a compile",
+    **operation(
+        "request_compile",
+        {
+            200: Success("A job that is closed: the program exists, or its failure is remembered.", job_protocol.Job),
+            202: Success("The job to follow.", job_protocol.Job, LOCATION),
+        },
+        takes=job_protocol.CompileRequest,
+        errors=(404, 409),
+    ),
+)
 def request_compile(
     body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
@@ -75,7 +104,11 @@ def request_compile(
     return response
 
 
-@router.get("", summary="List jobs, newest first", openapi_extra={"parameters": FILTERS})
+@router.get(
+    "",
+    summary="List jobs, newest first",
+    **operation("list_jobs", {200: Success("One page.", job_protocol.Jobs)}, parameters=FILTERS),
+)
 def list_jobs(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """One page of jobs. `state=open` selects queued and running jobs."""
     filters = tracking.JobFilters.read(request.query_params)
@@ -83,7 +116,16 @@ def list_jobs(request: Request, services: ServicesDep, caller: CallerDep) -> Res
         return reply(tracking.list_jobs(session, caller.namespace, filters))
 
 
-@router.post("/claim", summary="Claim a job for a worker", openapi_extra=request_body(job_protocol.Claim))
+@router.post(
+    "/claim",
+    summary="Claim a job for a worker",
+    **operation(
+        "claim_job",
+        {200: Success("A lease, or null.", job_protocol.ClaimReply)},
+        takes=job_protocol.Claim,
+        errors=(404, 409),
+    ),
+)
 async def claim(
     body: BodyDep, request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
@@ -106,9 +148,13 @@ async def claim(
     return reply(f'{{"lease":{lease or "null"}}}')
 
 
-@router.get("/{id}", summary="Show one job, optionally after its next change", openapi_extra={"parameters": WAITS})
+@router.get(
+    "/{id}",
+    summary="Show one job, optionally after its next change",
+    **operation("get_job", JOB, errors=(404,), parameters=WAITS),
+)
 async def show_job(
-    id: str, request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+    id: JobId, request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """`id` may be a unique prefix of 8 or more digits. This holds for every route with a job id.
 
@@ -152,8 +198,24 @@ def _number(request: Request, name: str, limit: float) -> float | None:
     return float(text)
 
 
-@router.get("/{id}/log", summary="Show the log of a job as plain text")
-def show_log(id: str, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+@router.get(
+    "/{id}/log",
+    summary="Show the log of a job as plain text",
+    **operation(
+        "get_job_log",
+        {
+            200: Success(
+                "The log from `offset`.",
+                {"type": "string"},
+                {"MXR-Log-Next": "The offset to continue from.", "MXR-Job-State": "The state of the job."},
+                TEXT,
+            )
+        },
+        errors=(404,),
+        parameters=(OFFSET,),
+    ),
+)
+def show_log(id: JobId, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """The log from `offset` (bytes, default 0). The response header `mxr-log-next` is the offset to continue from."""
     offset = int(_number(request, "offset", 2**53) or 0)
     with services.db.reading() as session:
@@ -164,9 +226,21 @@ def show_log(id: str, request: Request, services: ServicesDep, caller: CallerDep
     return Response(logs.text_of(chunks), headers=headers, media_type="text/plain; charset=utf-8")
 
 
-@router.get("/{id}/events", summary="Follow a job by server-sent events until it is closed")
+@router.get(
+    "/{id}/events",
+    summary="Follow a job by server-sent events until it is closed",
+    **operation(
+        "follow_job",
+        {200: Success("The events.", {"type": "string"}, media_type=EVENTS)},
+        errors=(404,),
+        parameters=(
+            query("offset", "As of the log; -1: new text only.", type="integer", minimum=-1, maximum=HUGE, default=0),
+            header("Last-Event-ID", "The id of the last event that came: continue after it."),
+        ),
+    ),
+)
 async def events(
-    id: str, request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+    id: JobId, request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Event types: `job` (the job at each change), `event` (each change of state), `log` (new log text).
 
@@ -238,8 +312,8 @@ def _event(kind: str, document: str, cursor: tuple[int, int]) -> str:
     return f"event: {kind}\nid: {cursor[0]}-{cursor[1]}\ndata: {document}\n\n"
 
 
-@router.post("/{id}/cancel", summary="Cancel a job")
-def cancel(id: str, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep) -> Response:
+@router.post("/{id}/cancel", summary="Cancel a job", **operation("cancel_job", JOB, errors=(404,)))
+def cancel(id: JobId, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep) -> Response:
     """A queued job is cancelled at once. The worker of a running job is told in the reply to its next heartbeat."""
     with transitions.job_transaction(services.db) as session:
         job = tracking.cancel(session, rules, caller.namespace, id)
@@ -247,9 +321,18 @@ def cancel(id: str, services: ServicesDep, caller: CallerDep, rules: JobRulesDep
     return reply(job.text)
 
 
-@router.post("/{id}/heartbeat", summary="Renew the lease of a job", openapi_extra=request_body(job_protocol.Heartbeat))
+@router.post(
+    "/{id}/heartbeat",
+    summary="Renew the lease of a job",
+    **operation(
+        "renew_lease",
+        {200: Success("What is left of the lease.", job_protocol.HeartbeatReply)},
+        takes=job_protocol.Heartbeat,
+        errors=(404, 409),
+    ),
+)
 def heartbeat(
-    id: str, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+    id: JobId, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Return the remaining seconds of the lease, and whether the job was cancelled."""
     text = leases.heartbeat(services.db, rules, caller.namespace, id, decode_body(job_protocol.Heartbeat, body))
@@ -257,9 +340,13 @@ def heartbeat(
     return reply(text)
 
 
-@router.post("/{id}/finish", summary="Finish a job", openapi_extra=request_body(job_protocol.FinishJob))
+@router.post(
+    "/{id}/finish",
+    summary="Finish a job",
+    **operation("finish_job", JOB, takes=job_protocol.FinishJob, errors=(404, 409, 429)),
+)
 async def finish(
-    id: str, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+    id: JobId, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Publish the artifact and close the job in one transaction."""
     wanted = await run_in_threadpool(decode_body, job_protocol.FinishJob, body)
@@ -270,9 +357,13 @@ async def finish(
         notifier.notify()
 
 
-@router.post("/{id}/fail", summary="Report that a job failed", openapi_extra=request_body(job_protocol.FailJob))
+@router.post(
+    "/{id}/fail",
+    summary="Report that a job failed",
+    **operation("fail_job", JOB, takes=job_protocol.FailJob, errors=(404, 409)),
+)
 def fail(
-    id: str, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+    id: JobId, body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Close the job, or queues it again for a later retry."""
     text = lease_endings.fail(services.db, rules, caller.namespace, id, decode_body(job_protocol.FailJob, body))
@@ -280,9 +371,13 @@ def fail(
     return reply(text)
 
 
-@router.post("/{id}/handback", summary="Hand a job back", openapi_extra=request_body(job_protocol.HandBackJob))
+@router.post(
+    "/{id}/handback",
+    summary="Hand a job back",
+    **operation("hand_back_job", JOB, takes=job_protocol.HandBackJob, errors=(404, 409)),
+)
 def hand_back(
-    id: str, body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
+    id: JobId, body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep, notifier: NotifierDep
 ) -> Response:
     """Queue the job again. The attempt does not count."""
     fence = decode_body(job_protocol.HandBackJob, body).fence

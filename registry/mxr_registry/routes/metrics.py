@@ -6,13 +6,20 @@ from fastapi import APIRouter, Request, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mxr_registry import metrics
+from mxr_registry.openapi.operations import TEXT, Success, operation
 
 from .deps import JobRulesDep, ServicesDep
 
 router = APIRouter(tags=["health"])
 
 
-@router.get("/metrics", summary="Metrics for Prometheus")
+@router.get(
+    "/metrics",
+    summary="Metrics for Prometheus",
+    **operation(
+        "get_metrics", {200: Success("Metrics in the text format of Prometheus.", {"type": "string"}, media_type=TEXT)}
+    ),
+)
 def show_metrics(request: Request, services: ServicesDep, rules: JobRulesDep) -> Response:
     """Jobs, queue, workers, compile seconds by arch, and resolve hits and misses."""
     with services.db.reading() as session:

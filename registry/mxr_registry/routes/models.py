@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import models
 from mxr_registry.database.paging import MAX_ROWS
+from mxr_registry.openapi.operations import LOCATION, Success, operation
 
 from .bodies import LargeBodyDep, decode_body
-from .deps import AfterQuery, CallerDep, LimitQuery, ServicesDep, reply, stored_reply
-from .schemas import request_body
+from .deps import AfterQuery, CallerDep, LimitQuery, ModelIdentity, ServicesDep, reply, stored_reply
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
@@ -19,8 +21,15 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 @router.post(
     "",
     summary="Register a model with its bytes",
-    openapi_extra=request_body(artifact_protocol.RegisterModel),
-    status_code=201,
+    **operation(
+        "register_model",
+        {
+            200: Success("The registry has the model already.", artifact_protocol.Model),
+            201: Success("The model.", artifact_protocol.Model, LOCATION),
+        },
+        takes=artifact_protocol.RegisterModel,
+        errors=(404, 409, 429),
+    ),
 )
 async def register(body: LargeBodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """The registry computes the identity from the blobs, which it checked when they came, and keeps the bytes."""
@@ -32,11 +41,15 @@ async def register(body: LargeBodyDep, services: ServicesDep, caller: CallerDep)
     return stored_reply(found, "/v1/models")
 
 
-@router.get("", summary="List models, newest first")
+@router.get(
+    "",
+    summary="List models, newest first",
+    **operation("list_models", {200: Success("One page.", artifact_protocol.Models)}),
+)
 def list_models(
     services: ServicesDep,
     caller: CallerDep,
-    prefix: str | None = None,
+    prefix: Annotated[str | None, Query(description="How the identity begins: `sha256:` and hex digits.")] = None,
     after: AfterQuery = None,
     limit: LimitQuery = MAX_ROWS,
 ) -> Response:
@@ -45,8 +58,12 @@ def list_models(
         return reply(models.list_models(session, caller.namespace, prefix, after, limit))
 
 
-@router.get("/{model}", summary="Show one model with its manifest")
-def show_model(model: str, services: ServicesDep, caller: CallerDep) -> Response:
+@router.get(
+    "/{model}",
+    summary="Show one model with its manifest",
+    **operation("get_model", {200: Success("The model.", artifact_protocol.Model)}, errors=(404,)),
+)
+def show_model(model: ModelIdentity, services: ServicesDep, caller: CallerDep) -> Response:
     """`model` is the identity of the model: `sha256:` and 64 hex digits."""
     with services.db.reading() as session:
         return reply(models.show_model(session, caller.namespace, model))

@@ -11,16 +11,20 @@ from fastapi.concurrency import run_in_threadpool
 
 from mxr.protocol import surveys
 from mxr_registry.jobs import changed_jobs, survey
+from mxr_registry.openapi.operations import Success, operation
 
 from .bodies import LargeBodyDep, decode_body
 from .deps import CallerDep, JobRulesDep, Services, ServicesDep, reply
 from .jobs import NotifierDep
-from .schemas import request_body
 
 router = APIRouter(prefix="/v1", tags=["pipelines"])
 
 
-@router.post("/survey", summary="Survey the status of many requests", openapi_extra=request_body(surveys.Survey))
+@router.post(
+    "/survey",
+    summary="Survey the status of many requests",
+    **operation("survey", {200: Success("The status of each request.", surveys.SurveyReply)}, takes=surveys.Survey),
+)
 def look(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
     """For each request: the artifact, the open job, whether a worker can compile it, and an estimated duration.
 
@@ -31,7 +35,11 @@ def look(body: LargeBodyDep, services: ServicesDep, caller: CallerDep, rules: Jo
         return reply(survey.survey(session, rules, caller.namespace, wanted))
 
 
-@router.post("/jobs/watch", summary="Watch many jobs", openapi_extra=request_body(surveys.WatchJobs))
+@router.post(
+    "/jobs/watch",
+    summary="Watch many jobs",
+    **operation("watch_jobs", {200: Success("What changed.", surveys.ChangedJobs)}, takes=surveys.WatchJobs),
+)
 async def watch(
     body: LargeBodyDep, request: Request, services: ServicesDep, caller: CallerDep, notifier: NotifierDep
 ) -> Response:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from mxr.protocol.jobs import QueueStatistics
 from mxr_registry.jobs import queue
+from mxr_registry.openapi.operations import Success, operation, query
 
 from .deps import CallerDep, JobRulesDep, ServicesDep, reply
 
 router = APIRouter(tags=["jobs"])
 
-FILTERS = [
-    {"name": "arch", "in": "query", "required": False, "schema": {"type": "string"}},
-    {"name": "num_cu", "in": "query", "required": False, "schema": {"type": "integer"}},
-]
+FILTERS = (
+    query("arch", "The GPU architecture."),
+    query("num_cu", "Jobs that require so many CUs, or no number.", type="integer", minimum=1, maximum=99_999),
+)
 
 
-@router.get("/v1/queue", summary="Queue statistics", openapi_extra={"parameters": FILTERS})
+@router.get(
+    "/v1/queue",
+    summary="Queue statistics",
+    **operation("get_queue", {200: Success("The statistics.", QueueStatistics)}, parameters=FILTERS),
+)
 def show_queue(request: Request, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
     """`queued`, `running` and `oldest_seconds`: in total, for each declared pool and for each lane (`kinds`)."""
     with services.db.reading() as session:

@@ -11,22 +11,30 @@ from fastapi.concurrency import run_in_threadpool
 from mxr.artifact.attributes import Request as ArtifactRequest
 from mxr.artifact.partial import PartialRequest
 from mxr.errors import TooLargeError
+from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import candidates, misses, resolution
 from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.jobs.live_capabilities import LiveCapabilities
+from mxr_registry.openapi.operations import Success, operation
 
 from .bodies import BodyDep
 from .caller import Caller
 from .deps import AfterQuery, CallerDep, DirectRoute, JobRulesDep, LimitQuery, Services, ServicesDep, reply
-from .schemas import request_body
 
 router = APIRouter(tags=["resolve"])
 direct_router = APIRouter(tags=["resolve"], route_class=DirectRoute)
 
 
 @direct_router.post(
-    "/v1/resolve", summary="Resolve a request to an artifact", openapi_extra=request_body(ArtifactRequest)
+    "/v1/resolve",
+    summary="Resolve a request to an artifact",
+    **operation(
+        "resolve",
+        {200: Success("The artifact.", artifact_protocol.ResolveReply)},
+        takes=ArtifactRequest,
+        errors=(404,),
+    ),
 )
 async def resolve(body: BodyDep, services: ServicesDep, caller: CallerDep) -> Response:
     """The artifact with manifest and URLs, or 404 with the nearest artifacts and the reasons why they do not match."""
@@ -46,7 +54,14 @@ def _find(body: bytes, services: Services, caller: Caller) -> tuple[resolution.R
 
 
 @router.post(
-    "/v1/candidates", summary="List the ways to complete a partial request", openapi_extra=request_body(PartialRequest)
+    "/v1/candidates",
+    summary="List the ways to complete a partial request",
+    **operation(
+        "find_candidates",
+        {200: Success("The ways.", artifact_protocol.Candidates)},
+        takes=PartialRequest,
+        errors=(404,),
+    ),
 )
 async def list_candidates(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
     """At most 50 of them, the newest toolchain first; or 404 with the nearest artifacts and what could compile it."""
@@ -67,7 +82,11 @@ def _candidates(body: bytes, services: Services, caller: Caller, rules: JobRules
     raise error
 
 
-@router.get("/v1/misses", summary="List requests that found no artifact, latest first")
+@router.get(
+    "/v1/misses",
+    summary="List requests that found no artifact, latest first",
+    **operation("list_misses", {200: Success("One page.", artifact_protocol.Misses)}),
+)
 def list_misses(
     services: ServicesDep, caller: CallerDep, after: AfterQuery = None, limit: LimitQuery = MAX_ROWS
 ) -> Response:

@@ -7,16 +7,25 @@ from fastapi import APIRouter, Response
 from mxr.protocol import jobs as job_protocol
 from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.jobs import workers
+from mxr_registry.openapi.operations import LOCATION, Success, operation
 
 from .bodies import BodyDep, decode_body
-from .deps import AfterQuery, CallerDep, JobRulesDep, LimitQuery, ServicesDep, reply, stored_reply
-from .schemas import request_body
+from .deps import AfterQuery, CallerDep, JobRulesDep, LimitQuery, ServicesDep, WorkerId, reply, stored_reply
 
 router = APIRouter(prefix="/v1", tags=["workers"])
 
 
 @router.post(
-    "/workers", summary="Register a worker", openapi_extra=request_body(job_protocol.RegisterWorker), status_code=201
+    "/workers",
+    summary="Register a worker",
+    **operation(
+        "register_worker",
+        {
+            200: Success("The worker, which has its id already.", job_protocol.WorkerInfo),
+            201: Success("The new worker.", job_protocol.WorkerInfo, LOCATION),
+        },
+        takes=job_protocol.RegisterWorker,
+    ),
 )
 def register(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
     """A worker that registers again under the same name keeps its id. Claims and heartbeats keep a worker alive."""
@@ -25,21 +34,33 @@ def register(body: BodyDep, services: ServicesDep, caller: CallerDep, rules: Job
         return stored_reply(workers.register_worker(session, rules, caller.namespace, wanted), "/v1/workers")
 
 
-@router.get("/workers/{id}", summary="Show one worker")
-def show_worker(id: str, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
+@router.get(
+    "/workers/{id}",
+    summary="Show one worker",
+    **operation("get_worker", {200: Success("The worker.", job_protocol.WorkerInfo)}, errors=(404,)),
+)
+def show_worker(id: WorkerId, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
     """The worker with its state, and what it can compile. One that signed off is shown for 7 days."""
     with services.db.reading() as session:
         return reply(workers.show_worker(session, rules, caller.namespace, id))
 
 
-@router.delete("/workers/{id}", summary="Sign off a worker")
-def leave(id: str, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
+@router.delete(
+    "/workers/{id}",
+    summary="Sign off a worker",
+    **operation("sign_off_worker", {200: Success("The worker.", job_protocol.WorkerInfo)}, errors=(404,)),
+)
+def leave(id: WorkerId, services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
     """The worker is no longer live and gets no jobs until it registers again. A lease that it holds stays valid."""
     with services.db.writing() as session:
         return reply(workers.leave(session, rules, caller.namespace, id))
 
 
-@router.get("/workers", summary="List workers by name")
+@router.get(
+    "/workers",
+    summary="List workers by name",
+    **operation("list_workers", {200: Success("One page.", job_protocol.Workers)}),
+)
 def list_workers(
     services: ServicesDep, caller: CallerDep, rules: JobRulesDep, after: AfterQuery = None, limit: LimitQuery = MAX_ROWS
 ) -> Response:
@@ -48,7 +69,11 @@ def list_workers(
         return reply(workers.list_workers(session, rules, caller.namespace, after, limit))
 
 
-@router.get("/pools", summary="List the declared pools of workers")
+@router.get(
+    "/pools",
+    summary="List the declared pools of workers",
+    **operation("list_pools", {200: Success("All pools.", job_protocol.Pools)}),
+)
 def list_pools(services: ServicesDep, caller: CallerDep, rules: JobRulesDep) -> Response:
     """Each pool with what it can compile, and its number of queued and running jobs. They are all on one page."""
     with services.db.reading() as session:

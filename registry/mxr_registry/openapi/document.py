@@ -1,0 +1,89 @@
+"""Builds the OpenAPI document of the application."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from mxr.errors import BY_CODE, MAX_REQUEST_ID, TYPE
+
+from .operations import NAMED
+
+DESCRIPTION = """
+Compiled MIGraphX programs for the GPU, the software and the shapes of each host.
+
+A request says what a program must satisfy: `{"key": {...}, "constraints": {...}}`. `POST /v1/resolve` finds the
+program, and `POST /v1/jobs` has it compiled. Errors are problem details (RFC 9457); decide by their `code`. Lists are
+`{"items": [...], "next": ...}`: pass `next` as `after`. Times are RFC 3339; durations are seconds. Clients should
+ignore fields that they do not know.
+""".strip()
+
+TAGS = {
+    "resolve": "Find the program for a request.",
+    "artifacts": "Publish, list and download programs.",
+    "locks": "Pin artifacts, so that they stay.",
+    "blobs": "The bytes of models and programs, named by their sha256.",
+    "models": "The models that can be compiled.",
+    "jobs": "Have programs compiled, and follow it. Workers claim jobs and report on them.",
+    "pipelines": "Many programs at once.",
+    "workers": "What can compile.",
+    "health": "Probes and metrics.",
+}
+
+
+def problem_schema() -> dict[str, Any]:
+    """Return the schema of an error."""
+    codes = sorted(BY_CODE)
+    text = {"type": "string"}
+    return {
+        "title": "Problem",
+        "description": "An error (RFC 9457).",
+        "type": "object",
+        "properties": {
+            "type": text | {"description": "The code as a URI.", "pattern": f"^{TYPE}[a-z_]+$"},
+            "title": text | {"description": "The code as a text."},
+            "status": {"type": "integer", "minimum": 400, "maximum": 599, "description": "The HTTP status."},
+            "detail": text | {"description": "What is wrong, for people."},
+            "code": text | {"enum": codes, "description": "Which error it is. A program should decide by it."},
+            "hint": text | {"description": "What to do, for people."},
+            "retry": {"type": "boolean", "description": "The same request can succeed later."},
+            "context": {
+                "type": "object",
+                "additionalProperties": True,
+                "description": "Facts for programs, which depend on the code.",
+            },
+            "request_id": text | {"maxLength": MAX_REQUEST_ID, "description": "As in `X-Request-ID`."},
+        },
+        "required": ["type", "title", "status", "detail", "code", "hint", "retry", "context", "request_id"],
+        "examples": [
+            {
+                "type": f"{TYPE}not_found",
+                "title": "Not found",
+                "status": 404,
+                "detail": "There is no artifact 0123456789ab.",
+                "code": "not_found",
+                "hint": "`GET /v1/artifacts` lists the artifacts.",
+                "retry": False,
+                "context": {},
+                "request_id": "cbcac2b26fbb951f",
+            }
+        ],
+    }
+
+
+def openapi_document(app: FastAPI) -> dict[str, Any]:
+    """Return the document of an application, which has all its routes by now."""
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        openapi_version="3.1.0",
+        summary=app.description,
+        description=DESCRIPTION,
+        routes=app.routes,
+        tags=[{"name": name, "description": text} for name, text in TAGS.items()],
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+    )
+    named = NAMED.named | {"Problem": problem_schema()}
+    return document | {"components": {"schemas": dict(sorted(named.items()))}}

@@ -1,0 +1,129 @@
+"""JSON schemas of the messages, from the dataclasses that decode and encode them.
+
+A dataclass becomes a named schema, to which others refer. What the type of a field does not tell is in `fields`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+from collections.abc import Mapping
+from typing import Any, Union, get_args, get_origin
+
+from mxr.artifact.key import Key, KeyDocument
+from mxr.artifact.manifest import File, Manifest
+from mxr.artifact.matching import Match
+from mxr.artifact.partial import PartialDocument, PartialRequest
+from mxr.artifact.timestamps import EXAMPLE, Timestamp
+from mxr.util.codec import HUGE, shape_of
+
+from .fields import CLASSES, facts_of
+
+Schema = dict[str, Any]
+
+SCHEMAS = "#/components/schemas/"
+
+SCALARS: dict[Any, Schema] = {
+    str: {"type": "string"},
+    int: {"type": "integer", "minimum": -HUGE, "maximum": HUGE},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    type(None): {"type": "null"},
+    Any: {},
+    Timestamp: {"type": "string", "format": "date-time", "examples": [EXAMPLE]},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ManifestDocument:
+    """The files of an artifact or of a model, and the blobs that each file is the concatenation of."""
+
+    files: tuple[File, ...]
+    v: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class MatchDocument:
+    """How well an artifact matches a request.
+
+    `exact`: it satisfies each constraint. `relaxed`: the constraints that the request allowed to differ. `assumed`: the
+    facts that are not known of the artifact, with the values that the request assumes.
+    """
+
+    exact: bool
+    relaxed: tuple[str, ...]
+    assumed: Mapping[str, Any]
+
+
+WRITTEN_AS: dict[Any, Any] = {
+    Key: KeyDocument,
+    Manifest: ManifestDocument,
+    PartialRequest: PartialDocument,
+    Match: MatchDocument,
+}
+
+
+class Schemas:
+    """The named schemas that a document needs; `of` adds those that it meets."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, Schema] = {}
+
+    def of(self, kind: Any) -> Schema:
+        """Return the schema of a dataclass or of any type hint that `codec.decode` accepts."""
+        kind = WRITTEN_AS.get(kind, kind)
+        if kind in SCALARS:
+            return dict(SCALARS[kind])
+        origin, inner = get_origin(kind), get_args(kind)
+        if origin in (Union, types.UnionType):
+            return _either([self.of(each) for each in inner])
+        if origin is tuple:
+            return {"type": "array", "items": self.of(inner[0])}
+        if origin is not None and issubclass(origin, Mapping):
+            return {"type": "object", "additionalProperties": self.of(inner[1]) or True}
+        return self._reference(kind)
+
+    def _reference(self, kind: Any) -> Schema:
+        name = kind.__name__.removesuffix("Document")
+        if name not in self.named:
+            self.named[name] = {}
+            self.named[name] = self._object(kind, name)
+        return {"$ref": SCHEMAS + name}
+
+    def _object(self, kind: Any, name: str) -> Schema:
+        hints, needed = shape_of(kind)
+        described: Schema = {
+            "title": name,
+            "description": first_paragraph(kind.__doc__),
+            "type": "object",
+            "properties": {field: self._property(name, field, hint) for field, hint in hints.items()},
+            "required": list(needed),
+            "additionalProperties": False,
+        }
+        return {**described, **CLASSES.get(name, {})}
+
+    def _property(self, owner: str, field: str, hint: Any) -> Schema:
+        facts = dict(facts_of(owner, field))
+        if kind := facts.pop("of", None):
+            return {**self.of(kind), **facts}
+        found = self.of(hint)
+        if items := facts.pop("items", None):
+            found["items"] = found["items"] | items
+        if "enum" in facts and "null" in found.get("type", ()):
+            facts["enum"] = [*facts["enum"], None]
+        return {**found, **facts}
+
+
+def first_paragraph(docstring: str | None) -> str:
+    """Return the first paragraph of a docstring as one line. The others explain the fields, which have their own."""
+    return " ".join(inspect.cleandoc(docstring or "").partition("\n\n")[0].split())
+
+
+def _either(schemas: list[Schema]) -> Schema:
+    """A scalar that can be null is written with a list of types, which generators of clients understand best."""
+    null = {"type": "null"}
+    rest = [each for each in schemas if each != null]
+    if len(rest) == 1 and len(schemas) == 2 and "type" in rest[0]:
+        return rest[0] | {"type": [rest[0]["type"], "null"]}
+    return {"anyOf": schemas}

@@ -24,7 +24,21 @@ from . import metrics, request_id
 from .artifacts import inspection
 from .artifacts.refusals import RefusalMemory
 from .openapi.document import openapi_document
-from .routes import artifacts, blobs, defaults, health, jobs, locks, models, pipelines, queue, resolve, uses, workers
+from .routes import (
+    api_page,
+    artifacts,
+    blobs,
+    defaults,
+    health,
+    jobs,
+    locks,
+    models,
+    pipelines,
+    queue,
+    resolve,
+    uses,
+    workers,
+)
 from .routes import metrics as metrics_routes
 from .routes.checking_pool import CheckingPool
 from .routes.deps import Services, error_reply
@@ -81,6 +95,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     for module in (health, resolve, defaults, artifacts, locks, uses, blobs, models, jobs, pipelines, workers, queue):
         app.include_router(module.router)
     app.include_router(metrics_routes.router)
+    app.include_router(api_page.router)
     app.openapi = cache(partial(openapi_document, app))  # type: ignore[method-assign]
     app.add_exception_handler(MxrError, _mxr_error)
     app.add_exception_handler(RequestValidationError, _validation_error)

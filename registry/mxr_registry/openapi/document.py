@@ -12,8 +12,6 @@ from mxr.errors import BY_CODE, MAX_REQUEST_ID, TYPE
 from .operations import NAMED
 
 DESCRIPTION = """
-Compiled MIGraphX programs for the GPU, the software and the shapes of each host.
-
 A request says what a program must satisfy: `{"key": {...}, "constraints": {...}}`. `POST /v1/resolve` finds the
 program, and `POST /v1/jobs` has it compiled. Errors are problem details (RFC 9457); decide by their `code`. Lists are
 `{"items": [...], "next": ...}`: pass `next` as `after`. Times are RFC 3339; durations are seconds. Clients should

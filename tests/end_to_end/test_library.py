@@ -48,7 +48,7 @@ print(json.dumps([str(found.path), found.source, str(copy.path), copy.source, ne
 WARM = {
     "mxr": "api entry_point errors",
     "mxr.artifact": "attributes compile_settings key limits manifest matching model_files model_hashing partial "
-    "records releases request_defaults serving target",
+    "records releases request_defaults serving target timestamps",
     "mxr.cache": "folder partition policy store usage_log",
     "mxr.consumers": "consumer python",
     "mxr.display": "redaction streams text",

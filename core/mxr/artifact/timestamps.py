@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timezone
+from functools import lru_cache
 
 from mxr.util.codec import refuse
 
@@ -35,6 +36,7 @@ class Timestamp(float):
         raise refuse(where, f"a time such as {EXAMPLE}", document)
 
 
+@lru_cache(maxsize=4096)
 def time_text(seconds: float | None) -> str | None:
-    """Return the JSON value of a time, or None."""
+    """Return the JSON value of a time, or None. The same artifacts answer most requests, with the same times."""
     return None if seconds is None else Timestamp(seconds).to_json()

@@ -44,6 +44,7 @@ from .routes.checking_pool import CheckingPool
 from .routes.deps import Services, error_reply
 from .routes.download_buffers import DownloadBuffers
 from .routes.identity import IdentifiedApp
+from .routes.methods import allowed_methods
 from .server.body_memory import BodyMemory
 from .server.reply_memory import ReplyMemory
 from .server.request_guard import RequestGuard
@@ -51,6 +52,13 @@ from .server.request_ids import RequestIds
 from .storage import open_store
 
 log = logging.getLogger("mxr_registry")
+
+# What fleets call most comes first, and fixed paths come before those with an id in their place.
+MODULES = (
+    *(health, resolve, defaults, artifacts, locks, uses, blobs, models, pipelines, jobs, workers, queue),
+    *(metrics_routes, api_page),
+)
+ROUTERS = (resolve.direct_router, *(module.router for module in MODULES))
 
 
 def create_app(settings: RegistrySettings) -> FastAPI:
@@ -91,11 +99,8 @@ def create_app(settings: RegistrySettings) -> FastAPI:
     app.add_middleware(RequestGuard, allowed=(*settings.allowed_hosts, settings.host))
     # The one added last sees a request first.
     app.add_middleware(RequestIds)
-    app.include_router(resolve.direct_router)
-    for module in (health, resolve, defaults, artifacts, locks, uses, blobs, models, jobs, pipelines, workers, queue):
-        app.include_router(module.router)
-    app.include_router(metrics_routes.router)
-    app.include_router(api_page.router)
+    for router in ROUTERS:
+        app.include_router(router)
     app.openapi = cache(partial(openapi_document, app))  # type: ignore[method-assign]
     app.add_exception_handler(MxrError, _mxr_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
@@ -151,9 +156,12 @@ def _http_error(request: Request, problem: Exception) -> Response:
     path = f"{request.method} {request.url.path[:200]}"
     hint = "`/openapi.json` lists the routes; check the URL of the registry."
     error: MxrError = UsageError(f"{path}: {problem.detail}.", hint=hint)
+    headers = dict(problem.headers or {})
+    if problem.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(allowed_methods(ROUTERS, request.url.path))
     if problem.status_code == HTTPStatus.NOT_FOUND:
         error = NotFoundError(f"No such route: {path}.", hint=hint)
-    return error_reply(error, problem.status_code, problem.headers)
+    return error_reply(error, problem.status_code, headers)
 
 
 def _internal_error(request: Request, problem: Exception) -> Response:

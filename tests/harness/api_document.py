@@ -48,6 +48,9 @@ def operations() -> list[tuple[str, re.Pattern[str], Json]]:
 def operation_of(method: str, path: str) -> Json | None:
     """The operation that answers a request; None if there is none."""
     plain = path.partition("?")[0]
+    if plain in document()["paths"]:
+        found: Json | None = document()["paths"][plain].get(method.lower())
+        return found
     return next((found for verb, pattern, found in operations() if verb == method and pattern.fullmatch(plain)), None)
 
 

@@ -17,6 +17,7 @@ from mxr.errors import UsageError
 from mxr.protocol import jobs as job_protocol
 from mxr.util import codec
 from mxr_registry.openapi.fields import FACTS
+from mxr_registry.routes.methods import REFUSAL
 
 OPERATIONS = {found["operationId"]: (method, found) for method, _, found in operations()}
 SCHEMAS = document()["components"]["schemas"]
@@ -52,10 +53,21 @@ def test_every_route_is_in_the_document() -> None:
         for included in application().routes
         for route in getattr(getattr(included, "original_router", None), "routes", [included])
         for method in route.methods - {"HEAD"}
+        if route.name != REFUSAL
     }
     described = {(method.upper(), path) for path, found in document()["paths"].items() for method in found}
     assert routes - described == {("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/docs/{name}")}
     assert described <= routes
+
+
+@pytest.mark.parametrize("path", sorted(document()["paths"]))
+def test_a_path_tells_the_methods_that_it_has(server: Any, path: str) -> None:
+    described = {method.upper() for method in document()["paths"][path]}
+    asked = path.replace("{sha256}", "0" * 64).replace("{", "").replace("}", "")
+    for method in {"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"} - described:
+        reply = server.request(method, asked)
+        assert reply.status == 405, method
+        assert {*reply.headers["allow"].split(", ")} - {"HEAD"} == described, method
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))

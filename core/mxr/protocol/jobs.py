@@ -130,6 +130,11 @@ class WorkerCapabilities:
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= limits.MAX_TARGETS:
             raise refuse("can.targets", f"1 to {limits.MAX_TARGETS} targets", len(self.targets))
+        for index, target in enumerate(self.targets):
+            for name in ("node", "render_minor", "vram"):
+                value = getattr(target, name)
+                if value is not None and value < 0:
+                    raise refuse(f"can.targets[{index}].{name}", "0 or more", value)
         limits.check_document(encode(self), limits.MAX_CAPABILITIES_BYTES, limits.MAX_PROVENANCE_DEPTH, "can")
 
 

@@ -17,6 +17,9 @@ from mxr_registry.config.job_rules import JobRules
 from mxr_registry.database.job_tables import JobRow
 from mxr_registry.database.session import Row, Session, now
 
+MAX_CU = 65_536
+"""The largest number of CUs that a request can name (`mxr.artifact.attributes`)."""
+
 
 def show_queue(session: Session, rules: JobRules, namespace: str, query: Mapping[str, str]) -> str:
     """Return the JSON of the queue statistics, filtered by `arch` and `num_cu`. Raises `UsageError`.
@@ -24,7 +27,8 @@ def show_queue(session: Session, rules: JobRules, namespace: str, query: Mapping
     The statistics are `queued`, `running` and `oldest_seconds` (the age of the oldest queued job, or 0): in total, for
     each declared pool over the jobs that it can compile (`pools`), and for each lane (`kinds`).
     """
-    rows = [row for row in groups(session, namespace) if _matches(row, *_filters(query))]
+    arch, num_cu = _filters(query)
+    rows = [row for row in groups(session, namespace) if _matches(row, arch, num_cu)]
     moment = now(session)
     by_lane: dict[str, list[Row]] = {}
     for row in rows:
@@ -83,10 +87,8 @@ def _filters(query: Mapping[str, str]) -> tuple[str | None, int | None]:
         if name not in ("arch", "num_cu"):
             raise UsageError(f"{name}: unknown filter.", hint="Use one of these filters: arch, num_cu.")
     count = query.get("num_cu")
-    if count is not None and not re.fullmatch(r"[1-9][0-9]{0,4}", count, re.ASCII):
-        raise UsageError(
-            f"num_cu: expected a positive integer, found {count[:20]!r}.", hint="Correct the filter num_cu."
-        )
+    if count is not None and (not re.fullmatch(r"[1-9][0-9]{0,4}", count, re.ASCII) or int(count) > MAX_CU):
+        raise UsageError(f"num_cu: expected 1 to {MAX_CU}, found {count[:20]!r}.", hint="Correct the filter num_cu.")
     arch = query.get("arch")
     return (arch.partition(":")[0] if arch else None), (int(count) if count else None)
 

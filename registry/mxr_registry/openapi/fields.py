@@ -15,6 +15,7 @@ from mxr.artifact.attributes import ALLOWANCES, LIBRARIES
 from mxr.artifact.key import FORM, KEY_VERSION, MODEL
 from mxr.artifact.manifest import SHA256
 from mxr.artifact.matching import Match
+from mxr.consumers.ort.recording_form import BY_WORKERS, RUNTIME_VERSION
 from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import HUGE
 
@@ -149,7 +150,7 @@ FACTS: dict[str, Facts] = {
     "files": text("The files.", maxItems=limits.MAX_FILES),
     "first_at": text("When it was requested first."),
     "form": text("`whole` for one program, or the form of a set recorded by ONNX Runtime.", pattern=whole(FORM)),
-    "generation": text("The generation of the file names of its MIGraphX provider."),
+    "generation": text("The generation of the file names of its MIGraphX provider.", enum=list(BY_WORKERS)),
     "gone": text("The ids of jobs that do not exist."),
     "grace": seconds("How long the registry keeps the other blobs at least."),
     "Artifact.id": text("The id of the artifact.", pattern=whole(SHA256), examples=[SHA]),
@@ -295,7 +296,7 @@ FACTS: dict[str, Facts] = {
     "varies": text("The facts in which the ways differ, each with its number of values."),
     "vendor": text("The vendor of the GPU.", enum=list(target.VENDORS)),
     "version": count("It increases with each change; a long poll waits for a larger one."),
-    "OrtRuntime.version": text("The version of ONNX Runtime.", examples=["1.27.1"]),
+    "OrtRuntime.version": text("The version of ONNX Runtime.", pattern=whole(RUNTIME_VERSION), examples=["1.27.1"]),
     "vram": count("The memory in bytes."),
     "wait": seconds("How long the registry waits with its reply.", maximum=60),
     "waiting_for": text("The worker that a queued job needs, if none can compile it."),

@@ -35,6 +35,9 @@ def header(name: str, description: str, **schema: Any) -> Parameter:
     return {"name": name, "in": "header", "description": description, "schema": {"type": "string", **schema}}
 
 
+CURSOR = "^[0-9A-Za-z_-]+$"
+
+
 def limit_query(most: int, default: int) -> Parameter:
     """Return the parameter `limit` of a list."""
     return query(
@@ -42,7 +45,7 @@ def limit_query(most: int, default: int) -> Parameter:
     )
 
 
-AFTER = query("after", "`next` of the previous page of this list.")
+AFTER = query("after", "`next` of the previous page of this list.", pattern=CURSOR)
 ARTIFACT_FILTERS = (
     query("model", "The identity of the model."),
     query("kind", "`gpu` or `ref`."),
@@ -53,9 +56,8 @@ ARTIFACT_FILTERS = (
 )
 REQUEST_ID = header(
     "X-Request-ID",
-    "Stands in the reply, in an error, and in each line that the registry logs for the request.",
-    maxLength=MAX_REQUEST_ID,
-    pattern=f"^[0-9A-Za-z._:/+=@-]{{1,{MAX_REQUEST_ID}}}$",
+    "Stands in the reply, in an error, and in each line that the registry logs for the request. Up to "
+    f"{MAX_REQUEST_ID} letters, digits and `._:/+=@-`; the registry makes another one in place of anything else.",
 )
 IF_NONE_MATCH = header("If-None-Match", "An entity tag: 304 says that it is still the one of the object.")
 RANGES = (

@@ -17,10 +17,12 @@ from mxr_registry.storage.store import ChunkSize
 
 from .bodies import LargeBodyDep, decode_body
 from .deps import BlobSha256, CallerDep, ServicesDep, reply, stored_reply
+from .methods import fixed_path
 from .ranges import bytes_response
 from .uploads import receive
 
 router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
+fixed_path(router, "/missing", "GET", "HEAD", "PUT")
 
 
 @router.post(

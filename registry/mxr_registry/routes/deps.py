@@ -23,6 +23,7 @@ from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.paging import MAX_ROWS
 from mxr_registry.database.session import Database
 from mxr_registry.database.stored_object import StoredObject
+from mxr_registry.openapi.operations import CURSOR
 from mxr_registry.request_id import error_body
 from mxr_registry.storage.store import Store
 
@@ -103,7 +104,9 @@ ModelIdentity = Annotated[
 FileName = Annotated[str, Path(description="The name of the file in the manifest.")]
 LockName = Annotated[str, Path(description="The name of the lock.")]
 
-AfterQuery = Annotated[str | None, Query(description="`next` of the previous page of this list.")]
+AfterQuery = Annotated[
+    str | None, Query(description="`next` of the previous page of this list.", json_schema_extra={"pattern": CURSOR})
+]
 LimitQuery = Annotated[int, Query(ge=1, le=MAX_ROWS, description="How many items a page has at most.")]
 
 

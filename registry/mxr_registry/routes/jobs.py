@@ -40,8 +40,10 @@ from mxr_registry.openapi.operations import (
 
 from .bodies import BodyDep, LargeBodyDep, decode_body
 from .deps import CallerDep, JobId, JobRulesDep, Services, ServicesDep, reply
+from .methods import fixed_path
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+fixed_path(router, "/claim", "GET")
 
 MAX_WAIT = 60.0
 RECHECK_INTERVAL = 20.0

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
+from mxr.artifact.key import MODEL_SHORT
 from mxr.protocol import artifacts as artifact_protocol
 from mxr_registry.artifacts import models
 from mxr_registry.database.paging import MAX_ROWS
@@ -49,7 +50,13 @@ async def register(body: LargeBodyDep, services: ServicesDep, caller: CallerDep)
 def list_models(
     services: ServicesDep,
     caller: CallerDep,
-    prefix: Annotated[str | None, Query(description="How the identity begins: `sha256:` and hex digits.")] = None,
+    prefix: Annotated[
+        str | None,
+        Query(
+            description="How the identity begins: `sha256:` and 12 or more hex digits.",
+            json_schema_extra={"pattern": f"^{MODEL_SHORT.pattern}$"},
+        ),
+    ] = None,
     after: AfterQuery = None,
     limit: LimitQuery = MAX_ROWS,
 ) -> Response:

@@ -16,8 +16,10 @@ from mxr_registry.openapi.operations import Success, operation
 from .bodies import LargeBodyDep, decode_body
 from .deps import CallerDep, JobRulesDep, Services, ServicesDep, reply
 from .jobs import NotifierDep
+from .methods import fixed_path
 
 router = APIRouter(prefix="/v1", tags=["pipelines"])
+fixed_path(router, "/jobs/watch", "GET")
 
 
 @router.post(

@@ -14,7 +14,7 @@ router = APIRouter(tags=["jobs"])
 
 FILTERS = (
     query("arch", "The GPU architecture."),
-    query("num_cu", "Jobs that require so many CUs, or no number.", type="integer", minimum=1, maximum=99_999),
+    query("num_cu", "Jobs that require so many CUs, or no number.", type="integer", minimum=1, maximum=queue.MAX_CU),
 )
 
 

@@ -12,6 +12,7 @@ from mxr.artifact.key import Key
 from mxr.artifact.matching import Candidate, judge
 from mxr.consumers.ort.contract import Contract
 from mxr.consumers.ort.recording_form import OrtRuntime, form_of
+from mxr.errors import UsageError
 from mxr.host_facts import HostTarget, HostToolchain
 from mxr.protocol.capabilities import CompileMethod, able, made_across, tuning_for
 from mxr.protocol.jobs import WorkerCapabilities
@@ -113,3 +114,10 @@ def test_what_is_made_across_is_marked() -> None:
     assert (made.tuning, made.num_cu, made.chiplets, made.sramecc) == ("cross", 304, 8, "any")
     assert judge(constraints, Candidate("", made)).relaxed == ["tuning"]
     assert judge(Constraints(num_cu=304), Candidate("", made)).refused
+
+
+@pytest.mark.parametrize("name", ["vram", "node", "render_minor"])
+def test_no_number_of_a_gpu_is_negative(name: str) -> None:
+    WorkerCapabilities((replace(MI100, **{name: 0}),), TOOLS)
+    with pytest.raises(UsageError, match=rf"can.targets\[1\].{name}: expected 0 or more, found -1"):
+        WorkerCapabilities((MI100, replace(MI100, **{name: -1})), TOOLS)

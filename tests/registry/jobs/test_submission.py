@@ -142,6 +142,9 @@ def test_a_declared_pool_counts_as_able(start: Any, parts: Any) -> None:
     assert numbers["queued"] == 2 and numbers["pools"]["mi300"]["queued"] == 1
     assert registry.ok("GET", "/v1/queue?num_cu=228")["queued"] == 1
     assert registry.ok("GET", "/v1/queue?arch=gfx908")["queued"] == 0
+    registry.clear()
+    for wrong in ("num_cu=0", "num_cu=65537", "num_cu=-1", "num_cu=x", "cu=1"):
+        assert registry.call("GET", f"/v1/queue?{wrong}")[0] == 422, "an empty queue hides nothing"
 
 
 def test_what_was_published_meanwhile_is_not_compiled(registry: Any, parts: Any) -> None:

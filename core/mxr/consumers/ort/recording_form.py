@@ -29,7 +29,9 @@ PRECISIONS = ((), ("fp16",), ("bf16",))
 own, and fp16 together with bf16 switches both off.
 Source: microsoft/onnxruntime, onnxruntime/core/providers/migraphx/migraphx_execution_provider.cc."""
 
-_VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}")
+RUNTIME_VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}")
+"""A version of ONNX Runtime."""
+
 _FORM = re.compile(r"ort:([A-D]1?):([^:]+):([^:]+):(bytes|[0-9a-f]{12})")
 
 
@@ -43,7 +45,7 @@ class OrtRuntime:
     def __post_init__(self) -> None:
         if self.generation not in BY_WORKERS:
             raise refuse("ort.generation", " or ".join(BY_WORKERS), self.generation)
-        if not _VERSION.fullmatch(self.version):
+        if not RUNTIME_VERSION.fullmatch(self.version):
             raise refuse("ort.version", "a version such as 1.27.1", self.version)
 
     def __str__(self) -> str:
@@ -87,7 +89,7 @@ def check_recording(key: Key, file_name: str | None) -> None:
     generation, version, level, opened = parts.groups()
     if level not in LEVELS:
         raise UsageError(f"There is no optimization level {level!r}.", hint=f"Use one of: {', '.join(LEVELS)}.")
-    if generation not in BY_WORKERS or not _VERSION.fullmatch(version):
+    if generation not in BY_WORKERS or not RUNTIME_VERSION.fullmatch(version):
         raise UsageError(
             f"Workers record for a given version of {WHO} of generation {' or '.join(BY_WORKERS)}, but this request is "
             f"for {'any version' if version == 'any' else version} of generation {generation}.",

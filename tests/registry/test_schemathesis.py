@@ -1,0 +1,43 @@
+"""Schemathesis sends what the OpenAPI document allows and what it forbids, and judges each reply by it.
+
+Its four phases: the examples of the document; each rule of each schema kept and broken; random values; and sequences of
+operations in which one uses what another one answered. A run is bounded by the number of examples and by a time.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.scale import SOAK
+from paths import ROOT
+
+PROGRAM = Path(sysconfig.get_path("scripts"), "schemathesis")
+CONFIG = ROOT / "tests" / "registry" / "schemathesis.toml"
+
+EXAMPLES, SECONDS = (200, 900) if SOAK else (10, 60)
+
+
+@pytest.fixture(scope="module")
+def engine() -> str:
+    """The database makes no difference here."""
+    return "sqlite"
+
+
+@pytest.mark.timeout(SECONDS + 240)
+def test_no_request_gets_a_reply_that_the_document_does_not_describe(server: Any, tmp_path: Path) -> None:
+    words = [
+        *(PROGRAM, "--config-file", CONFIG, "run", f"{server.url}/openapi.json"),
+        *("--phases", "examples,coverage,fuzzing,stateful", "--max-examples", EXAMPLES, "--max-time", SECONDS),
+        *("--request-timeout", 30, "--no-color"),
+    ]
+    done = subprocess.run(list(map(str, words)), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-20_000:]
+    counts = re.search(r"([0-9,]+) generated", done.stdout)
+    assert counts and int(counts[1].replace(",", "")) > 1_000, done.stdout[-2_000:]
+    assert "Traceback" not in server.log.read_text()
+    assert server.ok("GET", "/readyz") == {"ok": True}

@@ -15,6 +15,7 @@ from mxr.artifact.attributes import Attributes, Request
 from mxr.artifact.candidates import Choice
 from mxr.artifact.key import Key, check_model
 from mxr.artifact.manifest import Blob, Manifest, check_name, check_sha256
+from mxr.artifact.model_files import ModelFiles
 from mxr.artifact.records import Artifact, Model, ModelClaim, ModelInput
 from mxr.artifact.request_defaults import RequestDefaults
 from mxr.artifact.timestamps import Timestamp
@@ -69,18 +70,25 @@ class RegisterModel:
     """Registers a model with its bytes, so that it can be compiled.
 
     `manifest` has the ONNX file under the name `onnx`, and the external files under their locations, in pieces of
-    64 MiB that were uploaded before. The registry computes the identity from the pieces; it must be `model`. The
-    registry reads the ONNX file: it must name exactly the other files of the manifest as its external data.
+    64 MiB that were uploaded before. The registry computes the identity from the pieces; it must be `model`, where that
+    is stated. The registry reads the ONNX file: it must name exactly the other files of the manifest as its external
+    data, and its inputs take the place of `inputs`.
     """
 
-    model: str
     name: str
-    inputs: tuple[ModelInput, ...]
     onnx: str
     manifest: Manifest
+    inputs: tuple[ModelInput, ...] = ()
+    model: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """The stated identity, or else that of the files. Raises `UsageError` for files in other pieces."""
+        return self.model or ModelFiles.of(self.manifest, self.onnx).model
 
     def __post_init__(self) -> None:
-        check_model(self.model)
+        if self.model is not None:
+            check_model(self.model)
         check_name(self.name)
         if self.onnx not in {file.name for file in self.manifest.files}:
             raise codec.refuse("onnx", "the name of the ONNX file in the manifest", self.onnx)

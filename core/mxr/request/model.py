@@ -66,7 +66,7 @@ class ModelReference:
         from mxr.protocol import artifacts as artifact_protocol
 
         name = _name(self.path or Path())
-        return artifact_protocol.RegisterModel(self.model, name, self._inputs(), onnx, manifest)
+        return artifact_protocol.RegisterModel(name, onnx, manifest, self._inputs(), self.model)
 
     def _inputs(self) -> tuple[ModelInput, ...]:
         return tuple(ModelInput(each.name, each.elem_type, each.dims) for each in self.onnx.inputs)

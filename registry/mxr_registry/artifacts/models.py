@@ -44,7 +44,7 @@ def register_model(
     for one model at a time.
     """
     with db.reading() as session:
-        row = _find(session, namespace, declared.model)
+        row = _find(session, namespace, declared.identity)
     known = row is not None and row.complete and row.manifest_json == canonical(declared.manifest.to_json())
     verify_identity(db, store, namespace, declared, read_bytes=not known)
     description = None
@@ -52,7 +52,7 @@ def register_model(
         description = describe_model(next(file for file in declared.manifest.files if file.name == declared.onnx))
         check_external_data(declared, description)
     text = _write(db, namespace, declared, description)
-    return StoredObject(text, declared.model, new=row is None or not row.complete)
+    return StoredObject(text, declared.identity, new=row is None or not row.complete)
 
 
 def _write(db: Database, namespace: str, declared: RegisterModel, description: Description | None) -> str:
@@ -61,8 +61,8 @@ def _write(db: Database, namespace: str, declared: RegisterModel, description: D
             with db.writing() as session:
                 save(session, namespace, declared)
                 if description is not None:
-                    _save_description(session, namespace, declared.model, dict(description))
-                return show_model(session, namespace, declared.model)
+                    _save_description(session, namespace, declared.identity, dict(description))
+                return show_model(session, namespace, declared.identity)
         except IntegrityError:
             # Another request registered the model at the same time; the next attempt finds it.
             continue
@@ -89,7 +89,7 @@ def verify_identity(
     `NoSuchBlobError`, `DamagedError`, and `UsageError` for a manifest whose blobs are not the pieces of the identity.
     """
     found = ModelFiles.of(declared.manifest, declared.onnx).model
-    if found != declared.model:
+    if declared.model not in (None, found):
         raise DamagedError(
             f"These files are the model {found}, not {declared.model}.",
             hint="Push the model again. It may have changed while it was read.",
@@ -113,7 +113,7 @@ def check_external_data(declared: RegisterModel, description: Description) -> No
 
 def save(session: Session, namespace: str, declared: RegisterModel) -> None:
     """Save a model that `verify_identity` accepted. A complete model stays as it is."""
-    row = session.execute(_select(namespace).where(ModelRow.model == declared.model).with_for_update()).one_or_none()
+    row = session.execute(_select(namespace).where(ModelRow.model == declared.identity).with_for_update()).one_or_none()
     if row is not None and row.complete:
         return
     values: dict[str, Any] = {
@@ -122,10 +122,15 @@ def save(session: Session, namespace: str, declared: RegisterModel) -> None:
         "manifest_json": canonical(declared.manifest.to_json()),
     }
     if row is None:
-        values |= {"namespace": namespace, "model": declared.model, "created_at": now(session), "name": declared.name}
+        values |= {
+            "namespace": namespace,
+            "model": declared.identity,
+            "created_at": now(session),
+            "name": declared.name,
+        }
         values["inputs_json"] = canonical(encode(declared.inputs))
         session.execute(insert(ModelRow).values(values))
-        row = _find(session, namespace, declared.model)
+        row = _find(session, namespace, declared.identity)
         assert row is not None
     else:
         session.execute(update(ModelRow).where(ModelRow.seq == row.seq).values(values))

@@ -215,6 +215,12 @@ FACTS: dict[str, Facts] = {
     "ModelClaim.name": text("The name of the ONNX file.", **FILE_NAME),
     "RegisterModel.name": text("What to call the model: a label.", **FILE_NAME),
     "Model.name": text("What the model is called: a label."),
+    "RegisterModel.model": text(
+        "The identity that the files must have; without it, any. The reply has it.", pattern=whole(MODEL)
+    ),
+    "RegisterModel.inputs": text(
+        "The inputs, as far as they are known; those in the ONNX file count.", maxItems=limits.MAX_MODEL_INPUTS
+    ),
     "ModelInput.name": text("The name of the input."),
     "HostTarget.name": text("The name of the GPU."),
     "JobFailure.name": text("The name of the failure in the table of `mxr explain`.", maxLength=limits.MAX_WORD_LENGTH),

@@ -37,7 +37,7 @@ async def register(body: LargeBodyDep, services: ServicesDep, caller: CallerDep)
     wanted = await run_in_threadpool(decode_body, artifact_protocol.RegisterModel, body)
     known = (services.db, services.store, services.describe_model, caller.namespace)
     # One request at a time verifies a model: a fleet may register the same model many times at once.
-    turn = f"{caller.namespace} {wanted.model}"
+    turn = f"{caller.namespace} {wanted.identity}"
     found = await services.checking.run(caller.address, models.register_model, *known, wanted, turn=turn)
     return stored_reply(found, "/v1/models")
 

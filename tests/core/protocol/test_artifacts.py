@@ -28,7 +28,7 @@ CLAIM = artifact_protocol.ModelClaim(
         artifact_protocol.ModelInput("y", "int64", None),
     ),
 )
-REGISTRATION = artifact_protocol.RegisterModel(MODEL, CLAIM.name, CLAIM.inputs, "model.mxr", MANIFEST)
+REGISTRATION = artifact_protocol.RegisterModel(CLAIM.name, "model.mxr", MANIFEST, CLAIM.inputs, MODEL)
 PUBLISH = artifact_protocol.Publish(GPU, MANIFEST, Attributes("+", "-", 104), {"by": "ci", "run": [1, None]}, CLAIM)
 ARTIFACT = artifact_protocol.Artifact(
     id=ID,

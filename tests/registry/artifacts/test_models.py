@@ -72,6 +72,14 @@ def test_a_model_that_is_here_is_not_read_again(start: Any, statement: Any) -> N
 
 
 @on_sqlite
+def test_the_registry_computes_the_identity_for_who_asks(server: Any) -> None:
+    stated = server.registration()
+    asked = {name: stated[name] for name in ("name", "onnx", "manifest")}
+    for _ in range(2):
+        status, said = server.call("POST", "/v1/models", asked)
+        assert status in (200, 201) and said["model"] == stated["model"] and said["inputs"]
+
+
 def test_a_hash_that_the_bytes_do_not_give_is_refused(server: Any, statement: Any) -> None:
     files = manifest(server, **{"model.onnx": ONNX, "mlp_ext.onnx.data": WEIGHTS})
     other = {**statement, "model": "sha256:" + "0" * 64, "onnx": "model.onnx", "manifest": files}

@@ -1,0 +1,90 @@
+"""docs/api.md: its commands are run as they stand, and the replies that it shows are those of a registry."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import ROOT
+from registry.registry_client import GFX908, ONNX, ONNX_MODEL, gpu_capabilities
+
+PAGE = (ROOT / "docs" / "api.md").read_text()
+ROUND = re.search(r"^## A full round with curl\n.*?(?=^## )", PAGE, re.MULTILINE | re.DOTALL)
+assert ROUND is not None
+BLOCKS = re.findall(r"^```(sh|json)\n(.*?)^```", ROUND[0], re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def engine() -> str:
+    """The database makes no difference here."""
+    return "sqlite"
+
+
+def form(value: Any) -> Any:
+    """A JSON value without what differs from run to run: texts of digits, numbers and times."""
+    if isinstance(value, dict):
+        return {name: form(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [form(each) for each in value]
+    if isinstance(value, str):
+        return re.sub(r"[0-9a-f]{12,}|[0-9]{4}-[0-9-]+T[0-9:.]+Z|\d+(\.\d+)*", "N", value)
+    return "N" if isinstance(value, float) else value
+
+
+def test_the_round_works_as_written_and_answers_as_shown(server: Any, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(ONNX)
+    (tmp_path / "model.mxr").write_bytes(GFX908)
+    script = ["set -eu"]
+    for number, (kind, text) in enumerate(BLOCKS):
+        if kind == "sh":
+            script += [f"exec > {number}.out", text.replace("http://127.0.0.1:8765", server.url)]
+    with Worker(server) as worker:
+        done = subprocess.run(
+            ["bash", "-c", "\n".join(script)], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    error, downloaded, listed, registered, followed = (
+        (tmp_path / f"{number}.out").read_text() for number in (2, 5, 6, 8, 10)
+    )
+    assert downloaded.endswith("program.mxr: OK\n304\n")
+    assert (tmp_path / "program.mxr").read_bytes() == GFX908
+    assert json.loads(registered)["model"] == ONNX_MODEL
+    assert followed.strip() == "done"
+    job = json.loads((tmp_path / "job.json").read_text())
+    assert job["artifact"] and job["id"] == worker.job["id"]
+
+    shown = [json.loads(text) for kind, text in BLOCKS if kind == "json"]
+    assert [form(each) for each in shown] == [form(json.loads(error)), form(json.loads(listed)), form(worker.job)]
+
+
+class Worker(threading.Thread):
+    """A worker that does one job, and keeps how it was before it was claimed."""
+
+    def __init__(self, server: Any) -> None:
+        super().__init__()
+        self.server = server
+        self.job: Any = None
+        self.id = server.register_worker("mi100", gpu_capabilities(rocm="7.1.0"))
+
+    def run(self) -> None:
+        """Wait for the job and finish it."""
+        while self.job is None:
+            self.job = next(iter(self.server.ok("GET", "/v1/jobs?limit=1")["items"]), None)
+        self.job = self.server.job(self.job["id"])
+        lease = self.server.claim(self.id, wait=30)
+        made = {"num_cu": 120, "sramecc": "+", "xnack": "-"}
+        self.server.finish(lease, data=GFX908, attributes=made)
+
+    def __enter__(self) -> Worker:
+        """Begin."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self.join(60)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
+import sys
 import threading
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 from paths import ROOT
-from registry.registry_client import GFX908, ONNX, ONNX_MODEL, gpu_capabilities
+from registry.registry_client import GFX908, ONNX, ONNX_MODEL, gpu_capabilities, gpu_key
 
 PAGE = (ROOT / "docs" / "api.md").read_text()
 ROUND = re.search(r"^## A full round with curl\n.*?(?=^## )", PAGE, re.MULTILINE | re.DOTALL)
@@ -60,6 +63,39 @@ def test_the_round_works_as_written_and_answers_as_shown(server: Any, tmp_path: 
 
     shown = [json.loads(text) for kind, text in BLOCKS if kind == "json"]
     assert [form(each) for each in shown] == [form(json.loads(error)), form(json.loads(listed)), form(worker.job)]
+
+
+def test_the_program_in_python_has_a_program_compiled_and_fetches_it(start: Any, tmp_path: Path) -> None:
+    server = start()
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    (tmp_path / "fetch.py").write_text(code)
+    key = gpu_key(server.register_model(), rocm="7.1")
+    (tmp_path / "request.json").write_text(json.dumps({"key": key, "constraints": {"num_cu": 120}}))
+
+    def fetch() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "fetch.py", "request.json", "program.mxr"],
+            cwd=tmp_path,
+            env={**os.environ, "REGISTRY": server.url},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    refused = fetch()
+    assert refused.returncode == 1 and "no_worker: No live worker" in refused.stderr
+    with Worker(server):
+        done = fetch()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "program.mxr").read_bytes() == GFX908
+    assert fetch().returncode == 0, "it is there now"
+    assert server.ok("GET", "/v1/jobs")["items"][0]["attempts"] == 1
+
+    # A file with other bytes is not taken for the program.
+    server.corrupt(sha256(GFX908).hexdigest())
+    (tmp_path / "program.mxr").unlink()
+    assert fetch().returncode == 1 and not (tmp_path / "program.mxr").exists()
 
 
 class Worker(threading.Thread):

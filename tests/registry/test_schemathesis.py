@@ -6,13 +6,13 @@ operations in which one uses what another one answered. A run is bounded by the 
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sysconfig
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.api_document import operations
 from harness.scale import SOAK
 from paths import ROOT
 
@@ -37,7 +37,7 @@ def test_no_request_gets_a_reply_that_the_document_does_not_describe(server: Any
     ]
     done = subprocess.run(list(map(str, words)), cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-20_000:]
-    counts = re.search(r"([0-9,]+) generated", done.stdout)
-    assert counts and int(counts[1].replace(",", "")) > 1_000, done.stdout[-2_000:]
+    # The time may end random values and sequences early, but no operation is left out.
+    assert f"Tested: {len(operations())}" in done.stdout, done.stdout[-2_000:]
     assert "Traceback" not in server.log.read_text()
     assert server.ok("GET", "/readyz") == {"ok": True}

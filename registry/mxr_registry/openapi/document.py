@@ -9,6 +9,7 @@ from fastapi.openapi.utils import get_openapi
 
 from mxr.errors import BY_CODE, MAX_REQUEST_ID, TYPE
 
+from .fields import Enumeration
 from .operations import NAMED
 
 DESCRIPTION = """
@@ -31,9 +32,11 @@ TAGS = {
 }
 
 
+ERROR_CODE = Enumeration("ErrorCode", "Which error it is.", tuple(sorted(BY_CODE)))
+
+
 def problem_schema() -> dict[str, Any]:
     """Return the schema of an error."""
-    codes = sorted(BY_CODE)
     text = {"type": "string"}
     return {
         "title": "Problem",
@@ -44,7 +47,7 @@ def problem_schema() -> dict[str, Any]:
             "title": text | {"description": "The code as a text."},
             "status": {"type": "integer", "minimum": 400, "maximum": 599, "description": "The HTTP status."},
             "detail": text | {"description": "What is wrong, for people."},
-            "code": text | {"enum": codes, "description": "Which error it is. A program should decide by it."},
+            "code": NAMED.of(ERROR_CODE) | {"description": "Which error it is. A program should decide by it."},
             "hint": text | {"description": "What to do, for people."},
             "retry": {"type": "boolean", "description": "The same request can succeed later."},
             "context": {
@@ -83,5 +86,6 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         tags=[{"name": name, "description": text} for name, text in TAGS.items()],
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
     )
-    named = NAMED.named | {"Problem": problem_schema()}
+    problem = problem_schema()
+    named = NAMED.named | {"Problem": problem}
     return document | {"components": {"schemas": dict(sorted(named.items()))}}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mxr.artifact import limits, serving, target
@@ -20,6 +21,43 @@ from mxr.protocol import jobs as job_protocol
 from mxr.util.codec import HUGE
 
 Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Enumeration:
+    """A named set of texts: generators of clients make one type of it, wherever it is used.
+
+    `names`: the names of the values, where they are no words.
+    """
+
+    name: str
+    description: str
+    values: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+
+VENDOR = Enumeration("Vendor", "The vendor of a GPU.", target.VENDORS)
+TARGET_KIND = Enumeration(
+    "TargetKind", "`gpu`, or `ref` for the reference target, which runs on any CPU.", target.KINDS
+)
+TUNING = Enumeration("Tuning", "How thoroughly MIGraphX tunes a program.", target.TUNINGS)
+FEATURE = Enumeration("Feature", "A setting of a GPU: on or off.", ("+", "-"), ("ON", "OFF"))
+NEEDED_FEATURE = Enumeration(
+    "NeededFeature", "A setting of a GPU that a program needs: on, off or any.", ("+", "-", "any"), ("ON", "OFF", "ANY")
+)
+LIBRARY = Enumeration("Library", "A library that programs call.", tuple(LIBRARIES))
+ALLOWANCE = Enumeration("Allowance", "A difference that a request can accept.", tuple(ALLOWANCES))
+JOB_STATE = Enumeration("JobState", "The state of a job.", tuple(job_protocol.STATES))
+FAILURE_KIND = Enumeration(
+    "FailureKind", "What another attempt can be expected to do.", tuple(job_protocol.FAILURE_KINDS)
+)
+WORKER_STATE = Enumeration("WorkerState", "The state of a worker.", ("idle", "busy", "lost", "left"))
+ORIGIN = Enumeration("Origin", "Who made an artifact.", tuple(serving.ORIGINS))
+SERVE_RULE = Enumeration("ServeRule", "Which artifacts answer requests.", tuple(serving.SERVE_RULES))
+MODEL_EVIDENCE = Enumeration("ModelEvidence", "How the model of an artifact is known.", ("verified", "claimed"))
+GENERATION = Enumeration(
+    "OrtGeneration", "A generation of the file names of ONNX Runtime's MIGraphX provider.", tuple(BY_WORKERS)
+)
 
 CLASSES: dict[str, Facts] = {}
 """What is said of a whole message."""
@@ -67,7 +105,6 @@ def text(description: str, **more: Any) -> Facts:
     return {"description": description, **more}
 
 
-FEATURE = {"enum": ["+", "-"]}
 FILE_NAME = {"minLength": 1, "maxLength": limits.MAX_NAME_LENGTH}
 DIFFERENCES = {
     "type": "object",
@@ -96,7 +133,7 @@ FACTS: dict[str, Facts] = {
     "allow": text(
         "The relaxations that the request accepts: another CU count, another patch version, a cross-compiled or an "
         "eager program, one for a spoofed arch, a dynamic shape for a static one.",
-        items={"enum": list(ALLOWANCES)},
+        items=ALLOWANCE,
     ),
     "amend": text("Replace attributes and provenance of an artifact with these bytes that the caller pushed."),
     "arch": text("The GPU architecture.", examples=["gfx942"]),
@@ -150,7 +187,7 @@ FACTS: dict[str, Facts] = {
     "files": text("The files.", maxItems=limits.MAX_FILES),
     "first_at": text("When it was requested first."),
     "form": text("`whole` for one program, or the form of a set recorded by ONNX Runtime.", pattern=whole(FORM)),
-    "generation": text("The generation of the file names of its MIGraphX provider.", enum=list(BY_WORKERS)),
+    "generation": text("The generation of the file names of its MIGraphX provider.", of=GENERATION),
     "gone": text("The ids of jobs that do not exist."),
     "grace": seconds("How long the registry keeps the other blobs at least."),
     "Artifact.id": text("The id of the artifact.", pattern=whole(SHA256), examples=[SHA]),
@@ -181,15 +218,15 @@ FACTS: dict[str, Facts] = {
     "WatchJobs.jobs": text("The known version of each job, by its id.", maxProperties=limits.MAX_WATCHED),
     "key": text("The facts that must match exactly."),
     "kinds": text("For each lane: jobs that the same workers can compile."),
-    "kind": text("`gpu`, or `ref` for the reference target, which runs on any CPU.", enum=list(target.KINDS)),
+    "kind": text("`gpu`, or `ref` for the reference target, which runs on any CPU.", of=TARGET_KIND),
     "JobFailure.kind": text(
         "`permanent`: it fails each time. `transient`: another attempt can succeed. `poison`: it ended workers.",
-        enum=list(job_protocol.FAILURE_KINDS),
+        of=FAILURE_KIND,
     ),
     "last_at": text("When it was requested last."),
     "latency_ms": text("One run of the program on the host that compiled it. In milliseconds."),
     "lease": text("The lease; null if there was no job."),
-    "libraries": text("The libraries that the program calls.", items={"enum": list(LIBRARIES)}),
+    "libraries": text("The libraries that the program calls.", items=LIBRARY),
     "log": text("New text of the log.", maxLength=limits.MAX_LOG_BYTES),
     "manifest": text("The files and their blobs."),
     "match": text("How well the artifact matches.", of=Match),
@@ -204,7 +241,7 @@ FACTS: dict[str, Facts] = {
     "model": text("The identity of the model.", pattern=whole(MODEL), examples=[f"sha256:{SHA}"]),
     "Artifact.model": text(
         "`verified`: a worker compiled the program from the bytes of the model. `claimed`: its publisher says so.",
-        enum=["verified", "claimed"],
+        of=MODEL_EVIDENCE,
     ),
     "Publish.model": text("What the publisher says about the model."),
     "Lease.model": text("The files of the model."),
@@ -231,12 +268,11 @@ FACTS: dict[str, Facts] = {
     "noted": count("How many artifacts were recorded; the registry no longer has the others."),
     "num_cu": count("The number of compute units, as MIGraphX counts them.", 1, 65_536, examples=[304]),
     "offload_copy": text("The program copies its inputs and outputs itself."),
+    "ok": text("True."),
     "oldest_seconds": seconds("The age of the oldest queued job, or 0."),
     "onnx": text("The name of the ONNX file in the manifest.", **FILE_NAME),
     "options": text("Other compile options of MIGraphX that change the program.", maxProperties=limits.MAX_VARIABLES),
-    "origin": text(
-        "`built`: a worker of the registry compiled it. `pushed`: a client published it.", enum=list(serving.ORIGINS)
-    ),
+    "origin": text("`built`: a worker of the registry compiled it. `pushed`: a client published it.", of=ORIGIN),
     "ort": text("The ONNX Runtime whose files it can record."),
     "partition": text("The partition mode of the GPU."),
     "phase": text("What the worker does at the moment.", maxLength=limits.MAX_PHASE_LENGTH),
@@ -269,25 +305,23 @@ FACTS: dict[str, Facts] = {
     "running": count("Running jobs."),
     "seconds": seconds("What is left of the lease without another heartbeat."),
     "seen_at": text("When its last message came."),
-    "serve": text("Which artifacts the namespace lets answer requests.", enum=list(serving.SERVE_RULES)),
+    "serve": text("Which artifacts the namespace lets answer requests.", of=SERVE_RULE),
     "sha256": text("The sha256 of the bytes in lower-case hex.", pattern=whole(SHA256), examples=[SHA]),
     "Artifact.sha256": text("The sha256 of the file, or of the canonical list of several.", pattern=whole(SHA256)),
     "size": count("The size in bytes.", examples=[102_400]),
     "Blob.size": count("The size in bytes.", 1, examples=[102_400]),
     "sources": text("Who states each fact of key and attributes: reader, worker or publisher."),
-    "sramecc": text("The setting of sramecc, for archs that have one.", **FEATURE),
-    "Attributes.sramecc": text("The setting of sramecc that the program needs.", enum=["+", "-", "any"]),
+    "sramecc": text("The setting of sramecc, for archs that have one.", of=FEATURE),
+    "Attributes.sramecc": text("The setting of sramecc that the program needs.", of=NEEDED_FEATURE),
     "standings": text("The status of each request, in the same order."),
     "started_at": text("When a worker claimed it first."),
-    "state": text("The state.", enum=list(job_protocol.STATES)),
-    "WorkerInfo.state": text(
-        "`lost`: it was not heard of for too long. `left`: it signed off.", enum=["idle", "busy", "lost", "left"]
-    ),
+    "state": text("The state.", of=JOB_STATE),
+    "WorkerInfo.state": text("`lost`: it was not heard of for too long. `left`: it signed off.", of=WORKER_STATE),
     "target": count("The index of the chosen target in `can.targets`."),
     "targets": text("The GPUs, or the reference target.", minItems=1, maxItems=limits.MAX_TARGETS),
     "toolchain": text("The software that compiles."),
     "total": count("How many there are; the reply has the first 50."),
-    "tuning": text("How thoroughly MIGraphX tunes the program.", enum=list(target.TUNINGS)),
+    "tuning": text("How thoroughly MIGraphX tunes the program.", of=TUNING),
     "type": text("The element type."),
     "unique_id": text("The id of the physical GPU; its partitions have the same."),
     "updated_at": text("When it changed last."),
@@ -300,7 +334,7 @@ FACTS: dict[str, Facts] = {
     "v": count("The version of the form.", 1, 1),
     "Key.v": count("The version of the form.", KEY_VERSION, KEY_VERSION),
     "varies": text("The facts in which the ways differ, each with its number of values."),
-    "vendor": text("The vendor of the GPU.", enum=list(target.VENDORS)),
+    "vendor": text("The vendor of the GPU.", of=VENDOR),
     "version": count("It increases with each change; a long poll waits for a larger one."),
     "OrtRuntime.version": text("The version of ONNX Runtime.", pattern=whole(RUNTIME_VERSION), examples=["1.27.1"]),
     "vram": count("The memory in bytes."),
@@ -308,10 +342,11 @@ FACTS: dict[str, Facts] = {
     "waiting_for": text("The worker that a queued job needs, if none can compile it."),
     "worker": text("The name of the worker."),
     "Claim.worker": text("The id of the worker.", pattern=ID),
-    "xnack": text("The setting of xnack, for archs that have one.", **FEATURE),
-    "Attributes.xnack": text("The setting of xnack that the program needs.", enum=["+", "-", "any"]),
+    "xnack": text("The setting of xnack, for archs that have one.", of=FEATURE),
+    "Attributes.xnack": text("The setting of xnack that the program needs.", of=NEEDED_FEATURE),
 }
-"""By `field`, or by `Message.field`. `of`: the type, where the dataclass has a plain mapping."""
+"""By `field`, or by `Message.field`. `of`: the type, where the dataclass has a plain mapping or text. `items`: what is
+said of each element."""
 
 EXAMPLE_KEY = {
     "model": f"sha256:{SHA}",

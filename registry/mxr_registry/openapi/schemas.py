@@ -18,18 +18,20 @@ from mxr.artifact.partial import PartialDocument, PartialRequest
 from mxr.artifact.timestamps import EXAMPLE, Timestamp
 from mxr.util.codec import HUGE, shape_of
 
-from .fields import CLASSES, facts_of
+from .fields import CLASSES, Enumeration, facts_of
 
 Schema = dict[str, Any]
 
 SCHEMAS = "#/components/schemas/"
+
+NULL = {"type": "null"}
 
 SCALARS: dict[Any, Schema] = {
     str: {"type": "string"},
     int: {"type": "integer", "minimum": -HUGE, "maximum": HUGE},
     float: {"type": "number"},
     bool: {"type": "boolean"},
-    type(None): {"type": "null"},
+    type(None): NULL,
     Any: {},
     Timestamp: {"type": "string", "format": "date-time", "examples": [EXAMPLE]},
 }
@@ -72,6 +74,8 @@ class Schemas:
 
     def of(self, kind: Any) -> Schema:
         """Return the schema of a dataclass or of any type hint that `codec.decode` accepts."""
+        if isinstance(kind, Enumeration):
+            return self._enumeration(kind)
         kind = WRITTEN_AS.get(kind, kind)
         if kind in SCALARS:
             return dict(SCALARS[kind])
@@ -91,6 +95,12 @@ class Schemas:
             self.named[name] = self._object(kind, name)
         return {"$ref": SCHEMAS + name}
 
+    def _enumeration(self, kind: Enumeration) -> Schema:
+        found = {"title": kind.name, "description": kind.description, "type": "string", "enum": list(kind.values)}
+        # Read by generators of clients.
+        self.named[kind.name] = found | ({"x-enum-varnames": list(kind.names)} if kind.names else {})
+        return {"$ref": SCHEMAS + kind.name}
+
     def _object(self, kind: Any, name: str) -> Schema:
         hints, needed = shape_of(kind)
         described: Schema = {
@@ -105,13 +115,12 @@ class Schemas:
 
     def _property(self, owner: str, field: str, hint: Any) -> Schema:
         facts = dict(facts_of(owner, field))
-        if kind := facts.pop("of", None):
-            return {**self.of(kind), **facts}
         found = self.of(hint)
+        if kind := facts.pop("of", None):
+            known = self.of(kind)
+            found = _either([known, dict(NULL)]) if "null" in found.get("type", ()) else known
         if items := facts.pop("items", None):
-            found["items"] = found["items"] | items
-        if "enum" in facts and "null" in found.get("type", ()):
-            facts["enum"] = [*facts["enum"], None]
+            found["items"] = self.of(items) if isinstance(items, Enumeration) else found["items"] | items
         return {**found, **facts}
 
 
@@ -122,8 +131,7 @@ def first_paragraph(docstring: str | None) -> str:
 
 def _either(schemas: list[Schema]) -> Schema:
     """A scalar that can be null is written with a list of types, which generators of clients understand best."""
-    null = {"type": "null"}
-    rest = [each for each in schemas if each != null]
+    rest = [each for each in schemas if each != NULL]
     if len(rest) == 1 and len(schemas) == 2 and "type" in rest[0]:
         return rest[0] | {"type": [rest[0]["type"], "null"]}
     return {"anyOf": schemas}

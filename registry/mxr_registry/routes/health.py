@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from fastapi import APIRouter, Response
 
 from mxr.errors import TemporaryError, UsageError
@@ -12,31 +14,35 @@ from .deps import Services, ServicesDep, reply
 router = APIRouter(tags=["health"])
 
 
-OK = {
-    "type": "object",
-    "properties": {"ok": {"type": "boolean", "description": "True."}},
-    "required": ["ok"],
-    "additionalProperties": False,
-}
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What was probed works."""
+
+    ok: bool
+
+
+OK = '{"ok":true}'
 
 
 @router.get(
-    "/healthz", summary="Liveness probe", **operation("get_health", {200: Success("The process handles requests.", OK)})
+    "/healthz",
+    summary="Liveness probe",
+    **operation("get_health", {200: Success("The process handles requests.", Health)}),
 )
 async def healthz() -> Response:
     """Succeed while the process handles requests. Does not check the database or the store."""
-    return reply('{"ok":true}')
+    return reply(OK)
 
 
 @router.get(
     "/readyz",
     summary="Readiness probe: checks the database and the store",
-    **operation("get_readiness", {200: Success("Database and store respond.", OK)}),
+    **operation("get_readiness", {200: Success("Database and store respond.", Health)}),
 )
 async def readyz(services: ServicesDep) -> Response:
     """Succeed if the database and the store respond. Otherwise returns their error."""
     await services.probe_threads.run(_check, services)
-    return reply('{"ok":true}')
+    return reply(OK)
 
 
 def _check(services: Services) -> None:

@@ -7,14 +7,14 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 from paths import ROOT
-from registry.registry_client import GFX908, ONNX, ONNX_MODEL, gpu_capabilities, gpu_key
+from registry.one_job import OneJob
+from registry.registry_client import GFX908, ONNX, ONNX_MODEL, gpu_key
 
 PAGE = (ROOT / "docs" / "api.md").read_text()
 ROUND = re.search(r"^## A full round with curl\n.*?(?=^## )", PAGE, re.MULTILINE | re.DOTALL)
@@ -46,7 +46,7 @@ def test_the_round_works_as_written_and_answers_as_shown(server: Any, tmp_path: 
     for number, (kind, text) in enumerate(BLOCKS):
         if kind == "sh":
             script += [f"exec > {number}.out", text.replace("http://127.0.0.1:8765", server.url)]
-    with Worker(server) as worker:
+    with OneJob(server) as worker:
         done = subprocess.run(
             ["bash", "-c", "\n".join(script)], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
         )
@@ -85,7 +85,7 @@ def test_the_program_in_python_has_a_program_compiled_and_fetches_it(start: Any,
 
     refused = fetch()
     assert refused.returncode == 1 and "no_worker: No live worker" in refused.stderr
-    with Worker(server):
+    with OneJob(server):
         done = fetch()
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "program.mxr").read_bytes() == GFX908
@@ -96,31 +96,3 @@ def test_the_program_in_python_has_a_program_compiled_and_fetches_it(start: Any,
     server.corrupt(sha256(GFX908).hexdigest())
     (tmp_path / "program.mxr").unlink()
     assert fetch().returncode == 1 and not (tmp_path / "program.mxr").exists()
-
-
-class Worker(threading.Thread):
-    """A worker that does one job, and keeps how it was before it was claimed."""
-
-    def __init__(self, server: Any) -> None:
-        super().__init__()
-        self.server = server
-        self.job: Any = None
-        self.id = server.register_worker("mi100", gpu_capabilities(rocm="7.1.0"))
-
-    def run(self) -> None:
-        """Wait for the job and finish it."""
-        while self.job is None:
-            self.job = next(iter(self.server.ok("GET", "/v1/jobs?limit=1")["items"]), None)
-        self.job = self.server.job(self.job["id"])
-        lease = self.server.claim(self.id, wait=30)
-        made = {"num_cu": 120, "sramecc": "+", "xnack": "-"}
-        self.server.finish(lease, data=GFX908, attributes=made)
-
-    def __enter__(self) -> Worker:
-        """Begin."""
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End."""
-        self.join(60)

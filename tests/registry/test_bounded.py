@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from harness.waiting import until
+from registry.inspectors import StoppedInspectors
 from registry.registry_client import HEARD, ONNX_MODEL, REF, gpu_key, ref_key
 
 from mxr.artifact.attributes import Request
@@ -138,34 +139,6 @@ def test_decoded_texts_are_kept_within_their_bytes() -> None:
         with pytest.raises(ValueError):
             cache.get(b"wrong")
     assert decoded[80:] == [b"x" * 101, b"wrong"] * 2
-
-
-def children(pid: int) -> list[int]:
-    text = "".join(path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children"))
-    return [int(each) for each in text.split()]
-
-
-class StoppedInspectors:
-    """Stops each inspector process of a registry, so that what waits for it goes on waiting."""
-
-    def __init__(self, pid: int, count: int) -> None:
-        self._pid, self._count = pid, count
-        self.stopped: list[int] = []
-
-    def __enter__(self) -> StoppedInspectors:
-        until(self._stop, pause=0.001)
-        return self
-
-    def _stop(self) -> bool:
-        for each in children(self._pid):
-            if each not in self.stopped:
-                os.kill(each, signal.SIGSTOP)
-                self.stopped.append(each)
-        return len(self.stopped) == self._count
-
-    def __exit__(self, *_: object) -> None:
-        for each in self.stopped:
-            os.kill(each, signal.SIGCONT)
 
 
 def test_publications_do_not_stop_other_requests(start: Any) -> None:

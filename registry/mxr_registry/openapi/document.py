@@ -86,6 +86,10 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         tags=[{"name": name, "description": text} for name, text in TAGS.items()],
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
     )
+    bodies = [
+        each["requestBody"] for path in document["paths"].values() for each in path.values() if "requestBody" in each
+    ]
+    NAMED.require_what_replies_have(bodies)
     problem = problem_schema()
     named = NAMED.named | {"Problem": problem}
     return document | {"components": {"schemas": dict(sorted(named.items()))}}

@@ -14,7 +14,7 @@ from typing import Any
 from mxr.artifact import limits, serving, target
 from mxr.artifact.attributes import ALLOWANCES, LIBRARIES
 from mxr.artifact.key import FORM, KEY_VERSION, MODEL
-from mxr.artifact.manifest import SHA256
+from mxr.artifact.manifest import SHA256, Manifest
 from mxr.artifact.matching import Match
 from mxr.consumers.ort.recording_form import BY_WORKERS, RUNTIME_VERSION
 from mxr.protocol import jobs as job_protocol
@@ -229,6 +229,7 @@ FACTS: dict[str, Facts] = {
     "libraries": text("The libraries that the program calls.", items=LIBRARY),
     "log": text("New text of the log.", maxLength=limits.MAX_LOG_BYTES),
     "manifest": text("The files and their blobs."),
+    "Artifact.manifest": text("The files and their blobs.", of=Manifest),
     "match": text("How well the artifact matches.", of=Match),
     "RequestStatus.match": text("How well the artifact matches; empty without one."),
     "message": text("What went wrong.", maxLength=limits.MAX_MESSAGE_LENGTH),

@@ -8,13 +8,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Union, get_args, get_origin
 
 from mxr.artifact.key import Key, KeyDocument
 from mxr.artifact.manifest import File, Manifest
 from mxr.artifact.matching import Match
 from mxr.artifact.partial import PartialDocument, PartialRequest
+from mxr.artifact.records import Artifact
 from mxr.artifact.timestamps import EXAMPLE, Timestamp
 from mxr.util.codec import HUGE, shape_of
 
@@ -58,6 +59,22 @@ class MatchDocument:
     assumed: Mapping[str, Any]
 
 
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """The form of an object in a list: without the fields that only the reply about the object itself has."""
+
+    name: str
+    kind: type
+    left_out: tuple[str, ...]
+
+
+LISTED_ARTIFACT = Listed("ListedArtifact", Artifact, ("description", "manifest"))
+LISTED = {("Artifacts", "items"): LISTED_ARTIFACT, ("ArtifactUsage", "artifact"): LISTED_ARTIFACT}
+"""By message and field."""
+
+SOMETIMES = {("Artifact", "description"), ("Choice", "consumer")}
+"""The fields of messages that only some replies have."""
+
 WRITTEN_AS: dict[Any, Any] = {
     Key: KeyDocument,
     Manifest: ManifestDocument,
@@ -76,6 +93,8 @@ class Schemas:
         """Return the schema of a dataclass or of any type hint that `codec.decode` accepts."""
         if isinstance(kind, Enumeration):
             return self._enumeration(kind)
+        if isinstance(kind, Listed):
+            return self._listed(kind)
         kind = WRITTEN_AS.get(kind, kind)
         if kind in SCALARS:
             return dict(SCALARS[kind])
@@ -88,6 +107,32 @@ class Schemas:
             return {"type": "object", "additionalProperties": self.of(inner[1]) or True}
         return self._reference(kind)
 
+    def require_what_replies_have(self, requests: Iterable[Schema]) -> None:
+        """Mark each field as required that a reply always has: all but those of `SOMETIMES`.
+
+        `requests`: the schemas of the bodies of requests. In what they refer to, a field with a default can be left
+        out.
+        """
+        sent = self._reached(requests)
+        for name, found in self.named.items():
+            if name not in sent and "properties" in found:
+                found["required"] = [each for each in found["properties"] if (name, each) not in SOMETIMES]
+
+    def _reached(self, schemas: Iterable[Schema]) -> set[str]:
+        reached: set[str] = set()
+        waiting: list[Any] = [*schemas]
+        while waiting:
+            found = waiting.pop()
+            if isinstance(found, Mapping):
+                name = str(found.get("$ref", "")).removeprefix(SCHEMAS)
+                if name and name not in reached:
+                    reached.add(name)
+                    waiting.append(self.named[name])
+                waiting += found.values()
+            elif isinstance(found, list):
+                waiting += found
+        return reached
+
     def _reference(self, kind: Any) -> Schema:
         name = kind.__name__.removesuffix("Document")
         if name not in self.named:
@@ -99,6 +144,14 @@ class Schemas:
         found = {"title": kind.name, "description": kind.description, "type": "string", "enum": list(kind.values)}
         # Read by generators of clients.
         self.named[kind.name] = found | ({"x-enum-varnames": list(kind.names)} if kind.names else {})
+        return {"$ref": SCHEMAS + kind.name}
+
+    def _listed(self, kind: Listed) -> Schema:
+        whole = self.named[self.of(kind.kind)["$ref"].removeprefix(SCHEMAS)]
+        properties = {name: each for name, each in whole["properties"].items() if name not in kind.left_out}
+        required = [name for name in whole["required"] if name in properties]
+        described = {"title": kind.name, "description": first_paragraph(kind.kind.__doc__)}
+        self.named[kind.name] = {**whole, **described, "properties": properties, "required": required}
         return {"$ref": SCHEMAS + kind.name}
 
     def _object(self, kind: Any, name: str) -> Schema:
@@ -116,8 +169,11 @@ class Schemas:
     def _property(self, owner: str, field: str, hint: Any) -> Schema:
         facts = dict(facts_of(owner, field))
         found = self.of(hint)
+        if listed := LISTED.get((owner, field)):
+            found = self.of(listed) if hint is listed.kind else {"type": "array", "items": self.of(listed)}
         if kind := facts.pop("of", None):
             known = self.of(kind)
+            # What is no scalar is null in no reply.
             found = _either([known, dict(NULL)]) if "null" in found.get("type", ()) else known
         if items := facts.pop("items", None):
             found["items"] = self.of(items) if isinstance(items, Enumeration) else found["items"] | items

@@ -13,8 +13,14 @@ from mxr_cli.output import echo, note, print_json
 @click.argument("model", metavar="MODEL")
 @request
 @matching
+@click.option(
+    "--request",
+    "as_request",
+    is_flag=True,
+    help="Print the request as the API takes it: POST /v1/resolve, POST /v1/jobs.",
+)
 @common
-def key(session: Session, options: RequestOptions, model: str) -> None:
+def key(session: Session, options: RequestOptions, model: str, as_request: bool) -> None:
     """Show the key of a request for MODEL, its digest and the identity of the model, without fetching anything."""
     from mxr.api import prepare
 
@@ -23,6 +29,9 @@ def key(session: Session, options: RequestOptions, model: str) -> None:
     request_key = asked.request.key
     for line in asked.notes:
         note(f"mxr: {line}")
+    if as_request:
+        print_json(asked.request.to_json())
+        return
     if session.as_json:
         print_json({"model": subject.model, "digest": request_key.digest, **asked.request.to_json()})
         return

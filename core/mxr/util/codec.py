@@ -172,10 +172,13 @@ def encode(value: object) -> Any:
 def parse(data: bytes | str, what: str) -> Any:
     """Parse JSON.
 
+    Bytes are UTF-8, with or without a byte order mark; `json.loads` alone takes UTF-16 and halves of surrogate pairs.
+
     Raises `MalformedError` that names `what` for invalid JSON, duplicate names, NaN and more than `MAX_DEPTH`.
     """
     try:
-        found = json.loads(data, object_pairs_hook=_unique, parse_constant=_no_constant)
+        document = data if isinstance(data, str) else data.decode("utf-8-sig")
+        found = json.loads(document, object_pairs_hook=_unique, parse_constant=_no_constant)
         if _openings(data) > MAX_DEPTH and depth_exceeds(found, MAX_DEPTH):
             raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
     except (ValueError, RecursionError) as problem:

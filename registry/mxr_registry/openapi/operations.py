@@ -92,8 +92,8 @@ ERRORS: dict[int, str] = {
     503: "A temporary failure.",
     507: "The disk is full.",
 }
-ALWAYS = (400, 403, 408, 422, 431, 500, 503)
-WITH_BODY = (413, 415, 507)
+ALWAYS = (400, 403, 408, 413, 415, 422, 431, 500, 503)
+WITH_BODY = (507,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,9 @@ def test_nesting_of_any_depth_is_refused_cleanly() -> None:
         b"NaN",
         b"[-Infinity]",
         b"\xff\xfe\xfa",
+        '{"a":1}'.encode("utf-16"),
+        '{"a":1}'.encode("utf-32-le"),
+        b'{"a":"\xed\xa0\x80"}',
         b'{"a":' + b"9" * 5000 + b"}",
         "{'a': 1}",
         b"<html>",
@@ -179,6 +182,10 @@ def test_nesting_of_any_depth_is_refused_cleanly() -> None:
 def test_what_is_not_one_json_document(data: bytes | str) -> None:
     with pytest.raises(UsageError, match="the body is not valid JSON"):
         codec.parse(data, "the body")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_document() -> None:
+    assert codec.parse(b'\xef\xbb\xbf{"a":1}', "the body") == {"a": 1}
 
 
 def test_huge_exponents_are_no_numbers() -> None:

@@ -108,7 +108,7 @@ def plain_server(folder: Path, url: str, program: Path) -> Iterator[tuple[str, s
             yield f"{root}/{program.name}", "nginx"
         return
     listed = json.loads(urllib3.request("GET", f"{url}/v1/artifacts?limit=1").data)
-    yield f"{url}/v1/artifacts/{listed['artifacts'][0]['id']}/files/model.mxr", "the registry"
+    yield f"{url}/v1/artifacts/{listed['items'][0]['id']}/files/model.mxr", "the registry"
 
 
 def from_disk(folder: Path, environ: dict[str, str], mib: int, rounds: int) -> Iterator[Row]:

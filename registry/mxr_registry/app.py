@@ -14,7 +14,6 @@ from starlette.types import Receive, Scope, Send
 from mxr.errors import InterruptionError, MxrError, NotFoundError, UsageError
 from mxr.protocol.artifacts import REGISTRY_HEADER
 from mxr_registry.artifacts.usage import UsageCounter
-from mxr_registry.config.job_rules import JobRules
 from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.identity import RegistryIdentity
 from mxr_registry.database.session import Database
@@ -88,7 +87,7 @@ def create_app(settings: RegistrySettings) -> FastAPI:
         checking=CheckingPool(settings.limits.inspections, settings.limits.inspections_waiting),
         downloads=DownloadBuffers(settings.limits.download_memory),
     )
-    app.state.rules = settings.rules or JobRules()
+    app.state.rules = settings.rules
     app.state.notifier = JobNotifier(db, app.state.rules)
     app.state.counters = metrics.Counters()
     app.add_middleware(metrics_routes.CountedApp, counters=app.state.counters)

@@ -6,14 +6,16 @@ import errno
 import logging
 import os
 import stat
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from mxr.configuration.reading import ServiceValues, assignments, read_service
 from mxr.display.streams import write_error
 from mxr.errors import DiskFullError, MxrError, NotFoundError, UsageError
-from mxr_registry.config.settings import RegistrySettings
+from mxr_registry.config.settings import SCHEMA, RegistrySettings
 
 if TYPE_CHECKING:
     from mxr_registry.database.session import Database
@@ -23,19 +25,47 @@ log = logging.getLogger("mxr_registry")
 PRIVATE = 0o700
 """Mode of the data directory: it holds everybody's models, and the database says who may do what."""
 
-config_option = click.option(
+_config = click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="TOML file with pools, leases, database settings and retention rules [MXR_REGISTRY_CONFIG].",
+    help="The configuration file [MXR_REGISTRY_CONFIG]; see `mxr-registry config sample`.",
 )
-data_option = click.option(
+_data = click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Data directory for database and files. Default: mxr-registry in $XDG_DATA_HOME or ~/.local/share.",
+    help="Data directory for database and files [MXR_SERVE_DATA]. Default: mxr-registry in $XDG_DATA_HOME or "
+    "~/.local/share.",
+)
+_set = click.option(
+    "--set",
+    "words",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any other setting by its name, such as limits.body=16MiB; repeatable.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def settings_options(function: Command) -> Command:
+    """Add the options that every command has; `read_values` takes them."""
+    return _data(_config(_set(function)))
+
+
+def read_values(
+    *, data: Path | None, config: Path | None, words: tuple[str, ...], more: Mapping[str, Any] | None = None
+) -> ServiceValues:
+    """Return the values of all settings. `more`: further options, by the path of their setting. Raises `UsageError`."""
+    options = {**assignments(SCHEMA, words), "serve.data": str(data) if data else None, **(more or {})}
+    return read_service(SCHEMA, os.environ, options, config)
+
+
+def read_settings(**given: Any) -> RegistrySettings:
+    """Return the settings of a command with these options. Raises `UsageError`."""
+    return RegistrySettings.of(read_values(**given), os.environ)
 
 
 def print_error(error: MxrError) -> None:

@@ -11,7 +11,7 @@ from mxr.display import logs, streams
 from mxr.entry_point import run_program
 from mxr.errors import MxrError
 
-from . import request_id, serve_command
+from . import config_command, request_id, serve_command
 from .command_options import print_error
 from .maintenance import commands
 from .maintenance.namespace_commands import namespace
@@ -43,15 +43,23 @@ def _report(error: MxrError) -> None:
 def program(debug: bool) -> None:
     """Serve and maintain a registry of compiled MIGraphX programs.
 
-    By default, the registry keeps a SQLite database and its files in one data directory. Set MXR_DATABASE_URL and
-    MXR_STORE_URL to use another database or store.
+    By default, the registry keeps a SQLite database and its files in one data directory. Every setting is in one
+    configuration file, and in an environment variable of the same name: see `mxr-registry config sample`.
     """
     logs.configure("mxr_registry", debug=debug, request=request_id.current)
     for library in ("alembic", "boto3", "botocore", "s3transfer", "urllib3"):
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
-for command in (serve_command.serve, commands.migrate, commands.move, commands.sweep, commands.fsck, namespace):
+for command in (
+    serve_command.serve,
+    commands.migrate,
+    commands.move,
+    commands.sweep,
+    commands.fsck,
+    namespace,
+    config_command.config,
+):
     program.add_command(command)
 
 

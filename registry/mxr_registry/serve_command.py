@@ -18,9 +18,9 @@ import click
 from mxr.artifact.serving import ANY, BUILT_ONLY
 from mxr.display.streams import write_line
 from mxr.errors import NotAllowedError, TemporaryError, UsageError
-from mxr_registry.config.settings import RegistrySettings
+from mxr_registry.config.settings import RegistrySettings, check_served
 
-from .command_options import config_option, data_option, database
+from .command_options import database, read_values, settings_options
 
 if TYPE_CHECKING:
     import uvicorn
@@ -37,75 +37,46 @@ MAX_DESCRIPTORS = 65_536
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--host", metavar="ADDRESS", help="The address to listen on [MXR_SERVE_HOST]. Default: 127.0.0.1.")
 @click.option(
-    "--port",
-    default=8765,
-    show_default=True,
-    type=click.IntRange(0, 65535),
-    help="The port to listen on; 0 chooses a free one.",
+    "--port", metavar="PORT", help="The port to listen on; 0 chooses a free one [MXR_SERVE_PORT]. Default: 8765."
 )
-@data_option
-@config_option
+@settings_options
 @click.option(
-    "--allowed-host",
-    "allowed_hosts",
+    "--allowed-hosts",
     multiple=True,
-    envvar="MXR_ALLOWED_HOSTS",
     metavar="NAME",
     help="A name under which clients reach this registry, besides its IP addresses and localhost; repeatable "
-    "[MXR_ALLOWED_HOSTS, separated by spaces].",
+    "[MXR_SERVE_ALLOWED_HOSTS, separated by spaces].",
 )
 @click.option(
     "--trusted-proxies",
     multiple=True,
-    envvar="MXR_TRUSTED_PROXIES",
     metavar="ADDRESS",
     help="An address or network (10.0.0.0/8) of a proxy whose X-Forwarded-For is believed; repeatable "
-    "[MXR_TRUSTED_PROXIES, separated by spaces]. Default: none.",
+    "[MXR_SERVE_TRUSTED_PROXIES, separated by spaces]. Default: none.",
 )
-@click.option("--insecure", is_flag=True, help="Allow an address other than loopback. Requests are not authenticated.")
-@click.option("--verbose", is_flag=True, help="Log every request.")
-def serve(
-    host: str,
-    port: int,
-    data: Path | None,
-    config: Path | None,
-    allowed_hosts: tuple[str, ...],
-    trusted_proxies: tuple[str, ...],
-    insecure: bool,
-    verbose: bool,
-) -> None:
+@click.option(
+    "--insecure",
+    is_flag=True,
+    default=None,
+    help="Allow an address other than loopback [MXR_SERVE_INSECURE]. Requests are not authenticated.",
+)
+@click.option("--verbose", is_flag=True, default=None, help="Log every request [MXR_SERVE_VERBOSE].")
+def serve(data: Path | None, config: Path | None, words: tuple[str, ...], **given: Any) -> None:
     """Serve the registry until interrupted (SIGINT or SIGTERM).
 
     On a loopback address without --trusted-proxies, every artifact answers requests. Otherwise only artifacts do that a
     worker built or somebody promoted. `mxr-registry namespace set` changes it.
     """
-    from .server.request_guard import check_host_name
-
-    settings = replace(
-        RegistrySettings.read(os.environ, data, config),
-        host=host,
-        port=port,
-        allowed_hosts=tuple(map(check_host_name, allowed_hosts)),
-        trusted_proxies=tuple(map(_check_proxy, trusted_proxies)),
-        insecure=insecure,
-        verbose=verbose,
-    )
+    more = {f"serve.{name}": value for name, value in given.items()}
+    values = read_values(data=data, config=config, words=words, more=more)
+    settings = RegistrySettings.of(values, os.environ)
+    check_served(values, settings)
     listener = _listen(settings)
     settings = replace(settings, serve=_default_serve(settings, listener))
     _prepare(settings)
     _serve(settings, listener)
-
-
-def _check_proxy(address: str) -> str:
-    try:
-        return str(ipaddress.ip_network(address.strip()))
-    except ValueError:
-        raise UsageError(
-            f"--trusted-proxies: {address[:80]!r} is neither an IP address nor a network.",
-            hint="Give the address of the proxy, such as 10.1.2.3 or 10.1.2.0/24.",
-        ) from None
 
 
 def _default_serve(settings: RegistrySettings, listener: socket.socket) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 
-import pytest
 from paths import ROOT
 
 from mxr.artifact import limits
@@ -70,11 +68,6 @@ STATED = {
 
 def test_the_limits_of_requests_are_those_of_the_code() -> None:
     assert [each for each in STATED if each not in API] == []
-
-
-@pytest.mark.parametrize("field", dataclasses.fields(DEFAULTS), ids=lambda field: field.name)
-def test_the_settings_of_limits_are_those_of_the_code(field: dataclasses.Field[object]) -> None:
-    assert f"| `{field.name}` | {field.default} |" in OPERATE
 
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -66,7 +66,8 @@ def _of_registry(session: Session, *, offline: bool) -> RequestDefaults:
 def _settings(settings: Settings) -> dict[str, dict[str, Any]]:
     """Each setting that is no request default, with its value in the form of the configuration file."""
     from mxr.artifact.request_defaults import NAMES
-    from mxr.settings import SECRETS, VARIABLES
+    from mxr.configuration.client_variables import VARIABLES
+    from mxr.settings import SECRETS
 
     rows: dict[str, dict[str, Any]] = {}
     for name in VARIABLES:

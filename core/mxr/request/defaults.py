@@ -12,9 +12,10 @@ from typing import Any
 from mxr import consumers
 from mxr.artifact.request_defaults import NAMES, NO_DEFAULTS, RequestDefaults
 from mxr.artifact.target import Inputs, Shape, show_dims
+from mxr.configuration.client_variables import VARIABLES
 from mxr.errors import UsageError
 from mxr.host_facts import Host
-from mxr.settings import DEFAULTS, VARIABLES, Settings
+from mxr.settings import DEFAULTS, Settings
 from mxr.settings.project import ProjectDefaults, find_defaults
 
 from .builder import VERSION_NAMES, RequestOptions, known_toolchain

@@ -1,6 +1,5 @@
 """Client settings: one frozen value, built once from flags, environment variables and the user's configuration file.
 
-config_file    reads a configuration file that only this user can write
 project        files of a project that set request defaults
 """
 
@@ -11,31 +10,12 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from mxr.configuration.client_variables import VARIABLES
+from mxr.configuration.config_file import UntrustedFileError, read_config
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
 
-from .config_file import UntrustedFileError, read_config
-
 DEFAULT_REGISTRY = "http://127.0.0.1:8765"
-
-VARIABLES = {
-    "registry": "MXR_REGISTRY",
-    "token": "MXR_TOKEN",
-    "cache_dir": "MXR_CACHE_DIR",
-    "consumer": "MXR_CONSUMER",
-    "rocm": "MXR_ROCM",
-    "migraphx": "MXR_MIGRAPHX",
-    "batch": "MXR_BATCH",
-    "host_file": "MXR_HOST",
-    "timeout": "MXR_TIMEOUT",
-    "plaintext": "MXR_PLAINTEXT",
-    "kserve_allow": "MXR_KSERVE_ALLOW",
-    "max_age": "MXR_MAX_AGE",
-    "max_stale": "MXR_MAX_STALE",
-    "cache_owners": "MXR_CACHE_OWNERS",
-    "state_dir": "MXR_STATE_DIR",
-}
-"""The environment variable of each setting. The configuration file uses the names of the settings themselves."""
 
 SWITCH = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
 

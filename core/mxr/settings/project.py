@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mxr.artifact.request_defaults import NAMES, RequestDefaults
+from mxr.configuration.config_file import ConfigFile, UntrustedFileError, read_config
 from mxr.errors import UsageError
 from mxr.util.frozen import dataclass
-
-from .config_file import ConfigFile, UntrustedFileError, read_config
 
 FILES = (("mxr.toml", ""), ("pyproject.toml", "tool.mxr"))
 """The files of a project, each with the table that has the settings."""

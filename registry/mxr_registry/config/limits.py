@@ -1,75 +1,62 @@
-"""Limits on connections, requests and inspections, read once in `main` from the registry's configuration file.
-
-    [limits]
-    header_seconds = 20             # every field of `RequestLimits`
-    connections = 4096
-
-Limits of the documents in a request are in `mxr.artifact.limits`.
-"""
+"""Limits on connections, requests and inspections. Those of the documents in a request are in `mxr.artifact.limits`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from mxr.util.codec import decode, refuse
-
-from .job_rules import read_config
+from mxr.configuration.schema import BYTES, SECONDS, setting
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Limits of one registry process, in bytes, seconds and counts.
+    """Limits of one registry process, so that one client cannot take all of it."""
 
-    `body` limits a JSON body, `blob` an uploaded blob. `body_memory` limits what all larger JSON bodies take in memory,
-    `reply_memory` all large JSON replies that wait for their clients, `download_memory` the chunks of all downloads.
-    `connections` is the maximum number of open connections. A connection is closed if the header of a request does not
-    arrive within `header_seconds`, or if no data moves for `idle_seconds` while a body or a response is incomplete.
-
-    At most `inspections` requests that read whole programs or models run at once; up to `inspections_waiting` wait.
-    `inspect_memory` (bytes), `inspect_cpu` and `inspect_wall` (seconds) limit the child process that reads a published
-    program.
-    """
-
-    body: int = 8 * 2**20
-    blob: int = 5 * 2**30
-    body_memory: int = 256 * 2**20
-    reply_memory: int = 128 * 2**20
-    download_memory: int = 64 * 2**20
-    connections: int = 4096
-    header_seconds: float = 20.0
-    idle_seconds: float = 60.0
-    inspections: int = 4
-    inspections_waiting: int = 64
-    inspect_memory: int = 2**30
-    inspect_cpu: int = 60
-    inspect_wall: float = 120.0
-
-    def __post_init__(self) -> None:
-        for name in (
-            "body",
-            "blob",
-            "body_memory",
-            "reply_memory",
-            "download_memory",
-            "connections",
-            "inspections",
-            "inspect_memory",
-        ):
-            if getattr(self, name) < 1:
-                raise refuse(f"limits.{name}", "an integer of 1 or more", getattr(self, name))
-        for name in ("inspections_waiting", "inspect_cpu"):
-            if getattr(self, name) < 0:
-                raise refuse(f"limits.{name}", "an integer of 0 or more", getattr(self, name))
-        for name in ("header_seconds", "idle_seconds", "inspect_wall"):
-            if not 0 < getattr(self, name) <= 86400:
-                raise refuse(f"limits.{name}", "seconds, more than 0 and at most 86400", getattr(self, name))
-
-    @classmethod
-    def read(cls, environ: Mapping[str, str], file: Path | None = None) -> RequestLimits:
-        """Read the limits from `file`, or from the file that MXR_REGISTRY_CONFIG names, or use the defaults.
-
-        Raises `UsageError`.
-        """
-        return decode(cls, dict(read_config(environ, file).limits), "limits")
+    connections: int = setting(
+        4096,
+        "Open connections. Beyond it, the connection closes whose client has been silent longest during a request. "
+        "`serve` raises its limit of open files to the hard limit, and needs two files for each connection.",
+        least=1,
+        most=10**6,
+    )
+    header_seconds: float = setting(20.0, "Time for the header of a request.", unit=SECONDS, least=0.05, most=86_400)
+    idle_seconds: float = setting(
+        60.0,
+        "Pause in a body or in taking a response after which the connection is closed; nothing is kept of such an "
+        "upload.",
+        unit=SECONDS,
+        least=0.05,
+        most=86_400,
+    )
+    body: int = setting(8 * 2**20, "One JSON body.", unit=BYTES, least=1)
+    body_memory: int = setting(
+        256 * 2**20,
+        "Memory that all JSON bodies above 64 KiB or 2,000 values take at one time (5 for each byte, 256 for each "
+        "value); beyond it 503. Smaller bodies are always taken.",
+        unit=BYTES,
+        least=1,
+    )
+    reply_memory: int = setting(
+        128 * 2**20,
+        "All JSON replies above 64 KiB that wait for their clients; beyond it 503.",
+        unit=BYTES,
+        least=1,
+    )
+    download_memory: int = setting(
+        64 * 2**20,
+        "The chunks of all downloads. The more downloads wait for their clients, the smaller their chunks, down to "
+        "32 KiB each.",
+        unit=BYTES,
+        least=1,
+    )
+    blob: int = setting(5 * 2**30, "One blob; S3 takes no more in one PUT.", unit=BYTES, least=1)
+    inspections: int = setting(
+        4,
+        "Publications, finished jobs and registrations of models that are checked at one time. They have their own "
+        "threads, so that other requests are answered meanwhile.",
+        least=1,
+        most=1000,
+    )
+    inspections_waiting: int = setting(64, "Further ones that wait; beyond it 503.", least=0, most=10**6)
+    inspect_memory: int = setting(2**30, "Memory of the process that reads a published program.", unit=BYTES, least=1)
+    inspect_cpu: int = setting(60, "CPU time of this process.", unit=SECONDS, least=0, most=86_400)
+    inspect_wall: float = setting(120.0, "Time until this process is ended.", unit=SECONDS, least=0.05, most=86_400)

@@ -1,34 +1,124 @@
-"""The settings of one registry process, from flags and environment: one frozen value, made once in `main`."""
+"""The settings of one registry process, from options, environment and file: one frozen value, made once in `main`."""
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 from urllib.parse import quote
 
 from mxr.artifact.serving import BUILT_ONLY
+from mxr.configuration.reading import DEFAULT, HiddenValueError, ServiceValues, read_service
+from mxr.configuration.schema import ServiceSchema, setting
 from mxr.display.redaction import redact_url
+from mxr.errors import UsageError
 from mxr_registry.storage.s3_settings import S3Settings
 
+from .connections import ConnectionSettings
+from .job_rules import POOLS_EXAMPLE, JobRules, declared_pools
 from .limits import RequestLimits
+from .retention import RetentionRules
 
-if TYPE_CHECKING:
-    from .connections import ConnectionSettings
-    from .job_rules import JobRules
-    from .retention import RetentionRules
+HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,252}[a-z0-9_])?")
+
+
+def check_host_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names of hosts in lower case. Raises `ValueError` with what is expected."""
+    found = tuple(name.strip().lower().rstrip(".") for name in names)
+    if not all(HOST_NAME.fullmatch(name) for name in found):
+        raise ValueError("names of hosts without scheme, port and wildcard, such as registry.example.com")
+    return found
+
+
+def check_networks(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    """Return addresses and networks in their normal form. Raises `ValueError` with what is expected."""
+    try:
+        return tuple(str(ipaddress.ip_network(address)) for address in addresses)
+    except ValueError:
+        raise ValueError("IP addresses or networks, such as 10.1.2.3 or 10.1.2.0/24") from None
+
+
+def check_store_url(url: str) -> str:
+    """Return the URL of a store. Raises `ValueError`, and `HiddenValueError` where it may have a password."""
+    if "@" in url:
+        raise HiddenValueError(
+            "it contains a user name or a password; the credentials of S3 are AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY"
+        )
+    return url
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """Where the registry listens, whom it answers, and where it keeps what is not in another database or store."""
+
+    host: str = setting("127.0.0.1", "The address to listen on.", option="--host")
+    port: int = setting(8765, "The port to listen on; 0 chooses a free one.", least=0, most=65_535, option="--port")
+    data: Path | None = setting(
+        None,
+        "The data directory, for database and files.",
+        example='"/var/lib/mxr"',
+        absent="`mxr-registry` in `$XDG_DATA_HOME` or in `~/.local/share`",
+        option="--data",
+    )
+    allowed_hosts: tuple[str, ...] = setting(
+        (),
+        "Names under which clients reach this registry, besides its IP addresses and localhost.",
+        check=check_host_names,
+        option="--allowed-hosts",
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        (),
+        "Addresses or networks of proxies whose X-Forwarded-For is believed.",
+        check=check_networks,
+        option="--trusted-proxies",
+    )
+    insecure: bool = setting(
+        False, "Allow an address other than loopback. Requests are not authenticated.", option="--insecure"
+    )
+    verbose: bool = setting(False, "Log every request.", option="--verbose")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """The store of all bytes."""
+
+    url: str | None = setting(
+        None,
+        "A folder (`file:///PATH`) or a bucket (`s3://BUCKET/PREFIX`; the prefix is optional). Registries of different "
+        "fleets share a bucket under different prefixes.",
+        check=check_store_url,
+        example='"s3://compiled/fleet-a"',
+        absent="`store` in the data directory",
+    )
+
+
+SCHEMA = ServiceSchema(
+    program="mxr-registry",
+    file_variable="MXR_REGISTRY_CONFIG",
+    tables={
+        "serve": ServeSettings,
+        "database": ConnectionSettings,
+        "store": StoreSettings,
+        "s3": S3Settings,
+        "work": JobRules,
+        "retention": RetentionRules,
+        "limits": RequestLimits,
+    },
+    lists={"pools": POOLS_EXAMPLE},
+    others=("MXR_WORKER_",),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrySettings:
     """Where a registry keeps its data, and how it serves.
 
-    `grace`: seconds for which a blob that was reported as present is kept, even if nothing refers to it. `s3`:
-    connection settings of an `s3://` store. `allowed_hosts`: names, besides IP addresses and `localhost`, under which
-    clients may reach it. `trusted_proxies`: addresses and networks whose `X-Forwarded-For` is believed. `serve`: the
-    rule of namespaces without one of their own. `rules` apply to compile jobs, `retention` to sweeps, `connections` to
-    a database server; None selects the defaults.
+    `s3`: connection settings of an `s3://` store. `serve`: the rule of namespaces without one of their own. `rules`
+    apply to compile jobs, `retention` to sweeps, `connections` to a database server.
     """
 
     data: Path
@@ -41,37 +131,48 @@ class RegistrySettings:
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     serve: str = BUILT_ONLY
-    grace: float = 24 * 3600.0
     limits: RequestLimits = field(default_factory=RequestLimits)
     s3: S3Settings = field(default_factory=S3Settings)
-    rules: JobRules | None = None
-    retention: RetentionRules | None = None
-    connections: ConnectionSettings | None = None
+    rules: JobRules = field(default_factory=JobRules)
+    retention: RetentionRules = field(default_factory=RetentionRules)
+    connections: ConnectionSettings = field(default_factory=ConnectionSettings)
 
     @classmethod
-    def read(cls, environ: Mapping[str, str], data: Path | None = None, config: Path | None = None) -> RegistrySettings:
-        """Read the settings from the environment. `data` and `config` come from flags and take precedence.
+    def read(
+        cls, environ: Mapping[str, str], options: Mapping[str, Any] | None = None, file: Path | None = None
+    ) -> RegistrySettings:
+        """Read the settings. `options` of the command line, by path, override the environment, and this the file.
 
-        Reads MXR_DATABASE_URL, MXR_DATABASE_POOL, MXR_STORE_URL, MXR_S3_*, MXR_REGISTRY_CONFIG, MXR_LEASE_SECONDS,
-        XDG_DATA_HOME and HOME. Raises `UsageError`.
+        Raises `UsageError`.
         """
-        from .connections import ConnectionSettings
-        from .job_rules import JobRules
-        from .retention import RetentionRules
+        return cls.of(read_service(SCHEMA, environ, options, file), environ)
 
-        retention = RetentionRules.read(environ, config)
-        folder = (data or default_data_dir(environ)).absolute()
+    @classmethod
+    def of(cls, values: ServiceValues, environ: Mapping[str, str]) -> RegistrySettings:
+        """Return the settings of these values. Raises `UsageError` for a problem, and for what contradicts itself."""
+        served: ServeSettings = values.table("serve")
+        paths = effective(values, environ)
         return cls(
-            data=folder,
-            database_url=environ.get("MXR_DATABASE_URL") or _embedded_url(folder),
-            store_url=environ.get("MXR_STORE_URL") or "file://" + quote(str(folder / "store")),
-            grace=retention.grace_hours * 3600.0,
-            limits=RequestLimits.read(environ, config),
-            s3=S3Settings.read(environ),
-            rules=JobRules.read(environ, config),
-            retention=retention,
-            connections=ConnectionSettings.read(environ, config),
+            data=paths["serve.data"],
+            database_url=paths["database.url"],
+            store_url=paths["store.url"],
+            host=served.host,
+            port=served.port,
+            insecure=served.insecure,
+            verbose=served.verbose,
+            allowed_hosts=served.allowed_hosts,
+            trusted_proxies=served.trusted_proxies,
+            limits=values.table("limits"),
+            s3=values.table("s3"),
+            rules=values.table("work", pools=declared_pools(values.lists.get("pools", ()), values.file)),
+            retention=values.table("retention"),
+            connections=values.table("database"),
         )
+
+    @property
+    def grace(self) -> float:
+        """Seconds for which a blob that was reported as present is kept, even if nothing refers to it."""
+        return self.retention.grace_hours * 3600.0
 
     @property
     def database(self) -> Path:
@@ -89,6 +190,27 @@ class RegistrySettings:
         if self.embedded:
             return f"data in {self.data}"
         return f"database {redact_url(self.database_url)}, store {redact_url(self.store_url)}"
+
+
+def effective(values: ServiceValues, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return data directory, database and store, which depend on each other, by their paths."""
+    data = Path(values.value("serve.data") or default_data_dir(environ)).absolute()
+    return {
+        "serve.data": data,
+        "database.url": values.value("database.url") or _embedded_url(data),
+        "store.url": values.value("store.url") or "file://" + quote(str(data / "store")),
+        "s3.style": "path" if values.value("s3.endpoint") else "auto",
+    }
+
+
+def check_served(values: ServiceValues, settings: RegistrySettings) -> None:
+    """Raise `UsageError` for settings of S3 beside a store that is not in S3: one of the two is a mistake."""
+    for path, found in values.found.items():
+        if path.startswith("s3.") and found.source != DEFAULT and not settings.store_url.startswith("s3://"):
+            raise UsageError(
+                f"{found.source} sets {path}, but the store is not in S3.",
+                hint="Set store.url (MXR_STORE_URL) to s3://BUCKET/PREFIX, or remove the settings of S3.",
+            )
 
 
 def default_data_dir(environ: Mapping[str, str]) -> Path:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,27 +11,26 @@ from mxr.display.streams import write_json, write_line
 from mxr.display.text import counted
 from mxr.errors import DamagedError, UsageError
 from mxr_registry.command_options import (
-    config_option,
-    data_option,
     database,
     existing_database,
     json_option,
     print_error,
+    read_settings,
+    settings_options,
 )
-from mxr_registry.config.settings import RegistrySettings
 
 if TYPE_CHECKING:
     from .fsck import FsckFinding
 
 
 @click.command()
-@data_option
+@settings_options
 @json_option
-def migrate(data: Path | None, as_json: bool) -> None:
+def migrate(as_json: bool, **given: Any) -> None:
     """Migrate the database schema to the newest revision."""
     from mxr_registry.database import schema
 
-    db = database(RegistrySettings.read(os.environ, data))
+    db = database(read_settings(**given))
     revision = schema.upgrade(db)
     if as_json:
         write_json({"revision": revision})
@@ -42,18 +39,24 @@ def migrate(data: Path | None, as_json: bool) -> None:
 
 
 @click.command()
-@data_option
-@config_option
+@settings_options
 @click.option("--dry-run", is_flag=True, help="Report what would be removed, and remove nothing.")
-@click.option("--unused-days", type=float, metavar="DAYS", help="Remove artifacts that were not used for DAYS days.")
-@click.option("--keep-per-model", type=int, metavar="N", help="Keep only the N most recently used artifacts per model.")
+@click.option("--unused-days", metavar="DAYS", help="Remove artifacts that were not used for DAYS days.")
+@click.option("--keep-per-model", metavar="N", help="Keep only the N most recently used artifacts per model.")
 @click.option(
     "--total-size",
     metavar="SIZE",
     help="Remove the least recently used artifacts until the rest fits into SIZE, such as 2TiB.",
 )
 @json_option
-def sweep(data: Path | None, config: Path | None, dry_run: bool, as_json: bool, **rules: Any) -> None:
+def sweep(
+    dry_run: bool,
+    as_json: bool,
+    unused_days: str | None,
+    keep_per_model: str | None,
+    total_size: str | None,
+    **given: Any,
+) -> None:
     """Remove artifacts by the retention rules, and blobs that are no longer needed.
 
     The rules are in the section [retention] of the configuration file; options override them. A sweep never removes
@@ -65,10 +68,8 @@ def sweep(data: Path | None, config: Path | None, dry_run: bool, as_json: bool, 
 
     from .sweep import Sweep, SweepReport, SweptItem
 
-    settings = RegistrySettings.read(os.environ, data, config)
-    overrides = {name: value for name, value in rules.items() if value is not None}
-    assert settings.rules is not None and settings.retention is not None
-    retention = replace(settings.retention, **overrides)
+    rules = {"unused_days": unused_days, "keep_per_model": keep_per_model, "total_size": total_size}
+    settings = read_settings(**given, more={f"retention.{name}": value for name, value in rules.items()})
     db = existing_database(settings)
     schema.check_schema(db)
     removed: list[dict[str, Any]] = []
@@ -80,7 +81,7 @@ def sweep(data: Path | None, config: Path | None, dry_run: bool, as_json: bool, 
             write_line(f"{item.kind} {item.name}: {item.why}{_size(item.size)}")
 
     store = open_store(settings.store_url, settings.s3)
-    report = Sweep(db, store, retention, settings.rules, settings.grace, on_item, SweepReport(dry_run)).run()
+    report = Sweep(db, store, settings.retention, settings.rules, settings.grace, on_item, SweepReport(dry_run)).run()
     if as_json:
         write_json(report.to_json() | {"gone": removed})
     else:
@@ -97,13 +98,13 @@ def _size(count: int) -> str:
 
 
 @click.command()
-@data_option
+@settings_options
 @click.option(
     "--to-database", required=True, metavar="URL", help="The target: an empty database, prepared with `migrate`."
 )
 @click.option("--to-store", metavar="URL", help="The target store. Default: the blobs stay in the current store.")
 @json_option
-def move(data: Path | None, to_database: str, to_store: str | None, as_json: bool) -> None:
+def move(to_database: str, to_store: str | None, as_json: bool, **given: Any) -> None:
     """Copy a stopped registry to another database and store.
 
     The source does not change.
@@ -113,7 +114,7 @@ def move(data: Path | None, to_database: str, to_store: str | None, as_json: boo
 
     from .move import Move
 
-    settings = RegistrySettings.read(os.environ, data)
+    settings = read_settings(**given)
     source = existing_database(settings)
     if to_store == settings.store_url:
         raise UsageError("--to-store is the current store.", hint="Omit --to-store to keep the blobs where they are.")
@@ -130,7 +131,7 @@ def move(data: Path | None, to_database: str, to_store: str | None, as_json: boo
 
 
 @click.command()
-@data_option
+@settings_options
 @click.option("--repair", is_flag=True, help="Remove old leftovers, and move damaged blobs out of the way.")
 @click.option(
     "--quick",
@@ -138,7 +139,7 @@ def move(data: Path | None, to_database: str, to_store: str | None, as_json: boo
     help="Compare the XXH3-128 recorded at the upload, not the sha256: faster, and finds accidental damage only.",
 )
 @json_option
-def fsck(data: Path | None, repair: bool, quick: bool, as_json: bool) -> None:
+def fsck(repair: bool, quick: bool, as_json: bool, **given: Any) -> None:
     """Check that database and store are consistent and that no blob is damaged.
 
     Exits with status 65 if something is lost or damaged.
@@ -148,7 +149,7 @@ def fsck(data: Path | None, repair: bool, quick: bool, as_json: bool) -> None:
 
     from .fsck import Fsck
 
-    settings = RegistrySettings.read(os.environ, data)
+    settings = read_settings(**given)
     db = existing_database(settings)
     schema.check_schema(db)
 

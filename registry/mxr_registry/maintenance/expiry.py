@@ -82,7 +82,7 @@ def _surplus(session: Session, rules: RetentionRules) -> Iterator[tuple[Row, str
 
 def _over_total_size(session: Session, rules: RetentionRules, selected: Sequence[int]) -> Iterator[Row]:
     """The artifacts to remove, in addition to those selected already, until all referenced blobs fit the limit."""
-    if rules.total_bytes is None:
+    if rules.total_size is None:
         return
     needed = or_(BlobRow.sha256.in_(select(ArtifactBlobRow.sha256)), BlobRow.sha256.in_(select(ModelBlobRow.sha256)))
     total = int(session.execute(select(func.coalesce(func.sum(BlobRow.size), 0)).where(needed)).scalar_one())
@@ -92,7 +92,7 @@ def _over_total_size(session: Session, rules: RetentionRules, selected: Sequence
     seen = set(selected)
     order = (ArtifactRow.used_at, ArtifactRow.seq)
     last: Any = None
-    while total - removal.freed > rules.total_bytes:
+    while total - removal.freed > rules.total_size:
         query = _select().add_columns(ArtifactRow.used_at).order_by(*order).limit(PAGE)
         if last is not None:
             later = (ArtifactRow.used_at > last.used_at) | (
@@ -104,7 +104,7 @@ def _over_total_size(session: Session, rules: RetentionRules, selected: Sequence
             return
         last = page[-1]
         for row in page:
-            if total - removal.freed <= rules.total_bytes:
+            if total - removal.freed <= rules.total_size:
                 return
             if row.seq not in seen:
                 removal.remove([row.seq])

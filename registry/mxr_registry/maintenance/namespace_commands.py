@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +10,7 @@ import click
 from mxr.artifact.serving import SERVE_RULES
 from mxr.display.streams import write_json, write_line
 from mxr.errors import UsageError
-from mxr_registry.command_options import data_option, existing_database, json_option
-from mxr_registry.config.settings import RegistrySettings
+from mxr_registry.command_options import existing_database, json_option, read_settings, settings_options
 
 if TYPE_CHECKING:
     from mxr_registry.artifacts.namespaces import NamespaceSettings
@@ -40,9 +38,11 @@ def namespace() -> None:
 @click.option("--migraphx", metavar="VERSION", help="Request default: the MIGraphX version. none: no default.")
 @click.option("--for", "consumer", metavar="CONSUMER", help="Request default: the consumer. none: no default.")
 @click.option("--batch", metavar="N", help="Request default: the batch size. none: no default.")
-@data_option
+@settings_options
 @json_option
-def set_(name: str, data: Path | None, as_json: bool, **given: str | None) -> None:
+def set_(
+    name: str, data: Path | None, config: Path | None, words: tuple[str, ...], as_json: bool, **given: str | None
+) -> None:
     """Set which artifacts answer requests in the namespace NAME, and its request defaults. What you omit stays.
 
     Artifacts that a person or a lock names by id are served in any case. Clients use a default where neither their
@@ -59,7 +59,7 @@ def set_(name: str, data: Path | None, as_json: bool, **given: str | None) -> No
     changes = {option: _value(option, value) for option, value in given.items() if value is not None}
     if not changes:
         raise UsageError("Nothing to set is given.", hint="Give --serve, or a request default such as --rocm 7.2.")
-    db = existing_database(RegistrySettings.read(os.environ, data))
+    db = existing_database(read_settings(data=data, config=config, words=words))
     schema.check_schema(db)
     with db.writing() as session:
         settings = namespaces.change_namespace(session, name, changes)
@@ -77,14 +77,14 @@ def _value(option: str, value: str) -> object:
 
 
 @namespace.command()
-@data_option
+@settings_options
 @json_option
-def ls(data: Path | None, as_json: bool) -> None:
+def ls(data: Path | None, config: Path | None, words: tuple[str, ...], as_json: bool) -> None:
     """List the namespaces, each with its rule and its request defaults."""
     from mxr_registry.artifacts import namespaces
     from mxr_registry.database import schema
 
-    db = existing_database(RegistrySettings.read(os.environ, data))
+    db = existing_database(read_settings(data=data, config=config, words=words))
     schema.check_schema(db)
     with db.reading() as session:
         rows = namespaces.list_namespaces(session)

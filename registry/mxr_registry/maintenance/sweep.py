@@ -263,15 +263,14 @@ def _remove_jobs(session: Session, batch: Iterable[int]) -> int:
 @contextmanager
 def sweep_regularly(settings: RegistrySettings, db: Database, store: Store) -> Iterator[None]:
     """Sweep in a background thread every `every_hours` of the retention rules, until the block ends."""
-    retention, ended = settings.retention or RetentionRules(), threading.Event()
+    retention, ended = settings.retention, threading.Event()
     every = retention.every_hours * 3600.0
 
     def sweep() -> None:
         # Random intervals, so that registries started together do not sweep together.
         while not ended.wait(every * random.uniform(0.8, 1.2)):
             try:
-                rules = settings.rules or JobRules()
-                report = Sweep(db, store, retention, rules, settings.grace, _ignore, SweepReport(False)).run()
+                report = Sweep(db, store, retention, settings.rules, settings.grace, _ignore, SweepReport(False)).run()
                 log.info("sweep finished: %s", report.to_json())
             except (MxrError, SQLAlchemyError, OSError) as problem:
                 log.warning("sweep ended early: %s", problem)

@@ -1,6 +1,6 @@
 """Refuses requests that a web page of another site can make a browser send, on every address.
 
-    Host            an IP address, `localhost`, or a name given with --allowed-host: a foreign name that resolves to
+    Host            an IP address, `localhost`, or a name given with --allowed-hosts: a foreign name that resolves to
                     this address (DNS rebinding) is refused
     Origin          absent, or the origin of the registry itself; `null` is refused
     Sec-Fetch-Site  absent, `same-origin` or `none`, or a page that navigates to a GET
@@ -22,7 +22,6 @@ from mxr.errors import MxrError, NotAllowedError, UsageError
 from .asgi import App, Receive, Scope, Send, send_error
 
 AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\s\[\]:@/?#]+)(?::[0-9]{1,5})?", re.ASCII)
-HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,252}[a-z0-9_])?")
 BODY_TYPES = ("application/json", "application/octet-stream")
 MAX_HOST = 300
 """Characters of a Host header: a name of 253 characters with a port, or an address with a zone."""
@@ -86,17 +85,6 @@ def is_own_host(value: str, allowed: Collection[str]) -> bool:
     return True
 
 
-def check_host_name(name: str) -> str:
-    """Return a name for `--allowed-host` in lower case. Raises `UsageError`."""
-    found = name.strip().lower().rstrip(".")
-    if not HOST_NAME.fullmatch(found):
-        raise UsageError(
-            f"--allowed-host: {name[:80]!r} is not a host name.",
-            hint="Give the name without scheme and port, such as registry.example.com; wildcards are not supported.",
-        )
-    return found
-
-
 def _is_cross_site(method: str, headers: Headers) -> bool:
     sites = headers.get(b"sec-fetch-site", [])
     if all(each in ("same-origin", "none") for each in sites):
@@ -116,7 +104,7 @@ def _is_typed(types: list[str]) -> bool:
 def _foreign_host(host: str) -> NotAllowedError:
     return NotAllowedError(
         f"This registry is not served under the name {host[:120]!a} (header Host).",
-        hint="Use its IP address, or start it with `mxr-registry serve --allowed-host NAME`.",
+        hint="Use its IP address, or start it with `mxr-registry serve --allowed-hosts NAME`.",
     )
 
 

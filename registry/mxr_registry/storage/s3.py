@@ -314,8 +314,8 @@ def _style(name: str, settings: S3Settings, endpoint: str | None) -> str:
     In its automatic mode boto3 signs AWS URLs without a region, and AWS redirects these to the right one. Virtual style
     does not work for a name with dots: the server's certificate does not cover it.
     """
-    if endpoint is not None or settings.style != "auto":
-        return settings.style
+    if endpoint is not None or settings.addressing != "auto":
+        return settings.addressing
     return "path" if "." in name else "virtual"
 
 
@@ -338,7 +338,7 @@ def _connect(name: str, settings: S3Settings, endpoint: str | None, attempts: in
             "s3",
             endpoint_url=endpoint,
             region_name=settings.region or session.region_name or "us-east-1",
-            verify=settings.ca_file,
+            verify=str(settings.ca_file) if settings.ca_file else None,
             config=config,
         )
         client.meta.events.register_first("choose-signer.s3.PutObject", lambda **_: NAMED)

@@ -1,4 +1,4 @@
-"""Connection settings of an S3 store: one frozen value, read once from the environment.
+"""Connection settings of an S3 store.
 
 Credentials are not part of it: boto3 finds them through its own chain (AWS_ACCESS_KEY_ID, a profile, an instance role).
 """
@@ -6,53 +6,94 @@ Credentials are not part of it: boto3 finds them through its own chain (AWS_ACCE
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mxr.errors import UsageError
+from mxr.configuration.reading import HiddenValueError
+from mxr.configuration.schema import SECONDS, setting
 
 STYLES = ("path", "virtual", "auto")
 TIMEOUT = 15.0
-SWITCH = {"on": True, "off": False}
+
+
+def check_server_url(text: str) -> str:
+    """Return the URL of a server. Raises `ValueError` with what is expected."""
+    url = text.rstrip("/")
+    if "@" in url:
+        # Not quoted: the part before it may be a password.
+        raise HiddenValueError(
+            "it contains a user name or a password; the credentials of S3 are AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY"
+        )
+    try:
+        parts = urlsplit(url)
+        named = bool(parts.scheme in ("http", "https") and parts.hostname and not parts.query and parts.port != 0)
+    except ValueError:
+        named = False
+    if not named:
+        raise ValueError("the URL of a server, such as https://s3.example.com:9000")
+    return url
+
+
+def check_file(path: Path) -> Path:
+    """Return the path of a file that exists. Raises `ValueError`."""
+    if not path.is_file():
+        raise ValueError("a file with PEM certificates that exists")
+    return path
 
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """Connection settings of an S3 store.
+    """The server of an S3 store. Credentials are those of AWS: variables, a profile, an instance role."""
 
-    `endpoint` is the URL at which the registry reaches the server, None for AWS. `public_endpoint` is the URL at which
-    clients reach it. `style` is the addressing style: path, virtual or auto. `signed`: whether clients get signed URLs
-    and download from the server directly. `timeout`: seconds without a byte after which one attempt of a request fails.
-    """
-
-    endpoint: str | None = None
-    public_endpoint: str | None = None
-    region: str | None = None
-    ca_file: str | None = None
-    style: str = "auto"
-    signed: bool = True
-    timeout: float = TIMEOUT
-
-    @classmethod
-    def read(cls, environ: Mapping[str, str]) -> S3Settings:
-        """Read MXR_S3_ENDPOINT, _PUBLIC_ENDPOINT, _REGION, _CA_FILE, _STYLE, _SIGNED, _TIMEOUT. Raises `UsageError`."""
-        endpoint = _url(environ, "MXR_S3_ENDPOINT")
-        ca_file = environ.get("MXR_S3_CA_FILE") or None
-        if ca_file is not None and not Path(ca_file).is_file():
-            raise UsageError(f"MXR_S3_CA_FILE: no such file: {ca_file}.", hint="Give a file with PEM certificates.")
+    endpoint: str | None = setting(
+        None,
+        "The server as the registry reaches it.",
+        check=check_server_url,
+        example='"https://s3.example.com:9000"',
+        absent="AWS",
+    )
+    public_endpoint: str | None = setting(
+        None,
+        "The server as clients reach it, if that is another name.",
+        check=check_server_url,
+        example='"https://s3.example.com"',
+        absent="the endpoint",
+    )
+    region: str | None = setting(
+        None, "The region.", example='"eu-central-1"', absent="that of the AWS configuration, else us-east-1"
+    )
+    ca_file: Path | None = setting(
+        None,
+        "PEM certificates to verify the server's certificate.",
+        check=check_file,
+        example='"/etc/ssl/s3.pem"',
+        absent="those of the system",
+    )
+    style: str | None = setting(
+        None,
+        "The place of the bucket name in a URL; `virtual` is in the host name.",
+        choices=STYLES,
+        example='"path"',
         # Few servers other than AWS have a DNS name for each bucket.
-        default_style = "auto" if endpoint is None else "path"
-        return cls(
-            endpoint=endpoint,
-            public_endpoint=_url(environ, "MXR_S3_PUBLIC_ENDPOINT"),
-            region=environ.get("MXR_S3_REGION") or None,
-            ca_file=ca_file,
-            style=_choice(environ, "MXR_S3_STYLE", STYLES, default_style),
-            signed=SWITCH[_choice(environ, "MXR_S3_SIGNED", tuple(SWITCH), "on")],
-            timeout=_seconds(environ, "MXR_S3_TIMEOUT", TIMEOUT),
-        )
+        absent="`path` with an endpoint, `auto` for AWS",
+    )
+    signed: bool = setting(
+        True, "Clients get signed URLs, and download from the server; without, all bytes go through the registry."
+    )
+    timeout: float = setting(
+        TIMEOUT,
+        "Time without a byte after which one of three attempts of a request ends.",
+        unit=SECONDS,
+        least=0.05,
+        most=3600,
+    )
+
+    @property
+    def addressing(self) -> str:
+        """The addressing style: path, virtual or auto."""
+        return self.style or ("auto" if self.endpoint is None else "path")
 
     def signs_for(self, *, local: bool) -> bool:
         """Whether a client gets signed URLs, which it must be able to reach. `local`: it runs on this machine."""
@@ -67,40 +108,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
-
-
-def _url(environ: Mapping[str, str], name: str) -> str | None:
-    text = (environ.get(name) or "").rstrip("/")
-    parts = urlsplit(text)
-    if "@" in parts.netloc:
-        # Not quoted: the part before it may be a password.
-        raise UsageError(
-            f"{name} contains a user name or a password.",
-            hint="Remove it: the credentials of S3 are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
-        )
-    if text and not (parts.scheme in ("http", "https") and parts.hostname and not parts.query):
-        raise UsageError(f"{name}: {text!r} is not a server URL.", hint="Write it as https://s3.example.com:9000.")
-    return text or None
-
-
-def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
-    value = environ.get(name) or default
-    if value not in choices:
-        raise UsageError(
-            f"{name}: {value!r} is not one of {', '.join(choices)}.",
-            hint=f"Correct it, or unset it to use the default, {default}.",
-        )
-    return value
-
-
-def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
-    try:
-        value = float(environ.get(name) or default)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 3600:
-        raise UsageError(
-            f"{name}: expected seconds, more than 0 and at most 3600.",
-            hint=f"Correct it, or unset it to use the default, {default:g}.",
-        )
-    return value

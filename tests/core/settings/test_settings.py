@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from paths import ROOT
 
+from mxr.configuration.client_variables import VARIABLES
 from mxr.errors import UsageError
-from mxr.settings import DEFAULT_REGISTRY, VARIABLES, Settings, load_settings
+from mxr.settings import DEFAULT_REGISTRY, Settings, load_settings
 
 FILE = """
 registry = "http://file:1"

@@ -36,7 +36,7 @@ def database(stack: Stack) -> PostgreSQL:
     return stack.databases.server()
 
 
-LEASES = {"MXR_LEASE_SECONDS": "60"}
+LEASES = {"MXR_WORK_LEASE": "60"}
 """No lease runs out here, however busy the machine is and however long the database is away."""
 
 

@@ -13,7 +13,7 @@ from harness.scale import SOAK
 
 from .conftest import REF, Worker, asked, closed, eventually, running
 
-LONG = ("env", "MXR_LEASE_SECONDS=30")
+LONG = ("env", "MXR_WORK_LEASE=30")
 """A lease that no cut of these tests outlasts, on however busy a machine."""
 
 SIGNED = False

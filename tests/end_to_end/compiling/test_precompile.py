@@ -21,7 +21,7 @@ from .conftest import GPU_HOST, Worker, eventually
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory, stack: Stack) -> Iterator[Registry]:
     """With leases that do not run out however busy the machine is: each compile is counted."""
-    found = Registry(tmp_path_factory.mktemp("registry"), stack, environ={"MXR_LEASE_SECONDS": "60"})
+    found = Registry(tmp_path_factory.mktemp("registry"), stack, environ={"MXR_WORK_LEASE": "60"})
     yield found
     found.kill9()
 

@@ -7,41 +7,17 @@ from pathlib import Path
 import pytest
 
 from mxr.display.redaction import redact_url
-from mxr.errors import UsageError
 from mxr_registry.config.connections import ConnectionSettings
 from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.session import Database
 
 
-def written(folder: Path, words: str) -> Path:
-    path = folder / "registry.toml"
-    path.write_text(words)
-    return path
-
-
-def test_the_usual_ones_where_nothing_is_said() -> None:
-    assert ConnectionSettings.read({}) == ConnectionSettings()
-
-
-def test_the_file_and_the_environment_are_read(tmp_path: Path) -> None:
-    path = written(tmp_path, "[work]\nlease = 5\n[database]\npool = 7\nstatement = 1.5\n")
-    found = ConnectionSettings.read({"MXR_REGISTRY_CONFIG": str(path)})
-    assert (found.pool, found.statement, found.lock) == (7, 1.5, ConnectionSettings().lock)
-    assert ConnectionSettings.read({"MXR_DATABASE_POOL": "3"}, path).pool == 3
-    settings = RegistrySettings.read({"HOME": str(tmp_path)}, config=path)
-    assert settings.connections == found and settings.rules is not None and settings.rules.lease == 5
-
-
-@pytest.mark.parametrize("words", ["pool = 0", "pool = 2.5", "kept = -1", "lock = 0", "statment = 3", 'wait = "long"'])
-def test_what_makes_no_sense_is_refused(tmp_path: Path, words: str) -> None:
-    with pytest.raises(UsageError, match="database"):
-        ConnectionSettings.read({}, written(tmp_path, f"[database]\n{words}\n"))
-
-
-@pytest.mark.parametrize("count", ["0", "-1", "many", "1.5"])
-def test_a_pool_that_is_no_count_is_refused(count: str) -> None:
-    with pytest.raises(UsageError, match=r"pool|POOL"):
-        ConnectionSettings.read({"MXR_DATABASE_POOL": count})
+def test_the_settings_are_those_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "registry.toml"
+    path.write_text("[work]\nlease = 5\n[database]\npool = 7\nstatement = 1.5\n")
+    settings = RegistrySettings.read({"HOME": str(tmp_path)}, file=path)
+    assert settings.connections == ConnectionSettings(pool=7, statement=1.5)
+    assert settings.rules.lease == 5
 
 
 @pytest.mark.parametrize("pool", [1, 2, 50])

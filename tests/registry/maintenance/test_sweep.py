@@ -255,7 +255,7 @@ from mxr_registry.config.settings import RegistrySettings
 from mxr_registry.database.session import Database
 from mxr_registry.maintenance.sweep import Sweep, SweepReport
 from mxr_registry.storage import open_store
-settings = RegistrySettings.read(os.environ, Path(sys.argv[1]), Path(sys.argv[2]))
+settings = RegistrySettings.read(os.environ, {"serve.data": sys.argv[1]}, Path(sys.argv[2]))
 db, store, blobs = Database(settings.database_url, settings.connections), open_store(settings.store_url), 0
 print("sweeping", flush=True)
 while not select.select([sys.stdin], [], [], 0.05)[0]:

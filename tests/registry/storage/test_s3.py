@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import urllib3
 from harness.waiting import until
+from registry.storage.s3_settings import s3_settings
 from servers.faulty import Alter, Answer, Cut, Fault, Faulty, Lose, Stall, refused
 from servers.swift import Bucket, S3Server
 
@@ -29,7 +30,7 @@ from mxr.errors import (
     UsageError,
 )
 from mxr.util.hashing import CHUNK
-from mxr_registry.storage import S3Settings, objects, open_store, s3
+from mxr_registry.storage import objects, open_store, s3
 from mxr_registry.storage.object_upload import ObjectUpload
 from mxr_registry.storage.objects import ObjectStore
 from mxr_registry.storage.store import Upload
@@ -53,7 +54,7 @@ def open_s3(bucket: Bucket) -> Open:
     """Opens a store in the test's bucket, with other settings where they are given."""
 
     def begin(url: str | None = None, **settings: Any) -> ObjectStore:
-        store = open_store(url or bucket.url, replace(S3Settings.read(bucket.environ), **settings))
+        store = open_store(url or bucket.url, replace(s3_settings(bucket.environ), **settings))
         assert isinstance(store, ObjectStore)
         return store
 
@@ -425,7 +426,7 @@ class TestSignedUrls:
         ],
     )
     def test_who_gets_one(self, environ: dict[str, str], far: bool, near: bool) -> None:
-        place = S3Settings.read(environ)
+        place = s3_settings(environ)
         assert (place.signs_for(local=False), place.signs_for(local=True)) == (far, near)
 
 
@@ -469,9 +470,9 @@ def certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
 
 class TestSettings:
     def test_path_style_where_an_endpoint_is_given(self) -> None:
-        assert S3Settings.read({}).style == "auto"
-        assert S3Settings.read({"MXR_S3_ENDPOINT": "http://host:9000/"}).style == "path"
-        assert S3Settings.read({"MXR_S3_ENDPOINT": "http://host", "MXR_S3_STYLE": "virtual"}).style == "virtual"
+        assert s3_settings({}).addressing == "auto"
+        assert s3_settings({"MXR_S3_ENDPOINT": "http://host:9000/"}).addressing == "path"
+        assert s3_settings({"MXR_S3_ENDPOINT": "http://host", "MXR_S3_STYLE": "virtual"}).addressing == "virtual"
 
     @pytest.mark.parametrize(
         ("name", "begin"),
@@ -500,7 +501,7 @@ class TestSettings:
     def test_what_makes_no_sense_is_refused_by_name(self, environ: dict[str, str]) -> None:
         (name,) = environ
         with pytest.raises(UsageError, match=name):
-            S3Settings.read(environ)
+            s3_settings(environ)
 
     @pytest.mark.parametrize("url", ["s3://", "s3:///prefix", "s3://b/p?x=1", "S3"])
     def test_a_url_that_names_no_bucket(self, url: str) -> None:

@@ -7,11 +7,12 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from registry.storage.s3_settings import s3_settings
 from servers.swift import Bucket
 
 from mxr.errors import DamagedError, NoSuchBlobError, UsageError
 from mxr.util.hashing import CHUNK
-from mxr_registry.storage import S3Settings, open_store
+from mxr_registry.storage import open_store
 from mxr_registry.storage.local import LocalStore
 from mxr_registry.storage.store import Store
 
@@ -30,7 +31,7 @@ def local(asked: Asked) -> Store:
 
 def s3(asked: Asked) -> Store:
     bucket: Bucket = asked.getfixturevalue("bucket")
-    return open_store(bucket.url, S3Settings.read(bucket.environ))
+    return open_store(bucket.url, s3_settings(bucket.environ))
 
 
 KINDS: dict[str, Callable[[Asked], Store]] = {"local": local, "s3": s3}

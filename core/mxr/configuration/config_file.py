@@ -107,12 +107,14 @@ def _spelled(name: str) -> str:
     return f"[\"']?{re.escape(name)}[\"']?"
 
 
-def read_config(path: Path, within: str = "", *, follow_links: bool = False) -> ConfigFile | None:
+def read_config(
+    path: Path, within: str = "", *, follow_links: bool = False, any_owner: bool = False
+) -> ConfigFile | None:
     """Return the content of a file, None if there is none.
 
-    Raises `UntrustedFileError` for what another user owns or can write, for what is no regular file, and, without
-    `follow_links`, for a symbolic link; `UsageError` for a file of this user that is too large or no text, unless it
-    belongs to other tools (`within`).
+    Raises `UntrustedFileError` for what another user owns (unless `any_owner`) or can write, for what is no regular
+    file, and, without `follow_links`, for a symbolic link; `UsageError` for a file of this user that is too large or no
+    text, unless it belongs to other tools (`within`).
     """
     try:
         descriptor = os.open(path, OPEN | (0 if follow_links else os.O_NOFOLLOW))
@@ -125,7 +127,7 @@ def read_config(path: Path, within: str = "", *, follow_links: bool = False) -> 
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
             return None
-        reason = _distrust(status)
+        reason = _distrust(status, any_owner=any_owner)
         if reason:
             raise UntrustedFileError(reason)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
@@ -147,11 +149,11 @@ def read_config(path: Path, within: str = "", *, follow_links: bool = False) -> 
         ) from None
 
 
-def _distrust(status: os.stat_result) -> str:
-    """Return why a file must not be used, nothing if only this user and root can write it."""
+def _distrust(status: os.stat_result, *, any_owner: bool) -> str:
+    """Return why a file must not be used, nothing if only its owner, this user and root can write it."""
     if not stat.S_ISREG(status.st_mode):
         return "it is not a regular file"
-    if status.st_uid not in (os.geteuid(), 0):
+    if not any_owner and status.st_uid not in (os.geteuid(), 0):
         return f"it belongs to user {status.st_uid}"
     writers = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if writers & stat.S_IWOTH or (writers and not _is_own_group(status.st_gid)):

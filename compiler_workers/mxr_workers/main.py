@@ -15,7 +15,9 @@ from mxr.display import logs, streams
 from mxr.entry_point import run_program
 from mxr.errors import MxrError, UsageError
 
-from .settings import WorkerSettings, read_settings
+from .command_options import print_error, read_values, settings_options
+from .config_command import config
+from .settings import WorkerSettings, settings_of
 from .slots import host_document
 from .worker import WorkerProcess
 
@@ -35,7 +37,7 @@ def main() -> None:
 def _report(error: MxrError) -> None:
     if "--debug" in sys.argv:
         streams.write_traceback()
-    streams.write_error("mxr-worker", error.message, error.hint)
+    print_error(error)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -48,54 +50,30 @@ def program(debug: bool) -> None:
     onnxruntime-migraphx, the worker records the files that ONNX Runtime writes for models whose file names cannot be
     predicted.
 
-    Environment variables in addition to the options: MXR_WORKER_NAME (default: the host name), MXR_WORKER_SPOOL (a
-    folder), MXR_WORKER_SECONDS and MXR_WORKER_TUNING_SECONDS (time limits of one compile), MXR_WORKER_MEMORY (bytes),
-    MXR_WORKER_GRACE (seconds).
+    Every setting is in one configuration file, and in an environment variable of the same name: see `mxr-worker config
+    sample`.
     """
     logs.configure("mxr-worker", debug=debug)
     logging.getLogger("urllib3").setLevel(logging.ERROR)
-
-
-_registry = click.option("--registry", metavar="URL", help="URL of the registry [MXR_REGISTRY].")
-_token = click.option("--token", metavar="TOKEN", help="Token for the registry [MXR_TOKEN].")
-_plaintext = click.option(
-    "--plaintext",
-    is_flag=True,
-    default=None,
-    help="Send the token also over plain http to another machine [MXR_PLAINTEXT].",
-)
-_python = click.option(
-    "--python",
-    metavar="PATH",
-    help="Python interpreter that has migraphx, and optionally onnxruntime-migraphx [MXR_WORKER_PYTHON].",
-)
-_kinds = click.option(
-    "--kind",
-    "kinds",
-    type=click.Choice(["gpu", "ref"]),
-    multiple=True,
-    help="Compile only for targets of this kind; may be repeated. Default: every kind that works on this host.",
-)
 
 
 @program.command()
 @click.option("--once", is_flag=True, help="Run one job in each slot, waiting for it if necessary, then exit.")
 @click.option("--drain", is_flag=True, help="Exit when the queue has no job for this worker.")
 @click.option("--job", metavar="ID", help="Run only this job, then exit.")
-@_kinds
-@_python
-@_registry
-@_token
-@_plaintext
-def run(**given: Any) -> None:
+@settings_options
+def run(once: bool, drain: bool, job: str | None, **given: Any) -> None:
     """Claim and compile jobs until the worker is stopped.
 
-    After SIGTERM a running compile may continue for MXR_WORKER_GRACE seconds; then it is stopped and its job returns to
-    the queue. SIGINT, or a second signal, stops the compile immediately.
+    After SIGTERM a running compile may continue for the time `worker.grace` (20 seconds); then it is stopped and its
+    job returns to the queue. SIGINT, or a second signal, stops the compile immediately.
     """
-    if given["job"] and (given["once"] or given["drain"]):
+    if job and (once or drain):
         raise UsageError("--job cannot be combined with --once or --drain.", hint="Use only one of these options.")
-    settings = read_settings(os.environ, given)
+    values = read_values(given)
+    for line in values.notes:
+        logging.getLogger("mxr_workers").warning("%s", line)
+    settings = settings_of(values, os.environ, once=once, drain=drain, job=job)
     worker = _worker(settings)
     for number, grace in ((signal.SIGTERM, settings.grace), (signal.SIGINT, 0.0)):
         signal.signal(number, lambda *_, grace=grace: worker.stop.begin(grace))
@@ -103,14 +81,13 @@ def run(**given: Any) -> None:
 
 
 @program.command()
-@_kinds
-@_python
+@settings_options
 def host(**given: Any) -> None:
     """Print what this host can compile, as a JSON document: its slots, and what its interpreter supports.
 
     `ort` is the ONNX Runtime whose files the worker can record; `refusals` explain what does not work.
     """
-    worker = _worker(read_settings(os.environ, given))
+    worker = _worker(settings_of(read_values(given), os.environ))
     info = worker.describe_interpreter()
     streams.write_json(host_document(worker.slots(info), info))
 
@@ -119,6 +96,9 @@ def _worker(settings: WorkerSettings) -> WorkerProcess:
     for line in settings.registry.unused:
         logging.getLogger("mxr_workers").warning("%s", line)
     return WorkerProcess(settings, this_host(settings.registry))
+
+
+program.add_command(config)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The settings of a worker: one frozen value, made once from options and environment variables."""
+"""The settings of a worker: one frozen value, made once from options, environment and file."""
 
 from __future__ import annotations
 
@@ -10,28 +10,118 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mxr.errors import UsageError
+from mxr.configuration.reading import DEFAULT, ServiceValues, read_service
+from mxr.configuration.schema import BYTES, SECONDS, ServiceSchema, setting
+from mxr.settings import DEFAULT_REGISTRY, load_settings
 from mxr.settings import Settings as ClientSettings
-from mxr.settings import load_settings
 from mxr_workers.sandbox import ChildLimits
 
-VARIABLES = {
-    "name": "MXR_WORKER_NAME",
-    "spool": "MXR_WORKER_SPOOL",
-    "python": "MXR_WORKER_PYTHON",
-    "seconds": "MXR_WORKER_SECONDS",
-    "tuning_seconds": "MXR_WORKER_TUNING_SECONDS",
-    "memory": "MXR_WORKER_MEMORY",
-    "grace": "MXR_WORKER_GRACE",
-}
-"""The environment variable of each setting."""
-
-CLIENT_OPTIONS = ("registry", "token", "plaintext")
-"""The options that are settings of the client of the registry."""
+KINDS = ("gpu", "ref")
+MOST_SECONDS = 10 * 365 * 86_400
 
 VERIFY_SECONDS = 1800.0
 """The time limit of a verification run. It loads the program and runs it twice; the first HIP program after the driver
 has started can take a minute."""
+
+
+def check_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the kinds of targets. Raises `ValueError` with what is expected."""
+    if not set(kinds) <= set(KINDS):
+        raise ValueError("gpu, ref or both")
+    return kinds
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryOfWorker:
+    """The registry whose jobs are compiled. What is not set here comes from the configuration of `mxr` on this host."""
+
+    registry: str | None = setting(
+        None,
+        "The URL of the registry.",
+        option="--registry",
+        example=f'"{DEFAULT_REGISTRY}"',
+        absent=f"that of `mxr`, or {DEFAULT_REGISTRY}",
+    )
+    token: str | None = setting(
+        None, "The token for the registry.", secret=True, option="--token", example='"TOKEN"', absent="none is sent"
+    )
+    plaintext: bool | None = setting(
+        None,
+        "Send the token also over plain http to another machine.",
+        option="--plaintext",
+        example="false",
+        absent="that of `mxr`, or false",
+    )
+    timeout: float | None = setting(
+        None,
+        "Time without a byte of the registry after which a request fails.",
+        unit=SECONDS,
+        least=0.05,
+        most=86_399,
+        example="60",
+        absent="that of `mxr`, or 60",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CompileSettings:
+    """What this host compiles, and its limits."""
+
+    name: str | None = setting(
+        None,
+        "The name of the host in `mxr workers`; slots are called `NAME/ref` and `NAME/<id of the GPU>`.",
+        example='"mi300x-7"',
+        absent="the host name",
+    )
+    spool: Path | None = setting(
+        None,
+        "The folder for models, tuning records and compiles.",
+        example='"/var/lib/mxr-worker"',
+        absent="`mxr-worker` in `$XDG_CACHE_HOME` or in `~/.cache`",
+    )
+    python: Path | None = setting(
+        None,
+        "The Python interpreter that has migraphx, and optionally onnxruntime-migraphx.",
+        option="--python",
+        example='"/usr/bin/python3"',
+        absent="the interpreter of the worker",
+    )
+    kinds: tuple[str, ...] = setting(
+        (), "Compile only for targets of these kinds; [] is every kind that works.", check=check_kinds, option="--kind"
+    )
+    seconds: float = setting(6 * 3600.0, "Time limit of a compile.", unit=SECONDS, least=0, most=MOST_SECONDS)
+    tuning_seconds: float = setting(
+        48 * 3600.0, "Time limit of a compile with exhaustive tuning.", unit=SECONDS, least=0, most=MOST_SECONDS
+    )
+    memory: int | None = setting(
+        None,
+        "Memory of one compile and everything that it starts.",
+        unit=BYTES,
+        least=0,
+        example='"64GiB"',
+        absent="nine tenths of the host, or of its container",
+    )
+    grace: float = setting(
+        20.0,
+        "Time that a running compile may continue after the worker is told to stop.",
+        unit=SECONDS,
+        least=0,
+        most=MOST_SECONDS,
+    )
+
+
+SCHEMA = ServiceSchema(
+    program="mxr-worker",
+    file_variable="MXR_WORKER_CONFIG",
+    tables={"": RegistryOfWorker, "worker": CompileSettings},
+    others=(
+        *("MXR_REGISTRY_CONFIG", "MXR_SERVE_", "MXR_DATABASE_", "MXR_STORE_", "MXR_S3_", "MXR_WORK_"),
+        *("MXR_RETENTION_", "MXR_LIMITS_"),
+    ),
+)
+
+CLIENT_OPTIONS = ("registry", "token", "plaintext", "timeout")
+"""The settings of the client of the registry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +159,51 @@ class WorkerSettings:
         return ChildLimits(min(self.seconds, VERIFY_SECONDS), self.memory)
 
 
-def read_settings(environ: Mapping[str, str], options: Mapping[str, Any]) -> WorkerSettings:
-    """Read the settings; `options` override the environment. Raises `UsageError`."""
-    found: dict[str, Any] = {name: environ[variable] for name, variable in VARIABLES.items() if environ.get(variable)}
-    found |= {name: value for name, value in options.items() if value is not None and name not in CLIENT_OPTIONS}
+def read_settings(
+    environ: Mapping[str, str], options: Mapping[str, Any], file: Path | None = None, **run: Any
+) -> WorkerSettings:
+    """Read the settings. `options` of the command line, by path, override the environment, and this the file.
+
+    `run`: the job, `once` and `drain`. Raises `UsageError`.
+    """
+    return settings_of(read_service(SCHEMA, environ, options, file), environ, **run)
+
+
+def settings_of(values: ServiceValues, environ: Mapping[str, str], **run: Any) -> WorkerSettings:
+    """Return the settings of these values. Raises `UsageError`."""
+    compiles: CompileSettings = values.table("worker")
+    paths = effective(values, environ)
+    return WorkerSettings(
+        registry=client_settings(values, environ),
+        name=paths["worker.name"],
+        spool=paths["worker.spool"],
+        python=paths["worker.python"],
+        seconds=compiles.seconds,
+        tuning_seconds=compiles.tuning_seconds,
+        memory=paths["worker.memory"],
+        grace=compiles.grace,
+        kinds=compiles.kinds,
+        environ=dict(environ),
+        **run,
+    )
+
+
+def client_settings(values: ServiceValues, environ: Mapping[str, str]) -> ClientSettings:
+    """Return how to reach the registry: what is set here, else what `mxr` uses on this host. Raises `UsageError`."""
+    given = {name: values.value(name) for name in CLIENT_OPTIONS if values.found[name].source != DEFAULT}
+    return load_settings(environ, given)
+
+
+def effective(values: ServiceValues, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what applies to the settings of the host, with or without a value, by path."""
     home = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "/") / ".cache")
-    found.setdefault("name", platform.node() or "worker")
-    found["spool"] = Path(found.get("spool") or home / "mxr-worker").absolute()
-    # Not resolved: the interpreter of a virtual environment is a symbolic link, and its packages are beside the link.
-    found["python"] = Path(found.get("python") or sys.executable).absolute()
-    for name in ("seconds", "tuning_seconds", "grace"):
-        if name in found:
-            found[name] = _number(VARIABLES[name], found[name])
-    found["memory"] = int(_number(VARIABLES["memory"], found["memory"])) if "memory" in found else default_memory()
-    registry = load_settings(environ, {name: options.get(name) for name in CLIENT_OPTIONS})
-    return WorkerSettings(registry=registry, environ=dict(environ), **found)
+    return {
+        "worker.name": values.value("worker.name") or platform.node() or "worker",
+        "worker.spool": Path(values.value("worker.spool") or home / "mxr-worker").absolute(),
+        # Not resolved: the interpreter of a virtual environment is a symbolic link, and its packages are beside it.
+        "worker.python": Path(values.value("worker.python") or sys.executable).absolute(),
+        "worker.memory": default_memory() if values.value("worker.memory") is None else values.value("worker.memory"),
+    }
 
 
 def default_memory() -> int:
@@ -96,14 +216,3 @@ def default_memory() -> int:
     if text.isdigit():
         found = min(found, int(text))
     return found // 10 * 9
-
-
-def _number(variable: str, value: object) -> float:
-    try:
-        found = float(str(value))
-    except ValueError:
-        found = -1.0
-    if not 0 <= found < 1e16:
-        unit = "bytes" if variable == VARIABLES["memory"] else "seconds"
-        raise UsageError(f"{variable}={value} is not a valid number.", hint=f"Set a number of {unit}.")
-    return found

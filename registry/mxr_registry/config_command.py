@@ -27,6 +27,8 @@ def config() -> None:
 def check(**given: Any) -> None:
     """Check file, environment and options, and name everything that is wrong. Connects to nothing."""
     values = read_values(**given)
+    for line in values.notes:
+        write_line(f"mxr-registry: {line}", err=True)
     problems = list(values.problems) or _contradictions(values)
     if problems:
         for problem in problems[:-1]:

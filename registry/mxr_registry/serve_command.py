@@ -73,6 +73,8 @@ def serve(data: Path | None, config: Path | None, words: tuple[str, ...], **give
     values = read_values(data=data, config=config, words=words, more=more)
     settings = RegistrySettings.of(values, os.environ)
     check_served(values, settings)
+    for line in values.notes:
+        logging.getLogger("mxr_registry").warning("%s", line)
     listener = _listen(settings)
     settings = replace(settings, serve=_default_serve(settings, listener))
     _prepare(settings)

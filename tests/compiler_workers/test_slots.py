@@ -91,7 +91,9 @@ def test_only_one_process_can_lock_a_slot(tmp_path: Path) -> None:
 
 def test_settings_are_read_from_options_and_environment() -> None:
     environ = {"HOME": "/home/x", "MXR_REGISTRY": "http://r:1", "MXR_WORKER_SECONDS": "90", "MXR_WORKER_NAME": "n"}
-    found = read_settings(environ, {"kinds": ("ref",), "python": "/opt/python", "registry": None, "token": None})
+    found = read_settings(
+        environ, {"worker.kinds": ("ref",), "worker.python": "/opt/python", "registry": None, "token": None}
+    )
     assert (found.registry.registry, found.name, found.kinds) == ("http://r:1", "n", ("ref",))
     assert (found.limits("default").seconds, found.limits("exhaustive").seconds) == (90.0, 48 * 3600.0)
     assert (found.spool, found.python) == (Path("/home/x/.cache/mxr-worker"), Path("/opt/python"))

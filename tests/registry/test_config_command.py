@@ -71,7 +71,7 @@ def test_everything_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
         f"{path}:3: limits.blob: expected bytes",
         f"{path}:4: unknown table or setting 'databse'.",
         "Did you mean database?",
-        "MXR_DATABSE_POOL is no variable of mxr.",
+        "MXR_DATABSE_POOL is no setting of mxr-registry.",
         "Did you mean MXR_DATABASE_POOL?",
         "MXR_WORK_LEASE: expected seconds, or a time such as 90s or 2h",
     ):

@@ -25,7 +25,7 @@ def sample_file(schema: ServiceSchema) -> str:
         '# texts such as "64MiB".',
     ]
     for name, kind in schema.tables.items():
-        lines += ["", *_comment(_about(kind)), f"[{name}]"]
+        lines += ["", *_comment(_about(kind)), *([f"[{name}]"] if name else [])]
         for each in settings_of(name, kind):
             lines += ["", *_comment(_description(each)), f"#{each.name} = {_example(each)}"]
     for name, example in schema.lists.items():
@@ -62,6 +62,12 @@ def toml_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}" if abs(value) < 1e6 else f"{value:.0f}"
     return json.dumps(value)
+
+
+def reference(schema: ServiceSchema) -> str:
+    """Return the settings of all tables in Markdown."""
+    titles = {name: f"`[{name}]`" if name else "At the top of the file" for name in schema.tables}
+    return "\n".join(f"{title}\n\n{reference_table(schema, name)}\n" for name, title in titles.items())
 
 
 def reference_table(schema: ServiceSchema, table: str) -> str:

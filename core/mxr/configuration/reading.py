@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,12 @@ Service", Docker links."""
 
 LINK_VALUE = re.compile(r"(tcp|udp|sctp)://\S+")
 
+PREFIX = "MXR_"
+
+ALIKE = 0.87
+"""How much alike (0 to 1, `difflib`) an unknown variable and a setting are for the one to be meant: two of 15 letters
+differ."""
+
 TESTS = "MXR_TEST_"
 """How the variables of this project's own tests begin."""
 
@@ -49,7 +56,7 @@ class ServiceValues:
     """The values of all settings of a service, by their paths; those with a problem have their defaults.
 
     `lists`: the lists of tables of the file. `file`: the configuration file, if there is one. `problems`: all that is
-    wrong.
+    wrong. `others`: variables that begin with MXR_ and are nobody's that this service knows.
     """
 
     schema: ServiceSchema
@@ -57,6 +64,12 @@ class ServiceValues:
     lists: Mapping[str, list[Any]] = field(default_factory=dict)
     file: Path | None = None
     problems: tuple[UsageError, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what is not used."""
+        return tuple(f"{name[:80]} is set, and is no setting of {self.schema.program}" for name in self.others)
 
     def value(self, path: str) -> Any:
         """Return the value of one setting."""
@@ -94,8 +107,8 @@ def read_service(
             except ValueError as problem:
                 problems.append(_problem(each, source, problem, value, schema))
             break
-    problems += _unknown_variables(schema, environ)
-    return ServiceValues(schema, found, lists, path, tuple(problems))
+    misspelled, others = _unknown_variables(schema, environ)
+    return ServiceValues(schema, found, lists, path, (*problems, *misspelled), others)
 
 
 def assignments(schema: ServiceSchema, words: Iterable[str]) -> dict[str, str]:
@@ -180,7 +193,9 @@ def _tables(
     lists: dict[str, list[Any]] = {}
     names = {table: [each.name for each in schema.settings if each.table == table] for table in schema.tables}
     for name, content in (file.table() or {}).items():
-        if name in schema.lists:
+        if name in names.get("", ()):
+            tables.setdefault("", {})[name] = content
+        elif name in schema.lists:
             if isinstance(content, list) and all(isinstance(each, dict) for each in content):
                 lists[name] = content
             else:
@@ -192,7 +207,8 @@ def _tables(
         elif name in names:
             problems.append(_misplaced(file, name, f"{name} must be a table", f"Write [{name}]."))
         else:
-            problems.append(_unknown(file, "", name, schema, [*names, *schema.lists]))
+            known = [*names.get("", ()), *filter(None, names), *schema.lists]
+            problems.append(_unknown(file, "", name, schema, known))
     return tables, lists
 
 
@@ -235,21 +251,27 @@ def line_of(text: str, table: str, name: str) -> int | None:
     return None
 
 
-def _unknown_variables(schema: ServiceSchema, environ: Mapping[str, str]) -> list[UsageError]:
-    ours = [each.variable for each in schema.settings] + [schema.file_variable]
-    known = {*ours, *VARIABLES.values()}
-    unknown = [
-        name
-        for name in environ
-        if name.startswith("MXR_")
-        and name not in known
-        and not name.startswith((TESTS, *schema.others))
-        and not SERVICE_LINK.fullmatch(name)
-    ]
-    return [
-        UsageError(
-            f"{name[:80]} is no variable of mxr.",
-            hint=f"{did_you_mean(name, ours)} Correct its name, or unset it.".strip(),
+def _unknown_variables(schema: ServiceSchema, environ: Mapping[str, str]) -> tuple[list[UsageError], tuple[str, ...]]:
+    """Return the errors for variables that are meant for this service and misspelled, and the names of the others.
+
+    A variable of this table of settings, or one that resembles a setting, is a mistake: with a typo in the URL of its
+    database, a service would start with another one. Any other may be somebody's own.
+    """
+    ours = {each.variable for each in schema.settings} | {schema.file_variable}
+    known = ours | {*VARIABLES.values()}
+    tables = tuple(f"{PREFIX}{table.upper()}_" for table in schema.tables if table)
+    problems, others = [], []
+    for name in sorted(each for each in environ if each.startswith(PREFIX) and each not in known):
+        if name.startswith((TESTS, *schema.others)) or SERVICE_LINK.fullmatch(name):
+            continue
+        nearest = get_close_matches(name, ours, n=1, cutoff=ALIKE)
+        if not nearest and not name.startswith(tables):
+            others.append(name)
+            continue
+        hint = did_you_mean(name, nearest or ours)
+        problems.append(
+            UsageError(
+                f"{name[:80]} is no setting of {schema.program}.", hint=f"{hint} Correct it, or unset it.".strip()
+            )
         )
-        for name in sorted(unknown)
-    ]
+    return problems, tuple(others)

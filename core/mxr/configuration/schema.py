@@ -1,7 +1,8 @@
 """What a service can be configured with. The fields of a dataclass are the settings of one table.
 
 The field `body` of the dataclass of the table `limits` is `body` in the section `[limits]` of the configuration file,
-the environment variable `MXR_LIMITS_BODY`, and `limits.body` on the command line and in messages.
+the environment variable `MXR_LIMITS_BODY`, and `limits.body` on the command line and in messages. The table "" is the
+top of the file.
 """
 
 from __future__ import annotations

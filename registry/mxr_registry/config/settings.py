@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from mxr.artifact.serving import BUILT_ONLY
-from mxr.configuration.reading import DEFAULT, HiddenValueError, ServiceValues, read_service
+from mxr.configuration.reading import HiddenValueError, ServiceValues, read_service
 from mxr.configuration.schema import ServiceSchema, setting
 from mxr.display.redaction import redact_url
 from mxr.errors import UsageError
@@ -204,11 +204,11 @@ def effective(values: ServiceValues, environ: Mapping[str, str]) -> dict[str, An
 
 
 def check_served(values: ServiceValues, settings: RegistrySettings) -> None:
-    """Raise `UsageError` for settings of S3 beside a store that is not in S3: one of the two is a mistake."""
-    for path, found in values.found.items():
-        if path.startswith("s3.") and found.source != DEFAULT and not settings.store_url.startswith("s3://"):
+    """Raise `UsageError` for a server of S3 beside a store that is not in S3: one of the two is a mistake."""
+    for path in ("s3.endpoint", "s3.public_endpoint"):
+        if values.value(path) and not settings.store_url.startswith("s3://"):
             raise UsageError(
-                f"{found.source} sets {path}, but the store is not in S3.",
+                f"{values.found[path].source} sets {path}, but the store is not in S3.",
                 hint="Set store.url (MXR_STORE_URL) to s3://BUCKET/PREFIX, or remove the settings of S3.",
             )
 

@@ -43,7 +43,8 @@ MAX_DESCRIPTORS = 65_536
 )
 @settings_options
 @click.option(
-    "--allowed-hosts",
+    "--allowed-host",
+    "allowed_hosts",
     multiple=True,
     metavar="NAME",
     help="A name under which clients reach this registry, besides its IP addresses and localhost; repeatable "

@@ -86,7 +86,7 @@ def test_everything_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
     [
         (["serve", "--port", "x"], {}, "--port: expected an integer, 0 to 65535"),
         (["serve", "--trusted-proxies", "10.0.0.0/99"], {}, "--trusted-proxies: expected IP addresses or networks"),
-        (["serve", "--allowed-hosts", "*.example.com"], {}, "--allowed-hosts: expected names of hosts"),
+        (["serve", "--allowed-host", "*.example.com"], {}, "--allowed-host: expected names of hosts"),
         (["serve"], {"MXR_STORE_ULR": "s3://x"}, "Did you mean MXR_STORE_URL?"),
         (["serve"], {"MXR_STORE_URL": f"s3://key:{PASSWORD}@bucket"}, "user name or a password"),
         (["serve"], {"MXR_S3_ENDPOINT": "http://127.0.0.1:1"}, "the store is not in S3"),

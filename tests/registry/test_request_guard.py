@@ -47,7 +47,7 @@ def test_a_foreign_host_is_refused_everywhere(port: int, path: str) -> None:
     with RawConnection(port, f"GET {path} HTTP/1.1", "host: evil.example:8765") as line:
         found, error = line.error()
     assert (found, error["code"]) == (403, "not_allowed")
-    assert "evil.example" in error["detail"] and "--allowed-hosts" in error["hint"]
+    assert "evil.example" in error["detail"] and "--allowed-host" in error["hint"]
 
 
 def test_a_long_host_is_refused(port: int) -> None:
@@ -62,7 +62,7 @@ def test_exactly_one_host(port: int) -> None:
 
 
 def test_allowed_hosts_are_served(start: Any) -> None:
-    server = start("--allowed-hosts", "Registry.Test", "--allowed-hosts", "mxr.internal")
+    server = start("--allowed-host", "Registry.Test", "--allowed-host", "mxr.internal")
     for host, found in (("registry.test:80", 200), ("mxr.internal", 200), ("other.internal", 403)):
         assert status(server.port, "GET /healthz HTTP/1.1", f"host: {host}") == found
 

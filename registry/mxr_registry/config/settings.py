@@ -68,7 +68,7 @@ class ServeSettings:
         (),
         "Names under which clients reach this registry, besides its IP addresses and localhost.",
         check=check_host_names,
-        option="--allowed-hosts",
+        option="--allowed-host",
     )
     trusted_proxies: tuple[str, ...] = setting(
         (),

@@ -1,6 +1,6 @@
 """Refuses requests that a web page of another site can make a browser send, on every address.
 
-    Host            an IP address, `localhost`, or a name given with --allowed-hosts: a foreign name that resolves to
+    Host            an IP address, `localhost`, or a name given with --allowed-host: a foreign name that resolves to
                     this address (DNS rebinding) is refused
     Origin          absent, or the origin of the registry itself; `null` is refused
     Sec-Fetch-Site  absent, `same-origin` or `none`, or a page that navigates to a GET
@@ -104,7 +104,7 @@ def _is_typed(types: list[str]) -> bool:
 def _foreign_host(host: str) -> NotAllowedError:
     return NotAllowedError(
         f"This registry is not served under the name {host[:120]!a} (header Host).",
-        hint="Use its IP address, or start it with `mxr-registry serve --allowed-hosts NAME`.",
+        hint="Use its IP address, or start it with `mxr-registry serve --allowed-host NAME`.",
     )
 
 

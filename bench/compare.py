@@ -185,8 +185,8 @@ def publications(
     yield from zip(others, times, strict=True)
 
 
-def resolves(folder: Path, rounds: int) -> Iterator[Row]:
-    """Hits per second, beside an endpoint that does nothing."""
+def resolves(folder: Path, rounds: int, window: int) -> Iterator[Row]:
+    """Hits per second, beside an endpoint that does nothing. `window`: seconds of each measurement."""
     data = folder / "few"
     data.mkdir()
     db = Database(f"sqlite:///{data / 'registry.db'}")
@@ -196,13 +196,16 @@ def resolves(folder: Path, rounds: int) -> Iterator[Row]:
     bodies = [canonical(request(number).to_json()).encode() for number in range(200)]
     with empty_endpoint() as empty, registry(data) as url:
         pairs = [
-            (throughput(f"{url}/v1/resolve", "POST", bodies, 4), throughput(f"{empty}/empty", "GET", [b""], 4))
+            (
+                throughput(f"{url}/v1/resolve", "POST", bodies, window),
+                throughput(f"{empty}/empty", "GET", [b""], window),
+            )
             for _ in range(rounds)
         ]
     yield rates("resolve that hits", "an empty endpoint", pairs)
 
 
-def resolves_on_postgresql(folder: Path, rounds: int) -> Iterator[Row]:
+def resolves_on_postgresql(folder: Path, rounds: int, window: int) -> Iterator[Row]:
     """Hits on PostgreSQL: per second beside an endpoint that does nothing, and alone beside a query for one row."""
     server = PostgreSQL()
     try:
@@ -214,7 +217,10 @@ def resolves_on_postgresql(folder: Path, rounds: int) -> Iterator[Row]:
                 psycopg.connect(database, autocommit=True) as session,
             ):
                 pairs = [
-                    (throughput(f"{url}/v1/resolve", "POST", bodies, 4), throughput(f"{empty}/empty", "GET", [b""], 4))
+                    (
+                        throughput(f"{url}/v1/resolve", "POST", bodies, window),
+                        throughput(f"{empty}/empty", "GET", [b""], window),
+                    )
                     for _ in range(rounds)
                 ]
                 yield rates("resolve that hits, on PostgreSQL", "an empty endpoint", pairs)
@@ -248,7 +254,7 @@ def base(folder: Path) -> dict[str, str]:
     return found | {"HOME": str(folder)}
 
 
-def measure(mib: int, rounds: int, others: Sequence[MakePeer]) -> Iterator[Row]:
+def measure(mib: int, rounds: int, window: int, others: Sequence[MakePeer]) -> Iterator[Row]:
     """All rows, one after the other."""
     with tempfile.TemporaryDirectory(prefix="mxr-bench-") as name:
         folder = Path(name)
@@ -258,8 +264,8 @@ def measure(mib: int, rounds: int, others: Sequence[MakePeer]) -> Iterator[Row]:
             environ = base(folder) | {"MXR_REGISTRY": url, "MXR_CACHE_DIR": str(folder / "publisher")}
             yield from from_disk(folder, environ, mib, rounds)
         yield from from_s3(folder, mib, rounds, others)
-        yield from resolves(folder, rounds)
-        yield from resolves_on_postgresql(folder, rounds)
+        yield from resolves(folder, rounds, window)
+        yield from resolves_on_postgresql(folder, rounds, window)
 
 
 def machine() -> str:
@@ -284,14 +290,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--write", action="store_true", help="put the table into bench/README.md")
-    parser.add_argument("--tiny", action="store_true", help="one round of 32 MiB beside boto3, without meaning")
+    parser.add_argument("--tiny", action="store_true", help="one round of 8 MiB beside boto3, without meaning")
     options = parser.parse_args()
-    mib, rounds = (32, 1) if options.tiny else (options.mib, options.rounds)
+    mib, rounds, window = (8, 1, 1) if options.tiny else (options.mib, options.rounds, 4)
     before = recorded()
     rows = []
     begun = time.monotonic()
     others = (peers.boto3,) if options.tiny else (peers.aws, peers.dvc, peers.mlflow)
-    for each in measure(mib, rounds, others):
+    for each in measure(mib, rounds, window, others):
         known = before.get((each.what, each.peer))
         print(each.line + ("" if options.write or known is None else f" in bench/README.md: {known:.2f}"), flush=True)
         rows.append(each)

@@ -19,7 +19,7 @@ NAMES = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.p
 TINY = {
     "attacks": "--seconds 1 --downloads 8 --watches 2 --jobs 4",
     "cuts": "--mib 2 --rounds 1 --weights small --no-limits",
-    "fetch": "--mib 32 --rounds 1",
+    "fetch": "--mib 8 --rounds 1",
     "handover": "--rounds 1",
     "hashing": "--mib 16 --no-limits",
     "jobs": "--jobs 80 --kinds 4 --claims 8 --seconds 0.2 --waiting 30 --rounds 1",

@@ -19,7 +19,7 @@ from paths import ROOT
 PROGRAM = Path(sysconfig.get_path("scripts"), "schemathesis")
 CONFIG = ROOT / "tests" / "registry" / "schemathesis.toml"
 
-EXAMPLES, SECONDS = (200, 900) if SOAK else (10, 60)
+EXAMPLES, SECONDS = (200, 900) if SOAK else (10, 40)
 
 
 @pytest.fixture(scope="module")

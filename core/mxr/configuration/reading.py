@@ -47,7 +47,7 @@ class HiddenValueError(ValueError):
 class SetValue:
     """The value of a setting, and where it comes from: `default`, a file with its line, a variable or an option."""
 
-    value: Any
+    value: Any = field(repr=False)
     source: str = DEFAULT
 
 
@@ -61,7 +61,7 @@ class ServiceValues:
 
     schema: ServiceSchema
     found: Mapping[str, SetValue]
-    lists: Mapping[str, list[Any]] = field(default_factory=dict)
+    lists: Mapping[str, list[Any]] = field(default_factory=dict, repr=False)
     file: Path | None = None
     problems: tuple[UsageError, ...] = ()
     others: tuple[str, ...] = ()

@@ -251,7 +251,8 @@ def test_no_error_and_no_list_has_a_secret(config: Any) -> None:
     path = config(f'[door]\nkey = "{SECRET}"\n')
     values = read(path)
     document = values_document(values, {})
-    shown = repr(values.table("door")) + str(document) + str(values_lines(document)) + sample_file(SCHEMA)
+    shown = repr(values) + repr(values.table("door")) + str(document) + str(values_lines(document))
+    shown += sample_file(SCHEMA)
     assert values.table("door").key == SECRET and SECRET not in shown
     assert document["settings"]["door.key"] == {"value": "set, not shown", "from": f"{path}:2"}
 

@@ -7,8 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,35 @@ def test_what_goes_wrong_on_the_way(start: Any, slim: Slim, image: Path) -> None
         assert (image / "model.mxr").read_bytes() == GFX908
         assert way.seen[-1].headers["range"] == "bytes=7000-", "the download went on where it ended"
     assert names(image) == ["fetch.sh", "model.mxr", "request.json"]
+
+
+class SecondFile(BaseHTTPRequestHandler):
+    """Answers with the reply of a registry to a resolve, and one more URL in it."""
+
+    found: dict[str, Any]
+
+    def do_POST(self) -> None:
+        """Answer as if the artifact had two files."""
+        urls = self.found["urls"] | {"more.mxr": "/v1/more"}
+        body = json.dumps(self.found | {"urls": urls}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing."""
+
+
+def test_an_artifact_of_several_files_is_refused(start: Any, slim: Slim, image: Path) -> None:
+    server = start()
+    _, artifact = server.publish(GFX908, gpu_key(ONNX_MODEL), **FACTS)
+    SecondFile.found = server.ok("POST", "/v1/resolve", json.loads((image / "request.json").read_text()))
+    with HTTPServer(("127.0.0.1", 0), SecondFile) as other:
+        threading.Thread(target=other.handle_request, daemon=True).start()
+        done = slim(fetch(f"http://127.0.0.1:{other.server_address[1]}"))
+    assert done.returncode == 1 and done.stderr == f"fetch.sh: the artifact {artifact['id']} has several files\n"
+    assert names(image) == ["fetch.sh", "request.json"]
 
 
 def test_a_registry_that_is_away_is_said(slim: Slim, image: Path) -> None:

@@ -89,7 +89,8 @@ def read_service(
     options: Mapping[str, Any] | None = None,
     file: Path | None = None,
 ) -> ServiceValues:
-    """Read all values. `options`: by path; None and () are not given. `file` overrides the variable that names one.
+    """Read all values. `options`: texts, words or switches by path, of which None and () are not given. `file`
+    overrides the variable that names one.
 
     Raises `UsageError` for a file that cannot be used; what is wrong in it is among the problems.
     """
@@ -139,14 +140,7 @@ def _sources(
     option = options.get(each.path)
     if option is not None and option != ():
         label = each.facts.option or f"--set {each.path}"
-        # A path of click, and a list of words: both are texts of the command line.
-        text = (
-            option
-            if isinstance(option, (str, bool))
-            else " ".join(option)
-            if isinstance(option, tuple)
-            else str(option)
-        )
+        text = " ".join(option) if isinstance(option, tuple) else option
         yield label, each.of_document if isinstance(text, bool) else each.of_text, text
     variable = environ.get(each.variable, "")
     if variable and not (each.name == "port" and LINK_VALUE.fullmatch(variable)):
@@ -201,8 +195,8 @@ def _tables(
             else:
                 problems.append(_misplaced(file, name, f"{name} must be a list of tables", f"Write [[{name}]]."))
         elif name in names and isinstance(content, dict):
-            for field_name in set(content) - {*names[name]}:
-                problems.append(_unknown(file, name, field_name, schema, names[name]))
+            unknown = [key for key in content if key not in names[name]]
+            problems += [_unknown(file, name, key, schema, names[name]) for key in unknown]
             tables[name] = {key: value for key, value in content.items() if key in names[name]}
         elif name in names:
             problems.append(_misplaced(file, name, f"{name} must be a table", f"Write [{name}]."))
